@@ -1,0 +1,54 @@
+"""Every kernel as one row: which op, which target, what it can do, how it is launched and emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heddle.kernels.spec import Launch, Spec
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What code is emitted for.
+
+    `target` is `"cpu"` or `"cuda"`; `arch` is `"x86-64-v3"`, `"x86-64-v4"`, `"sapphirerapids"`, or
+    `"sm_80"`, `"sm_90a"`. `vector_bytes` is the register width (32 or 64 on a CPU, 16 on CUDA).
+    """
+
+    target: str
+    arch: str
+    vector_bytes: int
+
+
+MACHINES = {
+    row.arch: row
+    for row in (
+        Machine("cpu", "x86-64-v3", 32),
+        Machine("cpu", "x86-64-v4", 64),
+        Machine("cpu", "sapphirerapids", 64),
+        Machine("cuda", "sm_80", 16),
+        Machine("cuda", "sm_90a", 16),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A registry row.
+
+    Attributes:
+        op: The root op that it computes (`Spec.op`).
+        target: `"cpu"` or `"cuda"`.
+        emit: Emits the body of one function for a spec on a machine.
+        launch: The grid of a spec, independent of the machine's ISA.
+        supports: None when the spec can be computed, else the reason why not, as a phrase.
+        checks: The kernel checks values of its input and takes the status word as last buffer.
+    """
+
+    op: str
+    target: str
+    emit: Callable[[Spec, Machine], None]
+    launch: Callable[[Spec], Launch]
+    supports: Callable[[Spec], str | None]
+    checks: bool = False

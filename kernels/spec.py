@@ -1,0 +1,212 @@
+"""What a kernel is asked to do, as plain data.
+
+A `Spec` is the boundary between the compiler and the kernels, between the parent and the codegen
+child (as JSON), and the key of the kernel cache (as sha256 of that JSON). It names no user symbol:
+runtime dimensions are `"d0"`, `"d1"`, ... in order of first appearance, so the six layers of a
+model ask for one and the same kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+Expr = int | str | tuple[str, Any, Any]
+"""A size: a number, a runtime dimension (`"d0"`), or `(op, Expr, Expr)` with an op of `EXPR_OPS`."""
+
+EXPR_OPS = ("add", "sub", "mul", "floordiv", "ceildiv", "mod", "min", "max")
+
+Attr = int | float | str | bool | tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A dense row-major tensor: its dtype's name (`"float32"`) and its shape."""
+
+    dtype: str
+    shape: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One elementwise operation of a body, on value numbers; `op` is the graph op's name.
+
+    Operands already have the dtype that the op computes in: a change of dtype is a `cast` step.
+    """
+
+    op: str
+    args: tuple[int, ...]
+    dtype: str
+    attrs: tuple[tuple[str, Attr], ...] = ()
+
+
+@dataclass(frozen=True)
+class Body:
+    """Elementwise work around a kernel's root, evaluated at each point of an iteration shape.
+
+    Values are numbered: first `inputs` (buffers, broadcast to the iteration shape by NumPy's rules:
+    only a static 1 stretches), then one for each step. In an epilogue value 0 is the root's result
+    and the buffers follow. A splat constant is a step `constant` with attr `value`.
+    """
+
+    inputs: tuple[Operand, ...] = ()
+    steps: tuple[Step, ...] = ()
+    results: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One kernel: a root op with an optional elementwise prologue and epilogue.
+
+    Attributes:
+        op: The root's registry name; `"map"` is the root of purely elementwise groups (its one
+            operand is the prologue's result and it has no epilogue).
+        operands: The root's operands as the root sees them. With a prologue, operand 0 is computed
+            by it and has no buffer of its own.
+        result: The root's result before the epilogue.
+        outputs: What is written: the epilogue's results, or `result` where there is none (for
+            `map`: the prologue's results). An epilogue's outputs have the result's shape.
+        attrs: The root's attributes, sorted by name.
+
+    Buffers are passed in the order of `buffers`: the prologue's inputs, the operands that are not
+    computed, the epilogue's inputs, the outputs, then the status word where the kernel checks its
+    input's values (see `Kernel.checks`).
+    """
+
+    op: str
+    operands: tuple[Operand, ...]
+    result: Operand
+    outputs: tuple[Operand, ...]
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    prologue: Body | None = None
+    epilogue: Body | None = None
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """The buffers that are read, in call order."""
+        operands = self.operands[1:] if self.prologue else self.operands
+        before = self.prologue.inputs if self.prologue else ()
+        return before + operands + (self.epilogue.inputs if self.epilogue else ())
+
+    @property
+    def buffers(self) -> tuple[Operand, ...]:
+        """Every buffer in call order, without the status word."""
+        return self.inputs + self.outputs
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The runtime dimensions in use, `("d0", "d1", ...)`; the order in which they are passed."""
+        found: set[str] = set()
+        for operand in (*self.operands, self.result, *self.buffers):
+            for size in operand.shape:
+                found |= names(size)
+        return tuple(sorted(found, key=lambda name: int(name[1:])))
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The root attribute `name`, or `default`."""
+        return dict(self.attrs).get(name, default)
+
+    def to_json(self) -> str:
+        """The canonical text of this spec: same spec, same bytes."""
+        return json.dumps(_plain(self), sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Spec:
+        """The inverse of `to_json`."""
+        return _spec(json.loads(text))
+
+    @property
+    def digest(self) -> str:
+        """sha256 of `to_json`, in hex."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the runtime starts a kernel; a function of the spec alone, the same for every ISA.
+
+    CPU: `grid[0]` is the number of tasks of the one-dimensional task range; block and shared are
+    unused. CUDA: `grid` in blocks, `block` in threads, `shared` bytes of dynamic shared memory.
+    `work` estimates the whole dispatch in elementary operations or bytes, whichever is larger: the
+    thread pool keeps small work on one thread by it.
+    """
+
+    grid: tuple[Expr, Expr, Expr]
+    work: Expr
+    block: tuple[int, int, int] = field(default=(1, 1, 1))
+    shared: int = 0
+
+
+def names(size: Expr) -> set[str]:
+    """The runtime dimensions that `size` depends on."""
+    if isinstance(size, str):
+        return {size}
+    return names(size[1]) | names(size[2]) if isinstance(size, tuple) else set()
+
+
+def fold(op: str, a: Expr, b: Expr) -> Expr:
+    """`(op, a, b)`, folded where both sides are numbers or one is neutral."""
+    if isinstance(a, int) and isinstance(b, int):
+        return _FOLD[op](a, b)
+    if op == "mul" and 1 in (a, b):
+        return b if a == 1 else a
+    if op == "add" and 0 in (a, b):
+        return b if a == 0 else a
+    if op in ("floordiv", "ceildiv") and b == 1:
+        return a
+    return (op, a, b)
+
+
+def product(sizes: tuple[Expr, ...]) -> Expr:
+    """The product of `sizes`; 1 for none."""
+    total: Expr = 1
+    for size in sizes:
+        total = fold("mul", total, size)
+    return total
+
+
+_FOLD = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "ceildiv": lambda a, b: -(-a // b),
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(_tuple(item) for item in value) if isinstance(value, list) else value
+
+
+def _operands(values: list[Any]) -> tuple[Operand, ...]:
+    return tuple(Operand(v["dtype"], _tuple(v["shape"])) for v in values)
+
+
+def _body(value: Any) -> Body | None:
+    if value is None:
+        return None
+    steps = tuple(Step(**{k: _tuple(v) for k, v in step.items()}) for step in value["steps"])
+    return Body(_operands(value["inputs"]), steps, _tuple(value["results"]))
+
+
+def _spec(value: dict[str, Any]) -> Spec:
+    return Spec(
+        op=value["op"],
+        operands=_operands(value["operands"]),
+        result=_operands([value["result"]])[0],
+        outputs=_operands(value["outputs"]),
+        attrs=_tuple(value["attrs"]),
+        prologue=_body(value["prologue"]),
+        epilogue=_body(value["epilogue"]),
+    )

@@ -1,0 +1,42 @@
+"""The one place where the environment is read.
+
+Every setting is a row of `SETTINGS`; `heddle doctor` prints the table with the values in force.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An environment variable: its name, its default as text, and what it does."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+SETTINGS = (
+    Setting("HEDDLE_CACHE", "", "kernel cache folder; empty: ~/.cache/heddle; 'off': no cache"),
+    Setting("HEDDLE_DUMP", "", "folder that receives the module after each compiler pass"),
+    Setting("HEDDLE_JOBS", "0", "codegen processes; 0: one for each core"),
+    Setting("HEDDLE_THREADS", "0", "CPU threads of a session; 0: one for each core"),
+)
+
+
+def get(name: str) -> str:
+    """The value in force of the setting `name`: the environment's, else the default."""
+    row = next(row for row in SETTINGS if row.name == name)
+    return os.environ.get(name, row.default)
+
+
+def cache_folder() -> Path | None:
+    """The kernel cache's folder, or None when the cache is off."""
+    value = get("HEDDLE_CACHE")
+    if value == "off":
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(value) if value else Path(base).expanduser() / "heddle"
