@@ -1,0 +1,93 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/dtype.h"
+#include "heddle/live.h"
+#include "heddle/records.h"
+#include "heddle/shape.h"
+#include "heddle/span.h"
+
+namespace heddle {
+
+class MappedFile;
+
+/// A verified artifact. Whoever holds one may follow every reference in it without a check: all
+/// that `docs/artifact.md` demands has been checked before the constructor returned.
+class Artifact : Counted<Artifact> {
+ public:
+  using Counted<Artifact>::live;
+
+  /// Maps and verifies a file. Throws an artifact error with the reason.
+  static std::shared_ptr<const Artifact> open(const std::string& path);
+
+  /// Verifies a copy of `size` bytes at `data`. Throws an artifact error with the reason.
+  static std::shared_ptr<const Artifact> from_memory(const void* data, size_t size);
+
+  ~Artifact();
+  Artifact(const Artifact&) = delete;
+  Artifact& operator=(const Artifact&) = delete;
+
+  /// The path, or `"<memory>"`.
+  const std::string& path() const { return path_; }
+  size_t size() const { return size_; }
+
+  std::string_view text(Str str) const;
+  std::string_view name() const { return text(model().name); }
+
+  Span<SectionRecord> sections() const;
+  const ModelRecord& model() const { return records<ModelRecord>(Section::kModel)[0]; }
+  Span<ProvenanceRecord> provenance() const {
+    return records<ProvenanceRecord>(Section::kProvenance);
+  }
+  Span<SymbolRecord> symbols() const { return records<SymbolRecord>(Section::kSymbols); }
+  Span<SizeRecord> sizes() const { return records<SizeRecord>(Section::kSizes); }
+  Span<TensorRecord> inputs() const;
+  Span<TensorRecord> outputs() const;
+  Span<WeightRecord> weights() const { return records<WeightRecord>(Section::kWeights); }
+  Span<ConstantRecord> constants() const { return records<ConstantRecord>(Section::kConstants); }
+  Span<ProgramRecord> programs() const { return records<ProgramRecord>(Section::kPrograms); }
+
+  Span<Slot> dims(Range range) const;
+  Span<KernelRecord> kernels(const ProgramRecord& program) const;
+  Span<BufferRecord> buffers(const ProgramRecord& program) const;
+  Span<InstructionRecord> instructions(Range range) const;
+  Span<uint32_t> arguments(const InstructionRecord& instruction) const;
+  Span<CodeRecord> codes(const KernelRecord& kernel) const;
+
+  const uint8_t* code(const CodeRecord& record) const;
+  const uint8_t* constant(const ConstantRecord& record) const;
+
+  /// The bytes of a weight with the flag `kWeightEmbedded`, mapped from the file.
+  const uint8_t* embedded(const WeightRecord& record) const;
+
+  /// The shape of a weight, which is static.
+  Shape shape(const WeightRecord& record) const;
+
+  /// A size as a person writes it: `"batch * 384"`.
+  std::string size_text(Slot slot) const;
+
+  /// A shape as a person writes it: `"[batch, 384]"`.
+  std::string shape_text(Range range) const;
+
+ private:
+  friend class ArtifactReader;
+  Artifact() = default;
+
+  template <class T>
+  Span<T> records(Section section) const {
+    const SectionRecord& row = table_[static_cast<uint32_t>(section) - 1];
+    return {reinterpret_cast<const T*>(data_ + row.offset), row.size / sizeof(T)};
+  }
+
+  std::string path_;
+  std::unique_ptr<MappedFile> file_;
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+  const SectionRecord* table_ = nullptr;
+};
+
+}  // namespace heddle

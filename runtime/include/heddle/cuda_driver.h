@@ -1,0 +1,123 @@
+// The CUDA driver API, opened at run time: one wheel serves machines with and without a GPU.
+//
+// Names, types and values are those of the "CUDA Driver API" reference (NVIDIA, CUDA 13.0).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace heddle::cuda {
+
+using Device = int;
+using Context = struct ContextHandle*;
+using Stream = struct StreamHandle*;
+using Event = struct EventHandle*;
+using Module = struct ModuleHandle*;
+using Function = struct FunctionHandle*;
+using Address = std::uint64_t;  // CUdeviceptr
+
+enum Result : int {
+  kSuccess = 0,
+  kOutOfMemory = 2,
+  kNoDevice = 100,
+  kInvalidImage = 200,
+  kNoBinaryForGpu = 209,
+  kInvalidPtx = 218,
+  kUnsupportedPtxVersion = 222,
+  kNotFound = 500,
+};
+
+enum DeviceAttribute : int {
+  kMaxGridX = 5,
+  kMaxGridY = 6,
+  kMaxGridZ = 7,
+  kMultiprocessors = 16,
+  kCapabilityMajor = 75,
+  kCapabilityMinor = 76,
+  kMaxSharedPerBlock = 97,  // with opt-in
+  kMemoryPools = 115,
+};
+
+constexpr int kMaxDynamicSharedSize = 8;     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
+constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+constexpr int kJitErrorLog = 5;              // CU_JIT_ERROR_LOG_BUFFER
+constexpr int kJitErrorLogBytes = 6;         // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
+constexpr int kOldestDriver = 12000;         // the first release that runs sm_90a code
+
+// One row for each function that is used: member, exported symbol, parameters.
+#define HEDDLE_CUDA_FUNCTIONS(X)                                                             \
+  X(init, "cuInit", (unsigned))                                                              \
+  X(get_version, "cuDriverGetVersion", (int*))                                               \
+  X(error_name, "cuGetErrorName", (Result, const char**))                                    \
+  X(error_string, "cuGetErrorString", (Result, const char**))                                \
+  X(count_devices, "cuDeviceGetCount", (int*))                                               \
+  X(device_get, "cuDeviceGet", (Device*, int))                                               \
+  X(device_name, "cuDeviceGetName", (char*, int, Device))                                    \
+  X(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, Device))                            \
+  X(device_attribute, "cuDeviceGetAttribute", (int*, DeviceAttribute, Device))               \
+  X(context_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                          \
+  X(context_release, "cuDevicePrimaryCtxRelease_v2", (Device))                               \
+  X(context_push, "cuCtxPushCurrent_v2", (Context))                                          \
+  X(context_pop, "cuCtxPopCurrent_v2", (Context*))                                           \
+  X(memory_allocate, "cuMemAlloc_v2", (Address*, std::size_t))                               \
+  X(memory_free, "cuMemFree_v2", (Address))                                                  \
+  X(memory_allocate_async, "cuMemAllocAsync", (Address*, std::size_t, Stream))               \
+  X(memory_free_async, "cuMemFreeAsync", (Address, Stream))                                  \
+  X(host_allocate, "cuMemHostAlloc", (void**, std::size_t, unsigned))                        \
+  X(host_free, "cuMemFreeHost", (void*))                                                     \
+  X(copy_to_device, "cuMemcpyHtoDAsync_v2", (Address, const void*, std::size_t, Stream))     \
+  X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void*, Address, std::size_t, Stream))             \
+  X(copy_on_device, "cuMemcpyDtoDAsync_v2", (Address, Address, std::size_t, Stream))         \
+  X(fill_bytes, "cuMemsetD8Async", (Address, unsigned char, std::size_t, Stream))            \
+  X(stream_create, "cuStreamCreate", (Stream*, unsigned))                                    \
+  X(stream_destroy, "cuStreamDestroy_v2", (Stream))                                          \
+  X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
+  X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                       \
+  X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
+  X(event_record, "cuEventRecord", (Event, Stream))                                          \
+  X(event_destroy, "cuEventDestroy_v2", (Event))                                             \
+  X(module_load, "cuModuleLoadDataEx", (Module*, const void*, unsigned, int*, void**))       \
+  X(module_unload, "cuModuleUnload", (Module))                                               \
+  X(module_function, "cuModuleGetFunction", (Function*, Module, const char*))                \
+  X(function_set, "cuFuncSetAttribute", (Function, int, int))                                \
+  X(launch, "cuLaunchKernel",                                                                \
+    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, \
+     void**, void**))
+
+// The loaded driver. There is one for the process; it is never unloaded.
+class Driver {
+ public:
+  // Loads libcuda.so.1 and initialises it at the first call. Throws DeviceError each time where
+  // there is no driver, one older than CUDA 12.0, or no device.
+  static const Driver& get();
+
+  // Why there is no usable driver, or an empty text.
+  static std::string unavailable();
+
+  int version() const { return version_; }
+  int device_count() const { return device_count_; }
+
+  // Throws DeviceError "<where>: CUDA_ERROR_...: text" unless `result` is success.
+  void check(Result result, const std::string& where) const;
+  std::string explain(Result result) const;
+
+#define HEDDLE_CUDA_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
+  HEDDLE_CUDA_FUNCTIONS(HEDDLE_CUDA_MEMBER)
+#undef HEDDLE_CUDA_MEMBER
+
+ private:
+  Driver() = default;
+  std::string load();  // what is wrong, or an empty text
+  static const Driver& instance();
+
+  int version_ = 0;
+  int device_count_ = 0;
+  std::string problem_;
+};
+
+// "13.0" for 13000.
+std::string version_text(int version);
+
+}  // namespace heddle::cuda

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace heddle {
+
+/// A file's bytes, mapped read-only, or a 64-byte aligned copy of bytes in memory.
+class MappedFile {
+ public:
+  /// Throws an artifact error, `kNotFound`, where the file cannot be read.
+  static std::unique_ptr<MappedFile> open(const std::string& path);
+  static std::unique_ptr<MappedFile> copy(const void* data, size_t size);
+
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+  /// The XXH64 of a part, read without keeping it resident.
+  uint64_t checksum(size_t offset, size_t size) const;
+
+ private:
+  MappedFile(const uint8_t* data, size_t size, int descriptor);
+
+  const uint8_t* data_;
+  size_t size_;
+  int descriptor_;  // -1: an aligned copy in memory
+};
+
+}  // namespace heddle

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "heddle/program.h"
+
+namespace heddle {
+
+/// A weight that the user supplies: host memory that `owner` keeps alive (null: it outlives the
+/// model anyway), dense, row-major, at any alignment.
+struct WeightSource {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  const void* data;
+  std::shared_ptr<void> owner;
+};
+
+/// A program with its weights: what runs.
+class Model : Counted<Model> {
+ public:
+  using Counted<Model>::live;
+
+  /// Binds the weights and runs the program's init. A CPU uses weights where they are, any other
+  /// device gets a copy. Throws an artifact error (`kWeights`) that lists missing and extra
+  /// weights, or names one of the wrong dtype or shape.
+  Model(std::shared_ptr<const Program> program, const std::vector<WeightSource>& weights);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  /// Runs the model into outputs of the caller. Safe from many threads at once; allocates nothing
+  /// once a shape and a number of concurrent calls were seen. Throws an input error.
+  void execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream stream = nullptr) const;
+
+  /// Runs the model into new outputs.
+  std::vector<Buffer> execute(Span<TensorView> inputs, Stream stream = nullptr) const;
+
+  const Program& program() const { return *program_; }
+
+  /// Bytes that init made and the model keeps: packed weights.
+  size_t state_size() const { return static_cast<size_t>(program_->record().state); }
+
+ private:
+  struct Arena;
+  class Lease;
+
+  void bind(const std::vector<WeightSource>& weights);
+  void initialize();
+  void run(const Plan& plan, const LoadedCode& code, Span<TensorView> inputs,
+           Span<TensorView> outputs, Stream stream) const;
+
+  std::shared_ptr<const Program> program_;
+  std::vector<void*> weights_;    // in device memory, by number
+  std::vector<void*> constants_;  // in device memory, by number
+  std::vector<std::shared_ptr<void>> owners_;
+  std::shared_ptr<Storage> state_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Arena>> arenas_;  // those that no call uses
+};
+
+}  // namespace heddle

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "heddle/artifact.h"
+#include "heddle/buffer.h"
+#include "heddle/device.h"
+#include "heddle/live.h"
+#include "heddle/span.h"
+
+namespace heddle {
+
+/// One instruction with its sizes known. A copy has no kernel, and its bytes in `grid[0]`.
+struct Step {
+  Opcode opcode;
+  uint32_t kernel;            ///< Relative to the program's first.
+  const uint32_t* arguments;  ///< Buffer numbers: indices of `Call::pointers`.
+  uint32_t argument_count;
+  uint32_t dim_count;
+  const int64_t* dims;
+  int64_t grid[3];  ///< All above zero: a dispatch with nothing to do is no step.
+  int64_t work;
+  const InstructionRecord* instruction;
+};
+
+/// Instructions in order, as a `LoadedCode` runs them.
+struct Routine {
+  const Artifact* artifact;
+  std::vector<Step> steps;
+  std::vector<int64_t> dims;  ///< What the steps' `dims` point into.
+  size_t most_arguments = 0;
+};
+
+/// Raises the input error for a status word that a kernel has written.
+[[noreturn]] void raise_status(const Routine& routine, const Step& step, const int64_t* status);
+
+/// Where a buffer lies, with its sizes known.
+struct Placement {
+  BufferKind kind;
+  uint32_t index;
+  int64_t offset;
+  int64_t size;
+};
+
+/// All that depends on the input shapes: sizes, places, steps. Made once for each shape.
+struct Plan {
+  std::vector<Shape> inputs;
+  std::vector<Shape> outputs;
+  std::vector<Placement> placements;  ///< One for each buffer of the program.
+  int64_t arena = 0;                  ///< Bytes.
+  Routine routine;
+};
+
+/// An artifact on a device: its code is loaded, its plans are remembered. Models share it.
+class Program : Counted<Program> {
+ public:
+  using Counted<Program>::live;
+
+  /// Throws a device error where the artifact has no code for `device`.
+  static std::shared_ptr<const Program> load(std::shared_ptr<const Artifact> artifact,
+                                             std::shared_ptr<Device> device);
+
+  const Artifact& artifact() const { return *artifact_; }
+  const std::shared_ptr<const Artifact>& artifact_ptr() const { return artifact_; }
+  const std::shared_ptr<Device>& device() const { return device_; }
+  const ProgramRecord& record() const { return *record_; }
+  const LoadedCode& code() const { return *code_; }
+
+  /// The plan of the init routine.
+  const Plan& init() const { return init_; }
+
+  /// The plan for these inputs, from memory where their shapes were seen lately. Throws an input
+  /// error that names the input, its dim, what was wanted and what was found.
+  std::shared_ptr<const Plan> plan(Span<TensorView> inputs) const;
+
+ private:
+  Program(std::shared_ptr<const Artifact> artifact, std::shared_ptr<Device> device);
+
+  std::shared_ptr<const Artifact> artifact_;
+  std::shared_ptr<Device> device_;
+  const ProgramRecord* record_ = nullptr;
+  std::unique_ptr<LoadedCode> code_;
+  Plan init_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<const Plan>> plans_;  // the last used first
+};
+
+}  // namespace heddle

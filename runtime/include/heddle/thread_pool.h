@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace heddle {
+
+struct ThreadPoolOptions {
+  int threads = 0;   ///< The caller included; 0: one for each core that this process may use.
+  bool pin = false;  ///< Binds each worker to a core of its own.
+  int spin_microseconds = 100;  ///< How long an idle worker spins before it sleeps.
+};
+
+/// A range of tasks: `function(context, first, last)` runs tasks `first` to `last - 1`.
+using TaskFunction = void (*)(const void* context, int64_t first, int64_t last);
+
+/// Workers that, with the calling thread, run one range of tasks at a time.
+class ThreadPool {
+ public:
+  explicit ThreadPool(const ThreadPoolOptions& options);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  /// Runs all tasks and returns when they are done. Where the pool is busy with another caller's
+  /// tasks, the calling thread runs its own alone.
+  void run(TaskFunction function, const void* context, int64_t tasks);
+
+  int threads() const { return threads_; }
+
+ private:
+  struct State;
+  int threads_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace heddle
