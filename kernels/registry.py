@@ -1,4 +1,4 @@
-"""Every kernel as one row: which op, which target, what it can do, how it is launched and emitted."""
+"""Every kernel as one row: op, target, what it can do, how it is launched and emitted."""
 
 from __future__ import annotations
 

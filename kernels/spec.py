@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Expr = int | str | tuple[str, Any, Any]
-"""A size: a number, a runtime dimension (`"d0"`), or `(op, Expr, Expr)` with an op of `EXPR_OPS`."""
+"""A size: a number, a runtime dimension (`"d0"`), or `(op, a, b)` with an op of `EXPR_OPS`."""
 
 EXPR_OPS = ("add", "sub", "mul", "floordiv", "ceildiv", "mod", "min", "max")
 
@@ -97,7 +97,7 @@ class Spec:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The runtime dimensions in use, `("d0", "d1", ...)`; the order in which they are passed."""
+        """The runtime dimensions in use, `("d0", "d1", ...)`, in the order of passing."""
         found: set[str] = set()
         for operand in (*self.operands, self.result, *self.buffers):
             for size in operand.shape:

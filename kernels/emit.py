@@ -1,0 +1,336 @@
+"""Emission helpers for both targets: typed constants, arithmetic and control flow.
+
+A value is a scalar or a vector of any length, and every helper takes both. MLIR's values of number
+type come back as `Number`, so that kernels read as arithmetic: `i + 4`, `a * b`. A Python number
+beside a value takes that value's type. Integer `//`, `%` and `>>` are for sizes and indices, which
+are never negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from heddle.kernels.mlir import dialect, ir
+
+arith, math, scf, vector = (dialect(name) for name in ("arith", "math", "scf", "vector"))
+
+ITEM_SIZE = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+"""Bytes of one element in memory."""
+
+
+# Types
+
+
+def is_float(dtype: str) -> bool:
+    """Whether `dtype` is one of the four floating dtypes."""
+    return dtype.startswith(("float", "bfloat"))
+
+
+def is_unsigned(dtype: str) -> bool:
+    """Whether `dtype` compares, divides and widens as unsigned; bool does."""
+    return dtype.startswith("uint") or dtype == "bool"
+
+
+def integer(bits: int) -> Any:
+    """The signless integer type of `bits`."""
+    return ir.IntegerType.get_signless(bits)
+
+
+def pointer_type() -> Any:
+    """The opaque pointer type."""
+    return ir.Type.parse("!llvm.ptr")
+
+
+def memory_type(dtype: str) -> Any:
+    """The type of one element in memory: bool is a byte, bfloat16 its 16 bits."""
+    if dtype == "bfloat16" or not is_float(dtype):
+        return integer(8 * ITEM_SIZE[dtype])
+    return {"float16": ir.F16Type, "float32": ir.F32Type, "float64": ir.F64Type}[dtype].get()
+
+
+def register_type(dtype: str) -> Any:
+    """The type that a value is computed in: bool is i1, float16 and bfloat16 are float32."""
+    if dtype == "bool":
+        return integer(1)
+    return memory_type("float32" if dtype in ("float16", "bfloat16") else dtype)
+
+
+def widen(element: Any, lanes: int) -> Any:
+    """`element`, or a vector of `lanes` of it where there is more than one lane."""
+    return element if lanes == 1 else ir.VectorType.get([lanes], element)
+
+
+def element_of(value: Any) -> Any:
+    """The element type of a value."""
+    return value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
+
+
+def lanes_of(value: Any) -> int:
+    """The number of lanes of a value; 1 for a scalar."""
+    return int(value.type.shape[0]) if isinstance(value.type, ir.VectorType) else 1
+
+
+def bits_of(element: Any) -> int:
+    """The width of an element type."""
+    return int(element.width)
+
+
+def float_like(value: Any) -> bool:
+    """Whether a value holds floating point numbers."""
+    return not isinstance(element_of(value), ir.IntegerType)
+
+
+# Constants and conversions that keep the bits
+
+
+def constant(element: Any, number: float, lanes: int = 1) -> Any:
+    """`number` as an element type, in every lane."""
+    if isinstance(element, ir.IntegerType):
+        bits = bits_of(element)
+        wrapped = int(number) & (2**bits - 1)
+        signed = wrapped - 2**bits if bits > 1 and wrapped >= 2 ** (bits - 1) else wrapped
+        attribute = ir.IntegerAttr.get(element, signed)
+    else:
+        attribute = ir.FloatAttr.get(element, float(number))
+    kind = widen(element, lanes)
+    if lanes > 1:
+        attribute = ir.DenseElementsAttr.get_splat(kind, attribute)
+    return arith.constant(kind, attribute)
+
+
+def index(number: int) -> Any:
+    """An i64 constant; all sizes and offsets are i64."""
+    return constant(integer(64), number)
+
+
+def like(value: Any, number: Any) -> Any:
+    """`number` in the type of `value`; a value passes through, spread over the lanes."""
+    if isinstance(number, ir.Value):
+        return splat(number, lanes_of(value))
+    return constant(element_of(value), number, lanes_of(value))
+
+
+def splat(value: Any, lanes: int) -> Any:
+    """A scalar in every lane; a vector passes through."""
+    if lanes == 1 or lanes_of(value) > 1:
+        return value
+    return vector.broadcast(widen(value.type, lanes), value)
+
+
+def bitcast(value: Any, element: Any) -> Any:
+    """The same bits as another element type of the same width."""
+    return arith.bitcast(widen(element, lanes_of(value)), value)
+
+
+def lane_numbers(element: Any, lanes: int) -> Any:
+    """The integers 0, 1, ... in the lanes of a vector; the constant 0 for one lane."""
+    if lanes == 1:
+        return constant(element, 0)
+    numbers = [ir.IntegerAttr.get(element, lane) for lane in range(lanes)]
+    kind = widen(element, lanes)
+    return arith.constant(kind, ir.DenseElementsAttr.get(numbers, kind))
+
+
+# Arithmetic
+
+
+def _operator(on_float: Callable[..., Any], on_integer: Callable[..., Any], flip: bool) -> Any:
+    def apply(self: Any, other: Any) -> Any:
+        if isinstance(other, ir.Value) and lanes_of(other) > lanes_of(self):
+            self = splat(self, lanes_of(other))
+        other = like(self, other)
+        emit = on_float if float_like(self) else on_integer
+        return emit(other, self) if flip else emit(self, other)
+
+    return apply
+
+
+def _no_float(*_: Any) -> Any:
+    raise TypeError("this operator is for integers")
+
+
+class Number(ir.Value):  # type: ignore[misc]
+    """A scalar or vector value with Python's arithmetic operators."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+
+    __add__ = _operator(arith.addf, arith.addi, False)
+    __radd__ = _operator(arith.addf, arith.addi, True)
+    __sub__ = _operator(arith.subf, arith.subi, False)
+    __rsub__ = _operator(arith.subf, arith.subi, True)
+    __mul__ = _operator(arith.mulf, arith.muli, False)
+    __rmul__ = _operator(arith.mulf, arith.muli, True)
+    __truediv__ = _operator(arith.divf, _no_float, False)
+    __rtruediv__ = _operator(arith.divf, _no_float, True)
+    __floordiv__ = _operator(_no_float, arith.divui, False)
+    __mod__ = _operator(_no_float, arith.remui, False)
+    __and__ = _operator(_no_float, arith.andi, False)
+    __or__ = _operator(_no_float, arith.ori, False)
+    __xor__ = _operator(_no_float, arith.xori, False)
+    __lshift__ = _operator(_no_float, arith.shli, False)
+    __rshift__ = _operator(_no_float, arith.shrui, False)
+
+    def __neg__(self) -> Any:
+        return arith.negf(self) if float_like(self) else like(self, 0) - self
+
+
+for _kind in (ir.IntegerType, ir.F16Type, ir.F32Type, ir.F64Type, ir.VectorType):
+    ir.register_value_caster(_kind.static_typeid)(Number)
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c`, rounded once."""
+    lanes = max(lanes_of(value) for value in (a, b, c) if isinstance(value, ir.Value))
+    first = next(value for value in (a, b, c) if isinstance(value, ir.Value))
+    kind = splat(first, lanes)
+    return math.fma(like(kind, a), like(kind, b), like(kind, c))
+
+
+def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """`c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule, with a fused multiply-add each."""
+    total = like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = fma(total, x, coefficient)
+    return total
+
+
+_FLOAT_COMPARE = {
+    "less": arith.CmpFPredicate.OLT,
+    "less_equal": arith.CmpFPredicate.OLE,
+    "greater": arith.CmpFPredicate.OGT,
+    "greater_equal": arith.CmpFPredicate.OGE,
+    "equal": arith.CmpFPredicate.OEQ,
+    "not_equal": arith.CmpFPredicate.UNE,
+}
+_SIGNED_COMPARE = {
+    "less": arith.CmpIPredicate.slt,
+    "less_equal": arith.CmpIPredicate.sle,
+    "greater": arith.CmpIPredicate.sgt,
+    "greater_equal": arith.CmpIPredicate.sge,
+    "equal": arith.CmpIPredicate.eq,
+    "not_equal": arith.CmpIPredicate.ne,
+}
+_UNSIGNED_COMPARE = {
+    **_SIGNED_COMPARE,
+    "less": arith.CmpIPredicate.ult,
+    "less_equal": arith.CmpIPredicate.ule,
+    "greater": arith.CmpIPredicate.ugt,
+    "greater_equal": arith.CmpIPredicate.uge,
+}
+
+
+def compare(relation: str, a: Any, b: Any, unsigned: bool = False) -> Any:
+    """`a relation b` as i1: less, less_equal, greater, greater_equal, equal or not_equal.
+
+    A NaN makes every relation false but `not_equal`.
+    """
+    if isinstance(b, ir.Value):
+        a = splat(a, lanes_of(b))
+    b = like(a, b)
+    if float_like(a):
+        return arith.cmpf(_FLOAT_COMPARE[relation], a, b)
+    return arith.cmpi((_UNSIGNED_COMPARE if unsigned else _SIGNED_COMPARE)[relation], a, b)
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where `condition` holds, else `b`; at least one of them is a value."""
+    kind = splat(a if isinstance(a, ir.Value) else b, lanes_of(condition))
+    return arith.select(condition, like(kind, a), like(kind, b))
+
+
+def minimum(a: Any, b: Any, unsigned: bool = False) -> Any:
+    """The smaller one; `b` where they do not compare (a NaN in `b` is kept, one in `a` is not)."""
+    return select(compare("less", a, b, unsigned), a, b)
+
+
+def maximum(a: Any, b: Any, unsigned: bool = False) -> Any:
+    """The larger one; `b` where they do not compare (a NaN in `b` is kept, one in `a` is not)."""
+    return select(compare("greater", a, b, unsigned), a, b)
+
+
+def absolute(x: Any) -> Any:
+    """`|x|`; for integers the most negative one stays as it is."""
+    if float_like(x):
+        bits = bits_of(element_of(x))
+        magnitude = bitcast(x, integer(bits)) & (2 ** (bits - 1) - 1)
+        return bitcast(magnitude, element_of(x))
+    return maximum(x, -x)
+
+
+def copy_sign(magnitude: Any, sign: Any) -> Any:
+    """`magnitude`, which is not negative, with the sign of `sign`."""
+    bits = bits_of(element_of(sign))
+    sign_bit = bitcast(sign, integer(bits)) & 2 ** (bits - 1)
+    return bitcast(bitcast(magnitude, integer(bits)) | sign_bit, element_of(sign))
+
+
+def sqrt(x: Any) -> Any:
+    """The square root, correctly rounded."""
+    return math.sqrt(x)
+
+
+# Control flow
+
+
+def loop(start: Any, stop: Any, step: Any = 1) -> Iterator[Any]:
+    """Emits a loop around the Python body: `for i in loop(start, stop, step)`."""
+    operation = scf.ForOp(as_index(start), as_index(stop), as_index(step))
+    with ir.InsertionPoint(operation.body):
+        yield operation.induction_variable
+        scf.yield_([])
+
+
+def carry(
+    start: Any, stop: Any, step: Any, values: Sequence[Any], body: Callable[..., Sequence[Any]]
+) -> list[Any]:
+    """A loop that carries values: `body(i, *values)` returns the next ones; returns the last."""
+    operation = scf.ForOp(as_index(start), as_index(stop), as_index(step), list(values))
+    with ir.InsertionPoint(operation.body):
+        following = body(operation.induction_variable, *operation.inner_iter_args)
+        scf.yield_(list(following))
+    return list(operation.results)
+
+
+@contextmanager
+def when(condition: Any) -> Iterator[None]:
+    """Emits the Python body under an `if`: `with when(condition)`."""
+    operation = scf.IfOp(condition)
+    with ir.InsertionPoint(operation.then_block):
+        yield
+        scf.yield_([])
+
+
+def either(
+    condition: Any,
+    types: Sequence[Any],
+    then: Callable[[], Sequence[Any]],
+    other: Callable[[], Sequence[Any]],
+) -> list[Any]:
+    """The values of `then()` where the scalar `condition` holds, else those of `other()`."""
+    operation = scf.IfOp(condition, list(types), has_else=True)
+    for block, branch in ((operation.then_block, then), (operation.else_block, other)):
+        with ir.InsertionPoint(block):
+            scf.yield_(list(branch()))
+    return list(operation.results)
+
+
+def as_index(value: Any) -> Any:
+    """A Python number as an i64 constant; a value passes through."""
+    return index(value) if isinstance(value, int) else value

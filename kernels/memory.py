@@ -1,0 +1,77 @@
+"""Reading and writing tensors through pointers, with dtype conversion and masked tails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import convert, emit
+from heddle.kernels.mlir import dialect, ir
+
+llvm = dialect("llvm")
+
+_DYNAMIC = -(2**31)
+
+
+def at(base: Any, offset: Any, dtype: str) -> Any:
+    """The pointer to element `offset` of an array of `dtype`."""
+    flags = llvm.GEPNoWrapFlags.inbounds
+    element = emit.memory_type(dtype)
+    offsets = [emit.as_index(offset)]
+    return llvm.getelementptr(emit.pointer_type(), base, offsets, [_DYNAMIC], element, flags)
+
+
+def load(
+    base: Any, offset: Any, dtype: str, lanes: int = 1, mask: Any = None, alignment: int = 0
+) -> Any:
+    """`lanes` consecutive elements from `offset` on, in registers; masked-off lanes are zero.
+
+    `alignment` is in bytes; 0 means the element's own.
+    """
+    pointer = at(base, offset, dtype)
+    kind = emit.widen(emit.memory_type(dtype), lanes)
+    alignment = alignment or emit.ITEM_SIZE[dtype]
+    if mask is None:
+        value = llvm.load(kind, pointer, alignment=alignment)
+    else:
+        zero = emit.constant(emit.memory_type(dtype), 0, lanes)
+        value = llvm.intr_masked_load(kind, pointer, mask, alignment, pass_thru=[zero])
+    return convert.from_memory(value, dtype)
+
+
+def store(
+    value: Any, base: Any, offset: Any, dtype: str, mask: Any = None, alignment: int = 0
+) -> None:
+    """Writes the lanes of `value` (of `dtype`, in registers) from element `offset` on."""
+    pointer = at(base, offset, dtype)
+    alignment = alignment or emit.ITEM_SIZE[dtype]
+    value = convert.to_memory(value, dtype)
+    if mask is None:
+        llvm.store(value, pointer, alignment=alignment)
+    else:
+        llvm.intr_masked_store(value, pointer, mask, alignment)
+
+
+def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:
+    """The elements at a vector of i64 `offsets`; masked-off lanes are zero."""
+    lanes = emit.lanes_of(offsets)
+    pointers = ir.Type.parse(f"vector<{lanes}x!llvm.ptr>")
+    flags = llvm.GEPNoWrapFlags.inbounds
+    element = emit.memory_type(dtype)
+    where = llvm.getelementptr(pointers, base, [offsets], [_DYNAMIC], element, flags)
+    mask = emit.constant(emit.integer(1), 1, lanes) if mask is None else mask
+    zero = emit.constant(element, 0, lanes)
+    kind = emit.widen(element, lanes)
+    value = llvm.intr_masked_gather(kind, where, mask, [zero], emit.ITEM_SIZE[dtype])
+    return convert.from_memory(value, dtype)
+
+
+def first_lanes(count: Any, lanes: int) -> Any:
+    """The mask of the lanes below the i64 `count`."""
+    limit = emit.splat(emit.minimum(count, lanes), lanes)
+    return emit.compare("less", emit.lane_numbers(emit.integer(64), lanes), limit)
+
+
+def byte_buffer(size: int, alignment: int = 64) -> Any:
+    """`size` bytes of stack; emit it in the entry block of the function only."""
+    kind = emit.integer(8)
+    return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=alignment)
