@@ -1,0 +1,117 @@
+"""The content-addressed kernel cache: machine code by what it was made from.
+
+An entry is a file named after its key: the sha256 of its contents, a newline, the contents. It is
+written beside its place and renamed, so that readers and other writers see all of it or none. An
+entry whose checksum does not match is a miss. A folder that cannot be written costs one warning.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from heddle.kernels.spec import Spec
+from heddle.runtime.artifact import Code
+
+_SOURCES = Path(__file__).parents[2]
+_TOOLS = ("torch-mlir", "mlir-python-bindings", "llvmlite", "nvidia-nvjitlink")
+
+
+class CacheWarning(UserWarning):
+    """The kernel cache cannot be used; compiling goes on without it."""
+
+
+class KernelCache:
+    """Codes by (spec, arch) in `folder`; with None nothing is kept."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder / "kernels" if folder else None
+
+    def get(self, spec: Spec, arch: str) -> tuple[Code, ...] | None:
+        """The codes of `spec` for `arch`, or None where there is no sound entry."""
+        if self.folder is None:
+            return None
+        try:
+            data = self._path(spec, arch).read_bytes()
+        except OSError:
+            return None
+        digest, _, contents = data.partition(b"\n")
+        if digest != hashlib.sha256(contents).hexdigest().encode():
+            return None
+        return decode(json.loads(contents))
+
+    def put(self, spec: Spec, arch: str, codes: Sequence[Code]) -> None:
+        """Keeps `codes`; where that fails, warns once and keeps nothing from then on."""
+        if self.folder is None:
+            return
+        contents = json.dumps(encode(codes), sort_keys=True).encode()
+        path = self._path(spec, arch)
+        try:
+            _write(path, hashlib.sha256(contents).hexdigest().encode() + b"\n" + contents)
+        except OSError as error:
+            self.folder = None
+            message = f"kernel cache {path.parent}: {error.strerror}; compiling without it"
+            warnings.warn(message, CacheWarning, stacklevel=2)
+
+    def _path(self, spec: Spec, arch: str) -> Path:
+        assert self.folder is not None
+        return self.folder / key(spec, arch)
+
+
+def key(spec: Spec, arch: str) -> str:
+    """What the code of `spec` for `arch` depends on, as sha256 in hex."""
+    parts = (spec.to_json(), arch, fingerprint())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@cache
+def fingerprint() -> str:
+    """sha256 over all sources that make code and the versions of the tools behind them."""
+    digest = hashlib.sha256()
+    codegen = Path(__file__).parent / "codegen"
+    for root in (_SOURCES / "kernels", codegen):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(path.relative_to(_SOURCES).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes() + b"\0")
+    for tool in _TOOLS:
+        digest.update(f"{tool} {_version(tool)}\0".encode())
+    return digest.hexdigest()
+
+
+def encode(codes: Sequence[Code]) -> list[dict[str, Any]]:
+    """`codes` as plain JSON values."""
+    return [{**asdict(c), "data": base64.b64encode(c.data).decode()} for c in codes]
+
+
+def decode(rows: list[dict[str, Any]]) -> tuple[Code, ...]:
+    """The inverse of `encode`."""
+    return tuple(Code(**{**row, "data": base64.b64decode(row["data"])}) for row in rows)
+
+
+def _version(tool: str) -> str:
+    try:
+        return version(tool)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

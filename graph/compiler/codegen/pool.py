@@ -1,0 +1,152 @@
+"""The parent's side of codegen: jobs spread over long-lived children, one answer for each job."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import IO
+
+from heddle.graph.compiler.cache import decode
+from heddle.kernels.spec import Spec
+from heddle.runtime import config
+from heddle.runtime.artifact import Code
+
+WORKER = (sys.executable, "-m", "heddle.graph.compiler.codegen.worker")
+TIMEOUT = 300.0
+"""Seconds that one kernel may take."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel for one architecture."""
+
+    spec: Spec
+    arch: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job has no code, as a phrase."""
+
+    reason: str
+
+
+def run(
+    jobs: Sequence[Job],
+    done: Callable[[Job, tuple[Code, ...] | Failure], None],
+    *,
+    worker: Sequence[str] = WORKER,
+    timeout: float = TIMEOUT,
+) -> None:
+    """Compiles `jobs`; `done` gets each outcome as it comes, one call at a time.
+
+    Args:
+        jobs: What to compile; there are as many children as `HEDDLE_JOBS` says, at most one a job.
+        done: Called under a lock, from the threads that talk to the children.
+        worker: The command of a child.
+        timeout: Seconds after which a child is killed and its job fails.
+    """
+    queue: SimpleQueue[Job] = SimpleQueue()
+    for job in jobs:
+        queue.put(job)
+    lock = threading.Lock()
+
+    def serve() -> None:
+        with _Child(worker, timeout) as child:
+            while True:
+                try:
+                    job = queue.get_nowait()
+                except Empty:
+                    return
+                outcome = child.compile(job)
+                with lock:
+                    done(job, outcome)
+
+    count = int(config.get("HEDDLE_JOBS")) or len(os.sched_getaffinity(0))
+    threads = [threading.Thread(target=serve) for _ in range(min(count, len(jobs)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        while not queue.empty():
+            queue.get()
+        raise
+
+
+class _Child:
+    """One child process, started at its first job and again after a crash."""
+
+    def __init__(self, command: Sequence[str], timeout: float) -> None:
+        self._command = tuple(command)
+        self._timeout = timeout
+        self._process: subprocess.Popen[str] | None = None
+        self._errors: IO[str] = tempfile.TemporaryFile("w+", errors="replace")
+
+    def __enter__(self) -> _Child:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._end()
+        self._errors.close()
+
+    def compile(self, job: Job) -> tuple[Code, ...] | Failure:
+        process = self._process = self._process or self._start()
+        assert process.stdin
+        assert process.stdout
+        timer = threading.Timer(self._timeout, process.kill)
+        timer.start()
+        try:
+            request = {"spec": job.spec.to_json(), "arch": job.arch}
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            late = not timer.is_alive()
+            timer.cancel()
+        if line.endswith("\n"):
+            answer = json.loads(line)
+            return Failure(answer["error"]) if "error" in answer else decode(answer["codes"])
+        self._end()
+        if late:
+            return Failure(f"the code generator took more than {self._timeout:g} s")
+        return Failure(f"the code generator died (exit {process.returncode}): {self._last_words()}")
+
+    def _start(self) -> subprocess.Popen[str]:
+        self._errors.seek(0)
+        self._errors.truncate()
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def _end(self) -> None:
+        if process := self._process:
+            assert process.stdin
+            assert process.stdout
+            try:
+                process.stdin.close()
+            except BrokenPipeError:
+                process.kill()
+            process.wait()
+            process.stdout.close()
+            self._process = None
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors if line.strip()] or ["it said nothing"]
+        fatal = [line for line in lines if "LLVM ERROR" in line]  # a stack dump may follow it
+        return (fatal or lines)[-1]

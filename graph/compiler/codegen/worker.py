@@ -1,0 +1,52 @@
+"""A codegen child: reads one job for each line of standard input, answers with one line each.
+
+A job is `{"spec": <Spec.to_json()>, "arch": ...}`, an answer `{"codes": [...]}` or
+`{"error": "..."}`. Whatever LLVM prints goes to standard error, where the parent finds the reason
+of a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+from heddle.graph.compiler.cache import encode
+from heddle.kernels.registry import MACHINES
+from heddle.kernels.spec import Spec
+from heddle.runtime.artifact import Code
+
+
+def main() -> None:
+    """Serves jobs until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # no print of a library may mix with the answers
+    for line in sys.stdin:
+        answers.write(json.dumps(_answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _answer(job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"codes": encode(compile_kernel(Spec.from_json(job["spec"]), job["arch"]))}
+    except Exception as error:  # the parent raises it, with the op and the user's line
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def compile_kernel(spec: Spec, arch: str) -> tuple[Code, ...]:
+    """The machine code of `spec` for `arch`."""
+    machine = MACHINES[arch]
+    if machine.target == "cpu":
+        from heddle.graph.compiler.codegen.cpu import compile_cpu
+
+        return (compile_cpu(spec, machine),)
+    from heddle.graph.compiler.codegen.cuda import compile_cuda
+
+    return compile_cuda(spec, machine)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Merges adjacent axes that every operand of a kernel treats alike.
+
+A bias over [batch, sequence, 384] and one over [rows, 384] are the same work. Merging makes them
+the same spec: fewer kernels, and loops over rows instead of nests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from heddle.kernels.spec import Body, Expr, Operand, Spec, product
+
+Axes = tuple[int | None, ...]
+"""For each axis of an operand, the axis of the result that it runs along, or None."""
+
+
+def collapse(spec: Spec) -> Spec:
+    """`spec` with runs of axes merged where that changes neither what is read nor written."""
+    rank = len(spec.result.shape)
+    maps, fences = _ROOTS.get(spec.op, _opaque)(spec)
+    bodies = [body for body in (spec.prologue, spec.epilogue) if body]
+    views = [
+        *(_Root(operand.shape, axes) for operand, axes in zip(spec.operands, maps, strict=True)),
+        *(_View(operand.shape) for body in bodies for operand in body.inputs),
+    ]
+    runs: list[list[int]] = []
+    for axis in range(rank):
+        fenced = axis in fences or axis - 1 in fences
+        if runs and not fenced and all(v.merges(runs[-1], axis, spec.result.shape) for v in views):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    if len(runs) == rank:
+        return spec
+    return _apply(spec, maps, runs)
+
+
+@dataclass(frozen=True)
+class _Root:
+    """An operand of the root: it has an axis of the result in full or not at all."""
+
+    shape: tuple[Expr, ...]
+    axes: Axes
+
+    def merges(self, run: list[int], axis: int, result: tuple[Expr, ...]) -> bool:
+        if (run[-1] in self.axes) != (axis in self.axes):
+            return False
+        if axis not in self.axes:
+            return True
+        return self.axes.index(run[-1]) + 1 == self.axes.index(axis)
+
+
+@dataclass(frozen=True)
+class _View:
+    """An input of a body, broadcast to the result's shape by NumPy's rules."""
+
+    shape: tuple[Expr, ...]
+
+    def merges(self, run: list[int], axis: int, result: tuple[Expr, ...]) -> bool:
+        real = [a for a in (*run, axis) if result[a] != 1]
+        return len({self._stretched(a, len(result)) for a in real}) <= 1
+
+    def _stretched(self, axis: int, rank: int) -> bool:
+        position = axis - rank + len(self.shape)
+        return position < 0 or self.shape[position] == 1
+
+
+def _apply(spec: Spec, maps: Sequence[Axes], runs: list[list[int]]) -> Spec:
+    rank = len(spec.result.shape)
+
+    def broadcast(operand: Operand) -> Operand:
+        missing = rank - len(operand.shape)
+        padded = (1,) * missing + operand.shape
+        shape = [product(tuple(padded[axis] for axis in run)) for run in runs]
+        while shape and shape[0] == 1:
+            shape.pop(0)
+        return replace(operand, shape=tuple(shape))
+
+    def merge(operand: Operand, axes: Axes) -> Operand:
+        shape: list[Expr] = []
+        for position, axis in enumerate(axes):
+            run = next((run for run in runs if axis in run), None)
+            if run is None:
+                shape.append(operand.shape[position])
+            elif run[0] == axis:
+                end = position + len(run)
+                shape.append(product(operand.shape[position:end]))
+        return replace(operand, shape=tuple(shape))
+
+    def body(value: Body | None) -> Body | None:
+        return value and replace(value, inputs=tuple(map(broadcast, value.inputs)))
+
+    whole = tuple(range(rank))
+    attrs = dict(spec.attrs)
+    if "axis" in attrs:
+        attrs["axis"] = sum(run[0] < attrs["axis"] for run in runs)  # type: ignore[operator]
+    return replace(
+        spec,
+        operands=tuple(merge(o, axes) for o, axes in zip(spec.operands, maps, strict=True)),
+        result=merge(spec.result, whole),
+        outputs=tuple(merge(output, whole) for output in spec.outputs),
+        attrs=tuple(sorted(attrs.items())),
+        prologue=body(spec.prologue),
+        epilogue=body(spec.epilogue),
+    )
+
+
+# Where the operands' axes are in the result, and the result's axes that keep to themselves.
+
+_Map = tuple[list[Axes], set[int]]
+
+
+def _opaque(spec: Spec) -> _Map:
+    rank = len(spec.result.shape)
+    return [(None,) * len(o.shape) for o in spec.operands], set(range(rank))
+
+
+def _map(spec: Spec) -> _Map:
+    return [tuple(range(len(spec.result.shape)))], set()
+
+
+def _last_axis(spec: Spec) -> _Map:
+    last = len(spec.result.shape) - 1
+    return [tuple(range(last + 1)), *[(last,)] * (len(spec.operands) - 1)], {last}
+
+
+def _along_axis(spec: Spec) -> _Map:
+    whole = tuple(range(len(spec.result.shape)))
+    return [whole] * len(spec.operands), {spec.attr("axis")}
+
+
+def _matmul(spec: Spec) -> _Map:
+    rank = len(spec.result.shape)
+    a, b = spec.operands
+    batch = tuple(range(rank - 2)) if len(b.shape) == rank else ()
+    n_first = spec.attr("transposed")
+    return [
+        (*range(rank - 1), None),
+        (*batch, *((rank - 1, None) if n_first else (None, rank - 1))),
+    ], {rank - 1}
+
+
+def _matmul_packed(spec: Spec) -> _Map:
+    rank = len(spec.result.shape)
+    a, b = spec.operands
+    batch = tuple(range(len(b.shape) - 3))
+    return [(*range(rank - 1), None), (*batch, None, None, None)], {rank - 1}
+
+
+def _pack_b(spec: Spec) -> _Map:
+    rank = len(spec.result.shape)
+    return [(*range(rank - 3), None, None)], {rank - 3, rank - 2, rank - 1}
+
+
+def _gather(spec: Spec) -> _Map:
+    table, indices = spec.operands
+    axis, extra = spec.attr("axis"), len(indices.shape)
+    after = range(axis + extra, len(spec.result.shape))
+    return [(*range(axis), None, *after), tuple(range(axis, axis + extra))], set()
+
+
+_ROOTS: dict[str, Callable[[Spec], _Map]] = {
+    "map": _map,
+    "softmax": _last_axis,
+    "layer_norm": _last_axis,
+    "rms_norm": _last_axis,
+    "reduce": _along_axis,
+    "concat": _along_axis,
+    "matmul": _matmul,
+    "matmul_packed": _matmul_packed,
+    "pack_b": _pack_b,
+    "gather": _gather,
+}

@@ -1,0 +1,72 @@
+"""Codegen children: their answers, and what becomes of those that fail, die or hang."""
+
+import sys
+import time
+
+import pytest
+
+from heddle.graph.compiler.codegen.pool import Failure, Job, run
+from heddle.kernels.spec import Operand, Spec
+from heddle.runtime.artifact import Code
+
+# A child that speaks the protocol and does what the arch says.
+CHILD = """
+import base64, json, os, sys, time
+for line in sys.stdin:
+    job = json.loads(line)
+    match job["arch"]:
+        case "abort":
+            print("LLVM ERROR: Cannot select: intrinsic %llvm.nvvm.x", file=sys.stderr, flush=True)
+            print("#0 some stack frame", file=sys.stderr, flush=True)
+            os.abort()
+        case "silent":
+            os._exit(3)
+        case "hang":
+            time.sleep(60)
+        case "refuse":
+            answer = {"error": "ValueError: no"}
+        case arch:
+            op = json.loads(job["spec"])["op"]
+            code = {"arch": arch, "format": "ptx", "data": base64.b64encode(op.encode()).decode()}
+            answer = {"codes": [code]}
+    print(json.dumps(answer), flush=True)
+"""
+F32 = Operand("float32", (4,))
+
+
+def outcomes(monkeypatch, *archs, jobs=2, timeout=30.0):
+    monkeypatch.setenv("HEDDLE_JOBS", str(jobs))
+    spec = Spec("softmax", (F32,), F32, (F32,))
+    found = {}
+
+    def done(job, outcome):
+        found[job.arch] = outcome
+
+    worker = (sys.executable, "-c", CHILD)
+    run([Job(spec, arch) for arch in archs], done, worker=worker, timeout=timeout)
+    assert set(found) == set(archs)
+    return found
+
+
+def test_each_job_has_its_answer(monkeypatch):
+    found = outcomes(monkeypatch, *(f"arch{i}" for i in range(9)))
+    for arch, codes in found.items():
+        assert codes == (Code(arch, "ptx", b"softmax"),)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_death_fails_one_job_and_names_the_cause(monkeypatch, jobs):
+    found = outcomes(monkeypatch, "a", "abort", "b", "silent", "refuse", "c", jobs=jobs)
+    reason = "the code generator died (exit -6): LLVM ERROR: Cannot select: intrinsic %llvm.nvvm.x"
+    assert found.pop("abort") == Failure(reason)
+    assert found.pop("silent") == Failure("the code generator died (exit 3): it said nothing")
+    assert found.pop("refuse") == Failure("ValueError: no")
+    assert all(codes[0].arch == arch for arch, codes in found.items())
+
+
+def test_a_hang_ends(monkeypatch):
+    start = time.monotonic()
+    found = outcomes(monkeypatch, "hang", "a", jobs=1, timeout=0.5)
+    assert found["hang"] == Failure("the code generator took more than 0.5 s")
+    assert found["a"][0].arch == "a"
+    assert time.monotonic() - start < 10
