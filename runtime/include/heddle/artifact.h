@@ -35,6 +35,13 @@ class Artifact : Counted<Artifact> {
   const std::string& path() const { return path_; }
   size_t size() const { return size_; }
 
+  /// All records of a section.
+  template <class T>
+  Span<T> records(Section section) const {
+    const SectionRecord& row = table_[static_cast<uint32_t>(section) - 1];
+    return {reinterpret_cast<const T*>(data_ + row.offset), row.size / sizeof(T)};
+  }
+
   std::string_view text(Str str) const;
   std::string_view name() const { return text(model().name); }
 
@@ -76,12 +83,6 @@ class Artifact : Counted<Artifact> {
  private:
   friend class ArtifactReader;
   Artifact() = default;
-
-  template <class T>
-  Span<T> records(Section section) const {
-    const SectionRecord& row = table_[static_cast<uint32_t>(section) - 1];
-    return {reinterpret_cast<const T*>(data_ + row.offset), row.size / sizeof(T)};
-  }
 
   std::string path_;
   std::unique_ptr<MappedFile> file_;

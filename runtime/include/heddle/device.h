@@ -21,7 +21,6 @@ using Stream = void*;
 struct Call {
   void* const* pointers;  ///< One for each buffer of the program, in device memory.
   int64_t* status;        ///< Four words in device memory, zero before and after each run.
-  void** scratch;         ///< Host memory for `Routine::most_arguments` pointers.
   Stream stream;
 };
 

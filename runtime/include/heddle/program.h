@@ -31,7 +31,6 @@ struct Routine {
   const Artifact* artifact;
   std::vector<Step> steps;
   std::vector<int64_t> dims;  ///< What the steps' `dims` point into.
-  size_t most_arguments = 0;
 };
 
 /// Raises the input error for a status word that a kernel has written.

@@ -153,6 +153,9 @@ struct ProgramRecord {
 
 constexpr uint32_t kKernelChecks = 1;
 
+/// The most buffers, and the most dims, of one kernel: a call's arguments fit on the stack.
+constexpr uint32_t kMaxArguments = 256;
+
 struct KernelRecord {
   Str name;
   Range codes;
