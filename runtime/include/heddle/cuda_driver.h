@@ -9,9 +9,9 @@
 
 namespace heddle::cuda {
 
-using Device = int;
+using DeviceHandle = int;
 using Context = struct ContextHandle*;
-using Stream = struct StreamHandle*;
+using Stream = void*;
 using Event = struct EventHandle*;
 using Module = struct ModuleHandle*;
 using Function = struct FunctionHandle*;
@@ -53,12 +53,12 @@ constexpr int kOldestDriver = 12000;         // the first release that runs sm_9
   X(error_name, "cuGetErrorName", (Result, const char**))                                    \
   X(error_string, "cuGetErrorString", (Result, const char**))                                \
   X(count_devices, "cuDeviceGetCount", (int*))                                               \
-  X(device_get, "cuDeviceGet", (Device*, int))                                               \
-  X(device_name, "cuDeviceGetName", (char*, int, Device))                                    \
-  X(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, Device))                            \
-  X(device_attribute, "cuDeviceGetAttribute", (int*, DeviceAttribute, Device))               \
-  X(context_retain, "cuDevicePrimaryCtxRetain", (Context*, Device))                          \
-  X(context_release, "cuDevicePrimaryCtxRelease_v2", (Device))                               \
+  X(device_get, "cuDeviceGet", (DeviceHandle*, int))                                         \
+  X(device_name, "cuDeviceGetName", (char*, int, DeviceHandle))                              \
+  X(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, DeviceHandle))                      \
+  X(device_attribute, "cuDeviceGetAttribute", (int*, DeviceAttribute, DeviceHandle))         \
+  X(context_retain, "cuDevicePrimaryCtxRetain", (Context*, DeviceHandle))                    \
+  X(context_release, "cuDevicePrimaryCtxRelease_v2", (DeviceHandle))                         \
   X(context_push, "cuCtxPushCurrent_v2", (Context))                                          \
   X(context_pop, "cuCtxPopCurrent_v2", (Context*))                                           \
   X(memory_allocate, "cuMemAlloc_v2", (Address*, std::size_t))                               \

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/artifact.h"
+#include "heddle/cuda_device.h"
+#include "heddle/device.h"
+
+namespace heddle {
+struct Step;
+}
+
+namespace heddle::cuda {
+
+/// A kernel that a driver has loaded.
+struct LoadedKernel {
+  std::string name;
+  std::string arch;
+  Module module = nullptr;
+  Function function = nullptr;
+  unsigned block[3] = {1, 1, 1};
+  unsigned shared = 0;  ///< Bytes of dynamic shared memory.
+  bool checks = false;
+};
+
+/// A program's cubins, or its PTX as the driver translates it, on one GPU.
+class CudaProgram final : public LoadedCode {
+ public:
+  /// `device` outlives the program. Throws a device error that names the kernel, the architectures
+  /// that the artifact has, and the device.
+  CudaProgram(CudaDevice& device, const Artifact& artifact, const ProgramRecord& program);
+  ~CudaProgram() override;
+  CudaProgram(const CudaProgram&) = delete;
+  CudaProgram& operator=(const CudaProgram&) = delete;
+
+  /// Launches every step on the call's stream (null: the device's own), waits for the stream, and
+  /// throws an input error when a kernel has refused its input's values.
+  void run(const Routine& routine, const Call& call) const override;
+
+  std::string arch(uint32_t kernel) const override { return kernels_[kernel].arch; }
+
+ private:
+  struct Status {
+    int64_t words[4];
+    bool refused() const { return words[0] != 0; }
+  };
+
+  void load(const Artifact& artifact, const KernelRecord& record);
+  bool checked(const Step& step) const;
+  void check_grid(const Routine& routine, const Step& step) const;
+  void start(const Routine& routine, const Step& step, const Call& call, Stream stream) const;
+  void finish(const Routine& routine, Stream stream) const;
+  Status read_status(const Call& call, Stream stream) const;  // and clears it
+  void unload() noexcept;
+
+  CudaDevice& device_;
+  const Driver& driver_;
+  std::vector<LoadedKernel> kernels_;
+};
+
+/// The code that runs best on compute capability `major`.`minor`, or null: a cubin of the same
+/// major and no later minor, the latest first (one whose name ends in a letter: of exactly this
+/// capability), else the latest PTX that is not above it ("CUDA C++ Programming Guide",
+/// compatibility of cubin and PTX).
+const CodeRecord* choose_code(const Artifact& artifact, const KernelRecord& kernel, int major,
+                              int minor);
+
+}  // namespace heddle::cuda

@@ -1,0 +1,242 @@
+#include "heddle/cuda_program.h"
+
+#include <cctype>
+#include <cstdio>
+
+#include "heddle/error.h"
+#include "heddle/program.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr unsigned kSharedWithoutAsking = 48 * 1024;
+
+/// `"sm_90a"` as 90 and exact.
+struct Arch {
+  int capability = 0;
+  bool exact = false;
+
+  explicit Arch(std::string_view text) {
+    const size_t digits = text.find('_') + 1;
+    for (char letter : text.substr(digits)) {
+      if (std::isdigit(static_cast<unsigned char>(letter)) != 0) {
+        capability = capability * 10 + (letter - '0');
+      } else {
+        exact = true;
+      }
+    }
+  }
+
+  bool runs_on(CodeFormat format, int device) const {
+    if (exact) return capability == device;
+    if (format == CodeFormat::kPtx) return capability <= device;
+    return capability / 10 == device / 10 && capability <= device;
+  }
+};
+
+std::string archs(const Artifact& artifact, const KernelRecord& kernel) {
+  std::string text;
+  for (const CodeRecord& code : artifact.codes(kernel)) {
+    text += (text.empty() ? "" : ", ") + std::string(artifact.text(code.arch));
+    text += code.format == CodeFormat::kPtx ? " (ptx)" : "";
+  }
+  return text.empty() ? "none" : text;
+}
+
+template <class Number>
+std::string grid_text(const Number* grid) {
+  return std::to_string(grid[0]) + " x " + std::to_string(grid[1]) + " x " +
+         std::to_string(grid[2]);
+}
+
+std::string label(const Routine& routine, const Step& step) {
+  return std::string(routine.artifact->text(step.instruction->label));
+}
+
+}  // namespace
+
+const CodeRecord* choose_code(const Artifact& artifact, const KernelRecord& kernel, int major,
+                              int minor) {
+  const CodeRecord* best = nullptr;
+  int best_rank = -1;
+  for (const CodeRecord& code : artifact.codes(kernel)) {
+    const Arch arch(artifact.text(code.arch));
+    if (code.format == CodeFormat::kImage || !arch.runs_on(code.format, major * 10 + minor)) {
+      continue;
+    }
+    // Any cubin is better than PTX; then the later architecture; then the one made for this GPU.
+    const int rank = (code.format == CodeFormat::kCubin ? 10000 : 0) + arch.capability * 2 +
+                     (arch.exact ? 1 : 0);
+    if (rank > best_rank) {
+      best = &code;
+      best_rank = rank;
+    }
+  }
+  return best;
+}
+
+CudaProgram::CudaProgram(CudaDevice& device, const Artifact& artifact, const ProgramRecord& program)
+    : device_(device), driver_(device.driver()) {
+  Current current(device_);
+  try {
+    for (const KernelRecord& record : artifact.kernels(program)) load(artifact, record);
+  } catch (...) {
+    unload();
+    throw;
+  }
+}
+
+CudaProgram::~CudaProgram() {
+  if (driver_.context_push(device_.context()) != kSuccess) return;
+  unload();
+  Context popped;
+  driver_.context_pop(&popped);
+}
+
+void CudaProgram::unload() noexcept {
+  for (const LoadedKernel& kernel : kernels_) {
+    if (kernel.module != nullptr) driver_.module_unload(kernel.module);
+  }
+}
+
+void CudaProgram::load(const Artifact& artifact, const KernelRecord& record) {
+  const std::string name(artifact.text(record.name));
+  const std::string where = device_.text() + ": kernel " + name;
+  const CodeRecord* code =
+      choose_code(artifact, record, device_.info().major, device_.info().minor);
+  if (code == nullptr) {
+    throw Error(
+        ErrorKind::kDevice,
+        where + ": wanted code that this device runs, the artifact has " + archs(artifact, record));
+  }
+  if (record.shared > static_cast<unsigned>(device_.shared_limit())) {
+    throw Error(ErrorKind::kDevice, where + ": wanted " + std::to_string(record.shared) +
+                                        " bytes of shared memory, the device has " +
+                                        std::to_string(device_.shared_limit()));
+  }
+  LoadedKernel& kernel = kernels_.emplace_back();
+  kernel.name = name;
+  kernel.arch = artifact.text(code->arch);
+  for (int axis = 0; axis < 3; ++axis) kernel.block[axis] = record.block[axis];
+  kernel.shared = record.shared;
+  kernel.checks = (record.flags & kKernelChecks) != 0;
+
+  char log[2048] = {};
+  int options[2] = {kJitErrorLog, kJitErrorLogBytes};
+  void* values[2] = {log, reinterpret_cast<void*>(sizeof log - 1)};
+  Result result = driver_.module_load(&kernel.module, artifact.code(*code), 2, options, values);
+  if (result == kUnsupportedPtxVersion) {
+    throw Error(ErrorKind::kDevice,
+                where + ": the driver for CUDA " + version_text(driver_.version()) +
+                    " is too old for the artifact's PTX: " + driver_.explain(result));
+  }
+  if (result != kSuccess) {
+    throw Error(ErrorKind::kDevice, where + ": loading its " + kernel.arch + " code: " +
+                                        driver_.explain(result) + (log[0] ? ": " : "") + log);
+  }
+  const std::string symbol(artifact.text(code->symbol));
+  driver_.check(driver_.module_function(&kernel.function, kernel.module, symbol.c_str()),
+                where + ": looking up " + symbol);
+  if (kernel.shared > kSharedWithoutAsking) {
+    driver_.check(
+        driver_.function_set(kernel.function, kMaxDynamicSharedSize,
+                             static_cast<int>(kernel.shared)),
+        where + ": asking for " + std::to_string(kernel.shared) + " bytes of shared memory");
+  }
+}
+
+void CudaProgram::run(const Routine& routine, const Call& call) const {
+  Current current(device_);
+  const Stream stream = call.stream == nullptr ? device_.stream() : call.stream;
+  bool checks = false;
+  for (const Step& step : routine.steps) {
+    check_grid(routine, step);
+    checks = checks || checked(step);
+  }
+  for (const Step& step : routine.steps) start(routine, step, call, stream);
+  finish(routine, stream);
+  if (!checks || !read_status(call, stream).refused()) return;
+  // The word does not say which kernel wrote it: run again, one checking kernel at a time.
+  for (const Step& step : routine.steps) {
+    start(routine, step, call, stream);
+    if (!checked(step)) continue;
+    finish(routine, stream);
+    const Status status = read_status(call, stream);
+    if (status.refused()) raise_status(routine, step, status.words);
+  }
+  finish(routine, stream);  // the caller has changed its input meanwhile, and this run was fine
+}
+
+bool CudaProgram::checked(const Step& step) const {
+  return step.opcode == Opcode::kDispatch && kernels_[step.kernel].checks;
+}
+
+void CudaProgram::check_grid(const Routine& routine, const Step& step) const {
+  if (step.opcode != Opcode::kDispatch) return;
+  const int* limits = device_.grid_limits();
+  for (int axis = 0; axis < 3; ++axis) {
+    if (step.grid[axis] <= limits[axis]) continue;
+    throw Error(ErrorKind::kInput, label(routine, step) + ": this shape needs a grid of " +
+                                       grid_text(step.grid) + " blocks, " + device_.text() +
+                                       " allows " + grid_text(limits));
+  }
+}
+
+void CudaProgram::start(const Routine& routine, const Step& step, const Call& call,
+                        Stream stream) const {
+  if (step.opcode == Opcode::kCopy) {
+    const auto source = reinterpret_cast<Address>(call.pointers[step.arguments[0]]);
+    const auto target = reinterpret_cast<Address>(call.pointers[step.arguments[1]]);
+    driver_.check(driver_.copy_on_device(target, source, static_cast<size_t>(step.grid[0]), stream),
+                  device_.text() + ": " + label(routine, step));
+    return;
+  }
+  const LoadedKernel& kernel = kernels_[step.kernel];
+  // A parameter is passed by the address of its value: the pointers first, then the dims.
+  thread_local std::vector<void*> parameters;
+  parameters.clear();
+  for (uint32_t i = 0; i < step.argument_count; ++i) {
+    parameters.push_back(const_cast<void**>(&call.pointers[step.arguments[i]]));
+  }
+  for (uint32_t i = 0; i < step.dim_count; ++i) {
+    parameters.push_back(const_cast<int64_t*>(&step.dims[i]));
+  }
+  const Result result = driver_.launch(
+      kernel.function, static_cast<unsigned>(step.grid[0]), static_cast<unsigned>(step.grid[1]),
+      static_cast<unsigned>(step.grid[2]), kernel.block[0], kernel.block[1], kernel.block[2],
+      kernel.shared, stream, parameters.data(), nullptr);
+  if (result != kSuccess) {
+    throw Error(ErrorKind::kDevice, device_.text() + ": launching kernel " + kernel.name + " for " +
+                                        label(routine, step) + ": " + driver_.explain(result) +
+                                        "; the session is lost, end this process");
+  }
+}
+
+void CudaProgram::finish(const Routine& routine, Stream stream) const {
+  const Result result = driver_.stream_synchronize(stream);
+  if (result == kSuccess) return;
+  std::string names;
+  for (const Step& step : routine.steps) {
+    if (step.opcode != Opcode::kDispatch) continue;
+    const std::string& name = kernels_[step.kernel].name;
+    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
+  }
+  throw Error(ErrorKind::kDevice, device_.text() + ": one of the kernels " + names +
+                                      " failed: " + driver_.explain(result) +
+                                      "; the session is lost, end this process");
+}
+
+CudaProgram::Status CudaProgram::read_status(const Call& call, Stream stream) const {
+  Status status;
+  const auto word = reinterpret_cast<Address>(call.status);
+  const std::string where = device_.text() + ": reading the status";
+  driver_.check(driver_.copy_to_host(status.words, word, sizeof status.words, stream), where);
+  driver_.check(driver_.stream_synchronize(stream), where);
+  if (status.refused()) {
+    driver_.check(driver_.fill_bytes(word, 0, sizeof status.words, stream), where);
+    driver_.check(driver_.stream_synchronize(stream), where);
+  }
+  return status;
+}
+
+}  // namespace heddle::cuda
