@@ -39,23 +39,23 @@ opens the shed. Compilers lower a program step by step, and each step keeps what
 On 14 July 1789 a crowd stormed the Bastille and found only seven prisoners inside. A good proof is
 short, but a good explanation may be long. Bees tell each other where the flowers are by dancing in
 the dark of the hive. The train to Zürich leaves at 7:42 from platform nine, if the signals work.
-Add two eggs, 150 g of sugar and a pinch of salt; whisk until the foam is stiff. Nobody could say who
-had painted the small portrait above the stairs. Photosynthesis stores the energy of light in the
-bonds of sugar molecules. The violin is tuned in fifths, the guitar mostly in fourths. He asked for
-a refund because the headphones stopped working after three days! Is there any pharmacy open near
-the station on Sunday evening? Quantum states cannot be copied, though they can be moved. The
+Add two eggs, 150 g of sugar and a pinch of salt; whisk until the foam is stiff. Nobody could say
+who had painted the small portrait above the stairs. Photosynthesis stores the energy of light in
+the bonds of sugar molecules. The violin is tuned in fifths, the guitar mostly in fourths. He asked
+for a refund because the headphones stopped working after three days! Is there any pharmacy open
+near the station on Sunday evening? Quantum states cannot be copied, though they can be moved. The
 committee postponed its vote on the new harbour until autumn. Octopuses taste with their arms and
-have three hearts. My grandmother's recipe says "as much flour as it takes", which helps no one.
-An index makes reading faster and writing slower. The moon pulls the sea, and the sea slows the
-turning of the earth. They walked along the dunes until the lighthouse came into sight. Unemployment
-fell to 4.9 percent in the last quarter, the statistics office reported. Antibiotics do not work
-against viruses; vaccination often does. The referee whistled, the crowd groaned, and the match was
-over. Please restart the router, wait thirty seconds, and try to connect once more. Paper was
-invented in China and reached Europe by way of Samarkand and Baghdad. Der Zug war pünktlich, but
-the café was closed. In a right triangle the square on the longest side equals the sum of the other
-two squares. Whales sing songs that change from year to year, and the new tunes travel east. Tax is
-due on the last day of May unless an adviser files it for you. The glacier has lost a third of its
-length since my father photographed it.
+have three hearts. My grandmother's recipe says "as much flour as it takes", which helps no one. An
+index makes reading faster and writing slower. The moon pulls the sea, and the sea slows the turning
+of the earth. They walked along the dunes until the lighthouse came into sight. Unemployment fell to
+4.9 percent in the last quarter, the statistics office reported. Antibiotics do not work against
+viruses; vaccination often does. The referee whistled, the crowd groaned, and the match was over.
+Please restart the router, wait thirty seconds, and try to connect once more. Paper was invented in
+China and reached Europe by way of Samarkand and Baghdad. Der Zug war pünktlich, but the café was
+closed. In a right triangle the square on the longest side equals the sum of the other two squares.
+Whales sing songs that change from year to year, and the new tunes travel east. Tax is due on the
+last day of May unless an adviser files it for you. The glacier has lost a third of its length since
+my father photographed it.
 """
 
 

