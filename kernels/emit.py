@@ -290,7 +290,7 @@ def sqrt(x: Any) -> Any:
 
 
 def loop(start: Any, stop: Any, step: Any = 1) -> Iterator[Any]:
-    """Emits a loop around the Python body: `for i in loop(start, stop, step)`."""
+    """Emits a loop around the Python body of a `for i in` this."""
     operation = scf.ForOp(as_index(start), as_index(stop), as_index(step))
     with ir.InsertionPoint(operation.body):
         yield operation.induction_variable
@@ -310,7 +310,7 @@ def carry(
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Emits the Python body under an `if`: `with when(condition)`."""
+    """Emits the Python body of a `with` this under an `if`."""
     operation = scf.IfOp(condition)
     with ir.InsertionPoint(operation.then_block):
         yield

@@ -1,0 +1,112 @@
+"""The elementwise steps of a `Body`, on registers: one function for each op, for both targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heddle.kernels import convert, emit
+from heddle.kernels import vector_math as vm
+from heddle.kernels.emit import compare, is_float, is_unsigned, select
+from heddle.kernels.spec import Body, Step
+
+
+def evaluate(body: Body, inputs: Sequence[Any], dtypes: Sequence[str], lanes: int) -> list[Any]:
+    """The results of `body` for the register values `inputs` of `dtypes`.
+
+    All have `lanes` lanes. An epilogue's first input is the root's result, so `dtypes` is not
+    always that of `body.inputs`.
+    """
+    values, kinds = list(inputs), list(dtypes)
+    for step in body.steps:
+        arguments = [values[number] for number in step.args]
+        if step.op == "constant":
+            number = dict(step.attrs)["value"]
+            value = emit.constant(emit.register_type(step.dtype), number, lanes)
+        elif step.op == "cast":
+            value = convert.cast(arguments[0], kinds[step.args[0]], step.dtype)
+        else:
+            # A comparison's result is bool; what it computes in is the dtype of its operands.
+            value = _STEPS[step.op](step, kinds[step.args[-1]], *arguments)
+        values.append(value)
+        kinds.append(step.dtype)
+    return [values[number] for number in body.results]
+
+
+def result_dtypes(body: Body, dtypes: Sequence[str]) -> list[str]:
+    """The dtypes of the results, for inputs of `dtypes`."""
+    kinds = [*dtypes, *(step.dtype for step in body.steps)]
+    return [kinds[number] for number in body.results]
+
+
+def unsupported(body: Body | None) -> str | None:
+    """Why `body` cannot be emitted, or None."""
+    for step in body.steps if body else ():
+        if step.op not in OPS:
+            return f"no elementwise code for {step.op!r}"
+    return None
+
+
+def _maximum(step: Step, dtype: str, a: Any, b: Any) -> Any:
+    return _keep_nan(dtype, a, emit.maximum(a, b, is_unsigned(dtype)))
+
+
+def _minimum(step: Step, dtype: str, a: Any, b: Any) -> Any:
+    return _keep_nan(dtype, a, emit.minimum(a, b, is_unsigned(dtype)))
+
+
+def _keep_nan(dtype: str, a: Any, result: Any) -> Any:
+    return select(compare("not_equal", a, a), a, result) if is_float(dtype) else result
+
+
+def _absolute(step: Step, dtype: str, x: Any) -> Any:
+    return x if is_unsigned(dtype) else emit.absolute(x)
+
+
+def _relu(step: Step, dtype: str, x: Any) -> Any:
+    return x if is_unsigned(dtype) else select(compare("less", x, 0), 0, x)
+
+
+def _gelu(step: Step, dtype: str, x: Any) -> Any:
+    return vm.gelu_tanh(x) if dict(step.attrs)["approximate"] == "tanh" else vm.gelu(x)
+
+
+def _where(step: Step, dtype: str, condition: Any, a: Any, b: Any) -> Any:
+    return select(condition, a, b)
+
+
+def _compare(step: Step, dtype: str, a: Any, b: Any) -> Any:
+    return compare(step.op, a, b, is_unsigned(dtype))
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda step, dtype, *arguments: function(*arguments)
+
+
+_STEPS: dict[str, Callable[..., Any]] = {
+    "add": _plain(lambda a, b: a + b),
+    "sub": _plain(lambda a, b: a - b),
+    "mul": _plain(lambda a, b: a * b),
+    "div": _plain(lambda a, b: a / b),
+    "neg": _plain(lambda x: -x),
+    "sqrt": _plain(emit.sqrt),
+    "rsqrt": _plain(vm.rsqrt),
+    "exp": _plain(vm.exp),
+    "log": _plain(vm.log),
+    "tanh": _plain(vm.tanh),
+    "erf": _plain(vm.erf),
+    "sigmoid": _plain(vm.sigmoid),
+    "silu": _plain(vm.silu),
+    "abs": _absolute,
+    "gelu": _gelu,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "relu": _relu,
+    "where": _where,
+    **dict.fromkeys(
+        ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _compare
+    ),
+}
+
+OPS = frozenset({*_STEPS, "constant", "cast"})
+"""The ops that a `Step` may have."""
