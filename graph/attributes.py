@@ -1,0 +1,137 @@
+"""The attributes of ops, between Python and MLIR; the kinds are the annotations in the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType, bfloat16_bits
+from heddle.graph.types import Shape
+from heddle.kernels.mlir import ir
+from heddle.runtime.errors import GraphError
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How an attribute is checked (`accepts`), written (`encode`) and read (`decode`)."""
+
+    accepts: Callable[[Any], bool]
+    encode: Callable[[Any], Any]
+    holds: type
+    decode: Callable[[Any], Any]
+
+
+def _i64(value: int) -> Any:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def _shape(value: Shape) -> Any:
+    return ir.ArrayAttr.get([ir.StringAttr.get(str(dim)) for dim in value])
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+KINDS = {
+    "int": Kind(_is_int, _i64, ir.IntegerAttr, lambda attr: attr.value),
+    "float": Kind(
+        lambda value: isinstance(value, float) or _is_int(value),
+        lambda value: ir.FloatAttr.get(ir.F64Type.get(), float(value)),
+        ir.FloatAttr,
+        lambda attr: attr.value,
+    ),
+    "bool": Kind(
+        lambda value: isinstance(value, bool), ir.BoolAttr.get, ir.BoolAttr, lambda attr: attr.value
+    ),
+    "str": Kind(
+        lambda value: isinstance(value, str), ir.StringAttr.get, ir.StringAttr, lambda a: a.value
+    ),
+    "tuple[int, ...]": Kind(
+        lambda value: isinstance(value, (tuple, list)) and all(map(_is_int, value)),
+        ir.DenseI64ArrayAttr.get,
+        ir.DenseI64ArrayAttr,
+        tuple,
+    ),
+    "Shape": Kind(
+        lambda value: isinstance(value, (tuple, list)),
+        lambda value: _shape(Shape(value)),
+        ir.ArrayAttr,
+        lambda attr: Shape(Dim(text.value) for text in attr),
+    ),
+    "DType": Kind(
+        lambda value: isinstance(value, DType),
+        lambda value: ir.TypeAttr.get(value.to_mlir()),
+        ir.TypeAttr,
+        lambda attr: DType.from_mlir(attr.value),
+    ),
+}
+
+
+def encode(name: str, kind: str, value: Any) -> Any:
+    """The MLIR attribute for `value`, in the current context.
+
+    Raises:
+        GraphError: The value is not of this kind.
+    """
+    if not KINDS[kind].accepts(value):
+        raise GraphError(f"{name}: wanted {kind}, got {value!r}")
+    return KINDS[kind].encode(value)
+
+
+def decode(name: str, kind: str, attr: Any) -> Any:
+    """The inverse of `encode`.
+
+    Raises:
+        GraphError: `attr` is an attribute of another kind.
+    """
+    if not isinstance(attr, KINDS[kind].holds):
+        raise GraphError(f"{name}: wanted {kind}, got {attr}")
+    return KINDS[kind].decode(attr)
+
+
+def symbols_attr(symbols: dict[str, tuple[int, int]]) -> Any:
+    """`{batch = [1, 128]}`: each symbolic dim with its inclusive range."""
+    limits = {
+        name: ir.ArrayAttr.get([_i64(low), _i64(high)]) for name, (low, high) in symbols.items()
+    }
+    return ir.DictAttr.get(limits)
+
+
+def read_symbols(attr: Any) -> dict[str, tuple[int, int]]:
+    """The inverse of `symbols_attr`."""
+    return {item.name: (item.attr[0].value, item.attr[1].value) for item in attr}
+
+
+def constant_attr(array: np.ndarray[Any, Any], dtype: DType) -> Any:
+    """Dense elements of `dtype` (bfloat16: from float32 values), in the current context."""
+    element = dtype.to_mlir()
+    data = bfloat16_bits(array) if dtype is DType.bfloat16 else array.astype(dtype.to_numpy())
+    tensor = ir.RankedTensorType.get(array.shape, element, loc=ir.Location.unknown())
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(data).reshape(array.shape), type=tensor)
+
+
+def element_dtype(attr: Any) -> DType:
+    """The dtype of dense elements.
+
+    Raises:
+        GraphError: Heddle has no such type.
+    """
+    try:
+        return DType.from_mlir(ir.ShapedType(attr.type).element_type)
+    except TypeError as error:
+        raise GraphError(str(error)) from None
+
+
+def constant_array(attr: Any) -> np.ndarray[Any, Any]:
+    """The inverse of `constant_attr`; bfloat16 comes as float32."""
+    if element_dtype(attr) is DType.bfloat16:
+        count = 1 if attr.is_splat else len(attr)
+        values = np.array([attr[index] for index in range(count)], np.float32)
+        shape = ir.ShapedType(attr.type).shape
+        return np.array(np.broadcast_to(values[0], shape)) if attr.is_splat else values.reshape(shape)
+    return np.array(attr)

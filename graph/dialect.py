@@ -1,0 +1,147 @@
+"""The `heddle` dialect: the only form in which a graph exists (see docs/design.md).
+
+Each op row becomes an op whose verifier runs the row's own inference, so that text and bytecode
+are checked like a graph that is being built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from heddle.graph import attributes
+from heddle.graph.ops import ROWS
+from heddle.graph.ops.row import OpRow
+from heddle.graph.types import TensorType
+from heddle.kernels import mlir
+from heddle.kernels.mlir import ir
+from heddle.runtime.errors import GraphError
+
+ext = mlir.dialect("ext")
+
+
+class Heddle(ext.Dialect, name="heddle"):  # type: ignore[misc]
+    """The dialect; ops are added below."""
+
+
+def context() -> Any:
+    """A new MLIR context in which the dialect is loaded."""
+    made = mlir.context()
+    with made:
+        Heddle.load()
+    return made
+
+
+def attrs_of(row: OpRow, op: Any) -> dict[str, Any]:
+    """The attributes of `op` in Python form, by name."""
+    return {
+        attr.name: attributes.decode(attr.name, attr.kind, op.attributes[attr.name])
+        for attr in row.attrs
+    }
+
+
+def _checked(check: Any) -> Any:
+    """A verifier from `check(op)`, whose GraphError becomes the op's error."""
+
+    def verify(op: Any) -> bool:
+        try:
+            check(op)
+        except GraphError as error:
+            op.location.emit_error(f"{op.operation.name}: {error}")
+            return False
+        return True
+
+    return staticmethod(verify)
+
+
+def _define(name: str, fields: dict[str, Any], check: Any, traits: Sequence[Any] = ()) -> None:
+    members = {
+        "__annotations__": fields,
+        "__module__": __name__,
+        "verify_invariants": _checked(check),
+        "verify_region_invariants": staticmethod(lambda op: True),
+    }
+    made = type(name, (Heddle.Operation,), members, name=name, traits=list(traits))
+    for field in fields:
+        if hasattr(ir.OpView, field):  # `name` of a weight must not hide the op's
+            delattr(made, field)
+
+
+def _define_row(row: OpRow) -> None:
+    fields: dict[str, Any] = {name: ext.Operand[Any] for name in row.operands.names}
+    last = row.operands.names[-1]
+    if row.operands.variadic:
+        fields[last] = Sequence[ext.Operand[Any]]
+    elif row.operands.optional:
+        fields[last] = ext.Operand[Any] | None
+    fields |= {attr.name: Any for attr in row.attrs}
+    fields["result"] = ext.Result[Any]
+
+    def check(op: Any) -> None:
+        types = [TensorType.from_mlir(operand.type) for operand in op.operands]
+        wanted = row.infer(types, attrs_of(row, op))
+        found = TensorType.from_mlir(op.results[0].type)
+        if wanted != found:
+            raise GraphError(f"wanted a result of {wanted}, got {found}")
+
+    _define(row.name, fields, check, [ext.Pure])
+
+
+def _check_weight(op: Any) -> None:
+    attributes.decode("name", "str", op.attributes["name"])
+    _static(op)
+
+
+def _check_constant(op: Any) -> None:
+    value, found = op.attributes["value"], _static(op)
+    if not isinstance(value, (ir.DenseElementsAttr, ir.DenseResourceElementsAttr)):
+        raise GraphError(f"value: wanted dense elements, got {value}")
+    shape = ir.ShapedType(value.type)
+    element = attributes.element_dtype(value)
+    if tuple(shape.shape) != found.shape.static or element is not found.dtype:
+        raise GraphError(f"wanted a result of {value.type}, got {found}")
+
+
+def _static(op: Any) -> TensorType:
+    found = TensorType.from_mlir(op.results[0].type)
+    if found.shape.static is None:
+        raise GraphError(f"wanted a static shape, got {found}")
+    return found
+
+
+def _check_fused(op: Any) -> None:
+    block = op.regions[0].blocks[0]
+    _same("block arguments", op.operands, block.arguments)
+    end = block.operations[len(block.operations) - 1].operation
+    if end.name != "heddle.yield":
+        raise GraphError(f"wanted heddle.yield at the end of the region, got {end.name}")
+    _same("yielded values", op.results, end.operands)
+
+
+def _same(what: str, wanted: Any, found: Any) -> None:
+    left, right = ([str(value.type) for value in values] for values in (wanted, found))
+    if left != right:
+        raise GraphError(f"wanted {what} of {', '.join(left)}, got {', '.join(right)}")
+
+
+def _nothing(op: Any) -> None:
+    """The operands of a yield are checked by the op around it."""
+
+
+for _row in ROWS.values():
+    _define_row(_row)
+_define("weight", {"name": Any, "result": ext.Result[Any]}, _check_weight, [ext.Pure])
+_define("constant", {"value": Any, "result": ext.Result[Any]}, _check_constant, [ext.Pure])
+_define(
+    "fused",
+    {
+        "ins": Sequence[ext.Operand[Any]],
+        "outs": Sequence[ext.Result[Any]],
+        "body": ext.Region,
+    },
+    _check_fused,
+    [ext.Pure],
+)
+_define(
+    "yield", {"ins": Sequence[ext.Operand[Any]]}, _nothing, [ext.Pure, ir.IsTerminatorTrait]
+)

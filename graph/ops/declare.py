@@ -1,0 +1,95 @@
+"""How an op is declared: by decorating its NumPy reference.
+
+    @row(dtype=rules.numeric, shape=rules.broadcast, elementwise=True)
+    def add(x, y):
+        \"\"\"`x + y`.\"\"\"
+        return x + y
+
+The positional parameters are operands (`*xs`: any number; with default None: optional), the
+keyword-only ones attributes, whose annotation is their kind. The decorated name becomes the op
+that users call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heddle.graph.ops.build import build
+from heddle.graph.ops.row import (
+    ROWS,
+    Attr,
+    Attrs,
+    DTypeRule,
+    Operands,
+    OpRow,
+    Promotion,
+    ShapeRule,
+    Types,
+)
+from heddle.graph.value import TensorValue
+
+
+class Op:
+    """What users call: builds the op of `row` in the graph that its operands belong to."""
+
+    def __init__(self, row: OpRow) -> None:
+        self.row = row
+        self.__name__ = row.name
+        self.__doc__ = row.doc
+        self.__signature__ = inspect.signature(row.compute)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> TensorValue:
+        return build(self.row, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<op {self.row.name}{self.__signature__}>"
+
+
+def row(
+    *,
+    dtype: DTypeRule,
+    shape: ShapeRule,
+    elementwise: bool = False,
+    promotion: Promotion = "all",
+    canonical: Callable[[Types, Attrs], Attrs] | None = None,
+    samples: Sequence[Any] = (),
+    public: bool = True,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], Op]:
+    """Declares the decorated NumPy function as an op (see the module's text).
+
+    `name` is given where the function cannot have the op's (`max` would hide Python's).
+    """
+
+    def declare(compute: Callable[..., Any]) -> Op:
+        parameters = inspect.signature(compute).parameters.values()
+        operands = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+        last = operands[-1]
+        made = OpRow(
+            name=name or compute.__name__,
+            doc=inspect.getdoc(compute) or "",
+            operands=Operands(
+                tuple(p.name for p in operands),
+                variadic=last.kind is inspect.Parameter.VAR_POSITIONAL,
+                optional=last.default is None,
+            ),
+            attrs=tuple(
+                Attr(p.name, str(p.annotation), p.default)
+                for p in parameters
+                if p.kind is inspect.Parameter.KEYWORD_ONLY
+            ),
+            dtype_rule=dtype,
+            shape_rule=shape,
+            compute=compute,
+            elementwise=elementwise,
+            promotion=promotion,
+            canonical=canonical,
+            samples=samples,
+            public=public,
+        )
+        ROWS[made.name] = made
+        return Op(made)
+
+    return declare

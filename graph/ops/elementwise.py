@@ -1,0 +1,221 @@
+"""Ops that compute each element on its own; broadcasting is NumPy's."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from heddle.graph.dtype import DType, round_bfloat16
+from heddle.graph.ops import rules
+from heddle.graph.ops.declare import row
+from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.runtime.errors import GraphError
+
+_unary = partial(row, shape=rules.unchanged, elementwise=True)
+_broadcast = partial(row, shape=rules.broadcast, elementwise=True)
+
+
+def _true_division(types: Types, attrs: Attrs) -> DType:
+    """Floats; the operands' own. Integers are refused: cast first."""
+    return rules.floating(types, attrs)
+
+
+@_broadcast(dtype=rules.numeric)
+def add(x: Array, y: Array) -> Array:
+    """`x + y`; integers wrap."""
+    return x + y
+
+
+@_broadcast(dtype=rules.numeric)
+def sub(x: Array, y: Array) -> Array:
+    """`x - y`; integers wrap."""
+    return x - y
+
+
+@_broadcast(dtype=rules.numeric)
+def mul(x: Array, y: Array) -> Array:
+    """`x * y`; integers wrap."""
+    return x * y
+
+
+@_broadcast(dtype=_true_division)
+def div(x: Array, y: Array) -> Array:
+    """`x / y`."""
+    return x / y
+
+
+@_broadcast(dtype=rules.numeric)
+def maximum(x: Array, y: Array) -> Array:
+    """The larger of `x` and `y`; NaN where one of them is."""
+    return np.maximum(x, y)
+
+
+@_broadcast(dtype=rules.numeric)
+def minimum(x: Array, y: Array) -> Array:
+    """The smaller of `x` and `y`; NaN where one of them is."""
+    return np.minimum(x, y)
+
+
+@_unary(dtype=rules.signed)
+def neg(x: Array) -> Array:
+    """`-x`."""
+    return -x
+
+
+@_unary(dtype=rules.numeric, name="abs")
+def absolute(x: Array) -> Array:
+    """The magnitude of `x`."""
+    return np.abs(x)
+
+
+@_unary(dtype=rules.floating)
+def sqrt(x: Array) -> Array:
+    """The square root; NaN below zero."""
+    return np.sqrt(x)
+
+
+@_unary(dtype=rules.floating)
+def rsqrt(x: Array) -> Array:
+    """`1 / sqrt(x)`."""
+    return np.divide(1, np.sqrt(x), dtype=x.dtype)
+
+
+@_unary(dtype=rules.floating)
+def exp(x: Array) -> Array:
+    """e to the power of `x`."""
+    return np.exp(x)
+
+
+@_unary(dtype=rules.floating)
+def log(x: Array) -> Array:
+    """The natural logarithm; NaN below zero."""
+    return np.log(x)
+
+
+@_unary(dtype=rules.floating)
+def tanh(x: Array) -> Array:
+    """The hyperbolic tangent."""
+    return np.tanh(x)
+
+
+@_unary(dtype=rules.floating)
+def erf(x: Array) -> Array:
+    """The error function."""
+    return _erf(x)
+
+
+def _gelu_forms(types: Types, attrs: Attrs) -> DType:
+    """Floats; the operands' own."""
+    if attrs["approximate"] not in ("none", "tanh"):
+        raise GraphError(f"wanted approximate 'none' or 'tanh', got {attrs['approximate']!r}")
+    return rules.floating(types, attrs)
+
+
+@_unary(dtype=_gelu_forms)
+def gelu(x: Array, *, approximate: str = "none") -> Array:
+    """`x * Phi(x)`, by erf or by tanh (Hendrycks and Gimpel, arXiv:1606.08415)."""
+    if approximate == "none":
+        return (x * (0.5 + 0.5 * _erf(x / math.sqrt(2)))).astype(x.dtype)
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
+
+
+@_unary(dtype=rules.numeric)
+def relu(x: Array) -> Array:
+    """`max(x, 0)`."""
+    return np.maximum(x, np.zeros((), x.dtype))
+
+
+@_unary(dtype=rules.floating)
+def silu(x: Array) -> Array:
+    """`x * sigmoid(x)`."""
+    return x * _sigmoid(x)
+
+
+@_unary(dtype=rules.floating)
+def sigmoid(x: Array) -> Array:
+    """`1 / (1 + exp(-x))`."""
+    return _sigmoid(x)
+
+
+@_broadcast(dtype=rules.compared)
+def equal(x: Array, y: Array) -> Array:
+    """Whether `x == y`."""
+    return x == y
+
+
+@_broadcast(dtype=rules.compared)
+def not_equal(x: Array, y: Array) -> Array:
+    """Whether `x != y`."""
+    return x != y
+
+
+@_broadcast(dtype=rules.ordered)
+def less(x: Array, y: Array) -> Array:
+    """Whether `x < y`."""
+    return x < y
+
+
+@_broadcast(dtype=rules.ordered)
+def less_equal(x: Array, y: Array) -> Array:
+    """Whether `x <= y`."""
+    return x <= y
+
+
+@_broadcast(dtype=rules.ordered)
+def greater(x: Array, y: Array) -> Array:
+    """Whether `x > y`."""
+    return x > y
+
+
+@_broadcast(dtype=rules.ordered)
+def greater_equal(x: Array, y: Array) -> Array:
+    """Whether `x >= y`."""
+    return x >= y
+
+
+def _chosen(types: Types, attrs: Attrs) -> DType:
+    """A bool condition, then any dtype; that of `x` and `y`."""
+    if types[0].dtype is not DType.bool:
+        raise GraphError(f"condition: wanted bool, got {types[0].dtype}")
+    return rules.one_dtype(types[1:])
+
+
+@_broadcast(dtype=_chosen, promotion="values")
+def where(condition: Array, x: Array, y: Array) -> Array:
+    """`x` where the condition holds, else `y`."""
+    return np.where(condition, x, y)
+
+
+def _requested(types: Types, attrs: Attrs) -> DType:
+    """From any dtype to any other."""
+    dtype = attrs["dtype"]
+    if not isinstance(dtype, DType):
+        raise GraphError(f"wanted a DType, got {dtype!r}")
+    return dtype
+
+
+@_unary(dtype=_requested, promotion="none")
+def cast(x: Array, *, dtype: DType) -> Array:
+    """`x` in another dtype.
+
+    Floats round to nearest even; to an integer they lose their fraction, and are undefined where
+    the value does not fit. Integers wrap. To bool: whether it is not zero.
+    """
+    if dtype is DType.bfloat16:
+        return round_bfloat16(x.astype(np.float32))
+    return x.astype(dtype.to_numpy())
+
+
+def _erf(x: Array) -> Array:
+    values: Any = np.frompyfunc(math.erf, 1, 1)(x)
+    return np.asarray(values, x.dtype)
+
+
+def _sigmoid(x: Array) -> Array:
+    # exp of a positive number could overflow.
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)

@@ -1,0 +1,129 @@
+"""What an op is, as data: one row for each, from which everything else is derived: the function in
+`ops`, the dialect's op and its verifier, the docs table, the generated test, constant folding.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from heddle.graph.dim import DimLike
+from heddle.graph.dtype import DType
+from heddle.graph.types import Shape, TensorType
+from heddle.runtime.errors import GraphError
+
+Array = np.ndarray[Any, Any]
+Attrs = dict[str, Any]
+Types = Sequence[TensorType]
+DTypeRule = Callable[[Types, Attrs], DType]
+ShapeRule = Callable[[Types, Attrs], Sequence[DimLike]]
+
+Promotion = Literal["none", "all", "values"]
+"""Which operands are brought to one dtype: none, all, or all but the first (`where`)."""
+
+
+@dataclass(frozen=True)
+class Attr:
+    """An attribute: its name, its kind (`int`, `float`, `bool`, `str`, `ints`, `shape`, `dtype`)
+    and its default (`inspect.Parameter.empty`: it must be given).
+    """
+
+    name: str
+    kind: str
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Operands:
+    """An op's operands: `names` in order, of which the last may be `variadic` or `optional`."""
+
+    names: tuple[str, ...]
+    variadic: bool = False
+    optional: bool = False
+
+    def check(self, count: int) -> None:
+        """Raises GraphError unless an op can have `count` operands."""
+        least = len(self.names) - (1 if self.optional else 0)
+        if count < least or (count > len(self.names) and not self.variadic):
+            more = " or more" if self.variadic else f" to {len(self.names)}" if self.optional else ""
+            raise GraphError(f"wanted {least}{more} operands ({', '.join(self.names)}), got {count}")
+
+
+@dataclass(frozen=True, eq=False)
+class OpRow:
+    """One op.
+
+    Attributes:
+        name: Its name in `ops` and, after `heddle.`, in the dialect.
+        doc: One line for people.
+        operands: The operands.
+        attrs: The attributes in order.
+        dtype_rule: The result's dtype from the operands' types and the attributes; it raises
+            GraphError for operands that the op does not take.
+        shape_rule: The result's shape, likewise.
+        compute: The NumPy function as declared; call `reference` instead.
+        elementwise: It can be a step of a kernel's body.
+        promotion: Which operands are brought to one dtype before.
+        canonical: Completes the attributes that a user gave (negative axes, defaults that depend on
+            the operands); the dialect holds canonical attributes only.
+        samples: Cases for the generated test, beside those that the rules' names give.
+        public: Users call it; the other ops are made by compiler passes.
+    """
+
+    name: str
+    doc: str
+    operands: Operands
+    attrs: tuple[Attr, ...]
+    dtype_rule: DTypeRule
+    shape_rule: ShapeRule
+    compute: Callable[..., Any]
+    elementwise: bool
+    promotion: Promotion
+    canonical: Callable[[Types, Attrs], Attrs] | None
+    samples: Sequence[Any]
+    public: bool
+
+    def infer(self, types: Types, attrs: Attrs) -> TensorType:
+        """The result's type, for operand types and canonical attributes.
+
+        Raises:
+            GraphError: The op does not take them; the text says what was wanted, without a place.
+        """
+        self.operands.check(len(types))
+        first = types[0].device
+        for index, type in enumerate(types):
+            if type.device != first:
+                raise GraphError(
+                    f"wanted operands on one device, got {first} and {type.device} (operand {index})"
+                )
+        return TensorType(self.dtype_rule(types, attrs), Shape(self.shape_rule(types, attrs)), first)
+
+    def reference(self, *arrays: Array, **attrs: Any) -> Array:
+        """What the op computes: its specification.
+
+        float16 operands (and ml_dtypes' bfloat16) are widened to float32 and the result is rounded
+        to their dtype at the end. Attributes are canonical.
+        """
+        low = next((a.dtype for a in map(np.asarray, arrays) if _is_low(a.dtype)), None)
+        wide = [a.astype(np.float32) if _is_low(np.asarray(a).dtype) else a for a in arrays]
+        with np.errstate(all="ignore"):
+            result = np.asarray(self.compute(*wide, **attrs))
+        keeps = low is not None and result.dtype == np.float32 and "dtype" not in attrs
+        return result.astype(low) if keeps else result
+
+
+def _is_low(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in ("float16", "bfloat16")
+
+
+ROWS: dict[str, OpRow] = {}
+"""Every op by name."""

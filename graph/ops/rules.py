@@ -1,0 +1,113 @@
+"""The dtype and shape rules that rows share; the first line of each is its entry in docs/ops.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
+from heddle.graph.ops.row import Attrs, Types
+from heddle.graph.types import Shape, TensorType
+from heddle.runtime.errors import GraphError
+
+
+def one_dtype(types: Types) -> DType:
+    """The dtype that all operands have."""
+    dtype = types[0].dtype
+    for type in types:
+        if type.dtype is not dtype:
+            got = ", ".join(str(t.dtype) for t in types)
+            raise GraphError(f"wanted operands of one dtype, got {got}")
+    return dtype
+
+
+def same(types: Types, attrs: Attrs) -> DType:
+    """Any dtype; the operands' own."""
+    return one_dtype(types)
+
+
+def numeric(types: Types, attrs: Attrs) -> DType:
+    """Integers and floats; the operands' own."""
+    dtype = one_dtype(types)
+    if dtype is DType.bool:
+        raise GraphError("wanted a numeric dtype, got bool; cast it first")
+    return dtype
+
+
+def signed(types: Types, attrs: Attrs) -> DType:
+    """Signed integers and floats; the operands' own."""
+    dtype = one_dtype(types)
+    if not dtype.is_signed:
+        raise GraphError(f"wanted a dtype with negative values, got {dtype}; cast it first")
+    return dtype
+
+
+def floating(types: Types, attrs: Attrs) -> DType:
+    """Floats; the operands' own."""
+    dtype = one_dtype(types)
+    if not dtype.is_float:
+        raise GraphError(f"wanted a floating-point dtype, got {dtype}; cast it first")
+    return dtype
+
+
+def compared(types: Types, attrs: Attrs) -> DType:
+    """Any dtype; the result is bool."""
+    one_dtype(types)
+    return DType.bool
+
+
+def ordered(types: Types, attrs: Attrs) -> DType:
+    """Integers and floats; the result is bool."""
+    numeric(types, attrs)
+    return DType.bool
+
+
+def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
+    """The common shape by NumPy's rule; of unequal dims, only a static 1 stretches."""
+    first = shapes[0]
+    if all(shape == first for shape in shapes):
+        return first
+    dims: list[Dim] = []
+    for index in range(-max(map(len, shapes)), 0):
+        result = Dim(1)
+        for dim in (shape[index] for shape in shapes if len(shape) >= -index):
+            if result != dim and dim != 1:
+                if result != 1:
+                    texts = " and ".join(map(str, shapes))
+                    raise GraphError(
+                        f"wanted shapes that broadcast, got {texts}: {result} and {dim} differ"
+                    )
+                result = dim
+        dims.append(result)
+    return Shape(dims)
+
+
+def broadcast(types: Types, attrs: Attrs) -> Shape:
+    """The operands' shapes, broadcast."""
+    return broadcast_shapes([type.shape for type in types])
+
+
+def unchanged(types: Types, attrs: Attrs) -> Shape:
+    """The shape of the first operand."""
+    return types[0].shape
+
+
+def check_rank(name: str, type: TensorType, least: int) -> None:
+    """Raises GraphError unless `type` has `least` dims or more."""
+    if type.rank < least:
+        raise GraphError(f"{name}: wanted rank {least} or more, got rank {type.rank} ({type})")
+
+
+def check_axis(axis: int, rank: int) -> int:
+    """`axis` itself; raises GraphError unless it is 0 to rank - 1."""
+    if not 0 <= axis < rank:
+        raise GraphError(f"wanted an axis from 0 to {rank - 1}, got {axis}")
+    return axis
+
+
+def positive_axis(types: Types, attrs: Attrs) -> Attrs:
+    """Canonical form of `axis`: counted from the front."""
+    axis, rank = attrs["axis"], types[0].rank
+    if not -rank <= axis < rank:
+        raise GraphError(f"wanted an axis from {-rank} to {rank - 1}, got {axis}")
+    return {**attrs, "axis": axis % rank}

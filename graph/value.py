@@ -1,0 +1,155 @@
+"""What the ops of a graph take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import heddle.graph.ops as ops
+from heddle.graph.dim import DimLike
+from heddle.graph.dtype import DType
+from heddle.graph.location import located
+from heddle.graph.types import DeviceRef, Shape, TensorType
+from heddle.runtime.errors import GraphError
+
+if TYPE_CHECKING:
+    from heddle.graph.graph import Graph
+
+
+class TensorValue:
+    """A tensor in a graph: one MLIR value, which alone knows its type.
+
+    Attributes:
+        graph: The graph that it belongs to.
+        mlir: The MLIR value.
+    """
+
+    __slots__ = ("graph", "mlir")
+
+    def __init__(self, graph: Graph, mlir: Any) -> None:
+        self.graph = graph
+        self.mlir = mlir
+
+    @property
+    def type(self) -> TensorType:
+        """The dtype, shape and device."""
+        return self.graph.type_of(self.mlir)
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The dims, outermost first."""
+        return self.type.shape
+
+    @property
+    def rank(self) -> int:
+        """The number of dims."""
+        return len(self.type.shape)
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device that the tensor lives on."""
+        return self.type.device
+
+    @property
+    def tensor(self) -> TensorValue:
+        """This value: a graph's inputs are read as tensors."""
+        return self
+
+    @property
+    def T(self) -> TensorValue:  # noqa: N802 - NumPy's name
+        """The last two dims exchanged."""
+        return ops.transpose(self, -1, -2)
+
+    def transpose(self, dim1: int, dim2: int) -> TensorValue:
+        """The dims `dim1` and `dim2` exchanged."""
+        return ops.transpose(self, dim1, dim2)
+
+    def permute(self, dims: Iterable[int]) -> TensorValue:
+        """The dims in the order of `dims`."""
+        return ops.permute(self, tuple(dims))
+
+    def reshape(self, shape: Iterable[DimLike]) -> TensorValue:
+        """The same elements in another shape; one size may be -1."""
+        return ops.reshape(self, tuple(shape))
+
+    def broadcast_to(self, shape: Iterable[DimLike]) -> TensorValue:
+        """The tensor stretched to `shape`."""
+        return ops.broadcast_to(self, tuple(shape))
+
+    def cast(self, dtype: DType) -> TensorValue:
+        """The tensor in another dtype."""
+        return ops.cast(self, dtype)
+
+    def __getitem__(self, index: Any) -> TensorValue:
+        return ops.slice_tensor(self, index if isinstance(index, tuple) else (index,))
+
+    def __add__(self, other: Any) -> TensorValue:
+        return ops.add(self, other)
+
+    def __radd__(self, other: Any) -> TensorValue:
+        return ops.add(other, self)
+
+    def __sub__(self, other: Any) -> TensorValue:
+        return ops.sub(self, other)
+
+    def __rsub__(self, other: Any) -> TensorValue:
+        return ops.sub(other, self)
+
+    def __mul__(self, other: Any) -> TensorValue:
+        return ops.mul(self, other)
+
+    def __rmul__(self, other: Any) -> TensorValue:
+        return ops.mul(other, self)
+
+    def __truediv__(self, other: Any) -> TensorValue:
+        return ops.div(self, other)
+
+    def __rtruediv__(self, other: Any) -> TensorValue:
+        return ops.div(other, self)
+
+    def __matmul__(self, other: Any) -> TensorValue:
+        return ops.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> TensorValue:
+        return ops.matmul(other, self)
+
+    def __neg__(self) -> TensorValue:
+        return ops.neg(self)
+
+    def __abs__(self) -> TensorValue:
+        return ops.abs(self)
+
+    def __eq__(self, other: Any) -> TensorValue:  # type: ignore[override]
+        return ops.equal(self, other)
+
+    def __ne__(self, other: Any) -> TensorValue:  # type: ignore[override]
+        return ops.not_equal(self, other)
+
+    def __lt__(self, other: Any) -> TensorValue:
+        return ops.less(self, other)
+
+    def __le__(self, other: Any) -> TensorValue:
+        return ops.less_equal(self, other)
+
+    def __gt__(self, other: Any) -> TensorValue:
+        return ops.greater(self, other)
+
+    def __ge__(self, other: Any) -> TensorValue:
+        return ops.greater_equal(self, other)
+
+    __hash__ = object.__hash__
+    __array_ufunc__ = None  # `array + value` reaches __radd__ instead of NumPy's element loop
+
+    def __bool__(self) -> bool:
+        raise GraphError(located("tensor value: wanted ops.where, got a truth test; no values yet"))
+
+    def __iter__(self) -> Any:
+        raise GraphError(located("tensor value: wanted an index or a slice, got an iteration"))
+
+    def __repr__(self) -> str:
+        return f"TensorValue({self.type})"
