@@ -171,5 +171,5 @@ def sentence_embedder(
         share = ops.cast(ops.reshape(mask, (batch, sequence, 1)), DType.float32)
         total = ops.reshape(ops.sum(hidden * share, axis=1), (batch, config.hidden_size))
         length = ops.rsqrt(ops.sum(total * total, axis=-1))
-        graph.output(total * length)
+        graph.output(total * length, names=["embeddings"])
     return graph

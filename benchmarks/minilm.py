@@ -1,0 +1,140 @@
+"""MiniLM at steady state: Heddle beside ONNX Runtime, float32, the same threads.
+
+    python benchmarks/minilm.py [--peer onnxruntime] [--threads 2] [--save]
+
+With the peer (`pip install onnxruntime onnx`), all candidates take turns in one process: Heddle
+into caller-supplied outputs; ONNX Runtime with all graph optimisations and IO binding, on the two
+graphs of `onnx_bert.py`. The ratio is the faster one's median over Heddle's: above 1, Heddle is
+faster. Without it, only Heddle is timed. All tokens count (no padding).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import measure
+import numpy as np
+from heddle.graph import compile
+from heddle.pipelines import checkpoint, weights
+from heddle.pipelines.models import bert
+from heddle.runtime import CPU, InferenceSession
+
+# batch, sequence, rounds, calls in a turn
+SHAPES = ((1, 16, 40, 10), (1, 128, 30, 5), (32, 128, 10, 1), (8, 512, 10, 1))
+
+Call = Callable[[], np.ndarray]
+
+
+def heddle_candidate(found: checkpoint.Checkpoint, threads: int) -> Callable[[np.ndarray], Call]:
+    config = bert.BertConfig.read(found.config)
+    artifact = compile(bert.sentence_embedder(config, "minilm"), targets=["cpu"])
+    session = InferenceSession(devices=[CPU(threads=threads)])
+    model = session.load(artifact, weights=found.weights)
+
+    def prepare(tokens: np.ndarray) -> Call:
+        inputs = tokens.astype(np.int32), np.ones(tokens.shape, bool)
+        result = np.empty((len(tokens), config.hidden_size), np.float32)
+
+        def call() -> np.ndarray:
+            model.execute(*inputs, outputs=[result])
+            return result
+
+        return call
+
+    return prepare
+
+
+def onnx_candidate(path: Path, threads: int) -> Callable[[np.ndarray], Call]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+
+    def prepare(tokens: np.ndarray) -> Call:
+        binding = session.io_binding()
+        width = session.get_outputs()[0].shape[1]
+        values = {"tokens": tokens.astype(np.int64), "attention_mask": np.ones_like(tokens)}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value))
+        result = np.empty((len(tokens), width), np.float32)
+        output = onnxruntime.OrtValue.ortvalue_from_numpy(result)
+        binding.bind_ortvalue_output("embeddings", output)
+
+        def call() -> np.ndarray:
+            session.run_with_iobinding(binding)
+            return output.numpy()
+
+        return call
+
+    return prepare
+
+
+def onnx_candidates(
+    found: checkpoint.Checkpoint, folder: Path, threads: int
+) -> dict[str, Callable[[np.ndarray], Call]]:
+    import onnx_bert
+
+    arrays, config = weights.read(found.weights), json.loads(found.config.read_text())
+    candidates = {}
+    for form in ("standard", "fused"):
+        path = folder / f"{form}.onnx"
+        onnx_bert.build(arrays, config, form, path)
+        candidates[f"onnxruntime {form}"] = onnx_candidate(path, threads)
+    return candidates
+
+
+def measure_shape(
+    candidates: dict[str, Callable[[np.ndarray], Call]],
+    batch: int,
+    sequence: int,
+    rounds: int,
+    calls: int,
+) -> dict[str, Any]:
+    tokens = np.random.default_rng(0).integers(1000, 20000, (batch, sequence))
+    prepared = {name: prepare(tokens) for name, prepare in candidates.items()}
+    results = {name: call().copy() for name, call in prepared.items()}
+    for name, result in results.items():
+        np.testing.assert_allclose(result, results["heddle"], atol=1e-4, err_msg=name)
+    times = measure.interleaved(prepared, rounds, calls)
+    medians = {name: measure.median_ms(seconds) for name, seconds in times.items()}
+    row: dict[str, Any] = {"batch": batch, "sequence": sequence, "median_ms": medians}
+    peers = [value for name, value in medians.items() if name != "heddle"]
+    if peers:
+        row["ratio"] = round(min(peers) / medians["heddle"], 3)
+    return row
+
+
+def main() -> None:
+    """Measures and prints; `--save` also writes the results' file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer", choices=["onnxruntime"])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args()
+    found = checkpoint.minilm()
+    candidates = {"heddle": heddle_candidate(found, options.threads)}
+    with tempfile.TemporaryDirectory() as folder:
+        if options.peer:
+            candidates |= onnx_candidates(found, Path(folder), options.threads)
+        rows = [measure_shape(candidates, *shape) for shape in SHAPES]
+    for row in rows:
+        print(json.dumps(row))
+    if options.save:
+        figures: dict[str, Any] = {"threads": options.threads, "rows": rows}
+        if options.peer:
+            import onnxruntime
+
+            figures["onnxruntime"] = onnxruntime.__version__
+        print(measure.save("minilm", figures))
+
+
+if __name__ == "__main__":
+    main()

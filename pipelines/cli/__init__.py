@@ -1,0 +1,60 @@
+"""The command line: `heddle compile | inspect | verify | run | doctor | embed`.
+
+One file for each command. What a command needs is imported when it runs: no command but `compile`
+loads the compiler, so that the others start at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heddle.pipelines.cli.compile import compile_command
+from heddle.pipelines.cli.doctor import doctor
+from heddle.pipelines.cli.embed import embed
+from heddle.pipelines.cli.inspect import inspect
+from heddle.pipelines.cli.run import run
+from heddle.pipelines.cli.verify import verify
+from heddle.runtime.errors import HeddleError
+
+
+class Failure(click.ClickException):
+    """One sentence in red, exit code 1."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        """Prints the sentence to stderr."""
+        click.secho(f"error: {self.format_message()}", fg="red", err=True)
+
+
+class Commands(click.Group):
+    """Turns the errors that are a user's business into a `Failure`."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; `--debug` lets every error through with its traceback."""
+        try:
+            return super().invoke(ctx)
+        except (HeddleError, OSError) as error:
+            if ctx.params["debug"]:
+                raise
+            raise Failure(str(error)) from None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="heddle")
+def main(debug: bool) -> None:
+    """Heddle compiles model graphs ahead of time into one file, and runs that file.
+
+    \b
+    Exit codes:
+      0  all is well
+      1  it failed: a bad artifact, wrong inputs, a missing device, a file
+      2  the command line itself is wrong
+    """
+
+
+for command in (compile_command, inspect, verify, run, doctor, embed):
+    main.add_command(command)
