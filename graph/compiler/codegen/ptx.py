@@ -132,9 +132,7 @@ def resources(cubin: bytes, log: str) -> Cubin:
     return Cubin(cubin, registers, spills, find(r"(\d+) bytes smem"))
 
 
-_ASSEMBLERS: tuple[
-    tuple[Callable[[], Path | None], Callable[[Path, str, str], Cubin]], ...
-] = (
+_ASSEMBLERS: tuple[tuple[Callable[[], Path | None], Callable[[Path, str, str], Cubin]], ...] = (
     (lambda: find_nvjitlink(), with_nvjitlink),
     (lambda: find_ptxas(), with_ptxas),
 )

@@ -1,0 +1,104 @@
+"""A kernel for CUDA: MLIR to LLVM IR, to PTX (llvmlite's NVPTX), to a cubin.
+
+The PTX stays beside the cubin, for drivers of GPUs that no cubin in the artifact fits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding as llvm
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
+from heddle.kernels import emit
+from heddle.kernels.mlir import context, dialect, ir, passmanager
+from heddle.kernels.registry import Machine, find
+from heddle.kernels.spec import Spec
+from heddle.runtime.artifact import Code
+from heddle.runtime.errors import CompileError
+
+NAME = "kernel"
+"""The symbol of the function."""
+
+TRIPLE = "nvptx64-nvidia-cuda"
+FEATURES = {"sm_80": "+ptx80", "sm_90a": "+ptx90"}
+"""The PTX version for each architecture: old enough for the drivers of its machines."""
+
+LOWERING = (
+    "canonicalize,cse,convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,"
+    "convert-to-llvm,reconcile-unrealized-casts,canonicalize,cse"
+)
+
+
+def compile_cuda(spec: Spec, machine: Machine) -> tuple[Code, ...]:
+    """The kernel as a cubin, where a PTX assembler is installed, and as PTX.
+
+    Raises:
+        CompileError: The assembler refuses what was generated.
+    """
+    text = to_ptx(spec, machine)
+    assembled = ptx.assemble(text, machine.arch)
+    portable = Code(machine.arch, "ptx", text.encode() + b"\0", symbol=NAME)
+    if assembled is None:
+        return (portable,)
+    cubin = Code(
+        machine.arch,
+        "cubin",
+        assembled.data,
+        symbol=NAME,
+        registers=assembled.registers,
+        spills=assembled.spills,
+    )
+    return cubin, portable
+
+
+def to_ptx(spec: Spec, machine: Machine) -> str:
+    """The PTX text of one kernel function named `NAME`."""
+    with context(), ir.Location.unknown():
+        module = build(spec, machine)
+        passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
+        text = dialect("llvm").translate_module_to_llvmir(module.operation)
+    return _generate(for_older_llvm(text), machine.arch)
+
+
+def build(spec: Spec, machine: Machine) -> Any:
+    """A module with the kernel's function `(buffers..., status?, dims...)`, in the current context.
+
+    Raises:
+        CompileError: There is no CUDA kernel for `spec`.
+    """
+    kernel = find(spec.op, machine.target)
+    reason = kernel.supports(spec) if kernel else "no such kernel"
+    if kernel is None or reason:
+        raise CompileError(f"{spec.op} on {machine.arch}: {reason}")
+    pointers = [emit.pointer_type()] * (len(spec.buffers) + kernel.checks)
+    kinds = [*pointers, *[emit.integer(64)] * len(spec.dims)]
+    parameters = ", ".join(str(kind) for kind in kinds)
+    llvm_dialect = dialect("llvm")
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        kind = ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({parameters})>"))
+        function = llvm_dialect.LLVMFuncOp(NAME, kind)
+        function.attributes["nvvm.kernel"] = ir.UnitAttr.get()
+        threads = kernel.launch(spec).block[0]
+        function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([threads])
+    with ir.InsertionPoint(function.body.blocks.append(*kinds)):
+        kernel.emit(spec, machine)
+        llvm_dialect.return_()
+    module.operation.verify()
+    return module
+
+
+def _generate(text: str, arch: str) -> str:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(text)
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
+        cpu=arch, features=FEATURES[arch], opt=3, reloc="default", codemodel="default"
+    )
+    module.triple = TRIPLE
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    passes.getModulePassManager().run(module, passes)
+    return str(machine.emit_assembly(module))

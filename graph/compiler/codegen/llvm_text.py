@@ -1,0 +1,43 @@
+"""LLVM IR as MLIR's LLVM prints it, made readable for the older LLVM inside llvmlite.
+
+The one difference that kernels meet is how floating point constants are written. LLVM 24 prints
+`f0x3F4C422A`, shortest decimals that are not exact (`4.4715e-02`) and `+inf`; up to LLVM 22 the
+language takes exact decimals, the bits of a double (`0x3FE9884540000000`) and `0xH` for half.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+_TOKEN = re.compile(
+    r"\b(?P<kind>half|float|double)\b"
+    r"|\bf0x(?P<bits>[0-9A-Fa-f]+)\b"
+    r"|(?<![\w.%@])(?P<number>-?\d+\.\d+e[+-]\d+|[+-]inf|[+-]q?nan)\b"
+)
+_FORMATS = {"half": ("<e", "<H"), "float": ("<f", "<I"), "double": ("<d", "<Q")}
+_DIGITS = {4: "half", 8: "float", 16: "double"}
+
+
+def for_older_llvm(text: str) -> str:
+    """`text` with every floating point constant as bits that all LLVM versions read."""
+    kind = "double"
+
+    def rewrite(token: re.Match[str]) -> str:
+        nonlocal kind
+        if token["kind"]:
+            kind = token["kind"]  # A constant is of the type that was named last before it.
+            return token[0]
+        if token["bits"]:
+            number, width = _FORMATS[_DIGITS[len(token["bits"])]]
+            value = struct.unpack(number, struct.pack(width, int(token["bits"], 16)))[0]
+        else:
+            value = float(token["number"].replace("qnan", "nan"))
+        number, width = _FORMATS[kind]
+        rounded = struct.pack(number, value)
+        if kind == "half":
+            return f"0xH{struct.unpack(width, rounded)[0]:04X}"
+        exact = struct.pack("<d", struct.unpack(number, rounded)[0])
+        return f"0x{struct.unpack('<Q', exact)[0]:016X}"
+
+    return _TOKEN.sub(rewrite, text)

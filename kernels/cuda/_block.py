@@ -1,0 +1,153 @@
+"""What the threads of a block share: numbers, shuffles, barriers, shared memory, reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.mlir import dialect, ir
+
+arith, llvm, nvvm = (dialect(name) for name in ("arith", "llvm", "nvvm"))
+
+WARP = 32
+_ALL_LANES = -1
+_DYNAMIC = -(2**31)
+
+
+def thread() -> Any:
+    """The number of this thread in its block, i64."""
+    return arith.extui(emit.integer(64), nvvm.read_ptx_sreg_tid_x(results=[emit.integer(32)]))
+
+
+def block() -> Any:
+    """The number of this block in the grid, i64."""
+    return arith.extui(emit.integer(64), nvvm.read_ptx_sreg_ctaid_x(results=[emit.integer(32)]))
+
+
+def blocks() -> Any:
+    """The number of blocks in the grid, i64."""
+    return arith.extui(emit.integer(64), nvvm.read_ptx_sreg_nctaid_x(results=[emit.integer(32)]))
+
+
+def barrier() -> None:
+    """Waits for every thread of the block; what was written to shared memory is seen after it."""
+    nvvm.barrier(aligned=True)
+
+
+def shuffle_xor(value: Any, distance: int) -> Any:
+    """The scalar of the lane whose number differs in the bits of `distance`; whole warps call."""
+    return _shuffle(value, nvvm.ShflKind.bfly, emit.constant(emit.integer(32), distance))
+
+
+def shuffle_from(value: Any, lane: Any) -> Any:
+    """The scalar of the lane numbered `lane` (an int or an i64); whole warps call."""
+    return _shuffle(value, nvvm.ShflKind.idx, arith.trunci(emit.integer(32), emit.as_index(lane)))
+
+
+def _shuffle(value: Any, kind: Any, source: Any) -> Any:
+    element, word = value.type, emit.integer(32)
+    if emit.bits_of(element) == 64:
+        whole = emit.bitcast(value, emit.integer(64))
+        low, high = (
+            arith.extui(emit.integer(64), _shuffle(arith.trunci(word, part), kind, source))
+            for part in (whole, whole >> 32)
+        )
+        return emit.bitcast(low | (high << 32), element)
+    members, clamp = emit.constant(word, _ALL_LANES), emit.constant(word, WARP - 1)
+    return nvvm.shfl_sync(members, value, source, clamp, kind, results=[element])
+
+
+class SharedArray:
+    """A static array in the block's shared memory.
+
+    Args:
+        name: Unique within the kernel.
+        element: The element type, as stored.
+        count: The number of elements.
+    """
+
+    def __init__(self, name: str, element: Any, count: int) -> None:
+        self.element = element
+        self._pointer = ir.Type.parse("!llvm.ptr<3>")
+        text = (
+            f"llvm.mlir.global private @{name}() {{addr_space = 3 : i32, alignment = 16 : i64}}"
+            f" : !llvm.array<{count} x {element}>"
+        )
+        _module().regions[0].blocks[0].append(ir.Operation.parse(text))
+        self._base = llvm.AddressOfOp(self._pointer, name).result
+
+    def load(self, offset: Any, lanes: int = 1) -> Any:
+        """`lanes` elements from `offset` on; more than one only at a multiple of `lanes`."""
+        alignment = lanes * emit.bits_of(self.element) // 8
+        return llvm.load(emit.widen(self.element, lanes), self._at(offset), alignment=alignment)
+
+    def store(self, value: Any, offset: Any) -> None:
+        """Writes the lanes of `value` from `offset` on, a multiple of their number."""
+        alignment = emit.lanes_of(value) * emit.bits_of(self.element) // 8
+        llvm.store(value, self._at(offset), alignment=alignment)
+
+    def _at(self, offset: Any) -> Any:
+        flags = llvm.GEPNoWrapFlags.inbounds
+        where = [emit.as_index(offset)]
+        return llvm.getelementptr(self._pointer, self._base, where, [_DYNAMIC], self.element, flags)
+
+
+def _module() -> Any:
+    owner = ir.InsertionPoint.current.block.owner.operation
+    while owner.name != "builtin.module":
+        owner = owner.parent.operation
+    return owner
+
+
+Combine = Callable[[Any, Any], Any]
+
+
+class Reducer:
+    """Reductions over groups of threads: a warp, or the whole block through shared memory.
+
+    Args:
+        name: The name of its shared array.
+        threads: The group's size: 32, or the block's size (a power of two).
+        element: The type of the values.
+    """
+
+    def __init__(self, name: str, threads: int, element: Any) -> None:
+        self._warps = threads // WARP
+        self._scratch = SharedArray(name, element, self._warps) if self._warps > 1 else None
+
+    def __call__(self, value: Any, combine: Combine) -> Any:
+        """The values of all threads of the group, combined; every thread gets the answer.
+
+        `combine` is associative and commutative. Every thread of the group calls.
+        """
+        value = _across(value, combine, WARP)
+        if self._scratch is None:
+            return value
+        lane, warp = thread() % WARP, thread() // WARP
+        barrier()  # Nobody may still read the scratch for the reduction before.
+        with emit.when(emit.compare("equal", lane, 0)):
+            self._scratch.store(value, warp)
+        barrier()
+        return _across(self._scratch.load(lane % self._warps), combine, self._warps)
+
+
+def _across(value: Any, combine: Combine, lanes: int) -> Any:
+    """Combines over aligned groups of `lanes` lanes of a warp."""
+    distance = lanes // 2
+    while distance:
+        value = combine(value, shuffle_xor(value, distance))
+        distance //= 2
+    return value
+
+
+def fold_lanes(value: Any, combine: Combine) -> Any:
+    """The lanes of a vector combined into a scalar, first to last."""
+    vector = dialect("vector")
+    parts = [vector.extract(value, [], [i]) for i in range(emit.lanes_of(value))]
+    if emit.lanes_of(value) == 1:
+        return value
+    total = parts[0]
+    for part in parts[1:]:
+        total = combine(total, part)
+    return total

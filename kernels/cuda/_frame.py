@@ -1,0 +1,223 @@
+"""The frame of a CUDA kernel, and how it reads and writes tensors with their fused bodies.
+
+A position is a flat element number of a tensor's row-major shape, and the unit of access is a
+vector of consecutive elements: 16 bytes of the widest dtype where every row divides into vectors
+and every pointer is aligned, else single elements. Both versions are emitted, one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from heddle.kernels import bodies, broadcast, emit, memory, sizes
+from heddle.kernels.cuda import _block
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.registry import Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Body, Expr, Operand, Spec, fold, product
+
+llvm = dialect("llvm")
+
+THREADS = 256
+"""Threads of a block, unless a kernel says otherwise."""
+
+_MOST_BLOCKS = 4096  # Of a kernel whose threads take several vectors each: fills every GPU.
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the emitted function was given: pointers in the order of `Spec.buffers`."""
+
+    spec: Spec
+    machine: Machine
+    dims: dict[str, Any]
+    inputs: list[Any]
+    outputs: list[Any]
+    status: Any
+
+    def size(self, expr: Expr) -> Size:
+        """The value of a size: an int where it is static."""
+        return sizes.evaluate(expr, self.dims)
+
+    def shape(self, shape: Sequence[Expr]) -> tuple[Size, ...]:
+        """The values of a shape."""
+        return tuple(self.size(expr) for expr in shape)
+
+    def reader(self, number: int) -> Reader:
+        """Operand `number` as the root sees it: a buffer, or computed by the prologue."""
+        spec = self.spec
+        operand = spec.operands[number]
+        if spec.prologue and number == 0:
+            count = len(spec.prologue.inputs)
+            return Reader(self, operand, spec.prologue.inputs, self.inputs[:count], spec.prologue)
+        first = len(spec.prologue.inputs) - 1 if spec.prologue else 0
+        return Reader(self, operand, (operand,), [self.inputs[first + number]])
+
+    @cached_property
+    def writer(self) -> Writer:
+        """Where the root's result goes, through the epilogue."""
+        body = self.spec.epilogue
+        pointers = self.inputs[len(self.inputs) - len(body.inputs) :] if body else []
+        return Writer(self, body, pointers)
+
+    def lanes(self) -> int:
+        """Elements in a vector: 16 bytes of the widest buffer."""
+        widest = max(emit.ITEM_SIZE[operand.dtype] for operand in self.spec.buffers)
+        return self.machine.vector_bytes // widest
+
+
+def frame(spec: Spec, machine: Machine, checks: bool = False) -> Frame:
+    """The arguments of the function that is being emitted, at the start of its entry block."""
+    arguments = list(ir.InsertionPoint.current.block.arguments)
+    reads, count = len(spec.inputs), len(spec.buffers)
+    # A block's arguments come without operators.
+    values = [emit.Number(value) for value in arguments[count + checks :]]
+    return Frame(
+        spec,
+        machine,
+        dict(zip(spec.dims, values, strict=True)),
+        inputs=arguments[:reads],
+        outputs=arguments[reads:count],
+        status=arguments[count] if checks else None,
+    )
+
+
+class _Inputs:
+    """Buffers that are read at positions of a shape to which they broadcast."""
+
+    def __init__(
+        self, frame: Frame, shape: Sequence[Expr], operands: Sequence[Operand], pointers: list[Any]
+    ) -> None:
+        self.operands = operands
+        self.pointers = pointers
+        self._layout = broadcast.join(shape, operands)
+        self._shape = frame.shape(self._layout.shape)
+
+    @property
+    def row(self) -> Size:
+        """Vectors are whole where their length divides this."""
+        return self._shape[-1]
+
+    @property
+    def streamed(self) -> list[Any]:
+        """The pointers that are read in vectors."""
+        moves = self._layout.moves
+        return [p for p, m in zip(self.pointers, moves, strict=True) if m[-1]]
+
+    def load(self, position: Any, lanes: int) -> list[Any]:
+        row, column = 0, position
+        if len(self._shape) > 1:
+            row = sizes.floordiv(position, self._shape[-1])
+            column = sizes.mod(position, self._shape[-1])
+        starts = self._layout.row_starts(row, self._shape)
+        values = []
+        for i, operand in enumerate(self.operands):
+            if self._layout.moves[i][-1]:
+                value = load(self.pointers[i], starts[i] + column, operand.dtype, lanes)
+            else:
+                value = emit.splat(load(self.pointers[i], starts[i], operand.dtype, 1), lanes)
+            values.append(value)
+        return values
+
+
+class Reader:
+    """A tensor that is read: a buffer, or the one result of a body over buffers."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        operand: Operand,
+        operands: Sequence[Operand],
+        pointers: list[Any],
+        body: Body | None = None,
+    ) -> None:
+        self.dtype = operand.dtype
+        self.inputs = _Inputs(frame, operand.shape, operands, pointers)
+        self._body = body
+
+    def all(self, position: Any, lanes: int) -> list[Any]:
+        """The body's results (or the buffer's value) at `position`, `lanes` elements each."""
+        values = self.inputs.load(position, lanes)
+        if self._body is None:
+            return values
+        dtypes = [operand.dtype for operand in self._body.inputs]
+        return bodies.evaluate(self._body, values, dtypes, lanes)
+
+    def __call__(self, position: Any, lanes: int) -> Any:
+        """The tensor's `lanes` elements from `position` on, in registers."""
+        return self.all(position, lanes)[0]
+
+
+class Writer:
+    """The root's result on its way out: through the epilogue into the outputs."""
+
+    def __init__(self, frame: Frame, body: Body | None, pointers: list[Any]) -> None:
+        self._frame = frame
+        self._body = body
+        operands = body.inputs if body else ()
+        self.inputs = _Inputs(frame, frame.spec.result.shape, operands, pointers)
+
+    def __call__(self, value: Any, position: Any) -> None:
+        """Writes the lanes of `value`, the root's result from `position` on."""
+        values = [value]
+        if self._body is not None:
+            lanes = emit.lanes_of(value)
+            values += self.inputs.load(position, lanes)
+            dtypes = [self._frame.spec.result.dtype, *(o.dtype for o in self._body.inputs)]
+            values = bodies.evaluate(self._body, values, dtypes, lanes)
+        store_all(self._frame, values, position)
+
+
+def store_all(frame: Frame, values: Sequence[Any], position: Any) -> None:
+    """Writes one value to each output at `position`."""
+    for value, pointer, output in zip(values, frame.outputs, frame.spec.outputs, strict=True):
+        alignment = emit.lanes_of(value) * emit.ITEM_SIZE[output.dtype]
+        memory.store(value, pointer, position, output.dtype, alignment=alignment)
+
+
+def load(pointer: Any, offset: Any, dtype: str, lanes: int) -> Any:
+    """`lanes` elements from `offset` on; more than one only at a multiple of `lanes`."""
+    return memory.load(pointer, offset, dtype, lanes, alignment=lanes * emit.ITEM_SIZE[dtype])
+
+
+def in_vectors(
+    frame: Frame, inputs: Sequence[_Inputs], rows: Sequence[Size], body: Callable[[int], None]
+) -> None:
+    """Emits `body(lanes)` for vectors, and for single elements where vectors do not fit.
+
+    Vectors fit where each of `rows`, and each row of `inputs`, divides into them, and the
+    pointers are aligned to 16 bytes.
+    """
+    lanes = frame.lanes()
+    lengths = [*rows, *(group.row for group in inputs)]
+    if lanes == 1 or any(isinstance(n, int) and n % lanes for n in lengths):
+        body(1)
+        return
+    pointers = [*frame.outputs, *(pointer for group in inputs for pointer in group.streamed)]
+    word = emit.integer(64)
+    loose: Any = emit.index(0)
+    for pointer in pointers:
+        loose = loose | (llvm.ptrtoint(word, pointer) & 15)
+    for length in lengths:
+        if not isinstance(length, int):
+            loose = loose | length % lanes
+    operation = dialect("scf").IfOp(emit.compare("equal", loose, 0), has_else=True)
+    for branch, width in ((operation.then_block, lanes), (operation.else_block, 1)):
+        with ir.InsertionPoint(branch):
+            body(width)
+            dialect("scf").yield_([])
+
+
+def sweep(total: Size, lanes: int) -> Iterator[Any]:
+    """`for position in sweep(...)`: the grid's threads take vectors of `lanes` in turn."""
+    first = (_block.block() * THREADS + _block.thread()) * lanes
+    return emit.loop(first, total, _block.blocks() * (THREADS * lanes))
+
+
+def sweep_grid(shape: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
+    """The grid of a kernel that sweeps `shape`."""
+    wanted = fold("ceildiv", product(tuple(shape)), 4 * THREADS)
+    return fold("max", 1, fold("min", wanted, _MOST_BLOCKS)), 1, 1
