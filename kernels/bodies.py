@@ -39,6 +39,14 @@ def result_dtypes(body: Body, dtypes: Sequence[str]) -> list[str]:
     return [kinds[number] for number in body.results]
 
 
+def work(body: Body | None) -> int:
+    """Elementary operations or bytes read at each point, whichever are more."""
+    if body is None:
+        return 0
+    read = sum(emit.ITEM_SIZE[operand.dtype] for operand in body.inputs)
+    return max(read, sum(_WORK.get(step.op, 1) for step in body.steps))
+
+
 def unsupported(body: Body | None) -> str | None:
     """Why `body` cannot be emitted, or None."""
     for step in body.steps if body else ():
@@ -110,3 +118,8 @@ _STEPS: dict[str, Callable[..., Any]] = {
 
 OPS = frozenset({*_STEPS, "constant", "cast"})
 """The ops that a `Step` may have."""
+
+_WORK = {
+    **dict.fromkeys(("exp", "log", "tanh", "erf", "sigmoid", "silu", "gelu"), 16),
+    **dict.fromkeys(("div", "sqrt", "rsqrt"), 4),
+}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, memory, sizes
+from heddle.kernels import bodies, emit, memory, sizes
+from heddle.kernels.broadcast import Layout
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Body, Expr, Spec
 
 llvm = dialect("llvm")
-
-NAME = "kernel"
-"""The symbol of the function that a CPU kernel emits."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +43,18 @@ class Frame:
         return tuple(self.size(expr) for expr in shape)
 
 
-@contextmanager
-def function(spec: Spec, machine: Machine, checks: bool = False) -> Iterator[Frame]:
-    """Emits the kernel's function; its body is what the `with` emits."""
-    kind = ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, ptr, i64, i64)>"))
-    # No builtins: LLVM must not turn a loop into a call of memcpy or memset.
-    options = ir.ArrayAttr.get([ir.StringAttr.get("no-builtins"), ir.StringAttr.get("nounwind")])
-    width = str(8 * machine.vector_bytes)
-    made = llvm.LLVMFuncOp(NAME, kind, passthrough=options, prefer_vector_width=width)
-    pointer = emit.pointer_type()
-    entry = made.body.blocks.append(pointer, pointer, emit.integer(64), emit.integer(64))
-    with ir.InsertionPoint(entry):
-        dims, buffers, first, last = entry.arguments
-        found = {name: _item(dims, i, emit.integer(64)) for i, name in enumerate(spec.dims)}
-        count = len(spec.buffers) + checks
-        pointers = [_item(buffers, i, pointer) for i in range(count)]
-        reads = len(spec.inputs)
-        writes = pointers[reads : len(spec.buffers)]
-        status = pointers[-1] if checks else None
-        # Arguments of a block come without their operators until they are computed with.
-        first, last = (emit.Number(value) for value in (first, last))
-        yield Frame(spec, machine, found, pointers[:reads], writes, status, first, last)
-        llvm.return_([])
+def frame(spec: Spec, machine: Machine, checks: bool = False) -> Frame:
+    """The arguments of the function that is being emitted, at the start of its entry block."""
+    dims, buffers, first, last = ir.InsertionPoint.current.block.arguments
+    found = {name: _item(dims, i, emit.integer(64)) for i, name in enumerate(spec.dims)}
+    count = len(spec.buffers) + checks
+    pointers = [_item(buffers, i, emit.pointer_type()) for i in range(count)]
+    reads = len(spec.inputs)
+    writes = pointers[reads : len(spec.buffers)]
+    # A block's arguments come without operators.
+    first, last = emit.Number(first), emit.Number(last)
+    status = pointers[-1] if checks else None
+    return Frame(spec, machine, found, pointers[:reads], writes, status, first, last)
 
 
 def _item(base: Any, number: int, kind: Any) -> Any:
@@ -88,18 +76,58 @@ def _register_bytes(dtype: str) -> int:
     return 4 if dtype in ("float16", "bfloat16") else emit.ITEM_SIZE[dtype]
 
 
-def over_lanes(start: Size, stop: Size, lanes: int, body: Callable[[Any, Any], None]) -> None:
-    """Calls `body(i, mask)` for vectors of `lanes`: whole ones (mask None), then a masked rest."""
-    count = stop - start
-    if isinstance(count, int):
-        whole: Size = start + count // lanes * lanes
+class Computed:
+    """A body's results along the rows of an iteration shape, whose last axis lies in the lanes.
+
+    The body's inputs are `inputs` and, in an epilogue, the root's result before them.
+    """
+
+    def __init__(
+        self, frame: Frame, body: Body, inputs: Sequence[Any], layout: Layout, lanes: int
+    ) -> None:
+        self.body, self.inputs, self.layout, self.lanes = body, inputs, layout, lanes
+        self.shape = frame.shape(layout.shape)
+
+    def row(self, row: Size) -> Callable[..., list[Any]]:
+        """Prepares the flat `row`; returns `at(column, mask, *root)`, the results there."""
+        starts = self.layout.row_starts(row, self.shape)
+        dtypes = [operand.dtype for operand in self.body.inputs]
+        # What does not move along the row is read once.
+        fixed = [
+            None if moves[-1] else memory.load(pointer, start, dtype)
+            for pointer, start, dtype, moves in zip(
+                self.inputs, starts, dtypes, self.layout.moves, strict=True
+            )
+        ]
+
+        def at(column: Any, mask: Any, *root: Any, root_dtypes: Sequence[str] = ()) -> list[Any]:
+            values = [
+                memory.load(pointer, start + column, dtype, self.lanes, mask)
+                if value is None
+                else emit.splat(value, self.lanes)
+                for pointer, start, dtype, value in zip(
+                    self.inputs, starts, dtypes, fixed, strict=True
+                )
+            ]
+            return bodies.evaluate(self.body, [*root, *values], [*root_dtypes, *dtypes], self.lanes)
+
+        return at
+
+
+def vectors(start: Size, stop: Size, lanes: int) -> Iterator[tuple[Any, Any]]:
+    """Emits the Python body of a `for i, mask in` this over whole vectors, then over the rest.
+
+    The mask of whole vectors is None. Where the rest is known to be empty it is not emitted.
+    """
+    if isinstance(start, int) and isinstance(stop, int):
+        whole: Size = start + (stop - start) // lanes * lanes
+        rest: Any = whole < stop
     else:
-        whole = start + count - sizes.mod(count, lanes)
+        whole = stop - sizes.mod(stop - start, lanes)
+        rest = emit.compare("less", whole, stop)
     for i in emit.loop(start, whole, lanes):
-        body(i, None)
-    if isinstance(whole, int) and isinstance(stop, int):
-        if whole < stop:
-            body(emit.index(whole), memory.first_lanes(emit.index(stop - whole), lanes))
-        return
-    with emit.when(emit.compare("less", emit.as_index(whole), stop)):
-        body(whole, memory.first_lanes(stop - whole, lanes))
+        yield i, None
+    if rest is not False:
+        whole = emit.as_index(whole)
+        with nullcontext() if rest is True else emit.when(rest):
+            yield whole, memory.first_lanes(stop - whole, lanes)

@@ -34,7 +34,7 @@ def load(
         value = llvm.load(kind, pointer, alignment=alignment)
     else:
         zero = emit.constant(emit.memory_type(dtype), 0, lanes)
-        value = llvm.intr_masked_load(kind, pointer, mask, alignment, pass_thru=[zero])
+        value = llvm.intr_masked_load(kind, pointer, mask, alignment, pass_thru=zero)
     return convert.from_memory(value, dtype)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 from heddle.kernels.spec import Launch, Spec
 
@@ -52,3 +53,9 @@ class Kernel:
     launch: Callable[[Spec], Launch]
     supports: Callable[[Spec], str | None]
     checks: bool = False
+
+
+def find(op: str, target: str) -> Kernel | None:
+    """The kernel that computes `op` on `target`, or None; imports the target's kernels."""
+    rows: tuple[Kernel, ...] = import_module(f"heddle.kernels.{target}").KERNELS
+    return next((row for row in rows if row.op == op), None)

@@ -1,0 +1,83 @@
+"""A kernel for x86-64: MLIR to LLVM IR, to an object file (llvmlite), to a flat image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding as llvm
+from heddle.graph.compiler.codegen.image import flatten
+from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
+from heddle.kernels.mlir import context, dialect, ir, passmanager
+from heddle.kernels.registry import Machine, find
+from heddle.kernels.spec import Spec
+from heddle.runtime.artifact import Code
+from heddle.runtime.errors import CompileError
+
+SYMBOL = "kernel"
+TRIPLE = "x86_64-unknown-linux-gnu"
+
+LOWERING = (
+    "canonicalize,cse,convert-scf-to-cf,convert-vector-to-llvm,convert-to-llvm,"
+    "reconcile-unrealized-casts,canonicalize,cse"
+)
+
+
+def compile_cpu(spec: Spec, machine: Machine) -> Code:
+    """The kernel's machine code as one position-independent image.
+
+    Raises:
+        CompileError: There is no such kernel, or its code needs something outside the image.
+    """
+    with context(), ir.Location.unknown():
+        module = build(spec, machine)
+        passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
+        text = dialect("llvm").translate_module_to_llvmir(module.operation)
+    image = flatten(to_object(for_older_llvm(text), machine), SYMBOL)
+    return Code(machine.arch, "image", image.data, image.entry, image.alignment, SYMBOL)
+
+
+def build(spec: Spec, machine: Machine) -> Any:
+    """The kernel in MLIR, in the current context: one function named `SYMBOL`.
+
+    Raises:
+        CompileError: There is no such kernel, or it does not take this spec.
+    """
+    kernel = find(spec.op, "cpu")
+    reason = kernel.supports(spec) if kernel else "there is no such kernel"
+    if kernel is None or reason is not None:
+        raise CompileError(f"{spec.op} for {machine.arch}: {reason}")
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        function = dialect("llvm").LLVMFuncOp(
+            SYMBOL,
+            ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, ptr, i64, i64)>")),
+            # No builtins: LLVM must not turn a loop into a call of memcpy or memset.
+            passthrough=[ir.StringAttr.get(text) for text in ("no-builtins", "nounwind")],
+            prefer_vector_width=str(8 * machine.vector_bytes),
+        )
+        pointer, size = ir.Type.parse("!llvm.ptr"), ir.IntegerType.get_signless(64)
+        entry = function.body.blocks.append(pointer, pointer, size, size)
+    with ir.InsertionPoint(entry):
+        kernel.emit(spec, machine)
+        dialect("llvm").return_()
+    module.operation.verify()
+    return module
+
+
+def to_object(text: str, machine: Machine) -> bytes:
+    """The relocatable object file of LLVM IR."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(text)
+    target = llvm.Target.from_triple(TRIPLE).create_target_machine(
+        cpu=machine.arch, opt=3, reloc="pic", codemodel="small"
+    )
+    module.triple = TRIPLE
+    module.data_layout = str(target.target_data)
+    module.verify()
+    # Kernels are written with their vectors and unrolling; LLVM's own would only add to them.
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    passes = llvm.create_pass_builder(target, options)
+    passes.getModulePassManager().run(module, passes)
+    return bytes(target.emit_object(module))

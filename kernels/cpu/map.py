@@ -1,0 +1,61 @@
+"""Elementwise groups: every output element from the input elements at its (broadcast) place.
+
+The iteration shape is joined to as few axes as the inputs allow; a task is one block of one row of
+the last axis, so that equal shapes are a single long row.
+"""
+
+from __future__ import annotations
+
+from heddle.kernels import bodies, emit, host, memory, sizes
+from heddle.kernels.broadcast import Layout, join
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.spec import Body, Launch, Spec, fold, product
+
+BLOCK = 4096
+"""Elements of a task."""
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for each block of each row."""
+    layout = _layout(spec)
+    blocks = fold("ceildiv", layout.shape[-1], BLOCK)
+    written = sum(emit.ITEM_SIZE[operand.dtype] for operand in spec.outputs)
+    work = fold("mul", product(layout.shape), written + bodies.work(spec.prologue))
+    return Launch((fold("mul", product(layout.rows), blocks), 1, 1), work)
+
+
+def emit_map(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over tasks, then over the vectors of a block."""
+    frame = host.frame(spec, machine)
+    body, layout = _body(spec), _layout(spec)
+    lanes = host.lanes_for(machine, [operand.dtype for operand in spec.outputs], [body])
+    computed = host.Computed(frame, body, frame.inputs, layout, lanes)
+    length = computed.shape[-1]
+    blocks = sizes.ceildiv(length, BLOCK)
+
+    for task in emit.loop(frame.first, frame.last):
+        row, block = sizes.floordiv(task, blocks), sizes.mod(task, blocks)
+        start = block * BLOCK
+        results_at = computed.row(row)
+        for column, mask in host.vectors(start, sizes.least(start + BLOCK, length), lanes):
+            results = results_at(column, mask)
+            for result, pointer, operand in zip(results, frame.outputs, spec.outputs, strict=True):
+                memory.store(result, pointer, row * length + column, operand.dtype, mask)
+
+
+def _body(spec: Spec) -> Body:
+    if spec.prologue is None:
+        raise ValueError("map without a prologue")
+    return spec.prologue
+
+
+def _layout(spec: Spec) -> Layout:
+    return join(spec.outputs[0].shape, _body(spec).inputs)
+
+
+def supports(spec: Spec) -> str | None:
+    """Any body of known ops."""
+    return bodies.unsupported(spec.prologue)
+
+
+KERNEL = Kernel("map", "cpu", emit_map, launch, supports)
