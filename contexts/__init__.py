@@ -1,1 +1,38 @@
-"""Heddle contexts."""
+"""Request state: what a request has, wants and has got, from prompt to last token.
+
+Names load the module that holds them when they are first asked for, so that importing this package
+costs nothing that is not used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "eos": ("EOSTracker",),
+    "matcher": ("Matcher",),
+    "outputs": ("GenerationOutput", "OutputImageContent", "TextGenerationOutput"),
+    "ranges": ("Range",),
+    "reservation": ("reserve_token_space_for_batch",),
+    "sampling": ("SamplingParams",),
+    "speculative": ("SpecDecodingState",),
+    "text": ("TextContext",),
+    "tokens": ("FUTURE_TOKEN", "TokenBuffer"),
+    "values": ("GenerationStatus", "LogProbabilities", "RequestID", "TextGenerationStatus"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

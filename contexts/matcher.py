@@ -1,0 +1,81 @@
+"""The grammar matcher of a context, with a count of what it has consumed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Matcher(Protocol):
+    """What a context asks of a grammar matcher; `llguidance.LLMatcher` is one."""
+
+    def consume_token(self, token: int, /) -> bool:
+        """Take one token; False when the grammar does not allow it."""
+
+    def is_stopped(self) -> bool:
+        """Whether nothing but an end of sequence may follow."""
+
+    def rollback(self, count: int, /) -> bool:
+        """Take back the last `count` tokens; False when it cannot."""
+
+    def deep_copy(self) -> Matcher:
+        """An independent matcher in the same state."""
+
+
+class TrackedMatcher:
+    """A matcher that can be put back to where it was at an earlier length of the sequence.
+
+    Args:
+        matcher: The matcher, which has consumed nothing of what it shall be rolled back over.
+        length: Number of tokens in the sequence now.
+    """
+
+    __slots__ = ("_consumed", "_past_stop", "_start", "matcher")
+
+    def __init__(self, matcher: Matcher, length: int) -> None:
+        self.matcher = matcher
+        self._start = length
+        self._consumed = 0
+        # llguidance takes an end of sequence after its stop without counting it for `rollback`.
+        self._past_stop = 0
+
+    def consume(self, token: int, ends_sequence: bool) -> None:
+        """Advance by one token.
+
+        Raises:
+            AssertionError: The matcher rejects the token.
+        """
+        past_stop = ends_sequence and self.matcher.is_stopped()
+        try:
+            accepted = self.matcher.consume_token(token)
+        except OverflowError:  # not a token id at all, for example negative
+            accepted = False
+        if not accepted:
+            raise AssertionError(
+                f"advance_fsm: the grammar rejects token {token}; "
+                "wanted a token that the mask of this step allows"
+            )
+        self._consumed += 1
+        self._past_stop += past_stop
+
+    def rollback_to(self, length: int) -> None:
+        """Take back what came after the first `length` tokens of the sequence.
+
+        Raises:
+            AssertionError: The matcher cannot.
+        """
+        dropped = self._consumed - max(0, length - self._start)
+        if dropped <= 0:
+            return
+        uncounted = min(dropped, self._past_stop)
+        counted = dropped - uncounted
+        if counted and not self.matcher.rollback(counted):
+            raise AssertionError(f"rollback: the matcher cannot take back {counted} tokens")
+        self._consumed -= dropped
+        self._past_stop -= uncounted
+
+    def copy(self) -> TrackedMatcher:
+        """An independent tracked matcher in the same state."""
+        twin = TrackedMatcher(self.matcher.deep_copy(), self._start)
+        twin._consumed = self._consumed
+        twin._past_stop = self._past_stop
+        return twin

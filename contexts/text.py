@@ -1,0 +1,232 @@
+"""The state of one text request, from prompt to last token."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from heddle.contexts.endpoints import check_endpoint
+from heddle.contexts.eos import EOSTracker
+from heddle.contexts.matcher import Matcher, TrackedMatcher
+from heddle.contexts.older_names import OlderNames
+from heddle.contexts.outputs import TextGenerationOutput
+from heddle.contexts.sampling import SamplingParams
+from heddle.contexts.speculative import SpecDecodingState
+from heddle.contexts.tokens import TokenArray, TokenBuffer
+from heddle.contexts.updates import TokenUpdates
+from heddle.contexts.values import GenerationStatus, LogProbabilities, RequestID
+
+
+class TextContext(TokenUpdates, OlderNames):
+    """Tokens, status, sampling and grammar of one text request.
+
+    Args:
+        max_length: Most tokens that the sequence may have, prompt included.
+        tokens: The prompt: a `TokenBuffer`, or an int64 array, shape [tokens].
+        request_id: Names the request.
+        eos_tracker: What ends the sequence.
+        eos_token_ids: With `eos_sequences`, the older way to say it.
+        log_probabilities: How many top log probabilities to return for each token; 0: none.
+        log_probabilities_echo: Whether to return those of the prompt too.
+        ignore_eos: Go on after an end of sequence.
+        json_schema: Schema that the output follows; None: free text; empty: any JSON value.
+        sampling_params: How tokens are chosen.
+        model_name: Which model serves the request.
+        status: Where generation stands.
+        target_endpoint: Where to route the request: `tcp://host:port` or `ipc://path`.
+        external_block_metadata: Opaque, for a cache outside the process.
+        cached_prefix_length: Prompt tokens that the prefix cache served; None before admission.
+        prompt: The prompt before it was tokenized; only stored.
+
+    Raises:
+        ValueError: The prompt and the minimum of new tokens do not fit `max_length`; an endpoint of
+            another form; both ways to say what ends the sequence.
+    """
+
+    # What `snapshot` holds beside tokens, matcher and the tail of the text.
+    _STATE: tuple[str, ...] = (
+        "status",
+        "_status_log",
+        "_log_probabilities_data",
+        "_is_initial_prompt",
+        "_spec_decoding_state",
+        "cached_prefix_length",
+        "_cache_seq_id",
+        "_committed_idx",
+    )
+
+    def __init__(
+        self,
+        *,
+        max_length: int,
+        tokens: TokenBuffer | TokenArray,
+        request_id: RequestID | str | None = None,
+        eos_tracker: EOSTracker | None = None,
+        eos_token_ids: Iterable[int] | None = None,
+        eos_sequences: Iterable[Iterable[int]] | None = None,
+        log_probabilities: int = 0,
+        log_probabilities_echo: bool = False,
+        ignore_eos: bool = False,
+        json_schema: str | None = None,
+        sampling_params: SamplingParams | None = None,
+        model_name: str = "",
+        _matcher: Matcher | None = None,
+        status: GenerationStatus = GenerationStatus.ACTIVE,
+        _log_probabilities_data: dict[int, LogProbabilities] | None = None,
+        _is_initial_prompt: bool = True,
+        _draft_offset: int = 0,
+        _spec_decoding_state: SpecDecodingState | None = None,
+        target_endpoint: str | None = None,
+        external_block_metadata: Any = None,
+        cached_prefix_length: int | None = None,
+        prompt: str | list[int] | None = None,
+    ) -> None:
+        if eos_tracker is None:
+            eos_tracker = EOSTracker(eos_token_ids or (), eos_sequences or ())
+        elif eos_token_ids is not None or eos_sequences is not None:
+            raise ValueError(
+                "TextContext: wanted eos_tracker, or eos_token_ids and eos_sequences, got both"
+            )
+        self.max_length = max_length
+        self.tokens = tokens if isinstance(tokens, TokenBuffer) else TokenBuffer(tokens)
+        self.request_id = RequestID(request_id)
+        self.eos_tracker = eos_tracker
+        self.log_probabilities = log_probabilities
+        self.log_probabilities_echo = log_probabilities_echo
+        self.ignore_eos = ignore_eos
+        self.json_schema = json_schema
+        self.sampling_params = sampling_params or SamplingParams()
+        self.model_name = model_name
+        self.status = GenerationStatus(status)
+        self.target_endpoint = target_endpoint
+        self.external_block_metadata = external_block_metadata
+        self.cached_prefix_length = cached_prefix_length
+        self._prompt = prompt
+        self._prompt_length = self.tokens.prompt_length
+        self._log_probabilities_data = _log_probabilities_data or {}
+        self._is_initial_prompt = _is_initial_prompt
+        self._spec_decoding_state = _spec_decoding_state
+        self._matcher: TrackedMatcher | None = None
+        # (length, status before) for each change of status that a token has made.
+        self._status_log: list[tuple[int, GenerationStatus]] = []
+        self._cache_seq_id: int | None = None
+        self._committed_idx = 0
+        check_endpoint(target_endpoint)
+        if self.min_tokens + self.tokens.prompt_length > max_length:
+            raise ValueError(
+                f"TextContext: wanted min_tokens + prompt within max_length {max_length}, "
+                f"got {self.min_tokens} + {self.tokens.prompt_length}"
+            )
+        if _draft_offset:
+            self.tokens.apply_processing_offset(_draft_offset)
+        if _matcher is not None:
+            self.set_matcher(_matcher)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(request_id={str(self.request_id)!r}, "
+            f"status={self.status.value}, max_length={self.max_length}, tokens={self.tokens!r})"
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether generation has ended."""
+        return self.status is not GenerationStatus.ACTIVE
+
+    @property
+    def is_initial_prompt(self) -> bool:
+        """Whether no token has been added since the start, or since `reset`."""
+        return self._is_initial_prompt
+
+    @property
+    def min_tokens(self) -> int:
+        """Tokens to generate before the sequence may end."""
+        return self.sampling_params.min_new_tokens
+
+    @property
+    def matcher(self) -> Matcher | None:
+        """The grammar matcher, if the output is constrained."""
+        return None if self._matcher is None else self._matcher.matcher
+
+    def set_matcher(self, matcher: Matcher) -> None:
+        """Constrain the tokens from here on by `matcher`."""
+        self._matcher = TrackedMatcher(matcher, len(self.tokens))
+
+    @property
+    def spec_decoding_state(self) -> SpecDecodingState:
+        """The state of speculative decoding, made when it is first asked for."""
+        if self._spec_decoding_state is None:
+            self._spec_decoding_state = SpecDecodingState()
+        return self._spec_decoding_state
+
+    def to_generation_output(self) -> TextGenerationOutput:
+        """The tokens that the user has not got yet; a future token stays for the next call."""
+        delivered = self.outstanding_completion_tokens()
+        log_probabilities = [entry for _, entry in delivered]
+        return TextGenerationOutput(
+            self.request_id,
+            [token for token, _ in delivered],
+            self.status,
+            log_probabilities if any(entry is not None for entry in log_probabilities) else None,
+        )
+
+    def reset(self) -> None:
+        """Make all tokens the prompt, to be processed anew; a future token is dropped."""
+        self.tokens.reset_as_new_prompt(delete_last_generated_token=self.tokens.awaits_token)
+        self._is_initial_prompt = True
+        self._spec_decoding_state = None
+        self._committed_idx = 0
+        self._log_probabilities_data = {}
+        self._status_log = []
+
+    def apply_processing_offset(self, offset: int) -> None:
+        """Leave out `offset` tokens at the start of the window."""
+        self.tokens.apply_processing_offset(offset)
+
+    def compute_num_available_steps(self, max_seq_len: int) -> int:
+        """Steps before the sequence has `max_seq_len` tokens; negative when it has more."""
+        return max_seq_len - (len(self.tokens) - self.tokens.active_length)
+
+    def get_min_token_logit_mask(self, num_steps: int) -> list[npt.NDArray[np.int32]]:
+        """What must not be chosen at each of the next steps, so that `min_tokens` holds.
+
+        Returns:
+            For each step, rows (0, token id), shape [rows, 2].
+        """
+        tokens = self.tokens
+        first = tokens.current_position
+        end = tokens.prompt_length + self.min_tokens
+        masks = []
+        for position in range(first, first + num_steps):
+            masked: frozenset[int] = frozenset()
+            if tokens.prompt_length <= position < end:
+                # Beyond the first step the tokens before are not known.
+                masked = (
+                    self.eos_tracker.ending_tokens(tokens.generated)
+                    if position == len(tokens)
+                    else self.eos_tracker.single_ending_tokens()
+                )
+            masks.append(np.array([(0, t) for t in sorted(masked)], dtype=np.int32).reshape(-1, 2))
+        return masks
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that can change, apart from this context; for `restore`."""
+        state = {name: copy.deepcopy(getattr(self, name)) for name in self._STATE}
+        tokens = self.tokens.state()
+        state["tokens"] = tokens._replace(tokens=tokens.tokens.copy())
+        state["matcher"] = None if self._matcher is None else self._matcher.copy()
+        state["tail"] = self.eos_tracker.tail
+        return state
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go back to what `snapshot` returned; it can be restored again."""
+        for name in self._STATE:
+            setattr(self, name, copy.deepcopy(snapshot[name]))
+        tokens = snapshot["tokens"]
+        self.tokens.restore(tokens._replace(tokens=tokens.tokens.copy()))
+        matcher = snapshot["matcher"]
+        self._matcher = None if matcher is None else matcher.copy()
+        self.eos_tracker.tail = snapshot["tail"]

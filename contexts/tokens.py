@@ -1,0 +1,282 @@
+"""The tokens of one sequence, and how the windows over them move."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+from heddle.contexts.ranges import Range
+from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
+
+__all__ = ["FUTURE_TOKEN", "TokenArray", "TokenBuffer", "TokenState"]
+
+
+class TokenState(NamedTuple):
+    """All of a `TokenBuffer` as plain values; `starts` holds (length, window start, offset)."""
+
+    tokens: TokenArray
+    prompt_length: int
+    window: tuple[int, int]
+    completion: tuple[int, int]
+    offset: int
+    starts: tuple[tuple[int, int, int], ...]
+
+
+class TokenBuffer(TokenViews):
+    """One growing array of tokens, and the windows that say what is done with them.
+
+    `all` is `prompt` followed by `generated`. `active` is the window to process next, less the
+    processing offset at its start. The completion window holds what was generated and not yet
+    handed to the user. All of them are views of the array.
+
+    Args:
+        array: Token ids, shape [tokens], int64, not empty. Used without a copy; a read-only
+            array is copied before the first write.
+
+    Raises:
+        ValueError: `array` is not such an array.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, array: TokenArray) -> None:
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != np.int64:
+            found = (
+                f"{array.ndim} dimensions of {array.dtype}"
+                if isinstance(array, np.ndarray)
+                else type(array).__name__
+            )
+            raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")
+        if array.size == 0:
+            raise ValueError("TokenBuffer: wanted at least one token, got an empty array")
+        length = len(array)
+        self._array = array
+        self._length = length
+        self._prompt_length = length
+        self._window = Range(0, length)
+        self._completion = Range(length, length)
+        self._offset = 0
+        self._starts = {}
+
+    def apply_processing_offset(self, offset: int) -> None:
+        """Leave out `offset` tokens at the start of the window; replaces the offset before.
+
+        Raises:
+            ValueError: The start would leave the window (the whole window may be left out).
+        """
+        if not 0 <= offset <= len(self._window):
+            raise ValueError(
+                f"apply_processing_offset: wanted 0 to {len(self._window)}, got {offset}"
+            )
+        self._offset = offset
+
+    def rewind_processing(self, count: int) -> None:
+        """Take `count` processed tokens back into the window.
+
+        Raises:
+            ValueError: `count` is negative, or more than were processed.
+        """
+        if not 0 <= count <= self._window.start:
+            raise ValueError(f"rewind_processing: wanted 0 to {self._window.start}, got {count}")
+        self._window.start -= count
+
+    def skip_processing(self, count: int) -> None:
+        """Count the first `count` tokens of the window as processed.
+
+        Raises:
+            ValueError: `count` is negative, or would leave nothing to process.
+        """
+        if not 0 <= count < self.active_length:
+            raise ValueError(f"skip_processing: wanted 0 to {self.active_length - 1}, got {count}")
+        self._window.start += count
+
+    def chunk(self, size: int) -> None:
+        """Shorten the window to `size` tokens; the rest waits for `advance_chunk`.
+
+        Raises:
+            ValueError: `size` is not in [1, active_length).
+        """
+        if not 0 < size < self.active_length:
+            raise ValueError(f"chunk: wanted 1 to {self.active_length - 1}, got {size}")
+        self._window.end = self._window.start + self._offset + size
+
+    def advance_chunk(self) -> None:
+        """Move the window on to the tokens that wait behind it.
+
+        Raises:
+            ValueError: Nothing waits.
+        """
+        if not self.actively_chunked:
+            raise ValueError("advance_chunk: wanted a chunked window, got a whole one")
+        self._window.start = self._window.end
+        self._window.end = self._length
+        self._offset = 0
+
+    def advance_with_token(self, token: int, mark_previous_as_processed: bool = True) -> None:
+        """Append a generated token.
+
+        Args:
+            token: The token id.
+            mark_previous_as_processed: True: the window becomes the new token. False: the window
+                grows by it (jump-ahead).
+
+        Raises:
+            ValueError: The window is chunked.
+        """
+        length = self._length
+        window = self._window
+        if window.end != length:
+            raise ValueError("advance_with_token: the window is chunked, call advance_chunk first")
+        array = self._array
+        if length == len(array):
+            array = self._grow(length + 1)
+        array[length] = operator.index(token)
+        if window.start != length - 1 or self._offset:
+            self._starts[length] = (window.start, self._offset)
+            self._offset = 0
+        if mark_previous_as_processed:
+            window.start = length
+        self._length = window.end = self._completion.end = length + 1
+
+    def overwrite_last_token(self, token: int) -> None:
+        """Replace the last token."""
+        if not self._array.flags.writeable:
+            self._array = self._array.copy()
+        self._array[self._length - 1] = operator.index(token)
+
+    def consume_recently_generated_tokens(self, hold_back: int = 0) -> TokenArray:
+        """Hand out the tokens of the completion window, and empty it.
+
+        Args:
+            hold_back: So many tokens at the end stay for the next call.
+
+        Raises:
+            ValueError: There is nothing to hand out.
+        """
+        completion = self._completion
+        end = completion.end - hold_back
+        if completion.start >= end:
+            raise ValueError("consume_recently_generated_tokens: no token is outstanding")
+        tokens = self._array[completion.start : end]
+        completion.start = end
+        return tokens
+
+    def reset_as_new_prompt(self, delete_last_generated_token: bool = False) -> None:
+        """Make all tokens the prompt, to be processed from the start.
+
+        Raises:
+            ValueError: The last generated token is to be deleted, and there is none.
+        """
+        if delete_last_generated_token:
+            if self._length == self._prompt_length:
+                raise ValueError("reset_as_new_prompt: no generated token to delete")
+            self._length -= 1
+        length = self._length
+        self._prompt_length = length
+        self._window = Range(0, length)
+        self._completion = Range(length, length)
+        self._offset = 0
+        self._starts.clear()
+
+    def rollback(self, count: int) -> None:
+        """Drop the last `count` tokens and put the window back to what it was before them.
+
+        Raises:
+            ValueError: `count` is negative, or no token would be left.
+        """
+        if not 0 <= count < self._length:
+            raise ValueError(f"rollback: wanted 0 to {self._length - 1} tokens, got {count}")
+        if count == 0:
+            return
+        length = self._length - count
+        start, offset = self._starts.get(length, (length - 1, 0))
+        self._set_length(length)
+        self._window = Range(start, length)
+        self._offset = offset
+
+    def set_indices(self, start: int, active: int, end: int) -> None:
+        """Set `processed_length`, `current_position` and the length; the offset stays.
+
+        Raises:
+            ValueError: Not 0 <= `start` < `active` <= `end`; nothing has changed then.
+        """
+        if not 0 <= start < active <= end - self._offset:
+            raise ValueError(
+                f"token indices: wanted 0 <= start < active <= end, got start {start}, "
+                f"active {active}, end {end} (processing offset {self._offset})"
+            )
+        self._set_length(end)
+        self._window = Range(start, active + self._offset)
+
+    def _set_length(self, length: int) -> None:
+        """Cut or extend the valid tokens; what is remembered about tokens past them goes."""
+        if length > len(self._array):
+            self._grow(length)
+        elif not self._array.flags.writeable:
+            self._array = self._array.copy()
+        self._length = length
+        self._prompt_length = min(self._prompt_length, length)
+        completion = self._completion
+        self._completion = Range(min(completion.start, length), min(completion.end, length))
+        self._starts = {at: before for at, before in self._starts.items() if at < length}
+
+    def _grow(self, wanted: int) -> TokenArray:
+        capacity = len(self._array)
+        while capacity < wanted:
+            capacity *= 2
+        grown = np.zeros(capacity, dtype=np.int64)
+        grown[: self._length] = self.all
+        self._array = grown
+        return grown
+
+    @contextmanager
+    def reserved(self, count: int) -> Iterator[None]:
+        """Count `count` more tokens, of no value, to window and length while the context lasts."""
+        length, window = self._length, self._window
+        if length + count > len(self._array):
+            self._grow(length + count)
+        self._length = length + count
+        self._window = Range(window.start, window.end + count)
+        try:
+            yield
+        finally:
+            self._length, self._window = length, window
+
+    def state(self) -> TokenState:
+        """Everything that this buffer is, its tokens as a view."""
+        return TokenState(
+            self.all,
+            self._prompt_length,
+            (self._window.start, self._window.end),
+            (self._completion.start, self._completion.end),
+            self._offset,
+            tuple((at, *before) for at, before in self._starts.items()),
+        )
+
+    def restore(self, state: TokenState) -> None:
+        """Become what `state` says; its token array is used without a copy.
+
+        Raises:
+            ValueError: The state contradicts itself.
+        """
+        length = len(TokenBuffer(state.tokens))
+        window, completion = Range(*state.window), Range(*state.completion)
+        if not (
+            0 <= state.prompt_length <= length
+            and window.end <= length
+            and completion.end <= length
+            and 0 <= state.offset <= len(window)
+            and all(
+                0 <= start < at < length and 0 <= offset <= at - start
+                for at, start, offset in state.starts
+            )
+        ):
+            raise ValueError(
+                f"TokenState: lengths or windows leave the {length} tokens: {state[1:]}"
+            )
+        self._array, self._length, self._prompt_length = state.tokens, length, state.prompt_length
+        self._window, self._completion, self._offset = window, completion, state.offset
+        self._starts = {at: (start, offset) for at, start, offset in state.starts}

@@ -1,0 +1,152 @@
+"""How a context takes new tokens: known ones, forced ones, and ones that come later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heddle.contexts.token_views import FUTURE_TOKEN
+from heddle.contexts.values import GenerationStatus, LogProbabilities
+
+if TYPE_CHECKING:
+    from heddle.contexts.eos import EOSTracker
+    from heddle.contexts.matcher import TrackedMatcher
+    from heddle.contexts.tokens import TokenBuffer
+
+_END_OF_SEQUENCE = GenerationStatus.END_OF_SEQUENCE
+_MAXIMUM_LENGTH = GenerationStatus.MAXIMUM_LENGTH
+
+
+class TokenUpdates:
+    """Mixin of `TextContext`: tokens, grammar, status and log probabilities move together."""
+
+    max_length: int
+    tokens: TokenBuffer
+    status: GenerationStatus
+    eos_tracker: EOSTracker
+    ignore_eos: bool
+    _matcher: TrackedMatcher | None
+    _is_initial_prompt: bool
+    _log_probabilities_data: dict[int, LogProbabilities]
+    # (length, status before) for each change of status that a token has made.
+    _status_log: list[tuple[int, GenerationStatus]]
+
+    def update(self, new_token: int, log_probabilities: LogProbabilities | None = None) -> None:
+        """Append a token and advance the grammar; while chunked, only move the chunk on.
+
+        Raises:
+            AssertionError: The grammar rejects the token; the tokens are as before.
+            ValueError: A future token waits to be realized.
+        """
+        if self._matcher is not None and not self.tokens.actively_chunked:
+            self._refuse_future_token()
+            self.advance_fsm(new_token)
+        self.advance_token_buffer(new_token, log_probabilities)
+
+    def jump_ahead(self, new_token: int) -> None:
+        """Append a token that the grammar forces; the tokens before it stay in the window.
+
+        Raises:
+            AssertionError: The grammar rejects the token; the tokens are as before.
+            ValueError: A future token waits to be realized.
+        """
+        if self._matcher is not None and not self.tokens.actively_chunked:
+            self._refuse_future_token()
+            self.advance_fsm(new_token)
+        self.advance_token_buffer(new_token, mark_previous_as_processed=False)
+
+    def advance_token_buffer(
+        self,
+        new_token: int,
+        log_probabilities: LogProbabilities | None = None,
+        mark_previous_as_processed: bool = True,
+    ) -> None:
+        """Append a token without touching the grammar; while chunked, only move the chunk on.
+
+        Args:
+            new_token: The token id.
+            log_probabilities: Kept under the position of the token.
+            mark_previous_as_processed: False keeps the tokens before it in the window.
+
+        Raises:
+            ValueError: A future token waits to be realized.
+        """
+        tokens = self.tokens
+        if tokens.actively_chunked:
+            tokens.advance_chunk()
+            return
+        if tokens.awaits_token:
+            self._refuse_future_token()
+        tokens.advance_with_token(new_token, mark_previous_as_processed)
+        if log_probabilities is not None:
+            self._log_probabilities_data[len(tokens) - 1] = log_probabilities
+        self._is_initial_prompt = False
+        if not self.ignore_eos and self._ends_sequence(new_token):
+            self._end(_END_OF_SEQUENCE)
+        elif tokens.current_position >= self.max_length:
+            self._end(_MAXIMUM_LENGTH)
+
+    def advance_fsm(self, token: int) -> bool:
+        """Advance the grammar alone.
+
+        Returns:
+            True when the matcher took the token, False without a matcher.
+
+        Raises:
+            AssertionError: The matcher rejects the token.
+        """
+        if self._matcher is None:
+            return False
+        self._matcher.consume(token, token in self.eos_tracker._ids)
+        return True
+
+    def update_with_future_token(self) -> None:
+        """Append `FUTURE_TOKEN` in place of a token that is not known yet.
+
+        Neither the grammar nor the end of the sequence is looked at before it is realized.
+
+        Raises:
+            ValueError: A future token waits already.
+        """
+        tokens = self.tokens
+        if tokens.actively_chunked:
+            tokens.advance_chunk()
+            return
+        self._refuse_future_token()
+        tokens.advance_with_token(FUTURE_TOKEN)
+        self._is_initial_prompt = False
+        if tokens.current_position >= self.max_length:
+            self._end(_MAXIMUM_LENGTH)
+
+    def realize_future_token(
+        self, new_token: int, log_probabilities: LogProbabilities | None = None
+    ) -> None:
+        """Put the token that was generated in the place of the future token.
+
+        Raises:
+            AssertionError: The grammar rejects the token; the future token still waits.
+            ValueError: No future token waits.
+        """
+        tokens = self.tokens
+        if not tokens.awaits_token:
+            raise ValueError("realize_future_token: the last token is no future token")
+        self.advance_fsm(new_token)
+        tokens.overwrite_last_token(new_token)
+        if log_probabilities is not None:
+            self._log_probabilities_data[len(tokens) - 1] = log_probabilities
+        if not self.ignore_eos and self._ends_sequence(new_token):
+            self._end(_END_OF_SEQUENCE)
+
+    def _refuse_future_token(self) -> None:
+        if self.tokens.awaits_token:
+            raise ValueError("update: a future token waits, call realize_future_token first")
+
+    def _ends_sequence(self, token: int) -> bool:
+        tracker = self.eos_tracker
+        return token in tracker._ids or (
+            bool(tracker._sequences) and tracker.ends_with_sequence(self.tokens.generated)
+        )
+
+    def _end(self, status: GenerationStatus) -> None:
+        if self.status is not status:
+            self._status_log.append((len(self.tokens), self.status))
+            self.status = status

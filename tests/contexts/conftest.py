@@ -1,0 +1,56 @@
+"""Contexts in the states that the tests start from."""
+
+import numpy as np
+import pytest
+from heddle.contexts import EOSTracker, TextContext, TokenBuffer
+
+
+class CountingMatcher:
+    """A grammar over numbers: each token is larger than the one before it."""
+
+    def __init__(self, consumed=()):
+        self.consumed = list(consumed)
+
+    def consume_token(self, token):
+        if self.consumed and token <= self.consumed[-1]:
+            return False
+        self.consumed.append(token)
+        return True
+
+    def is_stopped(self):
+        return False
+
+    def rollback(self, count):
+        if count > len(self.consumed):
+            return False
+        del self.consumed[len(self.consumed) - count :]
+        return True
+
+    def deep_copy(self):
+        return CountingMatcher(self.consumed)
+
+
+@pytest.fixture
+def matcher():
+    return CountingMatcher()
+
+
+def _buffer(*tokens):
+    return TokenBuffer(np.array(tokens, dtype=np.int64))
+
+
+@pytest.fixture
+def buffer():
+    """A function: token ids -> TokenBuffer."""
+    return _buffer
+
+
+@pytest.fixture
+def text():
+    """A function: prompt, max_length, options -> TextContext; token 0 and the run 8, 9 end it."""
+
+    def make(prompt=(1, 2, 3), max_length=100, **options):
+        options.setdefault("eos_tracker", EOSTracker({0}, [[8, 9]]))
+        return TextContext(max_length=max_length, tokens=_buffer(*prompt), **options)
+
+    return make

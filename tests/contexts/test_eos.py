@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from heddle.contexts import EOSTracker
+
+
+def test_empty_endings_are_refused():
+    with pytest.raises(ValueError, match="sequences of at least one token"):
+        EOSTracker(eos_sequences=[[1], []])
+    with pytest.raises(ValueError, match="stop strings with text"):
+        EOSTracker(eos_stop_strings=["a", ""])
+
+
+def test_what_it_gives_away_are_copies():
+    tracker = EOSTracker({1}, [[2, 3]], ["x"])
+    tracker.eos_token_ids.add(9)
+    tracker.eos_sequences[0].append(9)
+    tracker.eos_stop_strings.append("y")
+    assert (tracker.eos_token_ids, tracker.eos_sequences) == ({1}, [[2, 3]])
+    assert tracker.eos_stop_strings == ["x"]
+    with pytest.raises(AttributeError):
+        tracker.eos_token_ids = {2}
+
+
+def test_a_token_or_a_run_at_the_end_ends():
+    tracker = EOSTracker({0}, [[8, 9]])
+    assert tracker.is_eos_from_tokens([5, 0])
+    assert not tracker.is_eos_from_tokens([0, 5])
+    assert tracker.is_eos_from_tokens(np.array([5, 8, 9]))
+    assert not tracker.is_eos_from_tokens([9])
+    with pytest.raises(ValueError, match="at least one generated token"):
+        tracker.is_eos_from_tokens([])
+
+
+def test_first_eos_offset_counts_in_the_new_tokens():
+    tracker = EOSTracker({0}, [[8, 9]])
+    assert tracker.first_eos_offset([7, 8], [9, 0]) == 0
+    assert tracker.first_eos_offset([0], [5, 0, 0]) == 1
+    assert tracker.first_eos_offset([0], [5, 6]) is None
+
+
+def test_stop_strings_are_found_across_chunks_and_early_in_long_ones():
+    tracker = EOSTracker(eos_stop_strings=["STOP", "END"])
+    assert tracker.is_eos_from_string("some ST") is None
+    assert tracker.is_eos_from_string("OP and much more text after it") == "STOP"
+    assert tracker.is_eos_from_string("x END, long after " + "y" * 99) == "END"
+    assert tracker.is_eos_from_string("OP") is None
+
+
+def test_the_stop_string_that_occurs_first_wins():
+    assert EOSTracker(eos_stop_strings=["b", "ab"]).is_eos_from_string("zab") == "ab"
+    assert EOSTracker(eos_stop_strings=["ab", "a"]).is_eos_from_string("zab") == "ab"
+    assert EOSTracker(eos_stop_strings=["a", "ab"]).is_eos_from_string("zab") == "a"
+    assert EOSTracker().is_eos_from_string("zab") is None
+
+
+def test_equality_and_repr():
+    assert EOSTracker({1}) == EOSTracker([1])
+    assert EOSTracker({1}) != EOSTracker({2})
+    assert EOSTracker() != 1
+    assert "eos_token_ids=[1]" in repr(EOSTracker({1}))
