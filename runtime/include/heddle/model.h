@@ -24,6 +24,9 @@ class Model : Counted<Model> {
  public:
   using Counted<Model>::live;
 
+  /// How many arenas all models of this process hold.
+  static int64_t live_arenas();
+
   /// Binds the weights and runs the program's init. A CPU uses weights where they are, any other
   /// device gets a copy. Throws an artifact error (`kWeights`) that lists missing and extra
   /// weights, or names one of the wrong dtype or shape.
@@ -50,8 +53,7 @@ class Model : Counted<Model> {
 
   void bind(const std::vector<WeightSource>& weights);
   void initialize();
-  void run(const Plan& plan, const LoadedCode& code, Span<TensorView> inputs,
-           Span<TensorView> outputs, Stream stream) const;
+  void run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream) const;
 
   std::shared_ptr<const Program> program_;
   std::vector<void*> weights_;    // in device memory, by number

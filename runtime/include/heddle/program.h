@@ -28,7 +28,11 @@ struct Step {
 
 /// Instructions in order, as a `LoadedCode` runs them.
 struct Routine {
-  const Artifact* artifact;
+  Routine() = default;
+  Routine(Routine&&) = default;
+  Routine& operator=(Routine&&) = default;
+
+  const Artifact* artifact = nullptr;
   std::vector<Step> steps;
   std::vector<int64_t> dims;  ///< What the steps' `dims` point into.
 };

@@ -156,6 +156,9 @@ constexpr uint32_t kKernelChecks = 1;
 /// The most buffers, and the most dims, of one kernel: a call's arguments fit on the stack.
 constexpr uint32_t kMaxArguments = 256;
 
+/// The most architectures that one kernel has code for.
+constexpr uint32_t kMaxArchs = 64;
+
 struct KernelRecord {
   Str name;
   Range codes;

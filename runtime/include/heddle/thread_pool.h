@@ -7,7 +7,7 @@ namespace heddle {
 
 struct ThreadPoolOptions {
   int threads = 0;   ///< The caller included; 0: one for each core that this process may use.
-  bool pin = false;  ///< Binds each worker to a core of its own.
+  bool pin = false;  ///< Binds each worker to a core; the caller stays where it is.
   int spin_microseconds = 100;  ///< How long an idle worker spins before it sleeps.
 };
 

@@ -1,0 +1,210 @@
+#include "artifact_reader.h"
+
+namespace heddle {
+namespace {
+
+constexpr uint64_t kLargestState = uint64_t{1} << 47;
+constexpr uint64_t kStatusBytes = 32;
+constexpr uint32_t kCpu = 1, kCuda = 2;
+
+}  // namespace
+
+void Verifier::programs() const {
+  codes();
+  Span<ProgramRecord> rows = artifact_.programs();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    uint32_t target = rows[i].target;
+    expect(target == kCpu || target == kCuda, {Section::kPrograms, i, "target"}, "1 or 2", target);
+    expect(i == 0 || target > rows[i - 1].target, {Section::kPrograms, i, "target"},
+           "one program for each, in ascending order", target);
+    program(i);
+  }
+}
+
+void Verifier::codes() const {
+  Span<CodeRecord> rows = artifact_.records<CodeRecord>(Section::kCodes);
+  uint64_t end = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const CodeRecord& row = rows[i];
+    auto field = [i](const char* name) { return Field{Section::kCodes, i, name}; };
+    uint32_t format = static_cast<uint32_t>(row.format);
+    expect(format >= 1 && format <= 3, field("format"), "1 to 3", format);
+    expect_text(row.arch, field("arch"));
+    expect_text(row.symbol, field("symbol"));
+    expect_data(row.offset, row.size, Section::kCode, &end, field("data"));
+    expect_below(row.entry, row.size, field("entry"));
+    bool power = row.alignment != 0 && (row.alignment & (row.alignment - 1)) == 0;
+    expect(power && row.alignment <= 4096, field("alignment"), "a power of two up to 4096",
+           row.alignment);
+    if (row.format == CodeFormat::kPtx) {
+      uint8_t last = artifact_.code(row)[row.size - 1];
+      expect(last == 0, field("last byte"), "NUL at the end of PTX", last);
+    }
+    expect(row.zero == 0, field("zero"), "zero", row.zero);
+    expect_zero(row.reserved, field("zero"));
+  }
+}
+
+void Verifier::program(size_t number) const {
+  const ProgramRecord& row = artifact_.programs()[number];
+  auto field = [number](const char* name) { return Field{Section::kPrograms, number, name}; };
+  expect_range(row.kernels, Section::kKernels, field("kernels"));
+  expect_range(row.buffers, Section::kBuffers, field("buffers"));
+  expect_range(row.init, Section::kInstructions, field("init"));
+  expect_range(row.main, Section::kInstructions, field("main"));
+  expect_number(row.init_arena, field("init arena"));
+  expect_below(row.main_arena, count(Section::kSizes), field("main arena"));
+  expect(row.state < kLargestState, field("state"), "less than 2^47 bytes", row.state);
+  expect(row.zero == 0, field("zero"), "zero", row.zero);
+  expect_zero(row.reserved, field("zero"));
+  kernels(row);
+  buffers(row);
+  instructions(row, row.init, true);
+  instructions(row, row.main, false);
+}
+
+void Verifier::kernels(const ProgramRecord& program) const {
+  Span<KernelRecord> rows = artifact_.kernels(program);
+  uint64_t end = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const KernelRecord& row = rows[i];
+    auto field = [&](const char* name) {
+      return Field{Section::kKernels, program.kernels.first + i, name};
+    };
+    expect_text(row.name, field("name"));
+    expect_range(row.codes, Section::kCodes, field("codes"));
+    expect(row.codes.first >= end, field("codes"), "codes of its own, in order", row.codes.first);
+    end = uint64_t{row.codes.first} + row.codes.count;
+    expect(row.codes.count <= kMaxArchs, field("codes"), "at most 64", row.codes.count);
+    for (const CodeRecord& code : artifact_.codes(row)) {
+      expect((code.format == CodeFormat::kImage) == (program.target == kCpu), field("codes"),
+             "images on a CPU, cubins and PTX on CUDA", static_cast<uint32_t>(code.format));
+    }
+    expect(row.flags <= kKernelChecks, field("flags"), "bit 1 alone", row.flags);
+    for (uint32_t size : row.block) expect(size > 0, field("block"), "1 or more", size);
+    expect(row.buffers <= kMaxArguments, field("buffers"), "at most 256", row.buffers);
+    expect(row.dims <= kMaxArguments, field("dims"), "at most 256", row.dims);
+    expect(row.zero == 0, field("zero"), "zero", row.zero);
+  }
+}
+
+void Verifier::buffers(const ProgramRecord& program) const {
+  Span<BufferRecord> rows = artifact_.buffers(program);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const BufferRecord& row = rows[i];
+    auto field = [&](const char* name) {
+      return Field{Section::kBuffers, program.buffers.first + i, name};
+    };
+    uint32_t kind = static_cast<uint32_t>(row.kind);
+    expect(kind >= 1 && kind <= 7, field("kind"), "1 to 7", kind);
+    expect_below(row.offset, count(Section::kSizes), field("offset"));
+    expect_below(row.size, count(Section::kSizes), field("size"));
+    placed(program, row, program.buffers.first + i);
+  }
+}
+
+void Verifier::placed(const ProgramRecord& program, const BufferRecord& buffer,
+                      size_t record) const {
+  auto field = [record](const char* name) { return Field{Section::kBuffers, record, name}; };
+  auto expect_static = [&](uint64_t limit) {
+    expect_number(buffer.size, field("size"));
+    int64_t size = artifact_.sizes()[buffer.size].b;
+    expect(size >= 0 && static_cast<uint64_t>(size) <= limit, field("size"),
+           "0 or more bytes, inside what it names", static_cast<uint64_t>(size));
+  };
+  uint64_t indices = 1;
+  switch (buffer.kind) {
+    case BufferKind::kInput:
+      indices = artifact_.inputs().size();
+      break;
+    case BufferKind::kOutput:
+      indices = artifact_.outputs().size();
+      break;
+    case BufferKind::kWeight:
+      indices = artifact_.weights().size();
+      break;
+    case BufferKind::kConstant:
+      indices = artifact_.constants().size();
+      break;
+    default:
+      break;
+  }
+  expect_below(buffer.index, indices, field("index"));
+  if (buffer.kind == BufferKind::kWeight) expect_static(artifact_.weights()[buffer.index].size);
+  if (buffer.kind == BufferKind::kConstant) expect_static(artifact_.constants()[buffer.index].size);
+  if (buffer.kind == BufferKind::kStatus) expect_static(kStatusBytes);
+  if (buffer.kind == BufferKind::kArena) return;
+  expect_number(buffer.offset, field("offset"));
+  uint64_t offset = static_cast<uint64_t>(artifact_.sizes()[buffer.offset].b);
+  if (buffer.kind == BufferKind::kState) {
+    expect(offset % 64 == 0 && offset <= program.state, field("offset"),
+           "a multiple of 64 inside the state", offset);
+    expect_static(program.state - offset);
+  } else {
+    expect(offset == 0, field("offset"), "zero, for it is neither state nor arena", offset);
+  }
+}
+
+void Verifier::instructions(const ProgramRecord& program, Range range, bool init) const {
+  Span<InstructionRecord> rows = artifact_.instructions(range);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const InstructionRecord& row = rows[i];
+    auto field = [&](const char* name) {
+      return Field{Section::kInstructions, range.first + i, name};
+    };
+    uint32_t opcode = static_cast<uint32_t>(row.opcode);
+    expect(opcode == 1 || opcode == 2, field("opcode"), "1 or 2", opcode);
+    uint32_t buffers = 2, dims = 0;
+    if (row.opcode == Opcode::kDispatch) {
+      expect_below(row.kernel, program.kernels.count, field("kernel"));
+      buffers = artifact_.kernels(program)[row.kernel].buffers;
+      dims = artifact_.kernels(program)[row.kernel].dims;
+    } else {
+      expect(row.kernel == 0, field("kernel"), "zero, for it is a copy", row.kernel);
+    }
+    if (row.buffers.count != buffers) {
+      fail(field("buffers"), std::to_string(buffers), std::to_string(row.buffers.count));
+    }
+    if (row.dims.count != dims) {
+      fail(field("dims"), std::to_string(dims), std::to_string(row.dims.count));
+    }
+    expect_range(row.buffers, Section::kArguments, field("buffers"));
+    expect_range(row.dims, Section::kDims, field("dims"));
+    expect_text(row.label, field("label"));
+    for (Slot slot : {row.grid[0], row.grid[1], row.grid[2], row.work}) {
+      expect_below(slot, count(Section::kSizes), field("grid or work"));
+      if (init) expect_number(slot, field("grid or work of init"));
+    }
+    if (init) {
+      for (Slot slot : artifact_.dims(row.dims)) expect_number(slot, field("dims of init"));
+    }
+    arguments(program, row, range.first + i, init);
+  }
+}
+
+void Verifier::arguments(const ProgramRecord& program, const InstructionRecord& instruction,
+                         size_t record, bool init) const {
+  Field field{Section::kInstructions, record, "buffers"};
+  Span<BufferRecord> buffers = artifact_.buffers(program);
+  Span<uint32_t> arguments = artifact_.arguments(instruction);
+  for (uint32_t argument : arguments) {
+    expect_below(argument, buffers.size(), field);
+    const BufferRecord& buffer = buffers[argument];
+    if (!init) continue;
+    expect(buffer.kind != BufferKind::kInput && buffer.kind != BufferKind::kOutput, field,
+           "no input or output in init", argument);
+    if (buffer.kind == BufferKind::kArena) {
+      expect_number(buffer.offset, field);
+      expect_number(buffer.size, field);
+    }
+  }
+  if (instruction.opcode == Opcode::kCopy) {
+    BufferKind target = buffers[arguments[1]].kind;
+    bool writable = target == BufferKind::kOutput || target == BufferKind::kArena ||
+                    (init && target == BufferKind::kState);
+    expect(writable, field, "a copy into an output, the arena or, in init, the state",
+           arguments[1]);
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "heddle/artifact.h"
+#include "heddle/error.h"
+
+namespace heddle {
+
+/// The one place that makes artifacts: nothing that it returns needs another check.
+class ArtifactReader {
+ public:
+  static std::shared_ptr<const Artifact> read(std::unique_ptr<MappedFile> file, std::string path);
+
+ private:
+  explicit ArtifactReader(Artifact& artifact) : artifact_(artifact) {}
+
+  void read_header();
+  void read_table();
+  void read_sections();
+
+  Artifact& artifact_;
+};
+
+/// Checks of records, each with a message that says where, what was wanted and what was found.
+class Verifier {
+ public:
+  explicit Verifier(const Artifact& artifact) : artifact_(artifact) {}
+
+  /// Strings, model, symbols, sizes, tensors, weights and constants.
+  void signature() const;
+
+  /// Codes, and each program with its kernels, buffers and instructions; needs the signature.
+  void programs() const;
+
+ private:
+  /// A field of one record, for messages.
+  struct Field {
+    Section section;
+    size_t record;
+    const char* name;
+  };
+
+  void expect(bool fine, Field field, const char* wanted, uint64_t got) const {
+    if (!fine) fail(field, wanted, std::to_string(got));
+  }
+  void expect_below(uint64_t value, uint64_t limit, Field field) const;
+  void expect_text(Str str, Field field) const;
+  void expect_range(Range range, Section target, Field field) const;
+  void expect_data(uint64_t offset, uint64_t size, Section target, uint64_t* end,
+                   Field field) const;
+  void expect_number(Slot slot, Field field) const;
+  void expect_shape(Range range, Field field) const;
+  template <size_t size>
+  void expect_zero(const uint8_t (&bytes)[size], Field field) const;
+  template <class Names>
+  void expect_unique(const Names& records, Section section, size_t first) const;
+  [[noreturn]] void fail(Field field, const std::string& wanted, const std::string& got) const;
+
+  uint64_t count(Section section) const;
+  bool is_number(Slot slot) const { return artifact_.sizes()[slot].op == SizeOp::kNumber; }
+
+  void strings() const;
+  void model() const;
+  void symbols() const;
+  void sizes() const;
+  void tensors() const;
+  void bindings() const;
+  void weights() const;
+  void constants() const;
+  void codes() const;
+  void program(size_t number) const;
+  void kernels(const ProgramRecord& program) const;
+  void buffers(const ProgramRecord& program) const;
+  void placed(const ProgramRecord& program, const BufferRecord& buffer, size_t record) const;
+  void instructions(const ProgramRecord& program, Range range, bool init) const;
+  void arguments(const ProgramRecord& program, const InstructionRecord& instruction, size_t record,
+                 bool init) const;
+
+  const Artifact& artifact_;
+};
+
+template <size_t size>
+void Verifier::expect_zero(const uint8_t (&bytes)[size], Field field) const {
+  for (uint8_t byte : bytes) expect(byte == 0, field, "zero", byte);
+}
+
+}  // namespace heddle

@@ -1,0 +1,201 @@
+#include "heddle/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/error.h"
+
+namespace heddle {
+namespace {
+
+// The status word and its padding lie in front of the arena, in the same block of memory.
+constexpr int64_t kStatusBytes = 64;
+
+[[noreturn]] void fail(const std::string& where, const std::string& wanted,
+                       const std::string& got) {
+  throw Error(ErrorKind::kInput, where + ": wanted " + wanted + ", got " + got);
+}
+
+/// An address; in whole numbers, because a plan has places too that no step of it uses.
+void* at(void* base, int64_t offset) {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(base) +
+                                 static_cast<uintptr_t>(offset));
+}
+
+/// Whether two tensors share a byte.
+bool overlap(const TensorView& a, const TensorView& b) {
+  auto begin_a = reinterpret_cast<uintptr_t>(a.data), begin_b = reinterpret_cast<uintptr_t>(b.data);
+  auto size_a = static_cast<uintptr_t>(*a.shape.bytes(a.dtype));
+  auto size_b = static_cast<uintptr_t>(*b.shape.bytes(b.dtype));
+  return size_a > 0 && size_b > 0 && begin_a < begin_b + size_b && begin_b < begin_a + size_a;
+}
+
+void check_outputs(const Program& program, const Plan& plan, Span<TensorView> inputs,
+                   Span<TensorView> outputs) {
+  const Artifact& artifact = program.artifact();
+  if (outputs.size() != plan.outputs.size()) {
+    fail("execute", std::to_string(plan.outputs.size()) + " outputs",
+         std::to_string(outputs.size()));
+  }
+  auto named = [&](size_t i) {
+    return "output '" + std::string(artifact.text(artifact.outputs()[i].name)) + "'";
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorView& output = outputs[i];
+    DType dtype = static_cast<DType>(artifact.outputs()[i].dtype);
+    if (output.dtype != dtype) {
+      fail(named(i), std::string("dtype ") + dtype_name(dtype), dtype_name(output.dtype));
+    }
+    if (output.shape != plan.outputs[i]) {
+      fail(named(i), "shape " + plan.outputs[i].text(), output.shape.text());
+    }
+    if (output.device != program.device()->kind() ||
+        output.device_index != program.device()->index()) {
+      fail(named(i), "memory of " + program.device()->name(), "memory of another device");
+    }
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      if (overlap(output, inputs[k])) {
+        fail(named(i), "memory of its own",
+             "memory of input '" + std::string(artifact.text(artifact.inputs()[k].name)) + "'");
+      }
+    }
+    for (size_t k = 0; k < i; ++k) {
+      if (overlap(output, outputs[k])) fail(named(i), "memory of its own", "memory of " + named(k));
+    }
+  }
+}
+
+}  // namespace
+
+/// What one running call works in.
+struct Model::Arena : Counted<Arena> {
+  using Counted<Arena>::live;
+
+  /// Makes room for `size` bytes, with a status word of zeros.
+  void grow(const std::shared_ptr<Device>& device, int64_t size) {
+    size_t wanted = kStatusBytes + static_cast<size_t>(size);
+    if (memory && memory->size() >= wanted) return;
+    memory.reset();
+    memory = Storage::allocate(device, wanted);
+    const int64_t zeros[4] = {};
+    device->copy_from_host(memory->data(), zeros, sizeof(zeros));
+  }
+
+  std::shared_ptr<Storage> memory;
+  std::vector<void*> pointers;  // one for each buffer of the program
+  std::vector<void*> outputs;
+  Stream stream = nullptr;
+};
+
+/// An arena on loan to one call. An arena stays with its stream: work there may still run.
+class Model::Lease {
+ public:
+  Lease(const Model& model, const Plan& plan, Stream stream) : model_(model) {
+    std::unique_lock<std::mutex> lock(model.mutex_);
+    for (size_t i = model.arenas_.size(); i-- > 0 && !arena_;) {
+      if (model.arenas_[i]->stream != stream) continue;
+      arena_ = std::move(model.arenas_[i]);
+      model.arenas_.erase(model.arenas_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    lock.unlock();
+    if (!arena_) {
+      arena_ = std::make_unique<Arena>();
+      arena_->stream = stream;
+      arena_->outputs.resize(plan.outputs.size());
+    }
+    arena_->grow(model.program_->device(), plan.arena);
+    arena_->pointers.resize(plan.placements.size());
+  }
+
+  ~Lease() {
+    std::lock_guard<std::mutex> lock(model_.mutex_);
+    model_.arenas_.push_back(std::move(arena_));
+  }
+
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  Arena& operator*() const { return *arena_; }
+  Arena* operator->() const { return arena_.get(); }
+
+ private:
+  const Model& model_;
+  std::unique_ptr<Arena> arena_;
+};
+
+int64_t Model::live_arenas() { return Arena::live(); }
+
+Model::Model(std::shared_ptr<const Program> program, const std::vector<WeightSource>& weights)
+    : program_(std::move(program)) {
+  bind(weights);
+  initialize();
+}
+
+Model::~Model() = default;
+
+void Model::initialize() {
+  const std::shared_ptr<Device>& device = program_->device();
+  state_ = Storage::allocate(device, state_size());
+  const Plan& plan = program_->init();
+  Arena arena;
+  arena.grow(device, plan.arena);
+  arena.pointers.resize(plan.placements.size());
+  run(plan, arena, {}, nullptr);
+  device->synchronize(nullptr);
+}
+
+void Model::execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream stream) const {
+  std::shared_ptr<const Plan> plan = program_->plan(inputs);
+  check_outputs(*program_, *plan, inputs, outputs);
+  Lease arena(*this, *plan, stream);
+  for (size_t i = 0; i < outputs.size(); ++i) arena->outputs[i] = outputs[i].data;
+  run(*plan, *arena, inputs, stream);
+}
+
+std::vector<Buffer> Model::execute(Span<TensorView> inputs, Stream stream) const {
+  std::shared_ptr<const Plan> plan = program_->plan(inputs);
+  std::vector<Buffer> outputs;
+  outputs.reserve(plan->outputs.size());
+  for (size_t i = 0; i < plan->outputs.size(); ++i) {
+    DType dtype = static_cast<DType>(program_->artifact().outputs()[i].dtype);
+    outputs.push_back(Buffer::allocate(program_->device(), dtype, plan->outputs[i]));
+  }
+  Lease arena(*this, *plan, stream);
+  for (size_t i = 0; i < outputs.size(); ++i) arena->outputs[i] = outputs[i].data();
+  run(*plan, *arena, inputs, stream);
+  return outputs;
+}
+
+void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream) const {
+  auto* status = static_cast<int64_t*>(arena.memory->data());
+  for (size_t i = 0; i < plan.placements.size(); ++i) {
+    const Placement& place = plan.placements[i];
+    void* pointer = status;
+    switch (place.kind) {
+      case BufferKind::kInput:
+        pointer = place.index < inputs.size() ? inputs[place.index].data : nullptr;
+        break;
+      case BufferKind::kOutput:
+        pointer = place.index < arena.outputs.size() ? arena.outputs[place.index] : nullptr;
+        break;
+      case BufferKind::kWeight:
+        pointer = weights_[place.index];
+        break;
+      case BufferKind::kConstant:
+        pointer = constants_[place.index];
+        break;
+      case BufferKind::kState:
+        pointer = at(state_->data(), place.offset);
+        break;
+      case BufferKind::kArena:
+        pointer = at(at(status, kStatusBytes), place.offset);
+        break;
+      case BufferKind::kStatus:
+        break;
+    }
+    arena.pointers[i] = pointer;
+  }
+  program_->code().run(plan.routine, {arena.pointers.data(), status, stream});
+}
+
+}  // namespace heddle

@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "heddle/error.h"
+#include "heddle/model.h"
+
+namespace heddle {
+namespace {
+
+constexpr size_t kNamesShown = 10;
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) {
+    text += (i > 0 ? ", '" : "'") + names[i] + "'";
+  }
+  if (names.size() > kNamesShown) {
+    text += " and " + std::to_string(names.size() - kNamesShown) + " more";
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(const Artifact& artifact, const std::string& message) {
+  throw Error(ArtifactReason::kWeights, artifact.path() + ": " + message);
+}
+
+/// Refuses weights whose names are not just those that are wanted.
+void check_names(const Artifact& artifact,
+                 const std::unordered_map<std::string_view, const WeightSource*>& given) {
+  std::vector<std::string> missing, extra;
+  std::unordered_map<std::string_view, const WeightRecord*> wanted;
+  for (const WeightRecord& record : artifact.weights()) {
+    wanted.emplace(artifact.text(record.name), &record);
+    if (!(record.flags & kWeightEmbedded) && given.count(artifact.text(record.name)) == 0) {
+      missing.emplace_back(artifact.text(record.name));
+    }
+  }
+  for (const auto& item : given) {
+    if (wanted.count(item.first) == 0) extra.emplace_back(item.first);
+  }
+  std::sort(extra.begin(), extra.end());
+  if (!missing.empty()) refuse(artifact, "weights: wanted, and not given: " + listed(missing));
+  if (!extra.empty()) refuse(artifact, "weights: given, and not wanted: " + listed(extra));
+}
+
+void check_type(const Artifact& artifact, const WeightRecord& record, const WeightSource& given) {
+  DType dtype = static_cast<DType>(record.dtype);
+  Shape shape = artifact.shape(record);
+  if (given.dtype != dtype || given.shape != shape) {
+    refuse(artifact, "weight '" + given.name + "': wanted " + dtype_name(dtype) + shape.text() +
+                         ", got " + dtype_name(given.dtype) + given.shape.text());
+  }
+}
+
+}  // namespace
+
+void Model::bind(const std::vector<WeightSource>& weights) {
+  const Artifact& artifact = program_->artifact();
+  const std::shared_ptr<Device>& device = program_->device();
+  std::unordered_map<std::string_view, const WeightSource*> given;
+  for (const WeightSource& weight : weights) {
+    if (!given.emplace(weight.name, &weight).second) {
+      refuse(artifact, "weights: '" + weight.name + "' is given twice");
+    }
+  }
+  check_names(artifact, given);
+  // A CPU computes with host memory as it is; any other device gets a copy.
+  auto place = [&](const void* data, size_t size) {
+    if (device->kind() == DeviceKind::kCpu) return const_cast<void*>(data);
+    std::shared_ptr<Storage> storage = Storage::allocate(device, size);
+    device->copy_from_host(storage->data(), data, size);
+    owners_.push_back(storage);
+    return storage->data();
+  };
+  for (const WeightRecord& record : artifact.weights()) {
+    auto found = given.find(artifact.text(record.name));
+    const void* data = nullptr;
+    if (found == given.end()) {
+      data = artifact.embedded(record);
+    } else {
+      check_type(artifact, record, *found->second);
+      data = found->second->data;
+      owners_.push_back(found->second->owner);
+    }
+    weights_.push_back(place(data, record.size));
+  }
+  for (const ConstantRecord& record : artifact.constants()) {
+    constants_.push_back(place(artifact.constant(record), record.size));
+  }
+}
+
+}  // namespace heddle

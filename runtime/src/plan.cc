@@ -1,0 +1,164 @@
+#include "plan.h"
+
+#include <string>
+
+#include "heddle/error.h"
+
+namespace heddle {
+namespace {
+
+/// Lays out one routine; every range is checked here, once for each shape.
+class Planner {
+ public:
+  Planner(const Artifact& artifact, const ProgramRecord& program, const std::vector<int64_t>& sizes,
+          Plan* plan)
+      : artifact_(artifact), buffers_(artifact.buffers(program)), sizes_(sizes), plan_(plan) {}
+
+  void place(Slot arena) {
+    plan_->arena = sizes_[arena];
+    if (plan_->arena < 0) fail("the arena", "0 bytes or more", std::to_string(plan_->arena));
+    plan_->placements.reserve(buffers_.size());
+    for (const BufferRecord& buffer : buffers_) {
+      plan_->placements.push_back(
+          {buffer.kind, buffer.index, sizes_[buffer.offset], sizes_[buffer.size]});
+    }
+  }
+
+  void lay_out(Range instructions) {
+    Routine& routine = plan_->routine;
+    routine.artifact = &artifact_;
+    size_t dims = 0;
+    for (const InstructionRecord& row : artifact_.instructions(instructions)) {
+      dims += row.dims.count;
+    }
+    routine.dims.reserve(dims);  // the steps point into it
+    routine.steps.reserve(instructions.count);
+    for (const InstructionRecord& row : artifact_.instructions(instructions)) add(row);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& where, const std::string& wanted,
+                         const std::string& got) const {
+    throw Error(ErrorKind::kInput, where + ": wanted " + wanted + ", got " + got);
+  }
+
+  std::string label(const InstructionRecord& row) const {
+    return "'" + std::string(artifact_.text(row.label)) + "'";
+  }
+
+  void add(const InstructionRecord& row) {
+    Routine& routine = plan_->routine;
+    Span<uint32_t> arguments = artifact_.arguments(row);
+    Step step{row.opcode,
+              row.kernel,
+              arguments.data(),
+              static_cast<uint32_t>(arguments.size()),
+              row.dims.count,
+              routine.dims.data() + routine.dims.size(),
+              {sizes_[row.grid[0]], sizes_[row.grid[1]], sizes_[row.grid[2]]},
+              sizes_[row.work],
+              &row};
+    if (row.opcode == Opcode::kCopy) step.grid[1] = step.grid[2] = 1;
+    bool empty = false;
+    for (int64_t size : step.grid) {
+      if (size < 0) fail(label(row), "a grid of 0 or more", std::to_string(size));
+      empty = empty || size == 0;
+    }
+    for (uint32_t argument : arguments) check(row, argument);
+    for (Slot slot : artifact_.dims(row.dims)) routine.dims.push_back(sizes_[slot]);
+    if (row.opcode == Opcode::kCopy) {
+      for (uint32_t argument : arguments) {
+        int64_t room = plan_->placements[argument].size;
+        if (step.grid[0] > room) {
+          fail(label(row), "a copy of at most " + std::to_string(room) + " bytes",
+               std::to_string(step.grid[0]));
+        }
+      }
+    }
+    if (!empty) routine.steps.push_back(step);
+  }
+
+  /// What can go wrong with a buffer only now that sizes are known.
+  void check(const InstructionRecord& row, uint32_t number) const {
+    const Placement& place = plan_->placements[number];
+    int64_t limit = place.size, end = place.size;
+    bool aligned = true;
+    switch (place.kind) {
+      case BufferKind::kInput:
+        limit = *plan_->inputs[place.index].bytes(dtype(artifact_.inputs()[place.index]));
+        break;
+      case BufferKind::kOutput:
+        limit = *plan_->outputs[place.index].bytes(dtype(artifact_.outputs()[place.index]));
+        break;
+      case BufferKind::kArena:
+        limit = plan_->arena;
+        aligned = place.offset >= 0 && place.offset % 64 == 0 &&
+                  !__builtin_add_overflow(place.offset, place.size, &end);
+        break;
+      default:
+        break;
+    }
+    if (!aligned || place.size < 0 || end > limit) {
+      fail(label(row) + ", buffer " + std::to_string(number),
+           "a multiple of 64, inside " + std::to_string(limit) + " bytes",
+           std::to_string(place.size) + " bytes at " + std::to_string(place.offset));
+    }
+  }
+
+  static DType dtype(const TensorRecord& record) { return static_cast<DType>(record.dtype); }
+
+  const Artifact& artifact_;
+  Span<BufferRecord> buffers_;
+  const std::vector<int64_t>& sizes_;
+  Plan* plan_;
+};
+
+Shape output_shape(const Artifact& artifact, const TensorRecord& record,
+                   const std::vector<int64_t>& sizes) {
+  int64_t values[kMaxRank];
+  Span<Slot> slots = artifact.dims(record.shape);
+  for (size_t axis = 0; axis < slots.size(); ++axis) values[axis] = sizes[slots[axis]];
+  Shape shape(values, slots.size());
+  if (!shape.bytes(static_cast<DType>(record.dtype))) {
+    throw Error(ErrorKind::kInput, "output '" + std::string(artifact.text(record.name)) +
+                                       "': wanted sizes of 0 or more that fit 63 bits in bytes, "
+                                       "got " +
+                                       shape.text());
+  }
+  return shape;
+}
+
+}  // namespace
+
+Plan plan_init(const Artifact& artifact, const ProgramRecord& program) {
+  // The reader has checked that init needs no size but numbers.
+  std::vector<int64_t> sizes;
+  sizes.reserve(artifact.sizes().size());
+  for (const SizeRecord& size : artifact.sizes()) sizes.push_back(size.b);
+  Plan plan;
+  try {
+    Planner planner(artifact, program, sizes, &plan);
+    planner.place(program.init_arena);
+    planner.lay_out(program.init);
+  } catch (const Error& error) {
+    throw Error(ArtifactReason::kMalformed, artifact.path() + ": init: " + error.what());
+  }
+  return plan;
+}
+
+Plan plan_main(const Artifact& artifact, const ProgramRecord& program, Span<TensorView> inputs,
+               const std::vector<int64_t>& sizes) {
+  Plan plan;
+  plan.inputs.reserve(inputs.size());
+  for (const TensorView& input : inputs) plan.inputs.push_back(input.shape);
+  plan.outputs.reserve(artifact.outputs().size());
+  for (const TensorRecord& output : artifact.outputs()) {
+    plan.outputs.push_back(output_shape(artifact, output, sizes));
+  }
+  Planner planner(artifact, program, sizes, &plan);
+  planner.place(program.main_arena);
+  planner.lay_out(program.main);
+  return plan;
+}
+
+}  // namespace heddle

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <vector>
+
+#include "heddle/program.h"
+
+namespace heddle {
+
+/// Refuses inputs of another number, dtype or device; shapes are not looked at.
+void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs);
+
+/// The value of each symbol, as the inputs' shapes bind it. Throws an input error that names the
+/// input and the dim.
+std::vector<int64_t> bind_symbols(const Artifact& artifact, Span<TensorView> inputs);
+
+/// Checks the inputs' dimensions that are numbers or computed against `sizes`.
+void check_dims(const Artifact& artifact, Span<TensorView> inputs,
+                const std::vector<int64_t>& sizes);
+
+/// Places the buffers and lays out the steps of init. Throws an artifact error.
+Plan plan_init(const Artifact& artifact, const ProgramRecord& program);
+
+/// Places the buffers and lays out the steps of main. Throws an input error.
+Plan plan_main(const Artifact& artifact, const ProgramRecord& program, Span<TensorView> inputs,
+               const std::vector<int64_t>& sizes);
+
+}  // namespace heddle

@@ -1,0 +1,77 @@
+#include "heddle/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/error.h"
+#include "heddle/sizes.h"
+#include "plan.h"
+
+namespace heddle {
+namespace {
+
+// Plans are small; this many shapes are remembered.
+constexpr size_t kPlans = 32;
+
+const char* target_name(uint32_t target) {
+  return static_cast<DeviceKind>(target) == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
+bool same_shapes(const Plan& plan, Span<TensorView> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (plan.inputs[i] != inputs[i].shape) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void raise_status(const Routine& routine, const Step& step, const int64_t* status) {
+  throw Error(ErrorKind::kInput, std::string(routine.artifact->text(step.instruction->label)) +
+                                     ": wanted an index inside a size of " +
+                                     std::to_string(status[2]) + ", got " +
+                                     std::to_string(status[1]));
+}
+
+std::shared_ptr<const Program> Program::load(std::shared_ptr<const Artifact> artifact,
+                                             std::shared_ptr<Device> device) {
+  return std::shared_ptr<const Program>(new Program(std::move(artifact), std::move(device)));
+}
+
+Program::Program(std::shared_ptr<const Artifact> artifact, std::shared_ptr<Device> device)
+    : artifact_(std::move(artifact)), device_(std::move(device)) {
+  std::string found;
+  for (const ProgramRecord& program : artifact_->programs()) {
+    if (program.target == static_cast<uint32_t>(device_->kind())) record_ = &program;
+    found += (found.empty() ? "" : ", ") + std::string(target_name(program.target));
+  }
+  if (record_ == nullptr) {
+    throw Error(ErrorKind::kDevice,
+                artifact_->path() + ": wanted a program for " + device_->name() +
+                    ", got programs for: " + (found.empty() ? "nothing" : found));
+  }
+  init_ = plan_init(*artifact_, *record_);
+  code_ = device_->load(*artifact_, *record_);
+}
+
+std::shared_ptr<const Plan> Program::plan(Span<TensorView> inputs) const {
+  check_inputs(*artifact_, *device_, inputs);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+      if (same_shapes(**it, inputs)) {
+        std::rotate(plans_.begin(), it, it + 1);
+        return plans_.front();
+      }
+    }
+  }
+  std::vector<int64_t> sizes = evaluate_sizes(*artifact_, bind_symbols(*artifact_, inputs));
+  check_dims(*artifact_, inputs, sizes);
+  auto plan = std::make_shared<const Plan>(plan_main(*artifact_, *record_, inputs, sizes));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (plans_.size() == kPlans) plans_.pop_back();
+  plans_.insert(plans_.begin(), plan);
+  return plan;
+}
+
+}  // namespace heddle

@@ -1,0 +1,170 @@
+#include "heddle/thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace heddle {
+namespace {
+
+// How finely a thread claims its own share: what is left of it can be taken over by others.
+constexpr int64_t kChunksPerShare = 4;
+constexpr uint64_t kOpen = uint64_t{1} << 32;
+
+using Clock = std::chrono::steady_clock;
+
+inline void pause() { __builtin_ia32_pause(); }
+
+std::vector<int> allowed_cores() {
+  cpu_set_t set;
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &set)) cores.push_back(core);
+    }
+  }
+  if (cores.empty()) cores.resize(std::max(1u, std::thread::hardware_concurrency()));
+  return cores;
+}
+
+/// One thread's part of the tasks; a cache line of its own, because all threads claim from it.
+struct alignas(64) Share {
+  std::atomic<int64_t> next{0};
+  int64_t end = 0;
+  int64_t chunk = 1;
+};
+
+}  // namespace
+
+struct ThreadPool::State {
+  explicit State(int count) : shares(count) {}
+
+  void work(size_t self) {
+    for (size_t i = 0; i < active; ++i) {
+      Share& share = shares[(self + i) % active];
+      for (;;) {
+        int64_t first = share.next.fetch_add(share.chunk, std::memory_order_relaxed);
+        if (first >= share.end) break;
+        function(context, first, std::min(first + share.chunk, share.end));
+      }
+    }
+  }
+
+  void worker(size_t self, std::chrono::microseconds spin) {
+    uint32_t seen = 0;
+    while (!stopping.load(std::memory_order_acquire)) {
+      seen = wait(seen, spin);
+      // A worker that comes too late finds the gate closed and leaves the job's fields alone.
+      if (gate.fetch_add(1, std::memory_order_acquire) & kOpen) work(self);
+      gate.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  /// Returns the number of a job that is not `seen`: spins for a while, then sleeps.
+  uint32_t wait(uint32_t seen, std::chrono::microseconds spin) {
+    auto until = Clock::now() + spin;
+    for (;;) {
+      for (int i = 0; i < 64; ++i) {
+        uint32_t now = job.load(std::memory_order_acquire);
+        if (now != seen) return now;
+        pause();
+      }
+      if (Clock::now() < until) continue;
+      sleepers.fetch_add(1);
+      ::syscall(SYS_futex, &job, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+      sleepers.fetch_sub(1);
+    }
+  }
+
+  /// Lets the workers see a new job; `sleepers` and `job` are in one total order with `wait`.
+  void announce() {
+    job.fetch_add(1);
+    if (sleepers.load() > 0) {
+      ::syscall(SYS_futex, &job, FUTEX_WAKE_PRIVATE, shares.size(), nullptr, nullptr, 0);
+    }
+  }
+
+  alignas(64) std::atomic<uint32_t> job{0};
+  alignas(64) std::atomic<int> sleepers{0};
+  std::atomic<bool> stopping{false};
+  alignas(64) std::atomic<uint64_t> gate{0};  // kOpen, and the number of workers inside
+  alignas(64) std::mutex busy;
+  TaskFunction function = nullptr;
+  const void* context = nullptr;
+  size_t active = 0;
+  std::vector<Share> shares;
+  std::vector<std::thread> workers;
+  pid_t process = ::getpid();
+};
+
+ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
+  std::vector<int> cores = allowed_cores();
+  threads_ = options.threads > 0 ? options.threads : static_cast<int>(cores.size());
+  state_ = std::make_unique<State>(threads_);
+  std::chrono::microseconds spin(options.spin_microseconds);
+  for (int i = 1; i < threads_; ++i) {
+    state_->workers.emplace_back([this, i, spin] { state_->worker(static_cast<size_t>(i), spin); });
+    if (options.pin) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(cores[static_cast<size_t>(i) % cores.size()], &set);
+      pthread_setaffinity_np(state_->workers.back().native_handle(), sizeof(set), &set);
+    }
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  if (state_->process != ::getpid()) {
+    // After a fork the workers are not here to be joined; the child leaves their state alone.
+    for (std::thread& worker : state_->workers) worker.detach();
+    state_.release();
+    return;
+  }
+  state_->stopping.store(true, std::memory_order_release);
+  state_->announce();
+  for (std::thread& worker : state_->workers) worker.join();
+}
+
+void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks) {
+  State& state = *state_;
+  std::unique_lock<std::mutex> lock(state.busy, std::try_to_lock);
+  if (!lock.owns_lock() || threads_ == 1 || tasks <= 1) {
+    if (tasks > 0) function(context, 0, tasks);
+    return;
+  }
+  state.function = function;
+  state.context = context;
+  int64_t active = std::min<int64_t>(threads_, tasks);
+  state.active = static_cast<size_t>(active);
+  int64_t begin = 0;
+  for (int64_t i = 0; i < active; ++i) {
+    Share& share = state.shares[static_cast<size_t>(i)];
+    int64_t size = tasks / active + (i < tasks % active ? 1 : 0);
+    share.next.store(begin, std::memory_order_relaxed);
+    share.end = begin += size;
+    share.chunk = (size + kChunksPerShare - 1) / kChunksPerShare;
+  }
+  state.gate.fetch_or(kOpen, std::memory_order_release);
+  state.announce();
+  state.work(0);
+  // All tasks are claimed; those who claimed one are still inside the gate.
+  state.gate.fetch_and(~kOpen, std::memory_order_acquire);
+  for (int spins = 0; state.gate.load(std::memory_order_acquire) != 0; ++spins) {
+    if (spins < 4096) {
+      pause();
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+}  // namespace heddle
