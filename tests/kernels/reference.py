@@ -1,0 +1,174 @@
+"""What a `Spec` means, in NumPy: bodies by the references of the op rows, roots in float64."""
+
+import ml_dtypes
+import numpy as np
+from heddle.graph import ops  # noqa: F401  (declares the rows)
+from heddle.graph.dtype import DType
+from heddle.graph.ops.row import ROWS
+from heddle.kernels.spec import Expr, Spec, fold
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def size(expr: Expr, dims: dict[str, int]) -> int:
+    if isinstance(expr, int):
+        return expr
+    return (
+        dims[expr] if isinstance(expr, str) else fold(expr[0], *(size(e, dims) for e in expr[1:]))
+    )
+
+
+def shape(expressions, dims: dict[str, int]) -> tuple[int, ...]:
+    return tuple(size(expr, dims) for expr in expressions)
+
+
+def evaluate(spec: Spec, dims: dict[str, int], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The outputs for the arrays of `Spec.inputs`; 16-bit floats are float32 until stored."""
+    wide = [_wide(array) for array in arrays]
+    before = len(spec.prologue.inputs) if spec.prologue else 0
+    after = len(spec.epilogue.inputs) if spec.epilogue else 0
+    operands = wide[before : len(wide) - after]
+    if spec.prologue:
+        results = _body(spec.prologue, wide[:before], shape(spec.operands[0].shape, dims))
+        if spec.op == "map":
+            return _stored(spec, results, dims)
+        operands = [results[0], *operands]
+    with np.errstate(all="ignore"):
+        result = np.asarray(_ROOTS[spec.op](spec, dims, *operands))
+    result = _wide(result.astype(numpy_dtype(spec.result.dtype)))
+    if spec.epilogue is None:
+        return _stored(spec, [result], dims)
+    inputs = [result, *wide[len(wide) - after :]]
+    return _stored(spec, _body(spec.epilogue, inputs, result.shape), dims)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
+
+
+def _stored(spec: Spec, results, dims) -> list[np.ndarray]:
+    return [
+        np.broadcast_to(result, shape(operand.shape, dims)).astype(numpy_dtype(operand.dtype))
+        for result, operand in zip(results, spec.outputs, strict=True)
+    ]
+
+
+def _body(body, inputs, points) -> list[np.ndarray]:
+    values = list(inputs)
+    for step in body.steps:
+        attrs = dict(step.attrs)
+        if step.op == "constant":
+            value = _wide(np.array(attrs["value"]).astype(numpy_dtype(step.dtype)))
+        elif step.op == "cast":
+            value = _cast(values[step.args[0]], step.dtype)
+        else:
+            with np.errstate(all="ignore"):
+                value = ROWS[step.op].compute(*(values[number] for number in step.args), **attrs)
+        values.append(np.asarray(value))
+    return [np.broadcast_to(values[number], points) for number in body.results]
+
+
+def _cast(value: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "bfloat16":
+        return ROWS["cast"].compute(value, dtype=DType.bfloat16)
+    with np.errstate(all="ignore"):
+        return _wide(value.astype(dtype))
+
+
+def _precise(array: np.ndarray) -> np.ndarray:
+    """Floats in float64, integers in int64 (wrapping when stored)."""
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+
+
+def _reduce(spec, dims, x):
+    kind, axis = spec.attr("kind"), spec.attr("axis")
+    if kind in ("max", "min"):
+        return getattr(np, kind)(x, axis=axis, keepdims=True)
+    return getattr(np, kind)(_precise(x), axis=axis, keepdims=True)
+
+
+def _softmax(spec, dims, x):
+    x = _precise(x)
+    top = np.max(x, axis=-1, keepdims=True, initial=-np.inf)
+    e = np.exp(x - np.where(np.isneginf(top), 0, top))
+    total = e.sum(axis=-1, keepdims=True)
+    return e / np.where(total == 0, 1, total)
+
+
+def _layer_norm(spec, dims, x, gamma, beta):
+    x = _precise(x)
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + spec.attr("epsilon")) * gamma + beta
+
+
+def _rms_norm(spec, dims, x, gamma):
+    x = _precise(x)
+    mean = (x * x).mean(axis=-1, keepdims=True)
+    return x / np.sqrt(mean + spec.attr("epsilon")) * gamma
+
+
+def _attention(spec, dims, q, k, v, mask=None):
+    q, k, v = (_precise(array) for array in (q, k, v))
+    if spec.attr("layout") == "bshd":
+        q, k, v = (array.swapaxes(1, 2) for array in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(array, group, axis=1) for array in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * spec.attr("scale")
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    if spec.attr("causal"):
+        queries, keys = scores.shape[-2:]
+        scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
+    result = _softmax(spec, dims, scores) @ v
+    return result.swapaxes(1, 2) if spec.attr("layout") == "bshd" else result
+
+
+def _pack_b(spec, dims, b):
+    b = b.swapaxes(-1, -2) if spec.attr("transposed") else b
+    *leading, k, n = b.shape
+    panels = -(-n // 32)
+    padded = np.zeros((*leading, k, panels * 32), b.dtype)
+    padded[..., :n] = b
+    return padded.reshape(*leading, k, panels, 32).swapaxes(-2, -3)
+
+
+def _matmul_packed(spec, dims, a, packed):
+    *leading, panels, k, width = packed.shape
+    b = packed.swapaxes(-2, -3).reshape(*leading, k, panels * width)
+    return (_precise(a) @ _precise(b))[..., : size(spec.result.shape[-1], dims)]
+
+
+def _matmul(spec, dims, a, b):
+    b = b.swapaxes(-1, -2) if spec.attr("transposed") else b
+    return _precise(a) @ _precise(b)
+
+
+def _slice(spec, dims, x):
+    counts = shape(spec.result.shape, dims)
+    for axis, (start, step) in enumerate(zip(spec.attr("starts"), spec.attr("steps"), strict=True)):
+        x = np.take(x, start + step * np.arange(counts[axis]), axis=axis)
+    return x
+
+
+def _gather(spec, dims, table, indices):
+    limit = table.shape[spec.attr("axis")]
+    return np.take(table, np.clip(indices, 0, limit - 1), axis=spec.attr("axis"))
+
+
+_ROOTS = {
+    "reduce": _reduce,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "attention": _attention,
+    "pack_b": _pack_b,
+    "matmul_packed": _matmul_packed,
+    "matmul": _matmul,
+    "transpose": lambda spec, dims, x: np.transpose(x, spec.attr("permutation")),
+    "concat": lambda spec, dims, *xs: np.concatenate(xs, axis=spec.attr("axis")),
+    "slice": _slice,
+    "gather": _gather,
+}
