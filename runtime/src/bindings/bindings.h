@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "heddle/buffer.h"
 #include "heddle/error.h"
 
 /// The bindings convert; they decide nothing. One topic, one file, one of these functions.
@@ -10,9 +11,64 @@ namespace heddle::bindings {
 
 namespace nb = nanobind;
 
+void bind_errors(nb::module_& module);
+void bind_device(nb::module_& module);
+void bind_buffer(nb::module_& module);
+void bind_artifact(nb::module_& module);
+void bind_model(nb::module_& module);
+void bind_cuda(nb::module_& module);
+
 /// Sets the Python error that `error` is.
 void raise(const Error& error);
 
-void bind_errors(nb::module_& module);
+/// Runs `body`, which returns a new reference, for a C function of Python: errors are set.
+template <class Body>
+PyObject* guarded(Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    raise(error);
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+/// The Python class `Device`: a place by name.
+struct DeviceName {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+
+  bool operator==(const DeviceName& other) const {
+    return kind == other.kind && index == other.index;
+  }
+  std::string text() const {
+    return (kind == DeviceKind::kCpu ? "cpu:" : "cuda:") + std::to_string(index);
+  }
+};
+
+DeviceName name_of(const Device& device);
+
+/// The device that holds the memory of buffers; the CPU has no threads. Throws a device error.
+std::shared_ptr<Device> memory_device(DeviceName name);
+
+/// The Python class `Buffer`.
+struct BufferObject {
+  Buffer buffer;
+  bool writable = true;
+};
+
+/// A new Python `Buffer`.
+nb::object wrap(Buffer&& buffer, bool writable = true);
+
+/// The text of a Python path (`os.fspath`).
+std::string path_text(nb::handle path);
+
+/// A shape as a tuple of numbers.
+nb::tuple shape_tuple(const Shape& shape);
 
 }  // namespace heddle::bindings

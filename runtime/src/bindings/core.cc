@@ -1,5 +1,6 @@
 #include "bindings.h"
 #include "heddle/checksum.h"
+#include "heddle/live.h"
 
 namespace heddle::bindings {
 namespace {
@@ -12,6 +13,17 @@ uint64_t checksum_of(nb::handle bytes) {
   return value;
 }
 
+nb::dict live() {
+  const LiveObjects objects = live_objects();
+  nb::dict counts;
+  counts["artifacts"] = objects.artifacts;
+  counts["storages"] = objects.storages;
+  counts["programs"] = objects.programs;
+  counts["models"] = objects.models;
+  counts["arenas"] = objects.arenas;
+  return counts;
+}
+
 }  // namespace
 }  // namespace heddle::bindings
 
@@ -19,6 +31,12 @@ NB_MODULE(_core, module) {
   using namespace heddle::bindings;
   module.doc() = "Heddle's C++ runtime.";
   bind_errors(module);
+  bind_device(module);
+  bind_cuda(module);
+  bind_buffer(module);
+  bind_artifact(module);
+  bind_model(module);
   module.def("checksum", &checksum_of, nanobind::arg("data"),
              "XXH64, seed 0, of the bytes of a contiguous buffer.");
+  module.def("live_objects", &live, "How many objects of each kind are alive, by kind.");
 }

@@ -1,0 +1,237 @@
+"""Heddle's C++ runtime, as it is seen from Python."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, final
+
+import numpy
+import numpy.typing
+
+def checksum(data: Any) -> int:
+    """XXH64, seed 0, of the bytes of a contiguous buffer."""
+
+def live_objects() -> dict[str, int]:
+    """How many objects of each kind are alive, by kind."""
+
+def copy_count() -> int:
+    """How many arrays were copied so far because their layout could not be used."""
+
+def cpu_info() -> dict[str, Any]:
+    """Cores, whether there is AMX, and what this CPU lacks for each architecture of code."""
+
+def cuda_info() -> dict[str, Any]:
+    """Why CUDA cannot be used (or an empty text), the driver's CUDA version, the GPUs."""
+
+def accelerator_count() -> int:
+    """How many GPUs can be used; 0 where there is no usable driver."""
+
+@final
+class Device:
+    """A place for memory and programs, by name. Equal names are equal devices."""
+
+    def __init__(self, kind: str, index: int = 0) -> None: ...
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]: ...
+    @property
+    def index(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+def CPU() -> Device:
+    """The host."""
+
+def Accelerator(index: int = 0) -> Device:
+    """The GPU with this index; whether it is there shows when it is used."""
+
+@final
+class Buffer:
+    """A dense row-major tensor in the memory of one device.
+
+    NumPy, torch, CuPy and others take it without a copy: through `__array_interface__` on a CPU,
+    `__cuda_array_interface__` on a GPU, and DLPack (versions 0 and 1) on both. Work on a GPU is
+    finished before a `Buffer` is handed out.
+    """
+
+    def __init__(self, dtype: Any, shape: Sequence[int], device: Device = ...) -> None:
+        """New memory, 64-byte aligned, contents unknown.
+
+        Args:
+            dtype: A name such as `"float32"`, or an object with that `name`.
+            shape: Sizes of 0 or more, at most 16.
+            device: Where the memory is.
+
+        Raises:
+            InputError: The dtype or the shape is wrong.
+            DeviceError: The device is not there, or its memory is full.
+        """
+
+    @staticmethod
+    def from_numpy(array: Any, dtype: Any = None) -> Buffer:
+        """A buffer over an array's memory; a read-only array gives a buffer that is not writable.
+
+        An array that is not dense, row-major and aligned to its elements is copied, which
+        `copy_count` counts. `dtype` renames elements of the same size: bfloat16 has no NumPy dtype,
+        so its bits come as uint16 with `dtype="bfloat16"` (or as `ml_dtypes.bfloat16` without).
+
+        Raises:
+            InputError: The dtype is none of Heddle's, or not in native byte order.
+        """
+
+    @staticmethod
+    def from_dlpack(tensor: Any) -> Buffer:
+        """A buffer over the memory of an object with `__dlpack__`, as `from_numpy`."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def writable(self) -> bool: ...
+    def to(self, device: Device) -> Buffer:
+        """This buffer where it is on `device` already, else a copy there."""
+
+    def copy(self) -> Buffer:
+        """A copy in new memory of the same device."""
+
+    def to_numpy(self) -> numpy.typing.NDArray[Any]:
+        """A view of memory on a CPU, a copy of memory on a GPU.
+
+        bfloat16 comes as `ml_dtypes.bfloat16` where that package is installed, else as uint16.
+        """
+
+    def item(self) -> Any:
+        """The one element, as a Python number."""
+
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> numpy.typing.NDArray[Any]: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Artifact:
+    """A verified artifact: what it needs, what it takes and gives, and what is in it."""
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Artifact:
+        """Maps and verifies a file.
+
+        Raises:
+            ArtifactError: With the reason why the file is refused.
+        """
+
+    @staticmethod
+    def from_bytes(data: Any) -> Artifact:
+        """Verifies a copy of bytes, as `load`."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file in one step: nobody sees a part of it."""
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def provenance(self) -> dict[str, str]: ...
+    @property
+    def symbols(self) -> list[dict[str, Any]]: ...
+    @property
+    def inputs(self) -> list[dict[str, Any]]: ...
+    @property
+    def outputs(self) -> list[dict[str, Any]]: ...
+    @property
+    def weights(self) -> list[dict[str, Any]]: ...
+    @property
+    def programs(self) -> list[dict[str, Any]]: ...
+    @property
+    def requirements(self) -> list[dict[str, Any]]:
+        """For each program: its target, and the architectures that every kernel has code for."""
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as plain data that goes into JSON."""
+
+@final
+class TensorSpec:
+    """Name, dtype and shape of an input or output; symbolic sizes are texts."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int | str, ...]: ...
+
+@final
+class Model:
+    """A loaded model. It may be used from many threads at once."""
+
+    def execute(self, *inputs: Any, out: Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """Runs the model; other Python threads run meanwhile.
+
+        Args:
+            *inputs: In the order of `input_metadata`: NumPy arrays, Buffers, objects with
+                `__cuda_array_interface__` or `__dlpack__`, or numbers for tensors of rank 0. What
+                is on the host is copied to a GPU; what is on the GPU is used where it is.
+            out: Writable Buffers or arrays that receive the outputs; None: new Buffers.
+
+        Returns:
+            The outputs in the order of `output_metadata`; `out` as a tuple where it was given.
+
+        Raises:
+            InputError: Wrong number, dtype, shape, device or values, with the name of the input.
+            DeviceError: The device failed.
+        """
+
+    def __call__(self, *inputs: Any, out: Sequence[Any] | None = None) -> tuple[Any, ...]:
+        """The same as `execute`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def artifact(self) -> Artifact: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def input_metadata(self) -> list[TensorSpec]: ...
+    @property
+    def output_metadata(self) -> list[TensorSpec]: ...
+    @property
+    def signature(self) -> str:
+        """`"mlp(x: float32[batch, 384]) -> (y: float32[batch, 10])"`."""
+
+    @property
+    def archs(self) -> list[str]:
+        """The architecture of the code that was chosen for each kernel."""
+
+    @property
+    def state_bytes(self) -> int:
+        """What init made and the model keeps, such as packed weights."""
+
+@final
+class Session:
+    """The devices of an `InferenceSession`."""
+
+    def __init__(self, devices: Sequence[Device], threads: int, pin: bool) -> None: ...
+    def load(
+        self, artifact: Artifact, weights: dict[str, Any] | str | os.PathLike[str] | None = None
+    ) -> Model: ...

@@ -1,0 +1,79 @@
+"""Where models are loaded: the devices of a session and its threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from heddle.runtime import config
+from heddle.runtime._core import CPU, Artifact, Device, Model, Session
+from heddle.runtime.errors import DeviceError, InputError
+
+
+class Compilable(Protocol):
+    """What compiles itself when it is loaded, such as `heddle.graph.Graph`."""
+
+    def __heddle_artifact__(self) -> Artifact:
+        """The artifact, from the cache where this was compiled before."""
+
+
+class InferenceSession:
+    """Devices that models are loaded on. Sessions and their models may be used from many threads.
+
+    Args:
+        devices: In order of preference: a model goes to the first that its artifact has a program
+            for. There is no fallback to a device that is not named here.
+        threads: CPU threads, the caller's included; None: the setting `HEDDLE_THREADS`.
+        pin: Binds each CPU thread to a core of its own.
+
+    Raises:
+        DeviceError: A device is not there.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device] | None = None,
+        threads: int | None = None,
+        pin: bool = False,
+    ) -> None:
+        self.devices = tuple([CPU()] if devices is None else devices)
+        if not self.devices:
+            raise DeviceError("InferenceSession: wanted at least one device, got none")
+        if threads is None:
+            threads = int(config.get("HEDDLE_THREADS"))
+        if threads < 0:
+            raise InputError(f"InferenceSession: wanted threads of 0 or more, got {threads}")
+        self._session = Session(list(self.devices), threads, pin)
+
+    def load(
+        self,
+        source: Artifact | str | os.PathLike[str] | Compilable,
+        weights: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    ) -> Model:
+        """Loads a model, binds its weights and runs its init.
+
+        Args:
+            source: An artifact, the path of one, or a graph, which is compiled (or found in the
+                cache).
+            weights: Arrays by name, or the path of a safetensors file, which is mapped, not read.
+                On a CPU the arrays are used where they are: do not change them.
+
+        Raises:
+            ArtifactError: The artifact or the weights file is missing or damaged, or weights are
+                missing, too many, or of the wrong dtype or shape.
+            DeviceError: The artifact has no program for these devices, or needs more than they are.
+            InputError: A weight is no array that can be used.
+            CompileError: The graph could not be compiled.
+        """
+        if isinstance(source, Artifact):
+            artifact = source
+        elif hasattr(source, "__heddle_artifact__"):
+            artifact = source.__heddle_artifact__()
+        else:
+            artifact = Artifact.load(source)
+        named = dict(weights) if isinstance(weights, Mapping) else weights
+        return self._session.load(artifact, named)
+
+    def __repr__(self) -> str:
+        return f"InferenceSession({list(self.devices)})"

@@ -1,0 +1,261 @@
+#include "argument.h"
+
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "dlpack.h"
+#include "format.h"
+#include "heddle/cuda_device.h"
+
+namespace heddle::bindings {
+namespace {
+
+std::atomic<int64_t> copies{0};
+
+bool is_buffer(PyObject* object) {
+  static PyTypeObject* const type = reinterpret_cast<PyTypeObject*>(nb::type<BufferObject>().ptr());
+  return Py_TYPE(object) == type;
+}
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInput, message); }
+
+std::string class_of(nb::handle object) {
+  return nb::cast<nb::str>(object.type().attr("__name__")).c_str();
+}
+
+bool dense(const Py_buffer& view) {
+  if (view.strides == nullptr || view.len == 0) return true;
+  Py_ssize_t expected = view.itemsize;
+  for (int axis = view.ndim; axis-- > 0;) {
+    if (view.shape[axis] != 1 && view.strides[axis] != expected) return false;
+    expected *= view.shape[axis];
+  }
+  return true;
+}
+
+Shape shape_of(const Py_buffer& view) {
+  if (view.shape == nullptr) {  // a plain run of bytes
+    return view.ndim == 0 ? Shape() : Shape({static_cast<int64_t>(view.len / view.itemsize)});
+  }
+  static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "Heddle is for 64-bit machines");
+  return Shape(reinterpret_cast<const int64_t*>(view.shape), static_cast<size_t>(view.ndim));
+}
+
+}  // namespace
+
+Argument::~Argument() {
+  if (held_.obj != nullptr) PyBuffer_Release(&held_);
+}
+
+void Argument::take(PyObject* object, DType wanted) {
+  if (is_buffer(object)) {
+    const auto* source = nb::inst_ptr<BufferObject>(object);
+    view_ = source->buffer.view();
+    writable_ = source->writable;
+  } else if (PyObject_CheckBuffer(object) != 0) {
+    if (!take_exported(object)) take_held();
+  } else if (PyFloat_Check(object) || PyLong_Check(object)) {
+    take_number(object, wanted);
+  } else if (!take_cuda(object)) {
+    take_dlpack(object);
+  }
+}
+
+// Asks for the memory of `object`; true where that has settled everything.
+bool Argument::take_exported(PyObject* object) {
+  if (PyObject_GetBuffer(object, &held_, PyBUF_STRIDES | PyBUF_FORMAT) == 0) return false;
+  // NumPy cannot say what a bfloat16 is (nor a date): ask the array for its dtype.
+  PyErr_Clear();
+  nb::handle array(object);
+  nb::object dtype = nb::getattr(array, "dtype", nb::none());
+  if (nb::getattr(dtype, "name", nb::str("")).equal(nb::str("bfloat16"))) {
+    nb::object bits = array.attr("view")("uint16");
+    if (PyObject_GetBuffer(bits.ptr(), &held_, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
+      take_held();
+      view_.dtype = DType::kBFloat16;
+      return true;
+    }
+    throw nb::python_error();
+  }
+  refuse("wanted an array of a dtype of Heddle, got " + class_of(array) + " of dtype " +
+         nb::str(dtype).c_str());
+}
+
+void Argument::take_held() {
+  const std::optional<DType> dtype = dtype_from_format(held_.format, held_.itemsize);
+  if (!dtype) {
+    refuse("wanted an array of a dtype of Heddle in native byte order, got elements of format '" +
+           std::string(held_.format) + "'");
+  }
+  view_.dtype = *dtype;
+  view_.shape = shape_of(held_);
+  view_.data = held_.buf;
+  view_.device = DeviceKind::kCpu;
+  view_.device_index = 0;
+  writable_ = held_.readonly == 0;
+  const bool aligned = reinterpret_cast<uintptr_t>(held_.buf) % dtype_size(*dtype) == 0;
+  if (!aligned || !dense(held_)) copy_from(held_);
+}
+
+void Argument::copy_from(const Py_buffer& source) {
+  Buffer copy = Buffer::allocate(memory_device({}), view_.dtype, view_.shape);
+  if (PyBuffer_ToContiguous(copy.data(), &source, source.len, 'C') != 0) throw nb::python_error();
+  use(std::move(copy));
+}
+
+void Argument::use(Buffer&& buffer) {
+  buffer_ = std::move(buffer);
+  view_ = buffer_.view();
+  writable_ = true;
+  copied_ = true;
+  copies.fetch_add(1, std::memory_order_relaxed);
+}
+
+// "CUDA Array Interface", version 3 (Numba documentation).
+bool Argument::take_cuda(nb::handle object) {
+  nb::object interface = nb::getattr(object, "__cuda_array_interface__", nb::none());
+  if (interface.is_none()) return false;
+  nb::tuple data = nb::cast<nb::tuple>(interface["data"]);
+  nb::tuple sizes = nb::cast<nb::tuple>(interface["shape"]);
+  const std::string typestr = nb::cast<nb::str>(interface["typestr"]).c_str();
+  const std::optional<DType> dtype = dtype_from_typestr(typestr);
+  if (!dtype) refuse("wanted an array of a dtype of Heddle, got typestr '" + typestr + "'");
+  auto get = interface.attr("get");
+  nb::object strides = get("strides");
+  int64_t numbers[kMaxRank];
+  if (sizes.size() > kMaxRank)
+    refuse("wanted at most 16 dims, got " + std::to_string(sizes.size()));
+  int64_t expected = static_cast<int64_t>(dtype_size(*dtype));
+  for (size_t axis = sizes.size(); axis-- > 0;) {
+    numbers[axis] = nb::cast<int64_t>(sizes[axis]);
+    if (!strides.is_none() && numbers[axis] != 1 && nb::cast<int64_t>(strides[axis]) != expected) {
+      refuse("wanted a dense row-major array on the device, got strides " +
+             std::string(nb::str(strides).c_str()));
+    }
+    expected *= numbers[axis];
+  }
+  view_.data = reinterpret_cast<void*>(nb::cast<uintptr_t>(data[0]));
+  view_.dtype = *dtype;
+  view_.device = DeviceKind::kCuda;
+  view_.device_index = 0;
+  view_.shape = Shape(numbers, sizes.size());
+  writable_ = !nb::cast<bool>(data[1]);
+  nb::object index = nb::getattr(nb::getattr(object, "device", nb::none()), "id", nb::none());
+  if (!index.is_none()) view_.device_index = nb::cast<int>(index);
+  nb::object stream = get("stream");
+  if (!stream.is_none()) {
+    cuda::CudaDevice::open(view_.device_index)
+        ->wait_for(reinterpret_cast<Stream>(nb::cast<uintptr_t>(stream)));
+  }
+  return true;
+}
+
+void Argument::take_dlpack(nb::handle object) {
+  if (!nb::hasattr(object, "__dlpack__")) {
+    refuse("wanted an array (NumPy, Buffer, DLPack or CUDA array interface) or a number, got " +
+           class_of(object));
+  }
+  Imported tensor = import_dlpack(object);
+  view_ = tensor.view;
+  writable_ = !tensor.read_only;
+  owner_ = tensor.owner;
+  const bool aligned = reinterpret_cast<uintptr_t>(view_.data) % dtype_size(view_.dtype) == 0;
+  if (tensor.contiguous && aligned) return;
+  if (view_.device == DeviceKind::kCuda) {
+    refuse("wanted a dense row-major tensor on the device, got strides " + tensor.strides.text());
+  }
+  const auto item = static_cast<Py_ssize_t>(dtype_size(view_.dtype));
+  Py_ssize_t strides[kMaxRank];
+  for (size_t axis = 0; axis < view_.shape.rank(); ++axis) {
+    strides[axis] = tensor.strides[axis] * item;
+  }
+  Py_buffer source{};
+  source.buf = view_.data;
+  source.len = static_cast<Py_ssize_t>(*view_.shape.bytes(view_.dtype));
+  source.itemsize = item;
+  source.ndim = static_cast<int>(view_.shape.rank());
+  source.shape = reinterpret_cast<Py_ssize_t*>(&view_.shape[0]);
+  source.strides = strides;
+  copy_from(source);
+}
+
+void Argument::take_number(nb::handle number, DType wanted) {
+  nb::object numpy = nb::module_::import_("numpy");
+  const bool floating = wanted >= DType::kFloat16;
+  if ((PyFloat_Check(number.ptr()) && !floating) ||
+      (PyBool_Check(number.ptr()) == 0 && wanted == DType::kBool)) {
+    refuse(std::string("wanted a number for ") + dtype_name(wanted) + ", got " + class_of(number) +
+           " " + nb::str(number).c_str());
+  }
+  if (wanted == DType::kBFloat16) {
+    // Round to nearest even on the bits of a float32.
+    auto rounded = static_cast<float>(nb::cast<double>(nb::float_(number)));
+    uint32_t bits;
+    std::memcpy(&bits, &rounded, sizeof bits);
+    const bool nan = rounded != rounded;
+    bits = nan ? 0x7FC00000u : bits + 0x7FFFu + (bits >> 16 & 1);
+    nb::object array = numpy.attr("asarray")(bits >> 16, "uint16");
+    take(array.ptr(), wanted);
+    view_.dtype = wanted;
+    return;
+  }
+  try {
+    nb::object array = numpy.attr("asarray")(number, dtype_name(wanted));
+    take(array.ptr(), wanted);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_OverflowError)) throw;
+    refuse(std::string("wanted a number for ") + dtype_name(wanted) + ", got " +
+           nb::str(number).c_str());
+  }
+}
+
+void Argument::move_to(const std::shared_ptr<Device>& device) {
+  if (device->kind() == DeviceKind::kCpu || view_.device != DeviceKind::kCpu) return;
+  Buffer copy = Buffer::allocate(device, view_.dtype, view_.shape);
+  device->copy_from_host(copy.data(), view_.data, copy.bytes());
+  buffer_ = std::move(copy);
+  view_ = buffer_.view();
+}
+
+std::shared_ptr<Argument> keep(nb::handle object, DType wanted) {
+  struct Kept {
+    nb::object object;
+    Argument argument;  // goes first: it uses the object's memory
+  };
+  std::shared_ptr<Kept> kept(new Kept, [](Kept* pointer) {
+    nb::gil_scoped_acquire gil;
+    delete pointer;
+  });
+  kept->object = nb::borrow(object);
+  kept->argument.take(object.ptr(), wanted);
+  return {kept, &kept->argument};
+}
+
+nb::object buffer_from(nb::handle object, std::optional<DType> dtype) {
+  std::shared_ptr<Argument> argument = keep(object, DType::kFloat32);
+  const TensorView& view = argument->view();
+  if (dtype && dtype_size(*dtype) != dtype_size(view.dtype)) {
+    refuse(std::string("Buffer: wanted elements of the size of ") + dtype_name(*dtype) + ", got " +
+           dtype_name(view.dtype));
+  }
+  const bool writable = argument->writable();
+  const auto bytes = static_cast<size_t>(*view.shape.bytes(view.dtype));
+  auto storage =
+      Storage::borrow(memory_device({view.device, view.device_index}), view.data, bytes, argument);
+  return wrap(Buffer(std::move(storage), dtype.value_or(view.dtype), view.shape), writable);
+}
+
+int64_t copy_count() { return copies.load(std::memory_order_relaxed); }
+
+DType dtype_from(nb::handle object) {
+  nb::object name = nb::borrow(object);
+  if (!nb::isinstance<nb::str>(name)) name = nb::getattr(object, "name", nb::none());
+  if (name.is_none()) name = nb::getattr(object, "__name__", nb::none());
+  if (nb::isinstance<nb::str>(name)) {
+    if (auto dtype = dtype_from_name(nb::cast<nb::str>(name).c_str())) return *dtype;
+  }
+  refuse("wanted a dtype such as 'float32', got " + std::string(nb::repr(object).c_str()));
+}
+
+}  // namespace heddle::bindings

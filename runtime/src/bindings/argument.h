@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "bindings.h"
+
+namespace heddle::bindings {
+
+/// A tensor that came from Python, and what keeps its memory alive.
+///
+/// NumPy arrays and other objects with the buffer protocol, Python `Buffer`s, objects with
+/// `__cuda_array_interface__` or `__dlpack__`, and Python numbers are taken. A tensor that is not
+/// dense, row-major and aligned to its elements is copied, and the copy is counted.
+class Argument {
+ public:
+  Argument() = default;
+  ~Argument();
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+
+  /// Takes `object`, which stays alive meanwhile; a number becomes a tensor of rank 0 and dtype
+  /// `wanted`. Throws an input error that says what was wanted and what was found.
+  void take(PyObject* object, DType wanted);
+
+  /// Moves a host tensor to the memory of `device`, where it is not there yet.
+  void move_to(const std::shared_ptr<Device>& device);
+
+  const TensorView& view() const { return view_; }
+  bool writable() const { return writable_; }
+  bool copied() const { return copied_; }
+
+ private:
+  bool take_exported(PyObject* object);
+  void take_held();
+  bool take_cuda(nb::handle object);
+  void take_dlpack(nb::handle object);
+  void take_number(nb::handle number, DType wanted);
+  void copy_from(const Py_buffer& source);
+  void use(Buffer&& buffer);
+
+  TensorView view_;
+  Py_buffer held_{};  // released at the end, where it has an object
+  Buffer buffer_;
+  std::shared_ptr<void> owner_;
+  bool writable_ = true;
+  bool copied_ = false;
+};
+
+/// Takes `object` and keeps it alive for as long as the result lives, on any thread.
+std::shared_ptr<Argument> keep(nb::handle object, DType wanted);
+
+/// A Python `Buffer` over the memory of `object`; `dtype` renames elements of the same size.
+nb::object buffer_from(nb::handle object, std::optional<DType> dtype);
+
+/// How many tensors were copied since the process began because their layout could not be used.
+int64_t copy_count();
+
+/// The dtype that a Python object names: a text, or whatever has a `name` or a `__name__`.
+DType dtype_from(nb::handle object);
+
+}  // namespace heddle::bindings

@@ -1,0 +1,173 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <new>
+#include <vector>
+
+#include "argument.h"
+#include "bindings.h"
+#include "dlpack.h"
+#include "format.h"
+
+namespace heddle::bindings {
+namespace {
+
+Shape shape_from(nb::handle sizes) {
+  int64_t numbers[kMaxRank + 1];
+  size_t rank = 0;
+  for (nb::handle size : sizes) {
+    if (rank == kMaxRank)
+      throw Error(ErrorKind::kInput, "Buffer: wanted at most 16 dims, got more");
+    numbers[rank++] = nb::cast<int64_t>(size);
+  }
+  return {numbers, rank};
+}
+
+BufferObject new_buffer(nb::handle dtype, nb::handle shape, DeviceName device) {
+  return {Buffer::allocate(memory_device(device), dtype_from(dtype), shape_from(shape)), true};
+}
+
+nb::object from_numpy(nb::handle array, nb::handle dtype) {
+  if (dtype.is_none()) return buffer_from(array, std::nullopt);
+  return buffer_from(array, dtype_from(dtype));
+}
+
+BufferObject copy_to(const BufferObject& self, DeviceName target) {
+  const Buffer& source = self.buffer;
+  Buffer made = Buffer::allocate(memory_device(target), source.dtype(), source.shape());
+  nb::gil_scoped_release release;
+  if (target.kind == DeviceKind::kCpu) {
+    source.device()->copy_to_host(made.data(), source.data(), source.bytes());
+  } else if (source.device()->kind() == DeviceKind::kCpu) {
+    made.device()->copy_from_host(made.data(), source.data(), source.bytes());
+  } else {
+    std::vector<char> host(source.bytes());
+    source.device()->copy_to_host(host.data(), source.data(), host.size());
+    made.device()->copy_from_host(made.data(), host.data(), host.size());
+  }
+  return {std::move(made), true};
+}
+
+nb::object to_device(nb::handle self, DeviceName target) {
+  const auto& object = *nb::inst_ptr<BufferObject>(self);
+  if (name_of(*object.buffer.device()) == target) return nb::borrow(self);
+  return nb::cast(copy_to(object, target));
+}
+
+[[noreturn]] void lacks(const std::string& message) { throw nb::attribute_error(message.c_str()); }
+
+// What both array interfaces say alike.
+nb::dict interface(const BufferObject& self) {
+  const std::string typestr = typestr_of(self.buffer.dtype());
+  if (typestr.empty()) lacks("Buffer: bfloat16 has no typestr; use DLPack or to_numpy()");
+  nb::dict interface;
+  interface["version"] = 3;
+  interface["typestr"] = typestr;
+  interface["shape"] = shape_tuple(self.buffer.shape());
+  interface["strides"] = nb::none();
+  interface["data"] =
+      nb::make_tuple(reinterpret_cast<uintptr_t>(self.buffer.data()), !self.writable);
+  return interface;
+}
+
+nb::dict array_interface(const BufferObject& self) {
+  if (self.buffer.device()->kind() != DeviceKind::kCpu) {
+    lacks("Buffer: the memory is on " + name_of(*self.buffer.device()).text() +
+          ", which NumPy cannot see; to_numpy() copies");
+  }
+  return interface(self);
+}
+
+nb::dict cuda_array_interface(const BufferObject& self) {
+  if (self.buffer.device()->kind() != DeviceKind::kCuda) {
+    lacks("Buffer: the memory is on the CPU, not on a CUDA device");
+  }
+  nb::dict result = interface(self);
+  result["stream"] = nb::none();  // everything that Heddle hands out is finished
+  return result;
+}
+
+nb::object bfloat16_dtype(nb::handle fallback) {
+  try {
+    return nb::module_::import_("ml_dtypes").attr("bfloat16");
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_ImportError)) throw;
+    return nb::borrow(fallback);
+  }
+}
+
+nb::object to_numpy(nb::handle self) {
+  const auto& object = *nb::inst_ptr<BufferObject>(self);
+  if (object.buffer.device()->kind() != DeviceKind::kCpu) {
+    return to_numpy(nb::cast(copy_to(object, {})));
+  }
+  nb::object asarray = nb::module_::import_("numpy").attr("asarray");
+  if (object.buffer.dtype() != DType::kBFloat16) return asarray(self);
+  const BufferObject bits{Buffer(object.buffer.storage(), DType::kUInt16, object.buffer.shape()),
+                          object.writable};
+  nb::object array = asarray(nb::cast(bits));
+  return array.attr("view")(bfloat16_dtype(array.attr("dtype")));
+}
+
+nb::object as_array(nb::handle self, nb::handle dtype, nb::handle copy) {
+  nb::object array = to_numpy(self);
+  return nb::module_::import_("numpy").attr("array")(array, nb::arg("dtype") = dtype,
+                                                     nb::arg("copy") = copy);
+}
+
+std::string text(const BufferObject& self) {
+  return std::string("Buffer(") + dtype_name(self.buffer.dtype()) + self.buffer.shape().text() +
+         ", " + name_of(*self.buffer.device()).text() + ")";
+}
+
+}  // namespace
+
+nb::tuple shape_tuple(const Shape& shape) {
+  nb::list sizes;
+  for (int64_t size : shape) sizes.append(size);
+  return nb::tuple(sizes);
+}
+
+nb::object wrap(Buffer&& buffer, bool writable) {
+  static PyObject* const type = nb::type<BufferObject>().ptr();
+  nb::object made = nb::inst_alloc(type);
+  new (nb::inst_ptr<void>(made)) BufferObject{std::move(buffer), writable};
+  nb::inst_mark_ready(made);
+  return made;
+}
+
+void bind_buffer(nb::module_& module) {
+  nb::class_<BufferObject>(module, "Buffer", nb::is_final(), "A dense row-major tensor.")
+      .def(nb::new_(&new_buffer), nb::arg("dtype"), nb::arg("shape"),
+           nb::arg("device") = DeviceName{}, "New memory, 64-byte aligned, contents unknown.")
+      .def_static("from_numpy", &from_numpy, nb::arg("array"), nb::arg("dtype") = nb::none())
+      .def_static(
+          "from_dlpack", [](nb::handle tensor) { return buffer_from(tensor, std::nullopt); },
+          nb::arg("tensor"))
+      .def_prop_ro("dtype",
+                   [](const BufferObject& self) { return dtype_name(self.buffer.dtype()); })
+      .def_prop_ro("shape",
+                   [](const BufferObject& self) { return shape_tuple(self.buffer.shape()); })
+      .def_prop_ro("device",
+                   [](const BufferObject& self) { return name_of(*self.buffer.device()); })
+      .def_prop_ro("nbytes", [](const BufferObject& self) { return self.buffer.bytes(); })
+      .def_ro("writable", &BufferObject::writable)
+      .def("to", &to_device, nb::arg("device"))
+      .def("copy",
+           [](const BufferObject& self) { return copy_to(self, name_of(*self.buffer.device())); })
+      .def("to_numpy", &to_numpy)
+      .def("item", [](nb::handle self) { return to_numpy(self).attr("item")(); })
+      .def("__array__", &as_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
+      .def_prop_ro("__array_interface__", &array_interface)
+      .def_prop_ro("__cuda_array_interface__", &cuda_array_interface)
+      .def("__dlpack__", &export_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
+           nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
+           nb::arg("copy") = nb::none())
+      .def("__dlpack_device__",
+           [](const BufferObject& self) { return dlpack_device(name_of(*self.buffer.device())); })
+      .def("__repr__", &text);
+  module.def("copy_count", &copy_count,
+             "How many arrays were copied so far because their layout could not be used.");
+}
+
+}  // namespace heddle::bindings

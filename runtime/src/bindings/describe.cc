@@ -1,0 +1,221 @@
+#include "describe.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle::bindings {
+namespace {
+
+nb::str text(const Artifact& artifact, Str str) {
+  const std::string_view view = artifact.text(str);
+  return nb::str(view.data(), view.size());
+}
+
+nb::object size(const Artifact& artifact, Slot slot) {
+  const SizeRecord& record = artifact.sizes()[slot];
+  if (record.op == SizeOp::kNumber) return nb::int_(record.b);
+  return nb::str(artifact.size_text(slot).c_str());
+}
+
+const char* dtype(uint32_t number) { return dtype_name(static_cast<DType>(number)); }
+
+nb::list tensors(const Artifact& artifact, Span<TensorRecord> records) {
+  nb::list rows;
+  for (const TensorRecord& record : records) {
+    nb::dict row;
+    row["name"] = text(artifact, record.name);
+    row["dtype"] = dtype(record.dtype);
+    row["shape"] = shape_list(artifact, record.shape);
+    rows.append(row);
+  }
+  return rows;
+}
+
+std::string hex(const uint8_t* bytes, size_t count) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string digits;
+  for (size_t i = 0; i < count; ++i) {
+    digits += kDigits[bytes[i] >> 4];
+    digits += kDigits[bytes[i] & 15];
+  }
+  return digits;
+}
+
+const char* target_name(const ProgramRecord& program) {
+  return static_cast<DeviceKind>(program.target) == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
+nb::dict code_row(const Artifact& artifact, const CodeRecord& code) {
+  constexpr const char* kFormats[] = {"image", "cubin", "ptx"};
+  nb::dict row;
+  row["arch"] = text(artifact, code.arch);
+  row["format"] = kFormats[static_cast<uint32_t>(code.format) - 1];
+  row["bytes"] = code.size;
+  row["registers"] = code.registers;
+  row["spilled_bytes"] = code.spills;
+  return row;
+}
+
+nb::list kernel_rows(const Artifact& artifact, const ProgramRecord& program) {
+  nb::list rows;
+  for (const KernelRecord& kernel : artifact.kernels(program)) {
+    nb::list codes;
+    for (const CodeRecord& code : artifact.codes(kernel)) codes.append(code_row(artifact, code));
+    nb::dict row;
+    row["name"] = text(artifact, kernel.name);
+    row["checks"] = (kernel.flags & kKernelChecks) != 0;
+    row["block"] = std::vector<uint32_t>(kernel.block, kernel.block + 3);
+    row["shared_bytes"] = kernel.shared;
+    row["buffers"] = kernel.buffers;
+    row["dims"] = kernel.dims;
+    row["codes"] = codes;
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::dict routine(const Artifact& artifact, const ProgramRecord& program, Range range, Slot arena) {
+  nb::list steps;
+  for (const InstructionRecord& instruction : artifact.instructions(range)) {
+    nb::list grid;
+    for (Slot slot : instruction.grid) grid.append(size(artifact, slot));
+    nb::dict row;
+    row["label"] = text(artifact, instruction.label);
+    if (instruction.opcode == Opcode::kDispatch) {
+      row["kernel"] = text(artifact, artifact.kernels(program)[instruction.kernel].name);
+      row["grid"] = grid;
+      row["work"] = size(artifact, instruction.work);
+    } else {
+      row["copied_bytes"] = grid[0];
+    }
+    steps.append(row);
+  }
+  nb::dict row;
+  row["arena_bytes"] = size(artifact, arena);
+  row["instructions"] = steps;
+  return row;
+}
+
+std::vector<std::string> common_archs(const Artifact& artifact, const ProgramRecord& program) {
+  std::vector<std::string> common;
+  bool first = true;
+  for (const KernelRecord& kernel : artifact.kernels(program)) {
+    std::vector<std::string> archs;
+    for (const CodeRecord& code : artifact.codes(kernel)) {
+      archs.emplace_back(artifact.text(code.arch));
+    }
+    if (first) common = archs;
+    first = false;
+    common.erase(std::remove_if(common.begin(), common.end(),
+                                [&](const std::string& arch) {
+                                  return std::find(archs.begin(), archs.end(), arch) == archs.end();
+                                }),
+                 common.end());
+  }
+  return common;
+}
+
+}  // namespace
+
+nb::list shape_list(const Artifact& artifact, Range range) {
+  nb::list sizes;
+  for (Slot slot : artifact.dims(range)) sizes.append(size(artifact, slot));
+  return sizes;
+}
+
+nb::dict provenance(const Artifact& artifact) {
+  nb::dict rows;
+  for (const ProvenanceRecord& record : artifact.provenance()) {
+    rows[text(artifact, record.key)] = text(artifact, record.value);
+  }
+  return rows;
+}
+
+nb::list symbols(const Artifact& artifact) {
+  nb::list rows;
+  for (const SymbolRecord& record : artifact.symbols()) {
+    nb::dict row;
+    row["name"] = text(artifact, record.name);
+    row["minimum"] = record.minimum;
+    row["maximum"] = record.maximum;
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::list inputs(const Artifact& artifact) { return tensors(artifact, artifact.inputs()); }
+
+nb::list outputs(const Artifact& artifact) { return tensors(artifact, artifact.outputs()); }
+
+nb::list weights(const Artifact& artifact) {
+  nb::list rows;
+  for (const WeightRecord& record : artifact.weights()) {
+    const bool known = (record.flags & kWeightHasSha256) != 0;
+    nb::dict row;
+    row["name"] = text(artifact, record.name);
+    row["dtype"] = dtype(record.dtype);
+    row["shape"] = shape_list(artifact, record.shape);
+    row["bytes"] = record.size;
+    row["embedded"] = (record.flags & kWeightEmbedded) != 0;
+    row["sha256"] = known ? hex(record.sha256, sizeof record.sha256) : std::string();
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::list programs(const Artifact& artifact) {
+  nb::list rows;
+  for (const ProgramRecord& program : artifact.programs()) {
+    nb::dict row;
+    row["target"] = target_name(program);
+    row["state_bytes"] = program.state;
+    row["kernels"] = kernel_rows(artifact, program);
+    row["init"] = routine(artifact, program, program.init, program.init_arena);
+    row["main"] = routine(artifact, program, program.main, program.main_arena);
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::list requirements(const Artifact& artifact) {
+  nb::list rows;
+  for (const ProgramRecord& program : artifact.programs()) {
+    nb::dict row;
+    row["target"] = target_name(program);
+    row["any_of"] = common_archs(artifact, program);
+    rows.append(row);
+  }
+  return rows;
+}
+
+nb::dict describe(const Artifact& artifact) {
+  uint64_t constants = 0;
+  for (const ConstantRecord& record : artifact.constants()) constants += record.size;
+  nb::dict sections;
+  for (const SectionRecord& record : artifact.sections()) {
+    sections[section_name(static_cast<Section>(record.kind))] = record.size;
+  }
+  nb::dict all;
+  all["name"] = std::string(artifact.name());
+  all["path"] = artifact.path();
+  all["format"] = kFormatVersion;
+  all["bytes"] = artifact.size();
+  all["provenance"] = provenance(artifact);
+  all["symbols"] = symbols(artifact);
+  all["inputs"] = inputs(artifact);
+  all["outputs"] = outputs(artifact);
+  all["weights"] = weights(artifact);
+  all["constant_bytes"] = constants;
+  all["requirements"] = requirements(artifact);
+  all["programs"] = programs(artifact);
+  all["sections"] = sections;
+  return all;
+}
+
+}  // namespace heddle::bindings

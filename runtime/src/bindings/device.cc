@@ -1,0 +1,72 @@
+#include <nanobind/operators.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <functional>
+#include <thread>
+
+#include "bindings.h"
+#include "heddle/cpu.h"
+#include "heddle/cuda_device.h"
+
+namespace heddle::bindings {
+namespace {
+
+DeviceName device_name(const std::string& kind, int index) {
+  if (kind == "cpu" && index == 0) return {DeviceKind::kCpu, index};
+  if (kind == "cuda" && index >= 0) return {DeviceKind::kCuda, index};
+  throw Error(ErrorKind::kDevice, "Device: wanted ('cpu', 0) or ('cuda', 0 or more), got ('" +
+                                      kind + "', " + std::to_string(index) + ")");
+}
+
+nb::dict cpu_info() {
+  nb::dict archs;
+  bool amx = true;
+  for (const char* arch : kCpuArchs) {
+    const std::vector<std::string> missing = missing_features(arch);
+    archs[arch] = missing;
+  }
+  for (const std::string& feature : missing_features("sapphirerapids")) {
+    amx = amx && feature.rfind("amx", 0) != 0;
+  }
+  nb::dict info;
+  info["cores"] = std::thread::hardware_concurrency();
+  info["amx"] = amx;
+  info["missing"] = archs;
+  return info;
+}
+
+}  // namespace
+
+DeviceName name_of(const Device& device) { return {device.kind(), device.index()}; }
+
+std::shared_ptr<Device> memory_device(DeviceName name) {
+  if (name.kind == DeviceKind::kCuda) return cuda::CudaDevice::open(name.index);
+  static auto& host =
+      *new std::shared_ptr<Device>(std::make_shared<CpuDevice>(ThreadPoolOptions{/*threads=*/1}));
+  return host;
+}
+
+void bind_device(nb::module_& module) {
+  nb::class_<DeviceName>(module, "Device", "A place for memory and programs, by name.")
+      .def(nb::new_(&device_name), nb::arg("kind"), nb::arg("index") = 0)
+      .def_prop_ro(
+          "kind",
+          [](const DeviceName& name) { return name.kind == DeviceKind::kCpu ? "cpu" : "cuda"; })
+      .def_ro("index", &DeviceName::index)
+      .def(nb::self == nb::self)
+      .def("__hash__", [](const DeviceName& name) { return std::hash<std::string>()(name.text()); })
+      .def("__str__", &DeviceName::text)
+      .def("__repr__", [](const DeviceName& name) {
+        return name.kind == DeviceKind::kCpu ? std::string("CPU()")
+                                             : "Accelerator(" + std::to_string(name.index) + ")";
+      });
+  module.def("CPU", [] { return DeviceName{}; }, "The host.");
+  module.def(
+      "Accelerator", [](int index) { return device_name("cuda", index); }, nb::arg("index") = 0,
+      "The GPU with this index; whether it is there shows when it is used.");
+  module.def("cpu_info", &cpu_info,
+             "Cores, whether there is AMX, and what this CPU lacks for each architecture of code.");
+}
+
+}  // namespace heddle::bindings

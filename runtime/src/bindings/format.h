@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "heddle/dtype.h"
+
+namespace heddle::bindings {
+
+/// The dtype of a format of the buffer protocol (Python's `struct` module; null: bytes), if it is
+/// one of Heddle in native byte order.
+std::optional<DType> dtype_from_format(const char* format, ptrdiff_t item_size);
+
+/// The dtype of a `typestr` of NumPy's array interface (`"<f4"`), if it is one of Heddle.
+std::optional<DType> dtype_from_typestr(const std::string& typestr);
+
+/// The `typestr` of a dtype; empty for bfloat16, which has none.
+std::string typestr_of(DType dtype);
+
+}  // namespace heddle::bindings

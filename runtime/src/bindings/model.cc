@@ -1,0 +1,215 @@
+#include "heddle/model.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "argument.h"
+#include "bindings.h"
+#include "describe.h"
+#include "session.h"
+
+namespace heddle::bindings {
+namespace {
+
+// The name, dtype and shape of an input or output.
+struct TensorSpec {
+  std::string name;
+  std::string dtype;
+  nb::tuple shape;
+  std::string text;  // "tokens: int32[batch, sequence]"
+};
+
+std::vector<TensorSpec> specs(const Artifact& artifact, Span<TensorRecord> records) {
+  std::vector<TensorSpec> rows;
+  for (const TensorRecord& record : records) {
+    TensorSpec& row = rows.emplace_back();
+    row.name = artifact.text(record.name);
+    row.dtype = dtype_name(static_cast<DType>(record.dtype));
+    row.shape = nb::tuple(shape_list(artifact, record.shape));
+    row.text = row.name + ": " + row.dtype + artifact.shape_text(record.shape);
+  }
+  return rows;
+}
+
+std::string join(const std::vector<TensorSpec>& rows) {
+  std::string text;
+  for (const TensorSpec& row : rows) text += (text.empty() ? "" : ", ") + row.text;
+  return text;
+}
+
+std::vector<TensorSpec> input_specs(const ModelObject& self) {
+  return specs(self.artifact(), self.artifact().inputs());
+}
+
+std::vector<TensorSpec> output_specs(const ModelObject& self) {
+  return specs(self.artifact(), self.artifact().outputs());
+}
+
+std::string signature(const ModelObject& self) {
+  return std::string(self.artifact().name()) + "(" + join(input_specs(self)) + ") -> (" +
+         join(output_specs(self)) + ")";
+}
+
+std::vector<std::string> archs(const ModelObject& self) {
+  std::vector<std::string> names;
+  const Program& program = self.model->program();
+  for (uint32_t kernel = 0; kernel < program.record().kernels.count; ++kernel) {
+    names.push_back(program.code().arch(kernel));
+  }
+  return names;
+}
+
+// Tensors of one call.
+class Tensors {
+ public:
+  explicit Tensors(size_t count) : arguments_(new Argument[count]), views_(count) {}
+
+  Argument& operator[](size_t index) { return arguments_[index]; }
+  void ready(size_t index) { views_[index] = arguments_[index].view(); }
+  Span<TensorView> views() const { return {views_.data(), views_.size()}; }
+
+ private:
+  std::unique_ptr<Argument[]> arguments_;
+  std::vector<TensorView> views_;
+};
+
+// The same error, with the name of the tensor where it has one.
+[[noreturn]] void refuse(const char* role, size_t index, Span<TensorRecord> records,
+                         const Artifact& artifact, const Error& error) {
+  if (error.kind() != ErrorKind::kInput) throw error;
+  const std::string name = index < records.size()
+                               ? "'" + std::string(artifact.text(records[index].name)) + "'"
+                               : std::to_string(index);
+  throw Error(ErrorKind::kInput, std::string(role) + " " + name + ": " + error.what());
+}
+
+void take(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors) {
+  const Span<TensorRecord> records = self.artifact().inputs();
+  const auto wanted =
+      index < records.size() ? static_cast<DType>(records[index].dtype) : DType::kFloat32;
+  try {
+    tensors[index].take(object, wanted);
+    tensors[index].move_to(self.model->program().device());
+    tensors.ready(index);
+  } catch (const Error& error) {
+    refuse("input", index, records, self.artifact(), error);
+  }
+}
+
+void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors) {
+  const Span<TensorRecord> records = self.artifact().outputs();
+  try {
+    if (PyFloat_Check(object) || PyLong_Check(object)) {
+      throw Error(ErrorKind::kInput, "wanted an array or a Buffer, got a number");
+    }
+    tensors[index].take(object, DType::kFloat32);
+    if (tensors[index].copied() || !tensors[index].writable()) {
+      throw Error(ErrorKind::kInput, "wanted writable memory that is dense and row-major");
+    }
+    tensors.ready(index);
+  } catch (const Error& error) {
+    refuse("output", index, records, self.artifact(), error);
+  }
+}
+
+nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle out) {
+  nb::object targets = nb::steal(PySequence_Tuple(out.ptr()));
+  if (!targets.is_valid()) throw nb::python_error();
+  const auto count = static_cast<size_t>(PyTuple_Size(targets.ptr()));
+  Tensors outputs(count);
+  for (size_t i = 0; i < count; ++i) {
+    take_out(self, PyTuple_GetItem(targets.ptr(), static_cast<Py_ssize_t>(i)), i, outputs);
+  }
+  {
+    nb::gil_scoped_release release;
+    self.model->execute(inputs.views(), outputs.views());
+  }
+  return targets;
+}
+
+nb::object run(const ModelObject& self, const Tensors& inputs) {
+  std::vector<Buffer> outputs;
+  {
+    nb::gil_scoped_release release;
+    outputs = self.model->execute(inputs.views());
+  }
+  nb::object results = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(outputs.size())));
+  if (!results.is_valid()) throw nb::python_error();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    PyTuple_SetItem(results.ptr(), static_cast<Py_ssize_t>(i),
+                    wrap(std::move(outputs[i])).release().ptr());
+  }
+  return results;
+}
+
+nb::object find_out(PyObject* const* values, PyObject* names) {
+  PyObject* out = Py_None;
+  for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_Size(names); ++i) {
+    nb::handle name(PyTuple_GetItem(names, i));
+    if (!name.equal(nb::str("out"))) {
+      throw nb::type_error(("Model.execute: wanted the keyword 'out', got '" +
+                            std::string(nb::str(name).c_str()) + "'")
+                               .c_str());
+    }
+    out = values[i];
+  }
+  return nb::borrow(out);
+}
+
+// `Model.execute(*inputs, out=None)`, as a plain method of CPython: nothing lies between.
+PyObject* execute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+  return guarded([&] {
+    const auto& model = *nb::inst_ptr<ModelObject>(self);
+    Tensors inputs(static_cast<size_t>(count));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      take(model, values[i], static_cast<size_t>(i), inputs);
+    }
+    nb::object out = find_out(values + count, names);
+    return (out.is_none() ? run(model, inputs) : run_into(model, inputs, out)).release().ptr();
+  });
+}
+
+PyObject* call(PyObject* self, PyObject* positional, PyObject* named) {
+  nb::object method = nb::handle(self).attr("execute");
+  return PyObject_Call(method.ptr(), positional, named);
+}
+
+PyMethodDef methods[] = {
+    {"execute", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&execute)),
+     METH_FASTCALL | METH_KEYWORDS, "execute(*inputs, out=None): run the model."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyType_Slot slots[] = {
+    {Py_tp_methods, methods}, {Py_tp_call, reinterpret_cast<void*>(&call)}, {0, nullptr}};
+
+}  // namespace
+
+void bind_model(nb::module_& module) {
+  nb::class_<TensorSpec>(module, "TensorSpec", "Name, dtype and shape of an input or output.")
+      .def_ro("name", &TensorSpec::name)
+      .def_ro("dtype", &TensorSpec::dtype)
+      .def_ro("shape", &TensorSpec::shape)
+      .def("__repr__", [](const TensorSpec& self) { return self.text; });
+  nb::class_<ModelObject>(module, "Model", nb::type_slots(slots), nb::is_final(),
+                          "A loaded model: call `execute`.")
+      .def_prop_ro("name",
+                   [](const ModelObject& self) { return std::string(self.artifact().name()); })
+      .def_prop_ro("artifact",
+                   [](const ModelObject& self) { return self.model->program().artifact_ptr(); })
+      .def_prop_ro("device",
+                   [](const ModelObject& self) { return name_of(*self.model->program().device()); })
+      .def_prop_ro("input_metadata", &input_specs)
+      .def_prop_ro("output_metadata", &output_specs)
+      .def_prop_ro("signature", &signature)
+      .def_prop_ro("archs", &archs)
+      .def_prop_ro("state_bytes", [](const ModelObject& self) { return self.model->state_size(); })
+      .def("__repr__", [](const ModelObject& self) { return "Model(" + signature(self) + ")"; });
+  bind_session(module);
+}
+
+}  // namespace heddle::bindings

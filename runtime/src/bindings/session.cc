@@ -1,0 +1,100 @@
+#include "session.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "argument.h"
+#include "heddle/cpu.h"
+#include "heddle/cuda_device.h"
+#include "heddle/safetensors.h"
+
+namespace heddle::bindings {
+namespace {
+
+// The devices on which models are loaded, in order of preference.
+struct Session {
+  std::vector<std::shared_ptr<Device>> devices;
+};
+
+Session open_session(const std::vector<DeviceName>& names, int threads, bool pin) {
+  Session session;
+  for (const DeviceName& name : names) {
+    if (name.kind == DeviceKind::kCuda) {
+      session.devices.push_back(cuda::CudaDevice::open(name.index));
+    } else {
+      ThreadPoolOptions options;
+      options.threads = threads;
+      options.pin = pin;
+      session.devices.push_back(std::make_shared<CpuDevice>(options));
+    }
+  }
+  return session;
+}
+
+WeightSource weight_from(const std::string& name, nb::handle value) {
+  try {
+    std::shared_ptr<Argument> argument = keep(value, DType::kFloat32);
+    const TensorView& view = argument->view();
+    if (view.device != DeviceKind::kCpu) {
+      throw Error(ErrorKind::kInput, "wanted an array in host memory, got one on a CUDA device");
+    }
+    return {name, view.dtype, view.shape, view.data, std::move(argument)};
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kInput, "weight '" + name + "': " + error.what());
+  }
+}
+
+std::vector<WeightSource> weights_from_dict(nb::dict values) {
+  std::vector<WeightSource> sources;
+  for (auto [name, value] : values) {
+    sources.push_back(weight_from(nb::cast<std::string>(name), value));
+  }
+  return sources;
+}
+
+std::vector<WeightSource> weights_from_file(const std::string& path) {
+  auto file = std::const_pointer_cast<Safetensors>(Safetensors::open(path));
+  std::vector<WeightSource> sources;
+  for (const NamedTensor& tensor : file->tensors()) {
+    sources.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, file});
+  }
+  return sources;
+}
+
+// The first device that the artifact has a program for; where none is, the first, which says so.
+std::shared_ptr<Device> choose(const Session& session, const Artifact& artifact) {
+  for (const std::shared_ptr<Device>& device : session.devices) {
+    for (const ProgramRecord& program : artifact.programs()) {
+      if (static_cast<DeviceKind>(program.target) == device->kind()) return device;
+    }
+  }
+  return session.devices.front();
+}
+
+ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifact,
+                 nb::handle weights) {
+  std::vector<WeightSource> sources;
+  const bool mapping = nb::isinstance<nb::dict>(weights);
+  if (mapping) sources = weights_from_dict(nb::borrow<nb::dict>(weights));
+  const std::string path = mapping || weights.is_none() ? "" : path_text(weights);
+  nb::gil_scoped_release release;
+  if (!path.empty()) sources = weights_from_file(path);
+  auto program = Program::load(artifact, choose(session, *artifact));
+  return {std::make_shared<const Model>(std::move(program), sources)};
+}
+
+}  // namespace
+
+void bind_session(nb::module_& module) {
+  nb::class_<Session>(module, "Session", nb::is_final())
+      .def(nb::new_(&open_session), nb::arg("devices"), nb::arg("threads"), nb::arg("pin"))
+      .def("load", &load, nb::arg("artifact"), nb::arg("weights") = nb::none());
+}
+
+}  // namespace heddle::bindings
