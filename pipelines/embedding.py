@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from heddle.runtime import Model
 from heddle.runtime.errors import InputError
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from heddle.runtime import Model
 
 BATCH = 32
 
@@ -25,7 +28,7 @@ class SentenceEmbedder:
     """
 
     def __init__(self, model: Model, tokenizer: Path, maximum: int = 512) -> None:
-        names = tuple(tensor.name for tensor in model.inputs)
+        names = tuple(tensor.name for tensor in model.input_metadata)
         if names != ("tokens", "attention_mask"):
             raise InputError(
                 f"embedder: wanted a model with inputs tokens, attention_mask, "

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-
 from heddle.pipelines.cli.compile import compile_command
 from heddle.pipelines.cli.doctor import doctor
 from heddle.pipelines.cli.embed import embed
@@ -46,7 +45,7 @@ class Commands(click.Group):
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="heddle")
 def main(debug: bool) -> None:
-    """Heddle compiles model graphs ahead of time into one file, and runs that file.
+    r"""Heddle compiles model graphs ahead of time into one file, and runs that file.
 
     \b
     Exit codes:

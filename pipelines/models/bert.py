@@ -50,6 +50,8 @@ class BertConfig:
             values = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise GraphError(f"{path}: wanted a model's config.json, got {error}") from None
+        if not isinstance(values, dict):
+            raise GraphError(f"{path}: wanted a model's config.json, got no JSON object")
         names = [field.name for field in fields(BertConfig)]
         missing = [name for name in names if name not in values]
         if missing:
@@ -65,6 +67,9 @@ class BertConfig:
             raise GraphError(
                 f"{path}: hidden_act: wanted one of {known}, got {config.hidden_act!r}"
             )
+        heads, size = config.num_attention_heads, config.hidden_size
+        if size % heads:
+            raise GraphError(f"{path}: hidden_size: wanted a multiple of {heads} heads, got {size}")
         return config
 
 

@@ -1,0 +1,65 @@
+"""What the commands print with. Results go to stdout, progress and errors to stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+DELAY_S = 1.0
+"""Work that ends within this time shows no progress."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A table on stdout; columns named with a trailing `>` are aligned to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        right = column.endswith(">")
+        grid.add_column(column.rstrip(">"), justify="right" if right else "left")
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    console = Console()
+    console.print(grid)
+    console.print()
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr that appears after `DELAY_S`; what is given is called with (what, done, all)."""
+    import time
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    start = time.monotonic()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=None, visible=False)
+
+        def report(what: str, done: int, total: int) -> None:
+            late = time.monotonic() - start > DELAY_S
+            bar.update(task, description=what, completed=done, total=total, visible=late)
+
+        yield report
+
+
+def bytes_text(size: int) -> str:
+    """A number of bytes as a person reads it: `86.7 MiB`."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

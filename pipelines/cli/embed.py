@@ -1,0 +1,103 @@
+"""`heddle embed`: sentences through a sentence embedder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SHOWN = 6
+"""Numbers of a vector, and columns of similarities, that a person is shown."""
+
+
+@click.command(short_help="Embed sentences and compare them.")
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("sentences", nargs=-1)
+@click.option("--vectors", is_flag=True, help="Print the embeddings instead of the similarities.")
+@click.option(
+    "--tokenizer",
+    type=click.Path(exists=True, path_type=Path),
+    help="tokenizer.json, or a folder with it; for an artifact called minilm the packaged one.",
+)
+@click.option("--weights", type=click.Path(path_type=Path), help="Where they are not embedded.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def embed(
+    artifact: Path,
+    sentences: tuple[str, ...],
+    vectors: bool,
+    tokenizer: Path | None,
+    weights: Path | None,
+    as_json: bool,
+) -> None:
+    r"""Embed SENTENCES, or the lines of stdin, and print the cosine of each pair.
+
+    ARTIFACT is a sentence embedder, such as `heddle compile minilm --embed-weights` makes.
+
+    \b
+    Examples:
+      heddle embed minilm.heddle "A cat sleeps." "The kitten dozes."
+      heddle embed minilm.heddle --vectors --json < sentences.txt
+    """
+    from heddle.pipelines.cli.console import print_json
+    from heddle.runtime import Artifact, InferenceSession
+
+    loaded = Artifact.load(artifact)
+    file = tokenizer_file(tokenizer, loaded.name)
+    texts = list(sentences) or [line.strip() for line in click.get_text_stream("stdin")]
+    texts = [text for text in texts if text]
+    if not texts:
+        raise click.UsageError("wanted sentences as arguments or lines of stdin, got none")
+    try:
+        from heddle.pipelines.embedding import SentenceEmbedder
+    except ModuleNotFoundError:
+        raise click.ClickException(
+            "wanted the package tokenizers, which is not installed; pip install tokenizers"
+        ) from None
+
+    model = InferenceSession().load(loaded, weights=weights)
+    found = SentenceEmbedder(model, file).embed(texts)
+    name, values = ("embeddings", found) if vectors else ("similarity", found @ found.T)
+    if as_json:
+        print_json({"sentences": texts, name: values.tolist()})
+    elif vectors:
+        for row in values:
+            click.echo(" ".join(f"{value:.6g}" for value in row))
+    else:
+        show_similarity(texts, values)
+
+
+def tokenizer_file(given: Path | None, name: str) -> Path:
+    """The tokenizer that was given, or that of the packaged model with the artifact's name."""
+    from heddle.pipelines import checkpoint
+
+    if given is None:
+        if name != "minilm":
+            raise click.UsageError(
+                f"artifact {name!r}: wanted --tokenizer; only minilm has a packaged one"
+            )
+        return checkpoint.minilm().tokenizer
+    return checkpoint.Checkpoint(given).tokenizer if given.is_dir() else given
+
+
+def show_similarity(texts: list[str], matrix: NDArray[np.float32]) -> None:
+    """The matrix as a table; beyond `SHOWN` sentences each one with its nearest."""
+    from heddle.pipelines.cli.console import table
+
+    rows: list[tuple[str, ...]] = []
+    if len(texts) <= SHOWN:
+        for number, (text, row) in enumerate(zip(texts, matrix, strict=True), 1):
+            rows.append((str(number), text, *(f"{value:.3f}" for value in row)))
+        columns: Any = (f"{number}>" for number in range(1, len(texts) + 1))
+        table("Cosine similarity", (">", "sentence", *columns), rows)
+        return
+    for number, text in enumerate(texts):
+        others = matrix[number].copy()
+        others[number] = -2
+        nearest = int(others.argmax())
+        rows.append((text, f"{others[nearest]:.3f}", texts[nearest]))
+    table("Nearest neighbours", ("sentence", "cosine>", "nearest"), rows)

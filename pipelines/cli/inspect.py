@@ -1,0 +1,123 @@
+"""`heddle inspect`: what an artifact holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command(short_help="Show what an artifact holds.")
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, complete.")
+def inspect(artifact: Path, as_json: bool) -> None:
+    r"""Show the signature, symbols, weights, kernels, buffer plan and origin of ARTIFACT.
+
+    \b
+    Examples:
+      heddle inspect minilm.heddle
+      heddle inspect minilm.heddle --json | jq .inputs
+    """
+    from heddle.pipelines.cli.console import bytes_text, print_json
+    from heddle.runtime import Artifact
+
+    everything = Artifact.load(artifact).describe()
+    if as_json:
+        print_json(everything)
+        return
+    size = bytes_text(everything["bytes"])
+    click.secho(f"{everything['name']}", bold=True, nl=False)
+    click.echo(f"  {size}, format {everything['format']}, {everything['path']}\n")
+    show_signature(everything)
+    show_weights(everything["weights"], everything["constant_bytes"])
+    for program in everything["programs"]:
+        show_program(program)
+    show_origin(everything)
+
+
+def tensor_text(row: dict[str, Any]) -> str:
+    """A tensor's type: `float32 [batch, 384]`."""
+    return f"{row['dtype']} [{', '.join(map(str, row['shape']))}]"
+
+
+def show_signature(everything: dict[str, Any]) -> None:
+    """Inputs, outputs and symbols."""
+    from heddle.pipelines.cli.console import table
+
+    rows = [
+        (kind, row["name"], tensor_text(row))
+        for kind in ("input", "output")
+        for row in everything[f"{kind}s"]
+    ]
+    for row in everything["symbols"]:
+        rows.append(("symbol", row["name"], f"{row['minimum']} to {row['maximum']}"))
+    table("Signature", ("", "name", "type or range"), rows)
+
+
+def show_weights(weights: list[dict[str, Any]], constant_bytes: int) -> None:
+    """Weights by name, and the bytes of constants."""
+    from heddle.pipelines.cli.console import bytes_text, table
+
+    rows = [
+        (
+            row["name"],
+            tensor_text(row),
+            bytes_text(row["bytes"]),
+            "embedded" if row["embedded"] else "",
+            row["sha256"][:12],
+        )
+        for row in weights
+    ]
+    total = bytes_text(sum(row["bytes"] for row in weights))
+    title = f"Weights: {len(weights)}, {total}; constants {bytes_text(constant_bytes)}"
+    table(title, ("name", "type", "size>", "", "sha256"), rows)
+
+
+def show_program(program: dict[str, Any]) -> None:
+    """One target's kernels, and its plan of memory and steps."""
+    from heddle.pipelines.cli.console import bytes_text, table
+
+    rows = []
+    uses = {
+        kernel["name"]: sum(
+            step.get("kernel") == kernel["name"] for step in program["main"]["instructions"]
+        )
+        for kernel in program["kernels"]
+    }
+    for kernel in program["kernels"]:
+        codes = ", ".join(code_text(code) for code in kernel["codes"])
+        rows.append((kernel["name"], f"{uses[kernel['name']]}", codes))
+    table(f"{program['target']}: kernels", ("kernel", "steps of main>", "code"), rows)
+    plan = [
+        (
+            name,
+            f"{len(program[name]['instructions'])}",
+            str(program[name]["arena_bytes"]),
+        )
+        for name in ("init", "main")
+    ]
+    state = bytes_text(program["state_bytes"])
+    title = f"{program['target']}: plan; {state} kept from init on"
+    table(title, ("routine", "steps>", "arena bytes"), plan)
+
+
+def code_text(code: dict[str, Any]) -> str:
+    """One code of a kernel: `sm_90a 6.1 KiB (32 registers)`."""
+    from heddle.pipelines.cli.console import bytes_text
+
+    text = f"{code['arch']} {bytes_text(code['bytes'])}"
+    if code["format"] == "ptx":
+        return f"{text} PTX"
+    details = [f"{code['registers']} registers"] if code["registers"] else []
+    details += [f"{code['spilled_bytes']} B spilled"] if code["spilled_bytes"] else []
+    return f"{text} ({', '.join(details)})" if details else text
+
+
+def show_origin(everything: dict[str, Any]) -> None:
+    """What a machine needs to run the artifact, and where the artifact comes from."""
+    from heddle.pipelines.cli.console import table
+
+    rows = [(row["target"], " or ".join(row["any_of"])) for row in everything["requirements"]]
+    table("Runs on", ("target", "with"), rows)
+    table("Origin", ("key", "value"), list(everything["provenance"].items()))
