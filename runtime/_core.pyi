@@ -10,6 +10,9 @@ import numpy.typing
 def checksum(data: Any) -> int:
     """XXH64, seed 0, of the bytes of a contiguous buffer."""
 
+def dtype_size(dtype: Any) -> int:
+    """Bytes of one element."""
+
 def live_objects() -> dict[str, int]:
     """How many objects of each kind are alive, by kind."""
 
@@ -37,10 +40,10 @@ class Device:
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 
-def CPU() -> Device:
+def CPU() -> Device:  # noqa: N802
     """The host."""
 
-def Accelerator(index: int = 0) -> Device:
+def Accelerator(index: int = 0) -> Device:  # noqa: N802
     """The GPU with this index; whether it is there shows when it is used."""
 
 @final

@@ -1,3 +1,4 @@
+#include "argument.h"
 #include "bindings.h"
 #include "heddle/checksum.h"
 #include "heddle/live.h"
@@ -38,5 +39,8 @@ NB_MODULE(_core, module) {
   bind_model(module);
   module.def("checksum", &checksum_of, nanobind::arg("data"),
              "XXH64, seed 0, of the bytes of a contiguous buffer.");
+  module.def(
+      "dtype_size", [](nanobind::handle dtype) { return heddle::dtype_size(dtype_from(dtype)); },
+      nanobind::arg("dtype"), "Bytes of one element.");
   module.def("live_objects", &live, "How many objects of each kind are alive, by kind.");
 }
