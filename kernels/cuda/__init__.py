@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from heddle.kernels.cuda import map as map_kernel
+from importlib import import_module
 
-KERNELS = (map_kernel.KERNEL,)
+from heddle.kernels.registry import Kernel
+
+_STEMS = ("map", "reduce", "softmax", "layer_norm", "rms_norm")
+
+KERNELS: tuple[Kernel, ...] = tuple(
+    import_module(f"heddle.kernels.cuda.{stem}").KERNEL for stem in _STEMS
+)

@@ -8,7 +8,7 @@ from typing import Any
 from heddle.kernels import emit
 from heddle.kernels.mlir import dialect, ir
 
-arith, llvm, nvvm = (dialect(name) for name in ("arith", "llvm", "nvvm"))
+arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
 
 WARP = 32
 _ALL_LANES = -1
@@ -143,11 +143,13 @@ def _across(value: Any, combine: Combine, lanes: int) -> Any:
 
 def fold_lanes(value: Any, combine: Combine) -> Any:
     """The lanes of a vector combined into a scalar, first to last."""
-    vector = dialect("vector")
-    parts = [vector.extract(value, [], [i]) for i in range(emit.lanes_of(value))]
-    if emit.lanes_of(value) == 1:
-        return value
-    total = parts[0]
-    for part in parts[1:]:
+    total, *rest = lanes(value)
+    for part in rest:
         total = combine(total, part)
     return total
+
+
+def lanes(value: Any) -> list[Any]:
+    """The scalars in a vector; a scalar alone."""
+    count = emit.lanes_of(value)
+    return [value] if count == 1 else [vector.extract(value, [], [i]) for i in range(count)]

@@ -212,7 +212,7 @@ def in_vectors(
 
 
 def sweep(total: Size, lanes: int) -> Iterator[Any]:
-    """`for position in sweep(...)`: the grid's threads take vectors of `lanes` in turn."""
+    """Emits a loop in which the threads of the grid take vectors of `lanes` in turn."""
     first = (_block.block() * THREADS + _block.thread()) * lanes
     return emit.loop(first, total, _block.blocks() * (THREADS * lanes))
 

@@ -1,0 +1,53 @@
+"""Layer normalisation over the last axis: mean, variance about that mean, then the affine result."""
+
+from __future__ import annotations
+
+from heddle.kernels import bodies, emit
+from heddle.kernels import vector_math as vm
+from heddle.kernels.cuda import _frame, _rows
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Launch, Spec, fold, product
+
+
+def emit_layer_norm(spec: Spec, machine: Machine) -> None:
+    """Emits three passes over each row; two for the moments, so that nothing cancels."""
+    frame = _frame.frame(spec, machine)
+    x, gamma, beta = (frame.reader(i) for i in range(3))
+    write = frame.writer
+    element = emit.register_type(x.dtype)
+    rows = _rows.Rows(frame, spec.result.shape, element)
+    scale = 1.0 / _rows.as_float(rows.length, element)
+
+    def body(row: Size, lanes: int) -> None:
+        start = row * rows.length
+        total = rows.reduce(lanes, 0.0, lambda a, b: a + b, lambda c: x(start + c, lanes))
+        mean = emit.splat(total * scale, lanes)
+
+        def square(column: Size) -> Size:
+            distance = x(start + column, lanes) - mean
+            return distance * distance
+
+        squares = rows.reduce(lanes, 0.0, lambda a, b: a + b, square)
+        steepness = emit.splat(vm.rsqrt(squares * scale + spec.attr("epsilon")), lanes)
+        for c in rows.columns(lanes):
+            normal = (x(start + c, lanes) - mean) * steepness
+            write(emit.fma(normal, gamma(c, lanes), beta(c, lanes)), start + c)
+
+    rows.each([x, gamma, beta], body)
+
+
+def launch(spec: Spec) -> Launch:
+    """A warp or a block for each row."""
+    shape = spec.result.shape
+    return Launch(_rows.grid(shape), fold("mul", product(shape), 12), (_frame.THREADS, 1, 1))
+
+
+def supports(spec: Spec) -> str | None:
+    """The floating dtypes, with any body."""
+    if not emit.is_float(spec.result.dtype):
+        return f"layer_norm of {spec.result.dtype}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("layer_norm", "cuda", emit_layer_norm, launch, supports)

@@ -1,0 +1,50 @@
+"""Root mean square normalisation over the last axis: the mean square, then the scaled row."""
+
+from __future__ import annotations
+
+from heddle.kernels import bodies, emit
+from heddle.kernels import vector_math as vm
+from heddle.kernels.cuda import _frame, _rows
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Launch, Spec, fold, product
+
+
+def emit_rms_norm(spec: Spec, machine: Machine) -> None:
+    """Emits two passes over each row; the second finds it in the cache."""
+    frame = _frame.frame(spec, machine)
+    x, gamma = frame.reader(0), frame.reader(1)
+    write = frame.writer
+    element = emit.register_type(x.dtype)
+    rows = _rows.Rows(frame, spec.result.shape, element)
+    scale = 1.0 / _rows.as_float(rows.length, element)
+
+    def body(row: Size, lanes: int) -> None:
+        start = row * rows.length
+
+        def square(column: Size) -> Size:
+            value = x(start + column, lanes)
+            return value * value
+
+        squares = rows.reduce(lanes, 0.0, lambda a, b: a + b, square)
+        steepness = emit.splat(vm.rsqrt(squares * scale + spec.attr("epsilon")), lanes)
+        for c in rows.columns(lanes):
+            write(x(start + c, lanes) * steepness * gamma(c, lanes), start + c)
+
+    rows.each([x, gamma], body)
+
+
+def launch(spec: Spec) -> Launch:
+    """A warp or a block for each row."""
+    shape = spec.result.shape
+    return Launch(_rows.grid(shape), fold("mul", product(shape), 8), (_frame.THREADS, 1, 1))
+
+
+def supports(spec: Spec) -> str | None:
+    """The floating dtypes, with any body."""
+    if not emit.is_float(spec.result.dtype):
+        return f"rms_norm of {spec.result.dtype}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("rms_norm", "cuda", emit_rms_norm, launch, supports)

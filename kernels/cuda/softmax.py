@@ -1,0 +1,49 @@
+"""Softmax over the last axis: the row's maximum, the sum of its exponentials, then the quotients."""
+
+from __future__ import annotations
+
+import math
+
+from heddle.kernels import bodies, emit
+from heddle.kernels import vector_math as vm
+from heddle.kernels.cuda import _frame, _rows
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.spec import Launch, Spec, fold, product
+
+
+def emit_softmax(spec: Spec, machine: Machine) -> None:
+    """Emits three passes over each row; the second and third find it in the cache."""
+    frame = _frame.frame(spec, machine)
+    x, write = frame.reader(0), frame.writer
+    rows = _rows.Rows(frame, spec.result.shape, emit.register_type(x.dtype))
+
+    def body(row: emit.Number, lanes: int) -> None:
+        start = row * rows.length
+        top = rows.reduce(lanes, -math.inf, emit.maximum, lambda c: x(start + c, lanes))
+        shifted = emit.splat(top, lanes)
+        total = rows.reduce(
+            lanes, 0.0, lambda a, b: a + b, lambda c: vm.exp(x(start + c, lanes) - shifted)
+        )
+        scale = emit.splat(1.0 / total, lanes)
+        for column in rows.columns(lanes):
+            write(vm.exp(x(start + column, lanes) - shifted) * scale, start + column)
+
+    rows.each([x], body)
+
+
+def launch(spec: Spec) -> Launch:
+    """A warp or a block for each row."""
+    shape = spec.result.shape
+    return Launch(
+        _rows.grid(shape), fold("mul", product(shape), 40), (_frame.THREADS, 1, 1)
+    )
+
+
+def supports(spec: Spec) -> str | None:
+    """The floating dtypes, with any body."""
+    if not emit.is_float(spec.result.dtype):
+        return f"softmax of {spec.result.dtype}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("softmax", "cuda", emit_softmax, launch, supports)
