@@ -41,7 +41,7 @@ KINDS = {
     "int": Kind(_is_int, _i64, ir.IntegerAttr, lambda attr: attr.value),
     "float": Kind(
         lambda value: isinstance(value, float) or _is_int(value),
-        lambda value: ir.FloatAttr.get(ir.F64Type.get(), float(value)),
+        lambda value: ir.FloatAttr.get_f64(float(value)),
         ir.FloatAttr,
         lambda attr: attr.value,
     ),
@@ -56,6 +56,12 @@ KINDS = {
         ir.DenseI64ArrayAttr.get,
         ir.DenseI64ArrayAttr,
         tuple,
+    ),
+    "Dim": Kind(
+        lambda value: isinstance(value, Dim),
+        lambda value: ir.StringAttr.get(str(value)),
+        ir.StringAttr,
+        lambda attr: Dim(attr.value),
     ),
     "Shape": Kind(
         lambda value: isinstance(value, (tuple, list)),
@@ -72,14 +78,14 @@ KINDS = {
 }
 
 
-def encode(name: str, kind: str, value: Any) -> Any:
-    """The MLIR attribute for `value`, in the current context.
-
-    Raises:
-        GraphError: The value is not of this kind.
-    """
+def check(name: str, kind: str, value: Any) -> None:
+    """Raises GraphError unless `value` is of this kind."""
     if not KINDS[kind].accepts(value):
         raise GraphError(f"{name}: wanted {kind}, got {value!r}")
+
+
+def encode(kind: str, value: Any) -> Any:
+    """The MLIR attribute for a value of this kind, in the current context."""
     return KINDS[kind].encode(value)
 
 
@@ -133,5 +139,7 @@ def constant_array(attr: Any) -> np.ndarray[Any, Any]:
         count = 1 if attr.is_splat else len(attr)
         values = np.array([attr[index] for index in range(count)], np.float32)
         shape = ir.ShapedType(attr.type).shape
-        return np.array(np.broadcast_to(values[0], shape)) if attr.is_splat else values.reshape(shape)
+        return (
+            np.array(np.broadcast_to(values[0], shape)) if attr.is_splat else values.reshape(shape)
+        )
     return np.array(attr)

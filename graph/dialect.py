@@ -7,6 +7,7 @@ are checked like a graph that is being built.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from heddle.graph import attributes
@@ -30,6 +31,53 @@ def context() -> Any:
     with made:
         Heddle.load()
     return made
+
+
+GROUPS, RESULT_GROUPS = 32, 8
+"""IRDL gives all members of a variadic group one type. Where an op takes any number of any types,
+it has this many groups, and each run of equal types fills one."""
+
+
+def create(
+    name: str,
+    *,
+    results: Sequence[Any] = (),
+    operands: Sequence[Any] = (),
+    attributes: dict[str, Any] | None = None,
+    regions: int = 0,
+    loc: Any,
+    ip: Any = None,
+) -> Any:
+    """A new op of the dialect, as `ir.Operation.create`, with the sizes of variadic groups filled in.
+
+    Raises:
+        GraphError: More runs of equal types than the op has groups.
+    """
+    given = dict(attributes or {})
+    if name in _SEGMENTED:
+        given["operandSegmentSizes"] = _runs(name, [v.type for v in operands], GROUPS, loc.context)
+    if name == "heddle.fused":
+        given["resultSegmentSizes"] = _runs(name, list(results), RESULT_GROUPS, loc.context)
+    return ir.Operation.create(
+        name,
+        results=list(results),
+        operands=list(operands),
+        attributes=given,
+        regions=regions,
+        loc=loc,
+        ip=ip,
+    )
+
+
+def _runs(name: str, types: list[Any], groups: int, context: Any) -> Any:
+    sizes = [len(list(run)) for _, run in groupby(types)]
+    if len(sizes) > groups:
+        raise GraphError(f"{name}: wanted at most {groups} runs of equal types, got {len(sizes)}")
+    return ir.DenseI32ArrayAttr.get(sizes + [0] * (groups - len(sizes)), context=context)
+
+
+def _groups(kind: Any, name: str, count: int) -> dict[str, Any]:
+    return {f"{name}{index}": Sequence[kind[Any]] for index in range(count)}
 
 
 def attrs_of(row: OpRow, op: Any) -> dict[str, Any]:
@@ -68,12 +116,13 @@ def _define(name: str, fields: dict[str, Any], check: Any, traits: Sequence[Any]
 
 
 def _define_row(row: OpRow) -> None:
-    fields: dict[str, Any] = {name: ext.Operand[Any] for name in row.operands.names}
-    last = row.operands.names[-1]
+    names = row.operands.names
+    fields: dict[str, Any] = {name: ext.Operand[Any] for name in names}
     if row.operands.variadic:
-        fields[last] = Sequence[ext.Operand[Any]]
+        fields = _groups(ext.Operand, names[-1], GROUPS)
+        _SEGMENTED.add(f"heddle.{row.name}")
     elif row.operands.optional:
-        fields[last] = ext.Operand[Any] | None
+        fields[names[-1]] = ext.Operand[Any] | None
     fields |= {attr.name: Any for attr in row.attrs}
     fields["result"] = ext.Result[Any]
 
@@ -128,6 +177,7 @@ def _nothing(op: Any) -> None:
     """The operands of a yield are checked by the op around it."""
 
 
+_SEGMENTED = {"heddle.fused", "heddle.yield"}
 for _row in ROWS.values():
     _define_row(_row)
 _define("weight", {"name": Any, "result": ext.Result[Any]}, _check_weight, [ext.Pure])
@@ -135,13 +185,11 @@ _define("constant", {"value": Any, "result": ext.Result[Any]}, _check_constant, 
 _define(
     "fused",
     {
-        "ins": Sequence[ext.Operand[Any]],
-        "outs": Sequence[ext.Result[Any]],
+        **_groups(ext.Operand, "ins", GROUPS),
+        **_groups(ext.Result, "outs", RESULT_GROUPS),
         "body": ext.Region,
     },
     _check_fused,
     [ext.Pure],
 )
-_define(
-    "yield", {"ins": Sequence[ext.Operand[Any]]}, _nothing, [ext.Pure, ir.IsTerminatorTrait]
-)
+_define("yield", _groups(ext.Operand, "ins", GROUPS), _nothing, [ext.Pure, ir.IsTerminatorTrait])

@@ -38,9 +38,7 @@ class Dim:
     range: tuple[int, int] | None
     _hash: int
 
-    def __new__(
-        cls, value: DimLike, minimum: int | None = None, maximum: int | None = None
-    ) -> Dim:
+    def __new__(cls, value: DimLike, minimum: int | None = None, maximum: int | None = None) -> Dim:
         """See the class; a `Dim` passes through unchanged.
 
         Raises:

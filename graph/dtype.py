@@ -124,8 +124,11 @@ _CATEGORY = {
     else _FLOAT
     for dtype in DType
 }
-_SIZE = {d: 1 if d is DType.bool else int(d.name.lstrip("abcdefghijklmnopqrstuvwxyz")[-2:]) // 8
-         for d in DType if d is not DType.bfloat16} | {DType.bfloat16: 2}
+_SIZE = {
+    d: 1 if d is DType.bool else int(d.name.lstrip("abcdefghijklmnopqrstuvwxyz")[-2:]) // 8
+    for d in DType
+    if d is not DType.bfloat16
+} | {DType.bfloat16: 2}
 _FLOATS = {
     DType.float16: ir.F16Type,
     DType.bfloat16: ir.BF16Type,

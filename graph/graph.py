@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
@@ -17,14 +16,12 @@ from heddle.graph.location import caller, located
 from heddle.graph.ops.promotion import check_fits
 from heddle.graph.ops.row import OpRow
 from heddle.graph.types import DeviceRef, TensorType, Weight
-from heddle.graph.value import TensorValue
+from heddle.graph.value import TensorValue, open_graphs
 from heddle.kernels import mlir
 from heddle.kernels.mlir import ir
 from heddle.runtime.errors import GraphError
 
 func = mlir.dialect("func")
-
-_open: ContextVar[tuple[Graph, ...]] = ContextVar("heddle_open_graphs", default=())
 
 
 class Graph:
@@ -57,7 +54,9 @@ class Graph:
         Raises:
             GraphError: Duplicate names, a symbolic dim with two ranges, or one that no input binds.
         """
-        names = [f"input{i}" for i in range(len(input_types))] if input_names is None else input_names
+        names = (
+            [f"input{i}" for i in range(len(input_types))] if input_names is None else input_names
+        )
         _check_names("input", names, len(input_types))
         self.name = name
         self.symbols = _symbols(input_types)
@@ -135,7 +134,7 @@ class Graph:
                 self.weights[weight.name] = weight
 
     def __enter__(self) -> Graph:
-        _open.set((*_open.get(), self))
+        open_graphs.set((*open_graphs.get(), self))
         return self
 
     def __exit__(
@@ -144,21 +143,9 @@ class Graph:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _open.set(_open.get()[:-1])
+        open_graphs.set(open_graphs.get()[:-1])
         if kind is None and not self._finished:
             raise GraphError(located(f"graph {self.name!r}: wanted a call of output, got none"))
-
-    @staticmethod
-    def current() -> Graph:
-        """The graph of the innermost `with` block.
-
-        Raises:
-            GraphError: There is none.
-        """
-        graphs = _open.get()
-        if not graphs:
-            raise GraphError(located("wanted a graph, got none: call this in 'with Graph(...)'"))
-        return graphs[-1]
 
     def add_weight(self, weight: Weight) -> TensorValue:
         """The value of a new weight.
@@ -290,14 +277,14 @@ class Graph:
         if attrs:
             with self._context:
                 encoded = {
-                    key: attributes.encode(key, kind, value) for key, (kind, value) in attrs.items()
+                    key: attributes.encode(kind, value) for key, (kind, value) in attrs.items()
                 }
         return self._insert(name, values, encoded, type)
 
     def _insert(
         self, name: str, values: Sequence[TensorValue], attrs: dict[str, Any], type: TensorType
     ) -> TensorValue:
-        op = ir.Operation.create(
+        op = dialect.create(
             name,
             results=[self._mlir_type(type)],
             operands=[value.mlir for value in values],

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from heddle.kernels.registry import MACHINES, Machine
 from heddle.runtime.errors import CompileError
 
-DEFAULTS = {kind: tuple(m for m in MACHINES.values() if m.target == kind) for kind in ("cpu", "cuda")}
+DEFAULTS = {
+    kind: tuple(m for m in MACHINES.values() if m.target == kind) for kind in ("cpu", "cuda")
+}
 
 # What each level needs beyond the level before it; llvm's names of the features.
 _LEVELS = (
@@ -67,7 +69,9 @@ class Target:
 def known() -> list[str]:
     """Every name that `Target.parse` takes."""
     names = [
-        name for kind, rows in DEFAULTS.items() for name in (kind, *(f"{kind}:{m.arch}" for m in rows))
+        name
+        for kind, rows in DEFAULTS.items()
+        for name in (kind, *(f"{kind}:{m.arch}" for m in rows))
     ]
     return sorted([*names, "cpu:native"])
 

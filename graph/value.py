@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import heddle.graph.ops as ops
@@ -14,6 +15,21 @@ from heddle.runtime.errors import GraphError
 
 if TYPE_CHECKING:
     from heddle.graph.graph import Graph
+
+open_graphs: ContextVar[tuple[Graph, ...]] = ContextVar("heddle_open_graphs", default=())
+"""The graphs whose `with` blocks are running, the innermost last."""
+
+
+def current_graph() -> Graph:
+    """The graph of the innermost `with` block.
+
+    Raises:
+        GraphError: There is none.
+    """
+    graphs = open_graphs.get()
+    if not graphs:
+        raise GraphError(located("wanted a graph, got none: call this in 'with Graph(...)'"))
+    return graphs[-1]
 
 
 class TensorValue:

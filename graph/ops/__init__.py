@@ -1,5 +1,6 @@
 """Every op that users call; docs/ops.md has the table."""
 
+from heddle.graph.ops.attention import attention
 from heddle.graph.ops.elementwise import absolute as abs
 from heddle.graph.ops.elementwise import (
     add,
@@ -28,4 +29,62 @@ from heddle.graph.ops.elementwise import (
     tanh,
     where,
 )
+from heddle.graph.ops.indexing import flatten, slice_tensor, split, squeeze, transpose, unsqueeze
+from heddle.graph.ops.linear import matmul
+from heddle.graph.ops.normalization import layer_norm, rms_norm
+from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.row import ROWS, OpRow
+from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
+from heddle.graph.ops.source import constant
+
+__all__ = [
+    "ROWS",
+    "OpRow",
+    "abs",
+    "add",
+    "attention",
+    "broadcast_to",
+    "cast",
+    "concat",
+    "constant",
+    "div",
+    "equal",
+    "erf",
+    "exp",
+    "flatten",
+    "gather",
+    "gelu",
+    "greater",
+    "greater_equal",
+    "layer_norm",
+    "less",
+    "less_equal",
+    "log",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mul",
+    "neg",
+    "not_equal",
+    "permute",
+    "relu",
+    "reshape",
+    "rms_norm",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "slice_tensor",
+    "softmax",
+    "split",
+    "sqrt",
+    "squeeze",
+    "sub",
+    "sum",
+    "tanh",
+    "transpose",
+    "unsqueeze",
+    "where",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.graph.attributes import KINDS
+from heddle.graph.attributes import check
 from heddle.graph.location import located
 from heddle.graph.ops.promotion import promote
 from heddle.graph.ops.row import OpRow
@@ -25,9 +25,11 @@ def build(row: OpRow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorVa
         types = [value.type for value in values]
         row.operands.check(len(types))
         if row.attrs:
+            for attr in row.attrs:
+                if attrs[attr.name] is not attr.default:
+                    check(attr.name, attr.kind, attrs[attr.name])
             if row.canonical:
                 attrs = row.canonical(types, attrs)
-            attrs = {attr.name: _checked(attr, attrs[attr.name]) for attr in row.attrs}
         return graph.emit(row, values, attrs, row.infer(types, attrs))
     except GraphError as error:
         raise GraphError(located(f"{row.name}: {error}")) from None
@@ -63,12 +65,6 @@ def _bind(
         known = ", ".join((*names, *attrs))
         raise GraphError(f"wanted arguments named {known}, got {next(iter(given))!r}")
     return operands, attrs
-
-
-def _checked(attr: Any, value: Any) -> Any:
-    if not KINDS[attr.kind].accepts(value):
-        raise GraphError(f"{attr.name}: wanted {attr.kind}, got {value!r}")
-    return value
 
 
 def _graph(operands: list[Any]) -> Any:

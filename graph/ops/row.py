@@ -54,8 +54,12 @@ class Operands:
         """Raises GraphError unless an op can have `count` operands."""
         least = len(self.names) - (1 if self.optional else 0)
         if count < least or (count > len(self.names) and not self.variadic):
-            more = " or more" if self.variadic else f" to {len(self.names)}" if self.optional else ""
-            raise GraphError(f"wanted {least}{more} operands ({', '.join(self.names)}), got {count}")
+            more = (
+                " or more" if self.variadic else f" to {len(self.names)}" if self.optional else ""
+            )
+            raise GraphError(
+                f"wanted {least}{more} operands ({', '.join(self.names)}), got {count}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +109,9 @@ class OpRow:
                 raise GraphError(
                     f"wanted operands on one device, got {first} and {type.device} (operand {index})"
                 )
-        return TensorType(self.dtype_rule(types, attrs), Shape(self.shape_rule(types, attrs)), first)
+        return TensorType(
+            self.dtype_rule(types, attrs), Shape(self.shape_rule(types, attrs)), first
+        )
 
     def reference(self, *arrays: Array, **attrs: Any) -> Array:
         """What the op computes: its specification.

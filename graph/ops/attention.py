@@ -1,0 +1,92 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from heddle.graph.dtype import DType
+from heddle.graph.ops import rules
+from heddle.graph.ops.declare import row
+from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.types import Shape
+from heddle.runtime.errors import GraphError
+
+_LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}  # the axes of the heads and of the sequence
+
+
+def _scale(types: Types, attrs: Attrs) -> Attrs:
+    """Canonical form of `scale`: 1 / sqrt of the head size, unless given."""
+    if attrs["scale"] is not None:
+        return attrs
+    rules.check_rank("query", types[0], 1)
+    size = types[0].shape[-1].static
+    if not size:
+        raise GraphError(f"scale: wanted a number for the head size {types[0].shape[-1]}, got none")
+    return {**attrs, "scale": 1 / math.sqrt(size)}
+
+
+def _attended(types: Types, attrs: Attrs) -> DType:
+    """Floats; that of query, key and value. The mask is bool or has the same."""
+    dtype = rules.floating(types[:3], attrs)
+    if len(types) > 3 and types[3].dtype not in (DType.bool, dtype):
+        raise GraphError(f"mask: wanted bool or {dtype}, got {types[3].dtype}; cast it first")
+    return dtype
+
+
+def _query_shape(types: Types, attrs: Attrs) -> Shape:
+    """The query's. Key and value have its batch and head size, and heads that divide its heads."""
+    layout = attrs["layout"]
+    if layout not in _LAYOUTS:
+        raise GraphError(f"layout: wanted 'bhsd' or 'bshd', got {layout!r}")
+    head, sequence = _LAYOUTS[layout]
+    query, key, value = (type.shape for type in types[:3])
+    for name, shape in (("query", query), ("key", key), ("value", value)):
+        if len(shape) != 4:
+            raise GraphError(f"{name}: wanted rank 4 ({layout}), got {shape}")
+    if key != value:
+        raise GraphError(f"wanted key and value of one shape, got {key} and {value}")
+    if key[0] != query[0] or key[3] != query[3]:
+        raise GraphError(f"wanted one batch and one head size, got query {query} and key {key}")
+    if query[head].divided(key[head]) is None:
+        raise GraphError(f"wanted key heads that divide the query's {query[head]}, got {key[head]}")
+    if len(types) > 3:
+        full, mask = Shape((query[0], query[head], query[sequence], key[sequence])), types[3].shape
+        if len(mask) > 4 or rules.broadcast_shapes([mask, full]) != full:
+            raise GraphError(f"mask: wanted a shape that broadcasts to {full}, got {mask}")
+    return query
+
+
+@row(dtype=_attended, shape=_query_shape, promotion="none", canonical=_scale)
+def attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    *,
+    scale: float = None,  # type: ignore[assignment] # noqa: RUF013 - filled in by _scale
+    causal: bool = False,
+    layout: str = "bhsd",
+) -> Array:
+    """`softmax(query @ key.T * scale + mask) @ value` (Vaswani et al., arXiv:1706.03762).
+
+    A bool mask says which keys to attend to, another one is added; it broadcasts to [batch, heads,
+    queries, keys]. `causal`: query i attends to keys up to i + keys - queries. Each key head serves
+    as many consecutive query heads. `layout` is the order of batch, heads, sequence and head size.
+    """
+    if layout == "bshd":
+        query, key, value = (np.swapaxes(x, 1, 2) for x in (query, key, value))
+    groups = query.shape[1] // max(key.shape[1], 1)
+    key, value = (np.repeat(x, groups, axis=1) for x in (key, value))
+    scores = np.matmul(query, np.swapaxes(key, -1, -2)) * query.dtype.type(scale)
+    queries, keys = scores.shape[-2:]
+    if causal:
+        seen = np.tri(queries, keys, keys - queries, dtype=bool)
+        scores = np.where(seen, scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    shares = np.exp(scores - np.max(scores, axis=-1, keepdims=True, initial=-np.inf))
+    shares = shares / np.sum(shares, axis=-1, keepdims=True)
+    result = np.matmul(shares.astype(query.dtype), value)
+    return np.swapaxes(result, 1, 2) if layout == "bshd" else result

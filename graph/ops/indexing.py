@@ -1,0 +1,164 @@
+"""Functions that users call and that are made of other ops: views of dims, and Python indexing."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from heddle.graph.dim import Dim
+from heddle.graph.location import located
+from heddle.graph.ops.shaping import permute, reshape, strided_slice
+from heddle.graph.types import Shape
+from heddle.graph.value import TensorValue
+from heddle.runtime.errors import GraphError
+
+
+def transpose(x: TensorValue, axis_1: int = -1, axis_2: int = -2) -> TensorValue:
+    """Two dims exchanged."""
+    rank = _rank("transpose", x)
+    order = list(range(rank))
+    first, second = (_axis("transpose", axis, rank) for axis in (axis_1, axis_2))
+    order[first], order[second] = order[second], order[first]
+    return permute(x, permutation=tuple(order))
+
+
+def squeeze(x: TensorValue, axis: int) -> TensorValue:
+    """Without the dim `axis`, whose size is 1."""
+    axis = _axis("squeeze", axis, _rank("squeeze", x))
+    shape = x.shape
+    if shape[axis] != 1:
+        raise GraphError(located(f"squeeze: wanted size 1 at axis {axis}, got {shape}"))
+    return reshape(x, shape=Shape((*shape[:axis], *shape[axis + 1 :])))
+
+
+def unsqueeze(x: TensorValue, axis: int) -> TensorValue:
+    """With a new dim of size 1 at `axis` of the result."""
+    axis = _axis("unsqueeze", axis, _rank("unsqueeze", x) + 1)
+    shape = x.shape
+    return reshape(x, shape=Shape((*shape[:axis], Dim(1), *shape[axis:])))
+
+
+def flatten(x: TensorValue, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
+    """The dims `start_dim` to `end_dim`, both included, as one."""
+    rank = _rank("flatten", x)
+    start, end = (_axis("flatten", axis, rank) for axis in (start_dim, end_dim))
+    if start > end:
+        raise GraphError(located(f"flatten: wanted start_dim <= end_dim, got {start} and {end}"))
+    shape = x.shape
+    size = Shape(shape[start : end + 1]).elements
+    return reshape(x, shape=Shape((*shape[:start], size, *shape[end + 1 :])))
+
+
+def split(x: TensorValue, sizes: Sequence[int], axis: int = 0) -> list[TensorValue]:
+    """Consecutive pieces along `axis`, of the given sizes."""
+    axis = _axis("split", axis, _rank("split", x))
+    if x.shape[axis] != sum(sizes):
+        raise GraphError(
+            located(f"split: wanted sizes that add up to {x.shape[axis]}, got {list(sizes)}")
+        )
+    before = (slice(None),) * axis
+    ends = np.cumsum(sizes).tolist()
+    return [slice_tensor(x, (*before, slice(end - size, end))) for size, end in zip(sizes, ends)]
+
+
+def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
+    """`x[indices]`: ints, slices, `...` and None (a new dim), as in NumPy.
+
+    The bounds of a slice may be dims. Where the size of a dim is not known, what is selected must
+    lie inside of it for every size in its range, and counts from the front.
+    """
+    _rank("slice_tensor", x)
+    try:
+        starts, steps, sizes, shape = _plan(x, _expand(x.rank, tuple(indices)))
+    except GraphError as error:
+        raise GraphError(located(f"slice_tensor: {error}")) from None
+    if any(starts) or any(step != 1 for step in steps) or sizes != x.shape:
+        x = strided_slice(x, starts=tuple(starts), steps=tuple(steps), sizes=sizes)
+    return x if shape == sizes else reshape(x, shape=shape)
+
+
+def _plan(x: TensorValue, indices: list[Any]) -> tuple[list[int], list[int], Shape, Shape]:
+    """Starts, steps and sizes of the slice, and the shape after ints and None."""
+    starts, steps, sizes, shape = [], [], [], []
+    for index in indices:
+        if index is None:
+            shape.append(Dim(1))
+            continue
+        axis = len(sizes)
+        try:
+            start, step, size = _bounds(x.shape[axis], index, x.graph.symbols)
+        except GraphError as error:
+            raise GraphError(f"axis {axis}: {error}") from None
+        starts.append(start)
+        steps.append(step)
+        sizes.append(size)
+        if isinstance(index, slice):
+            shape.append(size)
+    return starts, steps, Shape(sizes), Shape(shape)
+
+
+def _expand(rank: int, indices: tuple[Any, ...]) -> list[Any]:
+    """One index for each dim, and the Nones, without `...`."""
+    for index in indices:
+        if not (index is None or index is ... or _is_int(index) or isinstance(index, slice)):
+            kind = type(index).__name__
+            raise GraphError(f"wanted ints, slices, ... and None, got {kind}; see ops.gather")
+    used = builtins.sum(index is not None and index is not ... for index in indices)
+    dots = [place for place, index in enumerate(indices) if index is ...]
+    if used > rank or len(dots) > 1:
+        raise GraphError(f"wanted at most {rank} indices and one ..., got {len(indices)}")
+    place = dots[0] if dots else len(indices)
+    rest = [slice(None)] * (rank - used)
+    return [*indices[:place], *rest, *indices[place + 1 :]]
+
+
+def _bounds(dim: Dim, index: Any, symbols: dict[str, tuple[int, int]]) -> tuple[int, int, Dim]:
+    """Start, step and size of what `index` selects from a dim."""
+    if _is_int(index):
+        start = int(index)
+        if dim.static is not None and -dim.static <= start < 0:
+            start += dim.static
+        if start < 0 or dim.bounds(symbols)[0] <= start:
+            raise GraphError(f"wanted an index inside of {dim} for all of its sizes, got {index}")
+        return start, 1, Dim(1)
+    step = 1 if index.step is None else index.step
+    if not _is_int(step) or step == 0:
+        raise GraphError(f"wanted a step that is an int other than 0, got {step!r}")
+    if dim.static is not None and not any(
+        isinstance(bound, (Dim, str)) for bound in (index.start, index.stop)
+    ):
+        chosen = range(dim.static)[index]
+        return (chosen.start if len(chosen) else 0), step, Dim(len(chosen))
+    start = 0 if index.start is None else index.start
+    if not _is_int(start) or start < 0 or step < 0:
+        raise GraphError(f"wanted an int of at least 0 as start and a positive step, got {index}")
+    stop = dim if index.stop is None else Dim(0) + index.stop
+    if stop.static is not None and stop.static < 0:
+        stop = dim + stop
+    if (dim - stop).bounds(symbols)[0] < 0 or (stop - start).bounds(symbols)[0] < 0:
+        raise GraphError(
+            f"wanted {start} <= stop <= {dim} for all sizes in range, got {stop}; give the Dim a "
+            "minimum or a maximum"
+        )
+    return start, step, (stop - start + (step - 1)) // step
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _rank(name: str, x: Any) -> int:
+    if not isinstance(x, TensorValue):
+        raise GraphError(located(f"{name}: wanted a tensor value, got {type(x).__name__}"))
+    return x.rank
+
+
+def _axis(name: str, axis: int, rank: int) -> int:
+    if not _is_int(axis) or not -rank <= axis < rank:
+        raise GraphError(
+            located(f"{name}: wanted an axis from {-rank} to {rank - 1}, got {axis!r}")
+        )
+    return axis % rank

@@ -1,0 +1,82 @@
+"""Ops that reduce one axis; the result keeps it with size 1, as in MAX."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from heddle.graph.dim import Dim
+from heddle.graph.ops import rules
+from heddle.graph.ops.declare import row
+from heddle.graph.ops.elementwise import maximum, minimum
+from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.types import Shape
+from heddle.graph.value import TensorValue
+from heddle.runtime.errors import GraphError
+
+
+def _kept(types: Types, attrs: Attrs) -> Shape:
+    """The operand's, with size 1 at the axis."""
+    axis = rules.check_axis(attrs["axis"], types[0].rank)
+    shape = types[0].shape
+    return Shape((*shape[:axis], Dim(1), *shape[axis + 1 :]))
+
+
+def _kept_of_some(types: Types, attrs: Attrs) -> Shape:
+    """The operand's, with size 1 at the axis, which has at least one element."""
+    shape = _kept(types, attrs)
+    if types[0].shape[attrs["axis"]] == 0:
+        raise GraphError(f"wanted at least one element along axis {attrs['axis']}, got {types[0]}")
+    return shape
+
+
+def _along_some(types: Types, attrs: Attrs) -> Shape:
+    """The operand's; the axis has at least one element."""
+    _kept_of_some(types, attrs)
+    return types[0].shape
+
+
+_reduction = partial(row, canonical=rules.positive_axis)
+
+
+@_reduction(dtype=rules.numeric, shape=_kept)
+def sum(x: Array, *, axis: int = -1) -> Array:
+    """The sum along `axis`; integers wrap."""
+    return np.sum(x, axis=axis, keepdims=True, dtype=x.dtype)
+
+
+@_reduction(dtype=rules.floating, shape=_kept_of_some)
+def mean(x: Array, *, axis: int = -1) -> Array:
+    """The mean along `axis`."""
+    return np.mean(x, axis=axis, keepdims=True, dtype=x.dtype)
+
+
+@_reduction(dtype=rules.numeric, shape=_kept_of_some, name="max")
+def reduce_max(x: Array, *, axis: int = -1) -> Array:
+    """The largest value along `axis`; NaN where there is one."""
+    return np.max(x, axis=axis, keepdims=True)
+
+
+@_reduction(dtype=rules.numeric, shape=_kept_of_some, name="min")
+def reduce_min(x: Array, *, axis: int = -1) -> Array:
+    """The smallest value along `axis`; NaN where there is one."""
+    return np.min(x, axis=axis, keepdims=True)
+
+
+@_reduction(dtype=rules.floating, shape=_along_some)
+def softmax(x: Array, *, axis: int = -1) -> Array:
+    """`exp(x)` over its sum along `axis`."""
+    shares = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    return shares / np.sum(shares, axis=axis, keepdims=True)
+
+
+def max(x: Any, y: Any = None, axis: int = -1) -> TensorValue:
+    """With `y` the larger of the two, element by element; else the largest along `axis`."""
+    return reduce_max(x, axis=axis) if y is None else maximum(x, y)
+
+
+def min(x: Any, y: Any = None, axis: int = -1) -> TensorValue:
+    """With `y` the smaller of the two, element by element; else the smallest along `axis`."""
+    return reduce_min(x, axis=axis) if y is None else minimum(x, y)

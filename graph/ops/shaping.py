@@ -1,0 +1,167 @@
+"""Ops that move elements or rename dims and compute nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
+from heddle.graph.ops import rules
+from heddle.graph.ops.declare import row
+from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.types import Shape
+from heddle.runtime.errors import GraphError
+
+
+def _fill_in(types: Types, attrs: Attrs) -> Attrs:
+    """Canonical form of `shape`: without -1."""
+    shape, elements = list(attrs["shape"]), types[0].shape.elements
+    unknown = [i for i, size in enumerate(shape) if isinstance(size, int) and size == -1]
+    if len(unknown) > 1:
+        raise GraphError(f"shape: wanted at most one -1, got {shape}")
+    for index in unknown:
+        others = Shape(shape[:index] + shape[index + 1 :]).elements
+        size = elements.divided(others)
+        if size is None:
+            raise GraphError(f"shape: wanted {others} to divide {elements} elements, got {shape}")
+        shape[index] = size
+    return {**attrs, "shape": Shape(shape)}
+
+
+def _of_as_many(types: Types, attrs: Attrs) -> Shape:
+    """`shape`, which has as many elements; one size may be -1."""
+    shape: Shape = attrs["shape"]
+    if shape.elements != types[0].shape.elements:
+        raise GraphError(
+            f"shape: wanted {types[0].shape.elements} elements as in {types[0].shape}, got "
+            f"{shape.elements} in {shape}"
+        )
+    return shape
+
+
+@row(dtype=rules.same, shape=_of_as_many, canonical=_fill_in)
+def reshape(x: Array, *, shape: Shape) -> Array:
+    """The same elements in row-major order with other dims."""
+    return np.reshape(x, shape)
+
+
+def _permuted(types: Types, attrs: Attrs) -> Shape:
+    """The operand's dims, in the order of `permutation`."""
+    (x,), order = types, attrs["permutation"]
+    if sorted(order) != list(range(x.rank)):
+        raise GraphError(f"permutation: wanted each axis of {x.shape} once, got {tuple(order)}")
+    return Shape(x.shape[axis] for axis in order)
+
+
+def _from_front(types: Types, attrs: Attrs) -> Attrs:
+    """Canonical form of `permutation`: axes counted from the front."""
+    rank = types[0].rank
+    return {"permutation": tuple(a + rank if a < 0 else a for a in attrs["permutation"])}
+
+
+@row(dtype=rules.same, shape=_permuted, canonical=_from_front, name="transpose")
+def permute(x: Array, *, permutation: tuple[int, ...]) -> Array:
+    """The dims in another order: dim i of the result is dim `permutation[i]` of x."""
+    return np.transpose(x, permutation)
+
+
+def _stretched(types: Types, attrs: Attrs) -> Shape:
+    """`shape`, to which the operand broadcasts."""
+    shape: Shape = attrs["shape"]
+    if rules.broadcast_shapes([types[0].shape, shape]) != shape:
+        raise GraphError(f"shape: wanted one that {types[0].shape} broadcasts to, got {shape}")
+    return shape
+
+
+def _as_shape(types: Types, attrs: Attrs) -> Attrs:
+    """Canonical form of `shape`: made of dims."""
+    return {**attrs, "shape": Shape(attrs["shape"])}
+
+
+@row(dtype=rules.same, shape=_stretched, canonical=_as_shape)
+def broadcast_to(x: Array, *, shape: Shape) -> Array:
+    """x repeated along new dims and along those of size 1."""
+    return np.broadcast_to(x, shape)
+
+
+def _joined(types: Types, attrs: Attrs) -> Shape:
+    """The operands', which differ along `axis` alone, where the sizes add up."""
+    first = types[0]
+    axis = rules.check_axis(attrs["axis"], first.rank)
+    total = Dim(0)
+    for index, type in enumerate(types):
+        wanted = Shape(
+            (*first.shape[:axis], *type.shape[axis : axis + 1], *first.shape[axis + 1 :])
+        )
+        if type.shape != wanted:
+            raise GraphError(
+                f"operand {index}: wanted {first.shape} except along axis {axis}, got {type.shape}"
+            )
+        total = total + type.shape[axis]
+    return Shape((*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+@row(dtype=rules.same, shape=_joined, canonical=rules.positive_axis)
+def concat(*xs: Array, axis: int = 0) -> Array:
+    """The operands one after another along `axis`."""
+    return np.concatenate(xs, axis=axis)
+
+
+def _integer_indices(types: Types, attrs: Attrs) -> DType:
+    """Any dtype, with integer indices; the table's."""
+    if not types[1].dtype.is_integer:
+        raise GraphError(f"indices: wanted an integer dtype, got {types[1].dtype}")
+    return types[0].dtype
+
+
+def _gathered(types: Types, attrs: Attrs) -> Shape:
+    """The table's, with the indices' shape in the place of `axis`."""
+    table, indices = types
+    axis = rules.check_axis(attrs["axis"], table.rank)
+    return Shape((*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :]))
+
+
+@row(
+    dtype=_integer_indices,
+    shape=_gathered,
+    promotion="none",
+    canonical=rules.positive_axis,
+)
+def gather(table: Array, indices: Array, *, axis: int) -> Array:
+    """The entries of the table along `axis` that the indices name.
+
+    An index below 0 or beyond the axis is an error when the model runs.
+    """
+    if indices.size and (indices.min() < 0 or indices.max() >= table.shape[axis]):
+        raise IndexError(f"gather: wanted indices from 0 to {table.shape[axis] - 1}")
+    return np.take(table, indices, axis=axis)
+
+
+def _selected(types: Types, attrs: Attrs) -> Shape:
+    """`sizes`; element i of an axis is element `start + i * step` of the operand."""
+    (x,), sizes = types, attrs["sizes"]
+    if not len(attrs["starts"]) == len(attrs["steps"]) == len(sizes) == x.rank:
+        raise GraphError(f"wanted starts, steps and sizes for each dim of {x.shape}, got {attrs}")
+    for axis, (dim, start, step, size) in enumerate(
+        zip(x.shape, attrs["starts"], attrs["steps"], sizes)
+    ):
+        if step == 0:
+            raise GraphError(f"axis {axis}: wanted a step other than 0, got 0")
+        limit, count = dim.static, size.static
+        ends = [start] if count is None else [start, start + step * (count - 1)] if count else []
+        if any(end < 0 or (limit is not None and end >= limit) for end in ends):
+            raise GraphError(
+                f"axis {axis}: wanted elements 0 to {dim - 1}, got start {start}, step {step}, "
+                f"size {size}"
+            )
+    return sizes  # type: ignore[no-any-return]
+
+
+@row(dtype=rules.same, shape=_selected, name="slice")
+def strided_slice(
+    x: Array, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: Shape
+) -> Array:
+    """Every `step`-th element from `start` on, `size` of them, along each axis."""
+    for axis, (start, step, size) in enumerate(zip(starts, steps, map(int, sizes))):
+        x = np.take(x, np.arange(size) * step + start, axis=axis)
+    return x

@@ -1,0 +1,112 @@
+"""What a graph computes, by NumPy: the specification that compiled code is compared with.
+
+A bfloat16 tensor is a float32 array whose values are rounded to bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from heddle.graph.attributes import constant_array
+from heddle.graph.dialect import attrs_of
+from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType, round_bfloat16
+from heddle.graph.ops.row import ROWS, Array
+from heddle.graph.types import Shape, TensorType
+from heddle.runtime.errors import InputError
+
+Symbols = dict[str, int]
+
+
+def evaluate(
+    graph: Any, inputs: Sequence[Any], weights: Mapping[str, Any] | None = None
+) -> list[Array]:
+    """The outputs of a `Graph`, or of a module at any stage of the compiler.
+
+    Raises:
+        InputError: The number of inputs, a dtype or a shape is not the graph's; a weight is missing.
+    """
+    main = getattr(graph, "module", graph).body.operations[0]
+    block = main.entry_block
+    if len(inputs) != len(block.arguments):
+        raise InputError(f"inputs: wanted {len(block.arguments)}, got {len(inputs)}")
+    types = [TensorType.from_mlir(argument.type) for argument in block.arguments]
+    symbols: Symbols = {}
+    arrays = [np.asarray(array) for array in inputs]
+    for index, (array, type) in enumerate(zip(arrays, types, strict=True)):
+        _bind(f"input {index}", array, type, symbols)
+    held = [_held(f"input {i}", a, t, symbols) for i, (a, t) in enumerate(zip(arrays, types))]
+    return _run_block(block, held, symbols, weights or {})
+
+
+def run(
+    op: Any,
+    arrays: Sequence[Array],
+    symbols: Symbols | None = None,
+    weights: Mapping[str, Any] | None = None,
+) -> list[Array]:
+    """The results of one operation of the dialect.
+
+    Raises:
+        InputError: A weight is missing, or has another dtype or shape.
+    """
+    op, symbols, weights = op.operation, symbols or {}, weights or {}
+    if op.name == "heddle.constant":
+        return [constant_array(op.attributes["value"])]
+    if op.name == "heddle.weight":
+        name = op.attributes["name"].value
+        if name not in weights:
+            raise InputError(f"weights: wanted {name!r}, got {', '.join(weights) or 'none'}")
+        type = TensorType.from_mlir(op.results[0].type)
+        return [_held(f"weight {name!r}", np.asarray(weights[name]), type, symbols)]
+    if op.name == "heddle.fused":
+        return _run_block(op.regions[0].blocks[0], arrays, symbols, weights)
+    row = ROWS[op.name.removeprefix("heddle.")]
+    attrs = {name: _numbers(value, symbols) for name, value in attrs_of(row, op).items()}
+    result = row.reference(*arrays, **attrs)
+    if TensorType.from_mlir(op.results[0].type).dtype is DType.bfloat16:
+        result = round_bfloat16(result)
+    return [result]
+
+
+def _run_block(
+    block: Any, arguments: Sequence[Array], symbols: Symbols, weights: Mapping[str, Any]
+) -> list[Array]:
+    values = dict(zip(block.arguments, arguments, strict=True))
+    for view in block.operations:
+        op = view.operation
+        operands = [values[operand] for operand in op.operands]
+        if op.name in ("func.return", "heddle.yield"):
+            return operands
+        values |= zip(op.results, run(op, operands, symbols, weights), strict=True)
+    raise AssertionError("a verified block ends with a terminator")
+
+
+def _bind(name: str, array: Array, type: TensorType, symbols: Symbols) -> None:
+    if array.ndim != type.rank:
+        raise InputError(f"{name}: wanted rank {type.rank} ({type}), got shape {array.shape}")
+    for dim, size in zip(type.shape, array.shape, strict=True):
+        if dim.name is not None:
+            symbols.setdefault(dim.name, size)
+
+
+def _held(name: str, array: Array, type: TensorType, symbols: Symbols) -> Array:
+    """The array as the reference holds it, after a check against its type."""
+    wanted = tuple(dim.evaluate(symbols) for dim in type.shape)
+    if array.shape != wanted:
+        raise InputError(f"{name}: wanted shape {wanted} ({type}), got {array.shape}")
+    if type.dtype is DType.bfloat16 and array.dtype.name in ("bfloat16", "float32"):
+        return round_bfloat16(array.astype(np.float32))
+    if array.dtype.name != type.dtype.value:
+        raise InputError(f"{name}: wanted dtype {type.dtype}, got {array.dtype.name}")
+    return array
+
+
+def _numbers(value: Any, symbols: Symbols) -> Any:
+    """An attribute with its dims as numbers."""
+    if isinstance(value, Dim):
+        return value.evaluate(symbols)
+    return tuple(d.evaluate(symbols) for d in value) if isinstance(value, Shape) else value
