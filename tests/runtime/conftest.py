@@ -1,0 +1,156 @@
+"""Models made by hand, without the compiler: kernels in C, assembled by the C compiler."""
+
+import gc
+import io
+import subprocess
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+from heddle.runtime import Artifact, InferenceSession, _core
+from heddle.runtime.artifact import (
+    ArtifactRecord,
+    Buffer,
+    Code,
+    Dispatch,
+    Kernel,
+    Program,
+    Routine,
+    Symbol,
+    Tensor,
+    Weight,
+)
+from heddle.runtime.artifact_writer import to_bytes
+
+KERNELS = {
+    # y = x * w, elementwise
+    "multiply": """
+        const float* x = buffers[0]; const float* w = buffers[1]; float* y = buffers[2];
+        for (long i = first; i < last; i++) y[i] = x[i] * w[i];""",
+    # y = x + x; the tasks are the elements
+    "double": """
+        const float* x = buffers[0]; float* y = buffers[1];
+        for (long i = first; i < last; i++) y[i] = x[i] + x[i];""",
+    # bytes as they are
+    "same": """
+        const char* x = buffers[0]; char* y = buffers[1];
+        for (long i = first; i < last; i++) y[i] = x[i];""",
+    # negative numbers are out of range
+    "check": """
+        const float* x = buffers[0]; float* y = buffers[1]; long* status = buffers[2];
+        for (long i = first; i < last; i++) {
+            y[i] = x[i];
+            if (x[i] < 0) { status[1] = (long)x[i]; status[2] = dims[0]; status[0] = 1; }
+        }""",
+    # burns time: 2000 rounds for each element
+    "slow": """
+        const float* x = buffers[0]; volatile float* y = buffers[1];
+        for (long i = first; i < last; i++) {
+            y[i] = x[i];
+            for (long k = 0; k < 2000; k++) y[i] = y[i] * 1.0f;
+        }""",
+}
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory):
+    """Position-independent x86-64 code of each kernel, by name."""
+    folder = tmp_path_factory.mktemp("kernels")
+    found = {}
+    for name, body in KERNELS.items():
+        source = folder / f"{name}.c"
+        source.write_text(
+            "void kernel(const long* dims, void* const* buffers, long first, long last) {"
+            f"(void)dims;{body}}}"
+        )
+        flags = ["-O1", "-fPIC", "-ffreestanding", "-fno-tree-loop-distribute-patterns"]
+        flags += ["-fno-asynchronous-unwind-tables", "-fcf-protection=none", "-c"]
+        subprocess.run(["cc", *flags, "-o", source.with_suffix(".o"), source], check=True)
+        elf = ELFFile(io.BytesIO(source.with_suffix(".o").read_bytes()))
+        assert elf.get_section_by_name(".rela.text") is None
+        found[name] = elf.get_section_by_name(".text").data()
+    return found
+
+
+def program(kernel, code, *, target="cpu", weights=(), dtype="float32", shape=("n",), **launch):
+    """One dispatch over `n` elements (or one, for a shape without): x and the weights in, y out."""
+    count = "n" if shape else 1
+    size = ("mul", count, _core.dtype_size(dtype))
+    checks = kernel == "check"
+    buffers = [Buffer("input", size)]
+    buffers += [Buffer("weight", 4 * row.shape[0], number) for number, row in enumerate(weights)]
+    buffers += [Buffer("output", size)] + [Buffer("status", 32)] * checks
+    tasks = size if kernel == "same" else count
+    grid = launch.pop("grid", (tasks, 1, 1))
+    numbers = tuple(range(len(buffers)))
+    step = Dispatch(0, numbers, (count,), grid, tasks, f"{kernel} at m.py:1")
+    return Program(
+        target=target,
+        kernels=(Kernel(kernel, code, checks=checks, **launch),),
+        buffers=tuple(buffers),
+        init=Routine(()),
+        main=Routine((step,)),
+    )
+
+
+def artifact(*programs, weights=(), dtype="float32", shape=("n",), maximum=1 << 20):
+    """The artifact of `programs`, all of which take and give one tensor."""
+    row = ArtifactRecord(
+        name="hand",
+        symbols=tuple(Symbol(name, 0, maximum) for name in shape),
+        inputs=(Tensor("x", dtype, shape),),
+        outputs=(Tensor("y", dtype, shape),),
+        weights=weights,
+        constants=(),
+        programs=programs,
+        provenance=(("maker", "by hand"),),
+    )
+    return Artifact.from_bytes(to_bytes(row))
+
+
+@pytest.fixture(scope="session")
+def make(images):
+    """Makes the artifact of one elementwise CPU kernel."""
+
+    def made(kernel, *, weights=(), dtype="float32", shape=("n",), arch="x86-64-v3", **options):
+        code = (Code(arch, "image", images[kernel]),)
+        only = program(kernel, code, weights=weights, dtype=dtype, shape=shape)
+        return artifact(only, weights=weights, dtype=dtype, shape=shape, **options)
+
+    return made
+
+
+WEIGHT = Weight("w", "float32", (4,))
+
+
+@pytest.fixture
+def weighted(make):
+    """y = x * w for float32[n], n up to 4, and a weight of four elements."""
+    return make("multiply", weights=(WEIGHT,), maximum=4)
+
+
+@pytest.fixture
+def session():
+    return InferenceSession(threads=1)
+
+
+@pytest.fixture
+def doubler(make, session):
+    """y = x + x for float32[n]."""
+    return session.load(make("double"))
+
+
+@pytest.fixture
+def four():
+    return np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def leaks(request):
+    """What a test made must be gone when it ends."""
+    gc.collect()
+    before = _core.live_objects()
+    yield
+    request.node.funcargs.clear()  # pytest holds the fixtures' values for a little longer
+    gc.collect()
+    assert _core.live_objects() == before
