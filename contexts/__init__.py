@@ -17,8 +17,21 @@ _HOMES = {
     "reservation": ("reserve_token_space_for_batch",),
     "sampling": ("SamplingParams",),
     "speculative": ("SpecDecodingState",),
+    "pixel": ("PixelContext",),
     "text": ("TextContext",),
+    "text_and_vision": ("ImageMetadata", "TextAndVisionContext"),
     "tokens": ("FUTURE_TOKEN", "TokenBuffer"),
+    "tts": ("TTSContext",),
+    "validators": (
+        "InputError",
+        "validate_aspect_ratio_args",
+        "validate_image_grid_thw_args",
+        "validate_image_shape_5d",
+        "validate_initial_prompt_has_image",
+        "validate_only_one_image",
+        "validate_requires_vision_context",
+        "validate_vision_position_ids",
+    ),
     "values": ("GenerationStatus", "LogProbabilities", "RequestID", "TextGenerationStatus"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

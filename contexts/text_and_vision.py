@@ -1,0 +1,180 @@
+"""A text request with images in its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+from heddle.contexts.text import TextContext
+from heddle.contexts.values import LogProbabilities
+
+
+@dataclass(frozen=True, eq=False)
+class ImageMetadata:
+    """One image of a prompt.
+
+    Attributes:
+        start_idx: Position of its first token.
+        end_idx: Position after its last token.
+        pixel_values: What the vision encoder reads.
+        image_hash: Identifies the image to a cache.
+
+    Raises:
+        ValueError: The positions are negative, or not in order.
+    """
+
+    start_idx: int
+    end_idx: int
+    pixel_values: npt.NDArray[Any]
+    image_hash: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.start_idx < 0 or self.end_idx <= self.start_idx:
+            raise ValueError(
+                f"ImageMetadata: wanted 0 <= start_idx < end_idx, got [{self.start_idx}, "
+                f"{self.end_idx})"
+            )
+
+
+class TextAndVisionContext(TextContext):
+    """A text context whose prompt holds images, each a run of vision tokens.
+
+    The window to process never ends inside an image, unless the prompt is being chunked.
+
+    Args:
+        vision_token_ids: The tokens that may begin and end an image's run.
+        images: The images, by ascending position.
+        extra_model_args: Further arrays for the model, by name.
+        **options: Those of `TextContext`.
+
+    Raises:
+        ValueError: The images overlap, are not in order, leave the prompt, or do not lie on vision
+            tokens.
+    """
+
+    def __init__(
+        self,
+        *,
+        vision_token_ids: Sequence[int],
+        images: Sequence[ImageMetadata] = (),
+        extra_model_args: Mapping[str, npt.NDArray[Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.vision_token_ids = list(vision_token_ids)
+        self.images = list(images)
+        self.extra_model_args = dict(extra_model_args or {})
+        self._check_images()
+        self._check_position(self.tokens.current_position)
+
+    def _check_images(self) -> None:
+        before = 0
+        for index, image in enumerate(self.images):
+            if image.start_idx < before:
+                raise ValueError(
+                    f"images: wanted ascending spans that do not overlap, got image {index} at "
+                    f"{image.start_idx} after one that ends at {before}"
+                )
+            before = image.end_idx
+            if image.end_idx > len(self.tokens):
+                raise ValueError(
+                    f"images: wanted spans within the {len(self.tokens)} tokens, got image {index} "
+                    f"that ends at {image.end_idx}"
+                )
+            for at in (image.start_idx, image.end_idx - 1):
+                if self.tokens[at] not in self.vision_token_ids:
+                    raise ValueError(
+                        f"images: wanted a token of {self.vision_token_ids} at {at}, where image "
+                        f"{index} begins or ends, got {self.tokens[at]}"
+                    )
+
+    def _check_position(self, position: int) -> None:
+        for image in self.images:
+            if image.start_idx < position < image.end_idx and not self.tokens.actively_chunked:
+                raise ValueError(
+                    f"current_position: wanted a position outside of images, got {position} in the "
+                    f"image at [{image.start_idx}, {image.end_idx})"
+                )
+
+    @property
+    def image_idx(self) -> int:
+        """Index of the first image that is not encoded yet; the number of images if all are."""
+        processed = self.tokens.processed_length
+        return next(
+            (i for i, image in enumerate(self.images) if processed < image.end_idx),
+            len(self.images),
+        )
+
+    @property
+    def next_images(self) -> list[ImageMetadata]:
+        """The images that are not encoded yet."""
+        return self.images[self.image_idx :]
+
+    @property
+    def needs_vision_encoding(self) -> bool:
+        """Whether an image is not encoded yet."""
+        return self.image_idx < len(self.images)
+
+    @property
+    def pixel_values(self) -> tuple[npt.NDArray[Any], ...]:
+        """What the vision encoder reads of each image."""
+        return tuple(image.pixel_values for image in self.images)
+
+    def compute_image_aligned_idx(self, idx: int) -> int:
+        """The start of the image that holds position `idx`, else `idx`."""
+        for image in self.images:
+            if image.start_idx <= idx < image.end_idx:
+                return image.start_idx
+        return idx
+
+    def update(self, new_token: int, log_probabilities: LogProbabilities | None = None) -> None:
+        """As `TextContext.update`.
+
+        Raises:
+            ValueError: Besides, the window ends inside an image.
+        """
+        self._check_position(self.tokens.current_position)
+        super().update(new_token, log_probabilities)
+
+    def apply_processing_offset(self, offset: int) -> None:
+        """As `TextContext.apply_processing_offset`.
+
+        Raises:
+            ValueError: Besides, the position would lie inside an image.
+        """
+        self._check_position(self.tokens.current_position + self.tokens.processing_offset - offset)
+        super().apply_processing_offset(offset)
+
+    def set_token_indices(
+        self,
+        start_idx: int | None = None,
+        active_idx: int | None = None,
+        end_idx: int | None = None,
+        committed_idx: int | None = None,
+    ) -> None:
+        """As `TextContext.set_token_indices`.
+
+        Raises:
+            ValueError: Besides, the position would lie inside an image, or an image would be cut.
+        """
+        self._check_position(self.active_idx if active_idx is None else active_idx)
+        self._check_length(self.end_idx if end_idx is None else end_idx)
+        super().set_token_indices(start_idx, active_idx, end_idx, committed_idx)
+
+    def rollback(self, idx: int) -> None:
+        """As `TextContext.rollback`.
+
+        Raises:
+            ValueError: Besides, an image would be cut.
+        """
+        self._check_length(len(self.tokens) - idx)
+        super().rollback(idx)
+
+    def _check_length(self, length: int) -> None:
+        end = self.images[-1].end_idx if self.images else 0
+        if length < end:
+            raise ValueError(
+                f"length: wanted at least {end}, where the last image ends, got {length}"
+            )

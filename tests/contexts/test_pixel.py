@@ -1,0 +1,83 @@
+import base64
+import io
+
+import numpy as np
+import pytest
+from heddle.contexts import GenerationStatus, PixelContext, TokenBuffer
+from PIL import Image
+
+
+@pytest.fixture
+def context():
+    return PixelContext(tokens=TokenBuffer(np.array([1, 2])), request_id="p")
+
+
+def decoded(content):
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content.data))))
+
+
+def test_defaults(context):
+    assert (context.height, context.width, context.num_inference_steps) == (1024, 1024, 50)
+    assert (context.guidance_scale, context.true_cfg_scale) == (3.5, 1.0)
+    assert (context.num_warmup_steps, context.num_images_per_prompt) == (0, 1)
+    for name in ("mask", "tokens_2", "negative_tokens", "negative_tokens_2", "guidance"):
+        assert getattr(context, name) is None
+    for name in ("timesteps", "sigmas", "latents", "latent_image_ids"):
+        assert (getattr(context, name).dtype, getattr(context, name).size) == (np.float32, 0)
+    assert context.extra_params == {}
+
+
+def test_steps_status_and_reset(context):
+    assert context.compute_num_available_steps(3) == 50
+    context.status = GenerationStatus.CANCELLED
+    assert context.is_done
+    context.reset()
+    assert not context.is_done
+
+
+@pytest.mark.parametrize("image_format", ["png", "webp"])
+def test_images_come_back_encoded(context, image_format):
+    pixels = np.zeros((2, 8, 8, 3), np.uint8)
+    pixels[1] = 255
+    context.update(pixels)
+    output = context.to_generation_output(image_format)
+    assert (output.request_id, output.is_done) == ("p", False)
+    assert [content.format for content in output.output] == [image_format] * 2
+    assert [decoded(content).mean() for content in output.output] == [0, 255]
+
+
+def test_floats_are_taken_from_zero_to_one(context):
+    context.update(np.array([[[0.0], [0.5], [1.0], [7.0]]], np.float32))
+    (content,) = context.to_generation_output().output
+    assert decoded(content).tolist() == [[0, 128, 255, 255]]
+
+
+@pytest.mark.parametrize(
+    ("latents", "reason"),
+    [
+        (np.zeros((4, 4)), r"got \[4, 4\]"),
+        (np.zeros((1, 4, 4, 2)), r"got \[1, 4, 4, 2\]"),
+        (np.zeros((0, 4, 4, 3)), r"got \[0, 4, 4, 3\]"),
+        (np.zeros((4, 4, 3), np.int32), "got int32"),
+        (np.full((4, 4, 3), np.nan), "got nan"),
+    ],
+)
+def test_what_is_no_image_is_refused(context, latents, reason):
+    context.update(latents)
+    with pytest.raises(ValueError, match=reason):
+        context.to_generation_output()
+
+
+@pytest.mark.parametrize(("channels", "image_format"), [(3, "nope"), (4, "jpeg")])
+def test_a_format_must_exist_and_fit(context, channels, image_format):
+    context.update(np.zeros((4, 4, channels), np.uint8))
+    with pytest.raises(ValueError, match=f"wanted a format that holds .*, got '{image_format}'"):
+        context.to_generation_output(image_format)
+
+
+def test_snapshots_restore_status_and_latents(context):
+    before = context.snapshot()
+    context.update(np.ones(3, np.float32))
+    context.status = GenerationStatus.CANCELLED
+    context.restore(before)
+    assert (context.is_done, context.latents.size) == (False, 0)
