@@ -85,7 +85,7 @@ def frame(spec: Spec, machine: Machine, checks: bool = False) -> Frame:
     )
 
 
-class _Inputs:
+class Inputs:
     """Buffers that are read at positions of a shape to which they broadcast."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Reader:
         body: Body | None = None,
     ) -> None:
         self.dtype = operand.dtype
-        self.inputs = _Inputs(frame, operand.shape, operands, pointers)
+        self.inputs = Inputs(frame, operand.shape, operands, pointers)
         self._body = body
 
     def all(self, position: Any, lanes: int) -> list[Any]:
@@ -158,7 +158,7 @@ class Writer:
         self._frame = frame
         self._body = body
         operands = body.inputs if body else ()
-        self.inputs = _Inputs(frame, frame.spec.result.shape, operands, pointers)
+        self.inputs = Inputs(frame, frame.spec.result.shape, operands, pointers)
 
     def __call__(self, value: Any, position: Any) -> None:
         """Writes the lanes of `value`, the root's result from `position` on."""
@@ -184,14 +184,18 @@ def load(pointer: Any, offset: Any, dtype: str, lanes: int) -> Any:
 
 
 def in_vectors(
-    frame: Frame, inputs: Sequence[_Inputs], rows: Sequence[Size], body: Callable[[int], None]
+    frame: Frame,
+    inputs: Sequence[Inputs],
+    rows: Sequence[Size],
+    body: Callable[[int], None],
+    lanes: int = 0,
 ) -> None:
-    """Emits `body(lanes)` for vectors, and for single elements where vectors do not fit.
+    """Emits `body(lanes)` for vectors, and `body(1)` for where vectors do not fit.
 
     Vectors fit where each of `rows`, and each row of `inputs`, divides into them, and the
-    pointers are aligned to 16 bytes.
+    pointers are aligned to 16 bytes. `lanes` is at most `frame.lanes()`, which is the default.
     """
-    lanes = frame.lanes()
+    lanes = lanes or frame.lanes()
     lengths = [*rows, *(group.row for group in inputs)]
     if lanes == 1 or any(isinstance(n, int) and n % lanes for n in lengths):
         body(1)

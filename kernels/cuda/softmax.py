@@ -20,10 +20,13 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
     def body(row: emit.Number, lanes: int) -> None:
         start = row * rows.length
         top = rows.reduce(lanes, -math.inf, emit.maximum, lambda c: x(start + c, lanes))
+        # A row of -inf alone has no maximum to shift by, and gives zeros.
+        top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
         shifted = emit.splat(top, lanes)
         total = rows.reduce(
             lanes, 0.0, lambda a, b: a + b, lambda c: vm.exp(x(start + c, lanes) - shifted)
         )
+        total = emit.select(emit.compare("equal", total, 0.0), 1.0, total)
         scale = emit.splat(1.0 / total, lanes)
         for column in rows.columns(lanes):
             write(vm.exp(x(start + column, lanes) - shifted) * scale, start + column)
@@ -34,9 +37,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
 def launch(spec: Spec) -> Launch:
     """A warp or a block for each row."""
     shape = spec.result.shape
-    return Launch(
-        _rows.grid(shape), fold("mul", product(shape), 40), (_frame.THREADS, 1, 1)
-    )
+    return Launch(_rows.grid(shape), fold("mul", product(shape), 40), (_frame.THREADS, 1, 1))
 
 
 def supports(spec: Spec) -> str | None:

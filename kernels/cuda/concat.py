@@ -1,0 +1,45 @@
+"""Tensors joined along an axis: each in turn is swept and written to its place in every row."""
+
+from __future__ import annotations
+
+from heddle.kernels import bodies, sizes
+from heddle.kernels.cuda import _frame
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Launch, Spec, fold, product
+
+
+def emit_concat(spec: Spec, machine: Machine) -> None:
+    """Emits one sweep for each operand."""
+    frame = _frame.frame(spec, machine)
+    axis = spec.attr("axis")
+    readers = [frame.reader(i) for i in range(len(spec.operands))]
+    widths = [frame.size(product(operand.shape[axis:])) for operand in spec.operands]
+    totals = [frame.size(product(operand.shape)) for operand in spec.operands]
+    row_width = frame.size(product(spec.result.shape[axis:]))
+
+    def body(lanes: int) -> None:
+        before: Size = 0
+        for read, width, total in zip(readers, widths, totals, strict=True):
+            for position in _frame.sweep(total, lanes):
+                row, column = sizes.floordiv(position, width), sizes.mod(position, width)
+                frame.writer(read(position, lanes), row * row_width + column + before)
+            before = width + before
+
+    inputs = [*(read.inputs for read in readers), frame.writer.inputs]
+    _frame.in_vectors(frame, inputs, widths, body)
+
+
+def launch(spec: Spec) -> Launch:
+    """Blocks enough for four elements in each thread."""
+    shape = spec.result.shape
+    work = fold("mul", product(shape), 2 + bodies.work(spec.epilogue))
+    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
+
+
+def supports(spec: Spec) -> str | None:
+    """Every dtype and body."""
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("concat", "cuda", emit_concat, launch, supports)

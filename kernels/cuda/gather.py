@@ -1,0 +1,73 @@
+"""Rows of a table selected by indices (an embedding look-up), swept over the flat output.
+
+An index outside of the table is clamped and written to the status word by the first to find one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import bodies, convert, emit, memory, sizes
+from heddle.kernels.cuda import _frame
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Launch, Spec, fold, product
+
+llvm = dialect("llvm")
+
+OUT_OF_RANGE = 1
+"""The status word's code for an index out of range."""
+
+
+def emit_gather(spec: Spec, machine: Machine) -> None:
+    """Emits the sweep: each vector of the output lies inside one selected slice."""
+    frame = _frame.frame(spec, machine, checks=True)
+    table, indices, write = frame.reader(0), frame.reader(1), frame.writer
+    axis = spec.attr("axis")
+    shape = spec.operands[0].shape
+    limit = emit.as_index(frame.size(shape[axis]))
+    inner = frame.size(product(shape[axis + 1 :]))
+    selected = frame.size(product(spec.operands[1].shape))
+    total = frame.size(product(spec.result.shape))
+
+    def body(lanes: int) -> None:
+        for position in _frame.sweep(total, lanes):
+            row, column = sizes.floordiv(position, inner), sizes.mod(position, inner)
+            outer, number = sizes.floordiv(row, selected), sizes.mod(row, selected)
+            wanted = convert.cast(indices(number, 1), indices.dtype, "int64")
+            index = emit.minimum(emit.maximum(wanted, 0), limit - 1)
+            with emit.when(emit.compare("not_equal", wanted, index)):
+                _report(frame.status, wanted, limit)
+            write(table((outer * limit + index) * inner + column, lanes), position)
+
+    _frame.in_vectors(frame, [table.inputs, write.inputs], [inner], body)
+
+
+def _report(status: Any, index: Size, limit: Size) -> None:
+    """Writes the status word unless another thread has."""
+    relaxed = llvm.AtomicOrdering.monotonic
+    code = emit.index(OUT_OF_RANGE)
+    pair = ir.Type.parse("!llvm.struct<(i64, i1)>")
+    exchange = llvm.AtomicCmpXchgOp(status, emit.index(0), code, relaxed, relaxed, results=[pair])
+    first = llvm.extractvalue(emit.integer(1), exchange.res, [1])
+    with emit.when(first):
+        memory.store(index, status, 1, "int64")
+        memory.store(limit, status, 2, "int64")
+
+
+def launch(spec: Spec) -> Launch:
+    """Blocks enough for four elements in each thread."""
+    shape = spec.result.shape
+    work = fold("mul", product(shape), 2 + bodies.work(spec.epilogue))
+    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
+
+
+def supports(spec: Spec) -> str | None:
+    """Every dtype and body, and integers as indices."""
+    if emit.is_float(spec.operands[1].dtype) or spec.operands[1].dtype == "bool":
+        return f"gather by {spec.operands[1].dtype}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("gather", "cuda", emit_gather, launch, supports, checks=True)
