@@ -1,0 +1,351 @@
+"""Writes artifacts: records in, the bytes of `docs/artifact.md` out.
+
+The same record gives the same bytes. Whatever is written here has been read back and verified by
+the C++ reader, which alone knows all rules of the format.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import secrets
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from heddle.runtime import _core
+from heddle.runtime.artifact import (
+    ArtifactRecord,
+    Buffer,
+    Code,
+    Copy,
+    Dispatch,
+    Expr,
+    Kernel,
+    Program,
+    Routine,
+    Weight,
+)
+from heddle.runtime.errors import ArtifactError, CompileError
+
+MAGIC = b"\x89HDL\r\n\x1a\n"
+VERSION = 1
+ALIGNMENT = 64
+
+_SECTIONS = (
+    ("strings", 1),
+    ("model", 64),
+    ("provenance", 16),
+    ("symbols", 24),
+    ("sizes", 16),
+    ("dims", 4),
+    ("tensors", 24),
+    ("weights", 72),
+    ("constants", 16),
+    ("programs", 80),
+    ("kernels", 48),
+    ("codes", 64),
+    ("buffers", 16),
+    ("instructions", 48),
+    ("arguments", 4),
+    ("code", 1),
+    ("constant data", 1),
+    ("weight data", 1),
+)
+
+_DTYPE_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+_DTYPES = {name: number for number, name in enumerate(_DTYPE_BYTES, start=1)}
+_CALCULATE: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "ceildiv": lambda a, b: -(-a // b),
+    "mod": operator.mod,
+    "min": min,
+    "max": max,
+}
+_OPS = {name: number for number, name in enumerate(_CALCULATE, start=3)}
+_TARGETS = {"cpu": 1, "cuda": 2}
+_FORMATS = {"image": 1, "cubin": 2, "ptx": 3}
+_BUFFERS = {
+    kind: number
+    for number, kind in enumerate(
+        ("input", "output", "weight", "constant", "state", "arena", "status"), start=1
+    )
+}
+_HAS_SHA256, _EMBEDDED = 1, 2
+_DISPATCH, _COPY = 1, 2
+
+
+def write(record: ArtifactRecord, path: str | os.PathLike[str]) -> None:
+    """Writes `record` to `path`, which either is complete or stays as it was.
+
+    Raises:
+        CompileError: The record breaks a rule of the format; the message says which.
+        OSError: The file cannot be written.
+    """
+    data = to_bytes(record)
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def to_bytes(record: ArtifactRecord) -> bytes:
+    """The artifact's bytes.
+
+    Raises:
+        CompileError: The record breaks a rule of the format; the message says which.
+    """
+    try:
+        data = _Writer(record).assemble()
+    except (struct.error, UnicodeEncodeError) as error:
+        raise CompileError(f"artifact '{record.name}': a value does not fit: {error}") from error
+    try:
+        _core.Artifact.from_bytes(data)
+    except ArtifactError as error:
+        raise CompileError(f"artifact '{record.name}' breaks a rule: {error}") from error
+    return data
+
+
+class _Writer:
+    """Collects the sections of one artifact."""
+
+    def __init__(self, record: ArtifactRecord) -> None:
+        self.record = record
+        self.sections = {name: bytearray() for name, _ in _SECTIONS}
+        self.strings: dict[str, tuple[int, int]] = {}
+        self.slots: dict[Expr, int] = {}
+        self.symbols = {symbol.name: number for number, symbol in enumerate(record.symbols)}
+
+    def assemble(self) -> bytes:
+        self._signature()
+        for program in sorted(
+            self.record.programs, key=lambda row: self._number(_TARGETS, row.target, "target")
+        ):
+            self._program(program)
+        table, body = bytearray(), bytearray()
+        start = 64 + 32 * len(_SECTIONS)
+        for kind, (name, size) in enumerate(_SECTIONS, start=1):
+            _pad(body)
+            data = bytes(self.sections[name])
+            offset = start + len(body)
+            table += struct.pack("<IIQQQ", kind, size, offset, len(data), _core.checksum(data))
+            body += data
+        header = MAGIC + struct.pack(
+            "<IIQQ24x", VERSION, len(_SECTIONS), start + len(body), _core.checksum(bytes(table))
+        )
+        return header + struct.pack("<Q", _core.checksum(header)) + table + body
+
+    def _error(self, message: str) -> CompileError:
+        return CompileError(f"artifact '{self.record.name}': {message}")
+
+    def _number(self, numbers: Mapping[str, int], name: str, what: str) -> int:
+        if name not in numbers:
+            raise self._error(f"{what}: wanted one of {', '.join(numbers)}, got '{name}'")
+        return numbers[name]
+
+    def _add(self, section: str, layout: str, *values: object) -> int:
+        """Appends one record and returns its number."""
+        target = self.sections[section]
+        packed = struct.pack("<" + layout, *values)
+        target += packed
+        return len(target) // len(packed) - 1
+
+    def _count(self, section: str) -> int:
+        return len(self.sections[section]) // dict(_SECTIONS)[section]
+
+    def _text(self, text: str) -> tuple[int, int]:
+        if text not in self.strings:
+            strings, data = self.sections["strings"], text.encode()
+            self.strings[text] = (len(strings), len(data))
+            strings += data
+        return self.strings[text]
+
+    def _data(self, section: str, data: bytes | memoryview) -> int:
+        """Places `data` at the next multiple of 64 and returns the offset."""
+        target = self.sections[section]
+        _pad(target)
+        offset = len(target)
+        target += data
+        return offset
+
+    def _slot(self, size: Expr) -> int:
+        size = self._fold(size)
+        if size not in self.slots:
+            if isinstance(size, int):
+                row = (1, 0, size)
+            elif isinstance(size, str):
+                if size not in self.symbols:
+                    raise self._error(f"size '{size}': wanted a number or the name of a symbol")
+                row = (2, self.symbols[size], 0)
+            else:
+                op, a, b = size
+                row = (_OPS[op], self._slot(a), self._slot(b))
+            self.slots[size] = self._add("sizes", "IIq", *row)
+        return self.slots[size]
+
+    def _fold(self, size: Expr) -> Expr:
+        """Numbers in place of operations on numbers: init, state and weights need them so."""
+        if not isinstance(size, tuple):
+            return size
+        op, a, b = size[0], self._fold(size[1]), self._fold(size[2])
+        self._number(_OPS, op, f"operation of size {size}")
+        if not (isinstance(a, int) and isinstance(b, int)):
+            return (op, a, b)
+        if b == 0 and op in ("floordiv", "ceildiv", "mod"):
+            raise self._error(f"size {size}: wanted a divisor, got zero")
+        return _CALCULATE[op](a, b)
+
+    def _dims(self, sizes: Iterable[Expr]) -> tuple[int, int]:
+        slots = [self._slot(size) for size in sizes]
+        first = self._count("dims")
+        for slot in slots:
+            self._add("dims", "I", slot)
+        return first, len(slots)
+
+    def _signature(self) -> None:
+        record = self.record
+        inputs, outputs = len(record.inputs), len(record.outputs)
+        self._add(
+            "model",
+            "10I24x",
+            *self._text(record.name),
+            *(0, inputs, inputs, outputs),
+            *(len(record.symbols), len(record.weights)),
+            *(len(record.constants), len(record.programs)),
+        )
+        for key, value in record.provenance:
+            self._add("provenance", "4I", *self._text(key), *self._text(value))
+        for symbol in record.symbols:
+            self._add("symbols", "IIqq", *self._text(symbol.name), symbol.minimum, symbol.maximum)
+        for tensor in record.inputs + record.outputs:
+            name, shape = self._text(tensor.name), self._dims(tensor.shape)
+            dtype = self._number(_DTYPES, tensor.dtype, f"dtype of '{tensor.name}'")
+            self._add("tensors", "6I", *name, dtype, *shape, 0)
+        for weight in record.weights:
+            self._weight(weight)
+        for constant in record.constants:
+            offset = self._data("constant data", constant.data)
+            self._add("constants", "QQ", offset, len(constant.data))
+
+    def _weight(self, weight: Weight) -> None:
+        flags, offset = (_HAS_SHA256 if weight.sha256 else 0), 0
+        dtype = self._number(_DTYPES, weight.dtype, f"dtype of '{weight.name}'")
+        size = _DTYPE_BYTES[weight.dtype] * math.prod(weight.shape)
+        if weight.data is not None:
+            flags |= _EMBEDDED
+            data = memoryview(weight.data).cast("B")
+            if len(data) != size:
+                raise self._error(
+                    f"weight '{weight.name}': wanted {size} bytes of data, got {len(data)}"
+                )
+            offset = self._data("weight data", data)
+        self._add(
+            "weights",
+            "6IQQ32s",
+            *self._text(weight.name),
+            dtype,
+            *self._dims(weight.shape),
+            *(flags, offset, size, weight.sha256),
+        )
+
+    def _program(self, program: Program) -> None:
+        arities = self._arities(program)
+        kernels = self._count("kernels"), len(program.kernels)
+        for kernel, arity in zip(program.kernels, arities, strict=True):
+            self._kernel(kernel, arity)
+        buffers = self._count("buffers"), len(program.buffers)
+        for buffer in program.buffers:
+            self._buffer(buffer)
+        init = self._routine(program.init)
+        main = self._routine(program.main)
+        arenas = self._slot(program.init.arena), self._slot(program.main.arena)
+        target = _TARGETS[program.target]
+        ranges = (*kernels, *buffers, *init, *main)
+        self._add("programs", "12IQ24x", target, *ranges, *arenas, 0, program.state)
+
+    def _arities(self, program: Program) -> list[tuple[int, int]]:
+        """How many buffers and dims each kernel takes, as its dispatches say."""
+        found: dict[int, tuple[int, int]] = {}
+        for step in program.init.instructions + program.main.instructions:
+            if isinstance(step, Dispatch):
+                arity = len(step.buffers), len(step.dims)
+                wanted = found.setdefault(step.kernel, arity)
+                if arity != wanted:
+                    raise self._error(
+                        f"'{step.label}': wanted {wanted[0]} buffers and {wanted[1]} dims, as"
+                        f" before for the same kernel, got {arity[0]} and {arity[1]}"
+                    )
+        return [found.get(number, (0, 0)) for number in range(len(program.kernels))]
+
+    def _kernel(self, kernel: Kernel, arity: tuple[int, int]) -> None:
+        codes = self._count("codes"), len(kernel.codes)
+        for code in kernel.codes:
+            self._code(code)
+        name = self._text(kernel.name)
+        self._add(
+            "kernels", "11I4x", *name, *codes, kernel.checks, *kernel.block, kernel.shared, *arity
+        )
+
+    def _code(self, code: Code) -> None:
+        offset = self._data("code", code.data)
+        self._add(
+            "codes",
+            "9I4xQQ8x",
+            self._number(_FORMATS, code.format, "code format"),
+            *self._text(code.arch),
+            *self._text(code.symbol),
+            *(code.entry, code.alignment, code.registers, code.spills),
+            *(offset, len(code.data)),
+        )
+
+    def _buffer(self, buffer: Buffer) -> None:
+        kind = self._number(_BUFFERS, buffer.kind, "buffer kind")
+        offset, size = self._slot(buffer.offset), self._slot(buffer.size)
+        self._add("buffers", "4I", kind, buffer.index, offset, size)
+
+    def _routine(self, routine: Routine) -> tuple[int, int]:
+        rows = [self._instruction(step) for step in routine.instructions]
+        first = self._count("instructions")
+        for row in rows:
+            self._add("instructions", "12I", *row)
+        return first, len(rows)
+
+    def _instruction(self, step: Dispatch | Copy) -> tuple[int, ...]:
+        numbers: tuple[int, ...]
+        sizes: tuple[Expr, ...]
+        if isinstance(step, Copy):
+            opcode, kernel, numbers = _COPY, 0, (step.source, step.target)
+            dims, sizes = self._dims(()), (step.size, 1, 1, step.size)
+        else:
+            opcode, kernel, numbers = _DISPATCH, step.kernel, step.buffers
+            dims, sizes = self._dims(step.dims), (*step.grid, step.work)
+        buffers = self._count("arguments"), len(numbers)
+        for number in numbers:
+            self._add("arguments", "I", number)
+        slots = (self._slot(size) for size in sizes)
+        return (opcode, kernel, *buffers, *dims, *slots, *self._text(step.label))
+
+
+def _pad(data: bytearray) -> None:
+    data += bytes(-len(data) % ALIGNMENT)
