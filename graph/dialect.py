@@ -21,7 +21,7 @@ from heddle.runtime.errors import GraphError
 ext = mlir.dialect("ext")
 
 
-class Heddle(ext.Dialect, name="heddle"):  # type: ignore[misc]
+class Heddle(ext.Dialect, name="heddle"):  # type: ignore[call-arg, misc, name-defined]
     """The dialect; ops are added below."""
 
 
@@ -48,7 +48,7 @@ def create(
     loc: Any,
     ip: Any = None,
 ) -> Any:
-    """A new op of the dialect, as `ir.Operation.create`, with the sizes of variadic groups filled in.
+    """A new op of the dialect, by `ir.Operation.create`, with the sizes of its variadic groups.
 
     Raises:
         GraphError: More runs of equal types than the op has groups.
@@ -117,7 +117,7 @@ def _define(name: str, fields: dict[str, Any], check: Any, traits: Sequence[Any]
 
 def _define_row(row: OpRow) -> None:
     names = row.operands.names
-    fields: dict[str, Any] = {name: ext.Operand[Any] for name in names}
+    fields: dict[str, Any] = dict.fromkeys(names, ext.Operand[Any])
     if row.operands.variadic:
         fields = _groups(ext.Operand, names[-1], GROUPS)
         _SEGMENTED.add(f"heddle.{row.name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 from heddle.kernels.spec import Expr, fold
 from heddle.runtime.errors import GraphError
@@ -18,11 +18,11 @@ MAXIMUM = 2**31 - 1
 
 # An atom is a name or ("floordiv" | "mod" | "min" | "max", Dim, Dim); a term's key is the sorted
 # tuple of its atoms, () for the constant.
-Atom = Union[str, tuple[str, "Dim", "Dim"]]
-Key = tuple[Atom, ...]
-Terms = tuple[tuple[Key, int], ...]
+Atom: TypeAlias = "str | tuple[str, Dim, Dim]"
+Key: TypeAlias = "tuple[Atom, ...]"
+Terms: TypeAlias = "tuple[tuple[Key, int], ...]"
 
-DimLike = Union[int, str, "Dim"]
+DimLike: TypeAlias = "int | str | Dim"
 
 
 class Dim:

@@ -7,7 +7,6 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-
 from heddle.kernels.mlir import ir
 
 
@@ -159,4 +158,5 @@ def bfloat16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def widen_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The float32 values of bfloat16 bits."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    values: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)
+    return values

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-
 from heddle.graph import attributes, dialect
 from heddle.graph.dim import MAXIMUM
 from heddle.graph.dtype import DType
@@ -54,10 +53,9 @@ class Graph:
         Raises:
             GraphError: Duplicate names, a symbolic dim with two ranges, or one that no input binds.
         """
-        names = (
-            [f"input{i}" for i in range(len(input_types))] if input_names is None else input_names
-        )
-        _check_names("input", names, len(input_types))
+        count = len(input_types)
+        names = [f"input{i}" for i in range(count)] if input_names is None else input_names
+        _check_names("input", names, count)
         self.name = name
         self.symbols = _symbols(input_types)
         self.weights: dict[str, Weight] = {}
@@ -332,11 +330,8 @@ def _symbols(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
     for dim in dims:
         if dim.name is None:
             continue
-        if dim.range is not None:
-            if given.setdefault(dim.name, dim.range) != dim.range:
-                raise GraphError(
-                    f"dim {dim}: wanted one range, got {given[dim.name]} and {dim.range}"
-                )
+        if dim.range is not None and given.setdefault(dim.name, dim.range) != dim.range:
+            raise GraphError(f"dim {dim}: wanted one range, got {given[dim.name]} and {dim.range}")
         found[dim.name] = given.get(dim.name, (1, MAXIMUM))
     for dim in dims:
         for name in sorted(dim.names - found.keys()):

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
 from heddle.graph.attributes import constant_array
 from heddle.graph.dialect import attrs_of
 from heddle.graph.dim import Dim
@@ -27,7 +26,7 @@ def evaluate(
     """The outputs of a `Graph`, or of a module at any stage of the compiler.
 
     Raises:
-        InputError: The number of inputs, a dtype or a shape is not the graph's; a weight is missing.
+        InputError: An input, or a weight, is missing or has another dtype or shape.
     """
     main = getattr(graph, "module", graph).body.operations[0]
     block = main.entry_block
@@ -38,7 +37,8 @@ def evaluate(
     arrays = [np.asarray(array) for array in inputs]
     for index, (array, type) in enumerate(zip(arrays, types, strict=True)):
         _bind(f"input {index}", array, type, symbols)
-    held = [_held(f"input {i}", a, t, symbols) for i, (a, t) in enumerate(zip(arrays, types))]
+    pairs = enumerate(zip(arrays, types, strict=True))
+    held = [_held(f"input {index}", array, type, symbols) for index, (array, type) in pairs]
     return _run_block(block, held, symbols, weights or {})
 
 

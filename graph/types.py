@@ -134,7 +134,7 @@ class TensorType:
             dims = [Dim(size) for size in sizes if size != unknown]
         if len(dims) != len(sizes) or any(
             size != (unknown if dim.static is None else dim.static)
-            for dim, size in zip(dims, sizes)
+            for dim, size in zip(dims, sizes, strict=True)
         ):
             raise GraphError(f"type: wanted dims that say the sizes of the tensor, got {mlir_type}")
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
 from heddle.graph.dtype import DType
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row

@@ -30,7 +30,8 @@ def build(row: OpRow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorVa
                     check(attr.name, attr.kind, attrs[attr.name])
             if row.canonical:
                 attrs = row.canonical(types, attrs)
-        return graph.emit(row, values, attrs, row.infer(types, attrs))
+        value: TensorValue = graph.emit(row, values, attrs, row.infer(types, attrs))
+        return value
     except GraphError as error:
         raise GraphError(located(f"{row.name}: {error}")) from None
 
@@ -55,7 +56,7 @@ def _bind(
         operands.pop()
     if len(rest) > len(row.attrs):
         raise GraphError(f"wanted at most {len(names) + len(row.attrs)} arguments, got {len(args)}")
-    given |= {attr.name: value for attr, value in zip(row.attrs, rest)}
+    given |= {attr.name: value for attr, value in zip(row.attrs, rest, strict=False)}
     attrs = {}
     for attr in row.attrs:
         if attr.name not in given and attr.required:

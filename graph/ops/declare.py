@@ -41,6 +41,7 @@ class Op:
         self.__signature__ = inspect.signature(row.compute)
 
     def __call__(self, *args: Any, **kwargs: Any) -> TensorValue:
+        """Adds the op to its operands' graph; raises GraphError with the user's line."""
         return build(self.row, args, kwargs)
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
 from heddle.graph.dtype import DType, round_bfloat16
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
@@ -85,7 +84,7 @@ def rsqrt(x: Array) -> Array:
 
 @_unary(dtype=rules.floating)
 def exp(x: Array) -> Array:
-    """e to the power of `x`."""
+    """E to the power of `x`."""
     return np.exp(x)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
 from heddle.graph.dim import Dim
 from heddle.graph.location import located
 from heddle.graph.ops.shaping import permute, reshape, strided_slice
@@ -61,7 +60,8 @@ def split(x: TensorValue, sizes: Sequence[int], axis: int = 0) -> list[TensorVal
         )
     before = (slice(None),) * axis
     ends = np.cumsum(sizes).tolist()
-    return [slice_tensor(x, (*before, slice(end - size, end))) for size, end in zip(sizes, ends)]
+    pieces = zip(sizes, ends, strict=True)
+    return [slice_tensor(x, (*before, slice(end - size, end))) for size, end in pieces]
 
 
 def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
@@ -82,7 +82,10 @@ def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
 
 def _plan(x: TensorValue, indices: list[Any]) -> tuple[list[int], list[int], Shape, Shape]:
     """Starts, steps and sizes of the slice, and the shape after ints and None."""
-    starts, steps, sizes, shape = [], [], [], []
+    starts: list[int] = []
+    steps: list[int] = []
+    sizes: list[Dim] = []
+    shape: list[Dim] = []
     for index in indices:
         if index is None:
             shape.append(Dim(1))

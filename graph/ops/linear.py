@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from heddle.graph.dim import Dim
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row

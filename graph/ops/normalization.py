@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types
@@ -15,7 +14,7 @@ def _scaled(types: Types, attrs: Attrs) -> Shape:
     """`[..., n]`, with parameters of shape `[n]`."""
     x, *parameters = types
     rules.check_rank("x", x, 1)
-    for name, parameter in zip(("gamma", "beta"), parameters):
+    for name, parameter in zip(("gamma", "beta"), parameters, strict=False):
         if parameter.shape != x.shape[-1:]:
             raise GraphError(f"{name}: wanted shape [{x.shape[-1]}], got {parameter.shape}")
     if attrs["epsilon"] <= 0:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-
 from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS, Promotion
 from heddle.graph.types import TensorType
@@ -24,7 +23,7 @@ def promote_dtypes(a: DType, b: DType) -> DType:
         return a
     result = max(a, b, key=lambda dtype: (dtype.category, dtype.size))
     (low, high), (least, greatest) = (dtype.range for dtype in (a if result is b else b, result))
-    if a.size == b.size and a.category == b.category or low < least or high > greatest:
+    if (a.size == b.size and a.category == b.category) or low < least or high > greatest:
         raise GraphError(f"wanted dtypes of which one holds the other, got {a} and {b}; cast one")
     return result
 

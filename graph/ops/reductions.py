@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
 from heddle.graph.dim import Dim
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row

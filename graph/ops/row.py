@@ -1,5 +1,7 @@
-"""What an op is, as data: one row for each, from which everything else is derived: the function in
-`ops`, the dialect's op and its verifier, the docs table, the generated test, constant folding.
+"""What an op is, as data.
+
+Everything else comes from its row: the function in `ops`, the dialect's op and its verifier, the
+docs table, the generated test, constant folding.
 """
 
 from __future__ import annotations
@@ -7,16 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-
 from heddle.graph.dim import DimLike
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = Any  # a NumPy array; most of NumPy's own signatures say Any
 Attrs = dict[str, Any]
 Types = Sequence[TensorType]
 DTypeRule = Callable[[Types, Attrs], DType]
@@ -28,8 +29,9 @@ Promotion = Literal["none", "all", "values"]
 
 @dataclass(frozen=True)
 class Attr:
-    """An attribute: its name, its kind (`int`, `float`, `bool`, `str`, `ints`, `shape`, `dtype`)
-    and its default (`inspect.Parameter.empty`: it must be given).
+    """An attribute: its name, its kind (see `heddle.graph.attributes.KINDS`) and its default.
+
+    Without a default, which is `inspect.Parameter.empty`, it must be given.
     """
 
     name: str
@@ -104,11 +106,9 @@ class OpRow:
         """
         self.operands.check(len(types))
         first = types[0].device
-        for index, type in enumerate(types):
+        for type in types:
             if type.device != first:
-                raise GraphError(
-                    f"wanted operands on one device, got {first} and {type.device} (operand {index})"
-                )
+                raise GraphError(f"wanted operands on one device, got {first} and {type.device}")
         return TensorType(
             self.dtype_rule(types, attrs), Shape(self.shape_rule(types, attrs)), first
         )

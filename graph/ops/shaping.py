@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import rules
@@ -80,8 +79,8 @@ def _as_shape(types: Types, attrs: Attrs) -> Attrs:
 
 @row(dtype=rules.same, shape=_stretched, canonical=_as_shape)
 def broadcast_to(x: Array, *, shape: Shape) -> Array:
-    """x repeated along new dims and along those of size 1."""
-    return np.broadcast_to(x, shape)
+    """X repeated along new dims and along those of size 1."""
+    return np.broadcast_to(x, tuple(map(int, shape)))
 
 
 def _joined(types: Types, attrs: Attrs) -> Shape:
@@ -90,14 +89,13 @@ def _joined(types: Types, attrs: Attrs) -> Shape:
     axis = rules.check_axis(attrs["axis"], first.rank)
     total = Dim(0)
     for index, type in enumerate(types):
-        wanted = Shape(
-            (*first.shape[:axis], *type.shape[axis : axis + 1], *first.shape[axis + 1 :])
-        )
-        if type.shape != wanted:
+        shape = type.shape
+        others = [a == b for a, b in zip(shape, first.shape, strict=False)]
+        if len(shape) != first.rank or not all(others[:axis] + others[axis + 1 :]):
             raise GraphError(
-                f"operand {index}: wanted {first.shape} except along axis {axis}, got {type.shape}"
+                f"operand {index}: wanted {first.shape} except along axis {axis}, got {shape}"
             )
-        total = total + type.shape[axis]
+        total = total + shape[axis]
     return Shape((*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
@@ -143,7 +141,7 @@ def _selected(types: Types, attrs: Attrs) -> Shape:
     if not len(attrs["starts"]) == len(attrs["steps"]) == len(sizes) == x.rank:
         raise GraphError(f"wanted starts, steps and sizes for each dim of {x.shape}, got {attrs}")
     for axis, (dim, start, step, size) in enumerate(
-        zip(x.shape, attrs["starts"], attrs["steps"], sizes)
+        zip(x.shape, attrs["starts"], attrs["steps"], sizes, strict=True)
     ):
         if step == 0:
             raise GraphError(f"axis {axis}: wanted a step other than 0, got 0")
@@ -162,6 +160,6 @@ def strided_slice(
     x: Array, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: Shape
 ) -> Array:
     """Every `step`-th element from `start` on, `size` of them, along each axis."""
-    for axis, (start, step, size) in enumerate(zip(starts, steps, map(int, sizes))):
+    for axis, (start, step, size) in enumerate(zip(starts, steps, map(int, sizes), strict=True)):
         x = np.take(x, np.arange(size) * step + start, axis=axis)
     return x
