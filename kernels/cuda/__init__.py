@@ -7,15 +7,16 @@ from importlib import import_module
 from heddle.kernels.registry import Kernel
 
 _STEMS = (
-    "map",
-    "reduce",
-    "softmax",
-    "layer_norm",
-    "rms_norm",
-    "transpose",
     "concat",
-    "slice",
     "gather",
+    "layer_norm",
+    "map",
+    "matmul",
+    "reduce",
+    "rms_norm",
+    "slice",
+    "softmax",
+    "transpose",
 )
 
 KERNELS: tuple[Kernel, ...] = tuple(

@@ -13,6 +13,7 @@ arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm",
 WARP = 32
 _ALL_LANES = -1
 _DYNAMIC = -(2**31)
+_ALIGNMENT = 16  # Bytes: what one access of a thread moves at most.
 
 
 def thread() -> Any:
@@ -71,7 +72,8 @@ class SharedArray:
         self.element = element
         self._pointer = ir.Type.parse("!llvm.ptr<3>")
         text = (
-            f"llvm.mlir.global private @{name}() {{addr_space = 3 : i32, alignment = 16 : i64}}"
+            f"llvm.mlir.global private @{name}()"
+            f" {{addr_space = 3 : i32, alignment = {_ALIGNMENT} : i64}}"
             f" : !llvm.array<{count} x {element}>"
         )
         _module().regions[0].blocks[0].append(ir.Operation.parse(text))
@@ -79,13 +81,15 @@ class SharedArray:
 
     def load(self, offset: Any, lanes: int = 1) -> Any:
         """`lanes` elements from `offset` on; more than one only at a multiple of `lanes`."""
-        alignment = lanes * emit.bits_of(self.element) // 8
-        return llvm.load(emit.widen(self.element, lanes), self._at(offset), alignment=alignment)
+        kind = emit.widen(self.element, lanes)
+        return llvm.load(kind, self._at(offset), alignment=self._alignment(lanes))
 
     def store(self, value: Any, offset: Any) -> None:
         """Writes the lanes of `value` from `offset` on, a multiple of their number."""
-        alignment = emit.lanes_of(value) * emit.bits_of(self.element) // 8
-        llvm.store(value, self._at(offset), alignment=alignment)
+        llvm.store(value, self._at(offset), alignment=self._alignment(emit.lanes_of(value)))
+
+    def _alignment(self, lanes: int) -> int:
+        return min(_ALIGNMENT, lanes * emit.bits_of(self.element) // 8)
 
     def _at(self, offset: Any) -> Any:
         flags = llvm.GEPNoWrapFlags.inbounds

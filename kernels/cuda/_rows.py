@@ -1,4 +1,4 @@
-"""Kernels over the last axis: a warp for each row where rows are known to be short, else a block."""
+"""Kernels over the last axis: a warp for each row that is known to be short, else a block."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Rows:
         combine: _block.Combine,
         value: Callable[[Any], Any],
     ) -> Any:
-        """`value(column)`, of `lanes` elements, combined over the whole row; every thread has it."""
+        """`value(column)`, of `lanes` elements, combined over the row; every thread gets it."""
         start = emit.constant(self._element, identity, lanes)
         (total,) = emit.carry(
             self.member * lanes,

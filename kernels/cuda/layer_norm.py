@@ -1,4 +1,4 @@
-"""Layer normalisation over the last axis: mean, variance about that mean, then the affine result."""
+"""Layer normalisation over the last axis: mean, variance about it, then the affine result."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from typing import Any
 from heddle.kernels import bodies, convert, emit, sizes
 from heddle.kernels.cuda import _frame, _rows
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 

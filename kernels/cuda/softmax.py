@@ -1,4 +1,4 @@
-"""Softmax over the last axis: the row's maximum, the sum of its exponentials, then the quotients."""
+"""Softmax over the last axis: a row's maximum, the sum of its exponentials, then the quotients."""
 
 from __future__ import annotations
 

@@ -1,0 +1,192 @@
+"""Matrix product by tiles in shared memory: a block computes 64 x 64, a thread 4 x 4 of it.
+
+Both tiles lie k-major in shared memory, so that a thread reads its four rows and columns as two
+vectors. Floats multiply in float32 (float64 for float64) with a fused multiply-add for each k in
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import bodies, convert, emit, sizes
+from heddle.kernels.broadcast import join
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Operand, Spec, fold, product
+
+TILE = 64
+DEPTH = 16
+EACH = 4
+"""Rows and columns of a thread; also the elements of a tile that it loads."""
+
+_PITCH = TILE + EACH  # Four more than the tile: transposing stores meet fewer bank conflicts.
+_ACROSS = TILE // EACH
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The product as `batch` products of m x k and k x n."""
+
+    batch: tuple[Expr, ...]
+    m: Expr
+    n: Expr
+    k: Expr
+
+
+def _problem(spec: Spec) -> _Problem:
+    a, b, result = spec.operands[0].shape, spec.operands[1].shape, spec.result.shape
+    if len(b) == 2:  # Rows of a whole batch meet the same matrix: one tall product.
+        return _Problem((), product(result[:-1]), result[-1], a[-1])
+    return _Problem(result[:-2], result[-2], result[-1], a[-1])
+
+
+def emit_matmul(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over k: load two tiles, wait, multiply, wait."""
+    frame = _frame.frame(spec, machine)
+    problem = _problem(spec)
+    m, n, k = (emit.as_index(frame.size(x)) for x in (problem.m, problem.n, problem.k))
+    element = emit.register_type(spec.operands[0].dtype)
+    tiles = [_block.SharedArray(name, element, DEPTH * _PITCH) for name in ("a_tile", "b_tile")]
+    n_tiles = sizes.ceildiv(n, TILE)
+    m_tiles = sizes.ceildiv(m, TILE)
+    rest, n_tile = _block.block() // n_tiles, _block.block() % n_tiles
+    number, m_tile = rest // m_tiles, rest % m_tiles
+    batch = frame.shape(problem.batch)
+    a_start, b_start = (
+        _start(frame, problem.batch, spec.operands[i], number, size)
+        for i, size in ((0, m * k), (1, k * n))
+    )
+    first_row, first_column = m_tile * TILE, n_tile * TILE
+    a = _Tile(frame.reader(0), tiles[0], a_start, m, k, first_row, True)
+    b = _Tile(frame.reader(1), tiles[1], b_start, n, k, first_column, spec.attr("transposed"))
+
+    def body(lanes: int) -> None:
+        def step(depth: Any, *sums: Any) -> Sequence[Any]:
+            a.fetch(depth, lanes)
+            b.fetch(depth, lanes)
+            _block.barrier()
+            sums = _multiply(tiles, sums)
+            _block.barrier()
+            return sums
+
+        zero = emit.constant(element, 0, EACH)
+        sums = emit.carry(0, k, DEPTH, [zero] * EACH, step)
+        row, column = first_row + _thread_row() * EACH, first_column + _thread_column() * EACH
+        for i, total in enumerate(sums):
+            value = convert.cast(total, _width(spec), spec.result.dtype)
+            start = (number * m + row + i) * n + column
+            for j, part in enumerate([value] if lanes == EACH else _block.lanes(value)):
+                inside = emit.compare("less", row + i, m) & emit.compare("less", column + j, n)
+                with emit.when(inside):
+                    frame.writer(part, start + j)
+
+    with emit.when(emit.compare("less", number, sizes.product(batch))):
+        inputs = [a.read.inputs, b.read.inputs, frame.writer.inputs]
+        _frame.in_vectors(frame, inputs, [n, k], body, min(EACH, frame.lanes()))
+
+
+class _Tile:
+    """A tile of one operand, TILE of its rows (of b: columns) by DEPTH of k, and how it is loaded.
+
+    With `k_last` the operand's rows run along k, and loading transposes them.
+    """
+
+    def __init__(
+        self,
+        read: _frame.Reader,
+        array: _block.SharedArray,
+        start: Size,
+        count: Size,
+        k: Size,
+        first: Size,
+        k_last: bool,
+    ) -> None:
+        self.read = read
+        self._array = array
+        self._start, self._count, self._k, self._first = start, count, k, first
+        self._k_last = k_last
+
+    def fetch(self, depth: Size, lanes: int) -> None:
+        """Loads four elements in each thread; what lies beyond k is zero."""
+        across = (DEPTH if self._k_last else TILE) // EACH
+        line, along = _block.thread() // across, _block.thread() % across * EACH
+        for j in range(0, EACH, lanes):
+            if self._k_last:
+                row, column = self._first + line, depth + along + j
+                at = _clamp(row, self._count, 1) * self._k + _clamp(column, self._k, lanes)
+                inside = emit.compare("less", column, self._k)
+                place = (along + j) * _PITCH + line
+            else:
+                row, column = depth + line, self._first + along + j
+                at = _clamp(row, self._k, 1) * self._count + _clamp(column, self._count, lanes)
+                inside = emit.compare("less", row, self._k)
+                place = line * _PITCH + along + j
+            value = self.read(self._start + at, lanes)
+            value = emit.select(emit.splat(inside, lanes), value, 0)
+            if not self._k_last:
+                self._array.store(value, place)
+                continue
+            for i, part in enumerate(_block.lanes(value)):
+                self._array.store(part, place + i * _PITCH)
+
+
+def _clamp(index: Size, count: Size, lanes: int) -> Size:
+    """The index of a vector inside of `count` elements, for threads at the edge."""
+    return emit.minimum(index, count - lanes)
+
+
+def _multiply(tiles: Sequence[_block.SharedArray], sums: Sequence[Any]) -> Sequence[Any]:
+    """Adds the product of the two tiles to the thread's rows of sums."""
+    for depth in range(DEPTH):
+        rows = _block.lanes(tiles[0].load(_thread_row() * EACH + depth * _PITCH, EACH))
+        columns = tiles[1].load(_thread_column() * EACH + depth * _PITCH, EACH)
+        sums = [emit.fma(columns, row, total) for row, total in zip(rows, sums, strict=True)]
+    return sums
+
+
+def _thread_row() -> Any:
+    return _block.thread() // _ACROSS
+
+
+def _thread_column() -> Any:
+    return _block.thread() % _ACROSS
+
+
+def _start(
+    frame: _frame.Frame, batch: tuple[Expr, ...], operand: Operand, number: Size, size: Size
+) -> Size:
+    """Where the matrix of the batch's `number` starts in an operand that broadcasts to it."""
+    if not batch:
+        return emit.index(0)
+    layout = join((*batch, 1), [Operand(operand.dtype, (*operand.shape[:-2], 1))], keep_last=True)
+    (start,) = layout.row_starts(number, frame.shape(layout.shape))
+    return start * size
+
+
+def _width(spec: Spec) -> str:
+    """The dtype that is multiplied and added in."""
+    return "float64" if spec.operands[0].dtype == "float64" else "float32"
+
+
+def launch(spec: Spec) -> Launch:
+    """A block for each tile of the result."""
+    problem = _problem(spec)
+    tiles = [fold("ceildiv", size, TILE) for size in (problem.m, problem.n)]
+    grid = fold("max", 1, product((*problem.batch, *tiles)))
+    work = product((*problem.batch, problem.m, problem.n, problem.k, 2))
+    return Launch((grid, 1, 1), work, (_frame.THREADS, 1, 1))
+
+
+def supports(spec: Spec) -> str | None:
+    """The floating dtypes and every body; both sides of one dtype."""
+    dtypes = {operand.dtype for operand in spec.operands}
+    if len(dtypes) > 1 or not emit.is_float(spec.operands[0].dtype):
+        return f"matmul of {' and '.join(sorted(dtypes))}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("matmul", "cuda", emit_matmul, launch, supports)
