@@ -55,11 +55,13 @@ def unsupported(body: Body | None) -> str | None:
     return None
 
 
-def _maximum(step: Step, dtype: str, a: Any, b: Any) -> Any:
+def maximum(dtype: str, a: Any, b: Any) -> Any:
+    """The larger one; NaN where either is."""
     return _keep_nan(dtype, a, emit.maximum(a, b, is_unsigned(dtype)))
 
 
-def _minimum(step: Step, dtype: str, a: Any, b: Any) -> Any:
+def minimum(dtype: str, a: Any, b: Any) -> Any:
+    """The smaller one; NaN where either is."""
     return _keep_nan(dtype, a, emit.minimum(a, b, is_unsigned(dtype)))
 
 
@@ -107,8 +109,8 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "silu": _plain(vm.silu),
     "abs": _absolute,
     "gelu": _gelu,
-    "maximum": _maximum,
-    "minimum": _minimum,
+    "maximum": lambda step, *arguments: maximum(*arguments),
+    "minimum": lambda step, *arguments: minimum(*arguments),
     "relu": _relu,
     "where": _where,
     **dict.fromkeys(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, memory, sizes
-from heddle.kernels.broadcast import Layout, join
+from heddle.kernels import emit, memory, sizes
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -74,85 +73,6 @@ def lanes_for(machine: Machine, dtypes: Sequence[str], bodies: Sequence[Body | N
 
 def _register_bytes(dtype: str) -> int:
     return 4 if dtype in ("float16", "bfloat16") else emit.ITEM_SIZE[dtype]
-
-
-class Computed:
-    """A body's results along the rows of an iteration shape, whose last axis lies in the lanes.
-
-    The body's inputs are `inputs` and, in an epilogue, the root's result before them.
-    """
-
-    def __init__(
-        self, frame: Frame, body: Body, inputs: Sequence[Any], layout: Layout, lanes: int
-    ) -> None:
-        self.body, self.inputs, self.layout, self.lanes = body, inputs, layout, lanes
-        self.shape = frame.shape(layout.shape)
-
-    def row(self, row: Size) -> Callable[..., list[Any]]:
-        """Prepares the flat `row`; returns `at(column, mask, *root)`, the results there."""
-        starts = self.layout.row_starts(row, self.shape)
-        dtypes = [operand.dtype for operand in self.body.inputs]
-        # What does not move along the row is read once.
-        fixed = [
-            None if moves[-1] else memory.load(pointer, start, dtype)
-            for pointer, start, dtype, moves in zip(
-                self.inputs, starts, dtypes, self.layout.moves, strict=True
-            )
-        ]
-
-        def at(column: Any, mask: Any, *root: Any, root_dtypes: Sequence[str] = ()) -> list[Any]:
-            values = [
-                memory.load(pointer, start + column, dtype, self.lanes, mask)
-                if value is None
-                else emit.splat(value, self.lanes)
-                for pointer, start, dtype, value in zip(
-                    self.inputs, starts, dtypes, fixed, strict=True
-                )
-            ]
-            return bodies.evaluate(self.body, [*root, *values], [*root_dtypes, *dtypes], self.lanes)
-
-        return at
-
-
-class Finish:
-    """Where a root's result goes: through the epilogue, if there is one, to the outputs.
-
-    `lanes` columns at a time; the result's last axis is the row's.
-    """
-
-    def __init__(self, frame: Frame, lanes: int) -> None:
-        self.frame, self.lanes = frame, lanes
-        spec = frame.spec
-        self.length = frame.size(spec.result.shape[-1])
-        self.computed: Computed | None = None
-        if spec.epilogue is not None:
-            inputs = frame.inputs[len(frame.inputs) - len(spec.epilogue.inputs) :]
-            layout = join(spec.result.shape, spec.epilogue.inputs, keep_last=True)
-            self.computed = Computed(frame, spec.epilogue, inputs, layout, lanes)
-
-    def row(self, row: Size) -> Callable[..., None]:
-        """Prepares the flat `row`; returns `at(column, mask, value)`, which writes the outputs."""
-        results_at = self.computed.row(row) if self.computed else None
-
-        def at(column: Any, mask: Any, value: Any) -> None:
-            spec = self.frame.spec
-            # A 16-bit result is rounded before the epilogue sees it, as if it had been stored.
-            results = [value]
-            if results_at:
-                value = convert.rounded(value, spec.result.dtype)
-                results = results_at(column, mask, value, root_dtypes=[spec.result.dtype])
-            for result, pointer, operand in zip(
-                results, self.frame.outputs, spec.outputs, strict=True
-            ):
-                memory.store(result, pointer, row * self.length + column, operand.dtype, mask)
-
-        return at
-
-    def mask(self, column: Any, stop: Size, multiple: int) -> Any:
-        """The lanes below `stop`, or None where `stop` is a static multiple of `multiple`."""
-        if isinstance(stop, int) and stop % multiple == 0:
-            return None
-        return memory.first_lanes(stop - column, self.lanes)
 
 
 def vectors(start: Size, stop: Size, lanes: int) -> Iterator[tuple[Any, Any]]:

@@ -6,10 +6,21 @@ from typing import Any
 
 from heddle.kernels import convert, emit
 from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.spec import Spec
 
 llvm = dialect("llvm")
 
 _DYNAMIC = -(2**31)
+
+
+def raw(dtype: str) -> str:
+    """The unsigned integer dtype of the same size, for moving elements as they are."""
+    return f"uint{8 * emit.ITEM_SIZE[dtype]}"
+
+
+def moves_only(spec: Spec) -> str | None:
+    """Why a kernel that moves elements of any dtype does not take `spec`, or None."""
+    return "it takes no prologue and no epilogue" if spec.prologue or spec.epilogue else None
 
 
 def at(base: Any, offset: Any, dtype: str) -> Any:

@@ -1,8 +1,16 @@
-"""CPU kernels: x86-64 code for one machine from vectors of its register width."""
+"""CPU kernels: x86-64 code for one machine, in vectors of its register width."""
 
+from heddle.kernels.cpu import layer_norm, matmul_packed, pack_b, reduce, rms_norm, softmax
 from heddle.kernels.cpu import map as map_
-from heddle.kernels.cpu import matmul_packed
 from heddle.kernels.registry import Kernel
 
-KERNELS: tuple[Kernel, ...] = (map_.KERNEL, matmul_packed.KERNEL)
+KERNELS: tuple[Kernel, ...] = (
+    map_.KERNEL,
+    reduce.KERNEL,
+    softmax.KERNEL,
+    layer_norm.KERNEL,
+    rms_norm.KERNEL,
+    pack_b.KERNEL,
+    matmul_packed.KERNEL,
+)
 """Every CPU kernel."""

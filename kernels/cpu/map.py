@@ -6,7 +6,7 @@ the last axis, so that equal shapes are a single long row.
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, emit, host, memory, sizes
+from heddle.kernels import bodies, emit, host, memory, rows, sizes
 from heddle.kernels.broadcast import Layout, join
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Body, Launch, Spec, fold, product
@@ -29,7 +29,7 @@ def emit_map(spec: Spec, machine: Machine) -> None:
     frame = host.frame(spec, machine)
     body, layout = _body(spec), _layout(spec)
     lanes = host.lanes_for(machine, [operand.dtype for operand in spec.outputs], [body])
-    computed = host.Computed(frame, body, frame.inputs, layout, lanes)
+    computed = rows.Computed(frame, body, frame.inputs, layout, lanes)
     length = computed.shape[-1]
     blocks = sizes.ceildiv(length, BLOCK)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import bodies, emit, host, memory, sizes
+from heddle.kernels import bodies, emit, host, memory, rows, sizes
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -47,17 +47,17 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     shared_b = len(spec.operands[1].shape) == 3
     panels, blocks = sizes.ceildiv(n, PANEL), sizes.ceildiv(m, ROWS)
     scratch = memory.byte_buffer(tile_rows * 2 * machine.vector_bytes)
-    finish = host.Finish(frame, lanes)
+    finish = rows.Finish(frame, lanes)
 
     for task in emit.loop(frame.first, frame.last):
         item, in_batch = sizes.split(task, (batch, panels * blocks))
         block, panel = _place(in_batch, blocks, panels)
-        row, rows = block * ROWS, sizes.least(emit.index(ROWS), m - block * ROWS)
+        row = block * ROWS
         a_start = (item * m + row) * k
         b_start = (panel if shared_b else item * panels + panel) * k * PANEL
         for part in range(0, PANEL, 2 * lanes):
             for top in range(0, ROWS, tile_rows):
-                left = rows - top
+                left = m - row - top
                 for height in range(tile_rows, 0, -1):
                     relation = "greater_equal" if height == tile_rows else "equal"
                     with emit.when(emit.compare(relation, left, height)):

@@ -1,0 +1,126 @@
+"""Compiles a spec for this CPU and calls the code, on buffers that end where memory ends.
+
+Every buffer's last byte is followed by a page that may not be touched, and preceded by bytes that
+must not change, so that a kernel that reads or writes outside its operands does not go unseen.
+"""
+
+import ctypes
+import mmap
+from functools import cache
+
+import numpy as np
+from heddle.graph.compiler.codegen.cpu import compile_cpu
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Spec
+from llvmlite import binding
+from reference import evaluate, numpy_dtype, shape, size
+
+_FEATURES = binding.get_host_cpu_features()
+ARCHS = ["x86-64-v3"] + ["x86-64-v4"] * all(
+    _FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+)
+"""The architectures that this CPU runs, of those without AMX."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SIGNATURE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+_GUARD = 0xA5
+_NO_ACCESS = 0  # PROT_NONE
+
+
+@cache
+def load(spec: Spec, arch: str):
+    """The kernel as a callable, and the memory that holds it."""
+    code = compile_cpu(spec, MACHINES[arch])
+    access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    memory = mmap.mmap(-1, len(code.data), prot=access)
+    memory.write(code.data)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert code.alignment <= mmap.PAGESIZE
+    return _SIGNATURE(address + code.entry), memory
+
+
+class Guarded:
+    """A copy of `array` that ends at the end of a page."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        page = mmap.PAGESIZE
+        pages = -(-array.nbytes // page) + 1
+        self.memory = mmap.mmap(-1, (pages + 1) * page)
+        self.whole = np.frombuffer(self.memory, np.uint8)
+        address = self.whole.ctypes.data
+        assert _LIBC.mprotect(ctypes.c_void_p(address + pages * page), page, _NO_ACCESS) == 0
+        self.start = pages * page - array.nbytes
+        self.whole[: self.start] = _GUARD
+        self.address = address + self.start
+        data = self.whole[self.start : pages * page]
+        self.array = data.view(array.dtype).reshape(array.shape)
+        self.array[...] = array
+
+    def check(self) -> None:
+        assert (self.whole[: self.start] == _GUARD).all(), "wrote before a buffer"
+
+
+def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=()):
+    """The outputs and the status word; the task range is cut at `cuts` (fractions of it)."""
+    dims = dims or {}
+    kernel = find(spec.op, "cpu")
+    function, _memory = load(spec, arch)
+    inputs = [Guarded(np.ascontiguousarray(array)) for array in arrays]
+    outputs = []
+    for operand in spec.outputs:
+        empty = np.zeros(shape(operand.shape, dims), numpy_dtype(operand.dtype))
+        empty.view(np.uint8).fill(_GUARD)
+        outputs.append(Guarded(empty))
+    status = Guarded(np.zeros(4, np.int64))
+    buffers = inputs + outputs + [status] * kernel.checks
+    pointers = (ctypes.c_void_p * len(buffers))(*(buffer.address for buffer in buffers))
+    values = (ctypes.c_int64 * (len(spec.dims) + 1))(*(dims[name] for name in spec.dims))
+    tasks = size(kernel.launch(spec).grid[0], dims)
+    edges = [0, *sorted(int(cut * tasks) for cut in cuts), tasks]
+    # Last first: no task may depend on one before it.
+    for first, last in reversed(list(zip(edges, edges[1:], strict=False))):
+        function(ctypes.addressof(values), ctypes.addressof(pointers), first, last)
+    for buffer, before in zip(inputs, arrays, strict=True):
+        assert buffer.array.tobytes() == np.ascontiguousarray(before).tobytes(), "wrote an input"
+    for buffer in buffers:
+        buffer.check()
+    return [output.array.copy() for output in outputs], status.array.copy()
+
+
+def random(rng, dims_shape, dtype: str) -> np.ndarray:
+    """Numbers of a dtype's ordinary range; integers over their whole range."""
+    kind = numpy_dtype(dtype)
+    if dtype == "bool":
+        return rng.random(dims_shape) < 0.5
+    if kind.kind in "iu":
+        info = np.iinfo(kind)
+        return rng.integers(info.min, info.max, dims_shape, kind, endpoint=True)
+    return rng.standard_normal(dims_shape).astype(kind)
+
+
+def check(spec, dims=None, arrays=None, arch=ARCHS[-1], rtol=2e-6, atol=2e-6, seed=0):
+    """Runs `spec` on random arrays, whole and in parts, and compares with the reference."""
+    dims = dims or {}
+    if arrays is None:
+        rng = np.random.default_rng(seed)
+        arrays = [random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
+    got, _ = run(spec, arrays, dims, arch)
+    parts, _ = run(spec, arrays, dims, arch, cuts=(0.3, 0.35, 0.8))
+    wanted = evaluate(spec, dims, arrays)
+    for output, again, reference, operand in zip(got, parts, wanted, spec.outputs, strict=True):
+        assert output.tobytes() == again.tobytes(), "the answer depends on the task split"
+        assert output.shape == reference.shape
+        if not operand.dtype.startswith(("float", "bfloat")):
+            np.testing.assert_array_equal(output, reference)
+            continue
+        step = {"float16": 2e-3, "bfloat16": 1.6e-2, "float64": 0.0}.get(operand.dtype, 0.0)
+        precision = 1e-6 if operand.dtype == "float64" else 1.0
+        np.testing.assert_allclose(
+            output.astype(np.float64),
+            reference.astype(np.float64),
+            rtol=max(rtol * precision, step),
+            atol=max(atol * precision, step * atol / 2e-6 * 1e-3),
+        )
+    return got
