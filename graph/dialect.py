@@ -6,6 +6,7 @@ are checked like a graph that is being built.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -19,6 +20,9 @@ from heddle.kernels.mlir import ir
 from heddle.runtime.errors import GraphError
 
 ext = mlir.dialect("ext")
+
+# The bindings look for a module of this name each time they hand out an op of the dialect.
+sys.modules.setdefault(f"{mlir.PROVIDER}.dialects.heddle", sys.modules[__name__])
 
 
 class Heddle(ext.Dialect, name="heddle"):  # type: ignore[call-arg, misc, name-defined]
