@@ -1,0 +1,128 @@
+"""The parts of a text request: messages, tools and the format of the response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Role = Literal["system", "user", "assistant"]
+
+_IMAGE_PARTS = ("image", "image_url")
+
+
+class _Items:
+    """Lets the fields be read as `record["name"]` too, as in the JSON of a request."""
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+
+@dataclass(frozen=True)
+class TokenGeneratorRequestFunction(_Items):
+    """A function that the model may call.
+
+    Attributes:
+        name: Its name.
+        description: What it does.
+        parameters: JSON schema of its parameters.
+
+    Raises:
+        ValueError: The name is empty.
+    """
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("tool function: wanted a name, got an empty one")
+
+
+@dataclass(frozen=True)
+class TokenGeneratorRequestTool(_Items):
+    """A tool that the model may use.
+
+    Attributes:
+        type: Its kind, `function`.
+        function: The function.
+
+    Raises:
+        ValueError: Another kind.
+    """
+
+    type: str
+    function: TokenGeneratorRequestFunction
+
+    def __post_init__(self) -> None:
+        if self.type != "function":
+            raise ValueError(f"tool: wanted type 'function', got {self.type!r}")
+
+
+@dataclass(frozen=True)
+class TokenGeneratorResponseFormat(_Items):
+    """What the output looks like.
+
+    Attributes:
+        type: `text`, `json_object` or `json_schema`.
+        json_schema: The schema for `json_schema`.
+
+    Raises:
+        ValueError: Another type.
+    """
+
+    type: str
+    json_schema: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.type not in ("text", "json_object", "json_schema"):
+            raise ValueError(
+                "response format: wanted type 'text', 'json_object' or 'json_schema', "
+                f"got {self.type!r}"
+            )
+
+
+@dataclass(frozen=True)
+class TokenGeneratorRequestMessage(_Items):
+    """One turn of a conversation.
+
+    Attributes:
+        role: Who speaks.
+        content: Text, or parts of several kinds: text (`text` or `content`), `image`, `image_url`.
+
+    Raises:
+        ValueError: An unknown role or kind of part, or a part without its content.
+    """
+
+    role: Role
+    content: str | list[dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise ValueError(f"message: wanted role {get_args(Role)}, got {self.role!r}")
+        if isinstance(self.content, str):
+            return
+        for part in self.content:
+            kind = part.get("type")
+            if kind not in ("text", *_IMAGE_PARTS):
+                raise ValueError(
+                    f"message: wanted parts of type 'text', 'image' or 'image_url', got {kind!r}"
+                )
+            if kind == "text" and not isinstance(part.get("text", part.get("content")), str):
+                raise ValueError(
+                    f"message: wanted a text part with 'text' or 'content', got {sorted(part)}"
+                )
+            if kind == "image_url" and "image_url" not in part:
+                raise ValueError(
+                    f"message: wanted an image_url part with 'image_url', got {sorted(part)}"
+                )
+
+    @property
+    def image_count(self) -> int:
+        """Number of images among the parts."""
+        if isinstance(self.content, str):
+            return 0
+        return sum(part["type"] in _IMAGE_PARTS for part in self.content)

@@ -1,0 +1,135 @@
+"""What users ask for: text or audio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heddle.contexts.messages import (
+    TokenGeneratorRequestMessage,
+    TokenGeneratorRequestTool,
+    TokenGeneratorResponseFormat,
+)
+from heddle.contexts.sampling import SamplingParams
+from heddle.contexts.values import RequestID
+
+# Longest text for audio, characters.
+MAX_AUDIO_INPUT = 4096
+
+
+def _check_common(kind: str, request_id: str, index: int) -> None:
+    if not request_id:
+        raise ValueError(f"{kind}: wanted an id, got an empty one")
+    if index < 0:
+        raise ValueError(f"{kind}: wanted an index of at least 0, got {index}")
+
+
+@dataclass(frozen=True)
+class TextGenerationRequest:
+    """A request for text.
+
+    Attributes:
+        id: Names the request.
+        index: Its place within a batch.
+        model_name: Which model shall answer.
+        prompt: Text or token ids; instead of `messages`.
+        messages: A conversation; instead of `prompt`.
+        images: One file for each image of the messages.
+        tools: What the model may call.
+        response_format: What the output shall look like.
+        timestamp_ns: When the request came, nanoseconds.
+        request_path: Where it came in.
+        logprobs: How many top log probabilities to return for each token.
+        echo: Return the prompt too.
+        stop: Texts that end the output.
+        chat_template_options: For the chat template.
+        sampling_params: How tokens are chosen.
+
+    Raises:
+        ValueError: Both or none of prompt and messages; images that are not as many as the messages
+            name; an empty id; a negative number.
+    """
+
+    id: str
+    index: int
+    model_name: str
+    prompt: str | Sequence[int] | None = None
+    messages: list[TokenGeneratorRequestMessage] | None = None
+    images: list[bytes] | None = None
+    tools: list[TokenGeneratorRequestTool] | None = None
+    response_format: TokenGeneratorResponseFormat | None = None
+    timestamp_ns: int = 0
+    request_path: str = "/"
+    logprobs: int = 0
+    echo: bool = False
+    stop: str | list[str] | None = None
+    chat_template_options: dict[str, Any] | None = None
+    sampling_params: SamplingParams = SamplingParams()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        _check_common("TextGenerationRequest", self.id, self.index)
+        if (self.prompt is None) == (self.messages is None):
+            found = "neither" if self.prompt is None else "both"
+            raise ValueError(f"TextGenerationRequest: wanted prompt or messages, got {found}")
+        if self.logprobs < 0:
+            raise ValueError(
+                f"TextGenerationRequest: wanted logprobs of at least 0, got {self.logprobs}"
+            )
+        if self.messages is not None:
+            named = sum(message.image_count for message in self.messages)
+            given = len(self.images or ())
+            if named != given:
+                raise ValueError(
+                    f"TextGenerationRequest: wanted {named} images, as the messages name, got "
+                    f"{given}"
+                )
+
+    @property
+    def request_id(self) -> RequestID:
+        """`id` under its newer name."""
+        return RequestID(self.id)
+
+
+TokenGeneratorRequest = TextGenerationRequest
+
+
+@dataclass(frozen=True)
+class AudioGenerationRequest:
+    """A request for audio.
+
+    Attributes:
+        id: Names the request.
+        index: Its place within a batch.
+        model: Which model shall answer.
+        input: The text to speak, at most 4096 characters.
+        audio_prompt_tokens: Speech tokens of the voice to imitate.
+        audio_prompt_transcription: What that voice says.
+        sampling_params: How speech tokens are chosen.
+        _assistant_message_override: Replaces the message that starts the answer.
+        prompt: Text or token ids for the model as they are, instead of what `input` would become.
+
+    Raises:
+        ValueError: Neither `prompt` nor `input`; an input that is too long; an empty id; a negative
+            index.
+    """
+
+    id: str
+    index: int
+    model: str
+    input: str | None = None
+    audio_prompt_tokens: list[int] = field(default_factory=list)
+    audio_prompt_transcription: str = ""
+    sampling_params: SamplingParams = SamplingParams()  # noqa: RUF009 (frozen)
+    _assistant_message_override: str | None = None
+    prompt: list[int] | str | None = None
+
+    def __post_init__(self) -> None:
+        _check_common("AudioGenerationRequest", self.id, self.index)
+        if self.prompt is None and self.input is None:
+            raise ValueError("AudioGenerationRequest: wanted prompt or input, got neither")
+        if self.input is not None and len(self.input) > MAX_AUDIO_INPUT:
+            raise ValueError(
+                f"AudioGenerationRequest: wanted an input of at most {MAX_AUDIO_INPUT} characters, "
+                f"got {len(self.input)}"
+            )

@@ -1,0 +1,112 @@
+import pytest
+from heddle.contexts import (
+    AudioGenerationRequest,
+    PipelineTask,
+    SamplingParams,
+    TextGenerationRequest,
+    TokenGeneratorRequest,
+    TokenGeneratorRequestFunction,
+    TokenGeneratorRequestMessage,
+    TokenGeneratorRequestTool,
+    TokenGeneratorResponseFormat,
+)
+
+Message = TokenGeneratorRequestMessage
+PICTURE = {"type": "image_url", "image_url": {"url": "x"}}
+
+
+def test_tasks():
+    assert [task.value for task in PipelineTask] == [
+        "text_generation",
+        "embeddings_generation",
+        "audio_generation",
+        "speech_token_generation",
+        "pixel_generation",
+    ]
+
+
+def test_a_text_request_has_the_documented_defaults():
+    request = TokenGeneratorRequest("r", 0, "m", prompt="hi")
+    assert TokenGeneratorRequest is TextGenerationRequest
+    assert (request.request_id, request.request_path, request.logprobs) == ("r", "/", 0)
+    assert request.sampling_params == SamplingParams()
+    assert TextGenerationRequest("r", 0, "m", prompt=[1, 2]).prompt == [1, 2]
+    assert TextGenerationRequest("r", 0, "m", prompt="").messages is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"prompt": None}, "wanted prompt or messages, got neither"),
+        ({"messages": [Message("user", "x")]}, "wanted prompt or messages, got both"),
+        ({"id": ""}, "wanted an id"),
+        ({"index": -1}, "wanted an index of at least 0, got -1"),
+        ({"logprobs": -1}, "wanted logprobs of at least 0, got -1"),
+    ],
+)
+def test_bad_text_requests(change, reason):
+    with pytest.raises(ValueError, match=reason):
+        TextGenerationRequest(
+            **({"id": "r", "index": 0, "model_name": "m", "prompt": "x"} | change)
+        )
+
+
+def test_images_are_as_many_as_the_messages_name():
+    messages = [
+        Message("user", [PICTURE, {"type": "image"}, {"type": "text", "text": "what?"}]),
+        Message("assistant", [{"type": "text", "content": "a cat"}]),
+    ]
+    assert TextGenerationRequest("r", 0, "m", messages=messages, images=[b"1", b"2"]).images
+    for images in (None, [b"1"], [b"1", b"2", b"3"]):
+        with pytest.raises(ValueError, match=f"wanted 2 images, .*, got {len(images or ())}"):
+            TextGenerationRequest("r", 0, "m", messages=messages, images=images)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([{"type": "video"}], "got 'video'"),
+        ([{}], "got None"),
+        ([{"type": "text"}], r"with 'text' or 'content', got \['type'\]"),
+        ([{"type": "image_url"}], r"with 'image_url', got \['type'\]"),
+    ],
+)
+def test_unknown_content_parts(content, reason):
+    with pytest.raises(ValueError, match=reason):
+        Message("user", content)
+
+
+def test_roles_tools_and_formats():
+    with pytest.raises(ValueError, match="got 'robot'"):
+        Message("robot", "x")
+    with pytest.raises(ValueError, match="wanted a name"):
+        TokenGeneratorRequestFunction("")
+    function = TokenGeneratorRequestFunction("f", "does", {"type": "object"})
+    with pytest.raises(ValueError, match="got 'thing'"):
+        TokenGeneratorRequestTool("thing", function)
+    tool = TokenGeneratorRequestTool("function", function)
+    assert tool["function"]["name"] == tool.function.name == "f"
+    with pytest.raises(KeyError):
+        tool["other"]
+    with pytest.raises(ValueError, match="got 'xml'"):
+        TokenGeneratorResponseFormat("xml")
+    assert TokenGeneratorResponseFormat("json_schema", {"type": "object"}).json_schema
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"input": None}, "wanted prompt or input, got neither"),
+        ({"input": "x" * 4097}, "at most 4096 characters, got 4097"),
+        ({"id": ""}, "wanted an id"),
+        ({"index": -2}, "got -2"),
+    ],
+)
+def test_bad_audio_requests(change, reason):
+    with pytest.raises(ValueError, match=reason):
+        AudioGenerationRequest(**({"id": "r", "index": 0, "model": "m", "input": "x"} | change))
+
+
+def test_audio_requests():
+    assert AudioGenerationRequest("r", 0, "m", "x" * 4096).audio_prompt_tokens == []
+    assert AudioGenerationRequest("r", 0, "m", prompt=[1]).audio_prompt_transcription == ""
