@@ -7,6 +7,7 @@ from importlib import import_module
 from heddle.kernels.registry import Kernel
 
 _STEMS = (
+    "attention",
     "concat",
     "gather",
     "layer_norm",

@@ -125,7 +125,7 @@ class Reducer:
 
         `combine` is associative and commutative. Every thread of the group calls.
         """
-        value = _across(value, combine, WARP)
+        value = across(value, combine, WARP)
         if self._scratch is None:
             return value
         lane, warp = thread() % WARP, thread() // WARP
@@ -133,10 +133,10 @@ class Reducer:
         with emit.when(emit.compare("equal", lane, 0)):
             self._scratch.store(value, warp)
         barrier()
-        return _across(self._scratch.load(lane % self._warps), combine, self._warps)
+        return across(self._scratch.load(lane % self._warps), combine, self._warps)
 
 
-def _across(value: Any, combine: Combine, lanes: int) -> Any:
+def across(value: Any, combine: Combine, lanes: int) -> Any:
     """Combines over aligned groups of `lanes` lanes of a warp."""
     distance = lanes // 2
     while distance:

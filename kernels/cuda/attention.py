@@ -1,0 +1,245 @@
+"""Scaled dot-product attention with an online softmax (Milakov and Gimelshein, arXiv:1805.02867).
+
+A warp works on four queries. Each of its lanes scores one of 32 keys at a time, so that a key is
+read once for four queries; then each lane adds up its own elements of the values, weighted by what
+the other lanes scored. Scores never leave registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import bodies, emit, sizes
+from heddle.kernels import vector_math as vm
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+QUERIES = 4
+"""Queries of a warp."""
+
+WARPS = 4
+"""Warps of a block."""
+
+_LARGEST_HEAD = 256
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The sizes of a problem: `heads` of the query, `key_heads` that divide them."""
+
+    batch: Any
+    heads: Any
+    queries: Any
+    key_heads: Any
+    keys: Any
+    size: Any
+
+    @staticmethod
+    def of(spec: Spec) -> _Shape:
+        q, k = spec.operands[0].shape, spec.operands[1].shape
+        head, sequence = (1, 2) if spec.attr("layout") == "bhsd" else (2, 1)
+        return _Shape(q[0], q[head], q[sequence], k[head], k[sequence], q[3])
+
+
+def emit_attention(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over keys, and around it the start and end of the queries' results."""
+    frame = _frame.frame(spec, machine)
+    shape = _Shape(*frame.shape(tuple(vars(_Shape.of(spec)).values())))
+    element = emit.register_type(spec.operands[0].dtype)
+    queries = _block.SharedArray("queries", element, WARPS * QUERIES * shape.size)
+    work = _Warp(frame, shape, queries)
+
+    def body(lanes: int) -> None:
+        work.fetch_queries()
+        _block.barrier()
+        state = emit.carry(0, work.last_key(), _block.WARP, work.start(), work.step(lanes))
+        work.finish(state)
+
+    with emit.when(emit.compare("less", work.batch, shape.batch)):
+        _frame.in_vectors(frame, [frame.reader(1).inputs], [], body)
+
+
+class _Warp:
+    """Four queries of one head, their state, and the steps of the algorithm.
+
+    The state is, for each query, the maximum score so far, the lane's part of the sum of
+    exponentials, and the lane's elements of the weighted values.
+    """
+
+    def __init__(self, frame: _frame.Frame, shape: _Shape, queries: _block.SharedArray) -> None:
+        self._frame, self._shape, self._shared = frame, shape, queries
+        self._spec = frame.spec
+        self._read = [frame.reader(i) for i in range(3)]
+        self._element = queries.element
+        self._lane = _block.thread() % _block.WARP
+        self._slot = _block.thread() // _block.WARP * QUERIES
+        tiles = sizes.ceildiv(emit.as_index(shape.queries), WARPS * QUERIES)
+        rest, tile = _block.block() // tiles, _block.block() % tiles
+        self.batch, self._head = sizes.floordiv(rest, shape.heads), sizes.mod(rest, shape.heads)
+        group = sizes.floordiv(emit.as_index(shape.heads), shape.key_heads)
+        self._key_head = self._head // group
+        self._first = tile * (WARPS * QUERIES) + self._slot
+        self._columns = -(-shape.size // _block.WARP)
+
+    def fetch_queries(self) -> None:
+        """Scales the queries into shared memory; beyond the last one, it is repeated."""
+        for query in range(QUERIES):
+            row = emit.minimum(self._first + query, emit.as_index(self._shape.queries) - 1)
+            start = self._row(self._shape.heads, self._shape.queries, self._head, row)
+            for d in emit.loop(self._lane, self._shape.size, _block.WARP):
+                value = self._read[0](start + d, 1) * self._spec.attr("scale")
+                self._shared.store(value, (self._slot + query) * self._shape.size + d)
+
+    def last_key(self) -> Size:
+        """Where this warp's loop over keys ends."""
+        if not self._spec.attr("causal"):
+            return self._shape.keys
+        end = self._visible(self._first + (QUERIES - 1)) + 1
+        return emit.minimum(emit.maximum(end, 0), self._shape.keys)
+
+    def start(self) -> list[Any]:
+        """The state before the first key."""
+        top = emit.constant(self._element, -math.inf)
+        zero = emit.constant(self._element, 0.0)
+        return [top] * QUERIES + [zero] * (QUERIES + QUERIES * self._columns)
+
+    def step(self, lanes: int) -> Any:
+        """The function that takes the state over the next 32 keys, one in each lane."""
+
+        def run(first: Any, *state: Any) -> Sequence[Any]:
+            tops, totals, sums = (
+                state[:QUERIES],
+                state[QUERIES : 2 * QUERIES],
+                list(state[2 * QUERIES :]),
+            )
+            scores = self._scores(first + self._lane, lanes)
+            new_tops, new_totals, shares = [], [], []
+            for query, (score, top, total) in enumerate(zip(scores, tops, totals, strict=True)):
+                best = emit.maximum(_block.across(score, emit.maximum, _block.WARP), top)
+                # Before the first key that may be attended to, there is nothing to shift by.
+                shift = emit.select(emit.compare("equal", best, -math.inf), 0.0, best)
+                fading, share = vm.exp(top - shift), vm.exp(score - shift)
+                new_tops.append(best)
+                new_totals.append(emit.fma(total, fading, share))
+                shares.append(share)
+                at = slice(query * self._columns, (query + 1) * self._columns)
+                sums[at] = [part * fading for part in sums[at]]
+            return [*new_tops, *new_totals, *self._add_values(first, shares, sums)]
+
+        return run
+
+    def finish(self, state: Sequence[Any]) -> None:
+        """Divides by the sums of exponentials and writes."""
+        for query in range(QUERIES):
+            total = _block.across(state[QUERIES + query], lambda a, b: a + b, _block.WARP)
+            scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
+            row = self._first + query
+            start = self._row(self._shape.heads, self._shape.queries, self._head, row)
+            exists = emit.compare("less", row, self._shape.queries)
+            for column in range(self._columns):
+                d = self._lane + column * _block.WARP
+                value = state[2 * QUERIES + query * self._columns + column] * scale
+                with emit.when(exists & emit.compare("less", d, self._shape.size)):
+                    self._frame.writer(value, start + d)
+
+    def _scores(self, key: Any, lanes: int) -> list[Any]:
+        """The scores of this lane's key; -inf where it is not to be attended to."""
+        shape = self._shape
+        inside = emit.minimum(key, emit.as_index(shape.keys) - 1)
+        start = self._row(shape.key_heads, shape.keys, self._key_head, inside)
+
+        def add(d: Any, *so_far: Any) -> list[Any]:
+            value = self._read[1](start + d, lanes)
+            return [
+                emit.fma(self._shared.load((self._slot + i) * shape.size + d, lanes), value, total)
+                for i, total in enumerate(so_far)
+            ]
+
+        zeros = [emit.constant(self._element, 0.0, lanes)] * QUERIES
+        found = emit.carry(0, shape.size, lanes, zeros, add)
+        scores = []
+        for query, score in enumerate(found):
+            score = _block.fold_lanes(score, lambda a, b: a + b)
+            row = emit.minimum(self._first + query, emit.as_index(shape.queries) - 1)
+            seen = emit.compare("less", key, shape.keys)
+            if self._spec.attr("causal"):
+                seen = seen & emit.compare("less_equal", key, self._visible(row))
+            if self._spec.attr("masked"):
+                mask = self._mask(row, inside)
+                if self._spec.operands[3].dtype == "bool":
+                    seen = seen & mask
+                else:
+                    score = score + mask
+            scores.append(emit.select(seen, score, -math.inf))
+        return scores
+
+    def _add_values(self, first: Any, shares: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
+        """Adds 32 value rows, each weighted by what its lane scored, to this lane's elements."""
+        shape = self._shape
+        count = emit.minimum(emit.as_index(shape.keys) - first, _block.WARP)
+        places = [
+            emit.minimum(self._lane + column * _block.WARP, shape.size - 1)
+            for column in range(self._columns)
+        ]
+
+        def add(number: Any, *so_far: Any) -> list[Any]:
+            start = self._row(shape.key_heads, shape.keys, self._key_head, first + number)
+            values = [self._read[2](start + place, 1) for place in places]
+            weights = [_block.shuffle_from(share, number) for share in shares]
+            return [
+                emit.fma(weights[i // self._columns], values[i % self._columns], total)
+                for i, total in enumerate(so_far)
+            ]
+
+        return emit.carry(0, count, 1, sums, add)
+
+    def _visible(self, query: Size) -> Size:
+        """The last key that a query attends to when it is causal."""
+        return query + self._shape.keys - self._shape.queries
+
+    def _mask(self, query: Size, key: Size) -> Any:
+        """The mask's value; its dims that are 1 stretch."""
+        operand = self._spec.operands[3]
+        where: Size = 0
+        stride: Size = 1
+        indices = (self.batch, self._head, query, key)
+        for index, size in zip(reversed(indices), reversed(operand.shape), strict=False):
+            if size != 1:
+                where = index * stride + where
+                stride = self._frame.size(size) * stride
+        return self._frame.reader(3)(where, 1)
+
+    def _row(self, heads: Size, length: Size, head: Size, number: Size) -> Size:
+        """Where the row of `number` in a sequence starts, in the layout of the operands."""
+        if self._spec.attr("layout") == "bhsd":
+            row = (self.batch * heads + head) * length + number
+        else:
+            row = (self.batch * length + number) * heads + head
+        return row * self._shape.size
+
+
+def launch(spec: Spec) -> Launch:
+    """A block for every 16 queries of each head."""
+    shape = _Shape.of(spec)
+    tiles = fold("ceildiv", shape.queries, WARPS * QUERIES)
+    grid: Expr = fold("max", 1, product((shape.batch, shape.heads, tiles)))
+    work = product((shape.batch, shape.heads, shape.queries, shape.keys, shape.size, 4))
+    return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))
+
+
+def supports(spec: Spec) -> str | None:
+    """The floating dtypes, with any body, and static head sizes up to 256."""
+    if not emit.is_float(spec.result.dtype):
+        return f"attention of {spec.result.dtype}"
+    size = _Shape.of(spec).size
+    if not isinstance(size, int) or not 1 <= size <= _LARGEST_HEAD:
+        return f"attention of head size {size}, which is not a number from 1 to {_LARGEST_HEAD}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("attention", "cuda", emit_attention, launch, supports)
