@@ -91,5 +91,7 @@ def test_keys_are_the_same_in_another_process():
 
 
 def test_key_depends_on_spec_and_arch():
-    other = Spec("map", (F32,), F32, (F32,), (), Body((F32,), (Step("log", (0,), "float32"),), (1,)))
+    other = Spec(
+        "map", (F32,), F32, (F32,), (), Body((F32,), (Step("log", (0,), "float32"),), (1,))
+    )
     assert len({key(SPEC, "sm_80"), key(SPEC, "sm_90a"), key(other, "sm_80")}) == 3

@@ -1,0 +1,197 @@
+"""From planned modules and machine code to the artifact's records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from heddle.graph import attributes
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.constants import constant_bytes
+from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage
+from heddle.graph.compiler.passes.select import kernel_name
+from heddle.graph.compiler.sizes import substitute
+from heddle.graph.compiler.specs import Request, parts_of, request
+from heddle.graph.dim import Dim
+from heddle.kernels import registry
+from heddle.kernels.spec import Expr, Launch, Spec
+from heddle.runtime.artifact import (
+    Buffer,
+    BufferKind,
+    Code,
+    Constant,
+    Copy,
+    Dispatch,
+    Kernel,
+    Program,
+    Routine,
+    Symbol,
+    Tensor,
+)
+
+STATUS_BYTES = 32
+"""The status word: four int64 (docs/design.md)."""
+
+
+def requests(module: Any) -> dict[Any, Request]:
+    """What each fused op of a lowered module asks for, in program order."""
+    fused = [op for op in m.operations(module) if m.name(op) == "fused"]
+    return {op: request(parts_of(op)) for op in fused}
+
+
+def signature(
+    module: Any,
+) -> tuple[tuple[Symbol, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The symbols, inputs and outputs of a graph's module."""
+    main, body = m.main(module), m.block(module)
+    ranges = attributes.read_symbols(main.attributes["heddle.symbols"])
+    inputs = [item["heddle.name"].value for item in main.arg_attrs] if len(body.arguments) else []
+    outputs = [text.value for text in main.attributes["heddle.outputs"]]
+    return (
+        tuple(Symbol(name, low, high) for name, (low, high) in ranges.items()),
+        tuple(map(_tensor, inputs, body.arguments)),
+        tuple(map(_tensor, outputs, m.returned(module).operands)),
+    )
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    kind = m.tensor(value)
+    return Tensor(name, kind.dtype.name, tuple(dim.expr for dim in kind.shape))
+
+
+class Constants:
+    """The constants of all programs, each content once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+
+    def number(self, operation: Any) -> int:
+        """The index of a `heddle.constant`'s content."""
+        data = constant_bytes(operation)
+        return self._numbers.setdefault(data, len(self._numbers))
+
+    @property
+    def records(self) -> tuple[Constant, ...]:
+        """In the order of their numbers."""
+        return tuple(map(Constant, self._numbers))
+
+
+@dataclass
+class _Table:
+    """Records that are referred to by number, each once."""
+
+    rows: list[Any] = field(default_factory=list)
+    numbers: dict[Any, int] = field(default_factory=dict)
+
+    def number(self, key: Any, make: Callable[[], Any]) -> int:
+        if key not in self.numbers:
+            self.numbers[key] = len(self.rows)
+            self.rows.append(make())
+        return self.numbers[key]
+
+
+def program(
+    module: Any,
+    kind: str,
+    codes: Callable[[Spec], tuple[Code, ...]],
+    weights: Mapping[str, int],
+    constants: Constants,
+) -> Program:
+    """The program of a planned module.
+
+    Args:
+        module: A module after all passes.
+        kind: `"cpu"` or `"cuda"`.
+        codes: The code of a spec for every machine of the target.
+        weights: The number of each weight.
+        constants: Takes the constants that the program reads.
+    """
+    places = _places(module, weights, constants)
+    kernels, buffers = _Table(), _Table()
+
+    def buffer(value: Any) -> int:
+        value = root_value(value)
+        place, size = places[value], byte_size(value)
+        return _buffer(buffers, place, size)
+
+    routines: dict[str, list[Dispatch | Copy]] = {"init": [], "main": []}
+    for operation, wanted in requests(module).items():
+        spec = wanted.spec
+        row = registry.find(spec.op, kind)
+        assert row is not None, "select has checked this"
+        launch = row.launch(spec)
+
+        def kernel(row: registry.Kernel = row, spec: Spec = spec, launch: Launch = launch) -> Any:
+            name = kernel_name(spec)
+            return Kernel(name, codes(spec), row.checks, launch.block, launch.shared)
+
+        values = dict(zip(spec.dims, wanted.dims, strict=True))
+
+        def size(expr: Expr, values: Mapping[str, Expr] = values) -> Expr:
+            return substitute(expr, lambda name: values[name])
+
+        passed = [buffer(value) for value in (*operation.operands, *operation.results)]
+        if row.checks:
+            passed.append(_buffer(buffers, Place("status"), STATUS_BYTES))
+        routines[stage(operation)].append(
+            Dispatch(
+                kernels.number(spec, kernel),
+                tuple(passed),
+                wanted.dims,
+                cast("tuple[Expr, Expr, Expr]", tuple(map(size, launch.grid))),
+                size(launch.work),
+                m.label(operation),
+            )
+        )
+    routines["main"] += _copies(module, places, buffers)
+    sizes = m.main(module).attributes
+
+    def total(name: str) -> Expr:
+        return Dim(sizes[f"heddle.{name}"].value).expr
+
+    state = total("state")
+    assert isinstance(state, int), "only values of static shape are computed by init"
+    return Program(
+        target="cpu" if kind == "cpu" else "cuda",
+        kernels=tuple(kernels.rows),
+        buffers=tuple(buffers.rows),
+        init=Routine(tuple(routines["init"]), total("init_arena")),
+        main=Routine(tuple(routines["main"]), total("main_arena")),
+        state=state,
+    )
+
+
+def _buffer(buffers: _Table, place: Place, size: Expr) -> int:
+    kind = cast("BufferKind", place.kind)
+    return buffers.number((place, size), lambda: Buffer(kind, size, place.index, place.offset))
+
+
+def _places(module: Any, weights: Mapping[str, int], constants: Constants) -> dict[Any, Place]:
+    """Where each value of the function is that no reshape makes."""
+    places = {value: Place("input", i) for i, value in enumerate(m.block(module).arguments)}
+    for operation in m.operations(module):
+        match m.name(operation):
+            case "weight":
+                number = weights[operation.attributes["name"].value]
+                places[operation.results[0]] = Place("weight", number)
+            case "constant":
+                places[operation.results[0]] = Place("constant", constants.number(operation))
+            case "fused":
+                texts: Sequence[Any] = operation.attributes["places"]
+                for value, text in zip(operation.results, texts, strict=True):
+                    places[value] = Place.parse(text.value)
+    return places
+
+
+def _copies(module: Any, places: Mapping[Any, Place], buffers: _Table) -> list[Copy]:
+    """What is returned without being computed in place: inputs, weights, and repeated outputs."""
+    found = []
+    returned = m.returned(module)
+    for index, value in enumerate(returned.operands):
+        source, target = places[root_value(value)], Place("output", index)
+        if source != target:
+            size = byte_size(value)
+            pair = _buffer(buffers, source, size), _buffer(buffers, target, size)
+            found.append(Copy(*pair, size, f"output {index} ({m.line(returned)})"))
+    return found

@@ -1,0 +1,120 @@
+"""`compile`: a graph in, an artifact out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from heddle.graph import types
+from heddle.graph.compiler import assemble, cache
+from heddle.graph.compiler.codegen.build import Progress, build
+from heddle.graph.compiler.codegen.pool import Job
+from heddle.graph.compiler.module import label
+from heddle.graph.compiler.pipeline import lower
+from heddle.graph.dtype import DType
+from heddle.graph.graph import Graph
+from heddle.graph.targets import Target
+from heddle.kernels.spec import Spec
+from heddle.runtime import Artifact, artifact_writer, config
+from heddle.runtime.artifact import ArtifactRecord, Code, Program, Weight
+from heddle.runtime.errors import CompileError
+
+
+def compile(
+    graph: Graph,
+    targets: Sequence[str | Target] | str = ("cpu",),
+    *,
+    weights: Mapping[str, Any] | None = None,
+    embed_weights: bool = False,
+    progress: Progress | None = None,
+) -> Artifact:
+    """Compiles `graph` for `targets` into one artifact; no device is needed.
+
+    Args:
+        graph: A finished graph.
+        targets: See `Target.parse`.
+        weights: Arrays by weight name; their hashes go into the artifact, which then refuses others.
+        embed_weights: Put the weights themselves into the artifact.
+        progress: Called with what is being done, how much of it is done, and how much there is.
+
+    Raises:
+        CompileError: An unknown target, a weight that is missing or of another type, or a pass or a
+            kernel that failed; the message names it, the op and the user's line.
+    """
+    chosen = Target.merge((targets,) if isinstance(targets, str) else tuple(targets))
+    records = _weights(graph, weights, embed_weights)
+    modules = {target: lower(graph.module, target.kind) for target in chosen}
+    jobs: dict[Job, str] = {}
+    for target, module in modules.items():
+        for operation, wanted in assemble.requests(module).items():
+            for machine in target.machines:
+                jobs.setdefault(Job(wanted.spec, machine.arch), label(operation))
+    codes = build(jobs, cache.KernelCache(config.cache_folder()), progress)
+    numbers = {record.name: number for number, record in enumerate(records)}
+    constants = assemble.Constants()
+
+    def program(target: Target) -> Program:
+        def code(spec: Spec) -> tuple[Code, ...]:
+            return tuple(c for machine in target.machines for c in codes[Job(spec, machine.arch)])
+
+        return assemble.program(modules[target], target.kind, code, numbers, constants)
+
+    programs = tuple(map(program, chosen))
+    symbols, inputs, outputs = assemble.signature(graph.module)
+    record = ArtifactRecord(
+        name=graph.name,
+        symbols=symbols,
+        inputs=inputs,
+        outputs=outputs,
+        weights=records,
+        constants=constants.records,
+        programs=programs,
+        provenance=_provenance(chosen),
+    )
+    return Artifact.from_bytes(artifact_writer.to_bytes(record))
+
+
+def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tuple[Weight, ...]:
+    """The weights of the graph, with hashes and data as far as they are known and wanted."""
+    if embed and arrays is None:
+        raise CompileError("embed_weights: wanted weights, got none")
+    unknown = sorted(set(arrays or ()) - set(graph.weights))
+    if unknown:
+        raise CompileError(f"weights: wanted names of the graph, got {unknown[0]!r}")
+    records = []
+    for name, weight in graph.weights.items():
+        shape = tuple(int(dim) for dim in weight.shape)
+        data = None
+        if arrays is not None:
+            if name not in arrays:
+                raise CompileError(f"weight {name!r}: wanted an array, got none")
+            data = _bytes(weight, shape, arrays[name])
+        digest = b"" if data is None else hashlib.sha256(data).digest()
+        records.append(Weight(name, weight.dtype.name, shape, digest, data if embed else None))
+    return tuple(records)
+
+
+def _bytes(weight: types.Weight, shape: tuple[int, ...], value: Any) -> memoryview:
+    """The bytes of an array for `weight`; bfloat16 comes as ml_dtypes' or as uint16 bits."""
+    array = np.asarray(value)
+    bits = weight.dtype is DType.bfloat16 and array.dtype.name in ("bfloat16", "uint16")
+    if array.shape != shape or not (bits or array.dtype == weight.dtype.to_numpy()):
+        raise CompileError(
+            f"weight {weight.name!r}: wanted {weight.dtype}{list(shape)}, "
+            f"got {array.dtype}{list(array.shape)}"
+        )
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def _provenance(targets: Sequence[Target]) -> tuple[tuple[str, str], ...]:
+    """What made the artifact: the same on every machine."""
+    names = [f"{target.kind}:{machine.arch}" for target in targets for machine in target.machines]
+    return (
+        ("compiler", f"heddle {version('heddle')}"),
+        ("sources", cache.fingerprint()[:16]),
+        ("targets", ", ".join(names)),
+    )

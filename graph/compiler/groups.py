@@ -1,0 +1,185 @@
+"""Groups of ops that become one kernel, and what they depend on while they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.graph import dialect
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.specs import Parts, request
+from heddle.kernels.mlir import ir
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ops in order: elementwise ones before the root, the root, elementwise ones after it."""
+
+    number: int
+    before: tuple[Any, ...] = ()
+    root: Any | None = None
+    after: tuple[Any, ...] = ()
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Group) and self.number == other.number
+
+    @property
+    def ops(self) -> list[Any]:
+        """All ops."""
+        return [*self.before, *([self.root] if self.root else []), *self.after]
+
+    @property
+    def results(self) -> list[Any]:
+        """The values that are read outside of the group."""
+        members = set(self.ops)
+        values = [op.results[0] for op in self.ops]
+        return [v for v in values if any(user not in members for user in m.users(v))]
+
+    def parts(self) -> Parts:
+        """The group as what a spec is made from."""
+        return Parts(self.before, self.root, self.after, tuple(self.results))
+
+    def with_tail(self, ops: Sequence[Any]) -> Group:
+        """This group with elementwise `ops` at its end."""
+        if self.root:
+            return Group(self.number, self.before, self.root, (*self.after, *ops))
+        return Group(self.number, (*self.before, *ops))
+
+    def with_prologue(self, ops: Sequence[Any]) -> Group:
+        """This group with elementwise `ops` before its root."""
+        return Group(self.number, tuple(ops), self.root, self.after)
+
+
+class Grouping:
+    """All groups of a module while it is being fused, with their dependencies."""
+
+    def __init__(self) -> None:
+        self._group_of: dict[Any, Group] = {}
+        self._needs: dict[int, int] = {}  # group -> a bit for each group that it depends on
+        self._count = 0
+
+    def add(self, before: Sequence[Any] = (), root: Any | None = None) -> Group:
+        """A new group."""
+        group = Group(self._count, tuple(before), root)
+        self._count += 1
+        self._set(group)
+        return group
+
+    def replace(self, group: Group, absorbed: Sequence[Group], grown: Group) -> None:
+        """`grown` takes the place of `group` and of the groups that it `absorbed`."""
+        gone = sum(1 << other.number for other in absorbed)
+        for other in absorbed:
+            del self._needs[other.number]
+        self._set(grown)
+        mine = 1 << group.number
+        new = self._needs[group.number]
+        for number, needs in self._needs.items():
+            if needs & (mine | gone) and number != group.number:
+                self._needs[number] = needs | mine | new
+
+    def of(self, value: Any) -> Group | None:
+        """The group that computes `value`."""
+        operation = m.owner(value)
+        return self._group_of.get(operation) if operation is not None else None
+
+    def producers(self, operation: Any) -> set[Group]:
+        """The groups behind the operands of `operation`, seen through ops in no group."""
+        direct = {group for value in operation.operands if (group := self.of(value))}
+        return direct | self.behind(operation)
+
+    def behind(self, operation: Any) -> set[Group]:
+        """Those of `producers` that are reached through an op in no group: a reshape of a value."""
+        found: set[Group] = set()
+        above = [m.owner(value) for value in operation.operands if self.of(value) is None]
+        while above:
+            op = above.pop()
+            for value in op.operands if op is not None else ():
+                if group := self.of(value):
+                    found.add(group)
+                else:
+                    above.append(m.owner(value))
+        return found
+
+    def depends(self, group: Group, other: Group) -> bool:
+        """Whether `group` needs `other`, directly or through others."""
+        return bool(self._needs[group.number] >> other.number & 1)
+
+    def _set(self, group: Group) -> None:
+        for operation in group.ops:
+            self._group_of[operation] = group
+        above = {g for op in group.ops for g in self.producers(op)} - {group}
+        needs = 0
+        for other in above:
+            needs |= 1 << other.number | self._needs[other.number]
+        self._needs[group.number] = needs
+
+
+def outline(group: Group, end: Any) -> Any:
+    """Moves the ops of `group` into a new `heddle.fused` before `end`; returns it.
+
+    Operands are in the order of `Request.inputs`: one that both the prologue and the epilogue read
+    is passed twice.
+    """
+    parts = group.parts()
+    wanted = request(parts)
+    members = group.ops
+    locations = [op.location for op in ([group.root] if group.root else []) + members]
+    fused = dialect.create(
+        "heddle.fused",
+        results=[value.type for value in parts.results],
+        operands=wanted.inputs,
+        regions=1,
+        loc=ir.Location.fused(locations),
+        ip=ir.InsertionPoint(end),
+    )
+    types = [value.type for value in wanted.inputs]
+    block = fused.regions[0].blocks.append(*types, arg_locs=[fused.location] * len(types))
+    arguments = list(block.arguments)
+    first = len(wanted.spec.prologue.inputs) if wanted.spec.prologue else 0
+    last = len(arguments) - (len(wanted.spec.epilogue.inputs) if wanted.spec.epilogue else 0)
+    sections = (
+        (group.before, slice(0, first) if group.root else slice(None)),
+        ([group.root] if group.root else [], slice(first, last)),
+        (group.after, slice(last, None)),
+    )
+    for ops, section in sections:
+        local = dict(zip(wanted.inputs[section], arguments[section]))
+        for op in ops:
+            _move(op, block, local, set(members))
+    for value, result in zip(parts.results, fused.results, strict=True):
+        for use in list(value.uses):
+            if use.owner.operation not in members:
+                use.owner.operands[use.operand_number] = result
+    dialect.create(
+        "heddle.yield",
+        operands=parts.results,
+        loc=fused.location,
+        ip=ir.InsertionPoint(block),
+    )
+    return fused
+
+
+def _move(op: Any, block: Any, local: dict[Any, Any], members: set[Any]) -> None:
+    """Moves `op` to the end of `block`, reading `local` values; free ops come along as copies."""
+
+    def inside(value: Any) -> Any:
+        if value in local:
+            return local[value]
+        source = m.owner(value)
+        if source in members:
+            return value
+        copy = source.clone(ip=ir.InsertionPoint(block)).operation
+        if len(copy.operands):
+            copy.operands[0] = inside(copy.operands[0])
+            copy.move_after(list(block.operations)[-1])
+        local[value] = copy.results[0]
+        return local[value]
+
+    operands = [inside(value) for value in op.operands]
+    block.append(op)
+    for index, value in enumerate(operands):
+        op.operands[index] = value

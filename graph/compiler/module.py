@@ -1,0 +1,170 @@
+"""The few verbs that passes are written in: reading and editing the one function of a module."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from heddle.graph import dialect
+from heddle.graph.attributes import encode
+from heddle.graph.ops.row import ROWS
+from heddle.graph.types import TensorType
+from heddle.kernels.mlir import ir
+
+SOURCES = ("weight", "constant")
+"""Ops that bring a tensor into the graph instead of computing one."""
+
+
+class Refusal(Exception):
+    """A pass cannot go on because of `operation`; the pipeline adds the pass, op and user's line."""
+
+    def __init__(self, operation: Any, message: str) -> None:
+        super().__init__(message)
+        self.operation = operation
+
+
+def clone(module: Any) -> Any:
+    """A copy of `module` in the same context."""
+    text = io.BytesIO()
+    module.operation.write_bytecode(text)
+    return ir.Module.parse(text.getvalue(), module.context)
+
+
+def main(module: Any) -> Any:
+    """The one function."""
+    return module.body.operations[0]
+
+
+def block(module: Any) -> Any:
+    """The body of the one function."""
+    return main(module).regions[0].blocks[0]
+
+
+def operations(module: Any) -> list[Any]:
+    """The ops of the function in order, without its return."""
+    return [op.operation for op in block(module).operations][:-1]
+
+
+def returned(module: Any) -> Any:
+    """The function's return."""
+    ops = block(module).operations
+    return ops[len(ops) - 1].operation
+
+
+def inner(fused: Any) -> list[Any]:
+    """The ops of a fused region in order, without its yield."""
+    return [op.operation for op in fused.regions[0].blocks[0].operations][:-1]
+
+
+def yielded(fused: Any) -> list[Any]:
+    """The values that a fused region yields."""
+    ops = fused.regions[0].blocks[0].operations
+    return list(ops[len(ops) - 1].operands)
+
+
+def name(operation: Any) -> str:
+    """The op's name without its dialect: `"matmul"`."""
+    return str(operation.name).removeprefix("heddle.")
+
+
+def owner(value: Any) -> Any | None:
+    """The op that computes `value`; None for an argument of a block."""
+    return None if isinstance(value.owner, ir.Block) else value.owner
+
+
+def owner_name(value: Any) -> str:
+    """The name of the op that computes `value`, `""` for an argument."""
+    operation = owner(value)
+    return name(operation) if operation else ""
+
+
+def users(value: Any) -> list[Any]:
+    """The ops that read `value`, once for each operand that is it."""
+    return [use.owner.operation for use in value.uses]
+
+
+def tensor(value: Any) -> TensorType:
+    """The type of `value`."""
+    return TensorType.from_mlir(value.type)
+
+
+def attrs(operation: Any) -> dict[str, Any]:
+    """The attributes of an op that has a row, as Python values."""
+    return dialect.attrs_of(ROWS[name(operation)], operation)
+
+
+def elementwise(operation: Any) -> bool:
+    """Whether the op can be a step of a kernel's body."""
+    row = ROWS.get(name(operation))
+    return row is not None and row.elementwise
+
+
+def splat(value: Any) -> Any | None:
+    """The number that every element of a constant is, or None."""
+    operation = owner(value)
+    if operation is None or name(operation) != "constant":
+        return None
+    dense = operation.attributes["value"]
+    if not isinstance(dense, ir.DenseElementsAttr) or not dense.is_splat:
+        return None
+    return dense.get_splat_value().value
+
+
+def create(like: Any, op: str, operands: Sequence[Any], **attributes: Any) -> Any:
+    """The result of a new `heddle.<op>` before `like`, with its location and an inferred type."""
+    row = ROWS[op]
+    result = row.infer([tensor(value) for value in operands], attributes)
+    encoded = {a.name: encode(a.kind, attributes[a.name]) for a in row.attrs}
+    return insert(like, op, operands, result, encoded)
+
+
+def insert(
+    like: Any, op: str, operands: Sequence[Any], result: TensorType, attributes: dict[str, Any]
+) -> Any:
+    """The result of a new `heddle.<op>` before `like`, from MLIR's attributes and a known type."""
+    made = dialect.create(
+        f"heddle.{op}",
+        results=[result.to_mlir()],
+        operands=operands,
+        attributes=attributes,
+        loc=like.location,
+        ip=ir.InsertionPoint(like),
+    )
+    return made.results[0]
+
+
+def replace(operation: Any, value: Any) -> None:
+    """Puts `value` in the place of the one result of `operation`, and erases it."""
+    operation.results[0].replace_all_uses_with(value)
+    operation.erase()
+
+
+def line(operation: Any) -> str:
+    """The user's file and line, `"model.py:12"`: without folders, the same on every machine."""
+    return line_of(operation.location)
+
+
+def line_of(location: Any) -> str:
+    """The first file and line that a location holds."""
+    for file in _files(location):
+        return f"{os.path.basename(file.filename)}:{file.start_line}"
+    return "an unknown line"
+
+
+def label(operation: Any) -> str:
+    """What the op is to a person: `"matmul + add + gelu (model.py:12)"`."""
+    names = [name(op) for op in inner(operation)] if name(operation) == "fused" else []
+    shown = [n for n in names if n not in ("constant", "broadcast_to")]
+    return f"{' + '.join(shown or names or [name(operation)])} ({line(operation)})"
+
+
+def _files(location: Any) -> Iterator[Any]:
+    if isinstance(location, ir.FileLineColLoc):
+        yield location
+    elif isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            yield from _files(part)
+    elif isinstance(location, ir.NameLoc):
+        yield from _files(location.child_loc)

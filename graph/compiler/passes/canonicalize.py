@@ -1,0 +1,141 @@
+"""Simplifies: upstream's canonicalize and cse, which also drop dead ops, and Heddle's own rules.
+
+A rule takes an op and returns the value that stands for its result, or None. Every rule is exact:
+it changes no bit of any result (`x + 0.0` would: it turns -0.0 into 0.0, so only `x - 0.0` goes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.dtype import DType
+from heddle.kernels.mlir import passmanager
+
+Rule = Callable[[Any], Any]
+
+
+def canonicalize(module: Any, kind: str) -> None:
+    """Simplifies until nothing changes; every rule leaves fewer ops or shorter chains."""
+    changed = True
+    while changed:
+        passmanager.PassManager.parse("builtin.module(func.func(canonicalize,cse))").run(
+            module.operation
+        )
+        changed = False
+        for operation in m.operations(module):
+            for rule in RULES.get(m.name(operation), ()):
+                value = rule(operation)
+                if value is not None:
+                    m.replace(operation, value)
+                    changed = True
+                    break
+
+
+def _operand(operation: Any) -> Any:
+    return operation.operands[0]
+
+
+def _same_type(operation: Any) -> Any:
+    """A cast, reshape or broadcast to what the value already is."""
+    value = _operand(operation)
+    return value if value.type == operation.results[0].type else None
+
+
+def _twice(operation: Any) -> Any:
+    """A reshape of a reshape, a broadcast of a broadcast: only the last one counts."""
+    inner = m.owner(_operand(operation))
+    if inner is None or m.name(inner) != m.name(operation):
+        return None
+    return _remade(operation, inner.operands[0])
+
+
+def _cast_of_cast(operation: Any) -> Any:
+    """A cast of a cast that lost nothing."""
+    inner = m.owner(_operand(operation))
+    if inner is None or m.name(inner) != "cast":
+        return None
+    value = inner.operands[0]
+    if not holds(m.tensor(inner.results[0]).dtype, m.tensor(value).dtype):
+        return None
+    return value if value.type == operation.results[0].type else _remade(operation, value)
+
+
+def _neutral(number: float, sides: tuple[int, ...]) -> Rule:
+    """An operand that is `number` everywhere, in a place where it changes nothing."""
+
+    def rule(operation: Any) -> Any:
+        for side in sides:
+            value = operation.operands[1 - side]
+            if value.type == operation.results[0].type and _is(operation.operands[side], number):
+                return value
+        return None
+
+    return rule
+
+
+def _is(value: Any, number: float) -> bool:
+    found = m.splat(_source(value))
+    if found is None:
+        return False
+    same_sign = math.copysign(1, found) == math.copysign(1, number)
+    return bool(found == number) and (same_sign or not m.tensor(value).dtype.is_float)
+
+
+def _source(value: Any) -> Any:
+    while m.owner_name(value) == "broadcast_to":
+        value = _operand(m.owner(value))
+    return value
+
+
+def _transpose_of_transpose(operation: Any) -> Any:
+    """Two permutations are one; the identity is none."""
+    value, order = _operand(operation), m.attrs(operation)["permutation"]
+    if order == tuple(range(len(order))):
+        return value
+    inner = m.owner(value)
+    if inner is None or m.name(inner) != "transpose":
+        return None
+    first = m.attrs(inner)["permutation"]
+    both = tuple(first[axis] for axis in order)
+    return m.create(operation, "transpose", [inner.operands[0]], permutation=both)
+
+
+def _concat_of_one(operation: Any) -> Any:
+    return _operand(operation) if len(operation.operands) == 1 else None
+
+
+def _remade(operation: Any, value: Any) -> Any:
+    """`operation` again, on another operand."""
+    return m.create(operation, m.name(operation), [value], **m.attrs(operation))
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    if narrow is DType.bool or wide is narrow:
+        return True
+    if wide.is_float and narrow.is_float:
+        return wide.size > narrow.size
+    if wide.is_float:
+        return 8 * narrow.size <= _MANTISSA[wide]
+    if narrow.is_float:
+        return False
+    (low, high), (least, greatest) = narrow.range, wide.range
+    return least <= low and high <= greatest
+
+
+_MANTISSA = {DType.bfloat16: 8, DType.float16: 11, DType.float32: 24, DType.float64: 53}
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "add": (_neutral(-0.0, (0, 1)),),
+    "sub": (_neutral(0.0, (1,)),),
+    "mul": (_neutral(1.0, (0, 1)),),
+    "div": (_neutral(1.0, (1,)),),
+    "cast": (_same_type, _cast_of_cast),
+    "reshape": (_same_type, _twice),
+    "broadcast_to": (_same_type, _twice),
+    "transpose": (_transpose_of_transpose,),
+    "concat": (_concat_of_one,),
+}

@@ -1,0 +1,39 @@
+"""Evaluates ops whose operands are all constants, by the ops' own NumPy references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.graph.attributes import constant_array, constant_attr
+from heddle.graph.compiler import module as m
+from heddle.graph.ops.row import ROWS
+from heddle.kernels.mlir import ir
+
+MOST_ELEMENTS = 1 << 14
+"""A larger result is left to init: the artifact would only grow."""
+
+
+def fold_constants(module: Any, kind: str) -> None:
+    """Replaces what is known by `heddle.constant`; folding goes on through chains."""
+    for operation in m.operations(module):
+        row = ROWS.get(m.name(operation))
+        if row is None or not len(operation.operands):
+            continue
+        arrays = [_array(value) for value in operation.operands]
+        result = m.tensor(operation.results[0])
+        sizes = result.shape.static
+        if sizes is None or any(array is None for array in arrays):
+            continue
+        if int(result.shape.elements) > MOST_ELEMENTS:
+            continue
+        value = row.reference(*arrays, **m.attrs(operation))
+        attribute = constant_attr(value.reshape(sizes), result.dtype)
+        m.replace(operation, m.insert(operation, "constant", [], result, {"value": attribute}))
+
+
+def _array(value: Any) -> Any:
+    operation = m.owner(value)
+    if operation is None or m.name(operation) != "constant":
+        return None
+    dense = operation.attributes["value"]
+    return constant_array(dense) if isinstance(dense, ir.DenseElementsAttr) else None

@@ -1,0 +1,168 @@
+"""Gathers ops into kernels: every op that computes ends up in a `heddle.fused` region.
+
+One greedy walk in program order. An elementwise op joins a group that computes one of its operands,
+as the end of its epilogue; a root takes over the elementwise group that computes its operand 0, as
+its prologue. A group only grows into what a kernel of the registry supports, never computes a value
+twice, and never into a cycle. A value that others need as well becomes one more output.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.groups import Group, Grouping, outline
+from heddle.graph.compiler.specs import request, seen
+from heddle.graph.compiler.stages import known_at_init
+from heddle.kernels import registry
+
+FOLDED = ("broadcast_to", "transpose")
+"""Ops that may end up inside of the kernels that read them, and then are not needed themselves."""
+
+PROLOGUES = ("reduce", "softmax", "layer_norm", "rms_norm")
+"""Roots that read each element of operand 0 a fixed number of times; others would recompute it."""
+
+MOST_STEPS, MOST_INPUTS, MOST_OUTPUTS = 64, 16, 4
+"""Ops and buffers of one group: beyond this a kernel spills what a larger one could save."""
+
+
+def fuse(module: Any, kind: str) -> None:
+    """Puts every op but reshapes, weights and constants into a fused region."""
+    fuser = _Fuser(kind, known_at_init(module))
+    for operation in m.operations(module):
+        fuser.visit(operation)
+    end = m.returned(module)
+    for node in _schedule(m.operations(module), fuser.grouping):
+        if isinstance(node, Group):
+            outline(node, end)
+        else:
+            node.move_before(end)
+    for operation in reversed(m.operations(module)):
+        if m.name(operation) in (*FOLDED, "constant") and not m.users(operation.results[0]):
+            operation.erase()
+
+
+class _Fuser:
+    def __init__(self, kind: str, early: set[Any]) -> None:
+        self.kind = kind
+        self.early = early
+        self.grouping = Grouping()
+
+    def visit(self, operation: Any) -> None:
+        name, result = m.name(operation), operation.results[0]
+        if name in m.SOURCES or name == "reshape":
+            return
+        if name == "broadcast_to":
+            if not all(m.elementwise(user) for user in m.users(result)):
+                self.grouping.add(before=[operation])  # somebody needs it in memory
+        elif name == "transpose" and all(seen(result, u) != result for u in m.users(result)):
+            return  # a matmul does it while it reads
+        elif m.elementwise(operation):
+            if not self._join(operation):
+                self.grouping.add(before=[operation])
+        else:
+            group = self.grouping.add(root=operation)
+            self._take_prologue(group, operation)
+
+    def _join(self, operation: Any) -> bool:
+        result = operation.results[0]
+        shape = m.tensor(result).shape
+        producers = {
+            group
+            for value in operation.operands
+            if (group := self.grouping.of(value)) and m.tensor(value).shape == shape
+        }
+        producers = {g for g in producers if self._early(g.ops[0]) == self._early(operation)}
+        # Roots first, the latest first: its other operands are most likely done by then.
+        for group in sorted(producers, key=lambda g: (g.root is None, -g.number)):
+            merged = [
+                other for other in producers if other != group and self._only_for(other, operation)
+            ]
+            for absorbed in (merged, []) if merged else ([],):
+                if self._grow(group, operation, absorbed):
+                    return True
+        return False
+
+    def _grow(self, group: Group, operation: Any, absorbed: list[Group]) -> bool:
+        """Adds `operation` and the groups `absorbed` to `group`, where that is sound and fits."""
+        grown = group.with_tail([op for other in absorbed for op in other.before] + [operation])
+        inside = {group, *absorbed}
+        outside = {g for op in grown.ops for g in self.grouping.producers(op)} - inside
+        if any(self.grouping.behind(op) & inside for op in grown.ops):
+            return False
+        if any(self.grouping.depends(other, member) for other in outside for member in inside):
+            return False
+        if len(grown.ops) > MOST_STEPS or not self._fits(grown):
+            return False
+        self.grouping.replace(group, absorbed, grown)
+        return True
+
+    def _take_prologue(self, group: Group, root: Any) -> None:
+        if not len(root.operands):
+            return
+        feeding = self.grouping.of(root.operands[0])
+        if feeding is None or feeding.root or not self._only_for(feeding, root):
+            return
+        if self._early(feeding.ops[0]) != self._early(root):
+            return
+        grown = group.with_prologue(feeding.before)
+        if request(grown.parts()).spec.op in PROLOGUES and self._fits(grown):
+            self.grouping.replace(group, [feeding], grown)
+
+    def _only_for(self, group: Group, operation: Any) -> bool:
+        """Whether the elementwise `group` makes one value, for one operand of `operation`."""
+        results = group.results
+        return group.root is None and len(results) == 1 and m.users(results[0]) == [operation]
+
+    def _fits(self, group: Group) -> bool:
+        spec = request(group.parts()).spec
+        if len(spec.inputs) > MOST_INPUTS or len(spec.outputs) > MOST_OUTPUTS:
+            return False
+        row = registry.find(spec.op, self.kind)
+        return row is not None and row.supports(spec) is None
+
+    def _early(self, operation: Any) -> bool:
+        return operation.results[0] in self.early
+
+
+def _schedule(operations: list[Any], grouping: Grouping) -> Iterator[Any]:
+    """Groups and the ops outside of them, each after what it reads, near program order."""
+    position = {operation: index for index, operation in enumerate(operations)}
+    nodes: dict[Any, int] = {}
+    for operation in operations:
+        group = grouping.of(operation.results[0])
+        if group or m.name(operation) not in FOLDED:
+            nodes[group or operation] = position[operation]
+    readers: dict[Any, list[Any]] = {node: [] for node in nodes}
+    waiting: dict[Any, int] = {}
+    for node in nodes:
+        sources = _reads(node.ops if isinstance(node, Group) else [node], grouping) - {node}
+        waiting[node] = len(sources)
+        for read in sources:
+            readers[read].append(node)
+    ready = [(place, node) for node, place in nodes.items() if not waiting[node]]
+    heapq.heapify(ready)
+    while ready:
+        _, node = heapq.heappop(ready)
+        yield node
+        for reader in readers[node]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (nodes[reader], reader))
+
+
+def _reads(operations: Iterable[Any], grouping: Grouping) -> set[Any]:
+    """The groups and ungrouped ops that `operations` read from, folded ones seen through."""
+    found: set[Any] = set()
+    for operation in operations:
+        for value in operation.operands:
+            node = grouping.of(value)
+            while node is None and m.owner_name(value) in FOLDED:
+                value = m.owner(value).operands[0]  # type: ignore[union-attr]
+                node = grouping.of(value)
+            node = node or m.owner(value)
+            if node is not None:
+                found.add(node)
+    return found

@@ -1,0 +1,134 @@
+"""Gives every value its place: an output, the state that init fills, or bytes of an arena.
+
+A producer writes an output in place. A reshape is the value that it renames. What init computes
+for main stays in the state; everything else lives in the arena of its routine only from its
+producer to its last reader, and shares memory with what lives at other times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.graph import attributes
+from heddle.graph.compiler import memory
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.sizes import ALIGNMENT, Ranges
+from heddle.graph.dim import Dim
+from heddle.kernels.mlir import ir
+from heddle.kernels.spec import Expr, fold
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value is: `"input"`, `"output"`, `"weight"`, `"constant"`, `"state"`, `"arena"`.
+
+    `index` numbers the first four, `offset` is in bytes.
+    """
+
+    kind: str
+    index: int = 0
+    offset: Expr = 0
+
+    def __str__(self) -> str:
+        if self.kind in ("state", "arena"):
+            return f"{self.kind} {Dim.from_expr(self.offset)}"
+        return f"{self.kind} {self.index}"
+
+    @staticmethod
+    def parse(text: str) -> Place:
+        """The inverse of `str`."""
+        kind, _, rest = text.partition(" ")
+        if kind in ("state", "arena"):
+            return Place(kind, offset=Dim(rest).expr)
+        return Place(kind, int(rest))
+
+
+def plan(module: Any, kind: str) -> None:
+    """Gives each fused op its results' `places`, and the function the sizes of its memories."""
+    main = m.main(module)
+    ranges = attributes.read_symbols(main.attributes["heddle.symbols"])
+    places: dict[Any, Place] = {}
+    _place_outputs(module, places)
+    state = _place_state(module, places)
+    sizes = {
+        "state": state,
+        "init_arena": _place_arena(module, places, ranges, "init"),
+        "main_arena": _place_arena(module, places, ranges, "main"),
+    }
+    for operation in _fused(module):
+        texts = [ir.StringAttr.get(str(places[value])) for value in operation.results]
+        operation.attributes["places"] = ir.ArrayAttr.get(texts)
+    for name, size in sizes.items():
+        main.attributes[f"heddle.{name}"] = ir.StringAttr.get(str(Dim.from_expr(size)))
+
+
+def stage(operation: Any) -> str:
+    """`"init"` or `"main"`: the routine that a fused op is part of."""
+    return "init" if "stage" in operation.attributes else "main"
+
+
+def root_value(value: Any) -> Any:
+    """What a reshape renames, at any distance; else `value`."""
+    while m.owner_name(value) == "reshape":
+        value = m.owner(value).operands[0]  # type: ignore[union-attr]
+    return value
+
+
+def byte_size(value: Any) -> Expr:
+    """The bytes of a value."""
+    kind = m.tensor(value)
+    return (kind.shape.elements * kind.dtype.size).expr
+
+
+def _fused(module: Any, routine: str | None = None) -> list[Any]:
+    ops = [op for op in m.operations(module) if m.name(op) == "fused"]
+    return [op for op in ops if routine in (None, stage(op))]
+
+
+def _place_outputs(module: Any, places: dict[Any, Place]) -> None:
+    """What main computes and returns is written where it is returned; a second return copies it."""
+    for index, value in enumerate(m.returned(module).operands):
+        value = root_value(value)
+        producer = m.owner(value)
+        if producer is not None and m.name(producer) == "fused" and stage(producer) == "main":
+            places.setdefault(value, Place("output", index))
+
+
+def _place_state(module: Any, places: dict[Any, Place]) -> Expr:
+    """Puts what main or the caller reads of init's values one after another."""
+    offset: Expr = 0
+    for operation in _fused(module, "init"):
+        for value in operation.results:
+            if any(reader is None or stage(reader) == "main" for reader in _readers(value)):
+                places[value] = Place("state", offset=offset)
+                used = fold("mul", fold("ceildiv", byte_size(value), ALIGNMENT), ALIGNMENT)
+                offset = fold("add", offset, used)
+    return offset
+
+
+def _place_arena(module: Any, places: dict[Any, Place], ranges: Ranges, routine: str) -> Expr:
+    """Plans what is left of a routine's values; returns the bytes that they need."""
+    operations = _fused(module, routine)
+    position = {operation: index for index, operation in enumerate(operations)}
+    values = [v for op in operations for v in op.results if v not in places]
+    lifetimes = []
+    for value in values:
+        first = position[m.owner(value)]
+        last = max([first, *(position[reader] for reader in _readers(value))])
+        lifetimes.append(memory.Lifetime(byte_size(value), first, last))
+    layout = memory.plan(lifetimes, ranges)
+    for value, offset in zip(values, layout.offsets, strict=True):
+        places[value] = Place("arena", offset=offset)
+    return layout.total
+
+
+def _readers(value: Any) -> list[Any]:
+    """The fused ops that read a value or a reshape of it; None stands for the caller."""
+    found: list[Any] = []
+    for user in m.users(value):
+        if m.name(user) == "reshape":
+            found += _readers(user.results[0])
+        else:
+            found.append(user if m.name(user) == "fused" else None)
+    return found

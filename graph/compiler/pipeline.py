@@ -1,0 +1,85 @@
+"""The compiler from top to bottom: a module goes through these passes, once for each target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.passes.canonicalize import canonicalize
+from heddle.graph.compiler.passes.fold_constants import fold_constants
+from heddle.graph.compiler.passes.fuse import fuse
+from heddle.graph.compiler.passes.hoist import hoist
+from heddle.graph.compiler.passes.legalize import legalize
+from heddle.graph.compiler.passes.pack import pack
+from heddle.graph.compiler.passes.plan import plan
+from heddle.graph.compiler.passes.select import select
+from heddle.kernels.mlir import ir
+from heddle.runtime import config
+from heddle.runtime.errors import CompileError
+
+Pass = Callable[[Any, str], None]
+"""Changes a module in place for a kind of target, `"cpu"` or `"cuda"`."""
+
+PASSES: tuple[Pass, ...] = (
+    canonicalize,  # the same graph, simpler
+    fold_constants,  # what is known now is computed now
+    legalize,  # only forms that kernels take
+    pack,  # CPU: matmuls read packed panels
+    fuse,  # groups of ops become kernels
+    hoist,  # what depends on weights alone runs at load
+    select,  # each group has a kernel, or an error says why not
+    plan,  # each value has its place in memory
+)
+
+
+def lower(module: Any, kind: str, *, stop_after: str | None = None) -> Any:
+    """A copy of `module` after the passes for `kind`, verified after each.
+
+    Args:
+        module: The graph's module, which stays as it is.
+        kind: `"cpu"` or `"cuda"`.
+        stop_after: The name of the last pass to run; None runs all.
+
+    Raises:
+        CompileError: No such pass; or a pass failed: its name, the op and the user's line.
+    """
+    names = [each.__name__ for each in PASSES]
+    if stop_after is not None and stop_after not in names:
+        raise CompileError(f"stop_after: wanted one of {', '.join(names)}, got {stop_after!r}")
+    module = m.clone(module)
+    _dump(module, kind, 0, "input")
+    with module.context, ir.Location.unknown():
+        for number, each in enumerate(PASSES, 1):
+            _apply(each, module, kind)
+            _dump(module, kind, number, each.__name__)
+            if each.__name__ == stop_after:
+                break
+    return module
+
+
+def _apply(each: Pass, module: Any, kind: str) -> None:
+    try:
+        each(module, kind)
+        module.operation.verify()
+    except m.Refusal as refusal:
+        where = m.label(refusal.operation)
+        raise CompileError(f"{each.__name__}: {where}: {refusal}") from None
+    except ir.MLIRError as error:
+        raise CompileError(f"{each.__name__}: invalid result: {_first(error)}") from error
+
+
+def _first(error: Any) -> str:
+    """The first diagnostic of an MLIR error, with the op's line."""
+    for diagnostic in error.error_diagnostics:
+        return f"{m.line_of(diagnostic.location)}: {diagnostic.message}"
+    return str(error)
+
+
+def _dump(module: Any, kind: str, number: int, name: str) -> None:
+    folder = config.get("HEDDLE_DUMP")
+    if folder:
+        path = Path(folder) / kind
+        path.mkdir(parents=True, exist_ok=True)
+        (path / f"{number:02}_{name}.mlir").write_text(f"{module}\n")

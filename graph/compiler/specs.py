@@ -1,0 +1,233 @@
+"""From the ops of a group to the `Spec` of the kernel that computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.collapse import collapse
+from heddle.graph.dim import Dim
+from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
+
+FREE = ("broadcast_to", "constant")
+"""Ops that cost nothing inside a body: an input is read as broadcast, a splat is an immediate."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The ops of a group in order, and the values that others read.
+
+    `before` computes operand 0 of the root, `after` reads its result. A group without a root is
+    all `before`. Free ops need not be listed, but where they are all of `before`.
+    """
+
+    before: tuple[Any, ...]
+    root: Any | None
+    after: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a kernel: its spec, the size behind each of `spec.dims`, what it reads."""
+
+    spec: Spec
+    dims: tuple[Expr, ...]
+    inputs: tuple[Any, ...]
+
+
+def parts_of(fused: Any) -> Parts:
+    """The parts of a `heddle.fused` op."""
+    ops = m.inner(fused)
+    roots = [op for op in ops if not m.elementwise(op) and m.name(op) not in FREE]
+    root = roots[-1] if roots else None  # a transpose before it belongs to its operand
+    results = tuple(m.yielded(fused))
+    if root is None:
+        return Parts(tuple(ops), None, (), results)
+    feeding = _feeding(root.operands[0]) if len(root.operands) else set()
+    before = tuple(op for op in ops if op in feeding)
+    after = tuple(op for op in ops if op not in feeding and op != root)
+    return Parts(before, root, after, results)
+
+
+def request(parts: Parts) -> Request:
+    """The request that computes `parts`."""
+    if parts.root is None:
+        prologue, inputs = _body(parts.before, parts.results)
+        outputs = tuple(_operand(value) for value in parts.results)
+        spec = Spec("map", outputs[:1], outputs[0], outputs, (), prologue)
+    else:
+        spec, inputs = _rooted(parts, parts.root)
+    spec, dims = _rename(collapse(spec))
+    return Request(spec, dims, tuple(inputs))
+
+
+def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
+    op, attributes = _ROOTS.get(m.name(root), _plain)(root)
+    operands, result = [seen(value, root) for value in root.operands], root.results[0]
+    inputs: list[Any] = []
+    prologue = epilogue = None
+    if parts.before:
+        prologue, inputs = _body(parts.before, (operands[0],))
+    inputs += operands[1:] if prologue else operands
+    outputs = tuple(_operand(value) for value in parts.results)
+    if parts.after or parts.results != (result,):
+        epilogue, more = _body(parts.after, parts.results, result)
+        inputs += more
+    spec = Spec(
+        op,
+        tuple(_operand(value) for value in operands),
+        _operand(result),
+        outputs,
+        tuple(sorted(attributes.items())),
+        prologue,
+        epilogue,
+    )
+    return spec, inputs
+
+
+def _operand(value: Any) -> Operand:
+    kind = m.tensor(value)
+    return Operand(kind.dtype.name, tuple(dim.expr for dim in kind.shape))
+
+
+def _feeding(value: Any) -> set[Any]:
+    """Every op of the region that `value` depends on."""
+    found: set[Any] = set()
+    stack = [value]
+    while stack:
+        operation = m.owner(stack.pop())
+        if operation is not None and operation not in found:
+            found.add(operation)
+            stack += operation.operands
+    return found
+
+
+def source(value: Any) -> Any:
+    """What a body reads for `value`: broadcasts are seen through."""
+    while m.owner_name(value) == "broadcast_to":
+        value = m.owner(value).operands[0]  # type: ignore[union-attr]
+    return value
+
+
+def _body(
+    ops: Sequence[Any], results: Sequence[Any], first: Any | None = None
+) -> tuple[Body, list[Any]]:
+    """The body of `ops`, and the values that are its inputs; `first` is value 0 of an epilogue."""
+    ops = [op for op in ops if m.name(op) not in FREE]
+    start = [] if first is None else [first]
+    computed = {op.results[0] for op in ops}
+    inputs: list[Any] = []
+    for value in [*(operand for op in ops for operand in op.operands), *results]:
+        value = source(value)
+        known = value in start or value in computed or value in inputs
+        if not known and m.splat(value) is None:
+            inputs.append(value)
+    numbers = {value: i for i, value in enumerate(start + inputs)}
+    steps: list[Step] = []
+    base = len(numbers)
+
+    def number(value: Any) -> int:
+        value = source(value)
+        if value not in numbers:
+            attributes = (("value", m.splat(value)),)
+            numbers[value] = base + len(steps)
+            steps.append(Step("constant", (), m.tensor(value).dtype.name, attributes))
+        return numbers[value]
+
+    for op in ops:
+        args = tuple(number(operand) for operand in op.operands)
+        numbers[op.results[0]] = base + len(steps)
+        steps.append(Step(m.name(op), args, m.tensor(op.results[0]).dtype.name, _step_attrs(op)))
+    outputs = tuple(number(value) for value in results)
+    return Body(tuple(map(_operand, inputs)), tuple(steps), outputs), inputs
+
+
+def _step_attrs(op: Any) -> tuple[tuple[str, Attr], ...]:
+    """The step's attributes; the dtype of a cast is the step's own."""
+    found = {key: value for key, value in m.attrs(op).items() if key != "dtype"}
+    return tuple(sorted(found.items()))
+
+
+def _rename(spec: Spec) -> tuple[Spec, tuple[Expr, ...]]:
+    """`spec` over `d0`, `d1`, ... in order of first appearance, and what each of them is."""
+    dims: dict[Dim, str] = {}
+
+    def size(expr: Expr) -> Expr:
+        if isinstance(expr, int):
+            return expr
+        return dims.setdefault(Dim.from_expr(expr), f"d{len(dims)}")
+
+    def operand(value: Operand) -> Operand:
+        return replace(value, shape=tuple(map(size, value.shape)))
+
+    def body(value: Body | None) -> Body | None:
+        return value and replace(value, inputs=tuple(map(operand, value.inputs)))
+
+    renamed = replace(
+        spec,
+        operands=tuple(map(operand, spec.operands)),
+        result=operand(spec.result),
+        prologue=body(spec.prologue),
+        epilogue=body(spec.epilogue),
+        outputs=tuple(map(operand, spec.outputs)),
+    )
+    return renamed, tuple(dim.expr for dim in dims)
+
+
+# The registry's name and attributes of each op that is no step.
+
+
+def folded_transpose(operation: Any) -> bool:
+    """Whether the op exchanges the last two axes, which a matmul can do while reading b."""
+    if operation is None or m.name(operation) != "transpose":
+        return False
+    *leading, second, first = m.attrs(operation)["permutation"]
+    rank = len(leading) + 2
+    return (*leading, second, first) == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def seen(value: Any, root: Any) -> Any:
+    """The buffer behind operand `value` of `root`: a matmul sees through the transpose of b."""
+    if m.name(root) == "matmul" and value == root.operands[1]:
+        above = m.owner(value)
+        if folded_transpose(above):
+            return above.operands[0]  # type: ignore[union-attr]
+    return value
+
+
+def _plain(op: Any) -> tuple[str, dict[str, Attr]]:
+    return m.name(op), m.attrs(op)
+
+
+def _reduce(op: Any) -> tuple[str, dict[str, Attr]]:
+    return "reduce", {"kind": m.name(op), **m.attrs(op)}
+
+
+def _without(*names: str) -> Callable[[Any], tuple[str, dict[str, Attr]]]:
+    """An op whose attributes `names` are already in its shapes."""
+
+    def root(op: Any) -> tuple[str, dict[str, Attr]]:
+        return m.name(op), {k: v for k, v in m.attrs(op).items() if k not in names}
+
+    return root
+
+
+def _attention(op: Any) -> tuple[str, dict[str, Attr]]:
+    return "attention", {**m.attrs(op), "masked": len(op.operands) == 4}
+
+
+def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
+    return "matmul", {"transposed": folded_transpose(m.owner(op.operands[1]))}
+
+
+_ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
+    **dict.fromkeys(("sum", "mean", "max", "min"), _reduce),
+    "softmax": _without("axis"),  # legalize makes it the last
+    "slice": _without("sizes"),
+    "matmul_packed": _without("columns"),
+    "attention": _attention,
+    "matmul": _matmul,
+}
