@@ -99,6 +99,8 @@ def _generate(text: str, arch: str) -> str:
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)
     module.verify()
-    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = False
+    passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     return str(machine.emit_assembly(module))
