@@ -22,7 +22,7 @@ import numpy as np
 from heddle.graph import compile
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert
-from heddle.runtime import CPU, InferenceSession
+from heddle.runtime import InferenceSession
 
 # batch, sequence, rounds, calls in a turn
 SHAPES = ((1, 16, 40, 10), (1, 128, 30, 5), (32, 128, 10, 1), (8, 512, 10, 1))
@@ -33,15 +33,15 @@ Call = Callable[[], np.ndarray]
 def heddle_candidate(found: checkpoint.Checkpoint, threads: int) -> Callable[[np.ndarray], Call]:
     config = bert.BertConfig.read(found.config)
     artifact = compile(bert.sentence_embedder(config, "minilm"), targets=["cpu"])
-    session = InferenceSession(devices=[CPU(threads=threads)])
-    model = session.load(artifact, weights=found.weights)
+    session = InferenceSession(threads=threads)
+    model = session.load(artifact, weights=weights.of_artifact(found.weights, artifact))
 
     def prepare(tokens: np.ndarray) -> Call:
         inputs = tokens.astype(np.int32), np.ones(tokens.shape, bool)
         result = np.empty((len(tokens), config.hidden_size), np.float32)
 
         def call() -> np.ndarray:
-            model.execute(*inputs, outputs=[result])
+            model.execute(*inputs, out=[result])
             return result
 
         return call

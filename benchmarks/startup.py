@@ -22,16 +22,17 @@ from typing import Any
 
 import measure
 from heddle.graph import compile
-from heddle.pipelines import checkpoint
+from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert
 
 CHILD = """
 import sys, time
 from pathlib import Path
 from heddle.pipelines.embedding import SentenceEmbedder
-from heddle.runtime import InferenceSession
+from heddle.pipelines.weights import of_artifact
+from heddle.runtime import Artifact, InferenceSession
 
-artifact, weights, tokenizer, began = sys.argv[1:]
+path, weights, tokenizer, began = sys.argv[1:]
 
 def resident():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -39,7 +40,8 @@ def resident():
 
 session = InferenceSession()
 imported, before = time.monotonic(), resident()
-model = session.load(artifact, weights=weights or None)
+artifact = Artifact.load(path)
+model = session.load(artifact, weights=of_artifact(weights, artifact) if weights else None)
 loaded, after = time.monotonic(), resident()
 embedder = SentenceEmbedder(model, tokenizer)
 ready = time.monotonic()
@@ -70,7 +72,8 @@ def main() -> None:
     graph = bert.sentence_embedder(bert.BertConfig.read(found.config), "minilm")
     with tempfile.TemporaryDirectory() as folder:
         embedded, beside = Path(folder, "embedded.heddle"), Path(folder, "beside.heddle")
-        compile(graph, targets=["cpu"], weights=found.weights, embed_weights=True).save(embedded)
+        arrays = weights.select(found.weights, graph.weights)
+        compile(graph, targets=["cpu"], weights=arrays, embed_weights=True).save(embedded)
         compile(graph, targets=["cpu"]).save(beside)
         ways = {"embedded": (embedded, None), "beside": (beside, found.weights)}
         samples: dict[str, list[list[float]]] = {way: [] for way in ways}

@@ -32,7 +32,7 @@ SENTENCES = (
 def compile_model() -> float:
     """Compiles MiniLM with its weights to `ARTIFACT`; the seconds that it took."""
     from heddle.graph import compile
-    from heddle.pipelines import checkpoint
+    from heddle.pipelines import checkpoint, weights
     from heddle.pipelines.models import bert
 
     found = checkpoint.minilm()
@@ -45,7 +45,11 @@ def compile_model() -> float:
             bar.update(task, description=text, completed=done, total=total)
 
         artifact = compile(
-            graph, targets=TARGETS, weights=found.weights, embed_weights=True, progress=progress
+            graph,
+            targets=TARGETS,
+            weights=weights.select(found.weights, graph.weights),
+            embed_weights=True,
+            progress=progress,
         )
     artifact.save(ARTIFACT)
     return time.perf_counter() - start

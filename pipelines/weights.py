@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from heddle.runtime import Artifact
 
 DTYPES = {
     "BOOL": "?",
@@ -80,9 +83,18 @@ def prefix(names: Iterable[str]) -> str:
     return found[0]
 
 
-def select(weights: dict[str, NDArray[Any]], names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """The weights that a model asks for; a checkpoint also has its pooler and position numbers."""
-    return {name: array for name, array in weights.items() if name in names}
+def select(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Those of `names` that the file `path` has, as `read` gives them.
+
+    A checkpoint holds more than its encoder asks for, such as a pooler, and both the compiler and
+    the runtime refuse weights that they do not know.
+    """
+    return {name: array for name, array in read(path).items() if name in names}
+
+
+def of_artifact(path: Path, artifact: Artifact) -> dict[str, NDArray[Any]]:
+    """The weights of `artifact` that the file `path` has."""
+    return select(path, [row["name"] for row in artifact.weights])
 
 
 def _bad(path: Path, what: str) -> ArtifactError:

@@ -33,6 +33,11 @@ def get(name: str) -> str:
     return os.environ.get(name, row.default)
 
 
+def put(name: str, value: str) -> None:
+    """Sets `name` for this process and its children, as a command-line option does."""
+    os.environ[name] = value
+
+
 def cache_folder() -> Path | None:
     """The kernel cache's folder, or None when the cache is off."""
     value = get("HEDDLE_CACHE")

@@ -10,12 +10,20 @@ from typing import Any
 
 import click
 from heddle.pipelines.cli.compile import compile_command
+from heddle.pipelines.cli.console import listed
 from heddle.pipelines.cli.doctor import doctor
 from heddle.pipelines.cli.embed import embed
 from heddle.pipelines.cli.inspect import inspect
 from heddle.pipelines.cli.run import run
 from heddle.pipelines.cli.verify import verify
 from heddle.runtime.errors import HeddleError
+
+EXIT_CODES = listed(
+    "Exit codes:",
+    "0  all is well",
+    "1  it failed: a bad artifact, wrong inputs, a missing device, a file",
+    "2  the command line itself is wrong",
+)
 
 
 class Failure(click.ClickException):
@@ -41,18 +49,13 @@ class Commands(click.Group):
             raise Failure(str(error)) from None
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="heddle")
 def main(debug: bool) -> None:
-    r"""Heddle compiles model graphs ahead of time into one file, and runs that file.
-
-    \b
-    Exit codes:
-      0  all is well
-      1  it failed: a bad artifact, wrong inputs, a missing device, a file
-      2  the command line itself is wrong
-    """
+    """Heddle compiles model graphs ahead of time into one file, and runs that file."""
 
 
 for command in (compile_command, inspect, verify, run, doctor, embed):

@@ -6,9 +6,20 @@ import time
 from pathlib import Path
 
 import click
+from heddle.pipelines.cli.console import bytes_text, listed, print_json, progress
 
 
-@click.command("compile", short_help="Compile a model to one artifact.")
+@click.command(
+    "compile",
+    short_help="Compile a model to one artifact.",
+    epilog=listed(
+        "Examples:",
+        "heddle compile minilm --embed-weights",
+        "heddle compile minilm -t cpu -t cuda:sm_90a -o minilm.heddle",
+        "heddle compile model.py:build --weights model.safetensors",
+        "heddle compile model.py:build --stop-after fuse",
+    ),
+)
 @click.argument("source")
 @click.option(
     "-t",
@@ -48,33 +59,42 @@ def compile_command(
     dump: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Compile SOURCE to one artifact that needs no compiler to run.
+    """Compile SOURCE to one artifact that needs no compiler to run.
 
     SOURCE is minilm (all-MiniLM-L6-v2, if its package is installed), a folder with config.json,
     model.safetensors and tokenizer.json of a BERT encoder, or FILE.py:FUNCTION, a function without
     arguments that returns a Graph.
-
-    \b
-    Examples:
-      heddle compile minilm --embed-weights
-      heddle compile minilm -t cpu -t cuda:sm_90a -o minilm.heddle
-      heddle compile model.py:build --weights model.safetensors
-      heddle compile model.py:build --stop-after fuse
     """
-    from heddle.graph import compile
-    from heddle.pipelines.cli.console import progress
+    from heddle.graph import Target, compile
+    from heddle.graph.compiler.pipeline import lower
     from heddle.pipelines.cli.source import load
+    from heddle.pipelines.weights import select
+    from heddle.runtime import config
 
-    start = time.perf_counter()
+    if dump:
+        config.put("HEDDLE_DUMP", str(dump))
     found = load(source)
-    weights = weights or found.weights
+    if stop_after:
+        for target in Target.merge(targets):
+            click.echo(lower(found.graph.module, target.kind, stop_after=stop_after))
+        return
+    file = weights or found.weights
+    output = output or Path(f"{found.graph.name}.heddle")
+    start = time.perf_counter()
     with progress("compiling") as report:
         artifact = compile(
             found.graph,
             targets=targets,
-            weights=weights,
+            weights=file and select(file, found.graph.weights),
             embed_weights=embed_weights,
-            stop_after=stop_after,
-            dump=dump,
             progress=report,
         )
+    artifact.save(output)
+    seconds = time.perf_counter() - start
+    if as_json:
+        row = {"artifact": str(output), "bytes": artifact.nbytes, "seconds": seconds}
+        print_json({**row, "targets": artifact.requirements})
+        return
+    click.secho(f"{output}: {bytes_text(artifact.nbytes)} in {seconds:.1f} s", fg="green")
+    for row in artifact.requirements:
+        click.echo(f"  {row['target']}: {', '.join(row['any_of'])}")

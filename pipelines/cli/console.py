@@ -13,6 +13,11 @@ DELAY_S = 1.0
 """Work that ends within this time shows no progress."""
 
 
+def listed(title: str, *lines: str) -> str:
+    """A list for the end of a help text, which click is told not to wrap."""
+    return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
+
+
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
@@ -37,7 +42,7 @@ def table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr that appears after `DELAY_S`; what is given is called with (what, done, all)."""
+    """A bar on stderr that appears after `DELAY_S`; the caller reports (what, done, all)."""
     import time
 
     from rich.console import Console

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
 
 COMPILER = ("torch-mlir", "llvmlite", "pyelftools")
 """The packages that compiling for any target needs."""
@@ -16,23 +17,26 @@ COMPILER = ("torch-mlir", "llvmlite", "pyelftools")
 ASSEMBLER = "nvidia-nvjitlink"
 """The package that makes cubins; without it (and ptxas) artifacts have PTX alone."""
 
+Code = tuple[str, str]
+"""The architecture and the format of machine code: `("sm_90a", "cubin")`."""
 
-@click.command(short_help="Show what this machine can run and compile for.")
+
+@click.command(
+    short_help="Show what this machine can run and compile for.",
+    epilog=listed(
+        "Examples:",
+        "heddle doctor",
+        "heddle doctor minilm.heddle",
+    ),
+)
 @click.argument("artifact", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def doctor(context: click.Context, artifact: Path | None, as_json: bool) -> None:
-    r"""Show CPU levels, threads, GPUs, what is missing for which target, and the settings.
+    """Show CPU levels, threads, GPUs, what is missing for which target, and the settings.
 
     With ARTIFACT also whether it runs here, and on which code; exit code 1 when it does not.
-
-    \b
-    Examples:
-      heddle doctor
-      heddle doctor minilm.heddle
     """
-    from heddle.pipelines.cli.console import print_json
-
     report = machine()
     if artifact is not None:
         report["artifact"] = fitness(artifact, report)
@@ -46,7 +50,8 @@ def doctor(context: click.Context, artifact: Path | None, as_json: bool) -> None
 
 def machine() -> dict[str, Any]:
     """Everything about this machine, as JSON has it."""
-    from heddle.runtime import config, cpu_info, cuda_info
+    from heddle.runtime import config
+    from heddle.runtime._core import cpu_info, cuda_info
 
     cpu = cpu_info()
     levels = [{"level": level, "missing": lacks} for level, lacks in cpu["missing"].items()]
@@ -85,15 +90,22 @@ def fitness(path: Path, report: dict[str, Any]) -> dict[str, Any]:
 
     artifact = Artifact.load(path)
     rows = []
-    for row in artifact.requirements:
-        judge = cpu_code if row["target"] == "cpu" else cuda_code
-        arch, problem = judge(row["any_of"], report)
-        rows.append({**row, "runs": arch is not None, "code": arch, "problem": problem})
+    for needs, program in zip(artifact.requirements, artifact.programs, strict=True):
+        judge = cpu_code if needs["target"] == "cpu" else cuda_code
+        arch, problem = judge(codes_of_all(program["kernels"]), report)
+        rows.append({**needs, "runs": arch is not None, "code": arch, "problem": problem})
     return {"name": artifact.name, "path": str(path), "targets": rows}
 
 
-def cpu_code(archs: list[str], report: dict[str, Any]) -> tuple[str | None, str]:
-    """The best of `archs` that this CPU runs; levels are listed best first."""
+def codes_of_all(kernels: list[dict[str, Any]]) -> list[Code]:
+    """The architectures and formats in which every kernel is there."""
+    sets = [{(code["arch"], code["format"]) for code in kernel["codes"]} for kernel in kernels]
+    return sorted(set.intersection(*sets)) if sets else []
+
+
+def cpu_code(codes: list[Code], report: dict[str, Any]) -> tuple[str | None, str]:
+    """The best code that this CPU runs; levels are listed best first."""
+    archs = [arch for arch, _ in codes]
     lacks = {row["level"]: row["missing"] for row in report["cpu"]["levels"]}
     for level, missing in lacks.items():
         if level in archs and not missing:
@@ -102,41 +114,41 @@ def cpu_code(archs: list[str], report: dict[str, Any]) -> tuple[str | None, str]
     return None, f"{least} needs {', '.join(lacks.get(least, [least]))}"
 
 
-def cuda_code(archs: list[str], report: dict[str, Any]) -> tuple[str | None, str]:
-    """What the first GPU of the machine runs of `archs`."""
+def cuda_code(codes: list[Code], report: dict[str, Any]) -> tuple[str | None, str]:
+    """What the first GPU of the machine runs: a cubin before PTX, then the later architecture."""
     cuda = report["cuda"]
     if cuda["problem"]:
         return None, cuda["problem"]
     if not cuda["devices"]:
         return None, "there is a driver, but no GPU"
     capability = cuda["devices"][0]["capability"]
-    for arch in sorted(archs, key=sm_number, reverse=True):
-        if runs_on(arch, capability):
-            return arch, ""
-    return None, f"the GPU has compute capability {capability}, the code needs {archs}"
+    fit = [code for code in codes if runs_on(*code, capability)]
+    if not fit:
+        return None, f"the GPU has compute capability {capability}"
+    arch, form = max(fit, key=lambda code: (code[1] == "cubin", sm_number(code[0])))
+    return f"{arch} (PTX)" if form == "ptx" else arch, ""
 
 
 def sm_number(arch: str) -> int:
     """`"sm_90a"` as 90."""
-    return int(arch.removeprefix("sm_").rstrip("af"))
+    return int(arch.removeprefix("sm_").rstrip("a"))
 
 
-def runs_on(arch: str, capability: str) -> bool:
-    """Whether a GPU runs a cubin (CUDA C++ Programming Guide, application compatibility).
+def runs_on(arch: str, form: str, capability: str) -> bool:
+    """Whether a GPU runs the code (CUDA C++ Programming Guide, "Application Compatibility").
 
-    Code for an `a` architecture runs on exactly that one, other code on the same major
-    version from its minor on.
+    Code for an `a` architecture runs on exactly that one. Other cubins run on the same major
+    version from their minor on, other PTX on everything later.
     """
     major, minor = map(int, capability.split("."))
+    number, device = sm_number(arch), 10 * major + minor
     if arch.endswith("a"):
-        return sm_number(arch) == 10 * major + minor
-    return sm_number(arch) // 10 == major and sm_number(arch) % 10 <= minor
+        return number == device
+    return number <= device and (form == "ptx" or number // 10 == major)
 
 
 def show(report: dict[str, Any]) -> None:
     """The report for a person."""
-    from heddle.pipelines.cli.console import bytes_text, table
-
     cpu, cuda = report["cpu"], report["cuda"]
     rows = [(row["level"], lack_text(row["missing"])) for row in cpu["levels"]]
     table(f"CPU: {cpu['cores']} cores, {cpu['usable']} usable", ("level", "missing"), rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from heddle.pipelines.cli.console import listed, print_json, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +16,14 @@ SHOWN = 6
 """Numbers of a vector, and columns of similarities, that a person is shown."""
 
 
-@click.command(short_help="Embed sentences and compare them.")
+@click.command(
+    short_help="Embed sentences and compare them.",
+    epilog=listed(
+        "Examples:",
+        'heddle embed minilm.heddle "A cat sleeps." "The kitten dozes."',
+        "heddle embed minilm.heddle --vectors --json < sentences.txt",
+    ),
+)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.argument("sentences", nargs=-1)
 @click.option("--vectors", is_flag=True, help="Print the embeddings instead of the similarities.")
@@ -34,16 +42,11 @@ def embed(
     weights: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Embed SENTENCES, or the lines of stdin, and print the cosine of each pair.
+    """Embed SENTENCES, or the lines of stdin, and print the cosine of each pair.
 
     ARTIFACT is a sentence embedder, such as `heddle compile minilm --embed-weights` makes.
-
-    \b
-    Examples:
-      heddle embed minilm.heddle "A cat sleeps." "The kitten dozes."
-      heddle embed minilm.heddle --vectors --json < sentences.txt
     """
-    from heddle.pipelines.cli.console import print_json
+    from heddle.pipelines.weights import of_artifact
     from heddle.runtime import Artifact, InferenceSession
 
     loaded = Artifact.load(artifact)
@@ -59,7 +62,7 @@ def embed(
             "wanted the package tokenizers, which is not installed; pip install tokenizers"
         ) from None
 
-    model = InferenceSession().load(loaded, weights=weights)
+    model = InferenceSession().load(loaded, weights=weights and of_artifact(weights, loaded))
     found = SentenceEmbedder(model, file).embed(texts)
     name, values = ("embeddings", found) if vectors else ("similarity", found @ found.T)
     if as_json:
@@ -86,8 +89,6 @@ def tokenizer_file(given: Path | None, name: str) -> Path:
 
 def show_similarity(texts: list[str], matrix: NDArray[np.float32]) -> None:
     """The matrix as a table; beyond `SHOWN` sentences each one with its nearest."""
-    from heddle.pipelines.cli.console import table
-
     rows: list[tuple[str, ...]] = []
     if len(texts) <= SHOWN:
         for number, (text, row) in enumerate(zip(texts, matrix, strict=True), 1):

@@ -6,20 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
 
 
-@click.command(short_help="Show what an artifact holds.")
+@click.command(
+    short_help="Show what an artifact holds.",
+    epilog=listed(
+        "Examples:",
+        "heddle inspect minilm.heddle",
+        "heddle inspect minilm.heddle --json | jq .inputs",
+    ),
+)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, complete.")
 def inspect(artifact: Path, as_json: bool) -> None:
-    r"""Show the signature, symbols, weights, kernels, buffer plan and origin of ARTIFACT.
-
-    \b
-    Examples:
-      heddle inspect minilm.heddle
-      heddle inspect minilm.heddle --json | jq .inputs
-    """
-    from heddle.pipelines.cli.console import bytes_text, print_json
+    """Show the signature, symbols, weights, kernels, buffer plan and origin of ARTIFACT."""
     from heddle.runtime import Artifact
 
     everything = Artifact.load(artifact).describe()
@@ -43,8 +44,6 @@ def tensor_text(row: dict[str, Any]) -> str:
 
 def show_signature(everything: dict[str, Any]) -> None:
     """Inputs, outputs and symbols."""
-    from heddle.pipelines.cli.console import table
-
     rows = [
         (kind, row["name"], tensor_text(row))
         for kind in ("input", "output")
@@ -57,8 +56,6 @@ def show_signature(everything: dict[str, Any]) -> None:
 
 def show_weights(weights: list[dict[str, Any]], constant_bytes: int) -> None:
     """Weights by name, and the bytes of constants."""
-    from heddle.pipelines.cli.console import bytes_text, table
-
     rows = [
         (
             row["name"],
@@ -76,8 +73,6 @@ def show_weights(weights: list[dict[str, Any]], constant_bytes: int) -> None:
 
 def show_program(program: dict[str, Any]) -> None:
     """One target's kernels, and its plan of memory and steps."""
-    from heddle.pipelines.cli.console import bytes_text, table
-
     rows = []
     uses = {
         kernel["name"]: sum(
@@ -104,8 +99,6 @@ def show_program(program: dict[str, Any]) -> None:
 
 def code_text(code: dict[str, Any]) -> str:
     """One code of a kernel: `sm_90a 6.1 KiB (32 registers)`."""
-    from heddle.pipelines.cli.console import bytes_text
-
     text = f"{code['arch']} {bytes_text(code['bytes'])}"
     if code["format"] == "ptx":
         return f"{text} PTX"
@@ -116,8 +109,6 @@ def code_text(code: dict[str, Any]) -> str:
 
 def show_origin(everything: dict[str, Any]) -> None:
     """What a machine needs to run the artifact, and where the artifact comes from."""
-    from heddle.pipelines.cli.console import table
-
     rows = [(row["target"], " or ".join(row["any_of"])) for row in everything["requirements"]]
     table("Runs on", ("target", "with"), rows)
     table("Origin", ("key", "value"), list(everything["provenance"].items()))

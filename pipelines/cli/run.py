@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from heddle.pipelines.cli.console import listed, print_json, table
 
 if TYPE_CHECKING:
     from heddle.runtime import Artifact, Device
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 SEED = 0
 
 
-@click.command(short_help="Run an artifact and time it.")
+@click.command(
+    short_help="Run an artifact and time it.",
+    epilog=listed(
+        "Examples:",
+        "heddle run minilm.heddle --dim batch=4 --dim sequence=128",
+        "heddle run layer.heddle --weights w.safetensors --input x=x.npy --output y.npz",
+    ),
+)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--input", "inputs", multiple=True, help="NAME=FILE.npy, or FILE.npz; repeatable.")
 @click.option("--dim", "dims", multiple=True, help="NAME=SIZE of a symbol; repeatable.")
@@ -37,22 +45,16 @@ def run(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Run ARTIFACT; inputs that are not given are random, symbols as small as they may be.
-
-    \b
-    Examples:
-      heddle run minilm.heddle --dim batch=4 --dim sequence=128
-      heddle run layer.heddle --weights w.safetensors --input x=x.npy --output y.npz
-    """
+    """Run ARTIFACT; inputs that are not given are random, symbols as small as they may be."""
     import numpy as np
-    from heddle.pipelines.cli.console import print_json
+    from heddle.pipelines.weights import of_artifact
     from heddle.runtime import Artifact, InferenceSession
 
     loaded = Artifact.load(artifact)
     arrays = make_inputs(loaded, read_inputs(inputs), read_dims(dims))
     session = InferenceSession(devices=[parse_device(device)], threads=threads)
     start = time.perf_counter()
-    model = session.load(loaded, weights=weights)
+    model = session.load(loaded, weights=weights and of_artifact(weights, loaded))
     times = {"load_s": time.perf_counter() - start}
     seconds = []
     for _ in range(repeat + 1):
@@ -173,8 +175,6 @@ def summary(value: NDArray[Any]) -> dict[str, Any]:
 
 def show(report: dict[str, Any], output: Path | None) -> None:
     """The report for a person."""
-    from heddle.pipelines.cli.console import table
-
     rows = []
     for name, row in report["outputs"].items():
         numbers = [f"{row[key]:.6g}" if key in row else "" for key in ("min", "mean", "max")]

@@ -1,4 +1,4 @@
-"""What `heddle compile` is pointed at: a known model, a checkpoint's folder, or a Python function."""
+"""What `heddle compile` is given: a known model, a checkpoint's folder, or a Python function."""
 
 from __future__ import annotations
 

@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from heddle.pipelines.cli.console import bytes_text, listed, print_json
 
 if TYPE_CHECKING:
     from heddle.runtime import Artifact
 
 
-@click.command(short_help="Verify an artifact, and its weights.")
+@click.command(
+    short_help="Verify an artifact, and its weights.",
+    epilog=listed(
+        "Examples:",
+        "heddle verify minilm.heddle",
+        "heddle verify minilm.heddle --weights model.safetensors",
+    ),
+)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option(
     "--weights",
@@ -22,16 +30,10 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path, weights: Path | None, as_json: bool) -> None:
-    r"""Verify that ARTIFACT is whole: structure, references and every checksum.
+    """Verify that ARTIFACT is whole: structure, references and every checksum.
 
     The runtime does the same at each load. Exit code 1 and one sentence when something is wrong.
-
-    \b
-    Examples:
-      heddle verify minilm.heddle
-      heddle verify minilm.heddle --weights model.safetensors
     """
-    from heddle.pipelines.cli.console import bytes_text, print_json
     from heddle.runtime import Artifact
 
     start = time.perf_counter()

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from heddle.graph import compile
+from heddle.pipelines.models.bert import BertConfig, sentence_embedder
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -75,3 +77,24 @@ def tiny(tmp_path_factory, tiny_weights) -> Path:
     )
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
+
+
+def compiled(folder: Path, name: str, **options) -> Path:
+    """An artifact of the checkpoint in `folder`, for this machine."""
+    graph = sentence_embedder(BertConfig.read(folder / "config.json"), "tiny")
+    path = folder / name
+    compile(graph, targets=["cpu:native"], **options).save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_artifact(tiny, tiny_weights) -> Path:
+    """The checkpoint, compiled with its weights embedded."""
+    arrays = {name: a for name, a in tiny_weights.items() if not name.startswith("pooler.")}
+    return compiled(tiny, "tiny.heddle", weights=arrays, embed_weights=True)
+
+
+@pytest.fixture(scope="session")
+def bare_artifact(tiny) -> Path:
+    """The same, compiled without ever seeing the weights."""
+    return compiled(tiny, "bare.heddle")

@@ -77,7 +77,3 @@ def test_prefix(before):
 def test_prefix_of_another_model():
     with pytest.raises(ArtifactError, match=r"wanted one tensor named .*word_emb.*, got 0"):
         weights.prefix(["lm_head.weight"])
-
-
-def test_select_keeps_what_the_model_asks_for():
-    assert weights.select({"a": np.zeros(1), "b": np.ones(1)}, ["b", "c"]) == {"b": np.ones(1)}

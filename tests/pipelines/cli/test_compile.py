@@ -1,0 +1,96 @@
+"""`heddle compile`."""
+
+import json
+
+import pytest
+from heddle.runtime import Artifact, config
+
+MODEL = """
+from heddle.graph import Dim, DType, Graph, TensorType, Weight
+
+def build():
+    x = TensorType(DType.float32, (Dim("n", 1, 9), 4))
+    with Graph("line", [x], input_names=["x"]) as graph:
+        w = graph.add_weight(Weight("w", DType.float32, (4,)))
+        graph.output(graph.inputs[0] * w + 1)
+    return graph
+
+def wrong():
+    return 3
+
+value = 4
+"""
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """A Python file with a graph, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "line.py").write_text(MODEL)
+    return tmp_path / "line.py"
+
+
+def test_a_function_of_a_file(heddle, source):
+    result = heddle("compile", f"{source}:build", "-t", "cpu:native")
+    assert "line.heddle" in result.stdout
+    artifact = Artifact.load(source.with_name("line.heddle"))
+    assert artifact.name == "line"
+    assert [row["name"] for row in artifact.weights] == ["w"]
+    assert [row["target"] for row in artifact.requirements] == ["cpu"]
+
+
+def test_a_checkpoint_with_its_weights(heddle, tiny, tmp_path):
+    path = tmp_path / "out.heddle"
+    result = heddle("compile", tiny, "-t", "cpu:native", "--embed-weights", "-o", path, "--json")
+    report = json.loads(result.stdout)
+    assert report["artifact"] == str(path)
+    assert report["bytes"] == path.stat().st_size
+    weights = Artifact.load(path).weights
+    assert all(row["embedded"] and row["sha256"] for row in weights)
+    assert not [row for row in weights if "pooler" in row["name"]]
+
+
+def test_targets_may_be_repeated(heddle, source):
+    heddle("compile", f"{source}:build", "-t", "cpu:x86-64-v3", "-t", "cuda:sm_90a", "-o", "two")
+    needs = Artifact.load("two").requirements
+    assert [(row["target"], row["any_of"]) for row in needs] == [
+        ("cpu", ["x86-64-v3"]),
+        ("cuda", ["sm_90a"]),
+    ]
+
+
+def test_stop_after_prints_the_module_and_writes_nothing(heddle, source):
+    text = heddle("compile", f"{source}:build", "--stop-after", "fuse").stdout
+    assert text.startswith("module @line")
+    assert "heddle.fused" in text
+    assert not source.with_name("line.heddle").exists()
+
+
+def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEDDLE_DUMP", "")  # so that it is restored afterwards
+    folder = tmp_path / "dump"
+    heddle("compile", f"{source}:build", "--stop-after", "fuse", "--dump", folder)
+    assert config.get("HEDDLE_DUMP") == str(folder)
+    names = [path.name for path in sorted(folder.rglob("*.mlir"))]
+    assert names[0].endswith("input.mlir")
+    assert names[-1].endswith("fuse.mlir")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nope"], 1, "model 'nope': wanted 'minilm' or a folder"),
+        (["nope.py:build"], 2, "nope.py: wanted a Python file, found none"),
+        (["line.py:missing"], 2, "line.py: wanted a function named 'missing', found none"),
+        (["line.py:value"], 2, "line.py: wanted a function named 'value', found none"),
+        (["line.py:wrong"], 2, "line.py:wrong: wanted a function that returns a Graph, got int"),
+        (["line.py:build", "-t", "tpu"], 1, "target 'tpu': wanted one of cpu"),
+        (["line.py:build", "--stop-after", "nope"], 1, "stop_after: wanted one of canonicalize"),
+        (["line.py:build", "--weights", "none"], 1, "none: no such weights file"),
+        (["line.py:build", "-o", "no/such/folder"], 1, "no/such/folder"),
+    ],
+)
+def test_what_is_wrong_is_said(heddle, source, arguments, code, message):
+    result = heddle("compile", *arguments, code=code)
+    assert message in result.stderr
+    assert not source.with_name("line.heddle").exists()

@@ -1,0 +1,105 @@
+"""`heddle doctor`."""
+
+import importlib
+import json
+
+import pytest
+from heddle.runtime import config
+
+module = importlib.import_module("heddle.pipelines.cli.doctor")  # the package has the command
+
+CPU = {
+    "cpu": {"levels": [{"level": "high", "missing": ["amx"]}, {"level": "low", "missing": []}]},
+    "cuda": {"problem": "", "devices": [{"capability": "9.0"}]},
+}
+
+
+def test_this_machine(heddle):
+    text = heddle("doctor").stdout
+    for part in ("x86-64-v3", "cores", "CUDA", "Compiling for", "HEDDLE_CACHE"):
+        assert part in text, part
+
+
+def test_json(heddle, monkeypatch):
+    monkeypatch.setenv("HEDDLE_THREADS", "7")
+    report = json.loads(heddle("doctor", "--json").stdout)
+    assert [row["level"] for row in report["cpu"]["levels"]][-1] == "x86-64-v3"
+    assert [row["target"] for row in report["targets"]] == ["cpu", "cuda"]
+    settings = {row["name"]: row["value"] for row in report["settings"]}
+    assert settings["HEDDLE_THREADS"] == "7"
+    assert settings.keys() == {row.name for row in config.SETTINGS}
+
+
+def test_what_an_artifact_needs(heddle, tiny_artifact):
+    report = json.loads(heddle("doctor", tiny_artifact, "--json").stdout)
+    (row,) = report["artifact"]["targets"]
+    assert row["runs"]
+    assert row["code"] in row["any_of"]
+    assert row["code"] in heddle("doctor", tiny_artifact).stdout
+
+
+def test_an_artifact_that_cannot_run_here(heddle, tiny_artifact, monkeypatch):
+    monkeypatch.setattr(module, "cpu_code", lambda archs, report: (None, "it needs more"))
+    assert "no: it needs more" in heddle("doctor", tiny_artifact, code=1).stdout
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setattr(module, "installed", lambda package: package == "llvmlite")
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    assert module.compiling() == {
+        "cpu": ["torch-mlir", "pyelftools"],
+        "cuda": ["torch-mlir", "pyelftools", "nvidia-nvjitlink or ptxas"],
+    }
+
+
+def test_installed():
+    assert module.installed("numpy")
+    assert not module.installed("no-such-package-anywhere")
+
+
+@pytest.mark.parametrize(
+    ("archs", "code", "problem"),
+    [
+        (["low", "high"], "low", ""),
+        (["high"], None, "high needs amx"),
+        (["other"], None, "other needs other"),
+    ],
+)
+def test_cpu_code(archs, code, problem):
+    assert module.cpu_code([(arch, "image") for arch in archs], CPU) == (code, problem)
+
+
+BOTH = [("sm_80", "cubin"), ("sm_80", "ptx"), ("sm_90a", "cubin"), ("sm_90a", "ptx")]
+
+
+@pytest.mark.parametrize(
+    ("codes", "capability", "code"),
+    [
+        (BOTH, "9.0", "sm_90a"),
+        (BOTH, "8.0", "sm_80"),
+        (BOTH, "8.6", "sm_80"),
+        (BOTH, "10.0", "sm_80 (PTX)"),
+        (BOTH, "7.5", None),
+        (BOTH[:1], "9.0", None),
+        (BOTH[2:], "10.0", None),
+    ],
+)
+def test_cuda_code(codes, capability, code):
+    report = {"cuda": {"problem": "", "devices": [{"capability": capability}]}}
+    found, problem = module.cuda_code(codes, report)
+    assert found == code
+    assert problem == ("" if code else f"the GPU has compute capability {capability}")
+
+
+def test_cuda_code_without_a_gpu():
+    assert module.cuda_code(BOTH, {"cuda": {"problem": "no driver"}}) == (None, "no driver")
+    report = {"cuda": {"problem": "", "devices": []}}
+    assert module.cuda_code(BOTH, report) == (None, "there is a driver, but no GPU")
+
+
+def test_code_counts_where_every_kernel_has_it():
+    def kernel(*codes):
+        return {"codes": [{"arch": arch, "format": form} for arch, form in codes]}
+
+    assert module.codes_of_all([kernel(*BOTH), kernel(BOTH[1], BOTH[2])]) == BOTH[1:3]
+    assert module.codes_of_all([]) == []

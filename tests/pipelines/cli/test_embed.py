@@ -1,0 +1,62 @@
+"""`heddle embed`."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def embed(heddle, tiny, tiny_artifact):
+    def call(*arguments, **options):
+        file = tiny / "tokenizer.json"
+        return heddle("embed", tiny_artifact, "--tokenizer", file, *arguments, **options)
+
+    return call
+
+
+def test_similarity_for_a_person(embed):
+    text = embed("warp weft", "loom", "warp weft").stdout
+    assert "Cosine similarity" in text
+    assert text.count("1.000") == 5
+
+
+def test_many_sentences_show_the_nearest(embed):
+    texts = [f"{'loom ' * n}reed" for n in range(1, 9)]
+    assert "Nearest neighbours" in embed(*texts).stdout
+
+
+def test_vectors_of_lines(embed):
+    result = json.loads(embed("--vectors", "--json", text="warp weft\n\nloom\n").stdout)
+    assert result["sentences"] == ["warp weft", "loom"]
+    vectors = np.array(result["embeddings"])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    lines = embed("--vectors", text="warp weft\nloom\n").stdout.splitlines()
+    np.testing.assert_allclose([list(map(float, line.split())) for line in lines], vectors, 1e-4)
+
+
+def test_similarity_as_json(embed):
+    result = json.loads(embed("warp", "loom", "--json").stdout)
+    matrix = np.array(result["similarity"])
+    np.testing.assert_allclose(np.diag(matrix), 1, atol=1e-5)
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-6)
+
+
+def test_a_folder_with_a_tokenizer_and_weights_beside(heddle, bare_artifact, tiny):
+    weights = tiny / "model.safetensors"
+    heddle("embed", bare_artifact, "--tokenizer", tiny, "--weights", weights, "loom", "reed")
+
+
+def test_no_sentences(embed):
+    assert "wanted sentences as arguments or lines" in embed(code=2, text="\n").stderr
+
+
+def test_no_tokenizer(heddle, tiny_artifact):
+    result = heddle("embed", tiny_artifact, "loom", code=2)
+    assert "artifact 'tiny': wanted --tokenizer; only minilm has a packaged one" in result.stderr
+
+
+def test_without_the_tokenizers_package(embed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "heddle.pipelines.embedding", None)
+    assert "pip install tokenizers" in embed("loom", code=1).stderr

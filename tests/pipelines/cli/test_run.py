@@ -1,0 +1,67 @@
+"""`heddle run`."""
+
+import json
+
+import numpy as np
+import pytest
+from heddle.runtime import InferenceSession
+
+
+def test_random_inputs(heddle, tiny_artifact):
+    arguments = ("--dim", "batch=3", "--dim", "sequence=7", "--repeat", "2", "--json")
+    report = json.loads(heddle("run", tiny_artifact, *arguments).stdout)
+    assert report["inputs"] == {"tokens": [3, 7], "attention_mask": [3, 7]}
+    assert report["outputs"]["embeddings"]["shape"] == [3, 32]
+    assert set(report["times"]) == {"load_s", "first_s", "median_s"}
+
+
+def test_for_a_person(heddle, tiny_artifact):
+    text = heddle("run", tiny_artifact, "--repeat", "1").stdout
+    assert "embeddings" in text
+    assert "float32 [1, 32]" in text
+    assert "median" in text
+
+
+def test_files_in_and_out(heddle, tiny_artifact, tmp_path):
+    tokens = np.array([[2, 5, 6, 3]], np.int32)
+    mask = np.ones((1, 4), bool)
+    np.save(tmp_path / "tokens.npy", tokens)
+    np.savez(tmp_path / "rest.npz", attention_mask=mask)
+    out = tmp_path / "out.npz"
+    given = ("--input", f"tokens={tmp_path}/tokens.npy", "--input", tmp_path / "rest.npz")
+    assert str(out) in heddle("run", tiny_artifact, *given, "--output", out).stdout
+    (wanted,) = InferenceSession().load(tiny_artifact).execute(tokens, mask)
+    np.testing.assert_array_equal(np.load(out)["embeddings"], wanted.to_numpy())
+
+
+def test_a_file_binds_the_symbols_of_random_inputs(heddle, tiny_artifact, tmp_path):
+    np.save(tmp_path / "t.npy", np.full((2, 5), 4, np.int32))
+    result = heddle("run", tiny_artifact, "--input", f"tokens={tmp_path}/t.npy", "--json")
+    assert json.loads(result.stdout)["inputs"]["attention_mask"] == [2, 5]
+
+
+def test_weights_from_a_file(heddle, bare_artifact, tiny):
+    heddle("run", bare_artifact, "--weights", tiny / "model.safetensors", "--repeat", "1")
+    assert "weight" in heddle("run", bare_artifact, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--dim", "batch"], 2, "--dim: wanted NAME=SIZE, got 'batch'"),
+        (["--dim", "width=3"], 2, "--dim: wanted one of batch, sequence, got 'width'"),
+        (["--dim", "sequence=25"], 1, "sequence"),
+        (["--input", "x=none.npy"], 1, "none.npy"),
+        (["--input", f"tokens={__file__}"], 2, "wanted a .npy or .npz file"),
+        (["--device", "tpu"], 2, "--device: wanted cpu, cuda or cuda:INDEX, got 'tpu'"),
+        (["--device", "cuda:99"], 1, "cuda"),
+    ],
+)
+def test_what_is_wrong_is_said(heddle, tiny_artifact, arguments, code, message):
+    assert message in heddle("run", tiny_artifact, *arguments, code=code).stderr
+
+
+def test_an_unknown_input_is_refused(heddle, tiny_artifact, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros(1))
+    result = heddle("run", tiny_artifact, "--input", tmp_path / "x.npz", code=2)
+    assert "--input: wanted one of tokens, attention_mask, got 'x'" in result.stderr
