@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from heddle.graph.location import graph_error
 from heddle.kernels.spec import Expr, fold
-from heddle.runtime.errors import GraphError
 
 MAXIMUM = 2**31 - 1
 
@@ -51,16 +51,16 @@ class Dim:
         elif isinstance(value, int) and not isinstance(value, bool):
             dim = _static(value)
             if value < 0:
-                raise GraphError(f"dim: wanted a size of at least 0, got {value}")
+                raise graph_error(f"dim: wanted a size of at least 0, got {value}")
         else:
-            raise GraphError(f"dim: wanted an int, a name or a Dim, got {value!r}")
+            raise graph_error(f"dim: wanted an int, a name or a Dim, got {value!r}")
         if minimum is None and maximum is None:
             return dim
         low, high = 1 if minimum is None else minimum, MAXIMUM if maximum is None else maximum
         if dim.name is None:
-            raise GraphError(f"dim: wanted a range for a name alone, got one for {dim}")
+            raise graph_error(f"dim: wanted a range for a name alone, got one for {dim}")
         if not 0 <= low <= high <= MAXIMUM:
-            raise GraphError(
+            raise graph_error(
                 f"dim {dim}: wanted 0 <= minimum <= maximum <= {MAXIMUM}, got {low} to {high}"
             )
         return _make(dim.terms, (low, high))
@@ -93,7 +93,7 @@ class Dim:
 
     def __int__(self) -> int:
         if self.static is None:
-            raise GraphError(f"dim: wanted a static size, got {self}")
+            raise graph_error(f"dim: wanted a static size, got {self}")
         return self.static
 
     __index__ = __int__
@@ -245,7 +245,7 @@ def _parse(text: str) -> Dim:
             return _from_tree(statement[0].value)
     except SyntaxError:
         pass
-    raise GraphError(f"dim: wanted a name or a formula with + - * // %, got {text!r}")
+    raise graph_error(f"dim: wanted a name or a formula with + - * // %, got {text!r}")
 
 
 def _from_tree(node: ast.expr) -> Dim:
@@ -304,7 +304,7 @@ def _binary(op: str, a: Dim, b: Dim) -> Dim:
         case "ceildiv":
             return -(-a // b)
     if op in ("floordiv", "mod") and b.static == 0:
-        raise GraphError(f"dim: wanted a divisor other than 0, got {a} {_SIGN[op]} 0")
+        raise graph_error(f"dim: wanted a divisor other than 0, got {a} {_SIGN[op]} 0")
     if a.static is not None and b.static is not None:
         value = fold(op, a.static, b.static)
         assert isinstance(value, int)

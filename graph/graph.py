@@ -11,7 +11,7 @@ import numpy as np
 from heddle.graph import attributes, dialect
 from heddle.graph.dim import MAXIMUM
 from heddle.graph.dtype import DType
-from heddle.graph.location import caller, located
+from heddle.graph.location import caller, graph_error
 from heddle.graph.ops.promotion import check_fits
 from heddle.graph.ops.row import OpRow
 from heddle.graph.types import DeviceRef, TensorType, Weight
@@ -107,7 +107,7 @@ class Graph:
             try:
                 graph.module = ir.Module.parse(source)
             except ir.MLIRError as error:
-                raise GraphError(located(f"graph: wanted a valid module, got {error}")) from None
+                raise graph_error(f"graph: wanted a valid module, got {error}") from None
         graph._read()
         graph._finished = True
         return graph
@@ -116,7 +116,7 @@ class Graph:
         """Takes name, inputs, symbols and weights from the module."""
         mains = [op for op in self.module.body.operations if isinstance(op, func.FuncOp)]
         if len(mains) != 1 or "heddle.symbols" not in mains[0].attributes:
-            raise GraphError(located("graph: wanted one func.func @main with heddle.symbols"))
+            raise graph_error("graph: wanted one func.func @main with heddle.symbols")
         self._main = mains[0]
         name = self.module.operation.attributes
         self.name = name["sym_name"].value if "sym_name" in name else ""
@@ -143,7 +143,7 @@ class Graph:
     ) -> None:
         open_graphs.set(open_graphs.get()[:-1])
         if kind is None and not self._finished:
-            raise GraphError(located(f"graph {self.name!r}: wanted a call of output, got none"))
+            raise graph_error(f"graph {self.name!r}: wanted a call of output, got none")
 
     def add_weight(self, weight: Weight) -> TensorValue:
         """The value of a new weight.
@@ -153,7 +153,7 @@ class Graph:
         """
         type = weight.type
         if weight.name in self.weights:
-            raise GraphError(located(f"weight: wanted a new name, got {weight.name!r} twice"))
+            raise graph_error(f"weight: wanted a new name, got {weight.name!r} twice")
         if type.shape.static is None:
             raise GraphError(
                 located(f"weight {weight.name!r}: wanted a static shape, got {type.shape}")
@@ -177,7 +177,7 @@ class Graph:
         try:
             array, dtype = _constant_array(value, dtype)
         except (GraphError, TypeError, ValueError) as error:
-            raise GraphError(located(f"constant: {error}")) from None
+            raise graph_error(f"constant: {error}") from None
         self._check_open()
         with self._context:
             attr = attributes.constant_attr(array, dtype)
@@ -192,10 +192,7 @@ class Graph:
         """
         self._check_open()
         names = [f"output{i}" for i in range(len(values))] if names is None else names
-        try:
-            _check_names("output", names, len(values))
-        except GraphError as error:
-            raise GraphError(located(error)) from None
+        _check_names("output", names, len(values))
         for index, value in enumerate(values):
             if not isinstance(value, TensorValue):
                 raise GraphError(
@@ -297,7 +294,7 @@ class Graph:
         if found is None:
             unknown = {name for dim in type.shape for name in dim.names} - self.symbols.keys()
             if unknown:
-                raise GraphError(
+                raise graph_error(
                     f"wanted dims of the graph's inputs ({', '.join(self.symbols) or 'none'}), got "
                     f"{', '.join(sorted(unknown))}"
                 )
@@ -307,7 +304,7 @@ class Graph:
 
     def _check_open(self) -> None:
         if self._finished:
-            raise GraphError(located(f"graph {self.name!r}: wanted no op after output, got one"))
+            raise graph_error(f"graph {self.name!r}: wanted no op after output, got one")
 
     def _here(self) -> Any:
         file, line = caller()
@@ -316,10 +313,10 @@ class Graph:
 
 def _check_names(what: str, names: Sequence[str], count: int) -> None:
     if len(names) != count:
-        raise GraphError(f"{what} names: wanted {count}, got {len(names)}")
+        raise graph_error(f"{what} names: wanted {count}, got {len(names)}")
     for name in names:
         if list(names).count(name) > 1:
-            raise GraphError(f"{what} names: wanted each once, got {name!r} twice")
+            raise graph_error(f"{what} names: wanted each once, got {name!r} twice")
 
 
 def _symbols(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
@@ -331,11 +328,11 @@ def _symbols(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
         if dim.name is None:
             continue
         if dim.range is not None and given.setdefault(dim.name, dim.range) != dim.range:
-            raise GraphError(f"dim {dim}: wanted one range, got {given[dim.name]} and {dim.range}")
+            raise graph_error(f"dim {dim}: wanted one range, got {given[dim.name]} and {dim.range}")
         found[dim.name] = given.get(dim.name, (1, MAXIMUM))
     for dim in dims:
         for name in sorted(dim.names - found.keys()):
-            raise GraphError(f"dim {dim}: wanted an input with the dim {name} by itself, got none")
+            raise graph_error(f"dim {dim}: wanted an input with the dim {name} by itself, got none")
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from heddle.runtime.errors import GraphError
+
 _ROOM = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -16,7 +18,8 @@ def caller() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def located(message: object) -> str:
-    """`message` with the user's file and line before it."""
+def graph_error(message: object) -> GraphError:
+    """An error with the user's file and line before `message` (once, also where errors nest)."""
     file, line = caller()
-    return f"{file}:{line}: {message}"
+    place = f"{file}:{line}: "
+    return GraphError(place + str(message).replace(place, ""))

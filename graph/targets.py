@@ -1,4 +1,4 @@
-"""What a graph is compiled for: names such as `"cpu"` or `"cuda:sm_90a"`, each a few architectures."""
+"""What a graph is compiled for: names such as `"cpu"` or `"cuda:sm_90a"`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from heddle.graph.dim import Dim, DimLike
 from heddle.graph.dtype import DType
+from heddle.graph.location import graph_error
 from heddle.kernels.mlir import ir
-from heddle.runtime.errors import GraphError
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class DeviceRef:
         """The inverse of `str`: `"gpu:1"`."""
         kind, _, number = text.partition(":")
         if kind not in ("cpu", "gpu") or not number.isdecimal():
-            raise GraphError(f"device: wanted 'cpu:N' or 'gpu:N', got {text!r}")
+            raise graph_error(f"device: wanted 'cpu:N' or 'gpu:N', got {text!r}")
         return DeviceRef(kind, int(number))
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class TensorType:
         device: DeviceRef | None = None,
     ) -> None:
         if not isinstance(dtype, DType):
-            raise GraphError(f"tensor type: wanted a DType, got {dtype!r}")
+            raise graph_error(f"tensor type: wanted a DType, got {dtype!r}")
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "shape", shape if isinstance(shape, Shape) else Shape(shape))
         object.__setattr__(self, "device", device or DeviceRef("cpu", 0))
@@ -123,10 +123,10 @@ class TensorType:
         """
         form = "tensor<..., {device = ..., dims = [...]}>"
         if not isinstance(mlir_type, ir.RankedTensorType):
-            raise GraphError(f"type: wanted {form}, got {mlir_type}")
+            raise graph_error(f"type: wanted {form}, got {mlir_type}")
         encoding = mlir_type.encoding
         if not isinstance(encoding, ir.DictAttr) or "device" not in encoding:
-            raise GraphError(f"type: wanted {form}, got {mlir_type}")
+            raise graph_error(f"type: wanted {form}, got {mlir_type}")
         sizes = mlir_type.shape
         dims = [Dim(text.value) for text in encoding["dims"]] if "dims" in encoding else None
         unknown = ir.ShapedType.get_dynamic_size()
@@ -136,11 +136,13 @@ class TensorType:
             size != (unknown if dim.static is None else dim.static)
             for dim, size in zip(dims, sizes, strict=True)
         ):
-            raise GraphError(f"type: wanted dims that say the sizes of the tensor, got {mlir_type}")
+            raise graph_error(
+                f"type: wanted dims that say the sizes of the tensor, got {mlir_type}"
+            )
         try:
             dtype = DType.from_mlir(mlir_type.element_type)
         except TypeError as error:
-            raise GraphError(str(error)) from None
+            raise graph_error(error) from None
         return TensorType(dtype, Shape(dims), DeviceRef.parse(encoding["device"].value))
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import heddle.graph.ops as ops
 from heddle.graph.dim import DimLike
 from heddle.graph.dtype import DType
-from heddle.graph.location import located
+from heddle.graph.location import graph_error
 from heddle.graph.types import DeviceRef, Shape, TensorType
-from heddle.runtime.errors import GraphError
 
 if TYPE_CHECKING:
     from heddle.graph.graph import Graph
@@ -28,7 +27,7 @@ def current_graph() -> Graph:
     """
     graphs = open_graphs.get()
     if not graphs:
-        raise GraphError(located("wanted a graph, got none: call this in 'with Graph(...)'"))
+        raise graph_error("wanted a graph, got none: call this in 'with Graph(...)'")
     return graphs[-1]
 
 
@@ -162,10 +161,10 @@ class TensorValue:
     __array_ufunc__ = None  # `array + value` reaches __radd__ instead of NumPy's element loop
 
     def __bool__(self) -> bool:
-        raise GraphError(located("tensor value: wanted ops.where, got a truth test; no values yet"))
+        raise graph_error("tensor value: wanted ops.where, got a truth test; no values yet")
 
     def __iter__(self) -> Any:
-        raise GraphError(located("tensor value: wanted an index or a slice, got an iteration"))
+        raise graph_error("tensor value: wanted an index or a slice, got an iteration")
 
     def __repr__(self) -> str:
         return f"TensorValue({self.type})"

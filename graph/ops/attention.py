@@ -8,7 +8,7 @@ import numpy as np
 from heddle.graph.dtype import DType
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.runtime.errors import GraphError
 
@@ -57,7 +57,21 @@ def _query_shape(types: Types, attrs: Attrs) -> Shape:
     return query
 
 
-@row(dtype=_attended, shape=_query_shape, promotion="none", canonical=_scale)
+_plain = {"scale": 0.5, "causal": False, "layout": "bhsd"}
+
+
+@row(
+    dtype=_attended,
+    shape=_query_shape,
+    promotion="none",
+    canonical=_scale,
+    samples=(
+        sample("b h s d", "b h t d", "b h t d", **_plain),
+        sample("b h s d", "b h t d", "b h t d", "b h s t", **_plain),
+        sample("b 6 s d", "b 2 t d", "b 2 t d", "bool: s t", **_plain),
+        sample("b s h d", "b s h d", "b s h d", **{**_plain, "layout": "bshd", "causal": True}),
+    ),
+)
 def attention(
     query: Array,
     key: Array,

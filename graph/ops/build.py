@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.graph.attributes import check
-from heddle.graph.location import located
+from heddle.graph.location import graph_error
 from heddle.graph.ops.promotion import promote
 from heddle.graph.ops.row import OpRow
 from heddle.graph.value import TensorValue
@@ -33,7 +33,7 @@ def build(row: OpRow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorVa
         value: TensorValue = graph.emit(row, values, attrs, row.infer(types, attrs))
         return value
     except GraphError as error:
-        raise GraphError(located(f"{row.name}: {error}")) from None
+        raise graph_error(f"{row.name}: {error}") from None
 
 
 def _bind(

@@ -25,6 +25,7 @@ from heddle.graph.ops.row import (
     Operands,
     OpRow,
     Promotion,
+    Sample,
     ShapeRule,
     Types,
 )
@@ -52,10 +53,10 @@ def row(
     *,
     dtype: DTypeRule,
     shape: ShapeRule,
+    samples: Sequence[Sample],
     elementwise: bool = False,
     promotion: Promotion = "all",
     canonical: Callable[[Types, Attrs], Attrs] | None = None,
-    samples: Sequence[Any] = (),
     public: bool = True,
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:

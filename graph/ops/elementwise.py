@@ -10,11 +10,21 @@ import numpy as np
 from heddle.graph.dtype import DType, round_bfloat16
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.runtime.errors import GraphError
 
-_unary = partial(row, shape=rules.unchanged, elementwise=True)
-_broadcast = partial(row, shape=rules.broadcast, elementwise=True)
+_unary = partial(row, shape=rules.unchanged, elementwise=True, samples=(sample("m n"), sample("")))
+_broadcast = partial(
+    row,
+    shape=rules.broadcast,
+    elementwise=True,
+    samples=(
+        sample("m n", "m n"),
+        sample("m n", "n"),
+        sample("m 1", "1 n"),
+        sample("", "k m n"),
+    ),
+)
 
 
 def _true_division(types: Types, attrs: Attrs) -> DType:
@@ -84,7 +94,7 @@ def rsqrt(x: Array) -> Array:
 
 @_unary(dtype=rules.floating)
 def exp(x: Array) -> Array:
-    """E to the power of `x`."""
+    """The exponential function."""
     return np.exp(x)
 
 
@@ -113,7 +123,10 @@ def _gelu_forms(types: Types, attrs: Attrs) -> DType:
     return rules.floating(types, attrs)
 
 
-@_unary(dtype=_gelu_forms)
+@_unary(
+    dtype=_gelu_forms,
+    samples=(sample("m n", approximate="none"), sample("m n", approximate="tanh")),
+)
 def gelu(x: Array, *, approximate: str = "none") -> Array:
     """`x * Phi(x)`, by erf or by tanh (Hendrycks and Gimpel, arXiv:1606.08415)."""
     if approximate == "none":
@@ -183,7 +196,11 @@ def _chosen(types: Types, attrs: Attrs) -> DType:
     return rules.one_dtype(types[1:])
 
 
-@_broadcast(dtype=_chosen, promotion="values")
+@_broadcast(
+    dtype=_chosen,
+    promotion="values",
+    samples=(sample("bool: m n", "m n", "m n"), sample("bool: m 1", "n", "")),
+)
 def where(condition: Array, x: Array, y: Array) -> Array:
     """`x` where the condition holds, else `y`."""
     return np.where(condition, x, y)
@@ -197,7 +214,11 @@ def _requested(types: Types, attrs: Attrs) -> DType:
     return dtype
 
 
-@_unary(dtype=_requested, promotion="none")
+@_unary(
+    dtype=_requested,
+    promotion="none",
+    samples=[sample("m n", dtype=dtype) for dtype in DType],
+)
 def cast(x: Array, *, dtype: DType) -> Array:
     """`x` in another dtype.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from heddle.graph.dim import Dim
-from heddle.graph.location import located
+from heddle.graph.location import graph_error
 from heddle.graph.ops.shaping import permute, reshape, strided_slice
 from heddle.graph.types import Shape
 from heddle.graph.value import TensorValue
@@ -29,7 +29,7 @@ def squeeze(x: TensorValue, axis: int) -> TensorValue:
     axis = _axis("squeeze", axis, _rank("squeeze", x))
     shape = x.shape
     if shape[axis] != 1:
-        raise GraphError(located(f"squeeze: wanted size 1 at axis {axis}, got {shape}"))
+        raise graph_error(f"squeeze: wanted size 1 at axis {axis}, got {shape}")
     return reshape(x, shape=Shape((*shape[:axis], *shape[axis + 1 :])))
 
 
@@ -45,7 +45,7 @@ def flatten(x: TensorValue, start_dim: int = 0, end_dim: int = -1) -> TensorValu
     rank = _rank("flatten", x)
     start, end = (_axis("flatten", axis, rank) for axis in (start_dim, end_dim))
     if start > end:
-        raise GraphError(located(f"flatten: wanted start_dim <= end_dim, got {start} and {end}"))
+        raise graph_error(f"flatten: wanted start_dim <= end_dim, got {start} and {end}")
     shape = x.shape
     size = Shape(shape[start : end + 1]).elements
     return reshape(x, shape=Shape((*shape[:start], size, *shape[end + 1 :])))
@@ -74,7 +74,7 @@ def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
     try:
         starts, steps, sizes, shape = _plan(x, _expand(x.rank, tuple(indices)))
     except GraphError as error:
-        raise GraphError(located(f"slice_tensor: {error}")) from None
+        raise graph_error(f"slice_tensor: {error}") from None
     if any(starts) or any(step != 1 for step in steps) or sizes != x.shape:
         x = strided_slice(x, starts=tuple(starts), steps=tuple(steps), sizes=sizes)
     return x if shape == sizes else reshape(x, shape=shape)
@@ -155,7 +155,7 @@ def _is_int(value: Any) -> bool:
 
 def _rank(name: str, x: Any) -> int:
     if not isinstance(x, TensorValue):
-        raise GraphError(located(f"{name}: wanted a tensor value, got {type(x).__name__}"))
+        raise graph_error(f"{name}: wanted a tensor value, got {type(x).__name__}")
     return x.rank
 
 

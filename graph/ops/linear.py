@@ -6,7 +6,7 @@ import numpy as np
 from heddle.graph.dim import Dim
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.runtime.errors import GraphError
 
@@ -28,7 +28,15 @@ def _product(types: Types, attrs: Attrs) -> Shape:
     return Shape((*leading, x.shape[-2], y.shape[-1]))
 
 
-@row(dtype=rules.floating, shape=_product)
+@row(
+    dtype=rules.floating,
+    shape=_product,
+    samples=(
+        sample("m k", "k n"),
+        sample("b m k", "k n"),
+        sample("b 1 m k", "c k n"),
+    ),
+)
 def matmul(x: Array, y: Array) -> Array:
     """The matrix product of the last two dims; `x @ y.T` for a transposed right side."""
     return np.matmul(x, y)
@@ -44,7 +52,12 @@ def _panels(types: Types, attrs: Attrs) -> Shape:
     return Shape((*leading, (n + (PANEL - 1)) // PANEL, k, Dim(PANEL)))
 
 
-@row(dtype=rules.floating, shape=_panels, public=False)
+@row(
+    dtype=rules.floating,
+    shape=_panels,
+    samples=(sample("k 70", transposed=False), sample("b n k", transposed=True)),
+    public=False,
+)
 def pack_b(b: Array, *, transposed: bool) -> Array:
     """A right side in panels of 32 columns, zero beyond n; `transposed`: b is `[..., n, k]`."""
     if transposed:
@@ -71,7 +84,15 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     return Shape((*leading, m, n))
 
 
-@row(dtype=rules.floating, shape=_packed_product, public=False)
+@row(
+    dtype=rules.floating,
+    shape=_packed_product,
+    samples=(
+        sample("b m k", "3 k 32", columns=Dim(70)),
+        sample("b m k", "b 1 k 32", columns=Dim(32)),
+    ),
+    public=False,
+)
 def matmul_packed(a: Array, b: Array, *, columns: Dim) -> Array:
     """The matrix product of `a` and the result of `pack_b`; `columns` is n."""
     panels, k, width = b.shape[-3:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.runtime.errors import GraphError
 
@@ -22,7 +22,11 @@ def _scaled(types: Types, attrs: Attrs) -> Shape:
     return x.shape
 
 
-@row(dtype=rules.floating, shape=_scaled)
+@row(
+    dtype=rules.floating,
+    shape=_scaled,
+    samples=(sample("m n", "n", "n", epsilon=1e-5), sample("n", "n", "n", epsilon=0.1)),
+)
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float = 1e-5) -> Array:
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` (Ba et al., arXiv:1607.06450)."""
     centered = x - np.mean(x, axis=-1, keepdims=True)
@@ -30,7 +34,11 @@ def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float = 1e-5) ->
     return (centered / np.sqrt(variance + epsilon) * gamma + beta).astype(x.dtype)
 
 
-@row(dtype=rules.floating, shape=_scaled)
+@row(
+    dtype=rules.floating,
+    shape=_scaled,
+    samples=(sample("m n", "n", epsilon=1e-6), sample("n", "n", epsilon=0.1)),
+)
 def rms_norm(x: Array, gamma: Array, *, epsilon: float = 1e-6) -> Array:
     """`x / sqrt(mean(x^2) + epsilon) * gamma` (Zhang and Sennrich, arXiv:1910.07467)."""
     square = np.mean(x * x, axis=-1, keepdims=True)

@@ -10,7 +10,7 @@ from heddle.graph.dim import Dim
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.elementwise import maximum, minimum
-from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.graph.value import TensorValue
 from heddle.runtime.errors import GraphError
@@ -37,7 +37,11 @@ def _along_some(types: Types, attrs: Attrs) -> Shape:
     return types[0].shape
 
 
-_reduction = partial(row, canonical=rules.positive_axis)
+_reduction = partial(
+    row,
+    canonical=rules.positive_axis,
+    samples=(sample("k m n", axis=0), sample("k m n", axis=2), sample("n", axis=0)),
+)
 
 
 @_reduction(dtype=rules.numeric, shape=_kept)

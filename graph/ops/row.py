@@ -64,6 +64,32 @@ class Operands:
             )
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Operands for the generated test.
+
+    `operands` has one text for each, `"rows 3"`, or `"int64: rows 3"` where the dtype is not free;
+    a name stands for any size. `attrs` are canonical.
+    """
+
+    operands: tuple[str, ...]
+    attrs: Attrs
+
+    def types(self, dtype: DType) -> list[TensorType]:
+        """The operands' types, with `dtype` where it is free."""
+        made = []
+        for text in self.operands:
+            fixed, _, dims = text.rpartition(":")
+            sizes = [int(size) if size.isdecimal() else size for size in dims.split()]
+            made.append(TensorType(DType[fixed] if fixed else dtype, sizes))
+        return made
+
+
+def sample(*operands: str, **attrs: Any) -> Sample:
+    """See `Sample`."""
+    return Sample(operands, attrs)
+
+
 @dataclass(frozen=True, eq=False)
 class OpRow:
     """One op.
@@ -81,7 +107,7 @@ class OpRow:
         promotion: Which operands are brought to one dtype before.
         canonical: Completes the attributes that a user gave (negative axes, defaults that depend on
             the operands); the dialect holds canonical attributes only.
-        samples: Cases for the generated test, beside those that the rules' names give.
+        samples: Cases for the generated test.
         public: Users call it; the other ops are made by compiler passes.
     """
 
@@ -95,7 +121,7 @@ class OpRow:
     elementwise: bool
     promotion: Promotion
     canonical: Callable[[Types, Attrs], Attrs] | None
-    samples: Sequence[Any]
+    samples: Sequence[Sample]
     public: bool
 
     def infer(self, types: Types, attrs: Attrs) -> TensorType:

@@ -7,7 +7,7 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.row import Array, Attrs, Types
+from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.runtime.errors import GraphError
 
@@ -38,7 +38,12 @@ def _of_as_many(types: Types, attrs: Attrs) -> Shape:
     return shape
 
 
-@row(dtype=rules.same, shape=_of_as_many, canonical=_fill_in)
+@row(
+    dtype=rules.same,
+    shape=_of_as_many,
+    canonical=_fill_in,
+    samples=(sample("m n 6", shape=Shape((Dim("n") * 2, "m", 3))), sample("1", shape=Shape())),
+)
 def reshape(x: Array, *, shape: Shape) -> Array:
     """The same elements in row-major order with other dims."""
     return np.reshape(x, shape)
@@ -58,7 +63,13 @@ def _from_front(types: Types, attrs: Attrs) -> Attrs:
     return {"permutation": tuple(a + rank if a < 0 else a for a in attrs["permutation"])}
 
 
-@row(dtype=rules.same, shape=_permuted, canonical=_from_front, name="transpose")
+@row(
+    dtype=rules.same,
+    shape=_permuted,
+    canonical=_from_front,
+    samples=(sample("k m n", permutation=(2, 0, 1)),),
+    name="transpose",
+)
 def permute(x: Array, *, permutation: tuple[int, ...]) -> Array:
     """The dims in another order: dim i of the result is dim `permutation[i]` of x."""
     return np.transpose(x, permutation)
@@ -77,9 +88,14 @@ def _as_shape(types: Types, attrs: Attrs) -> Attrs:
     return {**attrs, "shape": Shape(attrs["shape"])}
 
 
-@row(dtype=rules.same, shape=_stretched, canonical=_as_shape)
+@row(
+    dtype=rules.same,
+    shape=_stretched,
+    canonical=_as_shape,
+    samples=(sample("m 1", shape=Shape((2, "m", 3))), sample("", shape=Shape((2,)))),
+)
 def broadcast_to(x: Array, *, shape: Shape) -> Array:
-    """X repeated along new dims and along those of size 1."""
+    """The tensor repeated along new dims and along those of size 1."""
     return np.broadcast_to(x, tuple(map(int, shape)))
 
 
@@ -99,7 +115,12 @@ def _joined(types: Types, attrs: Attrs) -> Shape:
     return Shape((*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
-@row(dtype=rules.same, shape=_joined, canonical=rules.positive_axis)
+@row(
+    dtype=rules.same,
+    shape=_joined,
+    canonical=rules.positive_axis,
+    samples=(sample("k m", "k n", "k 2", axis=1), sample("m", axis=0)),
+)
 def concat(*xs: Array, axis: int = 0) -> Array:
     """The operands one after another along `axis`."""
     return np.concatenate(xs, axis=axis)
@@ -122,6 +143,10 @@ def _gathered(types: Types, attrs: Attrs) -> Shape:
 @row(
     dtype=_integer_indices,
     shape=_gathered,
+    samples=(
+        sample("4 n", "int64: k m", axis=0),
+        sample("m 4", "uint8: ", axis=1),
+    ),
     promotion="none",
     canonical=rules.positive_axis,
 )
@@ -155,7 +180,16 @@ def _selected(types: Types, attrs: Attrs) -> Shape:
     return sizes  # type: ignore[no-any-return]
 
 
-@row(dtype=rules.same, shape=_selected, name="slice")
+@row(
+    dtype=rules.same,
+    shape=_selected,
+    samples=(
+        sample("7 n", starts=(1, 0), steps=(2, 1), sizes=Shape((3, "n"))),
+        sample("m 5", starts=(0, 4), steps=(1, -2), sizes=Shape(("m", 3))),
+        sample("m 5", starts=(0, 0), steps=(1, 1), sizes=Shape(("m", 0))),
+    ),
+    name="slice",
+)
 def strided_slice(
     x: Array, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: Shape
 ) -> Array:

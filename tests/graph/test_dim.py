@@ -1,0 +1,124 @@
+import pytest
+from heddle.graph import Dim
+from heddle.kernels.spec import EXPR_OPS, fold
+from heddle.runtime.errors import GraphError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NAMES = ("a", "b", "c")
+sizes = st.fixed_dictionaries({name: st.integers(1, 9) for name in NAMES})
+quick = settings(max_examples=80, deadline=None, database=None)
+
+
+def combine(parts):
+    ops = st.sampled_from(["+", "-", "*"])
+    pairs = st.tuples(parts, ops, parts).map(
+        lambda t: {"+": t[0] + t[2], "-": t[0] - t[2], "*": t[0] * t[2]}[t[1]]
+    )
+    divided = st.tuples(parts, st.integers(1, 5), st.booleans()).map(
+        lambda t: t[0] // t[1] if t[2] else t[0] % t[1]
+    )
+    chosen = st.tuples(parts, parts, st.booleans()).map(
+        lambda t: t[0].smaller(t[1]) if t[2] else t[0].larger(t[1])
+    )
+    return pairs | divided | chosen
+
+
+dims = st.recursive(
+    st.sampled_from(NAMES).map(Dim) | st.integers(0, 9).map(Dim), combine, max_leaves=6
+)
+
+
+@quick
+@given(x=dims, y=dims, z=dims)
+def test_algebra(x, y, z):
+    assert x + y == y + x
+    assert x * y == y * x
+    assert (x + y) + z == x + (y + z)
+    assert (x * y) * z == x * (y * z)
+    assert x * (y + z) == x * y + x * z
+    assert (x + 1) - 1 == x
+    assert x - x == 0
+    assert hash(x + y) == hash(y + x)
+
+
+@quick
+@given(x=dims, y=dims)
+def test_exact_division(x, y):
+    if y != 0:
+        assert (x * y).divided(y) == x
+        assert (x * y) // y == x
+        assert (x * y) % y == 0
+
+
+@quick
+@given(x=dims, values=sizes)
+def test_text_and_expressions_round_trip(x, values):
+    assert Dim(str(x)) == x
+    assert Dim.from_expr(x.expr) == x
+
+    def number(expr):
+        if isinstance(expr, tuple):
+            return fold(expr[0], number(expr[1]), number(expr[2]))
+        return values[expr] if isinstance(expr, str) else expr
+
+    assert number(x.expr) == x.evaluate(values)
+
+
+@quick
+@given(x=dims, values=sizes)
+def test_bounds_hold(x, values):
+    low, high = x.bounds(dict.fromkeys(NAMES, (1, 9)))
+    assert low <= x.evaluate(values) <= high
+
+
+@quick
+@given(x=dims, y=dims, values=sizes)
+def test_every_expression_op_is_read(x, y, values):
+    left, right = x.evaluate(values), y.evaluate(values)
+    for op in EXPR_OPS:
+        if right == 0 and op in ("floordiv", "ceildiv", "mod"):
+            continue
+        assert Dim.from_expr((op, x.expr, y.expr)).evaluate(values) == fold(op, left, right)
+
+
+def test_numbers_names_and_algebra():
+    batch = Dim("batch", minimum=2, maximum=128)
+    assert batch.range == (2, 128)
+    assert batch == "batch" == batch.name
+    assert batch.static is None
+    assert Dim(3) == 3 == int(Dim(3))
+    assert (batch * 2 + 1).names == {"batch"}
+    assert (batch * 2 + 1).name is None
+    assert str(2 * batch - batch * "seq" + 3) == "-batch*seq + 2*batch + 3"
+    assert 10 // Dim(3) == 3
+    assert 10 % Dim(3) == 1
+    assert 1 - batch == -(batch - 1)
+    assert {batch: 1, 3: 2}["batch"] == 1
+    assert {Dim(3): 1}[3] == 1
+    assert repr(batch) == "Dim('batch', minimum=2, maximum=128)"
+    assert repr(Dim(3)) == "Dim(3)"
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Dim(-1), "wanted a size of at least 0, got -1"),
+        (lambda: Dim(1.5), "wanted an int, a name or a Dim, got 1.5"),
+        (lambda: Dim(True), "wanted an int, a name or a Dim, got True"),
+        (lambda: Dim("a b"), r"wanted a name or a formula with \+ - \* // %, got 'a b'"),
+        (lambda: Dim("f(a)"), "wanted a name or a formula"),
+        (lambda: Dim("a; b"), "wanted a name or a formula"),
+        (lambda: Dim("a / b"), "wanted a name or a formula"),
+        (lambda: Dim(3, minimum=1), "wanted a range for a name alone, got one for 3"),
+        (lambda: Dim("a+1", maximum=9), "wanted a range for a name alone, got one for a [+] 1"),
+        (lambda: Dim("a", minimum=5, maximum=4), "dim a: wanted 0 <= minimum <= maximum"),
+        (lambda: Dim("a", maximum=2**31), "dim a: wanted 0 <= minimum <= maximum"),
+        (lambda: int(Dim("a")), "wanted a static size, got a"),
+        (lambda: Dim("a") // 0, "wanted a divisor other than 0, got a // 0"),
+        (lambda: Dim("a") % 0, "wanted a divisor other than 0, got a % 0"),
+    ],
+)
+def test_dim_invalid(make, text):
+    with pytest.raises(GraphError, match=text):
+        make()
