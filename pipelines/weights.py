@@ -68,7 +68,8 @@ def _view(path: Path, name: str, row: dict[str, Any], data: NDArray[np.uint8]) -
             path,
             f"{name}: wanted {wanted} bytes within the {len(data)} of data, got {begin} to {end}",
         )
-    return data[begin:end].view(dtype).reshape(shape)
+    view: NDArray[Any] = data[begin:end].view(dtype).reshape(shape)
+    return view
 
 
 def prefix(names: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """A table on stdout; columns named with a trailing `>` are aligned to the right."""
     from rich.console import Console
     from rich.table import Table

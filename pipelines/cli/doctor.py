@@ -158,16 +158,16 @@ def show(report: dict[str, Any]) -> None:
         memory = bytes_text(gpu["memory_bytes"])
         click.echo(f"  {gpu['index']}  {gpu['name']}, capability {gpu['capability']}, {memory}")
     click.echo()
-    rows = [(row["target"], lack_text(row["missing"])) for row in report["targets"]]
-    table("Compiling for", ("target", "missing"), rows)
-    rows = [(row["name"], row["value"], row["meaning"]) for row in report["settings"]]
-    table("Settings", ("variable", "value", "meaning"), rows)
+    targets = [(row["target"], lack_text(row["missing"])) for row in report["targets"]]
+    table("Compiling for", ("target", "missing"), targets)
+    settings = [(row["name"], row["value"], row["meaning"]) for row in report["settings"]]
+    table("Settings", ("variable", "value", "meaning"), settings)
     if "artifact" in report:
-        rows = [
+        needs = [
             (row["target"], " or ".join(row["any_of"]), row["code"] or "no: " + row["problem"])
             for row in report["artifact"]["targets"]
         ]
-        table(f"{report['artifact']['path']}", ("target", "needs", "runs here"), rows)
+        table(f"{report['artifact']['path']}", ("target", "needs", "runs here"), needs)
 
 
 def lack_text(missing: list[str]) -> str:

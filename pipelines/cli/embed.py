@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ def embed(
 
     loaded = Artifact.load(artifact)
     file = tokenizer_file(tokenizer, loaded.name)
-    texts = list(sentences) or [line.strip() for line in click.get_text_stream("stdin")]
+    texts = list(sentences) or [line.strip() for line in sys.stdin]
     texts = [text for text in texts if text]
     if not texts:
         raise click.UsageError("wanted sentences as arguments or lines of stdin, got none")

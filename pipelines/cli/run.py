@@ -64,7 +64,7 @@ def run(
     times |= {"first_s": seconds[0], "median_s": statistics.median(seconds[1:])}
     named = {row["name"]: value for row, value in zip(loaded.outputs, results, strict=True)}
     if output:
-        np.savez(output, **named)  # type: ignore[arg-type]
+        np.savez(output, **named)
     report = {
         "inputs": {
             row["name"]: list(a.shape) for row, a in zip(loaded.inputs, arrays, strict=True)
