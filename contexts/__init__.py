@@ -55,6 +55,7 @@ _HOMES = {
         "validate_vision_position_ids",
     ),
     "values": ("GenerationStatus", "LogProbabilities", "RequestID", "TextGenerationStatus"),
+    "wire": ("msgpack_numpy_decoder", "msgpack_numpy_encoder"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

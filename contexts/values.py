@@ -63,10 +63,14 @@ class LogProbabilities:
     ) -> None:
         tokens = [float(value) for value in token_log_probabilities]
         tops = [{int(k): float(v) for k, v in top.items()} for top in top_log_probabilities]
+        object.__setattr__(self, "token_log_probabilities", tokens)
+        object.__setattr__(self, "top_log_probabilities", tops)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        tokens, tops = self.token_log_probabilities, self.top_log_probabilities
         if len(tokens) != len(tops):
             raise ValueError(
                 "LogProbabilities: wanted one dict of top log probabilities for each token, "
                 f"got {len(tops)} for {len(tokens)} tokens"
             )
-        object.__setattr__(self, "token_log_probabilities", tokens)
-        object.__setattr__(self, "top_log_probabilities", tops)

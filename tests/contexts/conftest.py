@@ -1,8 +1,11 @@
 """Contexts in the states that the tests start from."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from heddle.contexts import EOSTracker, TextContext, TokenBuffer
+from heddle.contexts import EOSTracker, PixelContext, TextContext, TokenBuffer
+from heddle.contexts.matcher import TrackedMatcher
 
 
 class CountingMatcher:
@@ -54,3 +57,28 @@ def text():
         return TextContext(max_length=max_length, tokens=_buffer(*prompt), **options)
 
     return make
+
+
+def _plain(value):
+    """`value` as nested plain data, for comparison."""
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tolist())
+    if isinstance(value, TokenBuffer):
+        return _plain(value.state())
+    if isinstance(value, (TextContext, PixelContext)):
+        return (type(value), _plain(vars(value)))
+    if isinstance(value, TrackedMatcher):
+        return (value._start, value._consumed, value._past_stop, value.matcher.consumed)
+    if dataclasses.is_dataclass(value):
+        return (type(value), _plain(vars(value)))
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+@pytest.fixture
+def plain():
+    """A function: anything of heddle.contexts -> nested plain data that compares by value."""
+    return _plain

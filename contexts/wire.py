@@ -1,0 +1,145 @@
+"""Contexts, requests and outputs as msgpack messages, and back.
+
+A message is a msgpack array of two: the value, and the CRC-32 of the bytes before it. Arrays travel
+as extension values, see `wire_arrays`; contexts as the records of `wire_records`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, get_origin
+
+import msgspec
+import numpy as np
+from heddle.contexts.eos import EOSTracker
+from heddle.contexts.pixel import PixelContext
+from heddle.contexts.text import TextContext
+from heddle.contexts.tokens import TokenBuffer, TokenState
+from heddle.contexts.values import RequestID
+from heddle.contexts.wire_arrays import ARRAY_CODE, check_array, pack_array, unpack_array
+from heddle.contexts.wire_records import EOSRecord, PixelRecord, TextRecord
+from heddle.runtime.errors import InputError
+
+# An array of two begins a message; a binary string of four bytes, the checksum, ends it.
+_BEGIN = b"\x92"
+_CHECKSUM = b"\xc4\x04"
+_OVERHEAD = len(_BEGIN) + len(_CHECKSUM) + 4
+
+
+def _to_wire(value: object) -> Any:
+    if isinstance(value, np.ndarray):
+        return pack_array(value)
+    if isinstance(value, RequestID):
+        return value.value
+    if isinstance(value, TextContext):
+        return TextRecord.of(value)
+    if isinstance(value, PixelContext):
+        return PixelRecord.of(value)
+    if isinstance(value, TokenBuffer):
+        return value.state()
+    if isinstance(value, EOSTracker):
+        return EOSRecord.of(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"wanted contexts, requests, outputs, arrays or plain data, got {type(value)}")
+
+
+def _from_wire(type_: Any, value: Any) -> Any:
+    if type_ is np.ndarray or get_origin(type_) is np.ndarray:
+        return check_array(type_, value)
+    if type_ is RequestID:
+        return RequestID(_convert(value, str))
+    if type_ is TokenBuffer:
+        state = _convert(value, TokenState)
+        buffer = TokenBuffer(state.tokens)
+        buffer.restore(state)
+        return buffer
+    if type_ is EOSTracker:
+        return _convert(value, EOSRecord).build()
+    if isinstance(type_, type) and issubclass(type_, (TextContext, PixelContext)):
+        record = PixelRecord if issubclass(type_, PixelContext) else TextRecord
+        context = _convert(value, record).build()
+        if not isinstance(context, type_):
+            raise TypeError(f"wanted a {type_.__name__}, got a {type(context).__name__}")
+        return context
+    raise TypeError(f"wanted a type of heddle.contexts, an array or plain data, got {type_}")
+
+
+def _convert(value: Any, type_: Any) -> Any:
+    return msgspec.convert(value, type_, dec_hook=_from_wire)
+
+
+class _Encode:
+    """Turns a value into a message."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)
+
+    def __call__(self, value: Any) -> bytes:
+        message = bytearray(_BEGIN)
+        self._encoder.encode_into(value, message, len(_BEGIN))
+        message += _CHECKSUM
+        message += zlib.crc32(message).to_bytes(4, "little")
+        return bytes(message)
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return msgpack_numpy_encoder, ()
+
+
+class _Decode:
+    """Turns a message back into a value of one type."""
+
+    def __init__(self, type_: Any, copy: bool) -> None:
+        self._type = type_
+        self._copy = copy
+        self._decoder = msgspec.msgpack.Decoder(
+            type_, dec_hook=_from_wire, ext_hook=self._unpack_extension
+        )
+
+    def _unpack_extension(self, code: int, data: memoryview) -> Any:
+        if code != ARRAY_CODE:
+            raise ValueError(f"wanted extension {ARRAY_CODE}, an array, got {code}")
+        return unpack_array(data, self._copy)
+
+    def __call__(self, message: bytes | bytearray | memoryview) -> Any:
+        view = memoryview(message)
+        framed = (
+            len(view) > _OVERHEAD
+            and view[:1] == _BEGIN
+            and view[-6:-4] == _CHECKSUM
+            and view[-4:] == zlib.crc32(view[:-4]).to_bytes(4, "little")
+        )
+        if not framed:
+            raise InputError(
+                f"message: wanted a whole, unchanged message, got {len(view)} bytes without the "
+                "frame or the checksum of one"
+            )
+        try:
+            return self._decoder.decode(view[len(_BEGIN) : -6])
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"message: wanted {self._type}, got another value: {error}") from error
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, bool]]:
+        return msgpack_numpy_decoder, (self._type, self._copy)
+
+
+def msgpack_numpy_encoder() -> Callable[[Any], bytes]:
+    """A function that encodes contexts, requests, outputs, arrays and plain data.
+
+    It raises TypeError for anything else. The matcher of a context stays behind: the receiver makes
+    its own from `json_schema`.
+    """
+    return _Encode()
+
+
+def msgpack_numpy_decoder(type_: Any, copy: bool = True) -> Callable[[bytes], Any]:
+    """A function that decodes messages of `msgpack_numpy_encoder`.
+
+    It raises `InputError` for a message that is damaged or holds anything but a valid `type_`.
+
+    Args:
+        type_: What the messages hold. `TextContext` takes every kind of text context.
+        copy: Whether arrays are copied out; else they are read-only views of the message.
+    """
+    return _Decode(type_, copy)

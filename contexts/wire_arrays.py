@@ -1,0 +1,75 @@
+"""Arrays inside messages: dtype, shape and bytes, and the checks that keep them honest."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, get_args, get_origin
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+# The code of the msgpack extension type that holds an array.
+ARRAY_CODE = 1
+
+_NAMES = "? i1 u1 <i2 <u2 <i4 <u4 <i8 <u8 <f2 <f4 <f8 <c8 <c16"
+_DTYPES = {np.dtype(name).str.encode(): np.dtype(name) for name in _NAMES.split()}
+
+
+def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
+    """An array as an extension value: dtype, rank, shape, then its bytes in C order.
+
+    Raises:
+        TypeError: Its dtype is none of bool, integers, floats and complex numbers.
+    """
+    dtype = array.dtype.newbyteorder("<")
+    code = dtype.str.encode()
+    if code not in _DTYPES:
+        raise TypeError(f"array: wanted bool, integers, floats or complex, got {array.dtype}")
+    header = struct.pack(f"<4sB{array.ndim}Q", code, array.ndim, *array.shape)
+    data = np.asarray(array, dtype=dtype, order="C")
+    return msgspec.msgpack.Ext(ARRAY_CODE, header + data.tobytes())
+
+
+def unpack_array(data: memoryview, copy: bool) -> npt.NDArray[Any]:
+    """The array of an extension value: a read-only view of `data`, or a copy.
+
+    Raises:
+        ValueError: `data` is no array, or its sizes contradict its bytes.
+    """
+    if len(data) < 5:
+        raise ValueError(f"array: wanted at least 5 bytes, got {len(data)}")
+    code, rank = bytes(data[:4]).rstrip(b"\0"), data[4]
+    dtype = _DTYPES.get(code)
+    start = 5 + 8 * rank
+    if dtype is None or len(data) < start:
+        raise ValueError(f"array: wanted a known dtype and its shape, got {code!r}, rank {rank}")
+    shape = struct.unpack_from(f"<{rank}Q", data, 5)
+    wanted = math.prod(shape) * dtype.itemsize
+    if len(data) - start != wanted:
+        raise ValueError(
+            f"array: wanted {wanted} bytes for shape {list(shape)} of {dtype}, "
+            f"got {len(data) - start}"
+        )
+    array: npt.NDArray[Any] = np.frombuffer(data[start:], dtype).reshape(shape)
+    array = array.copy() if copy else array
+    array.flags.writeable = copy
+    return array
+
+
+def check_array(type_: Any, value: object) -> npt.NDArray[Any]:
+    """`value` when it is an array of the dtype that the annotation `type_` names.
+
+    Raises:
+        TypeError: It is not.
+    """
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"wanted an array, got {type(value).__name__}")
+    if arguments := get_args(type_):
+        wanted = get_args(arguments[1])[0]
+        wanted = get_origin(wanted) or wanted
+        if wanted is not Any and not np.issubdtype(value.dtype, wanted):
+            raise TypeError(f"wanted an array of {wanted.__name__}, got {value.dtype}")
+    array: npt.NDArray[Any] = value
+    return array

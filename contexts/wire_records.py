@@ -1,0 +1,215 @@
+"""Contexts as plain typed records, the form in which they travel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from heddle.contexts.eos import EOSTracker
+from heddle.contexts.pixel import PixelContext
+from heddle.contexts.sampling import SamplingParams
+from heddle.contexts.speculative import SpecDecodingState
+from heddle.contexts.text import TextContext
+from heddle.contexts.text_and_vision import ImageMetadata, TextAndVisionContext
+from heddle.contexts.tokens import TokenBuffer, TokenState
+from heddle.contexts.tts import TTSContext
+from heddle.contexts.values import GenerationStatus, LogProbabilities
+
+_Array = npt.NDArray[Any]
+
+
+class EOSRecord(msgspec.Struct, array_like=True):
+    """An `EOSTracker`."""
+
+    token_ids: list[int]
+    sequences: list[list[int]]
+    stop_strings: list[str]
+    tail: str
+
+    @classmethod
+    def of(cls, tracker: EOSTracker) -> EOSRecord:
+        """The record of `tracker`."""
+        return cls(
+            sorted(tracker.eos_token_ids),
+            tracker.eos_sequences,
+            tracker.eos_stop_strings,
+            tracker.tail,
+        )
+
+    def build(self) -> EOSTracker:
+        """The tracker of this record."""
+        tracker = EOSTracker(self.token_ids, self.sequences, self.stop_strings)
+        tracker.tail = self.tail
+        return tracker
+
+
+class VisionRecord(msgspec.Struct, tag="vision"):
+    """What a `TextAndVisionContext` has besides."""
+
+    vision_token_ids: list[int]
+    images: list[ImageMetadata]
+    extra_model_args: dict[str, _Array]
+
+
+class SpeechRecord(msgspec.Struct, tag="speech"):
+    """What a `TTSContext` has besides."""
+
+    audio_prompt_tokens: _Array
+    buffer_speech_tokens: _Array | None
+    audio_buffer: _Array | None
+    prev_samples_beyond_offset: int
+    streaming: bool
+    _speech_token_size: int
+    _speech_token_end_idx: int
+    _speech_tokens: _Array
+    decoded_index: int
+    _block_counter: int
+    _arrival_time: float
+    audio_generation_status: GenerationStatus
+
+
+def _fields_of(record: type[msgspec.Struct], source: object) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in record.__struct_fields__}
+
+
+class TextRecord(msgspec.Struct, array_like=True):
+    """A text context of any kind; its matcher stays behind."""
+
+    max_length: int
+    tokens: TokenState
+    first_prompt_length: int
+    request_id: str
+    eos: EOSRecord
+    log_probabilities: int
+    log_probabilities_echo: bool
+    ignore_eos: bool
+    json_schema: str | None
+    sampling_params: SamplingParams
+    model_name: str
+    status: GenerationStatus
+    status_log: list[tuple[int, GenerationStatus]]
+    log_probabilities_data: dict[int, LogProbabilities]
+    is_initial_prompt: bool
+    spec_decoding_state: SpecDecodingState | None
+    target_endpoint: str | None
+    external_block_metadata: Any
+    cached_prefix_length: int | None
+    cache_seq_id: int | None
+    committed_idx: int
+    prompt: str | list[int] | None
+    kind: VisionRecord | SpeechRecord | None
+
+    @classmethod
+    def of(cls, context: TextContext) -> TextRecord:
+        """The record of `context`."""
+        kind: VisionRecord | SpeechRecord | None = None
+        if isinstance(context, TextAndVisionContext):
+            kind = VisionRecord(**_fields_of(VisionRecord, context))
+        elif isinstance(context, TTSContext):
+            kind = SpeechRecord(**_fields_of(SpeechRecord, context))
+        return cls(
+            context.max_length,
+            context.tokens.state(),
+            context._prompt_length,
+            context.request_id.value,
+            EOSRecord.of(context.eos_tracker),
+            context.log_probabilities,
+            context.log_probabilities_echo,
+            context.ignore_eos,
+            context.json_schema,
+            context.sampling_params,
+            context.model_name,
+            context.status,
+            context._status_log,
+            context._log_probabilities_data,
+            context._is_initial_prompt,
+            context._spec_decoding_state,
+            context.target_endpoint,
+            context.external_block_metadata,
+            context.cached_prefix_length,
+            context._cache_seq_id,
+            context._committed_idx,
+            context._prompt,
+            kind,
+        )
+
+    def build(self) -> TextContext:
+        """The context of this record: constructed from its first prompt, then brought up to date.
+
+        Raises:
+            ValueError: What the constructor refuses, or a state that contradicts itself.
+        """
+        make: type[TextContext] = TextContext
+        options: dict[str, Any] = {}
+        if self.kind is not None:
+            make = TextAndVisionContext if isinstance(self.kind, VisionRecord) else TTSContext
+            options = _fields_of(type(self.kind), self.kind)
+        first = self.tokens.tokens[: max(0, self.first_prompt_length)]
+        context = make(
+            max_length=self.max_length,
+            tokens=TokenBuffer(first),
+            request_id=self.request_id,
+            eos_tracker=self.eos.build(),
+            log_probabilities=self.log_probabilities,
+            log_probabilities_echo=self.log_probabilities_echo,
+            ignore_eos=self.ignore_eos,
+            json_schema=self.json_schema,
+            sampling_params=self.sampling_params,
+            model_name=self.model_name,
+            status=self.status,
+            _log_probabilities_data=self.log_probabilities_data,
+            _is_initial_prompt=self.is_initial_prompt,
+            _spec_decoding_state=self.spec_decoding_state,
+            target_endpoint=self.target_endpoint,
+            external_block_metadata=self.external_block_metadata,
+            cached_prefix_length=self.cached_prefix_length,
+            prompt=self.prompt,
+            **options,
+        )
+        context.tokens.restore(self.tokens)
+        if not 0 <= self.committed_idx <= len(context.tokens):
+            raise ValueError(
+                f"committed_idx: wanted 0 to {len(context.tokens)}, got {self.committed_idx}"
+            )
+        context._prompt_length = self.first_prompt_length
+        context._status_log = self.status_log
+        context._cache_seq_id = self.cache_seq_id
+        context._committed_idx = self.committed_idx
+        return context
+
+
+class PixelRecord(msgspec.Struct):
+    """A `PixelContext`."""
+
+    tokens: TokenBuffer
+    request_id: str
+    model_name: str
+    mask: npt.NDArray[np.bool_] | None
+    tokens_2: TokenBuffer | None
+    negative_tokens: TokenBuffer | None
+    negative_tokens_2: TokenBuffer | None
+    extra_params: dict[str, _Array]
+    timesteps: _Array
+    sigmas: _Array
+    latents: _Array
+    latent_image_ids: _Array
+    height: int
+    width: int
+    num_inference_steps: int
+    guidance_scale: float
+    guidance: _Array | None
+    true_cfg_scale: float
+    num_warmup_steps: int
+    num_images_per_prompt: int
+    status: GenerationStatus
+
+    @classmethod
+    def of(cls, context: PixelContext) -> PixelRecord:
+        """The record of `context`."""
+        return cls(**_fields_of(cls, context))
+
+    def build(self) -> PixelContext:
+        """The context of this record."""
+        return PixelContext(**_fields_of(PixelRecord, self))
