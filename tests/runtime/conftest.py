@@ -3,6 +3,7 @@
 import gc
 import io
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,6 +117,27 @@ def make(images):
         code = (Code(arch, "image", images[kernel]),)
         only = program(kernel, code, weights=weights, dtype=dtype, shape=shape)
         return artifact(only, weights=weights, dtype=dtype, shape=shape, **options)
+
+    return made
+
+
+FAKE = {"double": 2, "add": 3, "check": 3}
+"""Kernels of the fake driver (fake_cuda.c), with the number of their buffers."""
+
+
+@pytest.fixture(scope="session")
+def make_cuda():
+    """Makes the artifact of one elementwise kernel for the fake driver."""
+
+    def made(kernel, codes=("sm_80", "sm_90a"), *, ptx=(), weights=(), **options):
+        lines = f"kernel k_{kernel} {kernel} {FAKE[kernel]} 1\nend\n"
+        rows = [Code(arch, "cubin", f"FAKE {arch}\n{lines}".encode()) for arch in codes]
+        rows += [Code(arch, "ptx", f".version 8.0\n{lines}\0".encode()) for arch in ptx]
+        rows = tuple(replace(row, symbol=f"k_{kernel}") for row in rows)
+        launch = {"grid": (("ceildiv", "n", 128), 1, 1), "block": (128, 1, 1), **options}
+        return artifact(
+            program(kernel, rows, target="cuda", weights=weights, **launch), weights=weights
+        )
 
     return made
 

@@ -5,7 +5,8 @@
    "kernel <symbol> <action> <buffers> <dims>" each, then "end".
    Environment: FAKE_CUDA_LOG (file), FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY
    (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), and faults:
-   FAKE_CUDA_INIT, FAKE_CUDA_LOAD, FAKE_CUDA_LAUNCH, FAKE_CUDA_SYNC (the CUresult to return). */
+   FAKE_CUDA_INIT, FAKE_CUDA_LOAD, FAKE_CUDA_LAUNCH, FAKE_CUDA_SYNC_AFTER_LAUNCH (the CUresult to
+   return). */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ typedef struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long live, bytes, numbered;
-static int contexts;
+static int contexts, launched;
 static __thread int current;
 
 static long setting(const char* name, long otherwise) {
@@ -243,7 +244,7 @@ OUT Result cuStreamCreate(void** stream, unsigned flags) { return flags == 1 ? h
 OUT Result cuStreamDestroy_v2(void* stream) { return stream ? unhandle() : 1; }
 OUT Result cuStreamSynchronize(void* stream) {
   say("synchronize %ld\n", (long)(uintptr_t)stream, 0, 0);
-  return (Result)setting("FAKE_CUDA_SYNC", 0);
+  return launched ? (Result)setting("FAKE_CUDA_SYNC_AFTER_LAUNCH", 0) : 0;
 }
 OUT Result cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
   say("wait %ld %ld\n", (long)(uintptr_t)stream, (long)(uintptr_t)event, 0);
@@ -301,6 +302,7 @@ OUT Result cuLaunchKernel(Kernel* k, unsigned gx, unsigned gy, unsigned gz, unsi
                           unsigned by, unsigned bz, unsigned shared, void* stream,
                           void** parameters, void** extra) {
   const char* path = getenv("FAKE_CUDA_LOG");
+  launched = 1;
   if (path) {
     FILE* file = fopen(path, "a");
     fprintf(file, "launch %s grid %u %u %u block %u %u %u shared %u stream %ld dims", k->symbol, gx,

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from heddle.runtime import CPU, Buffer, InferenceSession, InputError, _core
+from heddle.runtime import CPU, Buffer, InputError, _core
 
 
 def test_arrays_buffers_and_dlpack_are_taken(doubler, four):
@@ -91,6 +91,162 @@ def test_out_receives_the_result_without_new_memory(doubler, four):
     grown = _core.live_objects()
     assert grown["storages"] == live["storages"] + 1  # the arena of the first call
     assert grown["arenas"] == live["arenas"] + 1
+
+
+def test_arrays_that_are_not_dense_are_copied_and_counted(doubler):
+    x = np.arange(8, dtype=np.float32)
+    for layout in (x[::2], x[::-1], misaligned(x)):
+        count = _core.copy_count()
+        np.testing.assert_array_equal(doubler.execute(layout)[0].to_numpy(), 2 * layout)
+        assert _core.copy_count() == count + 1
+    count = _core.copy_count()
+    x.flags.writeable = False
+    doubler.execute(x)
+    assert _core.copy_count() == count
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], "execute: wanted 1 inputs (x), got 0"),
+        ([np.zeros(1, "f4"), np.zeros(1, "f4")], "execute: wanted 1 inputs (x), got 2"),
+        ([np.zeros(1, "f8")], "input 'x': wanted dtype float32, got float64"),
+        ([np.zeros((1, 1), "f4")], "input 'x': wanted shape [n], got [1, 1]"),
+        ([1.5], "input 'x': wanted shape [n], got []"),
+        (
+            [np.zeros(1, ">f4")],
+            "input 'x': wanted an array of a dtype of Heddle in native byte order,"
+            " got elements of format '>f'",
+        ),
+        (
+            [np.zeros(1, object)],
+            "input 'x': wanted an array of a dtype of Heddle in native byte order,"
+            " got elements of format 'O'",
+        ),
+        (
+            [np.zeros(1, "datetime64[s]")],
+            "input 'x': wanted an array of a dtype of Heddle, got ndarray of dtype datetime64[s]",
+        ),
+        (
+            [np.zeros(1, "c8")],
+            "input 'x': wanted an array of a dtype of Heddle in native byte order,"
+            " got elements of format 'Zf'",
+        ),
+        (
+            [[1.0, 2.0]],
+            "input 'x': wanted an array (NumPy, Buffer, DLPack or CUDA array interface) or a"
+            " number, got list",
+        ),
+        ([None, 2], "input 'x': wanted an array (NumPy, Buffer, DLPack or CUDA array interface)"),
+    ],
+)
+def test_wrong_inputs(doubler, inputs, message):
+    with pytest.raises(InputError) as error:
+        doubler.execute(*inputs)
+    assert str(error.value).startswith(message)
+
+
+def test_a_size_outside_its_range(weighted, session, four):
+    model = session.load(weighted, weights={"w": four})
+    with pytest.raises(InputError, match=r"dim 'n' of input 'x': wanted 0 to 4, got 5"):
+        model.execute(np.zeros(5, np.float32))
+
+
+def test_values_that_a_kernel_refuses(make, session):
+    model = session.load(make("check"))
+    for _ in range(2):  # the status word is zero again after a refusal
+        with pytest.raises(InputError) as error:
+            model.execute(np.float32([1, -7, 3]))
+        assert str(error.value) == "check at m.py:1: wanted an index inside a size of 3, got -7"
+        assert model.execute(np.float32([1, 2]))[0].to_numpy().tolist() == [1, 2]
+
+
+def read_only(size):
+    array = np.zeros(size, np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ([], "execute: wanted 1 outputs, got 0"),
+        ([np.zeros(4, "f8")], "output 'y': wanted dtype float32, got float64"),
+        ([np.zeros(3, "f4")], "output 'y': wanted shape [4], got [3]"),
+        (
+            [np.zeros(8, "f4")[::2]],
+            "output 'y': wanted writable memory that is dense and row-major",
+        ),
+        ([read_only(4)], "output 'y': wanted writable memory that is dense and row-major"),
+        ([4], "output 'y': wanted an array or a Buffer, got a number"),
+        ([[1]], "output 'y': wanted an array (NumPy, Buffer, DLPack or CUDA array interface)"),
+    ],
+)
+def test_wrong_outputs(doubler, four, out, message):
+    with pytest.raises(InputError) as error:
+        doubler.execute(four, out=out)
+    assert str(error.value).startswith(message)
+
+
+def test_an_output_may_not_be_an_input(doubler, four):
+    with pytest.raises(InputError, match=r"output 'y': wanted memory of its own"):
+        doubler.execute(four, out=[four])
+
+
+def test_wrong_calls(doubler, four):
+    with pytest.raises(TypeError, match=r"wanted the keyword 'out', got 'output'"):
+        doubler.execute(four, output=[four])
+    with pytest.raises(TypeError, match="iterable"):
+        doubler.execute(four, out=3)
+
+
+def test_many_threads_run_one_model(doubler):
+    wrong = []
+
+    def work(seed):
+        x = np.random.default_rng(seed).random(64 + seed, np.float32)
+        for _ in range(200):
+            if not np.array_equal(doubler.execute(x)[0].to_numpy(), 2 * x):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_other_threads_run_while_a_model_does(make, session):
+    """With the interpreter locked, the counter could not move between start and end of a run."""
+    model = session.load(make("slow"))
+    x = np.zeros(20_000, np.float32)
+    counter = [0]
+    running = True
+
+    def count():
+        while running:
+            counter[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        before = counter[0]
+        model.execute(x)
+        after = counter[0]
+    finally:
+        running = False
+        thread.join()
+    assert after - before >= 3
+
+
+def misaligned(array):
+    """The same elements one byte off their alignment."""
+    room = np.empty(array.nbytes + 1, np.uint8)
+    moved = room[1:].view(array.dtype)
+    moved[:] = array
+    return moved
 
 
 class OnlyDlpack:

@@ -150,11 +150,10 @@ nb::object run(const ModelObject& self, const Tensors& inputs) {
 nb::object find_out(PyObject* const* values, PyObject* names) {
   PyObject* out = Py_None;
   for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_Size(names); ++i) {
-    nb::handle name(PyTuple_GetItem(names, i));
-    if (!name.equal(nb::str("out"))) {
-      throw nb::type_error(("Model.execute: wanted the keyword 'out', got '" +
-                            std::string(nb::str(name).c_str()) + "'")
-                               .c_str());
+    PyObject* name = PyTuple_GetItem(names, i);
+    if (!nb::handle(name).equal(nb::str("out"))) {
+      PyErr_Format(PyExc_TypeError, "Model.execute: wanted the keyword 'out', got %R", name);
+      throw nb::python_error();
     }
     out = values[i];
   }

@@ -1,0 +1,140 @@
+"""What Python sees of an artifact: reading, saving, describing."""
+
+import json
+
+import numpy as np
+import pytest
+from heddle.runtime import Artifact, ArtifactError, ArtifactReason
+from heddle.runtime.artifact import Weight
+
+
+def test_save_and_load_give_the_same_bytes(make, tmp_path):
+    artifact = make("double")
+    path = tmp_path / "m.heddle"
+    artifact.save(path)
+    assert path.read_bytes() == artifact.to_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["m.heddle"]
+    loaded = Artifact.load(path)
+    assert loaded.to_bytes() == artifact.to_bytes()
+    assert (loaded.path, loaded.nbytes) == (str(path), path.stat().st_size)
+    assert repr(loaded) == f"Artifact(hand, {loaded.nbytes} bytes)"
+    assert Artifact.from_bytes(bytearray(path.read_bytes())).path == "<memory>"
+
+
+def test_save_where_it_cannot_be(make, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        make("double").save(tmp_path / "none" / "m.heddle")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        make("double").save(tmp_path / "folder")
+    assert [file.name for file in tmp_path.iterdir()] == ["folder"]
+
+
+def test_describe_says_everything_as_json(make, images):
+    w = np.arange(4, dtype=np.float32)
+    weights = (Weight("w", "float32", (4,), sha256=bytes(range(32)), data=w.tobytes()),)
+    artifact = make("multiply", weights=weights)
+    described = json.loads(json.dumps(artifact.describe()))
+    sections = described.pop("sections")
+    assert sections["code"] == len(images["multiply"])
+    assert described == {
+        "name": "hand",
+        "path": "<memory>",
+        "format": 1,
+        "bytes": artifact.nbytes,
+        "provenance": {"maker": "by hand"},
+        "symbols": [{"name": "n", "minimum": 0, "maximum": 1 << 20}],
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["n"]}],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": ["n"]}],
+        "weights": [
+            {
+                "name": "w",
+                "dtype": "float32",
+                "shape": [4],
+                "bytes": 16,
+                "embedded": True,
+                "sha256": bytes(range(32)).hex(),
+            }
+        ],
+        "constant_bytes": 0,
+        "requirements": [{"target": "cpu", "any_of": ["x86-64-v3"]}],
+        "programs": [
+            {
+                "target": "cpu",
+                "state_bytes": 0,
+                "kernels": [
+                    {
+                        "name": "multiply",
+                        "checks": False,
+                        "block": [1, 1, 1],
+                        "shared_bytes": 0,
+                        "buffers": 3,
+                        "dims": 1,
+                        "codes": [
+                            {
+                                "arch": "x86-64-v3",
+                                "format": "image",
+                                "bytes": len(images["multiply"]),
+                                "registers": 0,
+                                "spilled_bytes": 0,
+                            }
+                        ],
+                    }
+                ],
+                "init": {"arena_bytes": 0, "instructions": []},
+                "main": {
+                    "arena_bytes": 0,
+                    "instructions": [
+                        {
+                            "label": "multiply at m.py:1",
+                            "kernel": "multiply",
+                            "grid": ["n", 1, 1],
+                            "work": "n",
+                        }
+                    ],
+                },
+            }
+        ],
+    }
+    for name in ("provenance", "symbols", "inputs", "outputs", "weights", "programs"):
+        assert getattr(artifact, name) == described[name]
+    assert artifact.requirements == described["requirements"]
+
+
+def test_requirements_are_what_all_kernels_have(make_cuda):
+    artifact = make_cuda("double", ("sm_80", "sm_90a"), ptx=("sm_80",), shared=1024)
+    assert artifact.requirements == [{"target": "cuda", "any_of": ["sm_80", "sm_90a", "sm_80"]}]
+    (kernel,) = artifact.programs[0]["kernels"]
+    assert (kernel["block"], kernel["shared_bytes"]) == ([128, 1, 1], 1024)
+    assert [code["format"] for code in kernel["codes"]] == ["cubin", "cubin", "ptx"]
+
+
+def test_errors_carry_their_reason(make, tmp_path):
+    whole = make("double").to_bytes()
+    newer = bytearray(whole)
+    newer[8] = 2
+    flipped = bytearray(whole)
+    flipped[64 + 32 * 18] ^= 1  # the first byte of the first section
+    for data, reason in (
+        (b"", ArtifactReason.TRUNCATED),
+        (b"PK" + whole[2:], ArtifactReason.NOT_AN_ARTIFACT),
+        (newer, ArtifactReason.VERSION),
+        (whole[:-1], ArtifactReason.TRUNCATED),
+        (flipped, ArtifactReason.CHECKSUM),
+    ):
+        path = tmp_path / "m.heddle"
+        path.write_bytes(data)
+        for read in (lambda path=path: Artifact.load(path), lambda d=data: Artifact.from_bytes(d)):
+            with pytest.raises(ArtifactError) as error:
+                read()
+            assert error.value.reason is reason
+    with pytest.raises(ArtifactError) as error:
+        Artifact.load(tmp_path / "none")
+    assert error.value.reason is ArtifactReason.NOT_FOUND
+
+
+def test_arguments_of_the_wrong_type():
+    with pytest.raises(TypeError):
+        Artifact.load(3)
+    with pytest.raises(TypeError):
+        Artifact.from_bytes("text")

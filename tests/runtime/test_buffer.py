@@ -1,0 +1,159 @@
+"""Buffers: memory that NumPy and others share with the runtime."""
+
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from heddle.runtime import CPU, Buffer, InputError, _core
+
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES += ["float16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3, 4)])
+def test_numpy_and_back(dtype, shape):
+    array = np.random.default_rng(1).integers(0, 2, shape).astype(dtype)
+    count = _core.copy_count()
+    buffer = Buffer.from_numpy(array)
+    assert (buffer.dtype, buffer.shape, buffer.device) == (dtype, shape, CPU())
+    assert buffer.nbytes == array.nbytes
+    back = buffer.to_numpy()
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+    np.testing.assert_array_equal(np.asarray(buffer), array)
+    assert _core.copy_count() == count
+    if array.size:
+        assert np.shares_memory(back, array)
+        assert np.shares_memory(np.asarray(buffer), array)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+def test_new_memory_is_aligned_and_writable(dtype):
+    buffer = Buffer(dtype, (3, 5))
+    assert buffer.writable
+    assert np.asarray(buffer.to_numpy()).ctypes.data % 64 == 0
+    assert buffer.nbytes == 15 * _core.dtype_size(dtype)
+    assert repr(buffer) == f"Buffer({dtype}[3, 5], cpu:0)"
+
+
+def test_dtypes_by_object():
+    named = types.SimpleNamespace(name="float32")
+    for dtype in (np.float32, np.dtype("f4"), "float32", named):
+        assert Buffer(dtype, [2]).dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("float31", (1,)), "wanted a dtype such as 'float32', got 'float31'"),
+        ((3, (1,)), "wanted a dtype such as 'float32', got 3"),
+        (("float32", (-1,)), "a buffer of float32[-1]: wanted sizes of 0 or more"),
+        (("float32", (1 << 40, 1 << 40)), "wanted sizes of 0 or more that fit 63 bits in bytes"),
+        (("float32", (1,) * 17), "Buffer: wanted at most 16 dims, got more"),
+    ],
+)
+def test_wrong_buffers(arguments, message):
+    with pytest.raises(InputError) as error:
+        Buffer(*arguments)
+    assert message in str(error.value)
+
+
+def test_memory_lives_as_long_as_a_view():
+    array = Buffer("float32", (1000,)).to_numpy()
+    assert _core.live_objects()["storages"] == 1
+    array[:] = 7
+    assert array.sum() == 7000
+    del array
+    assert _core.live_objects()["storages"] == 0
+
+
+def test_a_read_only_array_stays_so():
+    array = np.arange(4)
+    array.flags.writeable = False
+    buffer = Buffer.from_numpy(array)
+    assert not buffer.writable
+    assert not buffer.to_numpy().flags.writeable
+    assert buffer.copy().writable
+
+
+def test_arrays_that_cannot_be_shared_are_copied_and_counted():
+    array = np.arange(12).reshape(3, 4)
+    for layout in (array.T, array[:, 1:3], array[::-1], np.broadcast_to(array[0], (2, 4))):
+        count = _core.copy_count()
+        buffer = Buffer.from_numpy(layout)
+        assert _core.copy_count() == count + 1
+        np.testing.assert_array_equal(buffer.to_numpy(), layout)
+        assert not np.shares_memory(buffer.to_numpy(), array)
+        assert buffer.writable
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros(2, ">i4"), "in native byte order, got elements of format '>i'"),
+        (np.zeros(2, object), "in native byte order, got elements of format 'O'"),
+        (np.zeros(2, "c16"), "in native byte order, got elements of format 'Zd'"),
+        (np.zeros(2, "S3"), "in native byte order, got elements of format '3s'"),
+        (np.zeros(2, "datetime64[s]"), "got ndarray of dtype datetime64[s]"),
+    ],
+)
+def test_arrays_that_are_refused(array, message):
+    with pytest.raises(InputError) as error:
+        Buffer.from_numpy(array)
+    assert str(error.value).endswith(message)
+
+
+def test_items_and_copies():
+    buffer = Buffer.from_numpy(np.float32(2.5))
+    assert buffer.item() == 2.5
+    copy = buffer.copy()
+    copy.to_numpy()[...] = 3
+    assert (buffer.item(), copy.item()) == (2.5, 3)
+    assert buffer.to(CPU()) is buffer
+    assert np.asarray(buffer, dtype=np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="array of size 1"):
+        Buffer("float32", (2,)).item()
+
+
+def test_there_is_no_cuda_array_interface_on_a_cpu():
+    buffer = Buffer("float32", (2,))
+    assert not hasattr(buffer, "__cuda_array_interface__")
+    with pytest.raises(AttributeError, match="the memory is on the CPU, not on a CUDA device"):
+        buffer.__cuda_array_interface__  # noqa: B018
+
+
+def test_bfloat16_bits_where_ml_dtypes_is_missing():
+    script = """
+import sys
+sys.modules["ml_dtypes"] = None
+import numpy as np
+from heddle.runtime import Buffer, InputError
+bits = np.arange(6, dtype=np.uint16).reshape(2, 3)
+buffer = Buffer.from_numpy(bits, dtype="bfloat16")
+assert buffer.dtype == "bfloat16"
+for array in (buffer.to_numpy(), np.asarray(buffer)):
+    assert array.dtype == np.uint16 and np.shares_memory(array, bits)
+    assert np.array_equal(array, bits)
+assert buffer.copy().dtype == "bfloat16"
+try:
+    Buffer.from_numpy(bits, dtype="float32")
+except InputError as error:
+    assert str(error) == "Buffer: wanted elements of the size of float32, got uint16", error
+else:
+    raise AssertionError
+assert not hasattr(buffer, "__array_interface__")
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+def test_bfloat16_arrays_of_ml_dtypes():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+    buffer = Buffer.from_numpy(array)
+    assert buffer.dtype == "bfloat16"
+    assert buffer.to_numpy().dtype == array.dtype
+    assert np.shares_memory(buffer.to_numpy(), array)
+    np.testing.assert_array_equal(Buffer.from_numpy(array.T).to_numpy(), array.T)

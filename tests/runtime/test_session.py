@@ -1,0 +1,180 @@
+"""Loading: sessions, devices and weights."""
+
+import struct
+
+import numpy as np
+import pytest
+from heddle.runtime import (
+    CPU,
+    Accelerator,
+    Artifact,
+    ArtifactError,
+    ArtifactReason,
+    Buffer,
+    Device,
+    DeviceError,
+    InferenceSession,
+    InputError,
+    _core,
+    accelerator_count,
+)
+from safetensors.numpy import save_file
+
+needs_no_gpu = pytest.mark.skipif(accelerator_count() > 0, reason="this machine has a GPU")
+
+
+def test_load_takes_artifacts_and_paths(make, session, tmp_path, four):
+    artifact = make("double")
+    artifact.save(tmp_path / "m.heddle")
+    for source in (artifact, tmp_path / "m.heddle", str(tmp_path / "m.heddle")):
+        (y,) = session.load(source).execute(four)
+        np.testing.assert_array_equal(y.to_numpy(), 2 * four)
+
+
+def test_load_asks_a_graph_for_its_artifact(make, session, four):
+    class Graph:
+        def __heddle_artifact__(self):
+            return make("double")
+
+    np.testing.assert_array_equal(session.load(Graph()).execute(four)[0].to_numpy(), 2 * four)
+
+
+def test_weights_from_a_dict_a_buffer_and_a_file(weighted, session, tmp_path, four):
+    w = np.float32([3, 5, 7, 9])
+    save_file({"w": w}, tmp_path / "w.safetensors")
+    for weights in (
+        {"w": w},
+        {"w": Buffer.from_numpy(w)},
+        {"w": np.repeat(w, 2)[::2]},
+        tmp_path / "w.safetensors",
+        str(tmp_path / "w.safetensors"),
+    ):
+        model = session.load(weighted, weights=weights)
+        del weights  # the model keeps what it needs
+        np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), four * w)
+
+
+def test_weights_of_a_cpu_model_are_not_copied(weighted, session, four):
+    w = np.float32([3, 5, 7, 9])
+    count = _core.copy_count()
+    model = session.load(weighted, weights={"w": w})
+    w[:] = 1
+    np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), four)
+    assert _core.copy_count() == count
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (None, "w"),
+        ({}, "w"),
+        ({"w": np.zeros(4, "f4"), "v": np.zeros(1, "f4")}, "v"),
+        ({"w": np.zeros(3, "f4")}, "[3]"),
+        ({"w": np.zeros(4, "f8")}, "float64"),
+    ],
+)
+def test_wrong_weights(weighted, session, weights, message):
+    with pytest.raises(ArtifactError) as error:
+        session.load(weighted, weights=weights)
+    assert error.value.reason is ArtifactReason.WEIGHTS
+    assert message in str(error.value)
+
+
+def test_a_weight_that_is_no_array(weighted, session):
+    with pytest.raises(InputError, match=r"weight 'w': wanted an array"):
+        session.load(weighted, weights={"w": [1, 2]})
+
+
+def test_damaged_weight_files(weighted, session, tmp_path, four):
+    path = tmp_path / "w.safetensors"
+    with pytest.raises(ArtifactError) as error:
+        session.load(weighted, weights=path)
+    assert error.value.reason is ArtifactReason.NOT_FOUND
+    save_file({"w": four}, path)
+    whole = path.read_bytes()
+    (header,) = struct.unpack("<Q", whole[:8])
+    for size in (0, 4, 8, 8 + header // 2, 8 + header, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ArtifactError) as error:
+            session.load(weighted, weights=path)
+        assert error.value.reason is ArtifactReason.WEIGHTS
+        assert str(path) in str(error.value)
+
+
+def test_a_missing_artifact(session, tmp_path):
+    with pytest.raises(ArtifactError, match=r"none\.heddle") as error:
+        session.load(tmp_path / "none.heddle")
+    assert error.value.reason is ArtifactReason.NOT_FOUND
+
+
+def test_code_for_another_cpu_is_refused(make, session):
+    missing = _core.cpu_info()["missing"]["sapphirerapids"]
+    if not missing:
+        pytest.skip("this CPU runs all code")
+    with pytest.raises(DeviceError, match=missing[0]):
+        session.load(make("double", arch="sapphirerapids"))
+
+
+def test_threads_give_the_same_answer(make):
+    x = np.random.default_rng(1).random(1 << 16, np.float32)
+    for options in ({"threads": 1}, {"threads": 2}, {"threads": 2, "pin": True}, {}):
+        model = InferenceSession(**options).load(make("double"))
+        np.testing.assert_array_equal(model.execute(x)[0].to_numpy(), 2 * x)
+
+
+def test_the_setting_gives_the_threads(make, monkeypatch, four):
+    monkeypatch.setenv("HEDDLE_THREADS", "2")
+    model = InferenceSession().load(make("double"))
+    np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), 2 * four)
+
+
+def test_wrong_sessions():
+    with pytest.raises(DeviceError, match="wanted at least one device, got none"):
+        InferenceSession(devices=[])
+    with pytest.raises(InputError, match="wanted threads of 0 or more, got -1"):
+        InferenceSession(threads=-1)
+
+
+def test_devices_by_name():
+    assert CPU() == Device("cpu", 0) != Accelerator(0)
+    assert Accelerator(1) == Device("cuda", 1)
+    assert {CPU(), Device("cpu"), Accelerator()} == {CPU(), Accelerator()}
+    assert [repr(CPU()), repr(Accelerator(1))] == ["CPU()", "Accelerator(1)"]
+    assert [str(CPU()), str(Accelerator(1))] == ["cpu:0", "cuda:1"]
+    assert (Accelerator(1).kind, Accelerator(1).index) == ("cuda", 1)
+    assert repr(InferenceSession(threads=1)) == "InferenceSession([CPU()])"
+    for kind, index in (("gpu", 0), ("cpu", 1), ("cuda", -1)):
+        with pytest.raises(DeviceError) as error:
+            Device(kind, index)
+        assert str(error.value).endswith(f"got ('{kind}', {index})")
+
+
+@needs_no_gpu
+def test_no_driver_is_an_error_never_a_run_on_the_cpu(make):
+    wanted = r"cuda: wanted the NVIDIA driver's libcuda\.so\.1, but it could not be opened"
+    assert _core.cuda_info()["devices"] == []
+    for attempt in (
+        lambda: InferenceSession(devices=[Accelerator()]),
+        lambda: InferenceSession(devices=[Accelerator(), CPU()]),
+        lambda: Buffer("float32", (2,), Accelerator()),
+        lambda: Buffer("float32", (2,)).to(Accelerator()),
+    ):
+        with pytest.raises(DeviceError, match=wanted):
+            attempt()
+
+
+def test_cpu_info():
+    info = _core.cpu_info()
+    assert info["cores"] >= 1
+    assert list(info["missing"]) == ["sapphirerapids", "x86-64-v4", "x86-64-v3"]
+    assert info["amx"] is (not any(m.startswith("amx") for m in info["missing"]["sapphirerapids"]))
+
+
+def test_an_artifact_outlives_its_file(make, session, tmp_path, four):
+    path = tmp_path / "m.heddle"
+    make("double").save(path)
+    artifact = Artifact.load(path)
+    model = session.load(artifact)
+    path.unlink()
+    del artifact
+    np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), 2 * four)
