@@ -55,6 +55,8 @@ def _shuffle(value: Any, kind: Any, source: Any) -> Any:
             for part in (whole, whole >> 32)
         )
         return emit.bitcast(low | (high << 32), element)
+    if emit.bits_of(element) < 32:
+        return arith.trunci(element, _shuffle(arith.extui(word, value), kind, source))
     members, clamp = emit.constant(word, _ALL_LANES), emit.constant(word, WARP - 1)
     return nvvm.shfl_sync(members, value, source, clamp, kind, results=[element])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from heddle.kernels import bodies, broadcast, emit, memory, sizes
@@ -47,7 +46,10 @@ class Frame:
         return tuple(self.size(expr) for expr in shape)
 
     def reader(self, number: int) -> Reader:
-        """Operand `number` as the root sees it: a buffer, or computed by the prologue."""
+        """Operand `number` as the root sees it: a buffer, or computed by the prologue.
+
+        This and `writer` emit sizes, so that they are called where the whole kernel sees them.
+        """
         spec = self.spec
         operand = spec.operands[number]
         if spec.prologue and number == 0:
@@ -56,7 +58,6 @@ class Frame:
         first = len(spec.prologue.inputs) - 1 if spec.prologue else 0
         return Reader(self, operand, (operand,), [self.inputs[first + number]])
 
-    @cached_property
     def writer(self) -> Writer:
         """Where the root's result goes, through the epilogue."""
         body = self.spec.epilogue

@@ -61,7 +61,7 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
         work.finish(state)
 
     with emit.when(emit.compare("less", work.batch, shape.batch)):
-        _frame.in_vectors(frame, [frame.reader(1).inputs], [], body)
+        _frame.in_vectors(frame, [work.keys.inputs], [], body)
 
 
 class _Warp:
@@ -74,7 +74,8 @@ class _Warp:
     def __init__(self, frame: _frame.Frame, shape: _Shape, queries: _block.SharedArray) -> None:
         self._frame, self._shape, self._shared = frame, shape, queries
         self._spec = frame.spec
-        self._read = [frame.reader(i) for i in range(3)]
+        self._read = [frame.reader(i) for i in range(len(self._spec.operands))]
+        self._write = frame.writer()
         self._element = queries.element
         self._lane = _block.thread() % _block.WARP
         self._slot = _block.thread() // _block.WARP * QUERIES
@@ -85,6 +86,11 @@ class _Warp:
         self._key_head = self._head // group
         self._first = tile * (WARPS * QUERIES) + self._slot
         self._columns = -(-shape.size // _block.WARP)
+
+    @property
+    def keys(self) -> _frame.Reader:
+        """The one operand that is read in vectors."""
+        return self._read[1]
 
     def fetch_queries(self) -> None:
         """Scales the queries into shared memory; beyond the last one, it is repeated."""
@@ -145,7 +151,7 @@ class _Warp:
                 d = self._lane + column * _block.WARP
                 value = state[2 * QUERIES + query * self._columns + column] * scale
                 with emit.when(exists & emit.compare("less", d, self._shape.size)):
-                    self._frame.writer(value, start + d)
+                    self._write(value, start + d)
 
     def _scores(self, key: Any, lanes: int) -> list[Any]:
         """The scores of this lane's key; -inf where it is not to be attended to."""
@@ -212,7 +218,7 @@ class _Warp:
             if size != 1:
                 where = index * stride + where
                 stride = self._frame.size(size) * stride
-        return self._frame.reader(3)(where, 1)
+        return self._read[3](where, 1)
 
     def _row(self, heads: Size, length: Size, head: Size, number: Size) -> Size:
         """Where the row of `number` in a sequence starts, in the layout of the operands."""

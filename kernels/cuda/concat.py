@@ -14,6 +14,7 @@ def emit_concat(spec: Spec, machine: Machine) -> None:
     frame = _frame.frame(spec, machine)
     axis = spec.attr("axis")
     readers = [frame.reader(i) for i in range(len(spec.operands))]
+    write = frame.writer()
     widths = [frame.size(product(operand.shape[axis:])) for operand in spec.operands]
     totals = [frame.size(product(operand.shape)) for operand in spec.operands]
     row_width = frame.size(product(spec.result.shape[axis:]))
@@ -23,10 +24,10 @@ def emit_concat(spec: Spec, machine: Machine) -> None:
         for read, width, total in zip(readers, widths, totals, strict=True):
             for position in _frame.sweep(total, lanes):
                 row, column = sizes.floordiv(position, width), sizes.mod(position, width)
-                frame.writer(read(position, lanes), row * row_width + column + before)
+                write(read(position, lanes), row * row_width + column + before)
             before = width + before
 
-    inputs = [*(read.inputs for read in readers), frame.writer.inputs]
+    inputs = [*(read.inputs for read in readers), write.inputs]
     _frame.in_vectors(frame, inputs, widths, body)
 
 

@@ -14,7 +14,7 @@ def emit_layer_norm(spec: Spec, machine: Machine) -> None:
     """Emits three passes over each row; two for the moments, so that nothing cancels."""
     frame = _frame.frame(spec, machine)
     x, gamma, beta = (frame.reader(i) for i in range(3))
-    write = frame.writer
+    write = frame.writer()
     element = emit.register_type(x.dtype)
     rows = _rows.Rows(frame, spec.result.shape, element)
     scale = 1.0 / _rows.as_float(rows.length, element)
@@ -34,7 +34,7 @@ def emit_layer_norm(spec: Spec, machine: Machine) -> None:
             normal = (x(start + c, lanes) - mean) * steepness
             write(emit.fma(normal, gamma(c, lanes), beta(c, lanes)), start + c)
 
-    rows.each([x, gamma, beta], body)
+    rows.each([x, gamma, beta], write, body)
 
 
 def launch(spec: Spec) -> Launch:

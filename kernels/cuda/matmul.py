@@ -64,6 +64,8 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     a = _Tile(frame.reader(0), tiles[0], a_start, m, k, first_row, True)
     b = _Tile(frame.reader(1), tiles[1], b_start, n, k, first_column, spec.attr("transposed"))
 
+    write = frame.writer()
+
     def body(lanes: int) -> None:
         def step(depth: Any, *sums: Any) -> Sequence[Any]:
             a.fetch(depth, lanes)
@@ -82,10 +84,10 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
             for j, part in enumerate([value] if lanes == EACH else _block.lanes(value)):
                 inside = emit.compare("less", row + i, m) & emit.compare("less", column + j, n)
                 with emit.when(inside):
-                    frame.writer(part, start + j)
+                    write(part, start + j)
 
     with emit.when(emit.compare("less", number, sizes.product(batch))):
-        inputs = [a.read.inputs, b.read.inputs, frame.writer.inputs]
+        inputs = [a.read.inputs, b.read.inputs, write.inputs]
         _frame.in_vectors(frame, inputs, [n, k], body, min(EACH, frame.lanes()))
 
 

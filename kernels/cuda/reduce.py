@@ -32,7 +32,7 @@ class _Fold:
         spec = frame.spec
         self.kind = spec.attr("kind")
         self._source, self._target = spec.operands[0].dtype, spec.result.dtype
-        self.dtype = self._source if self.kind in ("max", "min") else _accumulator(self._source)
+        self.dtype = _accumulator(self._source, self.kind)
         self.element = emit.register_type(self.dtype)
         self._count = frame.size(spec.operands[0].shape[spec.attr("axis")])
 
@@ -65,7 +65,7 @@ class _Fold:
 
 
 def _emit_rows(frame: _frame.Frame, fold_: _Fold) -> None:
-    x, write = frame.reader(0), frame.writer
+    x, write = frame.reader(0), frame.writer()
     shape = _row_shape(frame.spec)
     rows = _rows.Rows(frame, shape, fold_.element)
 
@@ -77,11 +77,11 @@ def _emit_rows(frame: _frame.Frame, fold_: _Fold) -> None:
         with emit.when(emit.compare("equal", rows.member, 0)):
             write(fold_.finish(total), row)
 
-    rows.each([x], body)
+    rows.each([x], write, body)
 
 
 def _emit_columns(frame: _frame.Frame, fold_: _Fold) -> None:
-    x, write = frame.reader(0), frame.writer
+    x, write = frame.reader(0), frame.writer()
     _, count, inner = (frame.size(n) for n in _around(frame.spec))
     total = frame.size(product(frame.spec.result.shape))
 
@@ -115,7 +115,9 @@ def _row_shape(spec: Spec) -> Sequence[Expr]:
     return outer, count
 
 
-def _accumulator(dtype: str) -> str:
+def _accumulator(dtype: str, kind: str) -> str:
+    if kind in ("max", "min"):
+        return "uint8" if dtype == "bool" else dtype  # No register shuffles a single bit.
     if emit.is_float(dtype):
         return "float64" if dtype == "float64" else "float32"
     return "uint64" if emit.is_unsigned(dtype) else "int64"
@@ -124,7 +126,7 @@ def _accumulator(dtype: str) -> str:
 def _ends(dtype: str) -> tuple[float, float]:
     if emit.is_float(dtype):
         return -math.inf, math.inf
-    bits = 1 if dtype == "bool" else 8 * emit.ITEM_SIZE[dtype]
+    bits = 8 * emit.ITEM_SIZE[dtype]
     if emit.is_unsigned(dtype):
         return 0, 2**bits - 1
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1

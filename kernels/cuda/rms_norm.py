@@ -14,7 +14,7 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
     """Emits two passes over each row; the second finds it in the cache."""
     frame = _frame.frame(spec, machine)
     x, gamma = frame.reader(0), frame.reader(1)
-    write = frame.writer
+    write = frame.writer()
     element = emit.register_type(x.dtype)
     rows = _rows.Rows(frame, spec.result.shape, element)
     scale = 1.0 / _rows.as_float(rows.length, element)
@@ -31,7 +31,7 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
         for c in rows.columns(lanes):
             write(x(start + c, lanes) * steepness * gamma(c, lanes), start + c)
 
-    rows.each([x, gamma], body)
+    rows.each([x, gamma], write, body)
 
 
 def launch(spec: Spec) -> Launch:

@@ -12,7 +12,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 def emit_slice(spec: Spec, machine: Machine) -> None:
     """Emits the sweep: a run of the output is a run of the input."""
     frame = _frame.frame(spec, machine)
-    read, write = frame.reader(0), frame.writer
+    read, write = frame.reader(0), frame.writer()
     starts, steps = spec.attr("starts"), spec.attr("steps")
     source = frame.shape(spec.operands[0].shape)
     result = frame.shape(spec.result.shape)

@@ -14,7 +14,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 def emit_softmax(spec: Spec, machine: Machine) -> None:
     """Emits three passes over each row; the second and third find it in the cache."""
     frame = _frame.frame(spec, machine)
-    x, write = frame.reader(0), frame.writer
+    x, write = frame.reader(0), frame.writer()
     rows = _rows.Rows(frame, spec.result.shape, emit.register_type(x.dtype))
 
     def body(row: emit.Number, lanes: int) -> None:
@@ -31,7 +31,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
         for column in rows.columns(lanes):
             write(vm.exp(x(start + column, lanes) - shifted) * scale, start + column)
 
-    rows.each([x], body)
+    rows.each([x], write, body)
 
 
 def launch(spec: Spec) -> Launch:

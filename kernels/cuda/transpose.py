@@ -32,7 +32,7 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
 def _emit_rows(
     frame: _frame.Frame, source: tuple[Size, ...], strides: list[Size], order: list[int]
 ) -> None:
-    read, write = frame.reader(0), frame.writer
+    read, write = frame.reader(0), frame.writer()
     run = source[-1] if source else 1
     total = sizes.product(source)
 
@@ -50,7 +50,7 @@ def _emit_rows(
 def _emit_tiles(
     frame: _frame.Frame, source: tuple[Size, ...], strides: list[Size], order: list[int]
 ) -> None:
-    read, write = frame.reader(0), frame.writer
+    read, write = frame.reader(0), frame.writer()
     dtype = frame.spec.result.dtype
     tile = _block.SharedArray("tile", emit.memory_type(dtype), TILE * (TILE + 1))
     # Along x the input is contiguous, along y the output.

@@ -1,0 +1,142 @@
+"""The kernels that the tests run and assemble: each op and dtype, with and without fused bodies."""
+
+from heddle.kernels.emit import ITEM_SIZE
+from heddle.kernels.spec import Body, Operand, Spec, Step
+
+DTYPES = tuple(ITEM_SIZE)
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+DIMS = {"d0": 5, "d1": 19}
+
+Case = tuple[Spec, dict[str, int]]
+
+
+def tensor(dtype: str, *shape) -> Operand:
+    return Operand(dtype, shape)
+
+
+def plain(op: str, operands: list[Operand], result: Operand, **attrs) -> Spec:
+    return Spec(op, tuple(operands), result, (result,), tuple(sorted(attrs.items())))
+
+
+def fused(spec: Spec, prologue: bool = True, outputs: int = 2) -> Spec:
+    """`spec` with a body before it, x * scale + bias, and one after it, with a second output."""
+    x, result = spec.operands[0], spec.result
+    dtype = x.dtype
+    before = Body(
+        (x, tensor(dtype, *x.shape[-1:]), tensor(dtype)),
+        (Step("mul", (0, 1), dtype), Step("add", (3, 2), dtype)),
+        (4,),
+    )
+    after = Body(
+        (result, tensor(dtype, *result.shape[-1:])),
+        (
+            Step("add", (0, 1), result.dtype),
+            Step("constant", (), result.dtype, (("value", 0.5),)),
+            Step("mul", (2, 4), result.dtype),
+            Step("maximum", (5, 3), result.dtype),
+        ),
+        (6, 3)[:outputs],
+    )
+    return Spec(
+        spec.op,
+        spec.operands,
+        result,
+        (result,) * outputs,
+        spec.attrs,
+        before if prologue else None,
+        after,
+    )
+
+
+def elementwise(dtype: str, *shape) -> Spec:
+    x, row, scalar = tensor(dtype, *shape), tensor(dtype, shape[-1]), tensor(dtype)
+    steps = [
+        Step("maximum", (0, 1), dtype),
+        Step("less", (3, 2), "bool"),
+        Step("where", (4, 1, 3), dtype),
+        Step("cast", (5,), "float32"),
+    ]
+    if dtype in FLOATS:
+        steps += [Step("gelu", (5,), dtype, (("approximate", "none"),)), Step("exp", (7,), dtype)]
+    body = Body((x, row, scalar), tuple(steps), (len(steps) + 2, 6))
+    outputs = (tensor(dtype if dtype in FLOATS else "float32", *shape), tensor("float32", *shape))
+    return Spec("map", (outputs[0],), outputs[0], outputs, (), body)
+
+
+def moves(dtype: str) -> dict[str, Spec]:
+    x = tensor(dtype, 2, "d0", 24)
+    return {
+        "map": elementwise(dtype, "d0", 24),
+        "reduce rows": plain(
+            "reduce",
+            [x],
+            tensor(dtype, 2, "d0", 1),
+            axis=2,
+            kind="max" if dtype == "bool" else "sum",
+        ),
+        "reduce columns": plain("reduce", [x], tensor(dtype, 2, 1, 24), axis=1, kind="min"),
+        "transpose": plain("transpose", [x], tensor(dtype, 24, "d0", 2), permutation=(2, 1, 0)),
+        "concat": plain(
+            "concat",
+            [x, tensor(dtype, 2, 3, 24)],
+            tensor(dtype, 2, ("add", "d0", 3), 24),
+            axis=1,
+        ),
+        "slice": plain("slice", [x], tensor(dtype, 2, 2, 16), starts=(0, 1, 8), steps=(1, 2, 1)),
+        "gather": plain(
+            "gather",
+            [tensor(dtype, 7, 24), tensor("int64", "d0", 3)],
+            tensor(dtype, "d0", 3, 24),
+            axis=0,
+        ),
+    }
+
+
+def attention(dtype: str, mask: Operand | None = None, head: int = 32, **attrs) -> Spec:
+    q, k = tensor(dtype, 2, "d0", 4, head), tensor(dtype, 2, "d1", 2, head)
+    operands = [q, k, k, *([mask] if mask else [])]
+    options = {"causal": False, "layout": "bshd", "masked": mask is not None, "scale": 0.2}
+    return plain("attention", operands, q, **{**options, **attrs})
+
+
+def floating(dtype: str) -> dict[str, Spec]:
+    x, row = tensor(dtype, "d0", 24), tensor(dtype, 24)
+    wide, widths = tensor(dtype, "d0", "d1"), tensor(dtype, "d1")
+    return {
+        "softmax": plain("softmax", [x], x),
+        "softmax blocks": plain("softmax", [wide], wide),
+        "layer_norm": plain("layer_norm", [x, row, row], x, epsilon=1e-5),
+        "layer_norm blocks": plain("layer_norm", [wide, widths, widths], wide, epsilon=1e-5),
+        "rms_norm": plain("rms_norm", [x, row], x, epsilon=1e-6),
+        "rms_norm blocks": plain("rms_norm", [wide, widths], wide, epsilon=1e-6),
+        "reduce mean": plain("reduce", [wide], tensor(dtype, "d0", 1), axis=1, kind="mean"),
+        "matmul": plain(
+            "matmul",
+            [tensor(dtype, 2, "d0", 40), tensor(dtype, 40, 72)],
+            tensor(dtype, 2, "d0", 72),
+            transposed=False,
+        ),
+        "matmul transposed": plain(
+            "matmul",
+            [tensor(dtype, 2, 3, "d0", 40), tensor(dtype, 3, "d1", 40)],
+            tensor(dtype, 2, 3, "d0", "d1"),
+            transposed=True,
+        ),
+        "attention": attention(dtype, tensor("bool", 2, 1, 1, "d1")),
+        "attention causal": attention(dtype, causal=True),
+    }
+
+
+ALL: dict[str, Spec] = {
+    **{f"{name}, {dtype}": spec for dtype in DTYPES for name, spec in moves(dtype).items()},
+    **{f"{name}, {dtype}": spec for dtype in FLOATS for name, spec in floating(dtype).items()},
+}
+"""Each kernel for each dtype that it takes, by name."""
+
+FUSED: dict[str, Spec] = {
+    f"{name}, fused, {dtype}": fused(spec, prologue=name != "map")
+    for dtype in ("float32", "bfloat16")
+    for name, spec in {**moves(dtype), **floating(dtype)}.items()
+    if name != "map"
+}
+"""The same with a body before and after them."""
