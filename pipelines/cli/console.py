@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+WIDE = 200
+"""Columns where the output is no terminal: nothing is wrapped for a program that reads it."""
+
 DELAY_S = 1.0
 """Work that ends within this time shows no progress."""
 
@@ -36,6 +39,8 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     for row in rows:
         grid.add_row(*map(Text, row))
     console = Console()
+    if not console.is_terminal:
+        console.width = WIDE
     console.print(grid)
     console.print()
 

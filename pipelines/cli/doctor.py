@@ -164,7 +164,11 @@ def show(report: dict[str, Any]) -> None:
     table("Settings", ("variable", "value", "meaning"), settings)
     if "artifact" in report:
         needs = [
-            (row["target"], " or ".join(row["any_of"]), row["code"] or "no: " + row["problem"])
+            (
+                row["target"],
+                " or ".join(dict.fromkeys(row["any_of"])),
+                row["code"] or "no: " + row["problem"],
+            )
             for row in report["artifact"]["targets"]
         ]
         table(f"{report['artifact']['path']}", ("target", "needs", "runs here"), needs)

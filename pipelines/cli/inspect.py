@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,35 +56,34 @@ def show_signature(everything: dict[str, Any]) -> None:
 
 
 def show_weights(weights: list[dict[str, Any]], constant_bytes: int) -> None:
-    """Weights by name, and the bytes of constants."""
+    """Weights, those of a kind in one row: `*` stands for the number in their names."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for row in weights:
+        where = "embedded" if row["embedded"] else "by sha256" if row["sha256"] else "by name"
+        key = (re.sub(r"\d+", "*", row["name"]), tensor_text(row), where)
+        groups.setdefault(key, []).append(row["bytes"])
     rows = [
-        (
-            row["name"],
-            tensor_text(row),
-            bytes_text(row["bytes"]),
-            "embedded" if row["embedded"] else "",
-            row["sha256"][:12],
-        )
-        for row in weights
+        (name, type_text, where, f"{len(sizes)}", bytes_text(sum(sizes)))
+        for (name, type_text, where), sizes in groups.items()
     ]
     total = bytes_text(sum(row["bytes"] for row in weights))
     title = f"Weights: {len(weights)}, {total}; constants {bytes_text(constant_bytes)}"
-    table(title, ("name", "type", "size>", "", "sha256"), rows)
+    table(title, ("name", "type", "bound", "count>", "size>"), rows)
 
 
 def show_program(program: dict[str, Any]) -> None:
     """One target's kernels, and its plan of memory and steps."""
+    steps = [step for name in ("init", "main") for step in program[name]["instructions"]]
+    archs = list(
+        dict.fromkeys(code["arch"] for kernel in program["kernels"] for code in kernel["codes"])
+    )
     rows = []
-    uses = {
-        kernel["name"]: sum(
-            step.get("kernel") == kernel["name"] for step in program["main"]["instructions"]
-        )
-        for kernel in program["kernels"]
-    }
     for kernel in program["kernels"]:
-        codes = ", ".join(code_text(code) for code in kernel["codes"])
-        rows.append((kernel["name"], f"{uses[kernel['name']]}", codes))
-    table(f"{program['target']}: kernels", ("kernel", "steps of main>", "code"), rows)
+        labels = [step["label"] for step in steps if step.get("kernel") == kernel["name"]]
+        codes = [code_text(arch, kernel["codes"]) for arch in archs]
+        rows.append((kernel["name"], f"{len(labels)}", labels[0] if labels else "", *codes))
+    title = f"{program['target']}: kernels"
+    table(title, ("kernel", "steps>", "first of them", *(f"{arch}>" for arch in archs)), rows)
     plan = [
         (
             name,
@@ -97,18 +97,23 @@ def show_program(program: dict[str, Any]) -> None:
     table(title, ("routine", "steps>", "arena bytes"), plan)
 
 
-def code_text(code: dict[str, Any]) -> str:
-    """One code of a kernel: `sm_90a 6.1 KiB (32 registers)`."""
-    text = f"{code['arch']} {bytes_text(code['bytes'])}"
-    if code["format"] == "ptx":
-        return f"{text} PTX"
-    details = [f"{code['registers']} registers"] if code["registers"] else []
-    details += [f"{code['spilled_bytes']} B spilled"] if code["spilled_bytes"] else []
-    return f"{text} ({', '.join(details)})" if details else text
+def code_text(arch: str, codes: list[dict[str, Any]]) -> str:
+    """A kernel's code for one architecture: `6.1 KiB, 32 registers, PTX`."""
+    parts = []
+    for code in codes:
+        if code["arch"] == arch:
+            size = bytes_text(code["bytes"])
+            parts.append("PTX" if code["format"] == "ptx" else size)
+            parts += [f"{code['registers']} registers"] if code["registers"] else []
+            parts += [f"{code['spilled_bytes']} B spilled"] if code["spilled_bytes"] else []
+    return ", ".join(parts)
 
 
 def show_origin(everything: dict[str, Any]) -> None:
     """What a machine needs to run the artifact, and where the artifact comes from."""
-    rows = [(row["target"], " or ".join(row["any_of"])) for row in everything["requirements"]]
+    rows = [
+        (row["target"], " or ".join(dict.fromkeys(row["any_of"])))
+        for row in everything["requirements"]
+    ]
     table("Runs on", ("target", "with"), rows)
     table("Origin", ("key", "value"), list(everything["provenance"].items()))
