@@ -163,15 +163,11 @@ def show(report: dict[str, Any]) -> None:
     settings = [(row["name"], row["value"], row["meaning"]) for row in report["settings"]]
     table("Settings", ("variable", "value", "meaning"), settings)
     if "artifact" in report:
-        needs = [
-            (
-                row["target"],
-                " or ".join(dict.fromkeys(row["any_of"])),
-                row["code"] or "no: " + row["problem"],
-            )
+        fit = [
+            (row["target"], row["code"] or f"no: {row['problem']}")
             for row in report["artifact"]["targets"]
         ]
-        table(f"{report['artifact']['path']}", ("target", "needs", "runs here"), needs)
+        table(report["artifact"]["path"], ("target", "runs here"), fit)
 
 
 def lack_text(missing: list[str]) -> str:
