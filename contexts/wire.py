@@ -1,12 +1,11 @@
 """Contexts, requests and outputs as msgpack messages, and back.
 
-A message is a msgpack array of two: the value, and the CRC-32 of the bytes before it. Arrays travel
+A message is a msgpack array of two: the value, and a checksum of the bytes before it. Arrays travel
 as extension values, see `wire_arrays`; contexts as the records of `wire_records`.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from typing import Any, get_origin
 
@@ -21,10 +20,22 @@ from heddle.contexts.wire_arrays import ARRAY_CODE, check_array, pack_array, unp
 from heddle.contexts.wire_records import EOSRecord, PixelRecord, TextRecord
 from heddle.runtime.errors import InputError
 
-# An array of two begins a message; a binary string of four bytes, the checksum, ends it.
+# An array of two begins a message; a binary string of eight bytes, the checksum, ends it.
 _BEGIN = b"\x92"
-_CHECKSUM = b"\xc4\x04"
-_OVERHEAD = len(_BEGIN) + len(_CHECKSUM) + 4
+_CHECKSUM = b"\xc4\x08"
+_END = len(_CHECKSUM) + 8
+
+
+def checksum(message: bytes | bytearray | memoryview) -> bytes:
+    """Eight bytes: the length plus the sum of all 64-bit words, the last one filled with zeros.
+
+    No change within one word goes unnoticed. Several times faster than a CRC, which would cost half
+    of the time that a message of 64 KiB takes.
+    """
+    whole = len(message) // 8 * 8
+    words = np.frombuffer(message, "<u8", whole // 8)
+    rest = int.from_bytes(message[whole:], "little")
+    return ((int(words.sum()) + rest + len(message)) % (1 << 64)).to_bytes(8, "little")
 
 
 def _to_wire(value: object) -> Any:
@@ -80,7 +91,7 @@ class _Encode:
         message = bytearray(_BEGIN)
         self._encoder.encode_into(value, message, len(_BEGIN))
         message += _CHECKSUM
-        message += zlib.crc32(message).to_bytes(4, "little")
+        message += checksum(message)
         return bytes(message)
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
@@ -105,10 +116,10 @@ class _Decode:
     def __call__(self, message: bytes | bytearray | memoryview) -> Any:
         view = memoryview(message)
         framed = (
-            len(view) > _OVERHEAD
-            and view[:1] == _BEGIN
-            and view[-6:-4] == _CHECKSUM
-            and view[-4:] == zlib.crc32(view[:-4]).to_bytes(4, "little")
+            len(view) > len(_BEGIN) + _END
+            and view[: len(_BEGIN)] == _BEGIN
+            and view[-_END:-8] == _CHECKSUM
+            and view[-8:] == checksum(view[:-8])
         )
         if not framed:
             raise InputError(
@@ -116,7 +127,7 @@ class _Decode:
                 "frame or the checksum of one"
             )
         try:
-            return self._decoder.decode(view[len(_BEGIN) : -6])
+            return self._decoder.decode(view[len(_BEGIN) : -_END])
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise InputError(f"message: wanted {self._type}, got another value: {error}") from error
 

@@ -1,6 +1,5 @@
 import pickle
 import tracemalloc
-import zlib
 from typing import Any
 
 import msgspec
@@ -34,6 +33,7 @@ from heddle.contexts import (
     msgpack_numpy_decoder,
     msgpack_numpy_encoder,
 )
+from heddle.contexts.wire import checksum
 from heddle.runtime.errors import InputError
 
 encode = msgpack_numpy_encoder()
@@ -43,8 +43,8 @@ TOKENS = {"max_length": 50, "tokens": np.arange(1, 5)}
 
 def framed(value):
     """A message with a right checksum around any msgpack bytes."""
-    message = b"\x92" + value + b"\xc4\x04"
-    return message + zlib.crc32(message).to_bytes(4, "little")
+    message = b"\x92" + value + b"\xc4\x08"
+    return message + checksum(message)
 
 
 def text_context():
@@ -218,6 +218,11 @@ def test_numpy_scalars_become_numbers():
     assert msgpack_numpy_decoder(Any)(encode([np.int64(3), np.float32(0.5)])) == [3, 0.5]
 
 
+def test_the_checksum_holds_across_zeros_and_the_end_of_a_word():
+    assert len({checksum(bytes(size)) for size in range(20)}) == 20
+    assert len({checksum(bytes(at) + b"\x01" + bytes(9 - at)) for at in range(8)}) == 8
+
+
 def test_functions_can_be_pickled():
     again = pickle.loads(pickle.dumps(msgpack_numpy_decoder(np.ndarray, copy=False)))
     message = pickle.loads(pickle.dumps(encode))(np.arange(3))
@@ -249,7 +254,7 @@ def test_every_truncation_and_every_changed_byte_is_found():
 
 def test_damage_under_a_right_checksum_is_a_typed_error_without_large_allocations():
     message = encode(TextContext(max_length=9, tokens=np.array([1, 2]), request_id="r"))
-    value = message[1:-6]
+    value = message[1:-10]
     decode = msgpack_numpy_decoder(TextContext)
     broken = [framed(value[:end]) for end in range(len(value))]
     for at in range(len(value)):
@@ -315,7 +320,7 @@ def test_decoding_validates_like_construction():
 
 
 def test_an_invalid_context_is_refused():
-    record = msgspec.msgpack.decode(encode(text_context())[1:-6], ext_hook=msgspec.msgpack.Ext)
+    record = msgspec.msgpack.decode(encode(text_context())[1:-10], ext_hook=msgspec.msgpack.Ext)
     for index, value, reason in (
         (0, 1, "max_length 1"),
         (2, 0, "at least one token"),
