@@ -155,9 +155,7 @@ class Graph:
         if weight.name in self.weights:
             raise graph_error(f"weight: wanted a new name, got {weight.name!r} twice")
         if type.shape.static is None:
-            raise GraphError(
-                located(f"weight {weight.name!r}: wanted a static shape, got {type.shape}")
-            )
+            raise graph_error(f"weight {weight.name!r}: wanted a static shape, got {type.shape}")
         self.weights[weight.name] = weight
         return self._emit("heddle.weight", [], {"name": ("str", weight.name)}, type)
 
@@ -195,15 +193,13 @@ class Graph:
         _check_names("output", names, len(values))
         for index, value in enumerate(values):
             if not isinstance(value, TensorValue):
-                raise GraphError(
-                    located(f"output {index}: wanted a tensor value, got {type(value).__name__}")
+                raise graph_error(
+                    f"output {index}: wanted a tensor value, got {type(value).__name__}"
                 )
             if value.graph is not self:
-                raise GraphError(
-                    located(
-                        f"output {index}: wanted a value of {self.name!r}, got one of "
-                        f"{value.graph.name!r}"
-                    )
+                raise graph_error(
+                    f"output {index}: wanted a value of {self.name!r}, got one of "
+                    f"{value.graph.name!r}"
                 )
         with self._context, self._here(), self._point:
             results = [value.mlir for value in values]

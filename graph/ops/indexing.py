@@ -55,9 +55,7 @@ def split(x: TensorValue, sizes: Sequence[int], axis: int = 0) -> list[TensorVal
     """Consecutive pieces along `axis`, of the given sizes."""
     axis = _axis("split", axis, _rank("split", x))
     if x.shape[axis] != sum(sizes):
-        raise GraphError(
-            located(f"split: wanted sizes that add up to {x.shape[axis]}, got {list(sizes)}")
-        )
+        raise graph_error(f"split: wanted sizes that add up to {x.shape[axis]}, got {list(sizes)}")
     before = (slice(None),) * axis
     ends = np.cumsum(sizes).tolist()
     pieces = zip(sizes, ends, strict=True)
@@ -161,7 +159,5 @@ def _rank(name: str, x: Any) -> int:
 
 def _axis(name: str, axis: int, rank: int) -> int:
     if not _is_int(axis) or not -rank <= axis < rank:
-        raise GraphError(
-            located(f"{name}: wanted an axis from {-rank} to {rank - 1}, got {axis!r}")
-        )
+        raise graph_error(f"{name}: wanted an axis from {-rank} to {rank - 1}, got {axis!r}")
     return axis % rank
