@@ -38,7 +38,7 @@ def unit(name: str) -> str:
 def title(name: str) -> str:
     """`load_ms` as a column's title: `load (ms)`."""
     words, _, last = name.rpartition("_")
-    known = {"ms": "ms", "s": "s", "mib": "MiB"}
+    known = {"ms": "ms", "s": "s", "us": "µs", "mib": "MiB"}
     return f"{words.replace('_', ' ')} ({known[last]})" if words and last in known else name
 
 

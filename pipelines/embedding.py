@@ -23,11 +23,14 @@ class SentenceEmbedder:
     Args:
         model: A loaded model with inputs `tokens` and `attention_mask`.
         tokenizer: The path of its `tokenizer.json`.
-        maximum: Tokens of a text that are looked at, [CLS] and [SEP] among them; the rest is cut
-            off. At most the model's longest sequence.
+        maximum: Tokens of a text that are looked at, special ones among them; the rest is cut off.
+            None: as many as the model takes.
+
+    Raises:
+        InputError: The model is no sentence embedder.
     """
 
-    def __init__(self, model: Model, tokenizer: Path, maximum: int = 512) -> None:
+    def __init__(self, model: Model, tokenizer: Path, maximum: int | None = None) -> None:
         names = tuple(tensor.name for tensor in model.input_metadata)
         if names != ("tokens", "attention_mask"):
             raise InputError(
@@ -37,7 +40,8 @@ class SentenceEmbedder:
         self._model = model
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(maximum)
+        longest = {row["name"]: row["maximum"] for row in model.artifact.symbols}["sequence"]
+        self._tokenizer.enable_truncation(longest if maximum is None else maximum)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, with the special tokens, cut to the maximum."""

@@ -35,7 +35,7 @@ def test_compiled_agrees_with_numpy(tiny, tiny_weights, model, lengths):
 
 
 def test_texts_come_back_in_order(tiny, model):
-    embedder = SentenceEmbedder(model, tiny / "tokenizer.json", maximum=24)
+    embedder = SentenceEmbedder(model, tiny / "tokenizer.json")
     texts = ["warp weft shed loom thread", "loom", "reed " * 40, "weft shed"]
     together = embedder.embed(texts, batch=2)
     assert together.shape == (4, 32)
