@@ -13,7 +13,7 @@ from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Body, Expr, Spec
 
-llvm = dialect("llvm")
+arith, llvm = dialect("arith"), dialect("llvm")
 
 
 @dataclass(frozen=True)
@@ -91,4 +91,20 @@ def vectors(start: Size, stop: Size, lanes: int) -> Iterator[tuple[Any, Any]]:
     if rest is not False:
         whole = emit.as_index(whole)
         with nullcontext() if rest is True else emit.when(rest):
-            yield whole, memory.first_lanes(stop - whole, lanes)
+            yield whole, first_lanes(stop - whole, lanes)
+
+
+def first_lanes(count: Size, lanes: int) -> Any:
+    """The mask of the lanes below `count`."""
+    word = emit.integer(32)
+    # LLVM 22 stores too many bytes of a narrowed vector under a mask with one lane that it knows,
+    # so the count goes through an empty assembler statement.
+    count = llvm.inline_asm(emit.integer(64), [emit.as_index(count)], "", "=r,0")
+    limit = arith.trunci(word, emit.minimum(count, lanes))
+    return emit.compare("less", emit.lane_numbers(word, lanes), emit.splat(limit, lanes))
+
+
+def byte_buffer(size: int, alignment: int = 64) -> Any:
+    """`size` bytes of stack; emit it in the entry block of the function only."""
+    kind = emit.integer(8)
+    return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=alignment)

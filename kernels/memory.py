@@ -74,15 +74,3 @@ def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:
     kind = emit.widen(element, lanes)
     value = llvm.intr_masked_gather(kind, where, mask, [zero], emit.ITEM_SIZE[dtype])
     return convert.from_memory(value, dtype)
-
-
-def first_lanes(count: Any, lanes: int) -> Any:
-    """The mask of the lanes below the i64 `count`."""
-    limit = emit.splat(emit.minimum(count, lanes), lanes)
-    return emit.compare("less", emit.lane_numbers(emit.integer(64), lanes), limit)
-
-
-def byte_buffer(size: int, alignment: int = 64) -> Any:
-    """`size` bytes of stack; emit it in the entry block of the function only."""
-    kind = emit.integer(8)
-    return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=alignment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, memory, sizes
+from heddle.kernels import bodies, convert, emit, host, memory, sizes
 from heddle.kernels.broadcast import Layout, join
 from heddle.kernels.host import Frame
 from heddle.kernels.mlir import dialect
@@ -98,7 +98,7 @@ class Finish:
         """The lanes below `stop`, or None where `stop` is a static multiple of `multiple`."""
         if isinstance(stop, int) and stop % multiple == 0:
             return None
-        return memory.first_lanes(stop - column, self.lanes)
+        return host.first_lanes(stop - column, self.lanes)
 
 
 class Source:
@@ -168,7 +168,7 @@ def reduce(
     if isinstance(length, int) and length == whole:
         return emit.across(totals[0], combine)
     whole = emit.as_index(whole)
-    mask = memory.first_lanes(length - whole, lanes)
+    mask = host.first_lanes(length - whole, lanes)
     last = emit.select(mask, at(whole, mask), neutral)
     return emit.across(combine(totals[0], last), combine)
 

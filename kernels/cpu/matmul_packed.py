@@ -46,7 +46,7 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     n = frame.size(spec.result.shape[-1])
     shared_b = len(spec.operands[1].shape) == 3
     panels, blocks = sizes.ceildiv(n, PANEL), sizes.ceildiv(m, ROWS)
-    scratch = memory.byte_buffer(tile_rows * 2 * machine.vector_bytes)
+    scratch = host.byte_buffer(tile_rows * 2 * machine.vector_bytes)
     finish = rows.Finish(frame, lanes)
 
     for task in emit.loop(frame.first, frame.last):

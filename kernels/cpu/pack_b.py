@@ -47,7 +47,7 @@ def _straight(frame: host.Frame, base: Any, first: Any, n: Size, k: Size, target
     lanes = min(PANEL, host.lanes_for(frame.machine, [dtype]))
     for row in emit.loop(0, k):
         for part in range(0, PANEL, lanes):
-            mask = memory.first_lanes(n - first - part, lanes)
+            mask = host.first_lanes(n - first - part, lanes)
             value = memory.load(frame.inputs[0], base + row * n + first + part, dtype, lanes, mask)
             memory.store(value, frame.outputs[0], target + row * PANEL + part, dtype)
 
@@ -64,7 +64,7 @@ def _turned(frame: host.Frame, base: Any, first: Any, n: Size, k: Size, target: 
                 inside = emit.compare("less", row, n)
                 # A row beyond n is read nowhere: the mask is empty.
                 count = sizes.least(emit.index(side), k - column) if mask is not None else side
-                kept = memory.first_lanes(emit.select(inside, emit.as_index(count), 0), side)
+                kept = host.first_lanes(emit.select(inside, emit.as_index(count), 0), side)
                 where = base + row * k + column
                 lines.append(memory.load(frame.inputs[0], where, dtype, side, kept))
             for number, value in enumerate(emit.transposed(lines)):

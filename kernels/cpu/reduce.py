@@ -23,8 +23,8 @@ def launch(spec: Spec) -> Launch:
     shape, axis = spec.operands[0].shape, spec.attr("axis")
     if axis == len(shape) - 1:
         return rows.launch(spec, 4)
-    strips = fold("ceildiv", product(shape[axis + 1 :]), STRIP)
-    tasks = fold("mul", product(shape[:axis]), strips)
+    strips = fold("ceildiv", shape[-1], STRIP)
+    tasks = product((*shape[:axis], *shape[axis + 1 : -1], strips))
     return Launch((tasks, 1, 1), rows.launch(spec, 4).work)
 
 
