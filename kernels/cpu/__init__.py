@@ -1,6 +1,14 @@
 """CPU kernels: x86-64 code for one machine, in vectors of its register width."""
 
-from heddle.kernels.cpu import layer_norm, matmul_packed, pack_b, reduce, rms_norm, softmax
+from heddle.kernels.cpu import (
+    attention,
+    layer_norm,
+    matmul_packed,
+    pack_b,
+    reduce,
+    rms_norm,
+    softmax,
+)
 from heddle.kernels.cpu import map as map_
 from heddle.kernels.registry import Kernel
 
@@ -10,6 +18,7 @@ KERNELS: tuple[Kernel, ...] = (
     softmax.KERNEL,
     layer_norm.KERNEL,
     rms_norm.KERNEL,
+    attention.KERNEL,
     pack_b.KERNEL,
     matmul_packed.KERNEL,
 )
