@@ -1,0 +1,162 @@
+"""Writes `docs/api-coverage.md`: where each name of the four interface documents lives here.
+
+Run `python docs/api_coverage.py` after a change; `tests/contexts/test_api_coverage.py` checks it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import heddle.contexts as contexts
+import numpy as np
+
+HERE = Path(__file__).parent
+VERSIONS = ("000", "001", "002", "003")
+
+INTRODUCTION = """# API coverage
+
+Four documents, 000 to 003, describe four versions of the interface of contexts. Where they disagree
+003, the newest, wins; names that only the others have are views over the same state. This table is
+written by `docs/api_coverage.py`; a test resolves each name on a live object.
+"""
+
+# One line for each name on which the documents disagree, or that differs from them here.
+RULES = {
+    "AudioGeneratorOutput.audio_data": "a torch tensor in 002; a NumPy array here",
+    "EOSTracker": "named in 003, which does not describe it",
+    "GenerationOutput": "named in 001, which does not describe it",
+    "InputContext.matcher": "an xgrammar matcher in 002; an llguidance matcher here",
+    "InputContext.max_length": "may be None in 002; always a number here",
+    "InputContext.tokens": "an array in 002; a `TokenBuffer` here, which turns into an array",
+    "InputError": "one class with that of `heddle.runtime`; also a ValueError",
+    "RequestID": "named, not described; a string",
+    "SpecDecodingState": "named in 003, which does not describe it",
+    "TTSContext.audio_generation_status": "read-only in 002, an attribute elsewhere",
+    "TTSContext.decoded_index": "read-only with `set_decoded_index` in 002, an attribute elsewhere",
+    "TTSContext.next_speech_tokens": "moves `decoded_index` in 002; never does here",
+    "TTSContext.speech_token_status": "a view of `status`",
+    "TTSContext.status": "the text side; `is_done` looks at `audio_generation_status`",
+    "TextAndVisionContext.bump_token_indices": "refuses a position inside an image",
+    "TextAndVisionContext.pixel_values": "a field in 002; a view of `images` here",
+    "TextAndVisionContext.set_token_indices": "refuses a position inside an image",
+    "TextContext.active_idx": "`tokens.current_position`",
+    "TextContext.bump_token_indices": "`committed_idx` is in 002 only; accepted",
+    "TextContext.current_length": "`len(tokens)`",
+    "TextContext.end_idx": "`len(tokens)`",
+    "TextContext.eos_sequences": "a field in 000 to 002; a view of `eos_tracker`, and an argument",
+    "TextContext.eos_token_ids": "a field in 000 to 002; a view of `eos_tracker`, and an argument",
+    "TextContext.get_min_token_logit_mask": "a set in the words of 002; here one array a step",
+    "TextContext.jump_ahead": "advances the grammar too, as 003 says",
+    "TextContext.log_probabilities": "may be None in 002; here a number, 0 for none",
+    "TextContext.matcher": "an xgrammar matcher in 002; here an llguidance matcher",
+    "TextContext.prompt": "required in 002; optional, else the prompt's tokens",
+    "TextContext.set_token_indices": "`committed_idx` is in 002 only; accepted",
+    "TextContext.start_idx": "`tokens.processed_length`",
+    "TextContext.status": "read-only with `update_status` in 002, an attribute elsewhere",
+    "TextContext.tokens": "an array in 000 and 002; here a `TokenBuffer`, which turns into one",
+    "TextContext.update": "advances the grammar too, as 003 says; a rejected token changes nothing",
+    "TextGenerationOutput": "named, not described",
+    "TextGenerationStatus": "an alias of `GenerationStatus`",
+    "TokenBuffer": "named, not described",
+    "TokenGeneratorRequest": "an alias of the newer `TextGenerationRequest`",
+    "TokenGeneratorRequestFunction": "a dict in 002; a dataclass whose items can be read too",
+    "TokenGeneratorRequestMessage": "a dict in 002; a dataclass whose items can be read too",
+    "TokenGeneratorRequestTool": "a dict in 002; a dataclass whose items can be read too",
+    "TokenGeneratorResponseFormat": "a dict in 002; a dataclass whose items can be read too",
+    "reserve_token_space_for_batch": "grows window and length; counts a context once",
+}
+
+
+def live_objects() -> dict[str, Any]:
+    """One object of each class of the table, in a state in which every name can be read."""
+    c = contexts
+    tokens = np.array([1, 98, 2])
+    options: dict[str, Any] = {"max_length": 9, "eos_token_ids": {0}}
+    text = c.TextContext(tokens=tokens, **options)
+    text.update(5)
+    text.assign_to_cache(0)
+    status = c.GenerationStatus.ACTIVE
+    function = c.TokenGeneratorRequestFunction("f")
+    return {
+        "AudioGenerationRequest": c.AudioGenerationRequest("r", 0, "m", "x"),
+        "AudioGenerationResponse": c.AudioGenerationResponse(status, np.zeros(1)),
+        "AudioGenerator": c.AudioGenerator,
+        "AudioGeneratorOutput": c.AudioGeneratorOutput(np.zeros(1)),
+        "EOSTracker": c.EOSTracker(),
+        "EmbeddingsGenerator": c.EmbeddingsGenerator,
+        "EmbeddingsResponse": c.EmbeddingsResponse(np.zeros(1)),
+        "GenerationOutput": c.GenerationOutput(c.RequestID(), status),
+        "GenerationStatus": status,
+        "ImageMetadata": c.ImageMetadata(1, 2, np.zeros(1)),
+        "InputContext": text,
+        "InputError": c.InputError(),
+        "LogProbabilities": c.LogProbabilities([], []),
+        "PipelineTask": c.PipelineTask.TEXT_GENERATION,
+        "PipelineTokenizer": c.PipelineTokenizer,
+        "PixelContext": c.PixelContext(tokens=c.TokenBuffer(tokens)),
+        "RequestID": c.RequestID(),
+        "SamplingParams": c.SamplingParams(),
+        "SpecDecodingState": c.SpecDecodingState(),
+        "TTSContext": c.TTSContext(tokens=tokens, **options),
+        "TextAndVisionContext": c.TextAndVisionContext(
+            tokens=tokens,
+            vision_token_ids=[98],
+            images=[c.ImageMetadata(1, 2, np.zeros(1))],
+            **options,
+        ),
+        "TextContext": text,
+        "TextGenerationOutput": text.to_generation_output(),
+        "TextGenerationResponse": c.TextGenerationResponse([], status),
+        "TextGenerationStatus": status,
+        "TextResponse": c.TextResponse(1),
+        "TokenBuffer": text.tokens,
+        "TokenGenerator": c.TokenGenerator,
+        "TokenGeneratorRequest": c.TokenGeneratorRequest("r", 0, "m", "x"),
+        "TokenGeneratorRequestFunction": function,
+        "TokenGeneratorRequestMessage": c.TokenGeneratorRequestMessage("user", "x"),
+        "TokenGeneratorRequestTool": c.TokenGeneratorRequestTool("function", function),
+        "TokenGeneratorResponseFormat": c.TokenGeneratorResponseFormat("text"),
+    }
+
+
+def names() -> dict[str, list[str]]:
+    """Each name of the documents, with the documents that it is in."""
+    lines = (HERE / "api-names.txt").read_text(encoding="utf-8").splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    return {name: versions for name, *versions in rows}
+
+
+def home(name: str, live: dict[str, Any]) -> str:
+    """The file that defines `name`.
+
+    Raises:
+        AttributeError: Nothing defines it.
+    """
+    owner, _, member = name.partition(".")
+    defined = getattr(contexts, owner)
+    if member:
+        getattr(live[owner], member)
+        for base in defined.__mro__:
+            if member in vars(base) or member in inspect.get_annotations(base):
+                defined = base
+                break
+    package, room, *module = defined.__module__.split(".")
+    if package != "heddle":
+        raise AttributeError(f"{name} is defined in {defined.__module__}")
+    return "/".join([room, *module]) + ".py"
+
+
+def render() -> str:
+    """The table."""
+    live = live_objects()
+    lines = [INTRODUCTION, f"| name | {' | '.join(VERSIONS)} | here | rule |", "|---" * 7 + "|"]
+    for name, versions in names().items():
+        marks = " | ".join("x" if version in versions else "" for version in VERSIONS)
+        lines.append(f"| `{name}` | {marks} | `{home(name, live)}` | {RULES.get(name, '')} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    (HERE / "api-coverage.md").write_text(render(), encoding="utf-8")

@@ -1,0 +1,36 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def coverage():
+    spec = importlib.util.spec_from_file_location("api_coverage", DOCS / "api_coverage.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_name_resolves_and_the_table_is_up_to_date(coverage):
+    assert coverage.render() == (DOCS / "api-coverage.md").read_text(encoding="utf-8")
+
+
+def test_a_name_that_is_not_there_is_found_out(coverage):
+    for name in ("TextContext.nothing", "Nothing"):
+        with pytest.raises(AttributeError):
+            coverage.home(name, coverage.live_objects())
+
+
+def test_rules_are_about_names_of_the_documents(coverage):
+    assert set(coverage.RULES) <= set(coverage.names())
+
+
+def test_the_names_are_those_of_four_documents(coverage):
+    names = coverage.names()
+    assert len(names) > 250
+    assert {version for versions in names.values() for version in versions} == set(
+        coverage.VERSIONS
+    )
