@@ -2,53 +2,18 @@
 
 Every thread of every block is one lane of an array. A value is an array [lanes] (vectors
 [lanes, n]; uniform values have one lane), and control flow carries the mask of the lanes that are
-active (PTX ISA, "Programming Model" and "Control Flow Instructions"). Blocks run at the same time
-and see their own shared memory. What each operation does is a row in `emulator_ops.OPS`.
+active. Blocks run at the same time and see their own shared memory. What an operation does is a row
+in the tables of `emulator_values`, `emulator_threads` and `emulator_regions`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+from emulator_grid import BUFFER_BITS, Grid
 from emulator_memory import EmulatorError, Memory, Region
+from emulator_regions import compile_block
+from emulator_types import size_of
 from heddle.kernels.mlir import ir
-
-WARP = 32
-BUFFER_BITS = 32  # Address of byte b of buffer i: (i + 1) << BUFFER_BITS, plus b.
-
-Mask = np.ndarray
-Run = Callable[["Grid", Mask], None]
-
-
-@dataclass
-class Grid:
-    """A running launch: `blocks` blocks of `threads` threads, and everything they see."""
-
-    blocks: int
-    threads: int
-    shared: Memory
-    memory: Memory
-    addresses: dict[str, int]
-    bases: np.ndarray
-    values: dict[ir.Value, np.ndarray] = field(default_factory=dict)
-    yielded: list[np.ndarray] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.lane = np.arange(self.blocks * self.threads)
-        self.thread = self.lane % self.threads
-        self.block = self.lane // self.threads
-
-    def spread(self, value: np.ndarray) -> np.ndarray:
-        """`value` with a row for each lane."""
-        return np.broadcast_to(value, (len(self.lane), *value.shape[1:]))
-
-    def place(self, space: int, address: np.ndarray) -> tuple[Memory, np.ndarray, np.ndarray]:
-        """The memory, regions and offsets that addresses of all lanes mean."""
-        if space == 3:
-            return self.shared, self.block, address
-        region = ((address + (1 << (BUFFER_BITS - 1))) >> BUFFER_BITS) - 1
-        inside = (region >= 0) & (region < len(self.bases))
-        return self.memory, region, address - self.bases[np.where(inside, region, 0)]
 
 
 @dataclass
@@ -69,17 +34,8 @@ def launch(
     Raises:
         EmulatorError: The kernel did something that is forbidden; the text ends with the operation.
     """
-    from emulator_ops import size_of
-
     kernel = next(op for op in module.body.operations if op.operation.name == "llvm.func")
-    addresses, top = {}, 0
-    for op in module.body.operations:
-        if op.operation.name == "llvm.mlir.global":
-            alignment = ir.IntegerAttr(op.attributes["alignment"]).value
-            addresses[ir.StringAttr(op.attributes["sym_name"]).value] = top = (
-                -(-top // alignment) * alignment
-            )
-            top += size_of(ir.TypeAttr(op.attributes["global_type"]).value)
+    addresses, top = _shared_layout(module)
     regions = [
         Region(
             f"buffer {i}",
@@ -105,50 +61,13 @@ def launch(
             buffer.array[...] = data.reshape(buffer.array.shape)
 
 
-def compile_block(block: ir.Block) -> Run:
-    """Prepares the operations of `block` once, so that loops do not walk the IR again."""
-    from emulator_ops import CONTROL, EFFECTS, OPS
-
-    steps: list[tuple[ir.Operation, Run]] = []
-    for view in block.operations:
-        op = view.operation
-        if op.name in CONTROL:
-            steps.append((op, CONTROL[op.name](op)))
-        elif op.name in EFFECTS:
-            steps.append((op, _step(op, EFFECTS[op.name](op), True)))
-        elif op.name in OPS:
-            steps.append((op, _step(op, OPS[op.name](op), False)))
-        else:
-            raise EmulatorError(f"the emulator has no row for {op.name}: {op}")
-
-    def run(grid: Grid, mask: Mask) -> None:
-        for op, step in steps:
-            try:
-                step(grid, mask)
-            except EmulatorError as error:
-                if error.__cause__ is None and "\n" not in str(error):
-                    raise EmulatorError(f"{error}\n    {str(op).splitlines()[0]}") from None
-                raise
-
-    return run
-
-
-def _step(op: ir.Operation, function: Callable, effect: bool) -> Run:
-    operands, results = list(op.operands), list(op.results)
-
-    def step(grid: Grid, mask: Mask) -> None:
-        values = [grid.values[operand] for operand in operands]
-        found = function(grid, mask, *values) if effect else function(*values)
-        if len(results) == 1:
-            grid.values[results[0]] = found
-        elif results:
-            grid.values.update(zip(results, found, strict=True))
-
-    return step
-
-
-def merge(mask: Mask, new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """`new` in active lanes, `old` in the others."""
-    if mask.all():
-        return new
-    return np.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+def _shared_layout(module: ir.Module) -> tuple[dict[str, int], int]:
+    """The offsets of the module's shared arrays by name, and the bytes of them all."""
+    offsets, top = {}, 0
+    for op in module.body.operations:
+        if op.operation.name == "llvm.mlir.global":
+            alignment = ir.IntegerAttr(op.attributes["alignment"]).value
+            offset = -(-top // alignment) * alignment
+            offsets[ir.StringAttr(op.attributes["sym_name"]).value] = offset
+            top = offset + size_of(ir.TypeAttr(op.attributes["global_type"]).value)
+    return offsets, top

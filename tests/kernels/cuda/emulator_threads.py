@@ -1,0 +1,198 @@
+"""Operations that see threads: registers that name them, memory, warps, barriers, division.
+
+A row of `EFFECTS` makes, from an operation, a function of the grid, the mask of active lanes and
+its operands' arrays. The comment above a group names the section of the PTX ISA 9.0 manual.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from emulator_grid import WARP, Grid, Mask
+from emulator_memory import EmulatorError
+from emulator_types import dtype_of, number, shape_of, size_of, space_of
+from emulator_values import unsigned
+from heddle.kernels.mlir import ir
+
+
+def divide(function: Callable, as_unsigned: bool) -> Callable:
+    """Division truncates; by zero the manual leaves the value open, so it is an error here."""
+
+    def row(op):
+        def run(grid: Grid, mask: Mask, a, b):
+            zero = (grid.spread(b) == 0) & mask.reshape(-1, *[1] * (b.ndim - 1))
+            if zero.any():
+                raise EmulatorError("divides by zero")
+            b = np.where(b == 0, b.dtype.type(1), b)
+            if as_unsigned:
+                return function(unsigned(a), unsigned(b)).view(a.dtype)
+            return function(a, b)
+
+        return run
+
+    return row
+
+
+def quotient(a, b):
+    down = a // b
+    return down + ((a % b != 0) & ((a < 0) != (b < 0)))
+
+
+# Special registers ("Special Registers": %tid, %ntid, %ctaid, %nctaid)
+
+
+def special(read: Callable[[Grid], np.ndarray]) -> Callable:
+    return lambda op: lambda grid, mask: np.asarray(read(grid)).astype(np.int32).reshape(-1)
+
+
+# Memory ("Data Movement and Conversion Instructions": ld, ld.global.nc, st; "atom")
+
+
+def access(op: ir.Operation, pointer: ir.Value, size: int) -> Callable:
+    """Checks alignment and finds the memory, regions, offsets and lanes of an access."""
+    space, alignment = space_of(pointer), number(op, "alignment", 1)
+    # Less than the access needs is fine: LLVM splits it.
+
+    def where(grid: Grid, mask: Mask, address):
+        address = grid.spread(address)[mask]
+        if (address % alignment).any():
+            raise EmulatorError(
+                f"misaligned: {size} bytes at an address that is no multiple of {alignment}"
+            )
+        full = np.zeros(len(grid.lane), np.int64)
+        full[mask] = address
+        memory, region, offset = grid.place(space, full)
+        return memory, region[mask], offset[mask], grid.lane[mask]
+
+    return where
+
+
+def load(op):
+    dtype, shape = shape_of(op.results[0].type)
+    size = size_of(op.results[0].type)
+    where = access(op, op.operands[0], size)
+
+    def run(grid, mask, address):
+        found = np.zeros((len(grid.lane), *shape), dtype)
+        if mask.any():
+            memory, region, offset, lane = where(grid, mask, address)
+            data = memory.load(region, offset, lane, size)
+            found[mask] = data.view(dtype).reshape(-1, *shape)
+        return found
+
+    return run
+
+
+def store(op):
+    kind = op.operands[0].type
+    dtype = shape_of(kind)[0]
+    where = access(op, op.operands[1], size_of(kind))
+
+    def run(grid, mask, value, address):
+        if mask.any():
+            memory, region, offset, lane = where(grid, mask, address)
+            data = np.ascontiguousarray(grid.spread(value)[mask], dtype)
+            memory.store(region, offset, lane, data.view(np.uint8).reshape(len(lane), -1))
+
+    return run
+
+
+def compare_exchange(op):
+    dtype = dtype_of(op.operands[1].type)
+    where = access(op, op.operands[0], dtype.itemsize)
+
+    def run(grid, mask, address, expected, desired):
+        old = np.zeros(len(grid.lane), dtype)
+        if mask.any():
+            memory, region, offset, lane = where(grid, mask, address)
+            pair = [
+                np.ascontiguousarray(grid.spread(x)[mask]).view(np.uint8).reshape(len(lane), -1)
+                for x in (expected, desired)
+            ]
+            old[mask] = memory.compare_exchange(region, offset, lane, *pair).view(dtype)[:, 0]
+        return old, (old == expected) & mask
+
+    return run
+
+
+# Warps and blocks ("Data Movement": shfl.sync; "Parallel Synchronization": bar, bar.warp.sync)
+
+
+def shuffle_lanes(op):
+    kind = str(op.attributes["kind"]).split("<")[-1].strip("> ").split()[-1]
+
+    def run(grid, mask, members, value, b, c):
+        members, value, b, c = (grid.spread(x) for x in (members, value, b, c))
+        check_members(mask, members)
+        lane = grid.lane % WARP
+        segment, limit = (c >> 8) & 31, c & 31
+        highest, lowest = (lane & segment) | (limit & ~segment), lane & segment
+        b = b & 31
+        source, inside = {
+            "up": lambda: (lane - b, lane - b >= highest),
+            "down": lambda: (lane + b, lane + b <= highest),
+            "bfly": lambda: (lane ^ b, (lane ^ b) <= highest),
+            "idx": lambda: (
+                lowest | (b & ~segment),
+                (lowest | (b & ~segment)) <= highest,
+            ),
+        }[kind]()
+        source = np.where(inside, source, lane) + grid.lane - lane
+        if not mask[source[mask]].all():
+            raise EmulatorError("shuffles a value out of a lane that is not active")
+        return value[source]
+
+    return run
+
+
+def check_members(mask: Mask, members: np.ndarray) -> None:
+    """Each active lane names itself, and every lane that is named takes part."""
+    active = mask.reshape(-1, WARP)
+    named = (members.reshape(-1, WARP, 1) >> np.arange(WARP)) & 1 == 1
+    expected = active[:, None, :] & active[:, :, None]
+    if (named[active] != expected[active]).any():
+        raise EmulatorError("divergent: the lanes named by the member mask are not the active ones")
+
+
+def warp_barrier(op):
+    return lambda grid, mask, members: check_members(mask, grid.spread(members))
+
+
+def barrier(op):
+    def run(grid: Grid, mask: Mask):
+        waiting = mask.reshape(grid.blocks, grid.threads)
+        partial = waiting.any(axis=1) & ~waiting.all(axis=1)
+        if partial.any():
+            raise EmulatorError(
+                f"divergent barrier: {int(waiting[partial][0].sum())} of {grid.threads} threads"
+                f" of block {int(np.argmax(partial))} arrive"
+            )
+        grid.shared.order(np.flatnonzero(waiting.all(axis=1)))
+
+    return run
+
+
+EFFECTS: dict[str, Callable] = {
+    # "Integer Arithmetic Instructions": div, rem
+    "arith.divsi": divide(quotient, False),
+    "arith.divui": divide(np.floor_divide, True),
+    "arith.remsi": divide(np.fmod, False),
+    "arith.remui": divide(np.remainder, True),
+    # "Special Registers"
+    "nvvm.read.ptx.sreg.tid.x": special(lambda grid: grid.thread),
+    "nvvm.read.ptx.sreg.ntid.x": special(lambda grid: grid.threads),
+    "nvvm.read.ptx.sreg.ctaid.x": special(lambda grid: grid.block),
+    "nvvm.read.ptx.sreg.nctaid.x": special(lambda grid: grid.blocks),
+    # "Data Movement and Conversion Instructions": mov of a variable's address, ld, st, shfl.sync
+    "llvm.mlir.addressof": lambda op: (
+        lambda grid, mask: np.array(
+            [grid.addresses[ir.FlatSymbolRefAttr(op.attributes["global_name"]).value]], np.int64
+        )
+    ),
+    "llvm.load": load,
+    "llvm.store": store,
+    "nvvm.shfl.sync": shuffle_lanes,
+    # "Parallel Synchronization and Communication Instructions": atom.cas, bar.sync, bar.warp.sync
+    "llvm.cmpxchg": compare_exchange,
+    "nvvm.barrier": barrier,
+    "nvvm.bar.warp.sync": warp_barrier,
+}

@@ -1,0 +1,287 @@
+"""Operations that compute values: one row of `OPS` for each, on arrays with a lane for each thread.
+
+A row makes, from an operation, a function of its operands' arrays. The comment above a group names
+the section of the PTX ISA 9.0 manual that says what it does. A new instruction is a new row.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from emulator_memory import EmulatorError
+from emulator_types import number, numbers, result_dtype, shape_of, size_of
+from heddle.kernels.mlir import ir
+
+
+def unsigned(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype == bool else x.view(f"u{x.dtype.name}")
+
+
+def signed(x: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return x if like.dtype == bool else x.view(like.dtype)
+
+
+def same(function: Callable) -> Callable:
+    """A row whose operation needs no attribute."""
+    return lambda op: function
+
+
+def as_unsigned(function: Callable) -> Callable:
+    return same(lambda a, *rest: signed(function(unsigned(a), *map(unsigned, rest)), a))
+
+
+# Integer and floating point arithmetic, comparison, selection, conversion
+
+
+def fma(a, b, c):
+    """Exact products: of float32 in float64, of float64 (nearly) in extended precision."""
+    wide = np.float64 if a.dtype == np.float32 else np.longdouble
+    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+
+
+def constant(op):
+    dtype, shape = shape_of(op.results[0].type)
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        if attribute.is_splat:
+            value = np.full(shape, attribute.get_splat_value().value)
+        else:
+            value = np.array(list(attribute)).reshape(shape)
+    else:
+        value = np.array(attribute.value)
+    if np.issubdtype(dtype, np.integer):
+        value = value.astype(object) & (1 << 64) - 1  # i64 constants may print as unsigned.
+        value = (
+            value.astype(np.uint64).view(np.int64)
+            if shape
+            else np.array([int(value)], np.uint64).view(np.int64)[0]
+        )
+    value = np.asarray(value).astype(dtype)[None]
+    return lambda: value
+
+
+COMPARE_INTEGER = [
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal,
+    np.less, np.less_equal, np.greater, np.greater_equal,
+]  # fmt: skip
+COMPARE_FLOAT = ["false", "eq", "gt", "ge", "lt", "le", "ne", "ord"]
+COMPARE_FLOAT += ["ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true"]
+RELATION = {
+    "eq": np.equal, "gt": np.greater, "ge": np.greater_equal,
+    "lt": np.less, "le": np.less_equal, "ne": np.not_equal,
+}  # fmt: skip
+
+
+def compare_integer(op):
+    predicate = number(op, "predicate")
+    relation = COMPARE_INTEGER[predicate]
+    if predicate >= 6:
+        return lambda a, b: relation(unsigned(a), unsigned(b))
+    return relation
+
+
+def compare_float(op):
+    name = COMPARE_FLOAT[number(op, "predicate")]
+
+    def run(a, b):
+        disordered = np.isnan(a) | np.isnan(b)
+        if name in ("ord", "uno"):
+            return disordered if name == "uno" else ~disordered
+        holds = RELATION[name[-2:]](a, b)
+        return holds | disordered if name.startswith("u") else holds & ~disordered
+
+    return run
+
+
+def select(condition, a, b):
+    extra = max(a.ndim, b.ndim) - condition.ndim
+    return np.where(condition.reshape(condition.shape + (1,) * extra), a, b)
+
+
+def convert(op):
+    target = result_dtype(op)
+    return lambda x: x.astype(target)
+
+
+def convert_unsigned(op):
+    target = result_dtype(op)
+    return lambda x: unsigned(x).astype(target)
+
+
+def truncate(op):
+    target = result_dtype(op)
+    if target.kind == "b":
+        return lambda x: (x & 1).astype(bool)
+    return lambda x: x.astype(target)
+
+
+def float_to_integer(op):
+    """cvt.rzi: NaN gives 0, and what does not fit gives the nearest end of the range."""
+    target = result_dtype(op)
+    kind = f"{'u' if op.name.endswith('ui') else ''}int{8 * target.itemsize}"
+    limits = np.iinfo(kind)
+
+    def run(x):
+        whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=2e19, neginf=-2e19))
+        inside = np.where((whole > limits.min) & (whole < limits.max), whole, 0).astype(kind)
+        ends = np.where(whole <= limits.min, limits.min, limits.max).astype(kind)
+        found = np.where((whole > limits.min) & (whole < limits.max), inside, ends)
+        return found.view(target)
+
+    return run
+
+
+def bitcast(op):
+    dtype, shape = shape_of(op.results[0].type)
+    return lambda x: np.ascontiguousarray(x).view(dtype).reshape(len(x), *shape)
+
+
+# Vectors
+
+
+def broadcast(op):
+    shape = shape_of(op.results[0].type)[1]
+
+    def run(x):
+        x = x.reshape(len(x), *[1] * (1 + len(shape) - x.ndim), *x.shape[1:])
+        return np.broadcast_to(x, (len(x), *shape))
+
+    return run
+
+
+def extract(op):
+    position = numbers(op, "static_position")
+    if len(op.operands) > 1:
+        return lambda x, at: np.take_along_axis(
+            np.broadcast_to(x, (max(len(x), len(at)), x.shape[1])),
+            np.broadcast_to(at, max(len(x), len(at)))[:, None],
+            axis=1,
+        )[:, 0]
+    return lambda x: x[(slice(None), *position)]
+
+
+def insert(op):
+    position = numbers(op, "static_position")
+
+    def run(value, x):
+        lanes = max(len(value), len(x))
+        found = np.array(np.broadcast_to(x, (lanes, *x.shape[1:])))
+        found[(slice(None), *position)] = value
+        return found
+
+    return run
+
+
+def shuffle(op):
+    picked = numbers(op, "mask")
+
+    def run(a, b):
+        lanes = max(len(a), len(b))
+        both = [np.broadcast_to(x, (lanes, x.shape[1])) for x in (a, b)]
+        return np.concatenate(both, axis=1)[:, picked]
+
+    return run
+
+
+REDUCE = {
+    "add": np.add, "mul": np.multiply, "maximumf": np.maximum, "minimumf": np.minimum,
+    "maxnumf": np.fmax, "minnumf": np.fmin, "maxsi": np.maximum, "minsi": np.minimum,
+}  # fmt: skip
+
+
+def reduction(op):
+    function = REDUCE[str(op.attributes["kind"]).split("<")[-1].strip(">")]
+
+    def run(x, *start):
+        total = start[0] if start else x[:, 0]
+        for i in range(0 if start else 1, x.shape[1]):
+            total = function(total, x[:, i])
+        return total
+
+    return run
+
+
+def from_elements(op):
+    def run(*values):
+        return np.stack(np.broadcast_arrays(*values), axis=1)
+
+    return run
+
+
+# Addresses
+
+
+def element_address(op):
+    size = size_of(ir.TypeAttr(op.attributes["elem_type"]).value)
+    indices = list(ir.DenseI32ArrayAttr(op.attributes["rawConstantIndices"]))
+    if len(indices) != 1:
+        raise EmulatorError("the emulator knows pointer arithmetic on one index alone")
+    if len(op.operands) == 1:
+        return lambda base: base + indices[0] * size
+    return lambda base, index: base + index.astype(np.int64) * size
+
+
+def extract_value(op):
+    position = numbers(op, "position")[0]
+    return lambda pair: pair[position]
+
+
+OPS: dict[str, Callable] = {
+    # "Integer Arithmetic Instructions"
+    "arith.addi": same(np.add),
+    "arith.subi": same(np.subtract),
+    "arith.muli": same(np.multiply),
+    "arith.maxsi": same(np.maximum),
+    "arith.minsi": same(np.minimum),
+    "arith.maxui": as_unsigned(np.maximum),
+    "arith.minui": as_unsigned(np.minimum),
+    # "Logic and Shift Instructions"
+    "arith.andi": same(np.bitwise_and),
+    "arith.ori": same(np.bitwise_or),
+    "arith.xori": same(np.bitwise_xor),
+    "arith.shli": same(np.left_shift),
+    "arith.shrsi": same(np.right_shift),
+    "arith.shrui": as_unsigned(np.right_shift),
+    # "Floating Point Instructions": add, sub, mul, div.rn, fma.rn, sqrt.rn, neg, abs, min, max
+    "arith.addf": same(np.add),
+    "arith.subf": same(np.subtract),
+    "arith.mulf": same(np.multiply),
+    "arith.divf": same(np.divide),
+    "arith.negf": same(np.negative),
+    "arith.maximumf": same(np.maximum),
+    "arith.minimumf": same(np.minimum),
+    "arith.maxnumf": same(np.fmax),
+    "arith.minnumf": same(np.fmin),
+    "math.fma": same(fma),
+    "math.sqrt": same(np.sqrt),
+    "math.absf": same(np.abs),
+    "math.floor": same(np.floor),
+    "math.roundeven": same(np.rint),
+    # "Comparison and Selection Instructions": setp, selp
+    "arith.cmpi": compare_integer,
+    "arith.cmpf": compare_float,
+    "arith.select": same(select),
+    # "Data Movement and Conversion Instructions": mov, cvt
+    "arith.constant": constant,
+    "llvm.mlir.constant": constant,
+    "arith.extsi": convert,
+    "arith.extui": convert_unsigned,
+    "arith.trunci": truncate,
+    "arith.index_cast": convert,
+    "arith.sitofp": convert,
+    "arith.uitofp": convert_unsigned,
+    "arith.fptosi": float_to_integer,
+    "arith.fptoui": float_to_integer,
+    "arith.extf": convert,
+    "arith.truncf": convert,
+    "arith.bitcast": bitcast,
+    "vector.bitcast": bitcast,
+    "vector.broadcast": broadcast,
+    "vector.extract": extract,
+    "vector.insert": insert,
+    "vector.shuffle": shuffle,
+    "vector.reduction": reduction,
+    "vector.from_elements": from_elements,
+    "llvm.getelementptr": element_address,
+    "llvm.ptrtoint": same(lambda x: x),
+    "llvm.extractvalue": extract_value,
+}
