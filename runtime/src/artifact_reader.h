@@ -59,7 +59,6 @@ class Verifier {
   [[noreturn]] void fail(Field field, const std::string& wanted, const std::string& got) const;
 
   uint64_t count(Section section) const;
-  bool is_number(Slot slot) const { return artifact_.sizes()[slot].op == SizeOp::kNumber; }
 
   void strings() const;
   void model() const;

@@ -71,7 +71,9 @@ void Verifier::expect_data(uint64_t offset, uint64_t size, Section target, uint6
 
 void Verifier::expect_number(Slot slot, Field field) const {
   expect_below(slot, count(Section::kSizes), field);
-  expect(is_number(slot), field, "a size that is a number", slot);
+  if (artifact_.sizes()[slot].op != SizeOp::kNumber) {
+    fail(field, "a size that is a number", "'" + artifact_.size_text(slot) + "'");
+  }
 }
 
 void Verifier::expect_shape(Range range, Field field) const {

@@ -137,7 +137,12 @@ void CpuCode::run(const Routine& routine, const Call& call) const {
       Dispatch dispatch{kernel.function, step.dims, buffers};
       pool_->run(run_tasks, &dispatch, step.grid[0]);
     }
-    if (kernel.checks && call.status[0] != 0) raise_status(routine, step, call.status);
+    if (kernel.checks && call.status[0] != 0) {
+      int64_t status[4];
+      std::memcpy(status, call.status, sizeof(status));
+      std::memset(call.status, 0, sizeof(status));
+      raise_status(routine, step, status);
+    }
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <vector>
@@ -20,6 +19,8 @@ namespace {
 
 // Stays in the second-level cache between the copy from the page cache and the checksum.
 constexpr size_t kChunk = 256 * 1024;
+
+constexpr std::align_val_t kAlignment{64};
 
 [[noreturn]] void fail(const std::string& path) {
   throw Error(ArtifactReason::kNotFound, path + ": cannot be read: " + std::strerror(errno));
@@ -48,8 +49,7 @@ std::unique_ptr<MappedFile> MappedFile::open(const std::string& path) {
 }
 
 std::unique_ptr<MappedFile> MappedFile::copy(const void* data, size_t size) {
-  auto* copy = static_cast<uint8_t*>(std::aligned_alloc(64, (size + 64) / 64 * 64));
-  if (copy == nullptr) throw std::bad_alloc();
+  auto* copy = static_cast<uint8_t*>(::operator new(size, kAlignment));
   std::unique_ptr<MappedFile> file(new MappedFile(copy, size, -1));
   if (size > 0) std::memcpy(copy, data, size);
   return file;
@@ -60,7 +60,7 @@ MappedFile::MappedFile(const uint8_t* data, size_t size, int descriptor)
 
 MappedFile::~MappedFile() {
   if (descriptor_ < 0) {
-    std::free(const_cast<uint8_t*>(data_));
+    ::operator delete(const_cast<uint8_t*>(data_), kAlignment);
     return;
   }
   if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -97,7 +96,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<int> sleepers{0};
   std::atomic<bool> stopping{false};
   alignas(64) std::atomic<uint64_t> gate{0};  // kOpen, and the number of workers inside
-  alignas(64) std::mutex busy;
+  alignas(64) std::atomic<bool> busy{false};
   TaskFunction function = nullptr;
   const void* context = nullptr;
   size_t active = 0;
@@ -136,8 +135,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks) {
   State& state = *state_;
-  std::unique_lock<std::mutex> lock(state.busy, std::try_to_lock);
-  if (!lock.owns_lock() || threads_ == 1 || tasks <= 1) {
+  if (threads_ == 1 || tasks <= 1 || state.busy.exchange(true, std::memory_order_acquire)) {
     if (tasks > 0) function(context, 0, tasks);
     return;
   }
@@ -165,6 +163,7 @@ void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks) 
       sched_yield();
     }
   }
+  state.busy.store(false, std::memory_order_release);
 }
 
 }  // namespace heddle

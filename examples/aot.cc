@@ -1,0 +1,196 @@
+// Runs an artifact on the CPU, without Python:
+//
+//   aot model.heddle [weights.safetensors] [batch=2 sequence=128] [tokens=int64:1,2,3]
+//
+// `name=number` sets a symbolic dim (the smallest of its range, or 1, where it is not set);
+// `name=dtype:v,v,...` fills an input, again from the start where there are fewer values than
+// elements. Other inputs are filled with ones.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "heddle/artifact.h"
+#include "heddle/cpu.h"
+#include "heddle/error.h"
+#include "heddle/model.h"
+#include "heddle/safetensors.h"
+#include "heddle/sizes.h"
+
+namespace {
+
+using heddle::Artifact;
+using heddle::Buffer;
+using heddle::DType;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRuns = 20;
+constexpr int64_t kValuesShown = 8;
+
+double milliseconds(Clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw heddle::Error(heddle::ErrorKind::kInput, message);
+}
+
+template <class T>
+void fill_with(void* data, int64_t count, const std::vector<double>& values) {
+  for (int64_t i = 0; i < count; ++i) {
+    static_cast<T*>(data)[i] = static_cast<T>(values[static_cast<size_t>(i) % values.size()]);
+  }
+}
+
+/// Repeats `values` through the whole buffer.
+void fill(const Buffer& buffer, const std::vector<double>& values) {
+  int64_t count = static_cast<int64_t>(buffer.bytes() / heddle::dtype_size(buffer.dtype()));
+  switch (buffer.dtype()) {
+    case DType::kBool:
+    case DType::kUInt8:
+      return fill_with<uint8_t>(buffer.data(), count, values);
+    case DType::kInt8:
+      return fill_with<int8_t>(buffer.data(), count, values);
+    case DType::kInt32:
+      return fill_with<int32_t>(buffer.data(), count, values);
+    case DType::kInt64:
+      return fill_with<int64_t>(buffer.data(), count, values);
+    case DType::kFloat32:
+      return fill_with<float>(buffer.data(), count, values);
+    case DType::kFloat64:
+      return fill_with<double>(buffer.data(), count, values);
+    default:
+      refuse(std::string("this example does not fill inputs of ") +
+             heddle::dtype_name(buffer.dtype()));
+  }
+}
+
+void show(const Buffer& buffer, const std::string& name) {
+  std::printf("%s: %s%s", name.c_str(), heddle::dtype_name(buffer.dtype()),
+              buffer.shape().text().c_str());
+  if (buffer.dtype() == DType::kFloat32) {
+    int64_t count = std::min<int64_t>(static_cast<int64_t>(buffer.bytes() / 4), kValuesShown);
+    for (int64_t i = 0; i < count; ++i) {
+      std::printf(" %.6g", static_cast<double>(static_cast<const float*>(buffer.data())[i]));
+    }
+  }
+  std::printf("\n");
+}
+
+/// What the command line says: `name` to the text behind the `=`.
+using Settings = std::map<std::string, std::string>;
+
+std::vector<double> parse_values(const Settings& settings, const std::string& name, DType dtype) {
+  auto found = settings.find(name);
+  if (found == settings.end()) return {1.0};
+  const std::string prefix = std::string(heddle::dtype_name(dtype)) + ":";
+  if (found->second.rfind(prefix, 0) != 0) {
+    refuse("input '" + name + "': wanted " + prefix + "..., got " + found->second);
+  }
+  std::stringstream text(found->second.substr(prefix.size()));
+  std::vector<double> values;
+  for (std::string value; std::getline(text, value, ',');) values.push_back(std::stod(value));
+  if (values.empty()) refuse("input '" + name + "': wanted values, got none");
+  return values;
+}
+
+std::vector<int64_t> choose_symbols(const Artifact& artifact, const Settings& settings) {
+  std::vector<int64_t> values;
+  for (const heddle::SymbolRecord& symbol : artifact.symbols()) {
+    auto found = settings.find(std::string(artifact.text(symbol.name)));
+    values.push_back(found == settings.end() ? std::max<int64_t>(symbol.minimum, 1)
+                                             : std::stoll(found->second));
+  }
+  return values;
+}
+
+std::vector<Buffer> make_inputs(const Artifact& artifact,
+                                const std::shared_ptr<heddle::Device>& device,
+                                const Settings& settings) {
+  std::vector<int64_t> sizes = heddle::evaluate_sizes(artifact, choose_symbols(artifact, settings));
+  std::vector<Buffer> inputs;
+  for (const heddle::TensorRecord& input : artifact.inputs()) {
+    std::vector<int64_t> shape;
+    for (heddle::Slot slot : artifact.dims(input.shape)) shape.push_back(sizes[slot]);
+    DType dtype = static_cast<DType>(input.dtype);
+    inputs.push_back(Buffer::allocate(device, dtype, {shape.data(), shape.size()}));
+    fill(inputs.back(), parse_values(settings, std::string(artifact.text(input.name)), dtype));
+  }
+  return inputs;
+}
+
+std::vector<heddle::WeightSource> map_weights(const std::string& path) {
+  std::vector<heddle::WeightSource> weights;
+  if (path.empty()) return weights;
+  auto file = heddle::Safetensors::open(path);
+  for (const heddle::NamedTensor& tensor : file->tensors()) {
+    // The mapping lives as long as the last weight that points into it.
+    auto owner = std::const_pointer_cast<heddle::Safetensors>(file);
+    weights.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, owner});
+  }
+  return weights;
+}
+
+void run(const std::string& path, const std::string& weights, const Settings& settings) {
+  auto start = Clock::now();
+  auto device = std::make_shared<heddle::CpuDevice>();
+  auto artifact = Artifact::open(path);
+  auto opened = Clock::now();
+  heddle::Model model(heddle::Program::load(artifact, device), map_weights(weights));
+  auto loaded = Clock::now();
+
+  std::vector<Buffer> inputs = make_inputs(*artifact, device, settings);
+  std::vector<heddle::TensorView> views;
+  for (const Buffer& input : inputs) views.push_back(input.view());
+
+  auto before = Clock::now();
+  std::vector<Buffer> outputs = model.execute({views.data(), views.size()});
+  auto first = Clock::now() - before;
+  std::vector<Clock::duration> times;
+  for (int i = 0; i < kRuns; ++i) {
+    before = Clock::now();
+    outputs = model.execute({views.data(), views.size()});
+    times.push_back(Clock::now() - before);
+  }
+  std::sort(times.begin(), times.end());
+
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    show(outputs[i], std::string(artifact->text(artifact->outputs()[i].name)));
+  }
+  std::printf("open %.3f ms, load %.3f ms, first run %.3f ms, median of %d runs %.4f ms\n",
+              milliseconds(opened - start), milliseconds(loaded - opened), milliseconds(first),
+              kRuns, milliseconds(times[kRuns / 2]));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr,
+                 "usage: aot model.heddle [weights.safetensors] [dim=2] [input=int64:1,2]\n");
+    return 2;
+  }
+  std::string weights;
+  Settings settings;
+  for (int i = 2; i < argc; ++i) {
+    const char* equals = std::strchr(argv[i], '=');
+    if (equals == nullptr) {
+      weights = argv[i];
+    } else {
+      settings[std::string(argv[i], static_cast<size_t>(equals - argv[i]))] = equals + 1;
+    }
+  }
+  try {
+    run(argv[1], weights, settings);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "aot: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,102 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "heddle/live.h"
+#include "support.h"
+
+using namespace heddle;
+using test::caught;
+using test::parse;
+using test::Patch;
+using test::tiny_bytes;
+
+TEST_CASE("artifact: all that the golden file says") {
+  int64_t before = live_objects().artifacts;
+  {
+    auto artifact = Artifact::open(HEDDLE_GOLDEN "/tiny.heddle");
+    CHECK(live_objects().artifacts == before + 1);
+    CHECK(artifact->name() == "tiny");
+    CHECK(artifact->size() == tiny_bytes().size());
+    CHECK(artifact->text(artifact->provenance()[0].key) == "heddle");
+    REQUIRE(artifact->symbols().size() == 1);
+    CHECK(artifact->text(artifact->symbols()[0].name) == "batch");
+    CHECK(artifact->symbols()[0].maximum == 64);
+    REQUIRE(artifact->inputs().size() == 3);
+    CHECK(artifact->shape_text(artifact->inputs()[0].shape) == "[batch, 4]");
+    CHECK(artifact->shape_text(artifact->inputs()[2].shape) == "[batch * 2]");
+    REQUIRE(artifact->outputs().size() == 2);
+    CHECK(artifact->text(artifact->outputs()[1].name) == "same");
+    REQUIRE(artifact->weights().size() == 2);
+    CHECK(artifact->shape(artifact->weights()[1]) == Shape{6});
+    CHECK(artifact->weights()[1].flags == (kWeightEmbedded | kWeightHasSha256));
+    float table[6];
+    std::memcpy(table, artifact->embedded(artifact->weights()[1]), sizeof(table));
+    CHECK(table[5] == 500.0f);
+    REQUIRE(artifact->programs().size() == 1);
+    const ProgramRecord& program = artifact->programs()[0];
+    CHECK(artifact->kernels(program).size() == 3);
+    CHECK(artifact->buffers(program).size() == 10);
+    CHECK(artifact->size_text(program.main_arena) == "64 + (((batch * 4) ceildiv 64) * 64)");
+    CHECK(artifact->instructions(program.main).size() == 3);
+  }
+  CHECK(live_objects().artifacts == before);
+}
+
+TEST_CASE("artifact: files that are not there, or none") {
+  Error missing = caught([] { Artifact::open("/nowhere/model.heddle"); });
+  CHECK(missing.reason() == ArtifactReason::kNotFound);
+  CHECK(std::string(missing.what()) ==
+        "/nowhere/model.heddle: cannot be read: No such file or directory");
+  Error folder = caught([] { Artifact::open("/tmp"); });
+  CHECK(folder.reason() == ArtifactReason::kNotFound);
+  CHECK(std::string(folder.what()) == "/tmp: wanted a regular file");
+  Error other = caught([] { Artifact::open(__FILE__); });
+  CHECK(other.reason() == ArtifactReason::kNotAnArtifact);
+  CHECK(std::string(other.what()) ==
+        std::string(__FILE__) +
+            ": header: wanted the magic bytes of a Heddle artifact, got another file's");
+}
+
+TEST_CASE("artifact: a newer format is refused by name, whatever else it holds") {
+  Patch patch;
+  patch.header().version = 2;
+  Error error = caught([&] { parse(patch.bytes()); });
+  CHECK(error.reason() == ArtifactReason::kVersion);
+  CHECK(std::string(error.what()) == "<memory>: header: format version: wanted 1, got 2");
+}
+
+TEST_CASE("artifact: bytes behind the end") {
+  Patch patch;
+  patch.bytes().push_back(0);
+  Error error = caught([&] { parse(patch.bytes()); });
+  CHECK(error.reason() == ArtifactReason::kMalformed);
+  CHECK(std::string(error.what()) == "<memory>: file: bytes: wanted " +
+                                         std::to_string(tiny_bytes().size()) + ", got " +
+                                         std::to_string(tiny_bytes().size() + 1));
+}
+
+TEST_CASE("artifact: large sections are verified without staying resident") {
+  // The constant data of the file grows to some megabytes; a damaged byte far inside is found.
+  test::Bytes bytes = tiny_bytes();
+  Patch patch(bytes);
+  SectionRecord& last = patch.row(Section::kWeightData);
+  size_t more = 3 << 20;
+  last.size += more;
+  patch.header().file_size += more;
+  patch.bytes().resize(bytes.size() + more, 1);
+  const test::Bytes& sealed = patch.seal();
+  std::string path = "/tmp/heddle_test_" + std::to_string(::getpid()) + ".heddle";
+  auto write = [&](const test::Bytes& data) {
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(data.data()),
+               static_cast<std::streamsize>(data.size()));
+  };
+  write(sealed);
+  CHECK(Artifact::open(path)->size() == sealed.size());
+  test::Bytes damaged = sealed;
+  damaged[bytes.size() + 2000000] ^= 4;
+  write(damaged);
+  CHECK(caught([&] { Artifact::open(path); }).reason() == ArtifactReason::kChecksum);
+  std::remove(path.c_str());
+}

@@ -1,0 +1,115 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "heddle/thread_pool.h"
+#include "support.h"
+
+using namespace heddle;
+
+namespace {
+
+/// Counts how often each task ran.
+struct Tasks {
+  explicit Tasks(size_t count) : runs(count) {}
+
+  static void run(const void* context, int64_t first, int64_t last) {
+    auto& tasks = *static_cast<const Tasks*>(context);
+    for (int64_t i = first; i < last; ++i) {
+      tasks.runs[static_cast<size_t>(i)].fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  bool each(int wanted) const {
+    for (const std::atomic<int>& count : runs) {
+      if (count.load() != wanted) return false;
+    }
+    return true;
+  }
+
+  mutable std::vector<std::atomic<int>> runs;
+};
+
+}  // namespace
+
+TEST_CASE("thread pool: each task runs once, for any number of threads and tasks") {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool({threads, false, 20});
+    CHECK(pool.threads() == threads);
+    for (size_t count : {0, 1, 2, 3, 7, 8, 9, 64, 1000}) {
+      Tasks tasks(count);
+      pool.run(Tasks::run, &tasks, static_cast<int64_t>(count));
+      REQUIRE(tasks.each(1));
+    }
+  }
+}
+
+TEST_CASE("thread pool: many jobs back to back, and after sleep") {
+  ThreadPool pool({4, false, 20});
+  for (int round = 0; round < 3000; ++round) {
+    Tasks tasks(16);
+    pool.run(Tasks::run, &tasks, 16);
+    REQUIRE(tasks.each(1));
+    if (round % 300 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST_CASE("thread pool: many callers at once") {
+  ThreadPool pool({2, false, 20});
+  std::vector<std::thread> callers;
+  std::atomic<int> failures{0};
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) {
+        Tasks tasks(33);
+        pool.run(Tasks::run, &tasks, 33);
+        if (!tasks.each(1)) ++failures;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  CHECK(failures == 0);
+}
+
+TEST_CASE("thread pool: a task that uses the pool itself runs alone") {
+  struct Nested {
+    ThreadPool pool{{2, false, 20}};
+    mutable Tasks inner{10};
+  } nested;
+  nested.pool.run(
+      [](const void* context, int64_t first, int64_t last) {
+        const Nested& self = *static_cast<const Nested*>(context);
+        for (int64_t i = first; i < last; ++i) {
+          const_cast<ThreadPool&>(self.pool).run(Tasks::run, &self.inner, 10);
+        }
+      },
+      &nested, 4);
+  CHECK(nested.inner.each(4));
+}
+
+TEST_CASE("thread pool: pinned workers work") {
+  ThreadPool pool({2, true, 20});
+  Tasks tasks(100);
+  pool.run(Tasks::run, &tasks, 100);
+  CHECK(tasks.each(1));
+}
+
+TEST_CASE("thread pool: a forked child computes without workers, and ends") {
+  auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{2, false, 20});
+  pid_t child = ::fork();
+  if (child == 0) {
+    Tasks tasks(100);
+    pool->run(Tasks::run, &tasks, 100);
+    bool fine = tasks.each(1);
+    pool.reset();
+    ::_exit(fine ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
