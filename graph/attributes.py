@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from heddle.graph.dim import Dim
-from heddle.graph.dtype import DType, bfloat16_bits
+from heddle.graph.dtype import DType, bfloat16_bits, widen_bfloat16
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import ir
 from heddle.runtime.errors import GraphError
@@ -88,14 +88,15 @@ def encode(kind: str, value: Any) -> Any:
     return KINDS[kind].encode(value)
 
 
-def decode(name: str, kind: str, attr: Any) -> Any:
-    """The inverse of `encode`.
+def decode(op: Any, name: str, kind: str) -> Any:
+    """The attribute `name` of an op: the inverse of `encode`.
 
     Raises:
-        GraphError: `attr` is an attribute of another kind.
+        GraphError: There is none, or it is of another kind.
     """
+    attr = op.attributes.get(name)
     if not isinstance(attr, KINDS[kind].holds):
-        raise GraphError(f"{name}: wanted {kind}, got {attr}")
+        raise GraphError(f"{name}: wanted {kind}, got {'nothing' if attr is None else attr}")
     return KINDS[kind].decode(attr)
 
 
@@ -134,11 +135,25 @@ def element_dtype(attr: Any) -> DType:
 
 def constant_array(attr: Any) -> np.ndarray[Any, Any]:
     """The inverse of `constant_attr`; bfloat16 comes as float32."""
-    if element_dtype(attr) is DType.bfloat16:
-        count = 1 if attr.is_splat else len(attr)
-        values = np.array([attr[index] for index in range(count)], np.float32)
-        shape = ir.ShapedType(attr.type).shape
-        return (
-            np.array(np.broadcast_to(values[0], shape)) if attr.is_splat else values.reshape(shape)
-        )
-    return np.array(attr)
+    if element_dtype(attr) is not DType.bfloat16:
+        return np.array(attr)
+    shape = ir.ShapedType(attr.type).shape
+    return np.array(
+        np.broadcast_to(_bfloat16_values(attr).reshape(() if attr.is_splat else shape), shape)
+    )
+
+
+def _bfloat16_values(attr: Any) -> np.ndarray[Any, Any]:
+    """The elements, or the one that all are, from the text: the bindings read no bfloat16."""
+    body = str(attr).removeprefix("dense<").rpartition("> : ")[0]
+    if body.startswith('"0x'):
+        return widen_bfloat16(np.frombuffer(bytes.fromhex(body[3:-1]), "<u2"))
+    texts = body.replace("[", "").replace("]", "").split(", ") if body else []
+    return np.array([_bfloat16_value(text) for text in texts], np.float32)
+
+
+def _bfloat16_value(text: str) -> float:
+    """A number as MLIR prints it: infinities and NaN are the bits in hex."""
+    if text.startswith("0x"):
+        return float(widen_bfloat16(np.array(int(text, 16), np.uint16)))
+    return float(text)

@@ -86,10 +86,7 @@ def _groups(kind: Any, name: str, count: int) -> dict[str, Any]:
 
 def attrs_of(row: OpRow, op: Any) -> dict[str, Any]:
     """The attributes of `op` in Python form, by name."""
-    return {
-        attr.name: attributes.decode(attr.name, attr.kind, op.attributes[attr.name])
-        for attr in row.attrs
-    }
+    return {attr.name: attributes.decode(op, attr.name, attr.kind) for attr in row.attrs}
 
 
 def _checked(check: Any) -> Any:
@@ -141,12 +138,13 @@ def _define_row(row: OpRow) -> None:
 
 
 def _check_weight(op: Any) -> None:
-    attributes.decode("name", "str", op.attributes["name"])
+    attributes.decode(op, "name", "str")
     _static(op)
 
 
 def _check_constant(op: Any) -> None:
-    value, found = op.attributes["value"], _static(op)
+    found = _static(op)
+    value = op.attributes.get("value", "nothing")
     if not isinstance(value, (ir.DenseElementsAttr, ir.DenseResourceElementsAttr)):
         raise GraphError(f"value: wanted dense elements, got {value}")
     shape = ir.ShapedType(value.type)

@@ -174,7 +174,7 @@ class Graph:
         """
         try:
             array, dtype = _constant_array(value, dtype)
-        except (GraphError, TypeError, ValueError) as error:
+        except (GraphError, TypeError) as error:
             raise graph_error(f"constant: {error}") from None
         self._check_open()
         with self._context:
@@ -333,15 +333,20 @@ def _symbols(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
 
 
 def _constant_array(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType]:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise GraphError(f"wanted lists of one length at each level, got {value!r}") from None
+    if array.dtype.kind not in "biuf" and array.dtype.name != DType.bfloat16.value:
+        raise GraphError(f"wanted numbers, got {array.dtype.name}")
     if dtype is None:
-        own = isinstance(value, (np.ndarray, np.generic))
         dtype = DType.from_numpy(array.dtype)
-        if dtype is DType.float64 and not own:
+        if dtype is DType.float64 and not isinstance(value, (np.ndarray, np.generic)):
             dtype = DType.float32
     if not isinstance(dtype, DType):
         raise GraphError(f"wanted a DType, got {dtype!r}")
-    if array.size and array.dtype.kind in "biuf":
-        for number in (array.min().item(), array.max().item()):
+    finite = array[np.isfinite(array)]
+    if finite.size and array.dtype.kind in "biuf":
+        for number in (finite.min().item(), finite.max().item()):
             check_fits(number, dtype)
     return array.astype(dtype.to_numpy()), dtype
