@@ -2,14 +2,18 @@
 
 from heddle.kernels.cpu import (
     attention,
+    concat,
+    gather,
     layer_norm,
     matmul_packed,
     pack_b,
     reduce,
     rms_norm,
     softmax,
+    transpose,
 )
 from heddle.kernels.cpu import map as map_
+from heddle.kernels.cpu import slice as slice_
 from heddle.kernels.registry import Kernel
 
 KERNELS: tuple[Kernel, ...] = (
@@ -21,5 +25,9 @@ KERNELS: tuple[Kernel, ...] = (
     attention.KERNEL,
     pack_b.KERNEL,
     matmul_packed.KERNEL,
+    transpose.KERNEL,
+    concat.KERNEL,
+    slice_.KERNEL,
+    gather.KERNEL,
 )
 """Every CPU kernel."""

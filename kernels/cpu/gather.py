@@ -1,0 +1,98 @@
+"""Slices of a table chosen by indices: result[a, i, c] = table[a, indices[i], c].
+
+A task is one slice, copied as a row; where slices are single elements it is a block of indices,
+gathered. An index outside the table is reported in the status word and clamped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import convert, emit, host, memory, sizes
+from heddle.kernels.emit import compare, select
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+BLOCK = 1024
+"""Indices of a task, where slices are single elements."""
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for each slice, or for each block of indices."""
+    outer, count, inner = _extents(spec)
+    chosen = fold("ceildiv", count, BLOCK) if inner == 1 else count
+    work = product((*spec.result.shape, 2 * emit.ITEM_SIZE[spec.result.dtype]))
+    return Launch((fold("mul", outer, chosen), 1, 1), work)
+
+
+def emit_gather(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over tasks in one of the two forms."""
+    frame = host.frame(spec, machine, checks=True)
+    task_of = _elements if _extents(spec)[2] == 1 else _row
+    for task in emit.loop(frame.first, frame.last):
+        task_of(frame, task)
+
+
+def _row(frame: host.Frame, task: Any) -> None:
+    """Copies the slice of one index."""
+    spec = frame.spec
+    table, indices = frame.inputs
+    _, count, inner = (frame.size(extent) for extent in _extents(spec))
+    limit = frame.size(spec.operands[0].shape[spec.attr("axis")])
+    dtype, kind = memory.raw(spec.result.dtype), spec.operands[1].dtype
+    lanes = host.lanes_for(frame.machine, [dtype])
+    outer, number = sizes.split(task, (1, count))
+    chosen = convert.cast(memory.load(indices, number, kind), kind, "int64")
+    with emit.when(compare("greater_equal", chosen, limit, unsigned=True)):
+        _report(frame, chosen, limit)
+    chosen = _clamped(chosen, limit)
+    with emit.when(compare("greater", emit.as_index(limit), 0)):
+        for column, mask in host.vectors(0, inner, lanes):
+            place = (outer * limit + chosen) * inner + column
+            value = memory.load(table, place, dtype, lanes, mask)
+            memory.store(value, frame.outputs[0], task * inner + column, dtype, mask)
+
+
+def _elements(frame: host.Frame, task: Any) -> None:
+    """Gathers the elements of a block of indices."""
+    spec = frame.spec
+    table, indices = frame.inputs
+    count = frame.size(_extents(spec)[1])
+    limit = frame.size(spec.operands[0].shape[spec.attr("axis")])
+    dtype, kind = memory.raw(spec.result.dtype), spec.operands[1].dtype
+    lanes = host.lanes_for(frame.machine, ["int64"])
+    outer, block = sizes.split(task, (1, sizes.ceildiv(count, BLOCK)))
+    start = block * BLOCK
+    inside = compare("greater", emit.splat(emit.as_index(limit), lanes), 0)
+    for number, mask in host.vectors(start, sizes.least(start + BLOCK, count), lanes):
+        chosen = memory.load(indices, number, kind, lanes, mask)
+        chosen = convert.cast(chosen, kind, "int64")
+        # As unsigned numbers the negative ones are the greatest.
+        worst = emit.across(chosen, lambda a, b: emit.maximum(a, b, unsigned=True))
+        with emit.when(compare("greater_equal", worst, limit, unsigned=True)):
+            _report(frame, worst, limit)
+        places = _clamped(chosen, limit) + outer * limit
+        value = memory.gather(table, places, dtype, inside if mask is None else mask & inside)
+        memory.store(value, frame.outputs[0], outer * count + number, dtype, mask)
+
+
+def _clamped(chosen: Any, limit: Size) -> Any:
+    high = emit.like(chosen, limit) - 1
+    return emit.maximum(select(compare("less", chosen, high), chosen, high), emit.like(chosen, 0))
+
+
+def _report(frame: host.Frame, value: Any, limit: Size) -> None:
+    """Writes the status word: an index out of range, which one, and the limit."""
+    for place, word in enumerate((emit.index(1), value, emit.as_index(limit))):
+        memory.store(word, frame.status, place, "int64")
+
+
+def _extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
+    """Slices before the axis, indices, and elements of a slice."""
+    table, indices = (operand.shape for operand in spec.operands)
+    axis = spec.attr("axis")
+    return product(table[:axis]), product(indices), product(table[axis + 1 :])
+
+
+KERNEL = Kernel("gather", "cpu", emit_gather, launch, memory.moves_only, checks=True)

@@ -1,0 +1,172 @@
+"""Axes in another order.
+
+Axes that stay neighbours are one. Where the last axis stays last, rows are copied, a few for each
+task; else the result's last axis and the operand's span a plane, of which a task turns one square
+in tiles held in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+ROWS = 16
+"""Rows of a task that copies."""
+
+SQUARE = 64
+"""The side of the square of a task that turns."""
+
+TILE = 16
+"""The side of the largest tile in registers."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The operand's joined `shape` and the `order` of its axes in the result."""
+
+    shape: tuple[Expr, ...]
+    order: tuple[int, ...]
+
+    @property
+    def copies(self) -> bool:
+        return self.order[-1] == len(self.order) - 1
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """The axes that a task stands at one place of: all but the plane's, in result order."""
+        last = len(self.order) - 1
+        return tuple(axis for axis in self.order[:-1] if axis != last)
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for a few rows, or for each square of each plane."""
+    plan = _plan(spec)
+    tasks = product(tuple(plan.shape[axis] for axis in plan.outer))
+    if plan.copies:
+        tasks = fold("ceildiv", tasks, ROWS)
+    else:
+        for axis in (plan.order[-1], -1):
+            tasks = fold("mul", tasks, fold("ceildiv", plan.shape[axis], SQUARE))
+    work = product((*spec.result.shape, 2 * emit.ITEM_SIZE[spec.result.dtype]))
+    return Launch((tasks, 1, 1), work)
+
+
+def emit_transpose(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over tasks in one of the two forms."""
+    frame = host.frame(spec, machine)
+    plan = _plan(spec)
+    shape = frame.shape(plan.shape)
+    task_of = _copy if plan.copies else _turn
+    for task in emit.loop(frame.first, frame.last):
+        task_of(frame, plan, shape, task)
+
+
+def _copy(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
+    """Copies a few rows of the result."""
+    dtype = memory.raw(frame.spec.result.dtype)
+    lanes = host.lanes_for(frame.machine, [dtype])
+    extents = tuple(shape[axis] for axis in plan.outer)
+    last = sizes.least((task + 1) * ROWS, sizes.product(extents))
+    for row in emit.loop(task * ROWS, last):
+        start = _offset(plan, shape, dict(zip(plan.outer, sizes.split(row, extents), strict=True)))
+        for column, mask in host.vectors(0, shape[-1], lanes):
+            value = memory.load(frame.inputs[0], start + column, dtype, lanes, mask)
+            memory.store(value, frame.outputs[0], row * shape[-1] + column, dtype, mask)
+
+
+def _turn(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
+    """Turns one square: its lines lie along `across` in the result, along the last axis before."""
+    dtype = memory.raw(frame.spec.result.dtype)
+    side = min(TILE, host.lanes_for(frame.machine, [dtype]))
+    across, last = plan.order[-1], len(shape) - 1
+    squares = tuple(sizes.ceildiv(shape[axis], SQUARE) for axis in (across, last))
+    extents = (*(shape[axis] for axis in plan.outer), *squares)
+    *place, top, left = sizes.split(task, extents)
+    where = dict(zip(plan.outer, place, strict=True))
+    stride = sizes.product(shape[across + 1 :])
+    source = _offset(plan, shape, where)
+    target, step = _result_offset(plan, shape, where)
+    bottom = sizes.least((top + 1) * SQUARE, shape[across])
+    right = sizes.least((left + 1) * SQUARE, shape[last])
+    for row in emit.loop(top * SQUARE, bottom, side):
+        for column in emit.loop(left * SQUARE, right, side):
+            height, width = bottom - row, right - column
+            whole = emit.compare("greater_equal", sizes.least(height, width), side)
+            base = source + row * stride + column
+            onto = target + column * step + row
+
+            def full(base: Any = base, onto: Any = onto) -> list[Any]:
+                lines = [
+                    memory.load(frame.inputs[0], base + stride * n, dtype, side)
+                    for n in range(side)
+                ]
+                for n, value in enumerate(emit.transposed(lines)):
+                    memory.store(value, frame.outputs[0], onto + step * n, dtype)
+                return []
+
+            def partial(
+                base: Any = base, onto: Any = onto, height: Any = height, width: Any = width
+            ) -> list[Any]:
+                lines = []
+                for n in range(side):
+                    # A line outside is read nowhere: its mask is empty.
+                    count = emit.select(emit.compare("greater", height, n), width, 0)
+                    mask = host.first_lanes(count, side)
+                    where = base + stride * n
+                    lines.append(memory.load(frame.inputs[0], where, dtype, side, mask))
+                for n, value in enumerate(emit.transposed(lines)):
+                    count = emit.select(emit.compare("greater", width, n), height, 0)
+                    mask = host.first_lanes(count, side)
+                    memory.store(value, frame.outputs[0], onto + step * n, dtype, mask)
+                return []
+
+            emit.either(whole, [], full, partial)
+
+
+def _offset(plan: _Plan, shape: tuple[Size, ...], where: dict[int, Size]) -> Size:
+    """The operand's element at the given coordinates, the others being 0."""
+    offset: Size = emit.index(0)
+    for axis, coordinate in where.items():
+        offset = offset + coordinate * sizes.product(shape[axis + 1 :])
+    return offset
+
+
+def _result_offset(
+    plan: _Plan, shape: tuple[Size, ...], where: dict[int, Size]
+) -> tuple[Size, Size]:
+    """The result's element at the given coordinates, and the step along the operand's last axis."""
+    offset: Size = emit.index(0)
+    step: Size = 1
+    stride: Size = 1
+    for axis in reversed(plan.order):
+        if axis == len(shape) - 1:
+            step = stride
+        elif axis in where:
+            offset = offset + where[axis] * stride
+        stride = stride * shape[axis]
+    return offset, step
+
+
+def _plan(spec: Spec) -> _Plan:
+    """Drops axes of size 1 and joins those that stay neighbours."""
+    shape = spec.operands[0].shape
+    runs: list[list[int]] = []
+    for axis in (axis for axis in spec.attr("permutation") if shape[axis] != 1):
+        between = range(runs[-1][-1] + 1, axis) if runs else ()
+        if runs and axis > runs[-1][-1] and all(shape[skipped] == 1 for skipped in between):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    if not runs:
+        return _Plan((1,), (0,))
+    ordered = sorted(runs)
+    sizes_of = tuple(product(tuple(shape[axis] for axis in run)) for run in ordered)
+    return _Plan(sizes_of, tuple(ordered.index(run) for run in runs))
+
+
+KERNEL = Kernel("transpose", "cpu", emit_transpose, launch, memory.moves_only)
