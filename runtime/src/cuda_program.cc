@@ -153,7 +153,12 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
     check_grid(routine, step);
     checks = checks || checked(step);
   }
-  for (const Step& step : routine.steps) start(routine, step, call, stream);
+  try {
+    for (const Step& step : routine.steps) start(routine, step, call, stream);
+  } catch (...) {
+    driver_.stream_synchronize(stream);  // what was started may not outlive its buffers
+    throw;
+  }
   finish(routine, stream);
   if (!checks || !read_status(call, stream).refused()) return;
   // The word does not say which kernel wrote it: run again, one checking kernel at a time.

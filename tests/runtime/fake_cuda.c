@@ -199,17 +199,6 @@ OUT Result cuMemFreeAsync(uint64_t address, void* stream) {
   (void)stream;
   return release(address);
 }
-OUT Result cuMemHostAlloc(void** address, size_t size, unsigned flags) {
-  (void)flags;
-  *address = malloc(size);
-  count(1, 0);
-  return 0;
-}
-OUT Result cuMemFreeHost(void* address) {
-  free(address);
-  count(-1, 0);
-  return 0;
-}
 OUT Result cuMemcpyHtoDAsync_v2(uint64_t target, const void* source, size_t size, void* stream) {
   say("to_device %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
   memcpy(HOST(target), source, size);

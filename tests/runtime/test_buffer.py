@@ -106,6 +106,13 @@ def test_arrays_that_are_refused(array, message):
     assert str(error.value).endswith(message)
 
 
+def test_memory_that_was_given_back_is_refused():
+    memory = memoryview(b"1234")
+    memory.release()
+    with pytest.raises(InputError, match=r"wanted an array, got memoryview: operation forbidden"):
+        Buffer.from_numpy(memory)
+
+
 def test_items_and_copies():
     buffer = Buffer.from_numpy(np.float32(2.5))
     assert buffer.item() == 2.5

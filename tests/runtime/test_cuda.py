@@ -179,6 +179,7 @@ def test_dlpack_in_and_out(python, make_cuda):
         y.__dlpack__(stream=-1)
         fails(BufferError, lambda: y.__dlpack__(dl_device=(1, 0)))
         fails(AttributeError, lambda: y.__array_interface__)
+        fails(ValueError, lambda: np.asarray(y, copy=False))
         print(np.asarray(y), y.copy().to(CPU()).to_numpy(), y.to(Accelerator()) is y)
         """,
         make_cuda("double"),
@@ -189,6 +190,7 @@ def test_dlpack_in_and_out(python, make_cuda):
         "[ 0.  4.  8. 12.]",
         "Buffer.__dlpack__: the memory is on cuda:0; use Buffer.to() first",
         "Buffer: the memory is on cuda:0, which NumPy cannot see; to_numpy() copies",
+        "Buffer.__array__: memory of a GPU cannot be seen without a copy",
         "[0. 2. 4. 6.] [0. 2. 4. 6.] True",
     ]
     records = [line for line in log.splitlines() if line.startswith(("record", "wait 9"))]

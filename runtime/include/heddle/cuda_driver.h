@@ -65,8 +65,6 @@ constexpr int kOldestDriver = 12000;         // the first release that runs sm_9
   X(memory_free, "cuMemFree_v2", (Address))                                                  \
   X(memory_allocate_async, "cuMemAllocAsync", (Address*, std::size_t, Stream))               \
   X(memory_free_async, "cuMemFreeAsync", (Address, Stream))                                  \
-  X(host_allocate, "cuMemHostAlloc", (void**, std::size_t, unsigned))                        \
-  X(host_free, "cuMemFreeHost", (void*))                                                     \
   X(copy_to_device, "cuMemcpyHtoDAsync_v2", (Address, const void*, std::size_t, Stream))     \
   X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void*, Address, std::size_t, Stream))             \
   X(copy_on_device, "cuMemcpyDtoDAsync_v2", (Address, Address, std::size_t, Stream))         \

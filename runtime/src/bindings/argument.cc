@@ -64,22 +64,24 @@ void Argument::take(PyObject* object, DType wanted) {
 
 // Asks for the memory of `object`; true where that has settled everything.
 bool Argument::take_exported(PyObject* object) {
-  if (PyObject_GetBuffer(object, &held_, PyBUF_STRIDES | PyBUF_FORMAT) == 0) return false;
-  // NumPy cannot say what a bfloat16 is (nor a date): ask the array for its dtype.
-  PyErr_Clear();
+  constexpr int kHow = PyBUF_STRIDES | PyBUF_FORMAT;
+  if (PyObject_GetBuffer(object, &held_, kHow) == 0) return false;
+  nb::python_error failure;  // takes the error over
   nb::handle array(object);
   nb::object dtype = nb::getattr(array, "dtype", nb::none());
-  if (nb::getattr(dtype, "name", nb::str("")).equal(nb::str("bfloat16"))) {
-    nb::object bits = array.attr("view")("uint16");
-    if (PyObject_GetBuffer(bits.ptr(), &held_, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
-      take_held();
-      view_.dtype = DType::kBFloat16;
-      return true;
-    }
-    throw nb::python_error();
+  if (dtype.is_none()) {
+    refuse("wanted an array, got " + class_of(array) + ": " + nb::str(failure.value()).c_str());
   }
-  refuse("wanted an array of a dtype of Heddle, got " + class_of(array) + " of dtype " +
-         nb::str(dtype).c_str());
+  if (!nb::getattr(dtype, "name", nb::none()).equal(nb::str("bfloat16"))) {
+    refuse("wanted an array of a dtype of Heddle, got " + class_of(array) + " of dtype " +
+           nb::str(dtype).c_str());
+  }
+  // NumPy has no format for bfloat16: take the bits.
+  nb::object bits = array.attr("view")("uint16");
+  if (PyObject_GetBuffer(bits.ptr(), &held_, kHow) != 0) throw nb::python_error();
+  take_held();
+  view_.dtype = DType::kBFloat16;
+  return true;
 }
 
 void Argument::take_held() {
@@ -98,7 +100,7 @@ void Argument::take_held() {
   if (!aligned || !dense(held_)) copy_from(held_);
 }
 
-void Argument::copy_from(const Py_buffer& source) {
+void Argument::copy_from(Py_buffer& source) {
   Buffer copy = Buffer::allocate(memory_device({}), view_.dtype, view_.shape);
   if (PyBuffer_ToContiguous(copy.data(), &source, source.len, 'C') != 0) throw nb::python_error();
   use(std::move(copy));

@@ -36,7 +36,7 @@ class Argument {
   bool take_cuda(nb::handle object);
   void take_dlpack(nb::handle object);
   void take_number(nb::handle number, DType wanted);
-  void copy_from(const Py_buffer& source);
+  void copy_from(Py_buffer& source);
   void use(Buffer&& buffer);
 
   TensorView view_;

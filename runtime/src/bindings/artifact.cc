@@ -35,15 +35,13 @@ std::shared_ptr<const Artifact> from_bytes(nb::handle data) {
 
 // Written beside the target and renamed: a reader never sees half a file.
 void save(const Artifact& artifact, nb::handle path) {
-  nb::object os = nb::module_::import_("os");
   const std::string target = path_text(path);
-  nb::str partial((target + "." + std::string(nb::str(os.attr("getpid")()).c_str())).c_str());
-  nb::object file = nb::module_::import_("io").attr("open")(partial, "wb");
+  nb::object os = nb::module_::import_("os");
+  const std::string partial = target + "." + nb::str(os.attr("getpid")()).c_str();
+  nb::object bytes = nb::steal(PyMemoryView_FromMemory(
+      const_cast<char*>(contents(artifact)), static_cast<Py_ssize_t>(artifact.size()), PyBUF_READ));
   try {
-    file.attr("write")(
-        nb::steal(PyMemoryView_FromMemory(const_cast<char*>(contents(artifact)),
-                                          static_cast<Py_ssize_t>(artifact.size()), PyBUF_READ)));
-    file.attr("close")();
+    nb::module_::import_("pathlib").attr("Path")(partial).attr("write_bytes")(bytes);
     os.attr("replace")(partial, target);
   } catch (nb::python_error&) {
     std::remove(partial.c_str());

@@ -110,6 +110,10 @@ nb::object to_numpy(nb::handle self) {
 }
 
 nb::object as_array(nb::handle self, nb::handle dtype, nb::handle copy) {
+  const auto& object = *nb::inst_ptr<BufferObject>(self);
+  if (object.buffer.device()->kind() != DeviceKind::kCpu && copy.is(Py_False)) {
+    throw nb::value_error("Buffer.__array__: memory of a GPU cannot be seen without a copy");
+  }
   nb::object array = to_numpy(self);
   return nb::module_::import_("numpy").attr("array")(array, nb::arg("dtype") = dtype,
                                                      nb::arg("copy") = copy);

@@ -108,7 +108,8 @@ std::vector<std::string> common_archs(const Artifact& artifact, const ProgramRec
   for (const KernelRecord& kernel : artifact.kernels(program)) {
     std::vector<std::string> archs;
     for (const CodeRecord& code : artifact.codes(kernel)) {
-      archs.emplace_back(artifact.text(code.arch));
+      const bool ptx = code.format == CodeFormat::kPtx;
+      archs.push_back(std::string(artifact.text(code.arch)) + (ptx ? " (ptx)" : ""));
     }
     if (first) common = archs;
     first = false;
