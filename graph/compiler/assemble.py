@@ -34,10 +34,10 @@ STATUS_BYTES = 32
 """The status word: four int64 (docs/design.md)."""
 
 
-def requests(module: Any) -> dict[Any, Request]:
-    """What each fused op of a lowered module asks for, in program order."""
+def requests(module: Any) -> list[tuple[Any, Request]]:
+    """Each fused op of a lowered module with what it asks for, in program order."""
     fused = [op for op in m.operations(module) if m.name(op) == "fused"]
-    return {op: request(parts_of(op)) for op in fused}
+    return [(op, request(parts_of(op))) for op in fused]
 
 
 def signature(
@@ -116,7 +116,7 @@ def program(
         return _buffer(buffers, place, size)
 
     routines: dict[str, list[Dispatch | Copy]] = {"init": [], "main": []}
-    for operation, wanted in requests(module).items():
+    for operation, wanted in requests(module):
         spec = wanted.spec
         row = registry.find(spec.op, kind)
         assert row is not None, "select has checked this"

@@ -20,7 +20,7 @@ def collapse(spec: Spec) -> Spec:
     rank = len(spec.result.shape)
     maps, fences = _ROOTS.get(spec.op, _opaque)(spec)
     bodies = [body for body in (spec.prologue, spec.epilogue) if body]
-    views = [
+    views: list[_Root | _View] = [
         *(_Root(operand.shape, axes) for operand, axes in zip(spec.operands, maps, strict=True)),
         *(_View(operand.shape) for body in bodies for operand in body.inputs),
     ]
@@ -132,7 +132,7 @@ def _along_axis(spec: Spec) -> _Map:
 
 def _matmul(spec: Spec) -> _Map:
     rank = len(spec.result.shape)
-    a, b = spec.operands
+    b = spec.operands[1]
     batch = tuple(range(rank - 2)) if len(b.shape) == rank else ()
     n_first = spec.attr("transposed")
     return [
@@ -143,8 +143,7 @@ def _matmul(spec: Spec) -> _Map:
 
 def _matmul_packed(spec: Spec) -> _Map:
     rank = len(spec.result.shape)
-    a, b = spec.operands
-    batch = tuple(range(len(b.shape) - 3))
+    batch = tuple(range(len(spec.operands[1].shape) - 3))
     return [(*range(rank - 1), None), (*batch, None, None, None)], {rank - 1}
 
 
@@ -154,8 +153,7 @@ def _pack_b(spec: Spec) -> _Map:
 
 
 def _gather(spec: Spec) -> _Map:
-    table, indices = spec.operands
-    axis, extra = spec.attr("axis"), len(indices.shape)
+    axis, extra = spec.attr("axis"), len(spec.operands[1].shape)
     after = range(axis + extra, len(spec.result.shape))
     return [(*range(axis), None, *after), tuple(range(axis, axis + extra))], set()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
-
 from heddle.graph import types
 from heddle.graph.compiler import assemble, cache
 from heddle.graph.compiler.codegen.build import Progress, build
@@ -23,22 +22,43 @@ from heddle.runtime import Artifact, artifact_writer, config
 from heddle.runtime.artifact import ArtifactRecord, Code, Program, Weight
 from heddle.runtime.errors import CompileError
 
+Targets = Sequence[str | Target] | str
+
+
+@overload
+def compile(
+    graph: Graph,
+    targets: Targets = ...,
+    *,
+    weights: Mapping[str, Any] | None = ...,
+    embed_weights: bool = ...,
+    stop_after: None = ...,
+    progress: Progress | None = ...,
+) -> Artifact: ...
+
+
+@overload
+def compile(graph: Graph, targets: Targets = ..., *, stop_after: str) -> str: ...
+
 
 def compile(
     graph: Graph,
-    targets: Sequence[str | Target] | str = ("cpu",),
+    targets: Targets = ("cpu",),
     *,
     weights: Mapping[str, Any] | None = None,
     embed_weights: bool = False,
+    stop_after: str | None = None,
     progress: Progress | None = None,
-) -> Artifact:
+) -> Artifact | str:
     """Compiles `graph` for `targets` into one artifact; no device is needed.
 
     Args:
         graph: A finished graph.
         targets: See `Target.parse`.
-        weights: Arrays by weight name; their hashes go into the artifact, which then refuses others.
+        weights: Arrays by weight name; the artifact holds their hashes and refuses others.
         embed_weights: Put the weights themselves into the artifact.
+        stop_after: The name of a pass: the result is the module's text after it instead, for each
+            target in turn.
         progress: Called with what is being done, how much of it is done, and how much there is.
 
     Raises:
@@ -46,11 +66,14 @@ def compile(
             kernel that failed; the message names it, the op and the user's line.
     """
     chosen = Target.merge((targets,) if isinstance(targets, str) else tuple(targets))
+    if stop_after is not None:
+        texts = (lower(graph.module, target.kind, stop_after=stop_after) for target in chosen)
+        return "\n".join(map(str, texts))
     records = _weights(graph, weights, embed_weights)
     modules = {target: lower(graph.module, target.kind) for target in chosen}
     jobs: dict[Job, str] = {}
     for target, module in modules.items():
-        for operation, wanted in assemble.requests(module).items():
+        for operation, wanted in assemble.requests(module):
             for machine in target.machines:
                 jobs.setdefault(Job(wanted.spec, machine.arch), label(operation))
     codes = build(jobs, cache.KernelCache(config.cache_folder()), progress)
@@ -98,7 +121,7 @@ def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tup
     return tuple(records)
 
 
-def _bytes(weight: types.Weight, shape: tuple[int, ...], value: Any) -> memoryview:
+def _bytes(weight: types.Weight, shape: tuple[int, ...], value: Any) -> bytes | memoryview:
     """The bytes of an array for `weight`; bfloat16 comes as ml_dtypes' or as uint16 bits."""
     array = np.asarray(value)
     bits = weight.dtype is DType.bfloat16 and array.dtype.name in ("bfloat16", "uint16")
@@ -107,7 +130,7 @@ def _bytes(weight: types.Weight, shape: tuple[int, ...], value: Any) -> memoryvi
             f"weight {weight.name!r}: wanted {weight.dtype}{list(shape)}, "
             f"got {array.dtype}{list(array.shape)}"
         )
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _provenance(targets: Sequence[Target]) -> tuple[tuple[str, str], ...]:

@@ -35,9 +35,9 @@ class Group:
     @property
     def results(self) -> list[Any]:
         """The values that are read outside of the group."""
-        members = set(self.ops)
         values = [op.results[0] for op in self.ops]
-        return [v for v in values if any(user not in members for user in m.users(v))]
+        members = set(values)
+        return [v for v in values if any(m.result(u) not in members for u in m.users(v))]
 
     def parts(self) -> Parts:
         """The group as what a spec is made from."""
@@ -58,7 +58,7 @@ class Grouping:
     """All groups of a module while it is being fused, with their dependencies."""
 
     def __init__(self) -> None:
-        self._group_of: dict[Any, Group] = {}
+        self._group_of: dict[Any, Group] = {}  # by the value that the group computes
         self._needs: dict[int, int] = {}  # group -> a bit for each group that it depends on
         self._count = 0
 
@@ -83,8 +83,7 @@ class Grouping:
 
     def of(self, value: Any) -> Group | None:
         """The group that computes `value`."""
-        operation = m.owner(value)
-        return self._group_of.get(operation) if operation is not None else None
+        return self._group_of.get(value)
 
     def producers(self, operation: Any) -> set[Group]:
         """The groups behind the operands of `operation`, seen through ops in no group."""
@@ -110,7 +109,7 @@ class Grouping:
 
     def _set(self, group: Group) -> None:
         for operation in group.ops:
-            self._group_of[operation] = group
+            self._group_of[operation.results[0]] = group
         above = {g for op in group.ops for g in self.producers(op)} - {group}
         needs = 0
         for other in above:
@@ -126,8 +125,8 @@ def outline(group: Group, end: Any) -> Any:
     """
     parts = group.parts()
     wanted = request(parts)
-    members = group.ops
-    locations = [op.location for op in ([group.root] if group.root else []) + members]
+    members = {op.results[0] for op in group.ops}
+    locations = [op.location for op in ([group.root] if group.root else []) + group.ops]
     fused = dialect.create(
         "heddle.fused",
         results=[value.type for value in parts.results],
@@ -147,12 +146,12 @@ def outline(group: Group, end: Any) -> Any:
         (group.after, slice(last, None)),
     )
     for ops, section in sections:
-        local = dict(zip(wanted.inputs[section], arguments[section]))
+        local = dict(zip(wanted.inputs[section], arguments[section], strict=True))
         for op in ops:
-            _move(op, block, local, set(members))
+            _move(op, block, local, members)
     for value, result in zip(parts.results, fused.results, strict=True):
         for use in list(value.uses):
-            if use.owner.operation not in members:
+            if m.result(use.owner) not in members:
                 use.owner.operands[use.operand_number] = result
     dialect.create(
         "heddle.yield",
@@ -169,9 +168,10 @@ def _move(op: Any, block: Any, local: dict[Any, Any], members: set[Any]) -> None
     def inside(value: Any) -> Any:
         if value in local:
             return local[value]
-        source = m.owner(value)
-        if source in members:
+        if value in members:
             return value
+        source = m.owner(value)
+        assert source is not None, "an argument of the function is always an input"
         copy = source.clone(ip=ir.InsertionPoint(block)).operation
         if len(copy.operands):
             copy.operands[0] = inside(copy.operands[0])

@@ -39,7 +39,7 @@ class _Slot:
 
 
 def plan(values: Sequence[Lifetime], ranges: Ranges) -> Layout:
-    """Places `values`; those that are alive at one step never overlap, for any sizes in `ranges`."""
+    """Places `values`: those alive at one step never overlap, for any sizes in `ranges`."""
     points = samples(ranges)
     weights = [tuple(evaluate(align(v.size), point) for point in points) for v in values]
     slots: list[_Slot] = []

@@ -17,8 +17,8 @@ SOURCES = ("weight", "constant")
 """Ops that bring a tensor into the graph instead of computing one."""
 
 
-class Refusal(Exception):
-    """A pass cannot go on because of `operation`; the pipeline adds the pass, op and user's line."""
+class RefusalError(Exception):
+    """A pass cannot go on because of `operation`; the pipeline adds pass, op and user's line."""
 
     def __init__(self, operation: Any, message: str) -> None:
         super().__init__(message)
@@ -67,6 +67,14 @@ def yielded(fused: Any) -> list[Any]:
 def name(operation: Any) -> str:
     """The op's name without its dialect: `"matmul"`."""
     return str(operation.name).removeprefix("heddle.")
+
+
+def result(operation: Any) -> Any | None:
+    """The op's first result, None where it has none: what an op is known by in sets and dicts.
+
+    (The hash of an op depends on its attributes and operands, so it changes while passes run.)
+    """
+    return operation.results[0] if len(operation.results) else None
 
 
 def owner(value: Any) -> Any | None:
@@ -156,7 +164,8 @@ def line_of(location: Any) -> str:
 def label(operation: Any) -> str:
     """What the op is to a person: `"matmul + add + gelu (model.py:12)"`."""
     names = [name(op) for op in inner(operation)] if name(operation) == "fused" else []
-    shown = [n for n in names if n not in ("constant", "broadcast_to")]
+    folded = {"constant", "broadcast_to"} | ({"transpose"} if "matmul" in names else set())
+    shown = [n for n in names if n not in folded]
     return f"{' + '.join(shown or names or [name(operation)])} ({line(operation)})"
 
 

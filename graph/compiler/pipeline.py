@@ -63,7 +63,7 @@ def _apply(each: Pass, module: Any, kind: str) -> None:
     try:
         each(module, kind)
         module.operation.verify()
-    except m.Refusal as refusal:
+    except m.RefusalError as refusal:
         where = m.label(refusal.operation)
         raise CompileError(f"{each.__name__}: {where}: {refusal}") from None
     except ir.MLIRError as error:
@@ -73,7 +73,8 @@ def _apply(each: Pass, module: Any, kind: str) -> None:
 def _first(error: Any) -> str:
     """The first diagnostic of an MLIR error, with the op's line."""
     for diagnostic in error.error_diagnostics:
-        return f"{m.line_of(diagnostic.location)}: {diagnostic.message}"
+        typed = ir.Location.from_attr(diagnostic.location.attr)  # else it is a bare Location
+        return f"{m.line_of(typed)}: {diagnostic.message}"
     return str(error)
 
 

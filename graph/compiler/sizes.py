@@ -70,15 +70,28 @@ def maximum(sizes: Iterable[Expr], ranges: Ranges) -> Expr:
 
 
 def covers(large: Expr, small: Expr, ranges: Ranges) -> bool:
-    """Whether `large >= small` is certain: both are products, and what `large` has more is >= 1."""
-    (a, factors), (b, fewer) = monomial(large), monomial(small)
-    extra = factors - fewer
+    """Whether `large >= small` is certain: `large` is a product of what `small` is, and more."""
+    (a, factors), (b, fewer) = monomial(large), monomial(_unaligned(small))
     if fewer - factors:
         return False
-    for item, count in extra.items():
-        low = ranges[item][0] if isinstance(item, str) else 0
-        a *= low**count
-    return a >= b
+    for item, count in (factors - fewer).items():
+        a *= _least(item, ranges) ** count
+    if small == _unaligned(small):
+        return a >= b
+    # Rounding up adds less than one alignment, and a factor that is 1 or more can only widen b.
+    return a >= b + ALIGNMENT - 1 and all(_least(item, ranges) >= 1 for item in fewer)
+
+
+def _least(item: Expr, ranges: Ranges) -> int:
+    return ranges[item][0] if isinstance(item, str) else 0
+
+
+def _unaligned(size: Expr) -> Expr:
+    """What `align` has rounded up; else `size` itself."""
+    match size:
+        case ("mul", ("ceildiv", inner, 64), 64):
+            return inner  # type: ignore[no-any-return]
+    return size
 
 
 def samples(ranges: Ranges) -> list[dict[str, int]]:

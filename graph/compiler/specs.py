@@ -47,8 +47,8 @@ def parts_of(fused: Any) -> Parts:
     if root is None:
         return Parts(tuple(ops), None, (), results)
     feeding = _feeding(root.operands[0]) if len(root.operands) else set()
-    before = tuple(op for op in ops if op in feeding)
-    after = tuple(op for op in ops if op not in feeding and op != root)
+    before = tuple(op for op in ops if op.results[0] in feeding)
+    after = tuple(op for op in ops if m.elementwise(op) and op.results[0] not in feeding)
     return Parts(before, root, after, results)
 
 
@@ -94,14 +94,15 @@ def _operand(value: Any) -> Operand:
 
 
 def _feeding(value: Any) -> set[Any]:
-    """Every op of the region that `value` depends on."""
+    """`value` and every value of the region that it depends on."""
     found: set[Any] = set()
     stack = [value]
     while stack:
-        operation = m.owner(stack.pop())
-        if operation is not None and operation not in found:
-            found.add(operation)
-            stack += operation.operands
+        value = stack.pop()
+        if value not in found:
+            found.add(value)
+            operation = m.owner(value)
+            stack += operation.operands if operation is not None else ()
     return found
 
 

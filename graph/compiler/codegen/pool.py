@@ -89,9 +89,10 @@ class _Child:
         self._command = tuple(command)
         self._timeout = timeout
         self._process: subprocess.Popen[str] | None = None
-        self._errors: IO[str] = tempfile.TemporaryFile("w+", errors="replace")
+        self._errors: IO[str]
 
     def __enter__(self) -> _Child:
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")
         return self
 
     def __exit__(self, *unused: object) -> None:

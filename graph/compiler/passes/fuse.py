@@ -38,7 +38,7 @@ def fuse(module: Any, kind: str) -> None:
         if isinstance(node, Group):
             outline(node, end)
         else:
-            node.move_before(end)
+            m.owner(node).move_before(end)
     for operation in reversed(m.operations(module)):
         if m.name(operation) in (*FOLDED, "constant") and not m.users(operation.results[0]):
             operation.erase()
@@ -128,17 +128,18 @@ class _Fuser:
 
 
 def _schedule(operations: list[Any], grouping: Grouping) -> Iterator[Any]:
-    """Groups and the ops outside of them, each after what it reads, near program order."""
-    position = {operation: index for index, operation in enumerate(operations)}
+    """Groups and the values outside of them, each after what it reads, near program order."""
     nodes: dict[Any, int] = {}
-    for operation in operations:
-        group = grouping.of(operation.results[0])
+    for position, operation in enumerate(operations):
+        value = operation.results[0]
+        group = grouping.of(value)
         if group or m.name(operation) not in FOLDED:
-            nodes[group or operation] = position[operation]
+            nodes[group or value] = position
     readers: dict[Any, list[Any]] = {node: [] for node in nodes}
     waiting: dict[Any, int] = {}
     for node in nodes:
-        sources = _reads(node.ops if isinstance(node, Group) else [node], grouping) - {node}
+        ops = node.ops if isinstance(node, Group) else [m.owner(node)]
+        sources = _reads(ops, grouping) - {node}
         waiting[node] = len(sources)
         for read in sources:
             readers[read].append(node)
@@ -154,7 +155,7 @@ def _schedule(operations: list[Any], grouping: Grouping) -> Iterator[Any]:
 
 
 def _reads(operations: Iterable[Any], grouping: Grouping) -> set[Any]:
-    """The groups and ungrouped ops that `operations` read from, folded ones seen through."""
+    """The groups and ungrouped values that `operations` read, folded ones seen through."""
     found: set[Any] = set()
     for operation in operations:
         for value in operation.operands:
@@ -162,7 +163,6 @@ def _reads(operations: Iterable[Any], grouping: Grouping) -> set[Any]:
             while node is None and m.owner_name(value) in FOLDED:
                 value = m.owner(value).operands[0]  # type: ignore[union-attr]
                 node = grouping.of(value)
-            node = node or m.owner(value)
-            if node is not None:
-                found.add(node)
+            if m.owner(value) is not None:
+                found.add(node or value)
     return found

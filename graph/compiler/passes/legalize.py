@@ -32,7 +32,7 @@ def _softmax(operation: Any) -> Any:
 
 
 def _matmul(operation: Any) -> Any:
-    """b gets a's leading dims or none: kernels do not broadcast them."""
+    """B gets a's leading dims or none: kernels do not broadcast them."""
     a, b = operation.operands
     leading = m.tensor(operation.results[0]).shape[:-2]
     shape_a, shape_b = m.tensor(a).shape, m.tensor(b).shape

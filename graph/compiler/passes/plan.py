@@ -110,12 +110,12 @@ def _place_state(module: Any, places: dict[Any, Place]) -> Expr:
 def _place_arena(module: Any, places: dict[Any, Place], ranges: Ranges, routine: str) -> Expr:
     """Plans what is left of a routine's values; returns the bytes that they need."""
     operations = _fused(module, routine)
-    position = {operation: index for index, operation in enumerate(operations)}
+    position = {op.results[0]: index for index, op in enumerate(operations)}
     values = [v for op in operations for v in op.results if v not in places]
     lifetimes = []
     for value in values:
-        first = position[m.owner(value)]
-        last = max([first, *(position[reader] for reader in _readers(value))])
+        first = position[m.result(m.owner(value))]
+        last = max([first, *(position[m.result(reader)] for reader in _readers(value))])
         lifetimes.append(memory.Lifetime(byte_size(value), first, last))
     layout = memory.plan(lifetimes, ranges)
     for value, offset in zip(values, layout.offsets, strict=True):

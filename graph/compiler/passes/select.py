@@ -18,10 +18,10 @@ def select(module: Any, kind: str) -> None:
             spec = request(parts_of(operation)).spec
             row = registry.find(spec.op, kind)
             if row is None:
-                raise m.Refusal(operation, f"no {kind} kernel computes {spec.op!r}")
+                raise m.RefusalError(operation, f"no {kind} kernel computes {spec.op!r}")
             reason = row.supports(spec)
             if reason is not None:
-                raise m.Refusal(operation, f"the {kind} kernel of {spec.op!r}: {reason}")
+                raise m.RefusalError(operation, f"the {kind} kernel of {spec.op!r}: {reason}")
             operation.attributes["kernel"] = ir.StringAttr.get(kernel_name(spec))
 
 

@@ -7,7 +7,6 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from heddle.graph.compiler.cache import CacheWarning, KernelCache, fingerprint, key
 from heddle.kernels.spec import Body, Operand, Spec, Step
 from heddle.runtime.artifact import Code

@@ -3,11 +3,10 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from heddle.graph.compiler.memory import Lifetime, plan
 from heddle.graph.compiler.sizes import align, covers, evaluate, maximum, samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 RANGES = {"batch": (1, 64), "sequence": (1, 512)}
 
@@ -90,5 +89,14 @@ def test_maximum_drops_what_is_covered():
     small, large = ("mul", rows, 4), ("mul", 8, rows)
     assert maximum([small, large], RANGES) == large
     assert maximum([large, ("mul", "batch", 8)], RANGES) == large
-    assert maximum([large, small, 64], RANGES) == ("max", large, 64)
+    assert maximum([large, small, align(("mul", "batch", 4))], RANGES) == (
+        "max",
+        large,
+        align(("mul", "batch", 4)),
+    )
+    assert maximum([align(("mul", "batch", 4)), ("mul", "batch", 128)], RANGES) == (
+        "mul",
+        "batch",
+        128,
+    )
     assert not covers(large, ("mul", "batch", 16), {"batch": (1, 9), "sequence": (0, 9)})

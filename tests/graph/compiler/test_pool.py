@@ -4,7 +4,6 @@ import sys
 import time
 
 import pytest
-
 from heddle.graph.compiler.codegen.pool import Failure, Job, run
 from heddle.kernels.spec import Operand, Spec
 from heddle.runtime.artifact import Code

@@ -1,0 +1,135 @@
+"""Compiled for the CPU and run, everything equals its NumPy reference, at several sizes.
+
+All samples of all op rows are outputs of one graph, and so of one artifact.
+"""
+
+from dataclasses import dataclass, replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from heddle.graph import DType, Graph, compile
+from heddle.graph.dtype import round_bfloat16
+from heddle.graph.ops.build import build
+from heddle.graph.ops.row import ROWS
+from heddle.graph.reference import evaluate
+from heddle.graph.targets import Target, native_level
+from heddle.runtime import InferenceSession
+from heddle.runtime.errors import GraphError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+LEVELS = [machine.arch for machine in Target.parse("cpu").machines]
+RUNNABLE = LEVELS[: LEVELS.index(native_level()) + 1]
+DTYPES = [DType[n] for n in ("float32", "bool", "uint8", "int32", "int64", "float16", "bfloat16")]
+TOLERANCE = {"float64": 1e-6, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+SIZES = ({"k": 4, "m": 5, "n": 6}, {"k": 7, "m": 33, "n": 129}, {"k": 16, "m": 4, "n": 32})
+OTHERS = {"b": 2, "c": 3, "h": 4, "s": 19, "t": 21}
+
+
+@dataclass
+class Cases:
+    graph: Graph
+    names: list
+    casts: list  # for each input, whether a cast reads it
+
+
+def every_sample(dtypes):
+    """Each row's first sample in `dtypes`, the others in the first of them that the row takes."""
+    made = []
+    for row in ROWS.values():
+        for number, sample in enumerate(row.samples):
+            # Kernels of attention are made for one head size.
+            sample = replace(sample, operands=tuple(t.replace("d", "16") for t in sample.operands))
+            for dtype in dtypes:
+                try:
+                    row.infer(sample.types(dtype), sample.attrs)
+                except GraphError:
+                    continue
+                made.append((row, sample, sample.types(dtype), f"{row.name}-{number}-{dtype}"))
+                if number:
+                    break
+    with Graph("samples", [type for _, _, types, _ in made for type in types]) as graph:
+        free = iter(graph.inputs)
+        results = [build(r, [next(free) for _ in types], dict(s.attrs)) for r, s, types, _ in made]
+        graph.output(*results)
+    casts = [row.name == "cast" for row, _, types, _ in made for _ in types]
+    return Cases(graph, [name for *_, name in made], casts)
+
+
+def arrays_for(types, sizes, rng):
+    """Inputs as the reference holds them: bfloat16 in float32; integers that index any axis."""
+    for type in types:
+        shape = [dim.evaluate(sizes) for dim in type.shape]
+        if type.dtype.is_float:
+            values = rng.standard_normal(shape).astype(np.float32)
+            low = type.dtype is DType.bfloat16
+            yield round_bfloat16(values) if low else values.astype(type.dtype.value)
+        else:
+            top = 2 if type.dtype is DType.bool else 4
+            yield rng.integers(0, top, shape).astype(type.dtype.value)
+
+
+def given_to_the_model(array, type):
+    return array.astype(ml_dtypes.bfloat16) if type.dtype is DType.bfloat16 else array
+
+
+def assert_close(found, wanted, name):
+    dtype = found.dtype.name
+    found = found.astype(np.float32) if dtype == "bfloat16" else found
+    assert found.dtype == wanted.dtype, name
+    if dtype not in TOLERANCE:
+        np.testing.assert_array_equal(found, wanted, err_msg=name)
+        return
+    tolerance = TOLERANCE[dtype]
+    finite = np.abs(wanted[np.isfinite(wanted)].astype(np.float64))
+    scale = max(1.0, finite.max(initial=0.0))
+    np.testing.assert_allclose(
+        found.astype(np.float64),
+        wanted.astype(np.float64),
+        rtol=tolerance,
+        atol=tolerance * scale,
+        err_msg=name,
+    )
+
+
+@pytest.fixture(scope="module", params=RUNNABLE)
+def samples(request):
+    """The cases and their model, for one level; all dtypes on the best level alone."""
+    cases = every_sample(DTYPES if request.param == RUNNABLE[-1] else DTYPES[:1])
+    artifact = compile(cases.graph, f"cpu:{request.param}")
+    return cases, InferenceSession(threads=2).load(artifact)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_every_op(samples, sizes):
+    cases, model = samples
+    types = [value.type for value in cases.graph.inputs]
+    arrays = list(arrays_for(types, {**OTHERS, **sizes}, np.random.default_rng(0)))
+    # What a negative float is as an unsigned integer is not defined.
+    arrays = [np.abs(a) if cast else a for a, cast in zip(arrays, cases.casts, strict=True)]
+    wanted = evaluate(cases.graph, arrays)
+    found = model.execute(*map(given_to_the_model, arrays, types))
+    for result, reference, name in zip(found, wanted, cases.names, strict=True):
+        assert_close(result.to_numpy(), reference, name)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+@given(data=st.data())
+def test_random_graphs(random_graphs, data):
+    case = data.draw(random_graphs)
+    artifact = compile(case.graph, f"cpu:{RUNNABLE[-1]}")
+    model = InferenceSession(threads=2).load(artifact, case.weights)
+    for rows in (case.inputs[0].shape[0], 1, 17):
+        rng = np.random.default_rng(rows)
+        types = [value.type for value in case.graph.inputs]
+        arrays = list(arrays_for(types, {"rows": rows}, rng))
+        wanted = evaluate(case.graph, arrays, case.weights)
+        for result, reference in zip(model.execute(*arrays), wanted, strict=True):
+            assert_close(result.to_numpy(), reference, str(case.graph))

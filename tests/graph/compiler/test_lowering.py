@@ -1,0 +1,87 @@
+"""Every prefix of the pipeline keeps what a graph computes: NumPy evaluates the module itself."""
+
+import numpy as np
+import pytest
+from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler import pipeline
+from heddle.graph.dialect import context
+from heddle.graph.reference import evaluate
+from heddle.kernels.mlir import ir
+from heddle.runtime.errors import CompileError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NAMES = [each.__name__ for each in pipeline.PASSES]
+F32 = DType.float32
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_every_pass_keeps_the_meaning_of_random_graphs(random_graphs, kind):
+    @settings(max_examples=25, deadline=None, database=None)
+    @given(st.data())
+    def check(data):
+        case = data.draw(random_graphs)
+        wanted = evaluate(case.graph, case.inputs, case.weights)
+        module = m.clone(case.graph.module)
+        for each in pipeline.PASSES:
+            with module.context, ir.Location.unknown():
+                each(module, kind)
+                module.operation.verify()
+            found = evaluate(module, case.inputs, case.weights)
+            for a, b in zip(wanted, found, strict=True):
+                np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5, err_msg=each.__name__)
+
+    check()
+
+
+def linear():
+    with Graph("linear", [TensorType(F32, (Dim("batch", 1, 8), 4))]) as graph:
+        w = graph.add_weight(Weight("w", F32, (3, 4)))
+        graph.output(ops.relu(graph.inputs[0] @ w.T))
+    return graph
+
+
+def test_the_graph_stays_as_it_is():
+    graph = linear()
+    before = str(graph)
+    pipeline.lower(graph.module, "cpu")
+    assert str(graph) == before
+
+
+def test_unknown_pass_is_refused():
+    with pytest.raises(CompileError, match=r"stop_after: wanted one of canonicalize, .*got 'x'"):
+        pipeline.lower(linear().module, "cpu", stop_after="x")
+
+
+def test_dump_holds_the_module_after_each_pass(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEDDLE_DUMP", str(tmp_path))
+    pipeline.lower(linear().module, "cpu", stop_after="pack")
+    files = sorted(path.name for path in (tmp_path / "cpu").iterdir())
+    passes = ["input", *NAMES[: NAMES.index("pack") + 1]]
+    assert files == [f"{number:02}_{name}.mlir" for number, name in enumerate(passes)]
+    for name in files:
+        with context():
+            assert ir.Module.parse((tmp_path / "cpu" / name).read_text()).operation.verify()
+
+
+def test_a_refusal_names_pass_op_and_line(monkeypatch):
+    monkeypatch.setattr("heddle.kernels.registry.find", lambda op, target: None)
+    line = linear.__code__.co_firstlineno + 3
+    text = (
+        rf"^select: matmul \+ relu \(test_lowering.py:{line}\): no cuda kernel computes 'matmul'$"
+    )
+    with pytest.raises(CompileError, match=text.replace(r"matmul \+ relu", "matmul")):
+        pipeline.lower(linear().module, "cuda")
+
+
+def test_an_invalid_result_names_the_pass_and_line(monkeypatch):
+    def broken(module, kind):
+        relu = m.operations(module)[-1]
+        relu.results[0].set_type(m.tensor(relu.operands[0]).to_mlir())
+        relu.operands[0] = m.block(module).arguments[0]
+
+    monkeypatch.setattr(pipeline, "PASSES", (broken,))
+    with pytest.raises(CompileError, match=r"^broken: invalid result: test_lowering.py:\d+: "):
+        pipeline.lower(linear().module, "cpu")
