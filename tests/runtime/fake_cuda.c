@@ -313,6 +313,9 @@ OUT Result cuLaunchKernel(Kernel* k, unsigned gx, unsigned gy, unsigned gz, unsi
   } else if (!strcmp(k->action, "double")) {
     float *a = buffers[0], *b = buffers[1];
     for (int64_t i = 0; i < size; i++) b[i] = 2 * a[i];
+  } else if (!strcmp(k->action, "negate")) {
+    float *a = buffers[0], *b = buffers[1];
+    for (int64_t i = 0; i < size; i++) b[i] = -a[i];
   } else if (!strcmp(k->action, "check")) { /* negative numbers are out of range */
     float *a = buffers[0], *b = buffers[1];
     int64_t* status = buffers[2];

@@ -103,7 +103,9 @@ def test_describe_says_everything_as_json(make, images):
 
 def test_requirements_are_what_all_kernels_have(make_cuda):
     artifact = make_cuda("double", ("sm_80", "sm_90a"), ptx=("sm_80",), shared=1024)
-    assert artifact.requirements == [{"target": "cuda", "any_of": ["sm_80", "sm_90a", "sm_80 (ptx)"]}]
+    assert artifact.requirements == [
+        {"target": "cuda", "any_of": ["sm_80", "sm_90a", "sm_80 (ptx)"]}
+    ]
     (kernel,) = artifact.programs[0]["kernels"]
     assert (kernel["block"], kernel["shared_bytes"]) == ([128, 1, 1], 1024)
     assert [code["format"] for code in kernel["codes"]] == ["cubin", "cubin", "ptx"]

@@ -229,6 +229,23 @@ def test_a_refused_value_names_the_step(python, make_cuda):
     assert out == 2 * refused
 
 
+def test_of_several_steps_that_check_the_one_that_refused_is_named(python, make_chain):
+    out, _ = python(
+        """
+        model = load()
+        fails(InputError, lambda: model.execute(np.float32([5])))
+        fails(InputError, lambda: model.execute(np.float32([-6])))
+        print(model.execute(np.float32([0]))[0].to_numpy())
+        """,
+        make_chain("double", "check", "negate", "check"),
+    )
+    assert out.splitlines() == [
+        "step 3: wanted an index inside a size of 1, got -10",
+        "step 1: wanted an index inside a size of 1, got -12",
+        "[-0.]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("capability", "codes", "ptx", "chosen"),
     [
@@ -402,7 +419,7 @@ def test_code_that_the_driver_refuses(python, make_cuda, ptx, result, message):
     ],
 )
 def test_a_kernel_that_fails(python, make_cuda, fault, message):
-    out, _ = python(
+    out, log = python(
         """
         model = load()
         fails(DeviceError, lambda: model.execute(x))
@@ -410,6 +427,7 @@ def test_a_kernel_that_fails(python, make_cuda, fault, message):
         make_cuda("double"),
         **fault,
     )
+    assert log.endswith("synchronize 1\n")  # nothing runs on when its buffers go
     assert out == (
         f"{DEVICE}: {message} (as the fake was told); the session is lost, end this process\n"
     )
