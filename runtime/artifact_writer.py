@@ -143,18 +143,18 @@ class _Writer:
             self.record.programs, key=lambda row: self._number(_TARGETS, row.target, "target")
         ):
             self._program(program)
-        table, body = bytearray(), bytearray()
-        start = 64 + 32 * len(_SECTIONS)
+        table, parts = bytearray(), []
+        end = 64 + 32 * len(_SECTIONS)
         for kind, (name, size) in enumerate(_SECTIONS, start=1):
-            _pad(body)
-            data = bytes(self.sections[name])
-            offset = start + len(body)
+            data, gap = self.sections[name], bytes(-end % ALIGNMENT)
+            offset = end + len(gap)
             table += struct.pack("<IIQQQ", kind, size, offset, len(data), _core.checksum(data))
-            body += data
+            parts += [gap, data]
+            end = offset + len(data)
         header = MAGIC + struct.pack(
-            "<IIQQ24x", VERSION, len(_SECTIONS), start + len(body), _core.checksum(bytes(table))
+            "<IIQQ24x", VERSION, len(_SECTIONS), end, _core.checksum(table)
         )
-        return header + struct.pack("<Q", _core.checksum(header)) + table + body
+        return b"".join((header, struct.pack("<Q", _core.checksum(header)), table, *parts))
 
     def _error(self, message: str) -> CompileError:
         return CompileError(f"artifact '{self.record.name}': {message}")
@@ -184,7 +184,7 @@ class _Writer:
     def _data(self, section: str, data: bytes | memoryview) -> int:
         """Places `data` at the next multiple of 64 and returns the offset."""
         target = self.sections[section]
-        _pad(target)
+        target += bytes(-len(target) % ALIGNMENT)
         offset = len(target)
         target += data
         return offset
@@ -345,7 +345,3 @@ class _Writer:
             self._add("arguments", "I", number)
         slots = (self._slot(size) for size in sizes)
         return (opcode, kernel, *buffers, *dims, *slots, *self._text(step.label))
-
-
-def _pad(data: bytearray) -> None:
-    data += bytes(-len(data) % ALIGNMENT)

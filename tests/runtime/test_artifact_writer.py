@@ -1,0 +1,274 @@
+"""The writer: the same bytes for the same record, and a clear refusal of each broken rule."""
+
+import dataclasses
+import importlib.util
+import operator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from heddle.runtime import _core
+from heddle.runtime.artifact import (
+    ArtifactRecord,
+    Buffer,
+    Code,
+    Constant,
+    Copy,
+    Dispatch,
+    Kernel,
+    Program,
+    Routine,
+    Symbol,
+    Tensor,
+    Weight,
+)
+from heddle.runtime.artifact_writer import to_bytes, write
+from heddle.runtime.errors import ArtifactError, ArtifactReason, CompileError, InputError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def _tiny() -> ArtifactRecord:
+    source = importlib.util.spec_from_file_location("make_tiny", GOLDEN / "make_tiny.py")
+    module = importlib.util.module_from_spec(source)
+    source.loader.exec_module(module)
+    return module.record()
+
+
+TINY = _tiny()
+EMPTY = ArtifactRecord("empty", (), (), (), (), (), ())
+X = Tensor("x", "float32", ("n",))
+CODE = Code("x86-64-v3", "image", b"\xc3")
+
+
+def program(**changes):
+    plain = Program("cpu", (), (), Routine(()), Routine(()))
+    return dataclasses.replace(plain, **changes)
+
+
+def one(**changes):
+    """An artifact with the input x of shape [n]."""
+    plain = dataclasses.replace(EMPTY, symbols=(Symbol("n", 0, 100),), inputs=(X,))
+    return dataclasses.replace(plain, **changes)
+
+
+def test_the_golden_file_comes_out_again():
+    assert to_bytes(TINY) == (GOLDEN / "tiny.heddle").read_bytes()
+
+
+def test_an_empty_record_is_an_artifact():
+    assert _core.Artifact.from_bytes(to_bytes(EMPTY)).name == "empty"
+
+
+def test_write_replaces_the_file_as_a_whole(tmp_path):
+    path = tmp_path / "model.heddle"
+    path.write_bytes(b"before")
+    write(TINY, path)
+    assert path.read_bytes() == to_bytes(TINY)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_write_leaves_the_file_alone_where_it_fails(tmp_path):
+    path = tmp_path / "model.heddle"
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write(TINY, path)
+    assert list(tmp_path.iterdir()) == [path]
+    broken = dataclasses.replace(TINY, constants=())
+    with pytest.raises(CompileError):
+        write(broken, tmp_path / "other.heddle")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_embedded_weights_may_be_views(tmp_path):
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    record = one(weights=(Weight("w", "float32", (2, 3), data=data.data),))
+    assert data.tobytes() in to_bytes(record)
+
+
+def test_the_reader_refuses_what_the_writer_did_not_write():
+    data = bytearray(to_bytes(TINY))
+    data[-1] ^= 1
+    with pytest.raises(ArtifactError, match="section weight data: checksum") as refused:
+        _core.Artifact.from_bytes(bytes(data))
+    assert refused.value.reason is ArtifactReason.CHECKSUM
+
+
+def dispatch(kernel=0, buffers=(), dims=(), grid=(1, 1, 1), work=1):
+    return Dispatch(kernel, buffers, dims, grid, work, "op at file.py:1")
+
+
+RULES = {
+    "unknown symbol": (
+        one(outputs=(Tensor("y", "float32", ("m",)),)),
+        "size 'm': wanted a number or the name of a symbol",
+    ),
+    "unknown operation": (
+        one(outputs=(Tensor("y", "float32", (("pow", "n", 2),)),)),
+        r"operation of size \('pow', 'n', 2\): wanted one of add, sub, .*, got 'pow'",
+    ),
+    "division by zero": (
+        one(outputs=(Tensor("y", "float32", (("mod", 3, 0),)),)),
+        r"size \('mod', 3, 0\): wanted a divisor, got zero",
+    ),
+    "unknown dtype": (
+        one(outputs=(Tensor("y", "float31", ("n",)),)),
+        "dtype of 'y': wanted one of bool, .*, got 'float31'",
+    ),
+    "weight dtype": (
+        one(weights=(Weight("w", "complex64", (1,)),)),
+        "dtype of 'w': wanted one of bool, .*, got 'complex64'",
+    ),
+    "weight data": (
+        one(weights=(Weight("w", "float32", (2,), data=b"1234"),)),
+        "weight 'w': wanted 8 bytes of data, got 4",
+    ),
+    "target": (one(programs=(program(target="tpu"),)), "target: wanted .*, got 'tpu'"),
+    "code format": (
+        one(programs=(program(kernels=(Kernel("k", (Code("v3", "elf", b"1"),)),)),)),
+        "code format: wanted .*, got 'elf'",
+    ),
+    "buffer kind": (
+        one(programs=(program(buffers=(Buffer("heap", 4),)),)),
+        "buffer kind: wanted .*, got 'heap'",
+    ),
+    "arity": (
+        one(
+            programs=(
+                program(
+                    kernels=(Kernel("k", (CODE,)),),
+                    buffers=(Buffer("input", 0),),
+                    main=Routine((dispatch(), dispatch(buffers=(0,)))),
+                ),
+            )
+        ),
+        "wanted 0 buffers and 0 dims, as before for the same kernel, got 1 and 0",
+    ),
+    "overflow": (
+        one(outputs=(Tensor("y", "float32", (1 << 63,)),)),
+        "artifact 'empty': a value does not fit: ",
+    ),
+    "surrogate": (dataclasses.replace(EMPTY, name="\ud800"), "a value does not fit: "),
+    "symbol range": (
+        one(symbols=(Symbol("n", 5, 4),)),
+        "section symbols, record 0, range: wanted 0 <= minimum",
+    ),
+    "unbound symbol": (
+        one(symbols=(Symbol("n", 0, 1), Symbol("m", 0, 1))),
+        "none that binds 'm'",
+    ),
+    "rank": (
+        one(outputs=(Tensor("y", "float32", (1,) * 17),)),
+        "section tensors, record 1, shape: wanted at most 16 dimensions, got 17",
+    ),
+    "long name": (
+        one(outputs=(Tensor("y" * 4097, "float32", ()),)),
+        "name: wanted at most 4096 bytes, got 4097",
+    ),
+    "same name": (
+        one(outputs=(Tensor("y", "int8", ()), Tensor("y", "int8", ()))),
+        "wanted names that differ, got 'y' twice",
+    ),
+    "two programs": (
+        one(programs=(program(), program())),
+        "section programs, record 1, target: wanted one program for each, in ascending order",
+    ),
+    "many codes": (
+        one(programs=(program(kernels=(Kernel("k", (CODE,) * 65),)),)),
+        "section kernels, record 0, codes: wanted at most 64, got 65",
+    ),
+    "kernel number": (
+        one(programs=(program(main=Routine((dispatch(3),))),)),
+        "section instructions, record 0, kernel: wanted a number below 0, got 3",
+    ),
+    "symbol in init": (
+        one(programs=(program(init=Routine((), arena="n")),)),
+        "section programs, record 0, init arena: wanted a size that is a number, got 'n'",
+    ),
+    "odd state": (
+        one(programs=(program(buffers=(Buffer("state", 4, offset=4),), state=64),)),
+        "section buffers, record 0, offset: wanted a multiple of 64 inside the state, got 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_broken_rule_is_named(rule):
+    record, message = RULES[rule]
+    with pytest.raises(CompileError, match=message):
+        to_bytes(record)
+
+
+_PYTHON = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "ceildiv": lambda a, b: -(-a // b),
+    "mod": operator.mod,
+    "min": min,
+    "max": max,
+}
+
+exprs = st.recursive(
+    st.one_of(st.integers(-9, 9), st.sampled_from(["n", "m"])),
+    lambda part: st.tuples(st.sampled_from(sorted(_PYTHON)), part, part),
+    max_leaves=6,
+)
+
+
+def evaluate(size, symbols):
+    if isinstance(size, tuple):
+        return _PYTHON[size[0]](evaluate(size[1], symbols), evaluate(size[2], symbols))
+    return symbols.get(size, size)
+
+
+@settings(max_examples=150, deadline=None)
+@given(size=exprs, n=st.integers(0, 9), m=st.integers(0, 9))
+def test_sizes_mean_what_python_says(size, n, m):
+    """The output's only dim is `size`; what the runtime makes of it is its value."""
+    record = dataclasses.replace(
+        EMPTY,
+        symbols=(Symbol("n", 0, 9), Symbol("m", 0, 9)),
+        inputs=(Tensor("x", "int8", ("n", "m")),),
+        outputs=(Tensor("y", "int8", (size,)),),
+        programs=(program(),),
+    )
+    try:
+        artifact = _core.Artifact.from_bytes(to_bytes(record))
+    except CompileError as error:
+        if "wanted a divisor, got zero" not in str(error):
+            raise
+        return
+    model = _core.Session([_core.CPU()], 1, False).load(artifact, None)
+    try:
+        wanted = evaluate(size, {"n": n, "m": m})
+    except ZeroDivisionError:
+        wanted = None
+    if wanted is None or wanted < 0 or wanted > 1 << 20:
+        with pytest.raises(InputError):
+            model.execute(np.zeros((n, m), np.int8))
+    else:
+        (y,) = model.execute(np.zeros((n, m), np.int8))
+        assert y.shape == (wanted,)
+
+
+def test_an_input_is_returned_as_it_is():
+    size = ("mul", "n", 4)
+    record = one(
+        outputs=(Tensor("y", "float32", ("n",)),),
+        constants=(Constant(b"1234"),),
+        programs=(
+            program(
+                buffers=(Buffer("input", size), Buffer("output", size)),
+                main=Routine((Copy(0, 1, size, "copy at file.py:1"),)),
+            ),
+        ),
+    )
+    artifact = _core.Artifact.from_bytes(to_bytes(record))
+    model = _core.Session([_core.CPU()], 1, False).load(artifact, None)
+    x = np.arange(7, dtype=np.float32)
+    (y,) = model.execute(x)
+    assert y.to_numpy().tolist() == x.tolist()
