@@ -173,19 +173,6 @@ class Dim:
             total += factor
         return total
 
-    def bounds(self, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        """Numbers that the size lies between, ends included, for names within `symbols`.
-
-        The bounds hold for every value, but a tighter pair may exist where a name occurs twice.
-        """
-        low = high = 0
-        for key, factor in self.terms:
-            corners = (factor, factor)
-            for atom in key:
-                corners = _times(corners, _atom_bounds(atom, symbols))
-            low, high = low + corners[0], high + corners[1]
-        return low, high
-
     @property
     def expr(self) -> Expr:
         """The size as nested tuples over its names (see `heddle.kernels.spec.Expr`)."""
@@ -346,27 +333,3 @@ _SIGN = {"floordiv": "//", "mod": "%"}
 def _atom_text(atom: tuple[str, Dim, Dim]) -> str:
     op, a, b = atom
     return f"(({a}) {_SIGN[op]} ({b}))" if op in _SIGN else f"{op}({a}, {b})"
-
-
-def _atom_bounds(atom: Atom, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    if isinstance(atom, str):
-        return symbols[atom]
-    op, (low, high), (other_low, other_high) = (
-        atom[0],
-        atom[1].bounds(symbols),
-        atom[2].bounds(symbols),
-    )
-    if op in ("min", "max"):
-        choose = min if op == "min" else max
-        return choose(low, other_low), choose(high, other_high)
-    if other_low <= 0:  # a divisor that may be zero or negative bounds nothing
-        return -MAXIMUM * MAXIMUM, MAXIMUM * MAXIMUM
-    if op == "mod":
-        return 0, other_high - 1
-    quotients = [a // b for a in (low, high) for b in (other_low, other_high)]
-    return min(quotients), max(quotients)
-
-
-def _times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    products = [x * y for x in a for y in b]
-    return min(products), max(products)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from enum import Enum
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -113,21 +114,12 @@ class DType(Enum):
 BFLOAT16_MAX = float.fromhex("0x1.fep127")
 
 _BOOL, _UNSIGNED, _SIGNED, _FLOAT = range(4)
-_CATEGORY = {
-    dtype: _BOOL
-    if dtype is DType.bool
-    else _UNSIGNED
-    if dtype.name.startswith("uint")
-    else _SIGNED
-    if dtype.name.startswith("int")
-    else _FLOAT
+_CATEGORIES = {"bool": _BOOL, "uint": _UNSIGNED, "int": _SIGNED, "float": _FLOAT, "bfloat": _FLOAT}
+_CATEGORY = {dtype: _CATEGORIES[dtype.name.rstrip("0123456789")] for dtype in DType}
+_SIZE = {
+    dtype: 1 if dtype is DType.bool else int(dtype.name.lstrip(ascii_lowercase)) // 8
     for dtype in DType
 }
-_SIZE = {
-    d: 1 if d is DType.bool else int(d.name.lstrip("abcdefghijklmnopqrstuvwxyz")[-2:]) // 8
-    for d in DType
-    if d is not DType.bfloat16
-} | {DType.bfloat16: 2}
 _FLOATS = {
     DType.float16: ir.F16Type,
     DType.bfloat16: ir.BF16Type,
@@ -153,7 +145,8 @@ def bfloat16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
     quiet = (bits >> 16) | 0x40  # adding to a NaN's bits could carry it over to infinity
-    return np.where(np.isnan(values), quiet, rounded).astype(np.uint16).reshape(np.shape(values))
+    kept: np.ndarray[Any, Any] = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
+    return kept.reshape(np.shape(values))
 
 
 def widen_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 from heddle.graph import attributes, dialect
-from heddle.graph.dim import MAXIMUM
+from heddle.graph.checks import check_names, constant_values, ranges_of
 from heddle.graph.dtype import DType
 from heddle.graph.location import caller, graph_error
-from heddle.graph.ops.promotion import check_fits
 from heddle.graph.ops.row import OpRow
 from heddle.graph.types import DeviceRef, TensorType, Weight
 from heddle.graph.value import TensorValue, open_graphs
@@ -55,9 +53,9 @@ class Graph:
         """
         count = len(input_types)
         names = [f"input{i}" for i in range(count)] if input_names is None else input_names
-        _check_names("input", names, count)
+        check_names("input", names, count)
         self.name = name
-        self.symbols = _symbols(input_types)
+        self.symbols = ranges_of(input_types)
         self.weights: dict[str, Weight] = {}
         self._context = dialect.context()
         self._start({})
@@ -173,7 +171,7 @@ class Graph:
             GraphError: The values do not fit the dtype, or Heddle has no such dtype.
         """
         try:
-            array, dtype = _constant_array(value, dtype)
+            array, dtype = constant_values(value, dtype)
         except (GraphError, TypeError) as error:
             raise graph_error(f"constant: {error}") from None
         self._check_open()
@@ -190,7 +188,7 @@ class Graph:
         """
         self._check_open()
         names = [f"output{i}" for i in range(len(values))] if names is None else names
-        _check_names("output", names, len(values))
+        check_names("output", names, len(values))
         for index, value in enumerate(values):
             if not isinstance(value, TensorValue):
                 raise graph_error(
@@ -305,48 +303,3 @@ class Graph:
     def _here(self) -> Any:
         file, line = caller()
         return ir.Location.file(file, line, 0, context=self._context)
-
-
-def _check_names(what: str, names: Sequence[str], count: int) -> None:
-    if len(names) != count:
-        raise graph_error(f"{what} names: wanted {count}, got {len(names)}")
-    for name in names:
-        if list(names).count(name) > 1:
-            raise graph_error(f"{what} names: wanted each once, got {name!r} twice")
-
-
-def _symbols(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
-    """The range of each symbolic dim, from the input types."""
-    found: dict[str, tuple[int, int]] = {}
-    given: dict[str, tuple[int, int]] = {}
-    dims = [dim for type in types for dim in type.shape]
-    for dim in dims:
-        if dim.name is None:
-            continue
-        if dim.range is not None and given.setdefault(dim.name, dim.range) != dim.range:
-            raise graph_error(f"dim {dim}: wanted one range, got {given[dim.name]} and {dim.range}")
-        found[dim.name] = given.get(dim.name, (1, MAXIMUM))
-    for dim in dims:
-        for name in sorted(dim.names - found.keys()):
-            raise graph_error(f"dim {dim}: wanted an input with the dim {name} by itself, got none")
-    return found
-
-
-def _constant_array(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType]:
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        raise GraphError(f"wanted lists of one length at each level, got {value!r}") from None
-    if array.dtype.kind not in "biuf" and array.dtype.name != DType.bfloat16.value:
-        raise GraphError(f"wanted numbers, got {array.dtype.name}")
-    if dtype is None:
-        dtype = DType.from_numpy(array.dtype)
-        if dtype is DType.float64 and not isinstance(value, (np.ndarray, np.generic)):
-            dtype = DType.float32
-    if not isinstance(dtype, DType):
-        raise GraphError(f"wanted a DType, got {dtype!r}")
-    finite = array[np.isfinite(array)]
-    if finite.size and array.dtype.kind in "biuf":
-        for number in (finite.min().item(), finite.max().item()):
-            check_fits(number, dtype)
-    return array.astype(dtype.to_numpy()), dtype

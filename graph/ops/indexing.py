@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from heddle.graph.bounds import bounds
 from heddle.graph.dim import Dim
 from heddle.graph.location import graph_error
 from heddle.graph.ops.shaping import permute, reshape, strided_slice
@@ -122,7 +123,7 @@ def _bounds(dim: Dim, index: Any, symbols: dict[str, tuple[int, int]]) -> tuple[
         start = int(index)
         if dim.static is not None and -dim.static <= start < 0:
             start += dim.static
-        if start < 0 or dim.bounds(symbols)[0] <= start:
+        if start < 0 or bounds(dim, symbols)[0] <= start:
             raise GraphError(f"wanted an index inside of {dim} for all of its sizes, got {index}")
         return start, 1, Dim(1)
     step = 1 if index.step is None else index.step
@@ -139,7 +140,7 @@ def _bounds(dim: Dim, index: Any, symbols: dict[str, tuple[int, int]]) -> tuple[
     stop = dim if index.stop is None else Dim(0) + index.stop
     if stop.static is not None and stop.static < 0:
         stop = dim + stop
-    if (dim - stop).bounds(symbols)[0] < 0 or (stop - start).bounds(symbols)[0] < 0:
+    if bounds(dim - stop, symbols)[0] < 0 or bounds(stop - start, symbols)[0] < 0:
         raise GraphError(
             f"wanted {start} <= stop <= {dim} for all sizes in range, got {stop}; give the Dim a "
             "minimum or a maximum"

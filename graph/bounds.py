@@ -1,0 +1,45 @@
+"""What is known about a size before its symbols have values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heddle.graph.dim import MAXIMUM, Atom, Dim
+
+
+def bounds(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """Numbers that the size lies between, ends included, for names within their ranges.
+
+    A tighter pair may exist where a name occurs twice.
+    """
+    low = high = 0
+    for key, factor in dim.terms:
+        corners = (factor, factor)
+        for atom in key:
+            corners = _times(corners, _atom_bounds(atom, symbols))
+        low, high = low + corners[0], high + corners[1]
+    return low, high
+
+
+def _atom_bounds(atom: Atom, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    if isinstance(atom, str):
+        return symbols[atom]
+    op, (low, high), (other_low, other_high) = (
+        atom[0],
+        bounds(atom[1], symbols),
+        bounds(atom[2], symbols),
+    )
+    if op in ("min", "max"):
+        choose = min if op == "min" else max
+        return choose(low, other_low), choose(high, other_high)
+    if other_low <= 0:  # a divisor that may be zero or negative bounds nothing
+        return -MAXIMUM * MAXIMUM, MAXIMUM * MAXIMUM
+    if op == "mod":
+        return 0, other_high - 1
+    quotients = [a // b for a in (low, high) for b in (other_low, other_high)]
+    return min(quotients), max(quotients)
+
+
+def _times(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    products = [x * y for x in a for y in b]
+    return min(products), max(products)

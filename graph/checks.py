@@ -1,0 +1,70 @@
+"""What a graph asks of its inputs, names and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from heddle.graph.dim import MAXIMUM
+from heddle.graph.dtype import DType
+from heddle.graph.location import graph_error
+from heddle.graph.ops.promotion import check_fits
+from heddle.graph.types import TensorType
+from heddle.runtime.errors import GraphError
+
+
+def check_names(what: str, names: Sequence[str], count: int) -> None:
+    """Raises GraphError unless there are `count` different names."""
+    if len(names) != count:
+        raise graph_error(f"{what} names: wanted {count}, got {len(names)}")
+    for name in names:
+        if list(names).count(name) > 1:
+            raise graph_error(f"{what} names: wanted each once, got {name!r} twice")
+
+
+def ranges_of(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
+    """The range of each symbolic dim, from the input types.
+
+    Raises:
+        GraphError: A dim has two ranges, or no input has it by itself.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    given: dict[str, tuple[int, int]] = {}
+    dims = [dim for type in types for dim in type.shape]
+    for dim in dims:
+        if dim.name is None:
+            continue
+        if dim.range is not None and given.setdefault(dim.name, dim.range) != dim.range:
+            raise graph_error(f"dim {dim}: wanted one range, got {given[dim.name]} and {dim.range}")
+        found[dim.name] = given.get(dim.name, (1, MAXIMUM))
+    for dim in dims:
+        for name in sorted(dim.names - found.keys()):
+            raise graph_error(f"dim {dim}: wanted an input with the dim {name} by itself, got none")
+    return found
+
+
+def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType]:
+    """The elements of a constant and their dtype (see `Graph.constant`).
+
+    Raises:
+        GraphError: The values are no numbers or do not fit the dtype.
+        TypeError: Heddle has no such dtype.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise GraphError(f"wanted lists of one length at each level, got {value!r}") from None
+    if array.dtype.kind not in "biuf" and array.dtype.name != DType.bfloat16.value:
+        raise GraphError(f"wanted numbers, got {array.dtype.name}")
+    if dtype is None:
+        dtype = DType.from_numpy(array.dtype)
+        if dtype is DType.float64 and not isinstance(value, (np.ndarray, np.generic)):
+            dtype = DType.float32
+    if not isinstance(dtype, DType):
+        raise GraphError(f"wanted a DType, got {dtype!r}")
+    finite = array[np.isfinite(array)]
+    if finite.size and array.dtype.kind in "biuf":
+        for number in (finite.min().item(), finite.max().item()):
+            check_fits(number, dtype)
+    return array.astype(dtype.to_numpy()), dtype
