@@ -54,22 +54,14 @@ _SECTIONS = (
     ("weight data", 1),
 )
 
-_DTYPE_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
+_DTYPES = {
+    name: number
+    for number, name in enumerate(
+        ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+        + ("float16", "bfloat16", "float32", "float64"),
+        start=1,
+    )
 }
-_DTYPES = {name: number for number, name in enumerate(_DTYPE_BYTES, start=1)}
 _CALCULATE: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -143,7 +135,8 @@ class _Writer:
             self.record.programs, key=lambda row: self._number(_TARGETS, row.target, "target")
         ):
             self._program(program)
-        table, parts = bytearray(), []
+        table = bytearray()
+        parts: list[bytes | bytearray] = []
         end = 64 + 32 * len(_SECTIONS)
         for kind, (name, size) in enumerate(_SECTIONS, start=1):
             data, gap = self.sections[name], bytes(-end % ALIGNMENT)
@@ -251,7 +244,7 @@ class _Writer:
     def _weight(self, weight: Weight) -> None:
         flags, offset = (_HAS_SHA256 if weight.sha256 else 0), 0
         dtype = self._number(_DTYPES, weight.dtype, f"dtype of '{weight.name}'")
-        size = _DTYPE_BYTES[weight.dtype] * math.prod(weight.shape)
+        size = _core.dtype_size(weight.dtype) * math.prod(weight.shape)
         if weight.data is not None:
             flags |= _EMBEDDED
             data = memoryview(weight.data).cast("B")
