@@ -54,14 +54,6 @@ _SECTIONS = (
     ("weight data", 1),
 )
 
-_DTYPES = {
-    name: number
-    for number, name in enumerate(
-        ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        + ("float16", "bfloat16", "float32", "float64"),
-        start=1,
-    )
-}
 _CALCULATE: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -72,15 +64,19 @@ _CALCULATE: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
 }
-_OPS = {name: number for number, name in enumerate(_CALCULATE, start=3)}
-_TARGETS = {"cpu": 1, "cuda": 2}
-_FORMATS = {"image": 1, "cubin": 2, "ptx": 3}
-_BUFFERS = {
-    kind: number
-    for number, kind in enumerate(
-        ("input", "output", "weight", "constant", "state", "arena", "status"), start=1
-    )
-}
+
+
+def _numbered(names: str, first: int = 1) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names.split(), first)}
+
+
+_DTYPES = _numbered(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
+)
+_OPS = _numbered(" ".join(_CALCULATE), 3)
+_TARGETS = _numbered("cpu cuda")
+_FORMATS = _numbered("image cubin ptx")
+_BUFFERS = _numbered("input output weight constant state arena status")
 _HAS_SHA256, _EMBEDDED = 1, 2
 _DISPATCH, _COPY = 1, 2
 
