@@ -111,7 +111,8 @@ class Source:
         self.computed: Computed | None = None
         if spec.prologue is not None:
             layout = join(spec.operands[0].shape, spec.prologue.inputs, keep_last=True)
-            self.computed = Computed(frame, spec.prologue, frame.inputs, layout, lanes)
+            inputs = frame.inputs[: len(spec.prologue.inputs)]
+            self.computed = Computed(frame, spec.prologue, inputs, layout, lanes)
 
     def row(self, row: Size) -> At:
         """Prepares the flat `row`; returns `at(column, mask)`, the operand there."""
