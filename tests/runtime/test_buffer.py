@@ -39,6 +39,12 @@ def test_new_memory_is_aligned_and_writable(dtype):
     assert repr(buffer) == f"Buffer({dtype}[3, 5], cpu:0)"
 
 
+def test_an_empty_tensor_has_no_memory_and_is_an_array_all_the_same():
+    buffer = Buffer("float32", (2, 0))
+    for array in (buffer.to_numpy(), np.asarray(buffer), np.from_dlpack(buffer)):
+        assert (array.shape, array.dtype, array.tolist()) == ((2, 0), np.float32, [[], []])
+
+
 def test_dtypes_by_object():
     named = types.SimpleNamespace(name="float32")
     for dtype in (np.float32, np.dtype("f4"), "float32", named):

@@ -75,7 +75,13 @@ nb::dict array_interface(const BufferObject& self) {
     lacks("Buffer: the memory is on " + name_of(*self.buffer.device()).text() +
           ", which NumPy cannot see; to_numpy() copies");
   }
-  return interface(self);
+  nb::dict result = interface(self);
+  // An empty tensor has no memory, but older NumPy (2.2) wants an address.
+  alignas(64) static char nothing[64];
+  if (self.buffer.data() == nullptr) {
+    result["data"] = nb::make_tuple(reinterpret_cast<uintptr_t>(nothing), !self.writable);
+  }
+  return result;
 }
 
 nb::dict cuda_array_interface(const BufferObject& self) {
