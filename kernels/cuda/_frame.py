@@ -64,11 +64,6 @@ class Frame:
         pointers = self.inputs[len(self.inputs) - len(body.inputs) :] if body else []
         return Writer(self, body, pointers)
 
-    def lanes(self) -> int:
-        """Elements in a vector: 16 bytes of the widest buffer."""
-        widest = max(emit.ITEM_SIZE[operand.dtype] for operand in self.spec.buffers)
-        return self.machine.vector_bytes // widest
-
 
 def frame(spec: Spec, machine: Machine, checks: bool = False) -> Frame:
     """The arguments of the function that is being emitted, at the start of its entry block."""
@@ -103,10 +98,10 @@ class Inputs:
         return self._shape[-1]
 
     @property
-    def streamed(self) -> list[Any]:
-        """The pointers that are read in vectors."""
-        moves = self._layout.moves
-        return [p for p, m in zip(self.pointers, moves, strict=True) if m[-1]]
+    def streamed(self) -> list[tuple[Any, str]]:
+        """The pointers that are read in vectors, and their dtypes."""
+        rows = zip(self.pointers, self.operands, self._layout.moves, strict=True)
+        return [(pointer, operand.dtype) for pointer, operand, moves in rows if moves[-1]]
 
     def load(self, position: Any, lanes: int) -> list[Any]:
         row, column = 0, position
@@ -189,22 +184,25 @@ def in_vectors(
     inputs: Sequence[Inputs],
     rows: Sequence[Size],
     body: Callable[[int], None],
-    lanes: int = 0,
+    most: int = 16,
 ) -> None:
     """Emits `body(lanes)` for vectors, and `body(1)` for where vectors do not fit.
 
+    A vector is 16 bytes of the widest dtype that moves in vectors, and at most `most` elements.
     Vectors fit where each of `rows`, and each row of `inputs`, divides into them, and the
-    pointers are aligned to 16 bytes. `lanes` is at most `frame.lanes()`, which is the default.
+    pointers are aligned to 16 bytes.
     """
-    lanes = lanes or frame.lanes()
+    outputs = [operand.dtype for operand in frame.spec.outputs]
+    moved = [*zip(frame.outputs, outputs, strict=True), *(p for g in inputs for p in g.streamed)]
+    widest = max(emit.ITEM_SIZE[dtype] for _, dtype in moved)
+    lanes = min(most, frame.machine.vector_bytes // widest)
     lengths = [*rows, *(group.row for group in inputs)]
     if lanes == 1 or any(isinstance(n, int) and n % lanes for n in lengths):
         body(1)
         return
-    pointers = [*frame.outputs, *(pointer for group in inputs for pointer in group.streamed)]
     word = emit.integer(64)
     loose: Any = emit.index(0)
-    for pointer in pointers:
+    for pointer, _ in moved:
         loose = loose | (llvm.ptrtoint(word, pointer) & 15)
     for length in lengths:
         if not isinstance(length, int):

@@ -1,7 +1,7 @@
 """Scaled dot-product attention with an online softmax (Milakov and Gimelshein, arXiv:1805.02867).
 
-A warp works on four queries. Each of its lanes scores one of 32 keys at a time, so that a key is
-read once for four queries; then each lane adds up its own elements of the values, weighted by what
+A warp works on a few queries. Each of its lanes scores one of 32 keys at a time, so that a key is
+read once for all of them; then each lane adds up its own elements of the values, weighted by what
 the other lanes scored. Scores never leave registers.
 """
 
@@ -18,9 +18,6 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
-
-QUERIES = 4
-"""Queries of a warp."""
 
 WARPS = 4
 """Warps of a block."""
@@ -46,12 +43,17 @@ class _Shape:
         return _Shape(q[0], q[head], q[sequence], k[head], k[sequence], q[3])
 
 
+def _queries_of_a_warp(spec: Spec) -> int:
+    """As many as the registers hold of their results."""
+    return 2 if spec.result.dtype == "float64" else 4
+
+
 def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over keys, and around it the start and end of the queries' results."""
     frame = _frame.frame(spec, machine)
     shape = _Shape(*frame.shape(tuple(vars(_Shape.of(spec)).values())))
     element = emit.register_type(spec.operands[0].dtype)
-    queries = _block.SharedArray("queries", element, WARPS * QUERIES * shape.size)
+    queries = _block.SharedArray("queries", element, WARPS * _queries_of_a_warp(spec) * shape.size)
     work = _Warp(frame, shape, queries)
 
     def body(lanes: int) -> None:
@@ -61,11 +63,11 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
         work.finish(state)
 
     with emit.when(emit.compare("less", work.batch, shape.batch)):
-        _frame.in_vectors(frame, [work.keys.inputs], [], body)
+        _frame.in_vectors(frame, [work.keys.inputs], [shape.size], body)
 
 
 class _Warp:
-    """Four queries of one head, their state, and the steps of the algorithm.
+    """A warp's queries of one head, their state, and the steps of the algorithm.
 
     The state is, for each query, the maximum score so far, the lane's part of the sum of
     exponentials, and the lane's elements of the weighted values.
@@ -78,13 +80,14 @@ class _Warp:
         self._write = frame.writer()
         self._element = queries.element
         self._lane = _block.thread() % _block.WARP
-        self._slot = _block.thread() // _block.WARP * QUERIES
-        tiles = sizes.ceildiv(emit.as_index(shape.queries), WARPS * QUERIES)
+        self._count = _queries_of_a_warp(frame.spec)
+        self._slot = _block.thread() // _block.WARP * self._count
+        tiles = sizes.ceildiv(emit.as_index(shape.queries), WARPS * self._count)
         rest, tile = _block.block() // tiles, _block.block() % tiles
         self.batch, self._head = sizes.floordiv(rest, shape.heads), sizes.mod(rest, shape.heads)
         group = sizes.floordiv(emit.as_index(shape.heads), shape.key_heads)
         self._key_head = self._head // group
-        self._first = tile * (WARPS * QUERIES) + self._slot
+        self._first = tile * (WARPS * self._count) + self._slot
         self._columns = -(-shape.size // _block.WARP)
 
     @property
@@ -94,7 +97,7 @@ class _Warp:
 
     def fetch_queries(self) -> None:
         """Scales the queries into shared memory; beyond the last one, it is repeated."""
-        for query in range(QUERIES):
+        for query in range(self._count):
             row = emit.minimum(self._first + query, emit.as_index(self._shape.queries) - 1)
             start = self._row(self._shape.heads, self._shape.queries, self._head, row)
             for d in emit.loop(self._lane, self._shape.size, _block.WARP):
@@ -105,23 +108,23 @@ class _Warp:
         """Where this warp's loop over keys ends."""
         if not self._spec.attr("causal"):
             return self._shape.keys
-        end = self._visible(self._first + (QUERIES - 1)) + 1
+        end = self._visible(self._first + (self._count - 1)) + 1
         return emit.minimum(emit.maximum(end, 0), self._shape.keys)
 
     def start(self) -> list[Any]:
         """The state before the first key."""
         top = emit.constant(self._element, -math.inf)
         zero = emit.constant(self._element, 0.0)
-        return [top] * QUERIES + [zero] * (QUERIES + QUERIES * self._columns)
+        return [top] * self._count + [zero] * (self._count + self._count * self._columns)
 
     def step(self, lanes: int) -> Any:
         """The function that takes the state over the next 32 keys, one in each lane."""
 
         def run(first: Any, *state: Any) -> Sequence[Any]:
             tops, totals, sums = (
-                state[:QUERIES],
-                state[QUERIES : 2 * QUERIES],
-                list(state[2 * QUERIES :]),
+                state[: self._count],
+                state[self._count : 2 * self._count],
+                list(state[2 * self._count :]),
             )
             scores = self._scores(first + self._lane, lanes)
             new_tops, new_totals, shares = [], [], []
@@ -141,15 +144,15 @@ class _Warp:
 
     def finish(self, state: Sequence[Any]) -> None:
         """Divides by the sums of exponentials and writes."""
-        for query in range(QUERIES):
-            total = _block.across(state[QUERIES + query], lambda a, b: a + b, _block.WARP)
+        for query in range(self._count):
+            total = _block.across(state[self._count + query], lambda a, b: a + b, _block.WARP)
             scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
             row = self._first + query
             start = self._row(self._shape.heads, self._shape.queries, self._head, row)
             exists = emit.compare("less", row, self._shape.queries)
             for column in range(self._columns):
                 d = self._lane + column * _block.WARP
-                value = state[2 * QUERIES + query * self._columns + column] * scale
+                value = state[2 * self._count + query * self._columns + column] * scale
                 with emit.when(exists & emit.compare("less", d, self._shape.size)):
                     self._write(value, start + d)
 
@@ -166,7 +169,7 @@ class _Warp:
                 for i, total in enumerate(so_far)
             ]
 
-        zeros = [emit.constant(self._element, 0.0, lanes)] * QUERIES
+        zeros = [emit.constant(self._element, 0.0, lanes)] * self._count
         found = emit.carry(0, shape.size, lanes, zeros, add)
         scores = []
         for query, score in enumerate(found):
@@ -230,9 +233,9 @@ class _Warp:
 
 
 def launch(spec: Spec) -> Launch:
-    """A block for every 16 queries of each head."""
+    """A block for every few queries of each head."""
     shape = _Shape.of(spec)
-    tiles = fold("ceildiv", shape.queries, WARPS * QUERIES)
+    tiles = fold("ceildiv", shape.queries, WARPS * _queries_of_a_warp(spec))
     grid: Expr = fold("max", 1, product((shape.batch, shape.heads, tiles)))
     work = product((shape.batch, shape.heads, shape.queries, shape.keys, shape.size, 4))
     return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))

@@ -88,7 +88,7 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
 
     with emit.when(emit.compare("less", number, sizes.product(batch))):
         inputs = [a.read.inputs, b.read.inputs, write.inputs]
-        _frame.in_vectors(frame, inputs, [n, k], body, min(EACH, frame.lanes()))
+        _frame.in_vectors(frame, inputs, [n, k], body, EACH)
 
 
 class _Tile:

@@ -63,6 +63,11 @@ def elementwise(dtype: str, *shape) -> Spec:
     return Spec("map", (outputs[0],), outputs[0], outputs, (), body)
 
 
+def unknown_step() -> Spec:
+    x = tensor("float32", 8)
+    return Spec("map", (x,), x, (x,), (), Body((x,), (Step("surprise", (0,), "float32"),), (1,)))
+
+
 def moves(dtype: str) -> dict[str, Spec]:
     x = tensor(dtype, 2, "d0", 24)
     return {
@@ -94,6 +99,8 @@ def moves(dtype: str) -> dict[str, Spec]:
 
 def attention(dtype: str, mask: Operand | None = None, head: int = 32, **attrs) -> Spec:
     q, k = tensor(dtype, 2, "d0", 4, head), tensor(dtype, 2, "d1", 2, head)
+    if attrs.get("layout") == "bhsd":
+        q, k = tensor(dtype, 2, 4, "d0", head), tensor(dtype, 2, 2, "d1", head)
     operands = [q, k, k, *([mask] if mask else [])]
     options = {"causal": False, "layout": "bshd", "masked": mask is not None, "scale": 0.2}
     return plain("attention", operands, q, **{**options, **attrs})
@@ -124,6 +131,16 @@ def floating(dtype: str) -> dict[str, Spec]:
         ),
         "attention": attention(dtype, tensor("bool", 2, 1, 1, "d1")),
         "attention causal": attention(dtype, causal=True),
+        "attention of odd heads": attention(dtype, tensor(dtype, "d0", "d1"), 6, layout="bhsd"),
+    }
+
+
+def large(dtype: str) -> dict[str, Spec]:
+    head = 256
+    x, row = tensor(dtype, "d0", 4096), tensor(dtype, 4096)
+    return {
+        f"attention {head}": attention(dtype, head=head),
+        "layer_norm 4096": plain("layer_norm", [x, row, row], x, epsilon=1e-5),
     }
 
 
@@ -132,6 +149,11 @@ ALL: dict[str, Spec] = {
     **{f"{name}, {dtype}": spec for dtype in FLOATS for name, spec in floating(dtype).items()},
 }
 """Each kernel for each dtype that it takes, by name."""
+
+LARGE: dict[str, Spec] = {
+    f"{name}, {dtype}": spec for dtype in FLOATS for name, spec in large(dtype).items()
+}
+"""Sizes at which registers or shared memory might not suffice."""
 
 FUSED: dict[str, Spec] = {
     f"{name}, fused, {dtype}": fused(spec, prologue=name != "map")

@@ -1,4 +1,4 @@
-"""The emulator catches what it is there for: each test plants a mistake, or checks an instruction."""
+"""The emulator catches what it is there for; the tests plant mistakes and check instructions."""
 
 import math
 
@@ -169,16 +169,20 @@ def test_shuffle_from_a_lane_that_left():
 
 
 def test_wrong_number_of_arguments():
-    text = "llvm.func @kernel(%x: !llvm.ptr) { llvm.return }"
-    with context(), ir.Location.unknown(), pytest.raises(EmulatorError, match="wanted 1 arguments"):
-        launch(ir.Module.parse(text), 1, 32, [], [])
+    text = "llvm.func @kernel(%x: !llvm.ptr, %n: i64) { llvm.return }"
+    with (
+        context(),
+        ir.Location.unknown(),
+        pytest.raises(EmulatorError, match="wanted 2 arguments, got 1"),
+    ):
+        launch(ir.Module.parse(text), 1, 32, [Buffer(numbers())], [])
 
 
 @pytest.mark.parametrize("name", ["matmul, float32", "transpose, int16", "softmax blocks, float32"])
 def test_real_kernels_without_their_barriers(monkeypatch, name):
     monkeypatch.setattr(_block, "barrier", lambda: None)
     spec = cases.ALL[name]
-    with pytest.raises(EmulatorError, match="race|uninitialised"):
+    with pytest.raises(EmulatorError, match=r"race|uninitialised"):
         run(spec, arrays_for(spec, cases.DIMS), cases.DIMS)
 
 
@@ -197,7 +201,7 @@ COMPUTED = {
     "butterfly": ("%r = nvvm.shfl.sync bfly %all, %v, %one, %last : i32 -> i32", lambda v: v ^ 1),
     "broadcast": (
         "%r = nvvm.shfl.sync idx %all, %v, %one, %last : i32 -> i32",
-        lambda v: v * 0 + 1,
+        lambda v: [1] * 32,
     ),
     "truncating division": (
         """%c = arith.constant 7 : i32

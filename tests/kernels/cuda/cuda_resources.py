@@ -1,0 +1,46 @@
+"""What each CUDA kernel takes of a multiprocessor: the table in docs/cuda-resources.md.
+
+`python tests/kernels/cuda/cuda_resources.py` writes it anew.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import cuda_cases as cases
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Spec
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "cuda-resources.md"
+ARCHS = ("sm_80", "sm_90a")
+HEAD = """# Registers and shared memory of the CUDA kernels
+
+As the PTX assembler of CUDA 13.0 reports them, for the kernels that the tests assemble
+(`tests/kernels/cuda/cuda_cases.py`): registers of a thread on sm_80 and sm_90a, bytes spilled (on
+either), static shared memory of a block in bytes, threads of a block. Written by
+`python tests/kernels/cuda/cuda_resources.py`; a test compares every line.
+
+| kernel, dtype | sm_80 | sm_90a | spilled | shared | threads |
+|---|---|---|---|---|---|
+"""
+
+
+def line(name: str, spec: Spec) -> str:
+    """The table's line of one kernel."""
+    found = [ptx.assemble(to_ptx(spec, MACHINES[arch]), arch) for arch in ARCHS]
+    registers = " | ".join(str(cubin.registers) for cubin in found)
+    spills, shared = sum(cubin.spills for cubin in found), max(cubin.shared for cubin in found)
+    threads = find(spec.op, "cuda").launch(spec).block[0]
+    return f"| {name} | {registers} | {spills} | {shared} | {threads} |"
+
+
+def main() -> None:
+    lines = [line(name, spec) for name, spec in {**cases.ALL, **cases.LARGE}.items()]
+    DOCUMENT.write_text(HEAD + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Every CUDA kernel assembles for both architectures, without spilling a register."""
+
+import cuda_cases as cases
+import pytest
+from cuda_resources import ARCHS, DOCUMENT, HEAD, line
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.registry import MACHINES
+
+TABLE = {**cases.ALL, **cases.LARGE}
+VERSION = {"sm_80": "8.0", "sm_90a": "9.0"}
+
+needs_assembler = pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+
+
+@needs_assembler
+@pytest.mark.parametrize("name", TABLE)
+def test_document_tells_the_resources(name):
+    found = line(name, TABLE[name])
+    assert found.split(" | ")[3] == "0", f"spills: {found}"
+    assert found in DOCUMENT.read_text().splitlines(), (
+        f"docs/cuda-resources.md: wanted {found!r}; run python tests/kernels/cuda/cuda_resources.py"
+    )
+
+
+def test_document_has_a_line_for_each_kernel():
+    text = DOCUMENT.read_text()
+    assert text.startswith(HEAD)
+    names = [row.split(" | ")[0].removeprefix("| ") for row in text[len(HEAD) :].splitlines()]
+    assert names == list(TABLE)
+
+
+@needs_assembler
+@pytest.mark.parametrize("name", cases.FUSED)
+def test_fused_kernels_spill_nothing(name):
+    for arch in ARCHS:
+        assert ptx.assemble(to_ptx(cases.FUSED[name], MACHINES[arch]), arch).spills == 0
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", [name for name in cases.ALL if name.endswith("float32")])
+def test_ptx_is_complete_in_itself(name, arch):
+    text = to_ptx(cases.ALL[name], MACHINES[arch])
+    assert f".version {VERSION[arch]}\n.target {arch}\n" in text
+    assert text.count(".visible .entry kernel(") == 1
+    assert ".reqntid" in text
+    assert "ld.global" in text
+    # Nothing is called (libdevice, printf), and no array lives in local memory.
+    assert not any(word in text for word in (".extern", "call", ".local", "\tld.b", "\tst.b"))
+
+
+def test_float32_kernels_move_16_bytes_at_once():
+    vectors = ("map", "reduce rows", "reduce columns", "concat", "slice", "gather", "softmax")
+    vectors += ("layer_norm", "rms_norm", "matmul", "attention")
+    for name in vectors:
+        text = to_ptx(cases.ALL[f"{name}, float32"], MACHINES["sm_90a"])
+        assert "ld.global.v4.b32" in text, name
