@@ -63,7 +63,8 @@ class TrackedMatcher:
         Raises:
             AssertionError: The matcher cannot.
         """
-        dropped = self._consumed - max(0, length - self._start)
+        self._start = min(self._start, length)
+        dropped = self._consumed - (length - self._start)
         if dropped <= 0:
             return
         uncounted = min(dropped, self._past_stop)

@@ -166,10 +166,15 @@ class OlderNames:
         """
         self.tokens.rollback(idx)
         length = len(self.tokens)
-        if idx and not self._status_log and self.status is GenerationStatus.END_OF_SEQUENCE:
+        log = self._status_log
+        if (
+            idx
+            and self.status is GenerationStatus.END_OF_SEQUENCE
+            and not (log and log[-1][0] > length)
+        ):
             self.status = GenerationStatus.ACTIVE
-        while self._status_log and self._status_log[-1][0] > length:
-            self.status = self._status_log.pop()[1]
+        while log and log[-1][0] > length:
+            self.status = log.pop()[1]
         for position in [at for at in self._log_probabilities_data if at >= length]:
             del self._log_probabilities_data[position]
         self._committed_idx = min(self._committed_idx, length)

@@ -110,7 +110,6 @@ class TextContext(TokenUpdates, OlderNames):
         self._is_initial_prompt = _is_initial_prompt
         self._spec_decoding_state = _spec_decoding_state
         self._matcher: TrackedMatcher | None = None
-        # (length, status before) for each change of status that a token has made.
         self._status_log: list[tuple[int, GenerationStatus]] = []
         self._cache_seq_id: int | None = None
         self._committed_idx = 0
@@ -153,7 +152,7 @@ class TextContext(TokenUpdates, OlderNames):
 
     def set_matcher(self, matcher: Matcher) -> None:
         """Constrain the tokens from here on by `matcher`."""
-        self._matcher = TrackedMatcher(matcher, len(self.tokens))
+        self._matcher = TrackedMatcher(matcher, len(self.tokens) - self.tokens.awaits_token)
 
     @property
     def spec_decoding_state(self) -> SpecDecodingState:

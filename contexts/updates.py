@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from heddle.contexts.matcher import TrackedMatcher
     from heddle.contexts.tokens import TokenBuffer
 
+_ACTIVE = GenerationStatus.ACTIVE
 _END_OF_SEQUENCE = GenerationStatus.END_OF_SEQUENCE
 _MAXIMUM_LENGTH = GenerationStatus.MAXIMUM_LENGTH
 
@@ -27,7 +28,7 @@ class TokenUpdates:
     _matcher: TrackedMatcher | None
     _is_initial_prompt: bool
     _log_probabilities_data: dict[int, LogProbabilities]
-    # (length, status before) for each change of status that a token has made.
+    # (length, status before) for each token that changed the status, or came after the end.
     _status_log: list[tuple[int, GenerationStatus]]
 
     def update(self, new_token: int, log_probabilities: LogProbabilities | None = None) -> None:
@@ -80,6 +81,8 @@ class TokenUpdates:
         if log_probabilities is not None:
             self._log_probabilities_data[len(tokens) - 1] = log_probabilities
         self._is_initial_prompt = False
+        if self.status is not _ACTIVE:
+            self._status_log.append((len(tokens), self.status))
         if not self.ignore_eos and self._ends_sequence(new_token):
             self._end(_END_OF_SEQUENCE)
         elif tokens.current_position >= self.max_length:
@@ -114,6 +117,8 @@ class TokenUpdates:
         self._refuse_future_token()
         tokens.advance_with_token(FUTURE_TOKEN)
         self._is_initial_prompt = False
+        if self.status is not _ACTIVE:
+            self._status_log.append((len(tokens), self.status))
         if tokens.current_position >= self.max_length:
             self._end(_MAXIMUM_LENGTH)
 
@@ -147,6 +152,9 @@ class TokenUpdates:
         )
 
     def _end(self, status: GenerationStatus) -> None:
-        if self.status is not status:
-            self._status_log.append((len(self.tokens), self.status))
-            self.status = status
+        if self.status is status:
+            return
+        length = len(self.tokens)
+        if not self._status_log or self._status_log[-1][0] != length:
+            self._status_log.append((length, self.status))
+        self.status = status

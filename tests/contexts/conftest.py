@@ -67,8 +67,10 @@ def _plain(value):
         return _plain(value.state())
     if isinstance(value, (TextContext, PixelContext)):
         return (type(value), _plain(vars(value)))
+    if isinstance(value, EOSTracker):
+        return (repr(value), value.tail)
     if isinstance(value, TrackedMatcher):
-        return (value._start, value._consumed, value._past_stop, value.matcher.consumed)
+        return (value._start, value._consumed, value._past_stop, [*value.matcher.consumed])
     if dataclasses.is_dataclass(value):
         return (type(value), _plain(vars(value)))
     if isinstance(value, dict):
