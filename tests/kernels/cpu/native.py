@@ -5,8 +5,10 @@ must not change, so that a kernel that reads or writes outside its operands does
 """
 
 import ctypes
+import math
 import mmap
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from heddle.graph.compiler.codegen.cpu import compile_cpu
@@ -70,9 +72,9 @@ def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=()):
     inputs = [Guarded(np.ascontiguousarray(array)) for array in arrays]
     outputs = []
     for operand in spec.outputs:
-        empty = np.zeros(shape(operand.shape, dims), numpy_dtype(operand.dtype))
-        empty.view(np.uint8).fill(_GUARD)
-        outputs.append(Guarded(empty))
+        kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
+        bytes_written = np.full(math.prod(extents) * kind.itemsize, _GUARD, np.uint8)
+        outputs.append(Guarded(bytes_written.view(kind).reshape(extents)))
     status = Guarded(np.zeros(4, np.int64))
     buffers = inputs + outputs + [status] * kernel.checks
     pointers = (ctypes.c_void_p * len(buffers))(*(buffer.address for buffer in buffers))
@@ -80,7 +82,7 @@ def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=()):
     tasks = size(kernel.launch(spec).grid[0], dims)
     edges = [0, *sorted(int(cut * tasks) for cut in cuts), tasks]
     # Last first: no task may depend on one before it.
-    for first, last in reversed(list(zip(edges, edges[1:], strict=False))):
+    for first, last in reversed(list(pairwise(edges))):
         function(ctypes.addressof(values), ctypes.addressof(pointers), first, last)
     for buffer, before in zip(inputs, arrays, strict=True):
         assert buffer.array.tobytes() == np.ascontiguousarray(before).tobytes(), "wrote an input"

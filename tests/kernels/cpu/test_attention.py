@@ -1,0 +1,110 @@
+"""attention: layouts, masks, causal, grouped heads, dtypes, odd sizes."""
+
+import numpy as np
+import pytest
+from heddle.kernels.registry import find
+from heddle.kernels.spec import Body, Operand, Spec, Step
+from native import ARCHS, check, run
+
+
+def attention(
+    dtype="float32",
+    batch=2,
+    heads=3,
+    key_heads=3,
+    size=32,
+    layout="bhsd",
+    causal=False,
+    mask=None,
+    queries="d0",
+    keys="d1",
+    **bodies,
+):
+    def tensor(count, length):
+        inner = (count, length) if layout == "bhsd" else (length, count)
+        return Operand(dtype, (batch, *inner, size))
+
+    q, k = tensor(heads, queries), tensor(key_heads, keys)
+    operands = (q, k, k, mask) if mask else (q, k, k)
+    attrs = {"causal": causal, "layout": layout, "masked": mask is not None, "scale": 0.2}
+    return Spec("attention", operands, q, (q,), tuple(sorted(attrs.items())), **bodies)
+
+
+def sizes(queries, keys):
+    return {"d0": queries, "d1": keys}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_lengths(layout, causal, arch):
+    spec = attention(layout=layout, causal=causal)
+    for queries, keys in ((1, 1), (5, 7), (13, 150), (70, 33), (130, 130)):
+        check(spec, sizes(queries, keys), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("size", [1, 7, 24, 64, 100, 256])
+def test_head_sizes(size, arch):
+    spec = attention(size=size, heads=1, key_heads=1)
+    check(spec, sizes(29, 50), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_dtypes(dtype, arch):
+    mask = Operand(dtype, ("d0", "d1"))
+    check(attention(dtype, size=20, mask=mask), sizes(29, 33), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+@pytest.mark.parametrize(
+    "shape", [(2, 1, 1, "d1"), (2, 4, "d0", "d1"), ("d0", 1), (1, 4, 1, 1), ("d1",), ()]
+)
+def test_masks(shape, dtype):
+    spec = attention(heads=4, key_heads=2, layout="bshd", mask=Operand(dtype, shape))
+    check(spec, sizes(13, 140), rtol=1e-5, atol=1e-5)
+
+
+def test_a_query_without_keys_gives_zeros():
+    spec = attention(batch=1, heads=1, key_heads=1, mask=Operand("bool", ("d0", "d1")))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((1, 1, 20, 32)).astype(np.float32) for _ in range(3)]
+    mask = np.ones((20, 20), bool)
+    mask[3] = False
+    (got,), _ = run(spec, [*arrays, mask], sizes(20, 20))
+    assert not got[0, 0, 3].any()
+    assert got[0, 0, 4].all()
+
+
+def test_scores_far_apart():
+    spec = attention(batch=1, heads=1, key_heads=1)
+    rng = np.random.default_rng(0)
+    arrays = [(30 * rng.standard_normal((1, 1, 200, 32))).astype(np.float32) for _ in range(3)]
+    check(spec, sizes(200, 200), arrays, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("group", [(4, 1), (6, 2)])
+def test_grouped_heads(group):
+    heads, key_heads = group
+    check(attention(heads=heads, key_heads=key_heads), sizes(9, 11), rtol=1e-5, atol=1e-5)
+
+
+def test_epilogue():
+    residual = Operand("float32", (2, 3, "d0", 32))
+    epilogue = Body((residual,), (Step("add", (0, 1), "float32"),), (2,))
+    check(attention(epilogue=epilogue), sizes(9, 11), rtol=1e-5, atol=1e-5)
+
+
+def test_static_lengths():
+    check(attention(queries=20, keys=40), rtol=1e-5, atol=1e-5)
+
+
+def test_refusals():
+    supports = find("attention", "cpu").supports
+    wanted = "wanted a static head size of at most 1 KiB"
+    assert supports(attention(size="d2")) == f"{wanted}, got d2"
+    assert supports(attention(size=257)) == f"{wanted}, got 257"
+    assert supports(attention("int8")) == "wanted floats, got int8"
+    body = Body((attention().operands[0],), (), (0,))
+    assert supports(attention(prologue=body)) == "it takes no prologue"

@@ -1,0 +1,140 @@
+"""Elementwise groups: every op with every dtype, broadcasting, and steps that share values."""
+
+import numpy as np
+import pytest
+from heddle.kernels.emit import ITEM_SIZE
+from heddle.kernels.spec import Body, Operand, Spec, Step, fold
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from native import ARCHS, check, random, run
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+NUMBERS = FLOATS + SIGNED + UNSIGNED
+DTYPES = (*NUMBERS, "bool")
+GELU = {"none": (("approximate", "none"),), "tanh": (("approximate", "tanh"),)}
+
+
+def elementwise(inputs, steps, results, shape):
+    body = Body(tuple(inputs), tuple(steps), tuple(results))
+    kinds = [operand.dtype for operand in inputs] + [step.dtype for step in steps]
+    outputs = tuple(Operand(kinds[number], shape) for number in results)
+    return Spec("map", outputs[:1], outputs[0], outputs, (), body)
+
+
+def all_ops(dtype: str) -> Spec:
+    """One kernel that computes every op that `dtype` has on inputs x, y and a condition."""
+    x = Operand(dtype, ("d0", 37))
+    steps = [Step(op, (0, 1), "bool") for op in ("equal", "not_equal")]
+    steps.append(Step("where", (2, 0, 1), dtype))
+    if dtype != "bool":
+        steps += [Step(op, (0, 1), dtype) for op in ("add", "sub", "mul", "maximum", "minimum")]
+        orders = ("less", "less_equal", "greater", "greater_equal")
+        steps += [Step(op, (0, 1), "bool") for op in orders]
+        steps += [Step(op, (0,), dtype) for op in ("abs", "relu")]
+    if dtype in FLOATS + SIGNED:
+        steps.append(Step("neg", (0,), dtype))
+    if dtype in FLOATS:
+        steps.append(Step("div", (0, 1), dtype))
+        ops = ("sqrt", "rsqrt", "exp", "log", "tanh", "erf", "silu", "sigmoid")
+        steps += [Step(op, (0,), dtype) for op in ops]
+        steps += [Step("gelu", (0,), dtype, attrs) for attrs in GELU.values()]
+    results = range(3, 3 + len(steps))
+    return elementwise([x, x, Operand("bool", ("d0", 37))], steps, results, ("d0", 37))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_op(dtype, arch):
+    check(all_ops(dtype), {"d0": 3}, arch=arch)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_and_infinity(dtype):
+    values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5]
+    a, b = (grid.ravel() for grid in np.meshgrid(values, values))
+    count = 37 * 3
+    spec = all_ops(dtype)
+    kind = random(np.random.default_rng(0), (), dtype).dtype
+    arrays = [np.resize(v, (3, 37)).astype(kind) for v in (a, b)]
+    check(spec, {"d0": 3}, [*arrays, np.resize([True, False], count).reshape(3, 37)])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("source", DTYPES)
+def test_cast_to_every_dtype(source, arch):
+    shape = (129,)
+    steps = [Step("cast", (0,), target) for target in DTYPES if target != source]
+    results = range(1, len(steps) + 1)
+    spec = elementwise([Operand(source, shape)], steps, results, shape)
+    rng = np.random.default_rng(3)
+    x = random(rng, shape, source)
+    if source in FLOATS:
+        # Where the value does not fit an integer the result is free: 0 to 127 fits all.
+        x = np.abs(x * 20).clip(0, 127).astype(x.dtype)
+        x[:4] = 0
+    check(spec, {}, [x], arch=arch)
+
+
+def test_float_to_integer_saturates():
+    x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, -1.5, 300.7, 70000.0], np.float32)
+    targets = SIGNED + UNSIGNED
+    steps = [Step("cast", (0,), target) for target in targets]
+    spec = elementwise([Operand("float32", x.shape)], steps, range(1, 9), x.shape)
+    got, _ = run(spec, [x])
+    for target, values in zip(targets, got, strict=True):
+        info = np.iinfo(target)
+        clamped = [0 if np.isnan(v) else min(max(v, info.min), info.max) for v in x.tolist()]
+        assert values.tolist() == [int(v) for v in clamped], target
+
+
+@pytest.mark.parametrize("target", ["float16", "bfloat16"])
+def test_float64_is_rounded_once(target):
+    # Just above the middle of two numbers: rounding to float32 first would land on the middle.
+    bits = {"float16": 10, "bfloat16": 7}[target]
+    middle = 1 + 2.0 ** -(bits + 1)
+    x = np.array([middle, middle + 2**-40, middle - 2**-40, -middle - 2**-40, 1e300, np.nan])
+    spec = elementwise([Operand("float64", (6,))], [Step("cast", (0,), target)], [1], (6,))
+    got = run(spec, [x])[0][0].astype(np.float64)
+    up = 1 + 2.0**-bits
+    np.testing.assert_array_equal(got, [1, up, 1, -up, np.inf, np.nan])
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_broadcasting(data):
+    rank = data.draw(st.integers(0, 4))
+    dims = {"d0": data.draw(st.sampled_from([1, 2, 7])), "d1": data.draw(st.integers(0, 40))}
+    extent = st.sampled_from(["d0", "d1", 1, 3, 33, fold("add", "d0", 1)])
+    shape = tuple(data.draw(st.lists(extent, min_size=rank, max_size=rank)))
+    inputs = []
+    for _ in range(3):
+        kept = data.draw(st.integers(0, rank))
+        stretch = data.draw(st.lists(st.booleans(), min_size=kept, max_size=kept))
+        tail = shape[rank - kept :]
+        inputs.append(
+            Operand("float32", tuple(1 if s else n for s, n in zip(stretch, tail, strict=True)))
+        )
+    steps = [Step("add", (0, 1), "float32"), Step("mul", (3, 2), "float32")]
+    spec = elementwise(inputs, steps, [4, 3], shape)
+    used = {name: dims[name] for name in spec.dims}
+    check(spec, used, arch=data.draw(st.sampled_from(ARCHS)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_constants(dtype):
+    value = {"bool": True, "uint64": 2**64 - 1, "int64": -(2**63)}.get(dtype, 3)
+    steps = [Step("constant", (), dtype, (("value", value),)), Step("equal", (0, 1), "bool")]
+    spec = elementwise([Operand(dtype, (21,))], steps, [1, 2], (21,))
+    check(spec)
+
+
+def test_a_long_row_is_many_tasks():
+    x = Operand("float32", ("d0",))
+    spec = elementwise([x], [Step("neg", (0,), "float32")], [1], ("d0",))
+    check(spec, {"d0": 3 * 4096 + 5})
+
+
+def test_all_sizes_are_known():
+    assert set(DTYPES) == set(ITEM_SIZE)

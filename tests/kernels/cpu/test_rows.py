@@ -1,0 +1,129 @@
+"""softmax, layer_norm, rms_norm and reduce."""
+
+import numpy as np
+import pytest
+from heddle.kernels.registry import find
+from heddle.kernels.spec import Body, Operand, Spec, Step
+from native import ARCHS, check, run
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def normalization(op, dtype, shape, prologue=None, epilogue=None):
+    x, parameter = Operand(dtype, shape), Operand(dtype, shape[-1:])
+    count = {"softmax": 0, "rms_norm": 1, "layer_norm": 2}[op]
+    attrs = (("epsilon", 1e-5),) if count else ()
+    return Spec(op, (x, *[parameter] * count), x, (x,), attrs, prologue, epilogue)
+
+
+def reduction(kind, dtype, shape, axis, prologue=None, epilogue=None):
+    x = Operand(dtype, shape)
+    result = Operand(dtype, (*shape[:axis], 1, *shape[axis + 1 :]))
+    attrs = (("axis", axis), ("kind", kind))
+    return Spec("reduce", (x,), result, (result,), attrs, prologue, epilogue)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
+def test_normalization(op, dtype, arch):
+    spec = normalization(op, dtype, ("d0", "d1"))
+    for length in (1, 7, 31, 33, 100, 384):
+        # One element has no spread: its normal form is as good as the cancellation in x - mean.
+        check(spec, {"d0": 3, "d1": length}, arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 16, 33, 384])
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
+def test_static_length(op, length):
+    check(normalization(op, "float32", (5, length)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
+def test_prologue_and_epilogue(op, arch):
+    shape = (2, "d0", 50)
+    inputs = (Operand("float16", shape), Operand("float32", (2, 1, 50)))
+    steps = (Step("cast", (0,), "float32"), Step("add", (2, 1), "float32"))
+    prologue = Body(inputs, steps, (3,))
+    epilogue = Body((Operand("float32", ("d0", 1)),), (Step("mul", (0, 1), "float32"),), (2,))
+    spec = normalization(op, "float32", shape, prologue, epilogue)
+    check(spec, {"d0": 7}, arch=arch, rtol=1e-5, atol=1e-5)
+
+
+def test_mean_far_from_zero_keeps_the_variance():
+    x = (1e4 + np.random.default_rng(0).standard_normal((4, 384))).astype(np.float32)
+    ones, zeros = np.ones(384, np.float32), np.zeros(384, np.float32)
+    check(normalization("layer_norm", "float32", (4, 384)), {}, [x, ones, zeros], atol=3e-3)
+
+
+def test_softmax_of_minus_infinity_is_zero():
+    x = np.full((2, 20), -np.inf, np.float32)
+    x[1, 3] = 0
+    check(normalization("softmax", "float32", (2, 20)), {}, [x])
+
+
+@pytest.mark.parametrize("op", ["softmax"])
+def test_softmax_of_large_numbers(op):
+    x = np.float32([[1e4, 1e4 + 1, -1e30, 3e38]])
+    check(normalization(op, "float32", (1, 4)), {}, [x])
+
+
+SHAPES = {2: (3, "d0", 100), 1: (3, "d0", 100), 0: ("d0", 5, 33)}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("axis", SHAPES)
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min"])
+def test_reduce_float32(kind, axis, arch):
+    spec = reduction(kind, "float32", SHAPES[axis], axis)
+    for count in (1, 7, 65):
+        check(spec, {"d0": count}, arch=arch, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", *INTEGERS])
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+def test_reduce_dtypes(kind, dtype):
+    check(reduction(kind, dtype, ("d0", 33), 1), {"d0": 5}, rtol=1e-5, atol=1e-4)
+    check(reduction(kind, dtype, ("d0", 33), 0), {"d0": 5}, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reduce_finds_nan(kind, axis):
+    x = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
+    x[17, 23] = np.nan
+    check(reduction(kind, "float32", (40, 40), axis), {}, [x])
+
+
+def test_sum_of_nothing_is_zero():
+    for axis, shape in ((1, (3, "d0")), (0, ("d0", 3))):
+        (total,), _ = run(
+            reduction("sum", "int32", shape, axis),
+            [np.zeros((0, 3), np.int32) if axis == 0 else np.zeros((3, 0), np.int32)],
+            {"d0": 0},
+        )
+        assert total.tolist() == ([[0, 0, 0]] if axis == 0 else [[0], [0], [0]])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_mean_pooling(axis):
+    """The sum of squares over its count, scaled: a prologue and an epilogue around a reduction."""
+    shape = ("d0", 40)
+    prologue = Body((Operand("float32", shape),), (Step("mul", (0, 0), "float32"),), (1,))
+    epilogue = Body((Operand("float32", (1, 1)),), (Step("mul", (0, 1), "float32"),), (2,))
+    check(reduction("mean", "float32", shape, axis, prologue, epilogue), {"d0": 9}, rtol=1e-5)
+
+
+def test_refusals():
+    flags = Operand("bool", (3, 4))
+    spec = Spec("reduce", (flags,), flags, (flags,), (("axis", 1), ("kind", "sum")))
+    assert find("reduce", "cpu").supports(spec) == "no sum of bool"
+    numbers = Operand("int32", (3, 4))
+    spec = Spec("softmax", (numbers,), numbers, (numbers,))
+    assert find("softmax", "cpu").supports(spec) == "wanted floats, got int32"
+    x = Operand("float32", (3, 4))
+    body = Body((x,), (Step("frobnicate", (0,), "float32"),), (1,))
+    spec = Spec("softmax", (x,), x, (x,), (), body)
+    assert find("softmax", "cpu").supports(spec) == "no elementwise code for 'frobnicate'"

@@ -1,0 +1,108 @@
+"""The bounds that kernels/vector_math.py states, over the whole range of both formats."""
+
+import math
+
+import numpy as np
+import pytest
+from heddle.kernels.spec import Body, Operand, Spec, Step
+from native import ARCHS, run
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _sigmoid(x):
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, small) / (1 + small)
+
+
+def _gelu_tanh(x):
+    return x * _sigmoid(2 * np.sqrt(np.longdouble(2) / np.pi) * (x + 0.044715 * x**3))
+
+
+# name: the reference in more precision, and the bounds in float32 and float64
+EXACT = {
+    "exp": (np.exp, 2.0, 2.0),
+    "log": (np.log, 1.0, 1.0),
+    "tanh": (np.tanh, 3.0, 3.0),
+    "erf": (lambda x: _erf(x).astype(np.longdouble), 5.0, 2.0),
+    "sigmoid": (_sigmoid, 3.0, 3.0),
+    "silu": (lambda x: x * _sigmoid(x), 4.0, 4.0),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 2.0, 2.0),
+    "sqrt": (np.sqrt, 0.5, 0.5),
+}
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0]
+
+
+def _apply(op, x, arch, attrs=()):
+    operand = Operand(str(x.dtype), x.shape)
+    body = Body((operand,), (Step(op, (0,), operand.dtype, attrs),), (1,))
+    spec = Spec("map", (operand,), operand, (operand,), (), body)
+    return run(spec, [x], arch=arch)[0][0]
+
+
+def _points(dtype: str, count: int) -> np.ndarray:
+    """Every magnitude from the least denormal on, the ordinary range in detail, and the edges."""
+    info = np.finfo(dtype)
+    rng = np.random.default_rng(5)
+    bits = rng.integers(0, 2 ** (info.bits - 1), count, f"uint{info.bits}")
+    wild = bits.view(dtype)
+    wild = wild[np.isfinite(wild)]
+    plain = rng.uniform(-20, 20, 2 * count).astype(dtype)
+    near = (1 + rng.uniform(-0.3, 0.3, count)).astype(dtype)
+    top = math.log(float(info.max))
+    edge = rng.uniform(-1.2 * top, 1.01 * top, count).astype(dtype)
+    smallest = [info.smallest_subnormal, info.tiny, info.max]
+    fixed = np.array(SPECIAL + smallest, dtype)
+    return np.concatenate([wild, -wild, plain, near, edge, fixed])
+
+
+def _ulps(got, wanted, dtype: str):
+    """The distance in units in the last place, with the denormals' unit at the bottom."""
+    info = np.finfo(dtype)
+    finite = np.isfinite(wanted) & (np.abs(wanted) <= info.max) & np.isfinite(got)
+    wanted, got = wanted[finite].astype(np.longdouble), got[finite].astype(np.longdouble)
+    exponent = np.floor(np.log2(np.maximum(np.abs(wanted), info.tiny)))
+    return np.abs(got - wanted) / np.exp2(exponent - info.nmant)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", EXACT)
+def test_error_is_bounded(op, dtype, arch):
+    reference, *bounds = EXACT[op]
+    x = _points(dtype, 20_000)
+    if op == "silu":
+        x = x[~(x < 1 - math.log(np.finfo(dtype).max))]
+    got = _apply(op, x, arch)
+    with np.errstate(all="ignore"):
+        exact = np.asarray(reference(x.astype(np.longdouble)), np.longdouble)
+        stored = exact.astype(dtype)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(stored))
+    infinite = np.isinf(stored)
+    # At the very top of the range one unit decides between a number and infinity.
+    edge = np.abs(exact) > 0.999999 * np.finfo(dtype).max
+    np.testing.assert_array_equal(got[infinite & ~edge], stored[infinite & ~edge])
+    assert _ulps(got, exact, dtype).max() <= bounds[dtype == "float64"]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", ["none", "tanh"])
+def test_gelu_error_is_relative_to_its_input(form, dtype, arch):
+    x = _points(dtype, 20_000)
+    x = x[np.abs(x) < 1e6]
+    got = _apply("gelu", x, arch, (("approximate", form),))
+    wide = x.astype(np.longdouble)
+    exact = _gelu_tanh(wide) if form == "tanh" else wide * (1 + _erf_of_half(wide)) / 2
+    bound = 4 * np.finfo(dtype).eps * np.abs(wide) + np.finfo(dtype).smallest_subnormal
+    assert (np.abs(got - exact) <= bound).all()
+
+
+def _erf_of_half(x):
+    return _erf(x / np.sqrt(np.longdouble(2))).astype(np.longdouble)
+
+
+@pytest.mark.parametrize("op", ["tanh", "erf", "sqrt"])
+def test_zero_keeps_its_sign(op):
+    got = _apply(op, np.array([0.0, -0.0] * 20, np.float32), ARCHS[-1])
+    np.testing.assert_array_equal(np.signbit(got), [False, True] * 20)
