@@ -6,11 +6,11 @@ terms (`n // 3`), so that two dims are equal exactly when their forms are: `a * 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from heddle.graph.expressions import parse
 from heddle.graph.location import graph_error
 from heddle.kernels.spec import Expr, fold
 
@@ -194,7 +194,7 @@ class Dim:
         """The inverse of `expr`; every op of `heddle.kernels.spec.EXPR_OPS` is read."""
         if isinstance(expr, tuple):
             return _binary(expr[0], Dim.from_expr(expr[1]), Dim.from_expr(expr[2]))
-        return _dim(expr)
+        return _make((((expr,), 1),)) if isinstance(expr, str) else _static(expr)
 
     def __str__(self) -> str:
         text = ""
@@ -226,37 +226,7 @@ def _static(value: int) -> Dim:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Dim:
-    try:
-        statement = ast.parse(text.strip()).body
-        if len(statement) == 1 and isinstance(statement[0], ast.Expr):
-            return _from_tree(statement[0].value)
-    except SyntaxError:
-        pass
-    raise graph_error(f"dim: wanted a name or a formula with + - * // %, got {text!r}")
-
-
-def _from_tree(node: ast.expr) -> Dim:
-    match node:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool):
-            return _static(value)
-        case ast.Name(id=name):
-            return _make((((name,), 1),))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_from_tree(operand)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _TREE_OPS:
-            return _binary(_TREE_OPS[type(op)], _from_tree(left), _from_tree(right))
-        case ast.Call(func=ast.Name(id=("min" | "max") as op), args=[left, right], keywords=[]):
-            return _binary(op, _from_tree(left), _from_tree(right))
-    raise SyntaxError
-
-
-_TREE_OPS: dict[type, str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.FloorDiv: "floordiv",
-    ast.Mod: "mod",
-}
+    return Dim.from_expr(parse(text))
 
 
 def _dim(value: DimLike) -> Dim:

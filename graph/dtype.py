@@ -146,7 +146,8 @@ def bfloat16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
     quiet = (bits >> 16) | 0x40  # adding to a NaN's bits could carry it over to infinity
     kept: np.ndarray[Any, Any] = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
-    return kept.reshape(np.shape(values))
+    shaped: np.ndarray[Any, Any] = kept.reshape(np.shape(values))
+    return shaped
 
 
 def widen_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,9 +1,21 @@
 import inspect
 import time
 
+import heddle.graph as room
 import numpy as np
 import pytest
-from heddle.graph import BufferType, DeviceRef, Dim, DType, Graph, Shape, TensorType, Weight, ops
+from heddle.graph import (
+    BufferType,
+    DeviceRef,
+    Dim,
+    DType,
+    Graph,
+    Shape,
+    TensorType,
+    Weight,
+    compiler,
+    ops,
+)
 from heddle.kernels.mlir import ir
 from heddle.runtime.errors import GraphError
 
@@ -208,3 +220,14 @@ def test_a_finished_graph_is_read_back():
     assert again.inputs[0].type == graph.inputs[0].type
     with pytest.raises(GraphError, match="graph 'model': wanted no op after output, got one"):
         again.inputs[0] + 1
+
+
+def test_the_compiler_is_imported_when_it_is_asked_for(monkeypatch):
+    assert room.compile is compiler.compile
+    assert room.Target is compiler.Target
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = room.nothing
+    with Graph("g") as graph:
+        graph.output(ops.constant(1))
+    monkeypatch.setattr(compiler, "compile", lambda given: ("compiled", given))
+    assert graph.__heddle_artifact__() == ("compiled", graph)

@@ -1,0 +1,94 @@
+"""How operands of different dtypes meet (docs/ops.md)."""
+
+import re
+
+import numpy as np
+import pytest
+from heddle.graph import DType, Graph, TensorType, ops
+from heddle.runtime.errors import GraphError
+
+
+def tensor(*shape, dtype=DType.float32):
+    return TensorType(dtype, shape)
+
+
+PROMOTED = [
+    ("int8", "int32", "int32"),
+    ("uint8", "int16", "int16"),
+    ("uint8", "uint64", "uint64"),
+    ("int64", "float32", "float32"),
+    ("int16", "float16", "float16"),
+    ("float16", "float32", "float32"),
+    ("bfloat16", "float64", "float64"),
+    ("uint8", "uint8", "uint8"),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "result"), PROMOTED)
+def test_promotion(left, right, result):
+    types = [tensor(2, dtype=DType[left]), tensor(2, dtype=DType[right])]
+    with Graph("g", types) as graph:
+        x, y = graph.inputs
+        assert (x + y).dtype is DType[result]
+        assert (y + x).dtype is DType[result]
+        assert ops.concat([x, y]).dtype is DType[result]
+        assert ops.where(ops.equal(x, x), x, y).dtype is DType[result]
+        graph.output(x + y)
+    graph.verify()
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("int32", "uint32"),
+        ("int8", "uint8"),
+        ("uint64", "int8"),
+        ("int32", "float16"),
+        ("float16", "bfloat16"),
+    ],
+)
+def test_promotion_invalid(left, right):
+    types = [tensor(2, dtype=DType[left]), tensor(2, dtype=DType[right])]
+    with Graph("g", types) as graph:
+        text = f"add: wanted dtypes of which one holds the other, got {left} and {right}; cast one"
+        with pytest.raises(GraphError, match=text):
+            graph.inputs[0] + graph.inputs[1]
+        graph.output()
+
+
+@pytest.mark.parametrize("number", [1, -3, 0.1, float("inf"), 16777217])
+def test_a_number_takes_the_tensors_dtype(number):
+    with Graph("g", [tensor(2, dtype=DType.bfloat16)]) as graph:
+        value = graph.inputs[0] * number
+        assert value.dtype is DType.bfloat16
+        graph.output(value)
+    graph.verify()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "text"),
+    [
+        (DType.int8, 300, "add: wanted a number from -128 to 127 (int8), got 300"),
+        (DType.uint8, -1, "add: wanted a number from 0 to 255 (uint8), got -1"),
+        (DType.int32, 0.5, "add: wanted a number of dtype int32, got the float 0.5; cast first"),
+        (DType.int32, True, "add: wanted a number of dtype int32, got True"),
+        (DType.bool, 1, "add: wanted a number of dtype bool, got 1"),
+        (
+            DType.float16,
+            1e5,
+            "add: wanted a number from -65504.0 to 65504.0 (float16), got 100000.0",
+        ),
+    ],
+)
+def test_a_number_that_does_not_fit_invalid(dtype, number, text):
+    with Graph("g", [tensor(2, dtype=dtype)]) as graph:
+        with pytest.raises(GraphError, match=re.escape(text)):
+            graph.inputs[0] + number
+        graph.output()
+
+
+def test_an_array_has_its_own_dtype():
+    with Graph("g", [tensor(2)]) as graph:
+        assert (graph.inputs[0] + np.ones(2)).dtype is DType.float64
+        assert (np.float16(1) * graph.inputs[0]).dtype is DType.float32
+        graph.output()
