@@ -27,7 +27,7 @@ class SentenceEmbedder:
             None: as many as the model takes.
 
     Raises:
-        InputError: The model is no sentence embedder.
+        InputError: The model is no sentence embedder, or the file is no tokenizer.
     """
 
     def __init__(self, model: Model, tokenizer: Path, maximum: int | None = None) -> None:
@@ -38,7 +38,7 @@ class SentenceEmbedder:
                 f"got {', '.join(names) or 'none'}"
             )
         self._model = model
-        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._tokenizer = _read(tokenizer)
         self._tokenizer.no_padding()
         longest = {row["name"]: row["maximum"] for row in model.artifact.symbols}["sequence"]
         self._tokenizer.enable_truncation(longest if maximum is None else maximum)
@@ -61,7 +61,7 @@ class SentenceEmbedder:
         if not rows:
             raise InputError("embedder: wanted at least one text, got none")
         for number, row in enumerate(rows):
-            if not row:
+            if len(row) == 0:
                 raise InputError(f"embedder: text {number}: wanted at least one token, got none")
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
         parts = []
@@ -73,6 +73,13 @@ class SentenceEmbedder:
         result = np.empty_like(sorted_vectors)
         result[order] = sorted_vectors
         return result
+
+
+def _read(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more specific
+        raise InputError(f"{path}: wanted a tokenizer.json: {error}") from None
 
 
 def pad(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

@@ -97,4 +97,4 @@ def compile_command(
         return
     click.secho(f"{output}: {bytes_text(artifact.nbytes)} in {seconds:.1f} s", fg="green")
     for row in artifact.requirements:
-        click.echo(f"  {row['target']}: {', '.join(dict.fromkeys(row['any_of']))}")
+        click.echo(f"  {row['target']}: {', '.join(row['any_of'])}")

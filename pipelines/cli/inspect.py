@@ -111,9 +111,6 @@ def code_text(arch: str, codes: list[dict[str, Any]]) -> str:
 
 def show_origin(everything: dict[str, Any]) -> None:
     """What a machine needs to run the artifact, and where the artifact comes from."""
-    rows = [
-        (row["target"], " or ".join(dict.fromkeys(row["any_of"])))
-        for row in everything["requirements"]
-    ]
+    rows = [(row["target"], " or ".join(row["any_of"])) for row in everything["requirements"]]
     table("Runs on", ("target", "with"), rows)
     table("Origin", ("key", "value"), list(everything["provenance"].items()))

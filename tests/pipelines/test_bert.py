@@ -35,7 +35,7 @@ def test_minilm_agrees_with_the_recorded_reference():
     graph = sentence_embedder(BertConfig.read(found.config))
     golden = np.load(GOLDEN)
     ids = np.split(golden["tokens"], golden["token_offsets"][1:-1])
-    chosen = [0, 1, 4, 20, 40]
+    chosen = [0, 1, 4, 20]
     result = evaluate(graph, pad([ids[i] for i in chosen]), weights.read(found.weights))
     np.testing.assert_allclose(result, golden["embeddings"][chosen], atol=1e-6)
 

@@ -71,6 +71,11 @@ def test_a_model_of_another_kind_is_refused(tiny):
         SentenceEmbedder(other, tiny / "tokenizer.json")
 
 
+def test_a_file_that_is_no_tokenizer_is_refused(tiny, model):
+    with pytest.raises(InputError, match=r"config\.json: wanted a tokenizer\.json"):
+        SentenceEmbedder(model, tiny / "config.json")
+
+
 @pytest.fixture(scope="module")
 def minilm():
     if not find_spec(checkpoint.PACKAGE):

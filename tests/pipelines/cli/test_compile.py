@@ -55,7 +55,7 @@ def test_targets_may_be_repeated(heddle, source):
     needs = Artifact.load("two").requirements
     assert [(row["target"], set(row["any_of"])) for row in needs] == [
         ("cpu", {"x86-64-v3"}),
-        ("cuda", {"sm_90a"}),
+        ("cuda", {"sm_90a", "sm_90a (ptx)"}),
     ]
 
 
