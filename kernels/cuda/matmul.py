@@ -71,9 +71,9 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
             a.fetch(depth, lanes)
             b.fetch(depth, lanes)
             _block.barrier()
-            sums = _multiply(tiles, sums)
+            more = _multiply(tiles, sums)
             _block.barrier()
-            return sums
+            return more
 
         zero = emit.constant(element, 0, EACH)
         sums = emit.carry(0, k, DEPTH, [zero] * EACH, step)

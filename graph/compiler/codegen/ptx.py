@@ -105,7 +105,7 @@ def with_ptxas(program: Path, ptx: str, arch: str) -> Cubin:
     with tempfile.TemporaryDirectory(prefix="heddle-") as folder:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
-        command = [program, "-v", f"-arch={arch}", "-O3", "-o", target, source]
+        command = [str(program), "-v", f"-arch={arch}", "-O3", "-o", str(target), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise _refused("ptxas", arch, done.stdout + done.stderr)
