@@ -29,7 +29,8 @@ constexpr std::align_val_t kAlignment{64};
 }  // namespace
 
 std::unique_ptr<MappedFile> MappedFile::open(const std::string& path) {
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe would keep us waiting for a writer; for files the flag means nothing.
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail(path);
   // From here on the object closes the file, also where a check below throws.
   std::unique_ptr<MappedFile> file(new MappedFile(nullptr, 0, descriptor));

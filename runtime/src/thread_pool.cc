@@ -9,8 +9,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "heddle/error.h"
 
 namespace heddle {
 namespace {
@@ -31,7 +36,10 @@ std::vector<int> allowed_cores() {
       if (CPU_ISSET(core, &set)) cores.push_back(core);
     }
   }
-  if (cores.empty()) cores.resize(std::max(1u, std::thread::hardware_concurrency()));
+  if (cores.empty()) {
+    cores.resize(std::max(1u, std::thread::hardware_concurrency()));
+    std::iota(cores.begin(), cores.end(), 0);
+  }
   return cores;
 }
 
@@ -111,7 +119,14 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   state_ = std::make_unique<State>(threads_);
   std::chrono::microseconds spin(options.spin_microseconds);
   for (int i = 1; i < threads_; ++i) {
-    state_->workers.emplace_back([this, i, spin] { state_->worker(static_cast<size_t>(i), spin); });
+    try {
+      state_->workers.emplace_back(&State::worker, state_.get(), static_cast<size_t>(i), spin);
+    } catch (const std::system_error& error) {
+      stop();
+      throw Error(ErrorKind::kDevice, "cpu:0: wanted " + std::to_string(threads_) +
+                                          " threads, got " + std::to_string(i) + ": " +
+                                          error.what());
+    }
     if (options.pin) {
       cpu_set_t set;
       CPU_ZERO(&set);
@@ -128,6 +143,10 @@ ThreadPool::~ThreadPool() {
     state_.release();
     return;
   }
+  stop();
+}
+
+void ThreadPool::stop() {
   state_->stopping.store(true, std::memory_order_release);
   state_->announce();
   for (std::thread& worker : state_->workers) worker.join();

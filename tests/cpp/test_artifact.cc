@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -51,6 +52,10 @@ TEST_CASE("artifact: files that are not there, or none") {
   Error folder = caught([] { Artifact::open("/tmp"); });
   CHECK(folder.reason() == ArtifactReason::kNotFound);
   CHECK(std::string(folder.what()) == "/tmp: wanted a regular file");
+  std::string pipe = "/tmp/heddle_test_" + std::to_string(::getpid()) + ".pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(caught([&] { Artifact::open(pipe); }).reason() == ArtifactReason::kNotFound);
+  ::unlink(pipe.c_str());
   Error other = caught([] { Artifact::open(__FILE__); });
   CHECK(other.reason() == ArtifactReason::kNotAnArtifact);
   CHECK(std::string(other.what()) ==

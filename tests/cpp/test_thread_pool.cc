@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,6 +108,28 @@ TEST_CASE("thread pool: a forked child computes without workers, and ends") {
     bool fine = tasks.each(1);
     pool.reset();
     ::_exit(fine ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("thread pool: threads that the system refuses") {
+  pid_t child = ::fork();
+  if (child == 0) {
+    rlimit none{1, 1};
+    bool limited = ::setrlimit(RLIMIT_NPROC, &none) == 0;
+    if (::getuid() == 0) limited = limited && ::setuid(65534) == 0;  // root has no such limit
+    try {
+      ThreadPool pool({4, false, 20});
+    } catch (const Error& error) {
+      std::string text = error.what();
+      bool fine = limited && error.kind() == ErrorKind::kDevice &&
+                  text.rfind("cpu:0: wanted 4 threads, got 1: ", 0) == 0;
+      ::_exit(fine ? 0 : 1);
+    }
+    ::_exit(2);
   }
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);

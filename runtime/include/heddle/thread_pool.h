@@ -17,6 +17,7 @@ using TaskFunction = void (*)(const void* context, int64_t first, int64_t last);
 /// Workers that, with the calling thread, run one range of tasks at a time.
 class ThreadPool {
  public:
+  /// Throws a device error where the system refuses the threads.
   explicit ThreadPool(const ThreadPoolOptions& options);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -30,6 +31,9 @@ class ThreadPool {
 
  private:
   struct State;
+
+  void stop();
+
   int threads_;
   std::unique_ptr<State> state_;
 };
