@@ -7,7 +7,7 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block
-from heddle.kernels.cuda._frame import THREADS, Frame, Reader, Writer, in_vectors
+from heddle.kernels.cuda._frame import THREADS, Frame, Inputs, in_vectors
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, fold, product
@@ -48,12 +48,10 @@ class Rows:
         self._reducer = _block.Reducer("partial", self._group, element)
         self.member = _block.thread() % self._group
 
-    def each(
-        self, readers: Sequence[Reader], write: Writer, body: Callable[[Any, int], None]
-    ) -> None:
+    def each(self, inputs: Sequence[Inputs], body: Callable[[Any, int], None]) -> None:
         """Emits `body(row, lanes)` for the row of this thread's group.
 
-        `readers` and `write` are used in vectors; a body's loops are over `columns`.
+        `inputs` are those that the body reads in vectors, in loops over `columns`.
         """
         groups = THREADS // self._group
         row = _block.block() * groups + _block.thread() // self._group
@@ -62,7 +60,6 @@ class Rows:
             with emit.when(emit.compare("less", row, self._rows)):
                 body(row, lanes)
 
-        inputs = [*(reader.inputs for reader in readers), write.inputs]
         in_vectors(self._frame, inputs, [self.length], guarded)
 
     def columns(self, lanes: int) -> Iterator[Any]:

@@ -34,7 +34,7 @@ def emit_layer_norm(spec: Spec, machine: Machine) -> None:
             normal = (x(start + c, lanes) - mean) * steepness
             write(emit.fma(normal, gamma(c, lanes), beta(c, lanes)), start + c)
 
-    rows.each([x, gamma, beta], write, body)
+    rows.each([part.inputs for part in (x, gamma, beta, write)], body)
 
 
 def launch(spec: Spec) -> Launch:

@@ -77,7 +77,7 @@ def _emit_rows(frame: _frame.Frame, fold_: _Fold) -> None:
         with emit.when(emit.compare("equal", rows.member, 0)):
             write(fold_.finish(total), row)
 
-    rows.each([x], write, body)
+    rows.each([x.inputs], body)
 
 
 def _emit_columns(frame: _frame.Frame, fold_: _Fold) -> None:

@@ -31,7 +31,7 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
         for c in rows.columns(lanes):
             write(x(start + c, lanes) * steepness * gamma(c, lanes), start + c)
 
-    rows.each([x, gamma], write, body)
+    rows.each([part.inputs for part in (x, gamma, write)], body)
 
 
 def launch(spec: Spec) -> Launch:

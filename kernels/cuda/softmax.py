@@ -31,7 +31,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
         for column in rows.columns(lanes):
             write(vm.exp(x(start + column, lanes) - shifted) * scale, start + column)
 
-    rows.each([x], write, body)
+    rows.each([x.inputs, write.inputs], body)
 
 
 def launch(spec: Spec) -> Launch:

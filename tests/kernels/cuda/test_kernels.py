@@ -4,6 +4,7 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 from cuda_harness import run
+from emulator_memory import Memory
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Operand, Spec
 from reference import evaluate, numpy_dtype, shape
@@ -61,6 +62,38 @@ def test_fused_bodies(name):
 )
 def test_unaligned_buffers_take_the_path_of_single_elements(name):
     check({**cases.ALL, **cases.FUSED}[name], cases.DIMS, shift=1)
+
+
+VECTORS = (
+    "attention",
+    "concat",
+    "gather",
+    "layer_norm",
+    "map",
+    "matmul",
+    "reduce columns",
+    "reduce rows",
+    "rms_norm",
+    "slice",
+    "softmax",
+)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_aligned_buffers_are_read_in_16_bytes(monkeypatch, name):
+    sizes = []
+    load = Memory.load
+
+    def recorded(memory, region, offset, lane, count):
+        sizes.append(count)
+        return load(memory, region, offset, lane, count)
+
+    monkeypatch.setattr(Memory, "load", recorded)
+    check(cases.ALL[f"{name}, float32"], cases.DIMS)
+    assert 16 in sizes
+    sizes.clear()
+    check(cases.ALL[f"{name}, float32"], cases.DIMS, shift=1)
+    assert name in ("matmul", "attention") or max(sizes) <= 8  # Those read shared memory, too.
 
 
 def test_every_row_has_cases():
