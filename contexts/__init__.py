@@ -11,6 +11,8 @@ from typing import Any
 
 _HOMES = {
     "eos": ("EOSTracker",),
+    "grammar": ("GrammarCompiler", "GrammarLimits", "grammar_tokenizer", "jump_ahead_forced"),
+    "grammar_masks": ("GrammarMasks",),
     "matcher": ("Matcher",),
     "messages": (
         "TokenGeneratorRequestFunction",

@@ -25,16 +25,17 @@ class TrackedMatcher:
     """A matcher that can be put back to where it was at an earlier length of the sequence.
 
     Args:
-        matcher: The matcher, which has consumed nothing of what it shall be rolled back over.
+        matcher: The matcher.
         length: Number of tokens in the sequence now.
+        consumed: How many of the last of them the matcher has consumed.
     """
 
     __slots__ = ("_consumed", "_past_stop", "_start", "matcher")
 
-    def __init__(self, matcher: Matcher, length: int) -> None:
+    def __init__(self, matcher: Matcher, length: int, consumed: int = 0) -> None:
         self.matcher = matcher
-        self._start = length
-        self._consumed = 0
+        self._start = length - consumed
+        self._consumed = consumed
         # llguidance takes an end of sequence after its stop without counting it for `rollback`.
         self._past_stop = 0
 

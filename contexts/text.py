@@ -150,9 +150,10 @@ class TextContext(TokenUpdates, OlderNames):
         """The grammar matcher, if the output is constrained."""
         return None if self._matcher is None else self._matcher.matcher
 
-    def set_matcher(self, matcher: Matcher) -> None:
-        """Constrain the tokens from here on by `matcher`."""
-        self._matcher = TrackedMatcher(matcher, len(self.tokens) - self.tokens.awaits_token)
+    def set_matcher(self, matcher: Matcher, consumed: int = 0) -> None:
+        """Constrain the tokens from here on by `matcher`, which knows the last `consumed` ones."""
+        known = len(self.tokens) - self.tokens.awaits_token
+        self._matcher = TrackedMatcher(matcher, known, consumed)
 
     @property
     def spec_decoding_state(self) -> SpecDecodingState:

@@ -1,0 +1,212 @@
+"""Grammars that outputs follow: JSON schemas, regular expressions and Lark grammars.
+
+Compiled by llguidance, whose matchers never raise: their error state is sticky, so it is looked at
+after each step here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heddle.contexts.text import TextContext
+from heddle.runtime.errors import InputError
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+GrammarKind = Literal["json_schema", "regex", "lark"]
+
+_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{(]|[\]})]', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class GrammarLimits:
+    """What a grammar of a request may cost.
+
+    Attributes:
+        size: Most characters of its text.
+        depth: Most brackets inside one another.
+        seconds: Longest time to compile it, the first mask included.
+    """
+
+    size: int = 65536
+    depth: int = 64
+    seconds: float = 2.0
+
+
+class _Vocabulary:
+    """What llguidance asks of a tokenizer: the bytes of each token, and byte-wise tokenizing."""
+
+    bos_token_id = None
+
+    def __init__(self, tokens: Sequence[bytes], eos_token_id: int, special: Sequence[int]) -> None:
+        self.tokens = list(tokens)
+        self.eos_token_id = eos_token_id
+        self.special_token_ids = list(special)
+        self._ids = {token: index for index, token in enumerate(self.tokens)}
+
+    def __call__(self, text: str) -> list[int]:
+        data = text.encode()
+        return [
+            self._ids[data[i : i + 1]] for i in range(len(data)) if data[i : i + 1] in self._ids
+        ]
+
+
+def grammar_tokenizer(
+    tokens: Sequence[bytes], eos_token_ids: Sequence[int], special_token_ids: Sequence[int] = ()
+) -> LLTokenizer:
+    """The tokenizer that all grammars of one model share; it takes a while to make.
+
+    Args:
+        tokens: The bytes of each token of the vocabulary, by id.
+        eos_token_ids: The tokens that end a sequence, at least one.
+        special_token_ids: Further tokens that are no text.
+    """
+    ends = list(eos_token_ids)
+    vocabulary = _Vocabulary(tokens, ends[0], [*ends, *special_token_ids])
+    return LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(tokens), eos_token=ends)
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for match in _STRINGS_AND_BRACKETS.finditer(text):
+        if match[0] in "[{(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match[0] in "]})":
+            depth -= 1
+    return deepest
+
+
+def _serialize(kind: str, text: str) -> str:
+    if kind == "json_schema":
+        try:
+            return LLMatcher.grammar_from_json_schema(text.strip() or "{}")
+        except ValueError as error:
+            raise InputError(f"json_schema: wanted JSON, got {error}") from error
+    if kind == "regex":
+        return LLMatcher.grammar_from_regex(text)
+    if kind == "lark":
+        return LLMatcher.grammar_from_lark(text)
+    raise InputError(f"grammar: wanted 'json_schema', 'regex' or 'lark', got {kind!r}")
+
+
+class GrammarCompiler:
+    """Turns grammars into matchers, off the calling thread and within limits.
+
+    Args:
+        tokenizer: That of the model.
+        limits: What a grammar may cost.
+        threads: How many grammars are compiled at once.
+    """
+
+    def __init__(
+        self,
+        tokenizer: LLTokenizer,
+        limits: GrammarLimits | None = None,
+        threads: int = 2,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.limits = limits or GrammarLimits()
+        self._parser_limits = LLParserLimits(verbose_errors=False)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="heddle-grammar")
+
+    def close(self) -> None:
+        """End the threads; grammars that wait are dropped."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def submit(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> Future[LLMatcher]:
+        """Start to compile; the result is a matcher at its start, or raises `InputError`.
+
+        An empty JSON schema means any JSON value.
+
+        Raises:
+            InputError: The text is larger or deeper than the limits.
+        """
+        text = grammar if isinstance(grammar, str) else json.dumps(grammar)
+        limits = self.limits
+        if len(text) > limits.size:
+            raise InputError(f"{kind}: wanted at most {limits.size} characters, got {len(text)}")
+        if (depth := _depth(text)) > limits.depth:
+            raise InputError(f"{kind}: wanted at most {limits.depth} nested levels, got {depth}")
+        return self._threads.submit(self._compile, kind, text)
+
+    def compile(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> LLMatcher:
+        """As `submit`, but wait for the result.
+
+        Raises:
+            InputError: The grammar is refused: the message says why.
+        """
+        future = self.submit(kind, grammar)
+        try:
+            return future.result(self.limits.seconds)
+        except FutureTimeoutError:
+            future.cancel()
+            raise InputError(
+                f"{kind}: wanted to be compiled within {self.limits.seconds} s, got no end"
+            ) from None
+
+    def _compile(self, kind: str, text: str) -> LLMatcher:
+        begin = time.perf_counter()
+        matcher = LLMatcher(
+            self.tokenizer, _serialize(kind, text), log_level=0, limits=self._parser_limits
+        )
+        if not matcher.is_error():
+            # The first mask does what was put off; a language without a text shows here.
+            allowed = matcher.compute_logit_bias()
+            ends = sum(allowed[end] > 0 for end in self.tokenizer.eos_tokens)
+            if not matcher.is_error() and len(allowed) - allowed.count(0) == ends:
+                raise InputError(f"{kind}: wanted a language with a text, got an empty one")
+        if matcher.is_error():
+            reason = matcher.get_error().split("\n")[0] or matcher.stop_reason()
+            raise InputError(f"{kind}: wanted a grammar that llguidance takes, got: {reason}")
+        seconds = time.perf_counter() - begin
+        if seconds > self.limits.seconds:
+            raise InputError(
+                f"{kind}: wanted to be compiled within {self.limits.seconds} s, got {seconds:.1f} s"
+            )
+        return matcher
+
+    def constrain(self, context: TextContext) -> None:
+        """Give `context` a matcher of its `json_schema`, if it has one, up to date with its tokens.
+
+        Raises:
+            InputError: The schema is refused, or the tokens so far do not follow it.
+        """
+        if context.json_schema is None:
+            return
+        matcher = self.compile("json_schema", context.json_schema)
+        known = context.tokens.generated.tolist()
+        if context.tokens.awaits_token:
+            known.pop()
+        if known and not matcher.consume_tokens(known):
+            raise InputError(
+                f"request {context.request_id}: wanted generated tokens that follow its "
+                "json_schema, got others"
+            )
+        context.set_matcher(matcher, consumed=len(known))
+
+
+def jump_ahead_forced(context: TextContext) -> list[int]:
+    """Append the tokens that the grammar of `context` leaves no choice about; returns them.
+
+    Stops where the sequence ends. Does nothing without a grammar, or while the prompt is chunked.
+
+    Raises:
+        ValueError: A future token waits to be realized.
+    """
+    matcher = context.matcher
+    if not isinstance(matcher, LLMatcher) or context.tokens.actively_chunked:
+        return []
+    appended = []
+    for token in matcher.compute_ff_tokens():
+        if context.is_done:
+            break
+        context.jump_ahead(token)
+        appended.append(token)
+    return appended

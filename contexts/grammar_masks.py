@@ -1,0 +1,122 @@
+"""Which tokens the grammars of a batch allow next, as one bitmask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import numpy as np
+import numpy.typing as npt
+from heddle.contexts.text import TextContext
+from heddle.runtime import Buffer
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
+
+
+class GrammarMasks:
+    """A bitmask, made once and filled for each step.
+
+    Bit `t % 32` of word `t // 32` of a row says whether token `t` may come next.
+
+    Args:
+        tokenizer: The one that the matchers share.
+        rows: Most rows of a step: one for each context, and one for each draft token.
+        threads: Threads that compute masks; None: as llguidance chooses.
+    """
+
+    def __init__(self, tokenizer: LLTokenizer, rows: int, threads: int | None = None) -> None:
+        self._vocabulary = range(tokenizer.vocab_size)
+        self._words = -(-tokenizer.vocab_size // 32)
+        self._ends = frozenset(tokenizer.eos_tokens)
+        self.buffer = Buffer("int32", (rows, self._words))
+        self.bitmask: npt.NDArray[np.int32] = self.buffer.to_numpy()
+        self.bitmask[:] = -1
+        self._address = self.bitmask.ctypes.data
+        self._free = [True] * rows
+        self._executor = LLExecutor(num_threads=threads)
+
+    def fill(self, contexts: Sequence[TextContext]) -> list[int]:
+        """Write row i for context i; all ones where it has no grammar.
+
+        Returns:
+            The indices of contexts whose matcher has failed: their row allows nothing but an end,
+            and they should be cancelled. The others are as if those were not there.
+
+        Raises:
+            ValueError: More contexts than rows.
+        """
+        self._check_rows(len(contexts))
+        work = []
+        for row, context in enumerate(contexts):
+            matcher = context.matcher
+            if isinstance(matcher, LLMatcher):
+                work.append((matcher, row))
+                self._free[row] = False
+            elif not self._free[row]:
+                self._allow_all(row)
+        self._executor.unsafe_compute_mask_ptr(
+            work, self._address, self._words * 4, len(self.bitmask)
+        )
+        return [row for matcher, row in work if matcher.is_error()]
+
+    def fill_drafts(
+        self, contexts: Sequence[TextContext], drafts: Sequence[Sequence[int]]
+    ) -> list[int]:
+        """Write the rows of each context one after another: before, and after each draft token.
+
+        The matchers stay where they are. Rows beyond a token that is not allowed mean nothing.
+
+        Returns:
+            For each context, how many of its draft tokens the grammar allows.
+
+        Raises:
+            ValueError: More contexts and draft tokens than rows.
+        """
+        self._check_rows(len(contexts) + sum(map(len, drafts)))
+        work: list[tuple[LLMatcher, int, list[int]]] = []
+        firsts = []
+        row = 0
+        for context, draft in zip(contexts, drafts, strict=True):
+            firsts.append(row)
+            matcher = context.matcher
+            if isinstance(matcher, LLMatcher):
+                # A token outside of the vocabulary would break the matcher.
+                known = takewhile(self._vocabulary.__contains__, draft)
+                work.append((matcher, row, list(known)))
+                self._free[row : row + 1 + len(draft)] = [False] * (1 + len(draft))
+            else:
+                for free in range(row, row + 1 + len(draft)):
+                    self._allow_all(free)
+            row += 1 + len(draft)
+        self._executor.unsafe_compute_mask_ptr_with_draft_token(
+            work, self._address, self._words * 4, len(self.bitmask)
+        )
+        return [
+            self._allowed(context, first, draft)
+            for context, first, draft in zip(contexts, firsts, drafts, strict=True)
+        ]
+
+    def _allowed(self, context: TextContext, first: int, draft: Sequence[int]) -> int:
+        if context.matcher is None:
+            return len(draft)
+        for index, token in enumerate(draft):
+            if not self.allows(first + index, token):
+                return index
+            if token in self._ends:
+                return index + 1
+        return len(draft)
+
+    def allows(self, row: int, token: int) -> bool:
+        """Whether row `row` allows `token`."""
+        word = self.bitmask[row, token // 32] if token in self._vocabulary else 0
+        return bool(word >> (token % 32) & 1)
+
+    def _allow_all(self, row: int) -> None:
+        self.bitmask[row] = -1
+        self._free[row] = True
+
+    def _check_rows(self, wanted: int) -> None:
+        if wanted > len(self.bitmask):
+            raise ValueError(
+                f"GrammarMasks: wanted at most {len(self.bitmask)} rows, as it was made for, got "
+                f"{wanted}"
+            )
