@@ -72,7 +72,8 @@ class GrammarMasks:
             ValueError: More contexts and draft tokens than rows.
         """
         self._check_rows(len(contexts) + sum(map(len, drafts)))
-        work: list[tuple[LLMatcher, int, list[int]]] = []
+        drafted: list[tuple[LLMatcher, int, list[int]]] = []
+        plain: list[tuple[LLMatcher, int]] = []
         firsts = []
         row = 0
         for context, draft in zip(contexts, drafts, strict=True):
@@ -80,16 +81,19 @@ class GrammarMasks:
             matcher = context.matcher
             if isinstance(matcher, LLMatcher):
                 # A token outside of the vocabulary would break the matcher.
-                known = takewhile(self._vocabulary.__contains__, draft)
-                work.append((matcher, row, list(known)))
+                known = list(takewhile(self._vocabulary.__contains__, draft))
+                if known:
+                    drafted.append((matcher, row, known))
+                else:
+                    plain.append((matcher, row))
                 self._free[row : row + 1 + len(draft)] = [False] * (1 + len(draft))
             else:
                 for free in range(row, row + 1 + len(draft)):
                     self._allow_all(free)
             row += 1 + len(draft)
-        self._executor.unsafe_compute_mask_ptr_with_draft_token(
-            work, self._address, self._words * 4, len(self.bitmask)
-        )
+        size = self._words * 4, len(self.bitmask)
+        self._executor.unsafe_compute_mask_ptr(plain, self._address, *size)
+        self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, self._address, *size)
         return [
             self._allowed(context, first, draft)
             for context, first, draft in zip(contexts, firsts, drafts, strict=True)
