@@ -53,9 +53,10 @@ class GrammarMasks:
                 self._free[row] = False
             elif not self._free[row]:
                 self._allow_all(row)
-        self._executor.unsafe_compute_mask_ptr(
-            work, self._address, self._words * 4, len(self.bitmask)
-        )
+        if work:  # llguidance refuses an empty list
+            self._executor.unsafe_compute_mask_ptr(
+                work, self._address, self._words * 4, len(self.bitmask)
+            )
         return [row for matcher, row in work if matcher.is_error()]
 
     def fill_drafts(
@@ -92,8 +93,10 @@ class GrammarMasks:
                     self._allow_all(free)
             row += 1 + len(draft)
         size = self._words * 4, len(self.bitmask)
-        self._executor.unsafe_compute_mask_ptr(plain, self._address, *size)
-        self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, self._address, *size)
+        if plain:
+            self._executor.unsafe_compute_mask_ptr(plain, self._address, *size)
+        if drafted:
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, self._address, *size)
         return [
             self._allowed(context, first, draft)
             for context, first, draft in zip(contexts, firsts, drafts, strict=True)

@@ -114,6 +114,15 @@ def test_a_failed_matcher_is_reported_and_disturbs_no_other(compiler, masks):
     assert (masks.bitmask[2] == -1).all()
 
 
+def test_without_a_grammar_everything_is_allowed(compiler, masks):
+    masks.fill([constrained(compiler), constrained(compiler)])
+    free = constrained(compiler, None)
+    assert masks.fill([free]) == []
+    assert (masks.bitmask[0] == -1).all()
+    assert masks.fill_drafts([free], [[3]]) == [1]
+    assert (masks.bitmask[:2] == -1).all()
+
+
 def test_masks_are_limited_to_their_rows(masks, compiler):
     context = constrained(compiler, None)
     with pytest.raises(ValueError, match="at most 16 rows, as it was made for, got 17"):
