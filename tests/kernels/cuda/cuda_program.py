@@ -1,0 +1,106 @@
+"""Runs a graph's whole CUDA program on the emulator: the compiler's plan with emulated kernels."""
+
+from functools import cache
+
+import numpy as np
+from cuda_harness import MACHINE
+from emulator import Buffer, launch
+from heddle.graph.compiler import assemble
+from heddle.graph.compiler.codegen.cuda import build
+from heddle.graph.compiler.pipeline import lower
+from heddle.kernels.mlir import context, ir
+from heddle.kernels.spec import Spec
+from heddle.runtime.artifact import Code, Copy, Dispatch, Routine
+from reference import numpy_dtype, shape, size
+
+
+def _spec_as_code(spec: Spec) -> tuple[Code, ...]:
+    """In place of machine code: the spec, for the emulator to build."""
+    return (Code("sm_80", "ptx", spec.to_json().encode()),)
+
+
+@cache
+def _kernel(data: bytes):
+    emulated = context()
+    with emulated, ir.Location.unknown():
+        return emulated, build(Spec.from_json(data.decode()), MACHINE)
+
+
+class EmulatedModel:
+    """A graph compiled for CUDA, with its weights by name; call it with its inputs."""
+
+    def __init__(self, graph, weights: dict[str, np.ndarray]) -> None:
+        module = lower(graph.module, "cuda")
+        names = {name: number for number, name in enumerate(graph.weights)}
+        constants = assemble.Constants()
+        _, self.inputs, self.outputs = assemble.signature(graph.module)
+        asked = assemble.requests(module)
+        self.program = assemble.program(module, "cuda", asked, _spec_as_code, names, constants)
+        self.weights = [_bytes(weights[name]) for name in names]
+        self.constants = [
+            np.frombuffer(constant.data, np.uint8).copy() for constant in constants.records
+        ]
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[list[np.ndarray], list[int]]:
+        """The outputs and the status word."""
+        symbols: dict[str, int] = {}
+        for tensor, array in zip(self.inputs, arrays, strict=True):
+            symbols.update(
+                (name, count)
+                for name, count in zip(tensor.shape, array.shape, strict=True)
+                if isinstance(name, str)
+            )
+        outputs = [
+            np.zeros(shape(tensor.shape, symbols), numpy_dtype(tensor.dtype))
+            for tensor in self.outputs
+        ]
+        held = {
+            "input": [_bytes(array) for array in arrays],
+            "output": [_bytes(array) for array in outputs],
+            "weight": self.weights,
+            "constant": self.constants,
+            "state": [np.zeros(self.program.state, np.uint8)],
+            "status": [np.zeros(32, np.uint8)],
+        }
+        for routine in (self.program.init, self.program.main):
+            held["arena"] = [np.zeros(size(routine.arena, symbols), np.uint8)]
+            self._run(routine, held, symbols)
+        return outputs, held["status"][0].view(np.int64).tolist()
+
+    def _run(self, routine: Routine, held, symbols: dict[str, int]) -> None:
+        for instruction in routine.instructions:
+            if isinstance(instruction, Copy):
+                source, target = (
+                    self._memory(held, number, symbols)
+                    for number in (instruction.source, instruction.target)
+                )
+                target[:] = source
+            else:
+                self._dispatch(instruction, held, symbols)
+
+    def _dispatch(self, step: Dispatch, held, symbols: dict[str, int]) -> None:
+        kernel = self.program.kernels[step.kernel]
+        spec = Spec.from_json(kernel.codes[0].data.decode())
+        memory = [self._memory(held, number, symbols) for number in step.buffers]
+        buffers = [
+            Buffer(data, written=i >= len(spec.inputs), initialised=i >= len(spec.buffers))
+            for i, data in enumerate(memory)
+        ]
+        emulated, module = _kernel(kernel.codes[0].data)
+        with emulated, ir.Location.unknown():
+            grid, *others = shape(step.grid, symbols)
+            assert others == [1, 1]
+            dims = [size(expr, symbols) for expr in step.dims]
+            launch(module, grid, kernel.block[0], buffers, dims)
+
+    def _memory(self, held, number: int, symbols: dict[str, int]) -> np.ndarray:
+        buffer = self.program.buffers[number]
+        start = size(buffer.offset, symbols) if buffer.kind in ("arena", "state") else 0
+        stop = start + size(buffer.size, symbols)
+        found = held[buffer.kind][buffer.index]
+        assert stop <= len(found), f"{buffer} ends at {stop} of {len(found)} bytes"
+        return found[start:stop]
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
