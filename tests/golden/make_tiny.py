@@ -1,4 +1,4 @@
-"""Writes `tiny.heddle`, the smallest artifact that has something of everything.
+"""Writes `tiny.heddle`, the smallest artifact that has something of everything, and its weights.
 
     shifted = x + (weight + constant) + table[indices]      float32 [batch, 4]
     same = x, flat                                          float32 [batch * 4]
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import sys
 from pathlib import Path
 
 from heddle.runtime.artifact import (
@@ -143,5 +142,13 @@ def record() -> ArtifactRecord:
     )
 
 
+def weights() -> bytes:
+    """`tiny.safetensors`: the weight that the artifact does not embed."""
+    header = b'{"weight":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+    return struct.pack("<Q", len(header)) + header + floats(10, 20, 30, 40)
+
+
 if __name__ == "__main__":
-    write(record(), sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "tiny.heddle")
+    folder = Path(__file__).parent
+    write(record(), folder / "tiny.heddle")
+    (folder / "tiny.safetensors").write_bytes(weights())
