@@ -138,15 +138,6 @@ def bitcast(value: Any, element: Any) -> Any:
     return arith.bitcast(widen(element, lanes_of(value)), value)
 
 
-def lane_numbers(element: Any, lanes: int) -> Any:
-    """The integers 0, 1, ... in the lanes of a vector; the constant 0 for one lane."""
-    if lanes == 1:
-        return constant(element, 0)
-    numbers = [ir.IntegerAttr.get(element, lane) for lane in range(lanes)]
-    kind = widen(element, lanes)
-    return arith.constant(kind, ir.DenseElementsAttr.get(numbers, kind))
-
-
 # Arithmetic
 
 
@@ -201,14 +192,6 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     first = next(value for value in (a, b, c) if isinstance(value, ir.Value))
     kind = splat(first, lanes)
     return math.fma(like(kind, a), like(kind, b), like(kind, c))
-
-
-def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    """`c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule, with a fused multiply-add each."""
-    total = like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        total = fma(total, x, coefficient)
-    return total
 
 
 _FLOAT_COMPARE = {
@@ -284,40 +267,6 @@ def copy_sign(magnitude: Any, sign: Any) -> Any:
 def sqrt(x: Any) -> Any:
     """The square root, correctly rounded."""
     return math.sqrt(x)
-
-
-# Lanes
-
-
-def shuffle(a: Any, b: Any, lanes: Sequence[int]) -> Any:
-    """A vector of the lanes numbered `lanes` of `a` followed by `b`."""
-    return vector.shuffle(a, b, list(lanes))
-
-
-def across(value: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """The lanes of a vector combined to a scalar, in halves."""
-    lanes = lanes_of(value)
-    while lanes > 1:
-        lanes //= 2
-        low = shuffle(value, value, range(lanes))
-        value = combine(low, shuffle(value, value, range(lanes, 2 * lanes)))
-    return vector.extract(value, [], [0]) if isinstance(value.type, ir.VectorType) else value
-
-
-def transposed(rows: Sequence[Any]) -> list[Any]:
-    """The columns of a square tile of as many vectors as each has lanes, a power of two."""
-    rows, lanes = list(rows), range(len(rows))
-    distance = 1
-    while distance < len(rows):
-        # Exchanges one bit of the row's number with the same bit of the lane's.
-        low = [j if not j & distance else j - distance + len(rows) for j in lanes]
-        high = [j + distance if not j & distance else j + len(rows) for j in lanes]
-        for i in lanes:
-            if not i & distance:
-                a, b = rows[i], rows[i + distance]
-                rows[i], rows[i + distance] = shuffle(a, b, low), shuffle(a, b, high)
-        distance *= 2
-    return rows
 
 
 # Control flow

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, memory, sizes
+from heddle.kernels import crosslane, emit, memory, sizes
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -101,7 +101,7 @@ def first_lanes(count: Size, lanes: int) -> Any:
     # so the count goes through an empty assembler statement.
     count = llvm.inline_asm(emit.integer(64), [emit.as_index(count)], "", "=r,0")
     limit = arith.trunci(word, emit.minimum(count, lanes))
-    return emit.compare("less", emit.lane_numbers(word, lanes), emit.splat(limit, lanes))
+    return emit.compare("less", crosslane.numbers(word, lanes), emit.splat(limit, lanes))
 
 
 def byte_buffer(size: int, alignment: int = 64) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, memory, sizes
+from heddle.kernels import bodies, convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.broadcast import Layout, join
 from heddle.kernels.host import Frame
 from heddle.kernels.mlir import dialect
@@ -167,11 +167,11 @@ def reduce(
         totals = [combine(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
     totals = emit.carry(long, whole, lanes, totals, one)
     if isinstance(length, int) and length == whole:
-        return emit.across(totals[0], combine)
+        return crosslane.across(totals[0], combine)
     whole = emit.as_index(whole)
     mask = host.first_lanes(length - whole, lanes)
     last = emit.select(mask, at(whole, mask), neutral)
-    return emit.across(combine(totals[0], last), combine)
+    return crosslane.across(combine(totals[0], last), combine)
 
 
 def add(a: Any, b: Any) -> Any:

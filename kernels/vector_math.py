@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from heddle.kernels import emit
-from heddle.kernels.emit import bitcast, compare, fma, polynomial, select, sqrt
+from heddle.kernels.emit import bitcast, compare, fma, select, sqrt
 
 
 class _Format(NamedTuple):
@@ -170,7 +171,7 @@ def log(x: Any) -> Any:
     z = s * s
     # log(1+f) = f - f^2/2 + s (f^2/2 + s^2 R): the leading terms are exact (fdlibm's arrangement).
     half_square = f * f * 0.5
-    low = fma(s, fma(z, polynomial(z, form.log), half_square), e * form.ln2_low)
+    low = fma(s, fma(z, _polynomial(z, form.log), half_square), e * form.ln2_low)
     result = fma(e, form.ln2_high, f - (half_square - low))
     result = select(compare("less", x, math.inf), result, x)
     result = select(compare("equal", x, 0.0), -math.inf, result)
@@ -195,13 +196,13 @@ def erf(x: Any) -> Any:
         a = select(compare("greater", x, _ERF32_TOP), _ERF32_TOP, x)
         a = select(compare("less", a, -_ERF32_TOP), -_ERF32_TOP, a)
         z = a * a
-        ratio = a * polynomial(z, _ERF32_P) / polynomial(z, _ERF32_Q)
+        ratio = a * _polynomial(z, _ERF32_P) / _polynomial(z, _ERF32_Q)
         ratio = select(compare("greater", ratio, 1.0), 1.0, ratio)
         return select(compare("less", ratio, -1.0), -1.0, ratio)
-    small = x * polynomial(x * x, _ERF64_SMALL)
+    small = x * _polynomial(x * x, _ERF64_SMALL)
     a = emit.absolute(x)
     b = select(compare("greater", a, _ERF64_TOP), _ERF64_TOP, a)
-    scaled = polynomial((b - 4.0) / (b + 4.0), _ERFC64) / fma(b, 2.0, 1.0)
+    scaled = _polynomial((b - 4.0) / (b + 4.0), _ERFC64) / fma(b, 2.0, 1.0)
     large = fma(scaled, -exp(-(b * b)), 1.0)
     return select(compare("less", a, 1.0), small, emit.copy_sign(large, x))
 
@@ -238,6 +239,14 @@ def rsqrt(x: Any) -> Any:
     return emit.like(x, 1.0) / sqrt(x)
 
 
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """`c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule, with a fused multiply-add each."""
+    total = emit.like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = fma(total, x, coefficient)
+    return total
+
+
 def _form(x: Any) -> _Format:
     return _FORMATS[emit.bits_of(emit.element_of(x))]
 
@@ -250,7 +259,7 @@ def _split_exp(x: Any, form: _Format) -> tuple[Any, Any]:
     n = bitcast(shifted, emit.integer(form.bits)) - _float_bits(shifter, form)
     whole = shifted - shifter
     r = fma(whole, -form.ln2_low, fma(whole, -form.ln2_high, x))
-    return n, fma(r * r, polynomial(r, form.exp), r)
+    return n, fma(r * r, _polynomial(r, form.exp), r)
 
 
 def _power_of_two(n: Any, form: _Format) -> Any:

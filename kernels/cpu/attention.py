@@ -9,24 +9,22 @@ turned keys and sums in at most 64 KiB of stack, most of it in L1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import bodies, emit, host, memory, rows, sizes, vector_math
+from heddle.kernels import bodies, crosslane, emit, host, memory, rows, sizes, vector_math
+from heddle.kernels.cpu._attention_block import Block, ordered, query_block, row_bytes, row_of
+from heddle.kernels.cpu._tile import add_products
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, Launch, Spec, fold, product
-
-ROWS = 12
-"""Queries of a register tile (AVX2: half of them)."""
+from heddle.kernels.spec import Launch, Spec, fold, product
 
 
 def launch(spec: Spec) -> Launch:
     """One task for each block of queries of each head and batch."""
-    batch, heads, queries, size = _ordered(spec, 0)
-    keys = _ordered(spec, 1)[2]
-    blocks = fold("ceildiv", queries, _query_block(spec))
+    batch, heads, queries, size = ordered(spec, 0)
+    keys = ordered(spec, 1)[2]
+    blocks = fold("ceildiv", queries, query_block(spec))
     each = fold("mul", keys, fold("add", fold("mul", size, 4), 20))
     work = product((batch, heads, queries, each))
     return Launch((product((batch, heads, blocks)), 1, 1), work)
@@ -35,79 +33,18 @@ def launch(spec: Spec) -> Launch:
 def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
-    block = _Block.make(frame)
-    batch, heads, queries, _ = (frame.size(extent) for extent in _ordered(spec, 0))
+    block = Block.make(frame)
+    batch, heads, queries, _ = (frame.size(extent) for extent in ordered(spec, 0))
     blocks = sizes.ceildiv(queries, block.queries)
     for task in emit.loop(frame.first, frame.last):
         item, head, part = sizes.split(task, (batch, heads, blocks))
         _attend(frame, block, item, head, part * block.queries)
 
 
-@dataclass(frozen=True)
-class _Block:
-    """The sizes of a task's blocks, and its places on the stack; all rows of padded width.
-
-    `query` is [queries, width] and scaled, `key` is [size, keys], `score` is [rows, keys], `total`
-    is [queries, width]; `top`, `weight` and `fade` hold, for each query, the greatest score, the
-    sum of exponentials, and what the last block's greatest score scales the sums by.
-    """
-
-    dtype: str
-    lanes: int
-    rows: int
-    queries: int
-    keys: int
-    size: int
-    width: int
-    pair: int
-    query: Any
-    key: Any
-    score: Any
-    total: Any
-    top: Any
-    weight: Any
-    fade: Any
-
-    @staticmethod
-    def make(frame: host.Frame) -> _Block:
-        spec = frame.spec
-        dtype = _wide(spec.result.dtype)
-        lanes = host.lanes_for(frame.machine, [dtype])
-        size = spec.operands[0].shape[-1]
-        assert isinstance(size, int)
-        width = -(-size // lanes) * lanes
-        queries, keys = _query_block(spec), _key_block(spec)
-        row_count = ROWS if frame.machine.vector_bytes == 64 else ROWS // 2
-        elements = [queries * width, size * keys, ROWS * keys, queries * width, *[queries] * 3]
-        places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
-        pair = min(2, keys // lanes)
-        return _Block(dtype, lanes, row_count, queries, keys, size, width, pair, *places)
-
-    def vector(self, base: Any, offset: Any) -> Any:
-        """A vector of the stack."""
-        return memory.load(base, offset, self.dtype, self.lanes)
-
-    def scalar(self, base: Any, offset: Any) -> Any:
-        """An element of the stack."""
-        return memory.load(base, offset, self.dtype)
-
-    def spread(self, base: Any, offset: Any) -> Any:
-        """An element of the stack in every lane."""
-        return emit.splat(self.scalar(base, offset), self.lanes)
-
-    def put(self, value: Any, base: Any, offset: Any) -> None:
-        """Writes to the stack."""
-        memory.store(value, base, offset, self.dtype)
-
-    def fill(self, number: float) -> Any:
-        """A vector of one number."""
-        return emit.constant(emit.register_type(self.dtype), number, self.lanes)
-
-
-def _attend(frame: host.Frame, block: _Block, item: Size, head: Size, first: Size) -> None:
+def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size) -> None:
     """One task: the queries from `first` on of one head."""
     spec = frame.spec
-    queries, keys = (frame.size(_ordered(spec, number)[2]) for number in (0, 1))
+    queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
     count = sizes.least(emit.index(block.queries), queries - first)
     last_key = keys
     if spec.attr("causal"):
@@ -126,13 +63,13 @@ def _attend(frame: host.Frame, block: _Block, item: Size, head: Size, first: Siz
     for r in emit.loop(0, count):
         weight = block.scalar(block.weight, r)
         share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
-        out_at = finish.row(_row(frame, 0, item, head, first + r))
+        out_at = finish.row(row_of(frame, 0, item, head, first + r))
         for column, mask in host.vectors(0, block.size, block.lanes):
             out_at(column, mask, block.vector(block.total, r * block.width + column) * share)
 
 
 def _read_queries(
-    frame: host.Frame, block: _Block, item: Size, head: Size, first: Size, count: Size
+    frame: host.Frame, block: Block, item: Size, head: Size, first: Size, count: Size
 ) -> None:
     """Puts the scaled queries on the stack and clears the sums."""
     dtype, scale = frame.spec.operands[0].dtype, frame.spec.attr("scale")
@@ -140,7 +77,7 @@ def _read_queries(
         emit.constant(emit.register_type(block.dtype), number) for number in (-math.inf, 0)
     )
     for r in emit.loop(0, count):
-        start = _row(frame, 0, item, head, first + r) * block.size
+        start = row_of(frame, 0, item, head, first + r) * block.size
         for column, mask in host.vectors(0, block.size, block.lanes):
             value = memory.load(frame.inputs[0], start + column, dtype, block.lanes, mask)
             block.put(value * scale, block.query, r * block.width + column)
@@ -156,7 +93,7 @@ def _read_queries(
 
 
 def _turn_keys(
-    frame: host.Frame, block: _Block, item: Size, head: Size, key: Any, present: Any
+    frame: host.Frame, block: Block, item: Size, head: Size, key: Any, present: Any
 ) -> None:
     """Puts keys `key` to `key + present - 1` on the stack, keys in the lanes."""
     dtype, lanes = frame.spec.operands[1].dtype, block.lanes
@@ -164,7 +101,7 @@ def _turn_keys(
         for column, mask in host.vectors(0, block.size, lanes):
             lines = []
             for line in range(lanes):
-                start = _row(frame, 1, item, head, key + group + line) * block.size + column
+                start = row_of(frame, 1, item, head, key + group + line) * block.size + column
                 kept = mask
                 if rest is not None:
                     # A key beyond the last is not read: its mask is empty.
@@ -173,27 +110,24 @@ def _turn_keys(
                     kept = host.first_lanes(select(inside, wanted, 0), lanes)
                 lines.append(memory.load(frame.inputs[1], start, dtype, lanes, kept))
             width = lanes if mask is None else block.size % lanes
-            for number, value in enumerate(emit.transposed(lines)[:width]):
+            for number, value in enumerate(crosslane.transposed(lines)[:width]):
                 block.put(value, block.key, (column + number) * block.keys + group)
 
 
-def _score(block: _Block, top: Any, present: Any) -> None:
+def _score(block: Block, top: Any, present: Any) -> None:
     """The products of a tile's queries with the keys present, rounded up to whole tiles."""
     wide = block.pair * block.lanes
     for column in emit.loop(0, sizes.ceildiv(present, wide) * wide, wide):
 
-        def further(d: Any, *sums: Any, column: Any = column) -> list[Any]:
+        def query_at(r: int, d: Any) -> Any:
+            return block.spread(block.query, (top + r) * block.width + d)
+
+        def keys_at(d: Any, column: Any = column) -> list[Any]:
             at = d * block.keys + column
-            right = [block.vector(block.key, at + n * block.lanes) for n in range(block.pair)]
-            following = []
-            for r in range(block.rows):
-                left = block.spread(block.query, (top + r) * block.width + d)
-                for n in range(block.pair):
-                    following.append(emit.fma(left, right[n], sums[r * block.pair + n]))
-            return following
+            return [block.vector(block.key, at + n * block.lanes) for n in range(block.pair)]
 
         zeros = [block.fill(0)] * (block.rows * block.pair)
-        sums = emit.carry(0, block.size, 1, zeros, further)
+        sums = add_products(zeros, 0, block.size, query_at, keys_at)
         for number, value in enumerate(sums):
             r, n = divmod(number, block.pair)
             block.put(value, block.score, column + (r * block.keys + n * block.lanes))
@@ -201,7 +135,7 @@ def _score(block: _Block, top: Any, present: Any) -> None:
 
 def _exponentials(
     frame: host.Frame,
-    block: _Block,
+    block: Block,
     place: tuple[Size, Size, Size],
     query: Any,
     r: Any,
@@ -212,7 +146,7 @@ def _exponentials(
     spec = frame.spec
     visible = present
     if spec.attr("causal"):
-        queries, keys = (frame.size(_ordered(spec, number)[2]) for number in (0, 1))
+        queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
         visible = sizes.least(place[2] + (keys - queries) + 1 - key, present)
     start = r * block.keys
 
@@ -226,7 +160,7 @@ def _exponentials(
 
     before = block.scalar(block.top, query)
     (greatest,) = emit.carry(0, present, block.lanes, [block.fill(-math.inf)], masked)
-    greatest = emit.maximum(before, emit.across(greatest, emit.maximum))
+    greatest = emit.maximum(before, crosslane.across(greatest, emit.maximum))
     shift = select(emit.compare("equal", greatest, -math.inf), 0.0, greatest)
 
     def exponential(column: Any, total: Any) -> list[Any]:
@@ -236,14 +170,14 @@ def _exponentials(
 
     (total,) = emit.carry(0, present, block.lanes, [block.fill(0)], exponential)
     fade = vector_math.exp(before - shift)
-    weight = emit.fma(block.scalar(block.weight, query), fade, emit.across(total, rows.add))
+    weight = emit.fma(block.scalar(block.weight, query), fade, crosslane.across(total, rows.add))
     block.put(greatest, block.top, query)
     block.put(weight, block.weight, query)
     block.put(fade, block.fade, query)
 
 
 def _apply_mask(
-    frame: host.Frame, block: _Block, score: Any, place: tuple[Size, ...], key: Any, lanes: Any
+    frame: host.Frame, block: Block, score: Any, place: tuple[Size, ...], key: Any, lanes: Any
 ) -> Any:
     """The scores from `key` on under the mask operand, which broadcasts along any axis."""
     if not frame.spec.attr("masked"):
@@ -263,12 +197,12 @@ def _apply_mask(
 
 
 def _add_values(
-    frame: host.Frame, block: _Block, item: Size, head: Size, top: Any, key: Any, present: Any
+    frame: host.Frame, block: Block, item: Size, head: Size, top: Any, key: Any, present: Any
 ) -> None:
     """Adds a tile's exponentials times the values to its sums."""
     dtype, lanes = frame.spec.operands[2].dtype, block.lanes
-    step = _row(frame, 2, item, head, 1) - _row(frame, 2, item, head, 0)
-    base = _row(frame, 2, item, head, key) * block.size
+    step = row_of(frame, 2, item, head, 1) - row_of(frame, 2, item, head, 0)
+    base = row_of(frame, 2, item, head, key) * block.size
     for part in range(0, block.width, 2 * lanes):
         columns = [column for column in (part, part + lanes) if column < block.width]
         masks = [
@@ -276,20 +210,15 @@ def _add_values(
             for column in columns
         ]
 
-        def further(
-            k: Any, *sums: Any, columns: list[int] = columns, masks: list[Any] = masks
-        ) -> list[Any]:
+        def share_at(r: int, k: Any) -> Any:
+            return block.spread(block.score, k + r * block.keys)
+
+        def values_at(k: Any, columns: list[int] = columns, masks: list[Any] = masks) -> list[Any]:
             start = base + k * (step * block.size)
-            right = [
+            return [
                 memory.load(frame.inputs[2], start + column, dtype, lanes, mask)
                 for column, mask in zip(columns, masks, strict=True)
             ]
-            following = []
-            for r in range(block.rows):
-                left = block.spread(block.score, k + r * block.keys)
-                for n, value in enumerate(right):
-                    following.append(emit.fma(left, value, sums[r * len(right) + n]))
-            return following
 
         places = [
             (top + r, (top + r) * block.width + column)
@@ -299,47 +228,9 @@ def _add_values(
         sums = [
             block.vector(block.total, place) * block.spread(block.fade, r) for r, place in places
         ]
-        sums = emit.carry(0, present, 1, sums, further)
+        sums = add_products(sums, 0, present, share_at, values_at)
         for value, (_, place) in zip(sums, places, strict=True):
             block.put(value, block.total, place)
-
-
-def _row(frame: host.Frame, number: int, item: Size, head: Size, position: Size) -> Size:
-    """The row, of head size, of a position in operand `number`; a key head serves several."""
-    _, heads, length, _ = (frame.size(extent) for extent in _ordered(frame.spec, number))
-    if number > 0:
-        head = sizes.floordiv(head, sizes.floordiv(frame.size(_ordered(frame.spec, 0)[1]), heads))
-    if frame.spec.attr("layout") == "bshd":
-        return (item * length + position) * heads + head
-    return (item * heads + head) * length + position
-
-
-def _ordered(spec: Spec, number: int) -> tuple[Expr, Expr, Expr, Expr]:
-    """Batch, heads, length and head size of operand `number`."""
-    batch, second, third, size = spec.operands[number].shape
-    if spec.attr("layout") == "bshd":
-        return batch, third, second, size
-    return batch, second, third, size
-
-
-def _query_block(spec: Spec) -> int:
-    """Queries of a task: 48, or fewer where their rows are long."""
-    return next((n for n in (48, 24) if n * _row_bytes(spec) <= 2**14), ROWS)
-
-
-def _key_block(spec: Spec) -> int:
-    """Keys of a block: 16 KiB of them, 16 to 128."""
-    return next((n for n in (128, 64, 32) if n * _row_bytes(spec) <= 2**14), 16)
-
-
-def _row_bytes(spec: Spec) -> int:
-    size = spec.operands[0].shape[-1]
-    assert isinstance(size, int)
-    return -(-size // 16) * 16 * emit.ITEM_SIZE[_wide(spec.result.dtype)]
-
-
-def _wide(dtype: str) -> str:
-    return "float64" if dtype == "float64" else "float32"
 
 
 def supports(spec: Spec) -> str | None:
@@ -347,7 +238,7 @@ def supports(spec: Spec) -> str | None:
     if not emit.is_float(spec.operands[0].dtype):
         return f"wanted floats, got {spec.operands[0].dtype}"
     size = spec.operands[0].shape[-1]
-    if not isinstance(size, int) or _row_bytes(spec) > 2**10:
+    if not isinstance(size, int) or row_bytes(spec) > 2**10:
         return f"wanted a static head size of at most 1 KiB, got {size}"
     if spec.prologue is not None:
         return "it takes no prologue"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import convert, emit, host, memory, sizes
+from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -69,7 +69,7 @@ def _elements(frame: host.Frame, task: Any) -> None:
         chosen = memory.load(indices, number, kind, lanes, mask)
         chosen = convert.cast(chosen, kind, "int64")
         # As unsigned numbers the negative ones are the greatest.
-        worst = emit.across(chosen, lambda a, b: emit.maximum(a, b, unsigned=True))
+        worst = crosslane.across(chosen, lambda a, b: emit.maximum(a, b, unsigned=True))
         with emit.when(compare("greater_equal", worst, limit, unsigned=True)):
             _report(frame, worst, limit)
         places = _clamped(chosen, limit) + outer * limit

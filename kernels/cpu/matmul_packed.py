@@ -11,15 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
+from heddle.kernels.cpu._tile import ROWS, add_products, rows_of
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 PANEL = 32
 """Columns of a panel of packed b."""
-
-ROWS = 12
-"""Rows of a task."""
 
 BAND = 16
 """Tasks down the rows before the next panel."""
@@ -41,7 +39,7 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     a, b = frame.inputs[:2]
     dtype = spec.operands[0].dtype
     lanes = host.lanes_for(machine, [dtype])
-    tile_rows = ROWS if machine.vector_bytes == 64 else ROWS // 2
+    tile_rows = rows_of(machine)
     batch, m, k = (frame.size(extent) for extent in _extents(spec))
     n = frame.size(spec.result.shape[-1])
     shared_b = len(spec.operands[1].shape) == 3
@@ -80,29 +78,23 @@ def _tile(
 ) -> list[Any]:
     """The sums of `height` rows by two vectors; few rows take several k at once to hide latency."""
     together = max(1, 4 // height)
+    count = 2 * height
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
 
-    def step(at: Any, *sums: Any) -> list[Any]:
-        following = []
-        for ahead in range(len(sums) // (2 * height)):
-            where = at + ahead
-            b_row = b[1] + where * PANEL
-            right = [memory.load(b[0], b_row + half * lanes, dtype, lanes) for half in range(2)]
-            for r in range(height):
-                left = emit.splat(memory.load(a[0], a[1] + k * r + where, dtype), lanes)
-                for half in range(2):
-                    old = sums[(ahead * height + r) * 2 + half]
-                    following.append(emit.fma(left, right[half], old))
-        return following
+    def left_at(r: int, step: Any) -> Any:
+        return emit.splat(memory.load(a[0], a[1] + k * r + step, dtype), lanes)
+
+    def right_at(step: Any) -> list[Any]:
+        row = b[1] + step * PANEL
+        return [memory.load(b[0], row + half * lanes, dtype, lanes) for half in range(2)]
 
     whole = k - sizes.mod(k, together)
-    sums = emit.carry(0, whole, together, [zero] * (together * height * 2), step)
-    first, others = sums[: 2 * height], sums[2 * height :]
-    for number, value in enumerate(others):
-        first[number % (2 * height)] = first[number % (2 * height)] + value
-    if together > 1:
-        first = emit.carry(whole, k, 1, first, step)
-    return first
+    zeros = [zero] * (count * together)
+    sums = add_products(zeros, 0, whole, left_at, right_at, together)
+    first = sums[:count]
+    for number, value in enumerate(sums[count:]):
+        first[number % count] = first[number % count] + value
+    return add_products(first, whole, k, left_at, right_at) if together > 1 else first
 
 
 def _place(task: Size, blocks: Size, panels: Size) -> tuple[Size, Size]:

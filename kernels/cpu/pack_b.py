@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, product
@@ -67,7 +67,7 @@ def _turned(frame: host.Frame, base: Any, first: Any, n: Size, k: Size, target: 
                 kept = host.first_lanes(emit.select(inside, emit.as_index(count), 0), side)
                 where = base + row * k + column
                 lines.append(memory.load(frame.inputs[0], where, dtype, side, kept))
-            for number, value in enumerate(emit.transposed(lines)):
+            for number, value in enumerate(crosslane.transposed(lines)):
                 place = target + (column + number) * PANEL + part
                 if mask is None:
                     memory.store(value, frame.outputs[0], place, dtype)

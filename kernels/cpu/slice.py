@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, fold, product
 
@@ -44,7 +44,7 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
             if steps[-1] == 1:
                 value = memory.load(frame.inputs[0], base + column, dtype, lanes, mask)
             else:
-                numbers = emit.lane_numbers(emit.integer(64), lanes) + column
+                numbers = crosslane.numbers(emit.integer(64), lanes) + column
                 places = numbers * steps[-1] + base
                 value = memory.gather(frame.inputs[0], places, dtype, mask)
             memory.store(value, frame.outputs[0], row * length + column, dtype, mask)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -105,7 +105,7 @@ def _turn(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) ->
                     memory.load(frame.inputs[0], base + stride * n, dtype, side)
                     for n in range(side)
                 ]
-                for n, value in enumerate(emit.transposed(lines)):
+                for n, value in enumerate(crosslane.transposed(lines)):
                     memory.store(value, frame.outputs[0], onto + step * n, dtype)
                 return []
 
@@ -119,7 +119,7 @@ def _turn(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) ->
                     mask = host.first_lanes(count, side)
                     where = base + stride * n
                     lines.append(memory.load(frame.inputs[0], where, dtype, side, mask))
-                for n, value in enumerate(emit.transposed(lines)):
+                for n, value in enumerate(crosslane.transposed(lines)):
                     count = emit.select(emit.compare("greater", width, n), height, 0)
                     mask = host.first_lanes(count, side)
                     memory.store(value, frame.outputs[0], onto + step * n, dtype, mask)

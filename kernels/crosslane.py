@@ -1,0 +1,51 @@
+"""Work across the lanes of a vector: numbering, combining and transposing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.mlir import dialect, ir
+
+arith, vector = dialect("arith"), dialect("vector")
+
+
+def numbers(element: Any, lanes: int) -> Any:
+    """The integers 0, 1, ... in the lanes of a vector; the constant 0 for one lane."""
+    if lanes == 1:
+        return emit.constant(element, 0)
+    attributes = [ir.IntegerAttr.get(element, lane) for lane in range(lanes)]
+    kind = emit.widen(element, lanes)
+    return arith.constant(kind, ir.DenseElementsAttr.get(attributes, kind))
+
+
+def shuffle(a: Any, b: Any, lanes: Sequence[int]) -> Any:
+    """A vector of the lanes numbered `lanes` of `a` followed by `b`."""
+    return vector.shuffle(a, b, list(lanes))
+
+
+def across(value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """The lanes of a vector combined to a scalar, in halves."""
+    lanes = emit.lanes_of(value)
+    while lanes > 1:
+        lanes //= 2
+        low = shuffle(value, value, range(lanes))
+        value = combine(low, shuffle(value, value, range(lanes, 2 * lanes)))
+    return vector.extract(value, [], [0]) if isinstance(value.type, ir.VectorType) else value
+
+
+def transposed(rows: Sequence[Any]) -> list[Any]:
+    """The columns of a square tile of as many vectors as each has lanes, a power of two."""
+    rows, lanes = list(rows), range(len(rows))
+    distance = 1
+    while distance < len(rows):
+        # Exchanges one bit of the row's number with the same bit of the lane's.
+        low = [j if not j & distance else j - distance + len(rows) for j in lanes]
+        high = [j + distance if not j & distance else j + len(rows) for j in lanes]
+        for i in lanes:
+            if not i & distance:
+                a, b = rows[i], rows[i + distance]
+                rows[i], rows[i + distance] = shuffle(a, b, low), shuffle(a, b, high)
+        distance *= 2
+    return rows
