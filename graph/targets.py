@@ -19,6 +19,10 @@ _LEVELS = (
 )
 
 
+class TargetWarning(UserWarning):
+    """A target gets less than it could, because a tool for it is missing here."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A kind of device and the machines whose code goes into the artifact.

@@ -94,6 +94,7 @@ class _Table:
 def program(
     module: Any,
     kind: str,
+    asked: Sequence[tuple[Any, Request]],
     codes: Callable[[Spec], tuple[Code, ...]],
     weights: Mapping[str, int],
     constants: Constants,
@@ -103,6 +104,7 @@ def program(
     Args:
         module: A module after all passes.
         kind: `"cpu"` or `"cuda"`.
+        asked: The module's `requests`.
         codes: The code of a spec for every machine of the target.
         weights: The number of each weight.
         constants: Takes the constants that the program reads.
@@ -116,7 +118,7 @@ def program(
         return _buffer(buffers, place, size)
 
     routines: dict[str, list[Dispatch | Copy]] = {"init": [], "main": []}
-    for operation, wanted in requests(module):
+    for operation, wanted in asked:
         spec = wanted.spec
         row = registry.find(spec.op, kind)
         assert row is not None, "select has checked this"

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import os
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -20,11 +21,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from heddle.graph.compiler.codegen import ptx
+from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code
 
 _SOURCES = Path(__file__).parents[2]
-_TOOLS = ("torch-mlir", "mlir-python-bindings", "llvmlite", "nvidia-nvjitlink")
+_TOOLS = ("torch-mlir", "mlir-python-bindings", "llvmlite")
 
 
 class CacheWarning(UserWarning):
@@ -70,7 +73,8 @@ class KernelCache:
 
 def key(spec: Spec, arch: str) -> str:
     """What the code of `spec` for `arch` depends on, as sha256 in hex."""
-    parts = (spec.to_json(), arch, fingerprint())
+    tool = assembler() if MACHINES[arch].target == "cuda" else ""
+    parts = (spec.to_json(), arch, fingerprint(), tool)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -86,6 +90,17 @@ def fingerprint() -> str:
     for tool in _TOOLS:
         digest.update(f"{tool} {_version(tool)}\0".encode())
     return digest.hexdigest()
+
+
+@cache
+def assembler() -> str:
+    """The PTX assembler in use, with its version; empty where there is none."""
+    if ptx.find_nvjitlink():
+        return f"nvjitlink {_version('nvidia-nvjitlink')}"
+    program = ptx.find_ptxas()
+    if program is None:
+        return ""
+    return subprocess.run([program, "--version"], capture_output=True, text=True).stdout
 
 
 def encode(codes: Sequence[Code]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, overload
@@ -16,7 +17,7 @@ from heddle.graph.compiler.module import label
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.dtype import DType
 from heddle.graph.graph import Graph
-from heddle.graph.targets import Target
+from heddle.graph.targets import Target, TargetWarning
 from heddle.kernels.spec import Spec
 from heddle.runtime import Artifact, artifact_writer, config
 from heddle.runtime.artifact import ArtifactRecord, Code, Program, Weight
@@ -70,10 +71,14 @@ def compile(
         texts = (lower(graph.module, target.kind, stop_after=stop_after) for target in chosen)
         return "\n".join(map(str, texts))
     records = _weights(graph, weights, embed_weights)
+    if any(target.kind == "cuda" for target in chosen) and not cache.assembler():
+        message = "cuda: no PTX assembler (the extra 'cuda', or ptxas on PATH): there is PTX alone"
+        warnings.warn(message, TargetWarning, stacklevel=2)
     modules = {target: lower(graph.module, target.kind) for target in chosen}
+    asked = {target: assemble.requests(module) for target, module in modules.items()}
     jobs: dict[Job, str] = {}
-    for target, module in modules.items():
-        for operation, wanted in assemble.requests(module):
+    for target, requests in asked.items():
+        for operation, wanted in requests:
             for machine in target.machines:
                 jobs.setdefault(Job(wanted.spec, machine.arch), label(operation))
     codes = build(jobs, cache.KernelCache(config.cache_folder()), progress)
@@ -84,7 +89,9 @@ def compile(
         def code(spec: Spec) -> tuple[Code, ...]:
             return tuple(c for machine in target.machines for c in codes[Job(spec, machine.arch)])
 
-        return assemble.program(modules[target], target.kind, code, numbers, constants)
+        return assemble.program(
+            modules[target], target.kind, asked[target], code, numbers, constants
+        )
 
     programs = tuple(map(program, chosen))
     symbols, inputs, outputs = assemble.signature(graph.module)

@@ -81,6 +81,9 @@ def _first(error: Any) -> str:
 def _dump(module: Any, kind: str, number: int, name: str) -> None:
     folder = config.get("HEDDLE_DUMP")
     if folder:
-        path = Path(folder) / kind
-        path.mkdir(parents=True, exist_ok=True)
-        (path / f"{number:02}_{name}.mlir").write_text(f"{module}\n")
+        path = Path(folder) / kind / f"{number:02}_{name}.mlir"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{module}\n")
+        except OSError as error:
+            raise CompileError(f"HEDDLE_DUMP: {path}: {error.strerror}") from None

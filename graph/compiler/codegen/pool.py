@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import IO
 
-from heddle.graph.compiler.cache import decode
+from heddle.graph.compiler.cache import decode, fingerprint
 from heddle.kernels.spec import Spec
 from heddle.runtime import config
 from heddle.runtime.artifact import Code
+from heddle.runtime.errors import CompileError
 
 WORKER = (sys.executable, "-m", "heddle.graph.compiler.codegen.worker")
 TIMEOUT = 300.0
@@ -69,8 +70,7 @@ def run(
                 with lock:
                     done(job, outcome)
 
-    count = int(config.get("HEDDLE_JOBS")) or len(os.sched_getaffinity(0))
-    threads = [threading.Thread(target=serve) for _ in range(min(count, len(jobs)))]
+    threads = [threading.Thread(target=serve) for _ in range(min(_children(), len(jobs)))]
     for thread in threads:
         thread.start()
     try:
@@ -80,6 +80,14 @@ def run(
         while not queue.empty():
             queue.get()
         raise
+
+
+def _children() -> int:
+    """How many children there may be."""
+    text = config.get("HEDDLE_JOBS")
+    if not text.isdecimal():
+        raise CompileError(f"HEDDLE_JOBS: wanted a number of 0 or more, got {text!r}")
+    return int(text) or len(os.sched_getaffinity(0))
 
 
 class _Child:
@@ -106,7 +114,7 @@ class _Child:
         timer = threading.Timer(self._timeout, process.kill)
         timer.start()
         try:
-            request = {"spec": job.spec.to_json(), "arch": job.arch}
+            request = {"spec": job.spec.to_json(), "arch": job.arch, "sources": fingerprint()}
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()

@@ -37,8 +37,8 @@ def fuse(module: Any, kind: str) -> None:
     for node in _schedule(m.operations(module), fuser.grouping):
         if isinstance(node, Group):
             outline(node, end)
-        else:
-            m.owner(node).move_before(end)
+        elif (operation := m.owner(node)) is not None:
+            operation.move_before(end)
     for operation in reversed(m.operations(module)):
         if m.name(operation) in (*FOLDED, "constant") and not m.users(operation.results[0]):
             operation.erase()

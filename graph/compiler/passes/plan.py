@@ -13,7 +13,7 @@ from typing import Any
 from heddle.graph import attributes
 from heddle.graph.compiler import memory
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.sizes import ALIGNMENT, Ranges
+from heddle.graph.compiler.sizes import Ranges, align
 from heddle.graph.dim import Dim
 from heddle.kernels.mlir import ir
 from heddle.kernels.spec import Expr, fold
@@ -102,8 +102,7 @@ def _place_state(module: Any, places: dict[Any, Place]) -> Expr:
         for value in operation.results:
             if any(reader is None or stage(reader) == "main" for reader in _readers(value)):
                 places[value] = Place("state", offset=offset)
-                used = fold("mul", fold("ceildiv", byte_size(value), ALIGNMENT), ALIGNMENT)
-                offset = fold("add", offset, used)
+                offset = fold("add", offset, align(byte_size(value)))
     return offset
 
 

@@ -7,7 +7,8 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from heddle.graph.compiler.cache import CacheWarning, KernelCache, fingerprint, key
+from heddle.graph.compiler.cache import CacheWarning, KernelCache, assembler, fingerprint, key
+from heddle.graph.compiler.codegen import ptx
 from heddle.kernels.spec import Body, Operand, Spec, Step
 from heddle.runtime.artifact import Code
 
@@ -94,3 +95,19 @@ def test_key_depends_on_spec_and_arch():
         "map", (F32,), F32, (F32,), (), Body((F32,), (Step("log", (0,), "float32"),), (1,))
     )
     assert len({key(SPEC, "sm_80"), key(SPEC, "sm_90a"), key(other, "sm_80")}) == 3
+
+
+def test_code_for_cuda_depends_on_the_assembler(monkeypatch):
+    """nvJitLink, another ptxas, none: each has its own entries; code for the CPU does not care."""
+    with_nvjitlink, on_cpu = key(SPEC, "sm_80"), key(SPEC, "x86-64-v3")
+    assembler.cache_clear()
+    monkeypatch.setattr(ptx, "find_nvjitlink", lambda: None)
+    monkeypatch.setattr(ptx, "find_ptxas", lambda: "echo")
+    assert assembler().startswith("echo (GNU coreutils)")
+    with_ptxas = key(SPEC, "sm_80")
+    assembler.cache_clear()
+    monkeypatch.setattr(ptx, "find_ptxas", lambda: None)
+    assert assembler() == ""
+    assert len({with_nvjitlink, with_ptxas, key(SPEC, "sm_80")}) == 3
+    assert key(SPEC, "x86-64-v3") == on_cpu
+    assembler.cache_clear()

@@ -9,9 +9,10 @@ import warnings
 import numpy as np
 import pytest
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
-from heddle.graph.compiler import driver
+from heddle.graph.compiler import cache, driver
 from heddle.graph.compiler.cache import CacheWarning, KernelCache
 from heddle.graph.compiler.codegen import build, pool
+from heddle.graph.targets import TargetWarning
 from heddle.runtime import Artifact, InferenceSession
 from heddle.runtime.errors import CompileError
 
@@ -137,6 +138,20 @@ def test_all_failures_are_counted(monkeypatch):
         compile(linear(), LEVEL)
 
 
+def test_without_an_assembler_there_is_ptx_alone(monkeypatch):
+    """The children are told what the parent sees: here they write PTX as they would without one."""
+    child = (
+        "from heddle.graph.compiler.codegen import ptx, worker\nptx._ASSEMBLERS = ()\nworker.main()"
+    )
+    command = (sys.executable, "-c", child)
+    monkeypatch.setattr(driver, "build", lambda *a: build.build(*a, worker=command))
+    monkeypatch.setattr(cache, "assembler", lambda: "")
+    with pytest.warns(TargetWarning, match=r"^cuda: no PTX assembler \(.*\): there is PTX alone$"):
+        artifact = compile(linear(), "cuda:sm_80")
+    (program,) = artifact.programs
+    assert {code["format"] for row in program["kernels"] for code in row["codes"]} == {"ptx"}
+
+
 def test_stop_after_gives_the_text_of_each_target():
     text = compile(linear(), (LEVEL, "cuda:sm_80"), stop_after="pack")
     assert text.count("heddle.matmul_packed") == 1
@@ -147,7 +162,7 @@ def test_what_no_kernel_takes_is_refused_with_the_reason():
     x = TensorType(F32, ("b", "h", "s", "d"))
     with Graph("attention", [x, x, x]) as graph:
         graph.output(ops.attention(*graph.inputs, scale=1.0))
-    text = r"^select: attention \(test_compile.py:\d+\): the cpu kernel of 'attention': wanted a static"
+    text = r"^select: attention \(test_compile.py:\d+\): the cpu kernel of 'attention': wanted a st"
     with pytest.raises(CompileError, match=text):
         compile(graph, LEVEL)
 

@@ -66,6 +66,13 @@ def test_dump_holds_the_module_after_each_pass(tmp_path, monkeypatch):
             assert ir.Module.parse((tmp_path / "cpu" / name).read_text()).operation.verify()
 
 
+def test_a_dump_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("HEDDLE_DUMP", str(tmp_path / "file"))
+    with pytest.raises(CompileError, match=r"^HEDDLE_DUMP: .*00_input.mlir: Not a directory$"):
+        pipeline.lower(linear().module, "cpu")
+
+
 def test_a_refusal_names_pass_op_and_line(monkeypatch):
     monkeypatch.setattr("heddle.kernels.registry.find", lambda op, target: None)
     line = linear.__code__.co_firstlineno + 3

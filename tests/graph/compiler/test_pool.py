@@ -4,9 +4,11 @@ import sys
 import time
 
 import pytest
+from heddle.graph.compiler.codegen import pool
 from heddle.graph.compiler.codegen.pool import Failure, Job, run
 from heddle.kernels.spec import Operand, Spec
 from heddle.runtime.artifact import Code
+from heddle.runtime.errors import CompileError
 
 # A child that speaks the protocol and does what the arch says.
 CHILD = """
@@ -33,7 +35,7 @@ for line in sys.stdin:
 F32 = Operand("float32", (4,))
 
 
-def outcomes(monkeypatch, *archs, jobs=2, timeout=30.0):
+def outcomes(monkeypatch, *archs, jobs=2, timeout=30.0, worker=(sys.executable, "-c", CHILD)):
     monkeypatch.setenv("HEDDLE_JOBS", str(jobs))
     spec = Spec("softmax", (F32,), F32, (F32,))
     found = {}
@@ -41,7 +43,6 @@ def outcomes(monkeypatch, *archs, jobs=2, timeout=30.0):
     def done(job, outcome):
         found[job.arch] = outcome
 
-    worker = (sys.executable, "-c", CHILD)
     run([Job(spec, arch) for arch in archs], done, worker=worker, timeout=timeout)
     assert set(found) == set(archs)
     return found
@@ -61,6 +62,18 @@ def test_a_death_fails_one_job_and_names_the_cause(monkeypatch, jobs):
     assert found.pop("silent") == Failure("the code generator died (exit 3): it said nothing")
     assert found.pop("refuse") == Failure("ValueError: no")
     assert all(codes[0].arch == arch for arch, codes in found.items())
+
+
+def test_bad_number_of_jobs(monkeypatch):
+    with pytest.raises(CompileError, match=r"^HEDDLE_JOBS: wanted a number of 0 or more, got 'x'$"):
+        outcomes(monkeypatch, "a", jobs="x")
+
+
+def test_sources_that_changed_meanwhile_are_noticed(monkeypatch):
+    monkeypatch.setattr(pool, "fingerprint", lambda: "older")
+    found = outcomes(monkeypatch, "x86-64-v3", worker=pool.WORKER)
+    reason = "the compiler's sources have changed since this process began"
+    assert found["x86-64-v3"] == Failure(reason)
 
 
 def test_a_hang_ends(monkeypatch):
