@@ -29,6 +29,7 @@ class InferenceSession:
 
     Raises:
         DeviceError: A device is not there.
+        InputError: The number of threads is none.
     """
 
     def __init__(
@@ -40,11 +41,10 @@ class InferenceSession:
         self.devices = tuple([CPU()] if devices is None else devices)
         if not self.devices:
             raise DeviceError("InferenceSession: wanted at least one device, got none")
-        if threads is None:
-            threads = int(config.get("HEDDLE_THREADS"))
-        if threads < 0:
-            raise InputError(f"InferenceSession: wanted threads of 0 or more, got {threads}")
-        self._session = Session(list(self.devices), threads, pin)
+        count = config.get("HEDDLE_THREADS") if threads is None else str(threads)
+        if not count.isdecimal():
+            raise InputError(f"InferenceSession: wanted threads of 0 or more, got {count}")
+        self._session = Session(list(self.devices), int(count), pin)
 
     def load(
         self,

@@ -144,6 +144,7 @@ def test_the_cuda_array_interface_and_its_stream(python, make_cuda):
         fails(InputError, lambda: model.execute(Foreign(strides=(8,))))
         fails(InputError, lambda: model.execute(Foreign(typestr="<c8")))
         fails(InputError, lambda: model.execute(Foreign(shape=(1,) * 17)))
+        fails(InputError, lambda: Buffer.from_numpy(Foreign(shape=(-1,))))
         """,
         make_cuda("double"),
     )
@@ -155,6 +156,7 @@ def test_the_cuda_array_interface_and_its_stream(python, make_cuda):
         "input 'x': wanted a dense row-major array on the device, got strides (8,)",
         "input 'x': wanted an array of a dtype of Heddle, got typestr '<c8'",
         "input 'x': wanted at most 16 dims, got 17",
+        "a buffer of float32[-1]: wanted sizes of 0 or more that fit 63 bits in bytes",
     ]
     words = [line.split() for line in log.splitlines()]
     record = next(row for row in words if row[0] == "record")

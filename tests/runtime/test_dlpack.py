@@ -103,6 +103,16 @@ def test_tensors_that_are_refused(change, message):
     tensor.restore()
 
 
+def test_a_producer_that_refuses():
+    class Refuses(Only):
+        def __dlpack__(self, **options):
+            raise BufferError("it needs a gradient")
+
+    with pytest.raises(InputError) as error:
+        Buffer.from_dlpack(Refuses(np.zeros(2)))
+    assert str(error.value) == "DLPack: wanted a tensor, got the refusal: it needs a gradient"
+
+
 class Only:
     """An array that shows itself through DLPack alone."""
 

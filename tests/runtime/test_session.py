@@ -128,11 +128,14 @@ def test_the_setting_gives_the_threads(make, monkeypatch, four):
     np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), 2 * four)
 
 
-def test_wrong_sessions():
+def test_wrong_sessions(monkeypatch):
     with pytest.raises(DeviceError, match="wanted at least one device, got none"):
         InferenceSession(devices=[])
     with pytest.raises(InputError, match="wanted threads of 0 or more, got -1"):
         InferenceSession(threads=-1)
+    monkeypatch.setenv("HEDDLE_THREADS", "many")
+    with pytest.raises(InputError, match="wanted threads of 0 or more, got many"):
+        InferenceSession()
 
 
 def test_devices_by_name():

@@ -174,7 +174,7 @@ void Argument::take_dlpack(nb::handle object) {
   }
   Py_buffer source{};
   source.buf = view_.data;
-  source.len = static_cast<Py_ssize_t>(*view_.shape.bytes(view_.dtype));
+  source.len = static_cast<Py_ssize_t>(view_.shape.bytes(view_.dtype).value_or(0));
   source.itemsize = item;
   source.ndim = static_cast<int>(view_.shape.rank());
   source.shape = reinterpret_cast<Py_ssize_t*>(&view_.shape[0]);
@@ -242,7 +242,7 @@ nb::object buffer_from(nb::handle object, std::optional<DType> dtype) {
            dtype_name(view.dtype));
   }
   const bool writable = argument->writable();
-  const auto bytes = static_cast<size_t>(*view.shape.bytes(view.dtype));
+  const auto bytes = static_cast<size_t>(view.shape.bytes(view.dtype).value_or(0));
   auto storage =
       Storage::borrow(memory_device({view.device, view.device_index}), view.data, bytes, argument);
   return wrap(Buffer(std::move(storage), dtype.value_or(view.dtype), view.shape), writable);

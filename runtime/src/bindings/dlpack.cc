@@ -118,6 +118,16 @@ Imported describe(const Tensor& tensor) {
   return result;
 }
 
+nb::object call(nb::handle method, const nb::dict& arguments) {
+  try {
+    return method(**arguments);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_BufferError)) throw;
+    throw Error(ErrorKind::kInput, std::string("DLPack: wanted a tensor, got the refusal: ") +
+                                       nb::str(error.value()).c_str());
+  }
+}
+
 nb::object call_dlpack(nb::handle object) {
   nb::object method = object.attr("__dlpack__");
   nb::tuple device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
@@ -130,11 +140,11 @@ nb::object call_dlpack(nb::handle object) {
   for (auto [key, value] : arguments) versioned[key] = value;
   versioned["max_version"] = nb::make_tuple(1, 0);
   try {
-    return method(**versioned);
+    return call(method, versioned);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
   }
-  return method(**arguments);  // a producer from before version 1
+  return call(method, arguments);  // a producer from before version 1
 }
 
 // What a capsule that was given out holds: the Python buffer, and room for shape and strides.
