@@ -21,7 +21,7 @@ def evaluate(body: Body, inputs: Sequence[Any], dtypes: Sequence[str], lanes: in
     for step in body.steps:
         arguments = [values[number] for number in step.args]
         if step.op == "constant":
-            number = dict(step.attrs)["value"]
+            number: Any = dict(step.attrs)["value"]
             value = emit.constant(emit.register_type(step.dtype), number, lanes)
         elif step.op == "cast":
             value = convert.cast(arguments[0], kinds[step.args[0]], step.dtype)
