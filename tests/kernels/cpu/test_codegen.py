@@ -1,0 +1,152 @@
+"""From a spec to a flat image: for every instruction set, and what is refused."""
+
+import ctypes
+import mmap
+
+import pytest
+from heddle.graph.compiler.codegen.cpu import SYMBOL, compile_cpu, to_object
+from heddle.graph.compiler.codegen.image import flatten
+from heddle.kernels.cpu import KERNELS
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Body, Operand, Spec, Step
+from heddle.runtime.errors import CompileError
+
+LEVELS = [machine for machine in MACHINES.values() if machine.target == "cpu"]
+
+
+def _specs() -> dict[str, Spec]:
+    """One spec for each kernel, with the ops that LLVM would rather call a library for."""
+    x, row = Operand("float32", ("d0", 33)), Operand("float32", (33,))
+    half = Operand("bfloat16", ("d0", 33))
+    ops = ("exp", "log", "tanh", "erf", "sqrt", "sigmoid")
+    steps = [Step("cast", (0,), "float32"), *(Step(op, (1,), "float32") for op in ops)]
+    steps += [Step("cast", (2,), "float64"), Step("log", (8,), "float64")]
+    steps += [Step("cast", (9,), dtype) for dtype in ("bfloat16", "float16", "uint64", "int8")]
+    results = tuple(range(10, 14))
+    body = Body((half,), tuple(steps), results)
+    outputs = tuple(Operand(steps[number - 1].dtype, ("d0", 33)) for number in results)
+    epsilon = (("epsilon", 1e-5),)
+    q = Operand("float32", (1, 2, "d0", 32))
+    attention = (("causal", True), ("layout", "bhsd"), ("masked", False), ("scale", 0.1))
+    packed, product = Operand("float32", (2, 33, 32)), Operand("float32", ("d0", 40))
+    columns, turned = Operand("float32", ("d0", 1)), Operand("float32", (33, "d0"))
+    chosen = Operand("float32", (5, 33))
+    where = (("starts", (0, 32)), ("steps", (1, -1)))
+    return {
+        "map": Spec("map", outputs[:1], outputs[0], outputs, (), body),
+        "reduce": Spec("reduce", (x,), columns, (columns,), (("axis", 1), ("kind", "mean"))),
+        "softmax": Spec("softmax", (x,), x, (x,)),
+        "layer_norm": Spec("layer_norm", (x, row, row), x, (x,), epsilon),
+        "rms_norm": Spec("rms_norm", (x, row), x, (x,), epsilon),
+        "attention": Spec("attention", (q, q, q), q, (q,), attention),
+        "pack_b": Spec("pack_b", (Operand("float32", (33, 40)),), packed, (packed,)),
+        "matmul_packed": Spec("matmul_packed", (x, packed), product, (product,)),
+        "transpose": Spec("transpose", (x,), turned, (turned,), (("permutation", (1, 0)),)),
+        "concat": Spec("concat", (chosen, chosen), Operand("float32", (10, 33)),
+                       (Operand("float32", (10, 33)),), (("axis", 0),)),
+        "slice": Spec("slice", (x,), x, (x,), where),
+        "gather": Spec("gather", (x, Operand("int64", (5,))), chosen, (chosen,), (("axis", 0),)),
+    }  # fmt: skip
+
+
+SPECS = _specs()
+
+
+def test_every_kernel_is_here():
+    assert set(SPECS) == {kernel.op for kernel in KERNELS}
+    assert find("frobnicate", "cpu") is None
+
+
+@pytest.mark.parametrize("machine", LEVELS, ids=lambda machine: machine.arch)
+@pytest.mark.parametrize("op", SPECS)
+def test_every_level_needs_nothing_outside(op, machine):
+    code = compile_cpu(SPECS[op], machine)
+    assert (code.arch, code.format) == (machine.arch, "image")
+    assert 0 <= code.entry < len(code.data)
+    assert code.alignment in (16, 32, 64)
+
+
+def test_same_spec_same_bytes():
+    machine = MACHINES["x86-64-v4"]
+    assert compile_cpu(SPECS["softmax"], machine) == compile_cpu(SPECS["softmax"], machine)
+
+
+def test_unknown_op():
+    x = Operand("float32", (3,))
+    with pytest.raises(CompileError, match=r"^frobnicate for x86-64-v3: there is no such kernel$"):
+        compile_cpu(Spec("frobnicate", (x,), x, (x,)), LEVELS[0])
+
+
+def test_refused_spec():
+    x = Operand("int32", (3,))
+    with pytest.raises(CompileError, match=r"^softmax for x86-64-v3: wanted floats, got int32$"):
+        compile_cpu(Spec("softmax", (x,), x, (x,)), LEVELS[0])
+
+
+HEAD = "define void @kernel(ptr %dims, ptr %buffers, i64 %first, i64 %last) {\n"
+
+
+def test_constants_are_found_wherever_the_image_lies():
+    text = """
+        @table = private constant [4 x i64] [i64 10, i64 -20, i64 30, i64 7]
+        define internal i64 @look(i64 %i) noinline {
+          %p = getelementptr i64, ptr @table, i64 %i
+          %v = load i64, ptr %p
+          ret i64 %v
+        }
+    """ + HEAD + """
+          %out = load ptr, ptr %buffers
+          %v = call i64 @look(i64 %first)
+          store i64 %v, ptr %out
+          ret void
+        }
+    """  # fmt: skip
+    image = flatten(to_object(text, LEVELS[0]), SYMBOL)
+    access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE, prot=access)
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
+    for offset in (0, 64 * image.alignment):
+        memory.seek(offset)
+        memory.write(image.data)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + offset
+        result = ctypes.c_int64()
+        buffers = (ctypes.c_void_p * 1)(ctypes.addressof(result))
+        for index, value in enumerate((10, -20, 30, 7)):
+            kind(address + image.entry)(None, ctypes.addressof(buffers), index, 0)
+            assert result.value == value
+
+
+OUTSIDE = {
+    "wanted no outside symbol, found 'expf'": """
+        declare float @expf(float)
+        {head}
+          %x = load float, ptr %dims
+          %y = call float @expf(float %x)
+          store float %y, ptr %buffers
+          ret void
+        }
+    """,
+    "wanted code and constants only, found section .data": """
+        @counter = internal global i64 5
+        {head}
+          %x = load i64, ptr @counter
+          %y = add i64 %x, %first
+          store i64 %y, ptr @counter
+          ret void
+        }
+    """,
+    "wanted relative addresses only, found R_X86_64_REX_GOTPCRELX": """
+        @shared = constant [2 x i64] [i64 1, i64 2]
+        {head}
+          store ptr @shared, ptr %buffers
+          ret void
+        }
+    """,
+}
+
+
+@pytest.mark.parametrize("message", OUTSIDE)
+def test_what_an_image_cannot_hold(message):
+    with pytest.raises(CompileError) as caught:
+        flatten(to_object(OUTSIDE[message].replace("{head}", HEAD), LEVELS[0]), SYMBOL)
+    assert str(caught.value) == f"image: {message}"
