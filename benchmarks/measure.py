@@ -20,17 +20,22 @@ PAUSE_S = 0.02
 
 
 def machine() -> dict[str, Any]:
-    """CPU, usable cores, system and versions."""
+    """CPU, usable cores, how busy they were lately, system and versions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
+        "load_average": round(os.getloadavg()[0], 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "heddle": version("heddle"),
         "numpy": version("numpy"),
     }
+
+
+MACHINE = machine()
+"""As it was before the benchmark began."""
 
 
 def interleaved(
@@ -64,6 +69,6 @@ def save(name: str, figures: dict[str, Any]) -> Path:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    content = {"machine": machine(), "date": date, **figures}
+    content = {"machine": MACHINE, "date": date, **figures}
     path.write_text(json.dumps(content, indent=2) + "\n")
     return path

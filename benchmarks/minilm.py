@@ -25,7 +25,7 @@ from heddle.pipelines.models import bert
 from heddle.runtime import InferenceSession
 
 # batch, sequence, rounds, calls in a turn
-SHAPES = ((1, 16, 40, 10), (1, 128, 30, 5), (32, 128, 10, 1), (8, 512, 10, 1))
+SHAPES = ((1, 16, 40, 10), (1, 128, 30, 5), (32, 128, 7, 1), (8, 512, 7, 1))
 
 Call = Callable[[], np.ndarray]
 

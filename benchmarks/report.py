@@ -51,6 +51,7 @@ def table(name: str) -> str:
     lines += ["| " + " | ".join(row.get(column, "") for column in columns) + " |" for row in rows]
     machine, date = figures.pop("machine"), figures.pop("date")
     notes = [f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}", date]
+    notes.append(f"load average before: {machine['load_average']}")
     notes += [f"{title(key)}: {words(value)}" for key, value in figures.items()]
     return "\n".join([*lines, "", "; ".join(notes) + "."])
 
