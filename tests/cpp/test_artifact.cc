@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "heddle/live.h"
+#include "heddle/mapped_file.h"
 #include "support.h"
 
 using namespace heddle;
@@ -82,7 +83,7 @@ TEST_CASE("artifact: bytes behind the end") {
 }
 
 TEST_CASE("artifact: large sections are verified without staying resident") {
-  // The constant data of the file grows to some megabytes; a damaged byte far inside is found.
+  // The weight data of the file grows to some megabytes; a damaged byte far inside is found.
   test::Bytes bytes = tiny_bytes();
   Patch patch(bytes);
   SectionRecord& last = patch.row(Section::kWeightData);
@@ -103,5 +104,10 @@ TEST_CASE("artifact: large sections are verified without staying resident") {
   damaged[bytes.size() + 2000000] ^= 4;
   write(damaged);
   CHECK(caught([&] { Artifact::open(path); }).reason() == ArtifactReason::kChecksum);
+  auto file = MappedFile::open(path);
+  REQUIRE(::truncate(path.c_str(), 1000000) == 0);
+  Error cut = caught([&] { file->checksum(0, damaged.size()); });
+  CHECK(cut.reason() == ArtifactReason::kTruncated);
+  CHECK(std::string(cut.what()) == "cannot be read at byte 1000000");
   std::remove(path.c_str());
 }

@@ -245,40 +245,45 @@ TEST_CASE("program: the best code that the CPU has is chosen") {
 }
 
 TEST_CASE("program: sizes that go wrong only now") {
-  auto refused = [](const std::function<void(Patch&)>& change) {
+  // Slots of the golden file.
+  constexpr Slot kBatch = 0, kBatch4 = 4, kBytes = 7, kSixtyFour = 12, kCeilDiv = 16, kArena = 18;
+  auto refused = [](int64_t batch, const std::function<void(Patch&, SizeRecord*)>& change) {
     Patch patch;
-    change(patch);
+    change(patch, patch.records<SizeRecord>(Section::kSizes));
     auto program = Program::load(test::parse(patch.seal()), test::cpu());
-    Tiny tiny(2);
+    Tiny tiny(batch);
     return message([&] { program->plan(tiny.in()); }, ErrorKind::kInput);
   };
-  // Slots of tiny.heddle: 0 batch, 1 the number 4.
-  auto arena = [](Patch& patch) -> ProgramRecord& {
-    return *patch.records<ProgramRecord>(Section::kPrograms);
+  auto program = [](Patch& patch) { return patch.records<ProgramRecord>(Section::kPrograms); };
+  auto step = [](Patch& patch, size_t number) {
+    return patch.records<InstructionRecord>(Section::kInstructions) + number;
   };
-  CHECK(refused([&](Patch& patch) { arena(patch).main_arena = 0; }) ==
+  CHECK(refused(2, [&](Patch& patch, SizeRecord*) { program(patch)->main_arena = kBatch; }) ==
         "'gather at tiny.py:2', buffer 8: wanted a multiple of 64, inside 2 bytes, got 8 bytes at "
         "64");
-  CHECK(refused([](Patch& patch) {
-          patch.records<InstructionRecord>(Section::kInstructions)[3].grid[0] =
-              patch.records<ProgramRecord>(Section::kPrograms)->main_arena;
-        }) == "'copy at tiny.py:4': wanted a copy of at most 32 bytes, got 128");
-  // batch * 4 becomes batch - 4, which is negative for 2.
-  CHECK(refused([](Patch& patch) {
-          SizeRecord* sizes = patch.records<SizeRecord>(Section::kSizes);
-          while (sizes->op != SizeOp::kMul) ++sizes;
-          sizes->op = SizeOp::kSub;
-        }).find("wanted") != std::string::npos);
-  std::string overflow = refused([](Patch& patch) {
-    SizeRecord* sizes = patch.records<SizeRecord>(Section::kSizes);
-    CHECK(sizes[1].op == SizeOp::kNumber);
-    SizeRecord* size = sizes;
-    while (size->op != SizeOp::kCeilDiv) ++size;
-    size->op = SizeOp::kMod;
-    sizes[size->b].b = 0;
+  CHECK(refused(2, [&](Patch& patch, SizeRecord*) { step(patch, 3)->grid[0] = kArena; }) ==
+        "'copy at tiny.py:4': wanted a copy of at most 32 bytes, got 128");
+  CHECK(refused(2, [&](Patch&, SizeRecord* sizes) { sizes[kBatch4].op = SizeOp::kSub; }) ==
+        "output 'same': wanted sizes of 0 or more that fit 63 bits in bytes, got [-2]");
+  CHECK(refused(0, [&](Patch& patch, SizeRecord* sizes) {
+          sizes[kBytes].op = SizeOp::kSub;
+          program(patch)->main_arena = kBytes;
+        }) == "the arena: wanted 0 bytes or more, got -4");
+  CHECK(refused(0, [&](Patch& patch, SizeRecord* sizes) {
+          sizes[kBytes].op = SizeOp::kSub;
+          step(patch, 1)->grid[0] = kBytes;
+        }) == "'gather at tiny.py:2': wanted a grid of 0 or more, got -4");
+  CHECK(refused(0, [&](Patch&,
+                       SizeRecord* sizes) { sizes[kCeilDiv] = {SizeOp::kMod, kBatch4, kBatch}; }) ==
+        "size '(batch * 4) % batch': wanted a 64-bit number, got a division by zero at batch "
+        "= 0");
+  std::string overflow = refused(2, [&](Patch&, SizeRecord* sizes) {
+    sizes[kArena - 3] = {SizeOp::kMul, kSixtyFour, kSixtyFour};
+    for (Slot slot = kArena - 2; slot <= kArena; ++slot) {
+      sizes[slot] = {SizeOp::kMul, slot - 1, slot - 1};  // 64 to the 4th, 8th, 16th
+    }
   });
-  CHECK(overflow ==
-        "size '(batch * 4) % 0': wanted a 64-bit number, got a division by zero at batch = 2");
+  CHECK(overflow.find("wanted a 64-bit number, got an overflow at batch = 2") != std::string::npos);
 }
 
 TEST_CASE("program: init that does not fit is refused at load") {
