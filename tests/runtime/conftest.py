@@ -1,9 +1,17 @@
-"""Models made by hand, without the compiler: kernels in C, assembled by the C compiler."""
+"""What the runtime's tests share.
+
+Models made by hand, without the heddle compiler: CPU kernels in C, CUDA kernels of the fake driver.
+Tests beside the fake driver run in a process of their own, in which the dynamic linker finds it.
+"""
 
 import gc
 import io
+import os
 import subprocess
+import sys
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,6 +175,89 @@ def make_chain():
         )
 
     return made
+
+
+PRELUDE = """
+import ctypes, gc, os, sys
+import numpy as np
+from heddle.runtime import *
+from heddle.runtime import _core
+fake = ctypes.CDLL("libcuda.so.1")
+x = np.arange(4, dtype=np.float32)
+
+def fails(kind, call):
+    try:
+        call()
+    except kind as error:
+        print(error)
+    else:
+        raise AssertionError("no error")
+
+def load(**options):
+    return InferenceSession([Accelerator()], threads=1).load(sys.argv[1], **options)
+
+def main():
+"""
+
+EPILOGUE = """
+main()
+gc.collect()
+assert (fake.fake_live(), fake.fake_bytes(), fake.fake_contexts()) == (0, 0, 0), (
+    fake.fake_live(), fake.fake_bytes(), fake.fake_contexts())
+assert not any(_core.live_objects().values()), _core.live_objects()
+"""
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory):
+    """Builds the fake driver; the folder that holds it."""
+
+    def build(*flags):
+        folder = tmp_path_factory.mktemp("driver")
+        target = folder / "libcuda.so.1"
+        command = [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            *flags,
+            "-o",
+            target,
+            Path(__file__).with_name("fake_cuda.c"),
+        ]
+        subprocess.run(command, check=True)
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def driver(fake):
+    return fake()
+
+
+@pytest.fixture
+def python(driver, tmp_path):
+    """Runs statements beside the fake driver: what they print, and the driver's log."""
+
+    def run(body, artifact=None, folder=driver, **faults):
+        log, path = tmp_path / "log", tmp_path / "m.heddle"
+        log.write_text("")
+        if artifact is not None:
+            artifact.save(path)
+        environment = dict(os.environ, LD_LIBRARY_PATH=str(folder), FAKE_CUDA_LOG=str(log))
+        environment.update({f"FAKE_CUDA_{name}": str(value) for name, value in faults.items()})
+        script = PRELUDE + textwrap.indent(textwrap.dedent(body), "    ") + EPILOGUE
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", script, path],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout, log.read_text()
+
+    return run
 
 
 WEIGHT = Weight("w", "float32", (4,))

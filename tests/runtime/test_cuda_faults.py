@@ -1,0 +1,183 @@
+"""The CUDA device where something is missing or fails, against a fake driver."""
+
+import pytest
+
+DEVICE = "cuda:0 (Fake 0, compute capability 9.0)"
+
+
+@pytest.mark.parametrize(
+    ("capability", "codes", "ptx", "chosen"),
+    [
+        (90, ("sm_80", "sm_90a"), (), "sm_90a"),
+        (90, ("sm_80", "sm_90", "sm_90a"), (), "sm_90a"),
+        (80, ("sm_80", "sm_90a"), (), "sm_80"),
+        (89, ("sm_80", "sm_86", "sm_90a"), (), "sm_86"),
+        (89, ("sm_80",), ("sm_80",), "sm_80"),
+        (100, ("sm_80", "sm_90a"), ("sm_80",), "sm_80"),
+        (100, (), ("sm_75", "sm_80", "sm_90a"), "sm_80"),
+    ],
+)
+def test_the_code_for_a_capability(python, make_cuda, capability, codes, ptx, chosen):
+    out, log = python(
+        "print(load().archs)", make_cuda("double", codes, ptx=ptx), CAPABILITY=capability
+    )
+    assert out == f"['{chosen}']\n"
+    loaded = "load ptx" if capability == 100 else "load cubin"
+    assert [line for line in log.splitlines() if line.startswith("load")] == [loaded]
+
+
+@pytest.mark.parametrize(
+    ("capability", "codes", "ptx", "found"),
+    [
+        (75, ("sm_80", "sm_90a"), ("sm_80",), "sm_80, sm_90a, sm_80 (ptx)"),
+        (100, ("sm_80", "sm_90a"), ("sm_90a",), "sm_80, sm_90a, sm_90a (ptx)"),
+    ],
+)
+def test_no_code_for_a_capability(python, make_cuda, capability, codes, ptx, found):
+    out, _ = python(
+        "fails(DeviceError, load)", make_cuda("double", codes, ptx=ptx), CAPABILITY=capability
+    )
+    assert out == (
+        f"cuda:0 (Fake 0, compute capability {capability // 10}.{capability % 10}): kernel double:"
+        f" wanted code that this device runs, the artifact has {found}\n"
+    )
+
+
+def test_a_grid_that_the_device_does_not_allow(python, make_cuda):
+    out, log = python(
+        """
+        model = load()
+        model.execute(np.zeros(9, np.float32))
+        fails(InputError, lambda: model.execute(np.zeros(11, np.float32)))
+        """,
+        make_cuda("double", grid=(1, "n", 1)),
+        GRID=10,
+    )
+    assert out == (
+        "double at m.py:1: this shape needs a grid of 1 x 11 x 1 blocks,"
+        f" {DEVICE} allows 2147483647 x 10 x 10\n"
+    )
+    assert log.count("launch") == 1
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        (
+            {"VERSION": 11040},
+            "cuda: wanted a driver for CUDA 12.0 or newer, got one for CUDA 11.4",
+        ),
+        ({"DEVICES": 0}, "cuda: wanted a device, but the driver has none"),
+        (
+            {"INIT": 100},
+            "cuda: cuInit: CUDA_ERROR_NO_DEVICE (as the fake was told)",
+        ),
+        ({"INIT": 987}, "cuda: cuInit: error 987"),
+    ],
+)
+def test_a_driver_that_cannot_be_used(python, make_cuda, faults, message):
+    out, _ = python(
+        """
+        fails(DeviceError, load)
+        print(accelerator_count(), _core.cuda_info()["problem"])
+        """,
+        make_cuda("double"),
+        **faults,
+    )
+    assert out == f"{message}\n0 {message}\n"
+
+
+def test_a_driver_that_lacks_a_function(python, make_cuda, fake):
+    out, _ = python(
+        "fails(DeviceError, load)", make_cuda("double"), folder=fake("-DWITHOUT_LAUNCH")
+    )
+    assert out == "cuda: the driver for CUDA 13.0 lacks the function cuLaunchKernel\n"
+
+
+def test_a_device_that_is_not_there(python, make_cuda):
+    out, _ = python("fails(DeviceError, lambda: InferenceSession([Accelerator(1)]))")
+    assert out == "cuda:1: wanted a device below 1, which is how many the driver has\n"
+
+
+def test_no_program_for_the_device(python, make):
+    out, _ = python("fails(DeviceError, load)", make("double"))
+    assert out.endswith("m.heddle: wanted a program for cuda:0, got programs for: cpu\n")
+
+
+def test_out_of_memory(python, make_cuda):
+    out, _ = python(
+        """
+        model = load()
+        fails(DeviceError, lambda: model.execute(np.zeros(5000, np.float32)))
+        print(model.execute(x)[0].to_numpy())
+        """,
+        make_cuda("double"),
+        MEMORY=10_000,
+    )
+    assert out == (
+        f"{DEVICE}: allocating 20000 bytes: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n"
+        "[0. 2. 4. 6.]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ptx", "result", "message"),
+    [
+        (
+            (),
+            200,
+            "loading its sm_90a code: CUDA_ERROR_INVALID_IMAGE (as the fake was told):"
+            " fake assembler: line 1",
+        ),
+        (
+            ("sm_90a",),
+            222,
+            "the driver for CUDA 13.0 is too old for the artifact's PTX:"
+            " CUDA_ERROR_UNSUPPORTED_PTX_VERSION (as the fake was told)",
+        ),
+    ],
+)
+def test_code_that_the_driver_refuses(python, make_cuda, ptx, result, message):
+    artifact = make_cuda("double", () if ptx else ("sm_90a",), ptx=ptx)
+    out, _ = python("fails(DeviceError, load)", artifact, LOAD=result)
+    assert out == f"{DEVICE}: kernel double: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            {"LAUNCH": 719},
+            "launching kernel double for double at m.py:1: CUDA_ERROR_LAUNCH_FAILED",
+        ),
+        (
+            {"SYNC_AFTER_LAUNCH": 700},
+            "one of the kernels double failed: CUDA_ERROR_ILLEGAL_ADDRESS",
+        ),
+    ],
+)
+def test_a_kernel_that_fails(python, make_cuda, fault, message):
+    out, log = python(
+        """
+        model = load()
+        fails(DeviceError, lambda: model.execute(x))
+        """,
+        make_cuda("double"),
+        **fault,
+    )
+    assert log.endswith("synchronize 1\n")  # nothing runs on when its buffers go
+    assert out == (
+        f"{DEVICE}: {message} (as the fake was told); the session is lost, end this process\n"
+    )
+
+
+def test_dynamic_shared_memory_is_asked_for_above_48_kib(python, make_cuda):
+    _, log = python("load().execute(x)", make_cuda("double", shared=50_000))
+    assert "attribute 8 50000" in log
+    assert "shared 50000" in log
+    _, log = python("load().execute(x)", make_cuda("double", shared=49_152))
+    assert "attribute" not in log
+    out, _ = python("fails(DeviceError, load)", make_cuda("double", shared=300_000))
+    assert out == (
+        f"{DEVICE}: kernel double: wanted 300000 bytes of shared memory, the device has 232448\n"
+    )
