@@ -8,6 +8,7 @@ and every pointer is aligned, else single elements. Both versions are emitted, o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,13 @@ class Frame:
         body = self.spec.epilogue
         pointers = self.inputs[len(self.inputs) - len(body.inputs) :] if body else []
         return Writer(self, body, pointers)
+
+    @contextmanager
+    def unless_empty(self) -> Iterator[None]:
+        """Emits what runs where the result has elements; a grid has a block even if it has none."""
+        total = emit.as_index(self.size(product(self.spec.result.shape)))
+        with emit.when(emit.compare("greater", total, 0)):
+            yield
 
 
 def frame(spec: Spec, machine: Machine, checks: bool = False) -> Frame:

@@ -51,6 +51,12 @@ def _queries_of_a_warp(spec: Spec) -> int:
 def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over keys, and around it the start and end of the queries' results."""
     frame = _frame.frame(spec, machine)
+    with frame.unless_empty():
+        _emit_results(frame)
+
+
+def _emit_results(frame: _frame.Frame) -> None:
+    spec = frame.spec
     shape = _Shape(*frame.shape(tuple(vars(_Shape.of(spec)).values())))
     element = emit.register_type(spec.operands[0].dtype)
     queries = _block.SharedArray("queries", element, WARPS * _queries_of_a_warp(spec) * shape.size)
@@ -62,8 +68,7 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
         state = emit.carry(0, work.last_key(), _block.WARP, work.start(), work.step(lanes))
         work.finish(state)
 
-    with emit.when(emit.compare("less", work.batch, shape.batch)):
-        _frame.in_vectors(frame, [work.keys.inputs], [shape.size], body)
+    _frame.in_vectors(frame, [work.keys.inputs], [shape.size], body)
 
 
 class _Warp:

@@ -47,6 +47,12 @@ def _problem(spec: Spec) -> _Problem:
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the loop over k: load two tiles, wait, multiply, wait."""
     frame = _frame.frame(spec, machine)
+    with frame.unless_empty():
+        _emit_tile(frame)
+
+
+def _emit_tile(frame: _frame.Frame) -> None:
+    spec = frame.spec
     problem = _problem(spec)
     m, n, k = (emit.as_index(frame.size(x)) for x in (problem.m, problem.n, problem.k))
     element = emit.register_type(spec.operands[0].dtype)
@@ -55,7 +61,6 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     m_tiles = sizes.ceildiv(m, TILE)
     rest, n_tile = _block.block() // n_tiles, _block.block() % n_tiles
     number, m_tile = rest // m_tiles, rest % m_tiles
-    batch = frame.shape(problem.batch)
     a_start, b_start = (
         _start(frame, problem.batch, spec.operands[i], number, size)
         for i, size in ((0, m * k), (1, k * n))
@@ -86,9 +91,8 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
                 with emit.when(inside):
                     write(part, start + j)
 
-    with emit.when(emit.compare("less", number, sizes.product(batch))):
-        inputs = [a.read.inputs, b.read.inputs, write.inputs]
-        _frame.in_vectors(frame, inputs, [n, k], body, EACH)
+    inputs = [a.read.inputs, b.read.inputs, write.inputs]
+    _frame.in_vectors(frame, inputs, [n, k], body, EACH)
 
 
 class _Tile:

@@ -26,7 +26,8 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
     if not order or order[-1] == len(order) - 1:
         _emit_rows(frame, source, strides, order)
     else:
-        _emit_tiles(frame, source, strides, order)
+        with frame.unless_empty():
+            _emit_tiles(frame, source, strides, order)
 
 
 def _emit_rows(
@@ -70,22 +71,21 @@ def _emit_tiles(
         write_start = i * target_strides[order.index(axis)] + write_start
     x_start, y_start = x_tile * TILE, y_tile * TILE
 
-    with emit.when(emit.compare("less", number, sizes.product(batch))):
-        for first in range(0, TILE, _ROWS_AT_ONCE):
-            x, y = x_start + column, y_start + row + first
-            inside = _less(x, source[x_axis]) & _less(y, source[y_axis])
-            with emit.when(inside):
-                value = read(read_start + y * strides[y_axis] + x, 1)
-                stored = convert.to_memory(value, dtype)
-                tile.store(stored, (row + first) * (TILE + 1) + column)
-        _block.barrier()
-        for first in range(0, TILE, _ROWS_AT_ONCE):
-            x, y = x_start + row + first, y_start + column
-            inside = _less(x, source[x_axis]) & _less(y, source[y_axis])
-            with emit.when(inside):
-                stored = tile.load(column * (TILE + 1) + row + first)
-                value = convert.from_memory(stored, dtype)
-                write(value, write_start + x * target_strides[order.index(x_axis)] + y)
+    for first in range(0, TILE, _ROWS_AT_ONCE):
+        x, y = x_start + column, y_start + row + first
+        inside = _less(x, source[x_axis]) & _less(y, source[y_axis])
+        with emit.when(inside):
+            value = read(read_start + y * strides[y_axis] + x, 1)
+            stored = convert.to_memory(value, dtype)
+            tile.store(stored, (row + first) * (TILE + 1) + column)
+    _block.barrier()
+    for first in range(0, TILE, _ROWS_AT_ONCE):
+        x, y = x_start + row + first, y_start + column
+        inside = _less(x, source[x_axis]) & _less(y, source[y_axis])
+        with emit.when(inside):
+            stored = tile.load(column * (TILE + 1) + row + first)
+            value = convert.from_memory(stored, dtype)
+            write(value, write_start + x * target_strides[order.index(x_axis)] + y)
 
 
 def _less(a: Size, b: Size) -> Size:

@@ -34,7 +34,7 @@ def test_document_has_a_line_for_each_kernel():
 
 
 @needs_assembler
-@pytest.mark.parametrize("name", cases.FUSED)
+@pytest.mark.parametrize("name", [name for name in cases.FUSED if name.endswith("float32")])
 def test_fused_kernels_spill_nothing(name):
     for arch in ARCHS:
         assert ptx.assemble(to_ptx(cases.FUSED[name], MACHINES[arch]), arch).spills == 0
