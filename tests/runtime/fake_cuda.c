@@ -5,8 +5,8 @@
    "kernel <symbol> <action> <buffers> <dims>" each, then "end".
    Environment: FAKE_CUDA_LOG (file), FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY
    (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), and faults:
-   FAKE_CUDA_INIT, FAKE_CUDA_LOAD, FAKE_CUDA_LAUNCH, FAKE_CUDA_SYNC_AFTER_LAUNCH (the CUresult to
-   return). */
+   FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function), FAKE_CUDA_LOAD, FAKE_CUDA_LAUNCH,
+   FAKE_CUDA_SYNC_AFTER_LAUNCH (the CUresult to return). */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -41,6 +41,12 @@ static long setting(const char* name, long otherwise) {
   return text ? strtol(text, NULL, 0) : otherwise;
 }
 
+/* Whether this function is the one that the test wants to fail. */
+static int told(const char* name) {
+  const char* text = getenv("FAKE_CUDA_FAIL");
+  return text && !strcmp(text, name);
+}
+
 static void say(const char* format, long a, long b, long c) {
   const char* path = getenv("FAKE_CUDA_LOG");
   if (!path) return;
@@ -63,6 +69,7 @@ OUT int fake_contexts(void) { return contexts; }
 
 OUT Result cuInit(unsigned flags) { return flags ? 1 : (Result)setting("FAKE_CUDA_INIT", 0); }
 OUT Result cuDriverGetVersion(int* version) {
+  if (told("cuDriverGetVersion")) return 1;
   *version = (int)setting("FAKE_CUDA_VERSION", 13000);
   return 0;
 }
@@ -105,6 +112,7 @@ OUT Result cuGetErrorString(Result result, const char** text) {
 }
 
 OUT Result cuDeviceGetCount(int* devices) {
+  if (told("cuDeviceGetCount")) return 1;
   *devices = (int)setting("FAKE_CUDA_DEVICES", 1);
   return 0;
 }
@@ -113,15 +121,18 @@ OUT Result cuDeviceGet(int* device, int index) {
   return index < setting("FAKE_CUDA_DEVICES", 1) ? 0 : 101;
 }
 OUT Result cuDeviceGetName(char* name, int size, int device) {
+  if (told("cuDeviceGetName")) return 1;
   snprintf(name, (size_t)size, "Fake %d", device);
   return 0;
 }
 OUT Result cuDeviceTotalMem_v2(size_t* size, int device) {
+  if (told("cuDeviceTotalMem_v2")) return 1;
   (void)device;
   *size = (size_t)setting("FAKE_CUDA_MEMORY", 1 << 30);
   return 0;
 }
 OUT Result cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (told("cuDeviceGetAttribute")) return 1;
   (void)device;
   int capability = (int)setting("FAKE_CUDA_CAPABILITY", 90);
   switch (attribute) {
@@ -153,6 +164,7 @@ OUT Result cuDeviceGetAttribute(int* value, int attribute, int device) {
 }
 
 OUT Result cuDevicePrimaryCtxRetain(void** context, int device) {
+  if (told("cuDevicePrimaryCtxRetain")) return 1;
   *context = (void*)(uintptr_t)(device + 1);
   contexts++;
   return 0;
@@ -162,7 +174,10 @@ OUT Result cuDevicePrimaryCtxRelease_v2(int device) {
   contexts--;
   return 0;
 }
-OUT Result cuCtxPushCurrent_v2(void* context) { return context ? (current++, 0) : 201; }
+OUT Result cuCtxPushCurrent_v2(void* context) {
+  if (told("cuCtxPushCurrent_v2")) return 1;
+  return context ? (current++, 0) : 201;
+}
 OUT Result cuCtxPopCurrent_v2(void** context) {
   *context = NULL;
   return current > 0 ? (current--, 0) : 201;
@@ -200,11 +215,13 @@ OUT Result cuMemFreeAsync(uint64_t address, void* stream) {
   return release(address);
 }
 OUT Result cuMemcpyHtoDAsync_v2(uint64_t target, const void* source, size_t size, void* stream) {
+  if (told("cuMemcpyHtoDAsync_v2")) return 1;
   say("to_device %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
   memcpy(HOST(target), source, size);
   return current ? 0 : 201;
 }
 OUT Result cuMemcpyDtoHAsync_v2(void* target, uint64_t source, size_t size, void* stream) {
+  if (told("cuMemcpyDtoHAsync_v2")) return 1;
   say("to_host %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
   memcpy(target, HOST(source), size);
   return current ? 0 : 201;
@@ -215,6 +232,7 @@ OUT Result cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t size, v
   return current ? 0 : 201;
 }
 OUT Result cuMemsetD8Async(uint64_t target, unsigned char value, size_t size, void* stream) {
+  if (told("cuMemsetD8Async")) return 1;
   (void)stream;
   memset(HOST(target), value, size);
   return current ? 0 : 201;
@@ -229,7 +247,10 @@ static Result unhandle(void) {
   count(-1, 0);
   return current ? 0 : 201;
 }
-OUT Result cuStreamCreate(void** stream, unsigned flags) { return flags == 1 ? handle(stream) : 1; }
+OUT Result cuStreamCreate(void** stream, unsigned flags) {
+  if (told("cuStreamCreate")) return 1;
+  return flags == 1 ? handle(stream) : 1;
+}
 OUT Result cuStreamDestroy_v2(void* stream) { return stream ? unhandle() : 1; }
 OUT Result cuStreamSynchronize(void* stream) {
   say("synchronize %ld\n", (long)(uintptr_t)stream, 0, 0);
@@ -239,7 +260,10 @@ OUT Result cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
   say("wait %ld %ld\n", (long)(uintptr_t)stream, (long)(uintptr_t)event, 0);
   return flags ? 1 : 0;
 }
-OUT Result cuEventCreate(void** event, unsigned flags) { return flags == 2 ? handle(event) : 1; }
+OUT Result cuEventCreate(void** event, unsigned flags) {
+  if (told("cuEventCreate")) return 1;
+  return flags == 2 ? handle(event) : 1;
+}
 OUT Result cuEventRecord(void* event, void* stream) {
   say("record %ld %ld\n", (long)(uintptr_t)event, (long)(uintptr_t)stream, 0);
   return 0;
@@ -273,6 +297,7 @@ OUT Result cuModuleUnload(Module* module) {
   return unhandle();
 }
 OUT Result cuModuleGetFunction(Kernel** function, Module* module, const char* symbol) {
+  if (told("cuModuleGetFunction")) return 1;
   for (int i = 0; i < module->count; i++) {
     *function = &module->kernels[i];
     if (!strcmp(module->kernels[i].symbol, symbol)) return 0;
@@ -280,6 +305,7 @@ OUT Result cuModuleGetFunction(Kernel** function, Module* module, const char* sy
   return 500;
 }
 OUT Result cuFuncSetAttribute(Kernel* function, int attribute, int value) {
+  if (told("cuFuncSetAttribute")) return 1;
   (void)function;
   say("attribute %ld %ld\n", attribute, value, 0);
   return attribute == 8 ? 0 : 1;

@@ -181,3 +181,48 @@ def test_dynamic_shared_memory_is_asked_for_above_48_kib(python, make_cuda):
     assert out == (
         f"{DEVICE}: kernel double: wanted 300000 bytes of shared memory, the device has 232448\n"
     )
+
+
+ORDER = "Buffer.from_numpy(x).to(Accelerator()).__dlpack__(stream=7)"
+
+
+@pytest.mark.parametrize(
+    ("function", "call", "message"),
+    [
+        (
+            "cuDriverGetVersion",
+            "load()",
+            "cuda: libcuda.so.1 does not tell its version: not an NVIDIA driver",
+        ),
+        ("cuDeviceGetCount", "load()", "cuda: cuDeviceGetCount"),
+        ("cuDeviceGetName", "load()", "cuda: cuDeviceGetName"),
+        ("cuDeviceTotalMem_v2", "load()", "cuda: cuDeviceTotalMem"),
+        ("cuDeviceGetAttribute", "load()", "cuda: cuDeviceGetAttribute"),
+        ("cuDevicePrimaryCtxRetain", "load()", f"{DEVICE}: cuDevicePrimaryCtxRetain"),
+        ("cuCtxPushCurrent_v2", "load()", f"{DEVICE}: cuCtxPushCurrent"),
+        ("cuStreamCreate", "load()", f"{DEVICE}: cuStreamCreate"),
+        (
+            "cuMemcpyHtoDAsync_v2",
+            "Buffer.from_numpy(x).to(Accelerator())",
+            f"{DEVICE}: copying 16 bytes from the host",
+        ),
+        (
+            "cuMemcpyDtoHAsync_v2",
+            "Buffer.from_numpy(x).to(Accelerator()).to_numpy()",
+            f"{DEVICE}: copying 16 bytes to the host",
+        ),
+        ("cuEventCreate", ORDER, f"{DEVICE}: ordering two streams"),
+        ("cuModuleGetFunction", "load()", f"{DEVICE}: kernel check: looking up k_check"),
+        (
+            "cuFuncSetAttribute",
+            "load()",
+            f"{DEVICE}: kernel check: asking for 50000 bytes of shared memory",
+        ),
+        ("cuMemsetD8Async", "load().execute(-x)", f"{DEVICE}: reading the status"),
+    ],
+)
+def test_functions_that_fail(python, make_cuda, function, call, message):
+    artifact = make_cuda("check", shared=50_000)
+    out, _ = python(f"fails(DeviceError, lambda: {call})", artifact, FAIL=function)
+    reason = "" if function == "cuDriverGetVersion" else ": CUDA_ERROR_INVALID_VALUE"
+    assert out.startswith(message + reason)
