@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from heddle.graph import Dim, DType, Graph, TensorType, compile
 from heddle.runtime import InferenceSession
 
 
@@ -65,3 +66,16 @@ def test_an_unknown_input_is_refused(heddle, tiny_artifact, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros(1))
     result = heddle("run", tiny_artifact, "--input", tmp_path / "x.npz", code=2)
     assert "--input: wanted one of tokens, attention_mask, got 'x'" in result.stderr
+
+
+def test_a_computed_dim_needs_a_file(heddle, tmp_path):
+    kinds = [TensorType(DType.float32, (dim,)) for dim in (Dim("n", 1, 9), Dim("2*n"))]
+    with Graph("pair", kinds, input_names=["x", "y"]) as graph:
+        graph.output(*(value + 1 for value in graph.inputs))
+    compile(graph, targets=["cpu:native"]).save(tmp_path / "pair.heddle")
+    result = heddle("run", tmp_path / "pair.heddle", code=2)
+    assert "input 'y': its dim 2 * n is computed; give it with --input" in result.stderr
+    np.save(tmp_path / "y.npy", np.zeros(6, np.float32))
+    given = ("--input", f"y={tmp_path}/y.npy", "--dim", "n=3", "--json")
+    report = json.loads(heddle("run", tmp_path / "pair.heddle", *given).stdout)
+    assert report["inputs"] == {"x": [3], "y": [6]}
