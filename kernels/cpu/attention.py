@@ -19,6 +19,9 @@ from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
+TOGETHER = 3
+"""Rows whose exponentials are computed side by side, to hide the latency of each."""
+
 
 def launch(spec: Spec) -> Launch:
     """One task for each block of queries of each head and batch."""
@@ -55,9 +58,8 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
         _turn_keys(frame, block, item, head, key, present)
         for top in emit.loop(0, count, block.rows):
             _score(block, top, present)
-            for r in emit.loop(0, sizes.least(emit.index(block.rows), count - top)):
-                place = (item, head, first + top + r)
-                _exponentials(frame, block, place, top + r, r, key, present)
+            for r in emit.loop(0, sizes.least(emit.index(block.rows), count - top), TOGETHER):
+                _exponentials(frame, block, (item, head, first), top, r, key, present)
             _add_values(frame, block, item, head, top, key, present)
     finish = rows.Finish(frame, block.lanes)
     for r in emit.loop(0, count):
@@ -137,43 +139,59 @@ def _exponentials(
     frame: host.Frame,
     block: Block,
     place: tuple[Size, Size, Size],
-    query: Any,
-    r: Any,
+    top: Any,
+    first: Any,
     key: Any,
     present: Any,
 ) -> None:
-    """Turns row `r` of the scores into exponentials and brings the query's statistics forward."""
+    """Turns a few rows of scores into exponentials and brings their queries' statistics forward."""
     spec = frame.spec
-    visible = present
+    item, head, base = place
+    queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
+    tile_rows = [first + n for n in range(TOGETHER)]
+    # Rows beyond the last query are computed on as well, under the last one's mask.
+    at = [sizes.least(base + top + r, queries - 1) for r in tile_rows]
+    visible = [present] * TOGETHER
     if spec.attr("causal"):
-        queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
-        visible = sizes.least(place[2] + (keys - queries) + 1 - key, present)
-    start = r * block.keys
+        visible = [sizes.least(query + (keys - queries) + 1 - key, present) for query in at]
 
-    def masked(column: Any, greatest: Any) -> list[Any]:
-        lanes = host.first_lanes(visible - column, block.lanes)
-        score = block.vector(block.score, start + column)
-        score = _apply_mask(frame, block, score, place, key + column, lanes)
-        score = select(lanes, score, -math.inf)
-        block.put(score, block.score, start + column)
-        return [emit.maximum(greatest, score)]
+    def masked(column: Any, *greatest: Any) -> list[Any]:
+        following = []
+        for r, query, limit, old in zip(tile_rows, at, visible, greatest, strict=True):
+            lanes = host.first_lanes(limit - column, block.lanes)
+            score = block.vector(block.score, r * block.keys + column)
+            score = _apply_mask(frame, block, score, (item, head, query), key + column, lanes)
+            score = select(lanes, score, -math.inf)
+            block.put(score, block.score, r * block.keys + column)
+            following.append(emit.maximum(old, score))
+        return following
 
-    before = block.scalar(block.top, query)
-    (greatest,) = emit.carry(0, present, block.lanes, [block.fill(-math.inf)], masked)
-    greatest = emit.maximum(before, crosslane.across(greatest, emit.maximum))
-    shift = select(emit.compare("equal", greatest, -math.inf), 0.0, greatest)
+    lowest, zero = block.fill(-math.inf), block.fill(0)
+    greatest = emit.carry(0, present, block.lanes, [lowest] * TOGETHER, masked)
+    before = [block.scalar(block.top, top + r) for r in tile_rows]
+    after = [
+        emit.maximum(old, crosslane.across(new, emit.maximum))
+        for old, new in zip(before, greatest, strict=True)
+    ]
+    shifts = [select(emit.compare("equal", value, -math.inf), 0.0, value) for value in after]
 
-    def exponential(column: Any, total: Any) -> list[Any]:
-        share = vector_math.exp(block.vector(block.score, start + column) - shift)
-        block.put(share, block.score, start + column)
-        return [total + share]
+    def exponential(column: Any, *totals: Any) -> list[Any]:
+        following = []
+        for r, shift, total in zip(tile_rows, shifts, totals, strict=True):
+            score = block.vector(block.score, r * block.keys + column)
+            share = vector_math.exp_falling(score - shift)
+            block.put(share, block.score, r * block.keys + column)
+            following.append(total + share)
+        return following
 
-    (total,) = emit.carry(0, present, block.lanes, [block.fill(0)], exponential)
-    fade = vector_math.exp(before - shift)
-    weight = emit.fma(block.scalar(block.weight, query), fade, crosslane.across(total, rows.add))
-    block.put(greatest, block.top, query)
-    block.put(weight, block.weight, query)
-    block.put(fade, block.fade, query)
+    totals = emit.carry(0, present, block.lanes, [zero] * TOGETHER, exponential)
+    for n, r in enumerate(tile_rows):
+        fade = vector_math.exp_falling(before[n] - shifts[n])
+        weight = block.scalar(block.weight, top + r)
+        weight = emit.fma(weight, fade, crosslane.across(totals[n], rows.add))
+        block.put(after[n], block.top, top + r)
+        block.put(weight, block.weight, top + r)
+        block.put(fade, block.fade, top + r)
 
 
 def _apply_mask(

@@ -37,7 +37,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
         top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
 
         def exponential_at(i: Any, mask: Any) -> Any:
-            return vector_math.exp(x_at(i, mask) - top)
+            return vector_math.exp_falling(x_at(i, mask) - top)
 
         total = rows.reduce(length, zero, exponential_at, rows.add)
         scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from heddle.kernels import bodies
+from heddle.kernels import vector_math as vm
 from heddle.kernels.spec import Body, Operand, Spec, Step
 from native import ARCHS, run
 
@@ -106,3 +108,21 @@ def _erf_of_half(x):
 def test_zero_keeps_its_sign(op):
     got = _apply(op, np.array([0.0, -0.0] * 20, np.float32), ARCHS[-1])
     np.testing.assert_array_equal(np.signbit(got), [False, True] * 20)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_falling_exponential(dtype, arch, monkeypatch):
+    """No op of its own: softmax and attention use it below their greatest score."""
+    step = bodies._STEPS["exp"]
+    x = -np.abs(_points(dtype, 20_001))
+    with monkeypatch.context() as patch:
+        patch.setitem(bodies._STEPS, "exp", lambda _, __, value: vm.exp_falling(value))
+        got = _apply("exp", x, arch)
+    assert bodies._STEPS["exp"] is step
+    with np.errstate(all="ignore"):
+        exact = np.exp(x.astype(np.longdouble))
+    normal = exact >= np.finfo(dtype).tiny * 1.000001
+    assert (got[exact < np.finfo(dtype).tiny * 0.999999] == 0).all()
+    assert _ulps(got[normal], exact[normal], dtype).max() <= 2
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
