@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "batch": ("StepBatch",),
     "eos": ("EOSTracker",),
     "grammar": ("GrammarCompiler", "GrammarLimits", "grammar_tokenizer", "jump_ahead_forced"),
     "grammar_masks": ("GrammarMasks",),

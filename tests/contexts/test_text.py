@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from heddle.contexts import (
@@ -229,8 +231,6 @@ def test_available_steps(text):
 
 
 def test_a_context_is_small(text):
-    import tracemalloc
-
     text()
     tracemalloc.start()
     context = text()

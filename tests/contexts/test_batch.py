@@ -1,0 +1,146 @@
+import tracemalloc
+from pathlib import Path
+
+import heddle.contexts
+import numpy as np
+import pytest
+from heddle.contexts import EOSTracker, SamplingParams, StepBatch, TextContext, TokenBuffer
+from heddle.runtime import Buffer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def decoding(count, **options):
+    contexts = [
+        TextContext(max_length=10**6, tokens=TokenBuffer(np.array([i, i + 1])), **options)
+        for i in range(1, count + 1)
+    ]
+    for context in contexts:
+        context.update(7)
+    return contexts
+
+
+def test_windows_of_all_sizes_follow_one_another(text):
+    batch = StepBatch(rows=4, tokens=16, max_length=100, blocks=3)
+    prompt, decode, wide, hidden = text((1, 2, 3)), text((4, 5)), text((6,)), text((7, 8))
+    decode.update(9)
+    wide.update(10)
+    wide.jump_ahead(11)
+    hidden.apply_processing_offset(1)
+    assert batch.write([prompt, decode, wide, hidden]) == [0, 1, 2, 3]
+    inputs = batch.inputs
+    assert inputs["tokens"].tolist() == [1, 2, 3, 9, 10, 11, 8]
+    assert inputs["positions"].tolist() == [0, 1, 2, 2, 1, 2, 1]
+    assert inputs["row_offsets"].tolist() == [0, 3, 4, 6, 7]
+    assert inputs["lengths"].tolist() == [3, 3, 3, 2]
+
+
+def test_a_chunk_counts_up_to_its_end(text):
+    context = text((1, 2, 3))
+    context.tokens.chunk(2)
+    batch = StepBatch(rows=1, tokens=2, max_length=9)
+    batch.write([context])
+    assert batch.inputs["tokens"].tolist() == [1, 2]
+    assert batch.inputs["lengths"].tolist() == [2]
+
+
+def test_memory_is_aligned_and_stays_the_same(text):
+    batch = StepBatch(rows=3, tokens=8, max_length=9, blocks=2)
+    contexts = decoding(3)
+    batch.write(contexts)
+    before = {name: view.ctypes.data for name, view in batch.inputs.items()}
+    assert all(address % 64 == 0 for address in before.values())
+    assert all(isinstance(buffer, Buffer) for buffer in batch.buffers.values())
+    batch.write([text()])
+    assert {name: view.ctypes.data for name, view in batch.inputs.items()} == before
+
+
+def test_rows_are_written_when_their_context_changes():
+    batch = StepBatch(rows=3, tokens=8, max_length=9, blocks=2)
+    hot = decoding(1, sampling_params=SamplingParams(temperature=2, top_k=5, seed=3))[0]
+    contexts = decoding(2)
+    assert batch.write(contexts) == [0, 1]
+    assert batch.write(contexts) == []
+    batch.write_blocks(0, [4, 5])
+    batch.write_blocks(1, [6], first=1)
+    assert batch.write([contexts[0], hot]) == [1]
+    assert batch.write([contexts[0], hot, contexts[1]]) == [2]
+    assert batch.inputs["sampling"][1].tolist() == [2, 1, 0, 0, 0, 1]
+    assert batch.inputs["sampling_integers"][:2].tolist() == [[1, 0], [5, 3]]
+    assert batch.inputs["blocks"].tolist() == [[4, 5], [0, 6], [0, 0]]
+    assert batch.write([contexts[0]]) == []
+
+
+def test_what_does_not_fit_is_refused(text):
+    batch = StepBatch(rows=2, tokens=3, max_length=4, blocks=1)
+    with pytest.raises(ValueError, match="at most 2 contexts, got 3"):
+        batch.write([text()] * 3)
+    with pytest.raises(ValueError, match=r"at most 3 tokens .* got 6 tokens"):
+        batch.write([text(), text()])
+    long = text((1, 2, 3, 4, 5))
+    long.tokens.skip_processing(3)
+    with pytest.raises(ValueError, match="positions up to 4, got 2 tokens at positions up to 5"):
+        batch.write([long])
+    with pytest.raises(ValueError, match="at most 1 blocks, got 2"):
+        batch.write_blocks(0, [1, 2])
+
+
+def test_a_decode_step_grows_nothing():
+    contexts = decoding(256)
+    batch = StepBatch(rows=256, tokens=256, max_length=4096)
+    batch.write(contexts)
+    room = tracemalloc.Filter(True, str(Path(heddle.contexts.__file__).parent / "*"))
+
+    def held(steps):
+        for _ in range(steps):
+            batch.write(contexts)
+        traces = tracemalloc.take_snapshot().filter_traces([room])
+        return sum(trace.size for trace in traces.traces)
+
+    tracemalloc.start()
+    try:
+        before = held(5)
+        after = held(50)
+    finally:
+        tracemalloc.stop()
+    assert after == before
+
+
+def test_commit_hands_out_tokens_and_keeps_errors_apart(text, matcher):
+    contexts = [text(), text(_matcher=matcher), text((4, 5))]
+    contexts[1].update(9)
+    contexts[2].tokens.chunk(1)
+    batch = StepBatch(rows=3, tokens=9, max_length=9)
+    refused = batch.commit(contexts, np.array([6, 3, 8], np.int32))
+    assert list(refused) == [1]
+    assert "rejects token 3" in str(refused[1])
+    assert [context.generated_tokens.tolist() for context in contexts] == [[6], [9], []]
+    with pytest.raises(ValueError, match="shorter"):
+        batch.commit(contexts, np.array([6]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=5),
+    st.data(),
+)
+def test_a_batch_holds_what_each_context_would_alone(prompts, data):
+    contexts = [
+        TextContext(max_length=99, tokens=np.array(prompt), eos_tracker=EOSTracker({0}))
+        for prompt in prompts
+    ]
+    batch = StepBatch(rows=5, tokens=64, max_length=99)
+    for step in range(4):
+        for context in contexts:
+            active = context.tokens.active_length
+            if step < 2 and active > 1 and data.draw(st.booleans()):
+                context.tokens.chunk(data.draw(st.integers(1, active - 1)))
+        batch.write(contexts)
+        inputs = batch.inputs
+        for row, context in enumerate(contexts):
+            span = slice(*inputs["row_offsets"][row : row + 2])
+            positions = inputs["positions"][span]
+            assert inputs["tokens"][span].tolist() == context.tokens.active.tolist()
+            assert np.array_equal(context.tokens.all[positions], inputs["tokens"][span])
+            assert inputs["lengths"][row] == context.tokens.current_position
+        assert batch.commit(contexts, np.full(len(contexts), 5)) == {}
