@@ -44,7 +44,7 @@ def test_lengths(layout, causal, arch):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("size", [1, 7, 24, 64, 100, 256])
+@pytest.mark.parametrize("size", [1, 24, 100, 256])
 def test_head_sizes(size, arch):
     spec = attention(size=size, heads=1, key_heads=1)
     check(spec, sizes(29, 50), arch=arch, rtol=1e-5, atol=1e-5)
@@ -57,11 +57,18 @@ def test_dtypes(dtype, arch):
     check(attention(dtype, size=20, mask=mask), sizes(29, 33), arch=arch, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "float32"])
 @pytest.mark.parametrize(
-    "shape", [(2, 1, 1, "d1"), (2, 4, "d0", "d1"), ("d0", 1), (1, 4, 1, 1), ("d1",), ()]
+    ("dtype", "shape"),
+    [
+        ("float32", (2, 1, 1, "d1")),
+        ("bool", (2, 4, "d0", "d1")),
+        ("float32", ("d0", 1)),
+        ("bool", (1, 4, 1, 1)),
+        ("bool", ("d1",)),
+        ("float32", ()),
+    ],
 )
-def test_masks(shape, dtype):
+def test_masks(dtype, shape):
     spec = attention(heads=4, key_heads=2, layout="bshd", mask=Operand(dtype, shape))
     check(spec, sizes(13, 140), rtol=1e-5, atol=1e-5)
 

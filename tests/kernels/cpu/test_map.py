@@ -101,7 +101,7 @@ def test_float64_is_rounded_once(target):
     np.testing.assert_array_equal(got, [1, up, 1, -up, np.inf, np.nan])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_broadcasting(data):
     rank = data.draw(st.integers(0, 4))
