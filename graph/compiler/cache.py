@@ -73,20 +73,23 @@ class KernelCache:
 
 def key(spec: Spec, arch: str) -> str:
     """What the code of `spec` for `arch` depends on, as sha256 in hex."""
-    tool = assembler() if MACHINES[arch].target == "cuda" else ""
-    parts = (spec.to_json(), arch, fingerprint(), tool)
+    target = MACHINES[arch].target
+    tool = assembler() if target == "cuda" else ""
+    parts = (spec.to_json(), arch, fingerprint(target), tool)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @cache
-def fingerprint() -> str:
-    """sha256 over all sources that make code and the versions of the tools behind them."""
+def fingerprint(target: str) -> str:
+    """sha256 over the sources that make a target's code and the versions of the tools behind."""
     digest = hashlib.sha256()
     codegen = Path(__file__).parent / "codegen"
+    (other,) = {machine.target for machine in MACHINES.values()} - {target}
     for root in (_SOURCES / "kernels", codegen):
         for path in sorted(root.rglob("*.py")):
-            digest.update(path.relative_to(_SOURCES).as_posix().encode() + b"\0")
-            digest.update(path.read_bytes() + b"\0")
+            place = path.relative_to(_SOURCES).with_suffix("")
+            if other not in place.parts:
+                digest.update(place.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     for tool in _TOOLS:
         digest.update(f"{tool} {_version(tool)}\0".encode())
     return digest.hexdigest()

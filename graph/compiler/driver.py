@@ -145,6 +145,6 @@ def _provenance(targets: Sequence[Target]) -> tuple[tuple[str, str], ...]:
     names = [f"{target.kind}:{machine.arch}" for target in targets for machine in target.machines]
     return (
         ("compiler", f"heddle {version('heddle')}"),
-        ("sources", cache.fingerprint()[:16]),
+        ("sources", ", ".join(f"{t.kind} {cache.fingerprint(t.kind)[:16]}" for t in targets)),
         ("targets", ", ".join(names)),
     )

@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import IO
 
 from heddle.graph.compiler.cache import decode, fingerprint
+from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 from heddle.runtime import config
 from heddle.runtime.artifact import Code
@@ -114,7 +115,8 @@ class _Child:
         timer = threading.Timer(self._timeout, process.kill)
         timer.start()
         try:
-            request = {"spec": job.spec.to_json(), "arch": job.arch, "sources": fingerprint()}
+            sources = fingerprint(MACHINES[job.arch].target)
+            request = {"spec": job.spec.to_json(), "arch": job.arch, "sources": sources}
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()

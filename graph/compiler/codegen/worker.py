@@ -1,6 +1,6 @@
 """A codegen child: reads one job for each line of standard input, answers with one line each.
 
-A job is `{"spec": <Spec.to_json()>, "arch": ..., "sources": <fingerprint()>}`, an answer
+A job is `{"spec": <Spec.to_json()>, "arch": ..., "sources": <fingerprint>}`, an answer
 `{"codes": [...]}` or `{"error": "..."}`. Whatever LLVM prints goes to standard error, where the
 parent finds the reason of a crash.
 """
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
-    if job["sources"] != fingerprint():
+    if job["sources"] != fingerprint(MACHINES[job["arch"]].target):
         # The parent would file the code under sources that did not make it.
         return {"error": "the compiler's sources have changed since this process began"}
     try:

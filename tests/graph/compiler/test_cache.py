@@ -84,10 +84,15 @@ def test_concurrent_writers_leave_one_sound_entry(tmp_path):
 
 
 def test_keys_are_the_same_in_another_process():
-    script = "from heddle.graph.compiler.cache import fingerprint; print(fingerprint())"
+    script = "from heddle.graph.compiler.cache import fingerprint; print(fingerprint('cuda'))"
     command = [sys.executable, "-c", script]
     other = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    assert other == fingerprint()
+    assert other == fingerprint("cuda")
+
+
+def test_targets_have_sources_of_their_own():
+    """A change of a CUDA kernel leaves the code of CPU kernels where it is."""
+    assert fingerprint("cpu") != fingerprint("cuda")
 
 
 def test_key_depends_on_spec_and_arch():

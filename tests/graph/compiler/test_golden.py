@@ -16,7 +16,7 @@ from heddle.graph.reference import evaluate
 from heddle.graph.targets import Target, native_level
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import GraphError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 LEVELS = [machine.arch for machine in Target.parse("cpu").machines]
@@ -119,6 +119,7 @@ def test_every_op(samples, sizes):
     deadline=None,
     database=None,
     derandomize=True,
+    phases=[Phase.generate],  # shrinking would compile for minutes
     suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data())
