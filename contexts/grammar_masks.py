@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+from heddle.contexts.matcher import TrackedMatcher
 from heddle.contexts.text import TextContext
 from heddle.runtime import Buffer
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
@@ -30,34 +32,39 @@ class GrammarMasks:
         self.buffer = Buffer("int32", (rows, self._words))
         self.bitmask: npt.NDArray[np.int32] = self.buffer.to_numpy()
         self.bitmask[:] = -1
-        self._address = self.bitmask.ctypes.data
+        # Address, bytes of a row, rows: where llguidance writes.
+        self._target = self.bitmask.ctypes.data, self._words * 4, rows
         self._free = [True] * rows
+        # The matchers of the last `fill`, and what llguidance was asked for: mostly the next one's.
+        self._matchers: list[TrackedMatcher | None] = []
+        self._work: list[tuple[LLMatcher, int]] = []
         self._executor = LLExecutor(num_threads=threads)
 
-    def fill(self, contexts: Sequence[TextContext]) -> list[int]:
+    def fill(self, contexts: Sequence[TextContext]) -> None:
         """Write row i for context i; all ones where it has no grammar.
 
-        Returns:
-            The indices of contexts whose matcher has failed: their row allows nothing but an end,
-            and they should be cancelled. The others are as if those were not there.
+        A matcher that has failed, for example at a limit of llguidance, allows nothing but an end,
+        which `update` refuses then. The other rows are as if it were not there.
 
         Raises:
             ValueError: More contexts than rows.
         """
-        self._check_rows(len(contexts))
-        work = []
-        for row, context in enumerate(contexts):
-            matcher = context.matcher
-            if isinstance(matcher, LLMatcher):
-                work.append((matcher, row))
+        matchers = [context._matcher for context in contexts]
+        if matchers != self._matchers:
+            self._check_rows(len(contexts))
+            self._plan(matchers)
+        if self._work:  # llguidance refuses an empty list
+            self._executor.unsafe_compute_mask_ptr(self._work, *self._target)
+
+    def _plan(self, matchers: list[TrackedMatcher | None]) -> None:
+        self._matchers = matchers
+        self._work = []
+        for row, tracked in enumerate(matchers):
+            if tracked is not None:
+                self._work.append((cast("LLMatcher", tracked.matcher), row))
                 self._free[row] = False
             elif not self._free[row]:
                 self._allow_all(row)
-        if work:  # llguidance refuses an empty list
-            self._executor.unsafe_compute_mask_ptr(
-                work, self._address, self._words * 4, len(self.bitmask)
-            )
-        return [row for matcher, row in work if matcher.is_error()]
 
     def fill_drafts(
         self, contexts: Sequence[TextContext], drafts: Sequence[Sequence[int]]
@@ -92,11 +99,11 @@ class GrammarMasks:
                 for free in range(row, row + 1 + len(draft)):
                     self._allow_all(free)
             row += 1 + len(draft)
-        size = self._words * 4, len(self.bitmask)
+        self._matchers = []
         if plain:
-            self._executor.unsafe_compute_mask_ptr(plain, self._address, *size)
+            self._executor.unsafe_compute_mask_ptr(plain, *self._target)
         if drafted:
-            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, self._address, *size)
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *self._target)
         return [
             self._allowed(context, first, draft)
             for context, first, draft in zip(contexts, firsts, drafts, strict=True)

@@ -14,6 +14,9 @@ class Matcher(Protocol):
     def is_stopped(self) -> bool:
         """Whether nothing but an end of sequence may follow."""
 
+    def is_error(self) -> bool:
+        """Whether the matcher has failed, for good."""
+
     def rollback(self, count: int, /) -> bool:
         """Take back the last `count` tokens; False when it cannot."""
 
@@ -47,7 +50,9 @@ class TrackedMatcher:
         """
         past_stop = ends_sequence and self.matcher.is_stopped()
         try:
-            accepted = self.matcher.consume_token(token)
+            # A failed matcher counts as stopped, and would take an end of sequence.
+            failed = past_stop and self.matcher.is_error()
+            accepted = not failed and self.matcher.consume_token(token)
         except OverflowError:  # not a token id at all, for example negative
             accepted = False
         if not accepted:

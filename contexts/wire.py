@@ -91,8 +91,7 @@ class _Encode:
         message = bytearray(_BEGIN)
         self._encoder.encode_into(value, message, len(_BEGIN))
         message += _CHECKSUM
-        message += checksum(message)
-        return bytes(message)
+        return b"".join((message, checksum(message)))
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return msgpack_numpy_encoder, ()

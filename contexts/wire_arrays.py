@@ -28,8 +28,8 @@ def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
     if code not in _DTYPES:
         raise TypeError(f"array: wanted bool, integers, floats or complex, got {array.dtype}")
     header = struct.pack(f"<4sB{array.ndim}Q", code, array.ndim, *array.shape)
-    data = np.asarray(array, dtype=dtype, order="C")
-    return msgspec.msgpack.Ext(ARRAY_CODE, header + data.tobytes())
+    data = np.asarray(array, dtype=dtype, order="C").reshape(-1)
+    return msgspec.msgpack.Ext(ARRAY_CODE, b"".join((header, data.data)))
 
 
 def unpack_array(data: memoryview, copy: bool) -> npt.NDArray[Any]:

@@ -23,6 +23,9 @@ class CountingMatcher:
     def is_stopped(self):
         return False
 
+    def is_error(self):
+        return False
+
     def rollback(self, count):
         if count > len(self.consumed):
             return False

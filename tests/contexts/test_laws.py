@@ -42,6 +42,9 @@ class AnyToken:
     def is_stopped(self):
         return False
 
+    def is_error(self):
+        return False
+
     def rollback(self, count):
         del self.consumed[len(self.consumed) - count :]
         return True
