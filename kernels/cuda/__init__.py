@@ -1,25 +1,31 @@
-"""Kernels for CUDA GPUs. `KERNELS` holds a row for each."""
+"""CUDA kernels: the same roots as on the CPU, in blocks of threads."""
 
-from __future__ import annotations
-
-from importlib import import_module
-
+from heddle.kernels.cuda import (
+    attention,
+    concat,
+    gather,
+    layer_norm,
+    matmul,
+    reduce,
+    rms_norm,
+    softmax,
+    transpose,
+)
+from heddle.kernels.cuda import map as map_
+from heddle.kernels.cuda import slice as slice_
 from heddle.kernels.registry import Kernel
 
-_STEMS = (
-    "attention",
-    "concat",
-    "gather",
-    "layer_norm",
-    "map",
-    "matmul",
-    "reduce",
-    "rms_norm",
-    "slice",
-    "softmax",
-    "transpose",
+KERNELS: tuple[Kernel, ...] = (
+    map_.KERNEL,
+    reduce.KERNEL,
+    softmax.KERNEL,
+    layer_norm.KERNEL,
+    rms_norm.KERNEL,
+    attention.KERNEL,
+    matmul.KERNEL,
+    transpose.KERNEL,
+    concat.KERNEL,
+    slice_.KERNEL,
+    gather.KERNEL,
 )
-
-KERNELS: tuple[Kernel, ...] = tuple(
-    import_module(f"heddle.kernels.cuda.{stem}").KERNEL for stem in _STEMS
-)
+"""Every CUDA kernel."""
