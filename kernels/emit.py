@@ -17,19 +17,10 @@ from heddle.kernels.mlir import dialect, ir
 arith, math, scf, vector = (dialect(name) for name in ("arith", "math", "scf", "vector"))
 
 ITEM_SIZE = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
+    **dict.fromkeys(("bool", "int8", "uint8"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64"), 8),
 }
 """Bytes of one element in memory."""
 
@@ -152,8 +143,12 @@ def _operator(on_float: Callable[..., Any], on_integer: Callable[..., Any], flip
     return apply
 
 
-def _no_float(*_: Any) -> Any:
+def _for_integers(*_: Any) -> Any:
     raise TypeError("this operator is for integers")
+
+
+def _for_floats(*_: Any) -> Any:
+    raise TypeError("this operator is for floats")
 
 
 class Number(ir.Value):  # type: ignore[misc]
@@ -168,15 +163,15 @@ class Number(ir.Value):  # type: ignore[misc]
     __rsub__ = _operator(arith.subf, arith.subi, True)
     __mul__ = _operator(arith.mulf, arith.muli, False)
     __rmul__ = _operator(arith.mulf, arith.muli, True)
-    __truediv__ = _operator(arith.divf, _no_float, False)
-    __rtruediv__ = _operator(arith.divf, _no_float, True)
-    __floordiv__ = _operator(_no_float, arith.divui, False)
-    __mod__ = _operator(_no_float, arith.remui, False)
-    __and__ = _operator(_no_float, arith.andi, False)
-    __or__ = _operator(_no_float, arith.ori, False)
-    __xor__ = _operator(_no_float, arith.xori, False)
-    __lshift__ = _operator(_no_float, arith.shli, False)
-    __rshift__ = _operator(_no_float, arith.shrui, False)
+    __truediv__ = _operator(arith.divf, _for_floats, False)
+    __rtruediv__ = _operator(arith.divf, _for_floats, True)
+    __floordiv__ = _operator(_for_integers, arith.divui, False)
+    __mod__ = _operator(_for_integers, arith.remui, False)
+    __and__ = _operator(_for_integers, arith.andi, False)
+    __or__ = _operator(_for_integers, arith.ori, False)
+    __xor__ = _operator(_for_integers, arith.xori, False)
+    __lshift__ = _operator(_for_integers, arith.shli, False)
+    __rshift__ = _operator(_for_integers, arith.shrui, False)
 
     def __neg__(self) -> Any:
         return arith.negf(self) if float_like(self) else like(self, 0) - self

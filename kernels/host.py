@@ -104,7 +104,7 @@ def first_lanes(count: Size, lanes: int) -> Any:
     return emit.compare("less", crosslane.numbers(word, lanes), emit.splat(limit, lanes))
 
 
-def byte_buffer(size: int, alignment: int = 64) -> Any:
-    """`size` bytes of stack; emit it in the entry block of the function only."""
+def byte_buffer(size: int) -> Any:
+    """`size` bytes of stack, aligned for vectors; emit it in the function's entry block only."""
     kind = emit.integer(8)
-    return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=alignment)
+    return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=64)

@@ -44,8 +44,7 @@ def emit_map(spec: Spec, machine: Machine) -> None:
 
 
 def _body(spec: Spec) -> Body:
-    if spec.prologue is None:
-        raise ValueError("map without a prologue")
+    assert spec.prologue is not None
     return spec.prologue
 
 

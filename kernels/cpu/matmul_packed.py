@@ -29,8 +29,10 @@ def launch(spec: Spec) -> Launch:
     panels = fold("ceildiv", spec.result.shape[-1], PANEL)
     tasks = product((batch, fold("ceildiv", m, ROWS), panels))
     each = fold("add", fold("mul", k, 2), bodies.work(spec.epilogue))
-    work = product((batch, m, spec.result.shape[-1], each))
-    return Launch((tasks, 1, 1), work)
+    operations = product((batch, m, spec.result.shape[-1], each))
+    # A few rows are bound by reading b.
+    read = product((*spec.operands[1].shape, emit.ITEM_SIZE[spec.operands[1].dtype]))
+    return Launch((tasks, 1, 1), fold("max", operations, read))
 
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:

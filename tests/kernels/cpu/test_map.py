@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from heddle.kernels.emit import ITEM_SIZE
-from heddle.kernels.spec import Body, Operand, Spec, Step, fold
+from heddle.kernels.spec import EXPR_OPS, Body, Operand, Spec, Step, fold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import ARCHS, check, random, run
@@ -134,6 +134,15 @@ def test_a_long_row_is_many_tasks():
     x = Operand("float32", ("d0",))
     spec = elementwise([x], [Step("neg", (0,), "float32")], [1], ("d0",))
     check(spec, {"d0": 3 * 4096 + 5})
+
+
+@pytest.mark.parametrize("op", EXPR_OPS)
+def test_sizes_are_computed(op):
+    for size in ((op, "d0", "d1"), (op, ("add", "d0", 9), 4)):
+        x = Operand("float32", (size, 3))
+        step = Step("neg", (0,), "float32")
+        spec = elementwise([x], [step], [1], x.shape)
+        check(spec, {name: {"d0": 17, "d1": 5}[name] for name in spec.dims})
 
 
 def test_all_sizes_are_known():
