@@ -1,0 +1,73 @@
+"""Graphs at the edge of what programs can be, compiled, run and compared with NumPy."""
+
+import numpy as np
+import pytest
+
+from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
+from heddle.graph.reference import evaluate
+from heddle.runtime import InferenceSession
+
+F32 = DType.float32
+
+
+def check(graph, *shapes, weights=None):
+    """One artifact, all the sizes."""
+    model = InferenceSession(threads=2).load(compile(graph, "cpu:x86-64-v3"), weights)
+    rng = np.random.default_rng(0)
+    for sizes in shapes:
+        arrays = [rng.standard_normal(shape).astype(np.float32) for shape in sizes]
+        wanted = evaluate(graph, arrays, weights)
+        for result, reference in zip(model.execute(*arrays), wanted, strict=True):
+            np.testing.assert_allclose(result.to_numpy(), reference, rtol=1e-5, atol=1e-5)
+
+
+def test_no_inputs():
+    """All of it runs at load; what is returned is copied from the state."""
+    with Graph("constants", []) as graph:
+        wide = ops.broadcast_to(graph.constant(2.0), (256, 300))
+        w = graph.add_weight(Weight("w", F32, (300,)))
+        soft = ops.softmax(ops.broadcast_to(w, (4, 300)))
+        graph.output(wide, wide + w, ops.exp(wide), soft, ops.reshape(wide, (-1,)))
+    check(graph, (), weights={"w": np.linspace(-2, 2, 300, dtype=np.float32)})
+
+
+def test_sizes_of_zero():
+    types = [TensorType(F32, (Dim("n", 0, 9), 4)), TensorType(F32, ("n", 1))]
+    with Graph("empty", types) as graph:
+        x, y = graph.inputs
+        ones = graph.constant(np.ones(4, np.float32))
+        graph.output(
+            ops.softmax(x),
+            x @ x.T,
+            ops.sum(x, axis=1),
+            ops.concat([x, x], axis=0),
+            ops.exp(x) * ops.broadcast_to(y, ("n", 4)),
+            ops.layer_norm(x * 2.0, ones, ones),
+        )
+    check(graph, *([(n, 4), (n, 1)] for n in (0, 1, 9)))
+
+
+def test_many_outputs_of_one_kernel():
+    """Of different dtypes too, after a matmul and without a root."""
+    with Graph("outputs", [TensorType(F32, ("n", 64))]) as graph:
+        (x,) = graph.inputs
+        a = ops.exp(x * 0.1)
+        b = ops.softmax(a + 1.0)
+        above = ops.greater(b, a)
+        chosen = ops.where(above, a, b)
+        h = x @ ops.permute(graph.constant(np.eye(64, dtype=np.float32) / 2), (1, 0))
+        kept = ops.relu(h)
+        graph.output(a, b, above, chosen, ops.cast(chosen, DType.int32), h, kept, kept + h)
+    check(graph, [(1, 64)], [(7, 64)])
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 5), (1, 1, 1)], ids=str)
+def test_batched_products(sizes):
+    """Leading dims that differ, a transposed right side that is no weight, softmax of an axis."""
+    kinds = [("b", "h", "s", 16), ("b", "h", "s", 16), ("h", "s", 16)]
+    with Graph("batched", [TensorType(F32, kind) for kind in kinds]) as graph:
+        q, k, v = graph.inputs
+        weights = ops.softmax(q @ k.T * 0.25)
+        graph.output(weights @ v, q @ ops.unsqueeze(v, 0).T, ops.softmax(q, axis=1))
+    b, h, s = sizes
+    check(graph, [(b, h, s, 16), (b, h, s, 16), (h, s, 16)])
