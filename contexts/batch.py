@@ -163,14 +163,14 @@ class StepBatch:
     def commit(
         self,
         contexts: Sequence[TextContext],
-        next_tokens: npt.NDArray[np.integer[Any]],
+        next_tokens: Buffer | npt.NDArray[np.integer[Any]],
         log_probabilities: Sequence[LogProbabilities | None] | None = None,
     ) -> dict[int, Exception]:
         """Hand each context its next token.
 
         Args:
             contexts: Those of the step.
-            next_tokens: One token for each, shape [rows].
+            next_tokens: One token for each, integers, shape [rows]; read where they are.
             log_probabilities: One entry for each, or None.
 
         Returns:
@@ -178,7 +178,7 @@ class StepBatch:
         """
         refused: dict[int, Exception] = {}
         entries = log_probabilities or [None] * len(contexts)
-        rows = zip(contexts, next_tokens.tolist(), entries, strict=True)
+        rows = zip(contexts, np.asarray(next_tokens).tolist(), entries, strict=True)
         for row, (context, token, entry) in enumerate(rows):
             try:
                 context.update(token, entry)

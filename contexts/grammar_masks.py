@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -12,6 +13,8 @@ from heddle.contexts.matcher import TrackedMatcher
 from heddle.contexts.text import TextContext
 from heddle.runtime import Buffer
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
+
+_MATCHER_OF = attrgetter("_matcher")
 
 
 class GrammarMasks:
@@ -49,7 +52,7 @@ class GrammarMasks:
         Raises:
             ValueError: More contexts than rows.
         """
-        matchers = [context._matcher for context in contexts]
+        matchers = list(map(_MATCHER_OF, contexts))
         if matchers != self._matchers:
             self._check_rows(len(contexts))
             self._plan(matchers)

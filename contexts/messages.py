@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 Role = Literal["system", "user", "assistant"]
 
 _IMAGE_PARTS = ("image", "image_url")
 
 
+_Record = TypeVar("_Record", bound="_Items")
+
+
 class _Items:
-    """Lets the fields be read as `record["name"]` too, as in the JSON of a request."""
+    """A record that can be made from the JSON of a request, and read like it: `record["name"]`."""
+
+    @classmethod
+    def of(cls: type[_Record], value: _Record | Mapping[str, Any]) -> _Record:
+        """`value` if it is a record already, else the record with its items.
+
+        Raises:
+            ValueError: Items that the record does not have, or too few of them.
+        """
+        if isinstance(value, cls):
+            return value
+        try:
+            return cls(**cast("Mapping[str, Any]", value))
+        except TypeError as error:
+            raise ValueError(
+                f"{cls.__name__}: wanted its fields as items, got {value}: {error}"
+            ) from error
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -58,6 +78,8 @@ class TokenGeneratorRequestTool(_Items):
     function: TokenGeneratorRequestFunction
 
     def __post_init__(self) -> None:
+        function = TokenGeneratorRequestFunction.of(self.function)
+        object.__setattr__(self, "function", function)
         if self.type != "function":
             raise ValueError(f"tool: wanted type 'function', got {self.type!r}")
 

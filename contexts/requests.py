@@ -27,7 +27,7 @@ def _check_common(kind: str, request_id: str, index: int) -> None:
 
 @dataclass(frozen=True)
 class TextGenerationRequest:
-    """A request for text.
+    """A request for text. Messages, tools and the response format may be given as dicts.
 
     Attributes:
         id: Names the request.
@@ -76,6 +76,15 @@ class TextGenerationRequest:
             raise ValueError(
                 f"TextGenerationRequest: wanted logprobs of at least 0, got {self.logprobs}"
             )
+        if self.messages is not None:
+            messages = [TokenGeneratorRequestMessage.of(message) for message in self.messages]
+            object.__setattr__(self, "messages", messages)
+        if self.tools is not None:
+            tools = [TokenGeneratorRequestTool.of(tool) for tool in self.tools]
+            object.__setattr__(self, "tools", tools)
+        if self.response_format is not None:
+            response_format = TokenGeneratorResponseFormat.of(self.response_format)
+            object.__setattr__(self, "response_format", response_format)
         if self.messages is not None:
             named = sum(message.image_count for message in self.messages)
             given = len(self.images or ())

@@ -111,7 +111,7 @@ def test_commit_hands_out_tokens_and_keeps_errors_apart(text, matcher):
     contexts[1].update(9)
     contexts[2].tokens.chunk(1)
     batch = StepBatch(rows=3, tokens=9, max_length=9)
-    refused = batch.commit(contexts, np.array([6, 3, 8], np.int32))
+    refused = batch.commit(contexts, Buffer.from_numpy(np.array([6, 3, 8], np.int32)))
     assert list(refused) == [1]
     assert "rejects token 3" in str(refused[1])
     assert [context.generated_tokens.tolist() for context in contexts] == [[6], [9], []]

@@ -340,6 +340,12 @@ def test_what_ends_by_itself_is_in_its_language(schema, data):
         # Prefer what closes, so that most texts end.
         written += 1
         token = draft[0] if written < 12 else min(choices, key=closing)
+        before = context.status
+        context.update(token)
+        context.rollback(1)
+        masks.fill([context])
+        assert np.array_equal(masks.bitmask[0], row)
+        assert context.status is before
         context.update(token)
         if token == draft[0] and not context.is_done:
             masks.fill([context])

@@ -62,6 +62,24 @@ def test_images_are_as_many_as_the_messages_name():
             TextGenerationRequest("r", 0, "m", messages=messages, images=images)
 
 
+def test_dicts_become_records():
+    function = {"name": "f", "description": "does", "parameters": {}}
+    request = TextGenerationRequest(
+        "r",
+        0,
+        "m",
+        messages=[{"role": "user", "content": "x"}],
+        tools=[{"type": "function", "function": function}],
+        response_format={"type": "json_object"},
+    )
+    assert request.messages == [Message("user", "x")]
+    assert request.tools[0].function == TokenGeneratorRequestFunction(**function)
+    assert request.response_format == TokenGeneratorResponseFormat("json_object")
+    for message in ({"role": "user"}, {"role": "user", "content": "x", "name": "y"}, 3):
+        with pytest.raises(ValueError, match="wanted its fields as items, got"):
+            TextGenerationRequest("r", 0, "m", messages=[message])
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
