@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-import os
-import secrets
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from heddle.runtime import _core
 from heddle.runtime.artifact import (
@@ -79,23 +76,6 @@ _FORMATS = _numbered("image cubin ptx")
 _BUFFERS = _numbered("input output weight constant state arena status")
 _HAS_SHA256, _EMBEDDED = 1, 2
 _DISPATCH, _COPY = 1, 2
-
-
-def write(record: ArtifactRecord, path: str | os.PathLike[str]) -> None:
-    """Writes `record` to `path`, which either is complete or stays as it was.
-
-    Raises:
-        CompileError: The record breaks a rule of the format; the message says which.
-        OSError: The file cannot be written.
-    """
-    data = to_bytes(record)
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        partial.write_bytes(data)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def to_bytes(record: ArtifactRecord) -> bytes:

@@ -74,6 +74,8 @@ const uint8_t* Artifact::constant(const ConstantRecord& record) const {
   return records<uint8_t>(Section::kConstantData).data() + record.offset;
 }
 
+void Artifact::forget_pages() const { file_->forget_pages(); }
+
 const uint8_t* Artifact::embedded(const WeightRecord& record) const {
   return records<uint8_t>(Section::kWeightData).data() + record.offset;
 }

@@ -70,15 +70,15 @@ std::shared_ptr<const Artifact> ArtifactReader::read(std::unique_ptr<MappedFile>
 }
 
 void ArtifactReader::read_header() {
-  const auto& header = *reinterpret_cast<const HeaderRecord*>(artifact_.data_);
   size_t size = artifact_.size_;
   if (size > 0 && std::memcmp(artifact_.data_, kMagic, std::min(size, sizeof(kMagic))) != 0) {
     throw Error(ArtifactReason::kNotAnArtifact,
                 "header: wanted the magic bytes of a Heddle artifact, got another file's");
   }
-  if (size < sizeof(header)) {
-    refuse(ArtifactReason::kTruncated, "header: bytes", sizeof(header), size);
+  if (size < sizeof(HeaderRecord)) {
+    refuse(ArtifactReason::kTruncated, "header: bytes", sizeof(HeaderRecord), size);
   }
+  const auto& header = *reinterpret_cast<const HeaderRecord*>(artifact_.data_);
   expect(ArtifactReason::kVersion, "header: format version", kFormatVersion, header.version);
   expect(ArtifactReason::kChecksum, "header: checksum",
          checksum(&header, offsetof(HeaderRecord, checksum)), header.checksum);

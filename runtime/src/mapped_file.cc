@@ -87,4 +87,10 @@ uint64_t MappedFile::checksum(size_t offset, size_t size) const {
   return sum.value();
 }
 
+void MappedFile::forget_pages() const {
+  if (descriptor_ >= 0 && data_ != nullptr) {
+    ::madvise(const_cast<uint8_t*>(data_), size_, MADV_DONTNEED);
+  }
+}
+
 }  // namespace heddle

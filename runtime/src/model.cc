@@ -142,6 +142,7 @@ void Model::initialize() {
   arena.pointers.resize(plan.placements.size());
   run(plan, arena, {}, nullptr);
   device->synchronize(nullptr);
+  program_->artifact().forget_pages();
 }
 
 void Model::execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream stream) const {

@@ -22,7 +22,7 @@ from heddle.runtime.artifact import (
     Tensor,
     Weight,
 )
-from heddle.runtime.artifact_writer import to_bytes, write
+from heddle.runtime.artifact_writer import to_bytes
 from heddle.runtime.errors import ArtifactError, ArtifactReason, CompileError, InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,26 +60,6 @@ def test_the_golden_file_comes_out_again():
 
 def test_an_empty_record_is_an_artifact():
     assert _core.Artifact.from_bytes(to_bytes(EMPTY)).name == "empty"
-
-
-def test_write_replaces_the_file_as_a_whole(tmp_path):
-    path = tmp_path / "model.heddle"
-    path.write_bytes(b"before")
-    write(TINY, path)
-    assert path.read_bytes() == to_bytes(TINY)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_write_leaves_the_file_alone_where_it_fails(tmp_path):
-    path = tmp_path / "model.heddle"
-    path.mkdir()
-    with pytest.raises(OSError, match="directory"):
-        write(TINY, path)
-    assert list(tmp_path.iterdir()) == [path]
-    broken = dataclasses.replace(TINY, constants=())
-    with pytest.raises(CompileError):
-        write(broken, tmp_path / "other.heddle")
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_embedded_weights_may_be_views(tmp_path):

@@ -71,6 +71,9 @@ class Artifact : Counted<Artifact> {
   /// The bytes of a weight with the flag `kWeightEmbedded`, mapped from the file.
   const uint8_t* embedded(const WeightRecord& record) const;
 
+  /// Gives the file's resident pages back: packed or copied weights are not read again.
+  void forget_pages() const;
+
   /// The shape of a weight, which is static.
   Shape shape(const WeightRecord& record) const;
 

@@ -25,6 +25,9 @@ class MappedFile {
   /// The XXH64 of a part, read without keeping it resident.
   uint64_t checksum(size_t offset, size_t size) const;
 
+  /// Gives resident pages of a mapping back; they are read again where they are touched.
+  void forget_pages() const;
+
  private:
   MappedFile(const uint8_t* data, size_t size, int descriptor);
 
