@@ -1,10 +1,18 @@
 """Contexts in the states that the tests start from."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
-from heddle.contexts import EOSTracker, PixelContext, TextContext, TokenBuffer
+from heddle.contexts import (
+    EOSTracker,
+    GrammarCompiler,
+    PixelContext,
+    TextContext,
+    TokenBuffer,
+    grammar_tokenizer,
+)
 from heddle.contexts.matcher import TrackedMatcher
 
 
@@ -87,3 +95,41 @@ def _plain(value):
 def plain():
     """A function: anything of heddle.contexts -> nested plain data that compares by value."""
     return _plain
+
+
+# All bytes, a few longer tokens, and the end of sequence.
+VOCABULARY = [bytes([i]) for i in range(256)] + [b'{"', b'":', b"true", b"12", b"[]", b'"}', b""]
+END = len(VOCABULARY) - 1
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="session")
+def vocabulary():
+    return VOCABULARY
+
+
+@pytest.fixture(scope="session")
+def compiler():
+    made = GrammarCompiler(grammar_tokenizer(VOCABULARY, [END]))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def constrained(compiler):
+    """A function: schema (None: free text), max_length -> TextContext under it."""
+
+    def make(schema=SCHEMA, max_length=400):
+        text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
+        context = TextContext(
+            max_length=max_length, tokens=np.array([1]), eos_token_ids={END}, json_schema=text
+        )
+        compiler.constrain(context)
+        return context
+
+    return make
