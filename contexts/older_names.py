@@ -27,6 +27,14 @@ class OlderNames:
     _cache_seq_id: int | None
     _committed_idx: int
 
+    def apply_processing_offset(self, offset: int) -> None:
+        """Leave out `offset` tokens at the start of the window.
+
+        Raises:
+            ValueError: The window is shorter.
+        """
+        self.tokens.apply_processing_offset(offset)
+
     @property
     def prompt(self) -> str | list[int]:
         """The prompt as it was given, else its tokens."""
@@ -156,7 +164,7 @@ class OlderNames:
 
     def set_draft_offset(self, idx: int) -> None:
         """Leave out `idx` tokens at the start of the window."""
-        self.tokens.apply_processing_offset(idx)
+        self.apply_processing_offset(idx)
 
     def rollback(self, idx: int) -> None:
         """Drop the last `idx` tokens; window, status and grammar are what they were before them.

@@ -163,13 +163,19 @@ class TextContext(TokenUpdates, OlderNames):
         return self._spec_decoding_state
 
     def to_generation_output(self) -> TextGenerationOutput:
-        """The tokens that the user has not got yet; a future token stays for the next call."""
+        """The tokens that the user has not got yet; a future token stays for the next call.
+
+        While the last token at `max_length` is a future token, the output is not final.
+        """
         delivered = self.outstanding_completion_tokens()
+        status = self.status
+        if self.tokens.awaits_token and status is GenerationStatus.MAXIMUM_LENGTH:
+            status = GenerationStatus.ACTIVE
         log_probabilities = [entry for _, entry in delivered]
         return TextGenerationOutput(
             self.request_id,
             [token for token, _ in delivered],
-            self.status,
+            status,
             log_probabilities if any(entry is not None for entry in log_probabilities) else None,
         )
 
@@ -181,10 +187,6 @@ class TextContext(TokenUpdates, OlderNames):
         self._committed_idx = 0
         self._log_probabilities_data = {}
         self._status_log = []
-
-    def apply_processing_offset(self, offset: int) -> None:
-        """Leave out `offset` tokens at the start of the window."""
-        self.tokens.apply_processing_offset(offset)
 
     def compute_num_available_steps(self, max_seq_len: int) -> int:
         """Steps before the sequence has `max_seq_len` tokens; negative when it has more."""

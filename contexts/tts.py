@@ -27,6 +27,10 @@ class TTSContext(TextContext):
         decoded_index: Number of speech tokens that are audio already.
         audio_generation_status: Where the request stands.
         **options: Those of `TextContext`.
+
+    Raises:
+        ValueError: Indices or speech tokens that contradict one another, besides what
+            `TextContext` refuses.
     """
 
     _STATE = (
@@ -63,6 +67,13 @@ class TTSContext(TextContext):
             audio_prompt_tokens = np.zeros(0, np.int32)
         if _speech_tokens is None:
             _speech_tokens = np.zeros(_speech_token_size, np.int32)
+        if _speech_token_size < 1 or not 0 <= _speech_token_end_idx <= len(_speech_tokens):
+            raise ValueError(
+                f"TTSContext: wanted blocks of at least 1 speech token and 0 to "
+                f"{len(_speech_tokens)} of them used, got blocks of {_speech_token_size} and "
+                f"{_speech_token_end_idx} used"
+            )
+        self._check_speech_tokens(_speech_tokens)
         self.audio_prompt_tokens = audio_prompt_tokens
         self.buffer_speech_tokens = buffer_speech_tokens
         self.audio_buffer = audio_buffer
@@ -111,11 +122,7 @@ class TTSContext(TextContext):
         Raises:
             ValueError: `new_tokens` is not such an array.
         """
-        if new_tokens.ndim != 1 or not np.issubdtype(new_tokens.dtype, np.integer):
-            raise ValueError(
-                f"update_speech_tokens: wanted a one-dimensional integer array, got "
-                f"{new_tokens.ndim} dimensions of {new_tokens.dtype}"
-            )
+        self._check_speech_tokens(new_tokens)
         end = self._speech_token_end_idx + len(new_tokens)
         if end >= len(self._speech_tokens) or not self._speech_tokens.flags.writeable:
             size = self._speech_token_size
@@ -125,6 +132,14 @@ class TTSContext(TextContext):
         self._speech_tokens[self._speech_token_end_idx : end] = new_tokens
         self._speech_token_end_idx = end
         self._block_counter += 1
+
+    @staticmethod
+    def _check_speech_tokens(tokens: SpeechTokens) -> None:
+        if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
+            raise ValueError(
+                f"speech tokens: wanted a one-dimensional integer array, got {tokens.ndim} "
+                f"dimensions of {tokens.dtype}"
+            )
 
     def has_undecoded_speech_tokens(self, exclude_last_n: int = 0) -> bool:
         """Whether speech tokens are no audio yet, the last `exclude_last_n` aside.

@@ -179,6 +179,10 @@ def test_a_realized_end_ends(text):
     last = text(max_length=4)
     last.update_with_future_token()
     assert last.status is MAXIMUM
+    assert not last.to_generation_output().is_done
+    last.realize_future_token(6)
+    output = last.to_generation_output()
+    assert (output.tokens, output.final_status) == ([6], MAXIMUM)
 
 
 def test_reset_drops_a_future_token(text):

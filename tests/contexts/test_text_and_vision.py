@@ -72,6 +72,7 @@ def test_the_position_stays_out_of_images():
         lambda: context.set_token_indices(active_idx=7),
         lambda: context.bump_token_indices(active_idx=-4),
         lambda: context.apply_processing_offset(4),
+        lambda: context.set_draft_offset(4),
     ):
         with pytest.raises(ValueError, match="wanted a position outside of images"):
             change()

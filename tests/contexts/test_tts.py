@@ -73,3 +73,17 @@ def test_undecoded_speech_tokens(context):
     for index in (-1, 4):
         with pytest.raises(ValueError, match=f"wanted 0 to 3, got {index}"):
             context.set_decoded_index(index)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"_speech_token_size": 0}, "blocks of at least 1"),
+        ({"_speech_token_end_idx": 129}, "0 to 128 of them used, .* and 129 used"),
+        ({"_speech_tokens": np.zeros(3)}, "one-dimensional integer array"),
+        ({"decoded_index": 1}, "wanted 0 to 0, got 1"),
+    ],
+)
+def test_a_speech_state_that_contradicts_itself_is_refused(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        TTSContext(max_length=9, tokens=np.array([1]), **options)
