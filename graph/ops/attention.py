@@ -86,7 +86,8 @@ def attention(
 
     A bool mask says which keys to attend to, another one is added; it broadcasts to [batch, heads,
     queries, keys]. `causal`: query i attends to keys up to i + keys - queries. Each key head serves
-    as many consecutive query heads. `layout` is the order of batch, heads, sequence and head size.
+    as many consecutive query heads; a query that sees no key gets zeros. `layout` is the order of
+    batch, heads, sequence and head size.
     """
     if layout == "bshd":
         query, key, value = (np.swapaxes(x, 1, 2) for x in (query, key, value))
@@ -99,7 +100,9 @@ def attention(
         scores = np.where(seen, scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    shares = np.exp(scores - np.max(scores, axis=-1, keepdims=True, initial=-np.inf))
-    shares = shares / np.sum(shares, axis=-1, keepdims=True)
+    top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    shares = np.exp(scores - np.where(top == -np.inf, 0, top))
+    total = np.sum(shares, axis=-1, keepdims=True)
+    shares = shares / np.where(total == 0, 1, total)
     result = np.matmul(shares.astype(query.dtype), value)
     return np.swapaxes(result, 1, 2) if layout == "bshd" else result
