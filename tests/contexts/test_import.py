@@ -1,5 +1,8 @@
+import ast
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import heddle.contexts
 import pytest
@@ -38,3 +41,13 @@ def test_every_name_is_there():
         assert getattr(heddle.contexts, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         heddle.contexts.Nothing  # noqa: B018
+
+
+def test_type_checkers_see_the_same_names():
+    stub = ast.parse(Path(heddle.contexts.__file__).with_suffix(".pyi").read_text())
+    names = [name for node in stub.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    assert sorted(name.asname for name in names) == heddle.contexts.__all__
+    for node in stub.body[1:]:
+        for name in node.names:
+            home = getattr(importlib.import_module(node.module), name.name)
+            assert home is getattr(heddle.contexts, name.asname)
