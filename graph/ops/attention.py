@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 from heddle.graph.dtype import DType
-from heddle.graph.ops import rules
+from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.row import Array, Attrs, Types, sample
-from heddle.graph.types import Shape
+from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
+from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
 _LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}  # the axes of the heads and of the sequence
@@ -57,6 +57,19 @@ def _query_shape(types: Types, attrs: Attrs) -> Shape:
     return query
 
 
+def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
+    """Two products and one softmax for each pair of a query and a key that it may attend to."""
+    head, sequence = _LAYOUTS[attrs["layout"]]
+    query, key = types[0].shape, types[1].shape
+    queries, keys = query[sequence], key[sequence]
+    pairs = queries * keys
+    if attrs["causal"]:
+        pairs = pairs - queries * (queries - 1) // 2
+    return costs.computed(
+        types, result, query[0] * query[head] * pairs * (query[3] * 4 + costs.EXP + 4)
+    )
+
+
 _plain = {"scale": 0.5, "causal": False, "layout": "bhsd"}
 
 
@@ -71,6 +84,7 @@ _plain = {"scale": 0.5, "causal": False, "layout": "bhsd"}
         sample("b 6 s d", "b 2 t d", "b 2 t d", "bool: s t", **_plain),
         sample("b s h d", "b s h d", "b s h d", **{**_plain, "layout": "bshd", "causal": True}),
     ),
+    cost=_scores,
 )
 def attention(
     query: Array,

@@ -16,11 +16,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from heddle.graph.ops import costs
 from heddle.graph.ops.build import build
 from heddle.graph.ops.row import (
     ROWS,
     Attr,
     Attrs,
+    CostRule,
     DTypeRule,
     Operands,
     OpRow,
@@ -59,18 +61,21 @@ def row(
     canonical: Callable[[Types, Attrs], Attrs] | None = None,
     public: bool = True,
     name: str | None = None,
+    cost: CostRule | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declares the decorated NumPy function as an op (see the module's text).
 
-    `name` is given where the function cannot have the op's (`max` would hide Python's).
+    `name` is given where the function cannot have the op's (`max` would hide Python's), `cost`
+    where the op is neither elementwise nor moves all that it is given.
     """
 
     def declare(compute: Callable[..., Any]) -> Op:
         parameters = inspect.signature(compute).parameters.values()
         operands = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
         last = operands[-1]
+        title = name or compute.__name__
         made = OpRow(
-            name=name or compute.__name__,
+            name=title,
             doc=inspect.getdoc(compute) or "",
             operands=Operands(
                 tuple(p.name for p in operands),
@@ -90,6 +95,7 @@ def row(
             canonical=canonical,
             samples=samples,
             public=public,
+            cost=cost or (costs.elementwise(title) if elementwise else costs.moved),
         )
         ROWS[made.name] = made
         return Op(made)

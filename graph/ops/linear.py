@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from heddle.graph.dim import Dim
-from heddle.graph.ops import rules
+from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
@@ -36,6 +36,7 @@ def _product(types: Types, attrs: Attrs) -> Shape:
         sample("b m k", "k n"),
         sample("b 1 m k", "c k n"),
     ),
+    cost=costs.product,
 )
 def matmul(x: Array, y: Array) -> Array:
     """The matrix product of the last two dims; `x @ y.T` for a transposed right side."""
@@ -91,6 +92,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
         sample("b m k", "3 k 32", columns=Dim(70)),
         sample("b m k", "b 1 k 32", columns=Dim(32)),
     ),
+    cost=costs.product,
     public=False,
 )
 def matmul_packed(a: Array, b: Array, *, columns: Dim) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from heddle.graph.ops import rules
+from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
@@ -26,6 +26,7 @@ def _scaled(types: Types, attrs: Attrs) -> Shape:
     dtype=rules.floating,
     shape=_scaled,
     samples=(sample("m n", "n", "n", epsilon=1e-5), sample("n", "n", "n", epsilon=0.1)),
+    cost=costs.each_operand(7),
 )
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float = 1e-5) -> Array:
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` (Ba et al., arXiv:1607.06450)."""
@@ -38,6 +39,7 @@ def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float = 1e-5) ->
     dtype=rules.floating,
     shape=_scaled,
     samples=(sample("m n", "n", epsilon=1e-6), sample("n", "n", epsilon=0.1)),
+    cost=costs.each_operand(4),
 )
 def rms_norm(x: Array, gamma: Array, *, epsilon: float = 1e-6) -> Array:
     """`x / sqrt(mean(x^2) + epsilon) * gamma` (Zhang and Sennrich, arXiv:1910.07467)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from heddle.graph.dim import Dim
-from heddle.graph.ops import rules
+from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.elementwise import maximum, minimum
 from heddle.graph.ops.row import Array, Attrs, Types, sample
@@ -41,6 +41,7 @@ _reduction = partial(
     row,
     canonical=rules.positive_axis,
     samples=(sample("k m n", axis=0), sample("k m n", axis=2), sample("n", axis=0)),
+    cost=costs.each_operand(1),
 )
 
 
@@ -68,7 +69,7 @@ def reduce_min(x: Array, *, axis: int = -1) -> Array:
     return np.min(x, axis=axis, keepdims=True)
 
 
-@_reduction(dtype=rules.floating, shape=_along_some)
+@_reduction(dtype=rules.floating, shape=_along_some, cost=costs.each_operand(costs.EXP + 4))
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """`exp(x)` over its sum along `axis`."""
     shares = np.exp(x - np.max(x, axis=axis, keepdims=True))

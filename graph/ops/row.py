@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from heddle.graph.dim import DimLike
+from heddle.graph.dim import Dim, DimLike
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
@@ -25,6 +25,25 @@ ShapeRule = Callable[[Types, Attrs], Sequence[DimLike]]
 
 Promotion = Literal["none", "all", "values"]
 """Which operands are brought to one dtype: none, all, or all but the first (`where`)."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an op needs at the least; a benchmark measures its kernel against this.
+
+    Attributes:
+        read: Bytes of the operands, each read once.
+        written: Bytes of the result.
+        operations: Additions, multiplications, comparisons; a fused multiply-add is two. `exp` and
+            other functions count as `heddle.kernels.bodies.work` has them.
+    """
+
+    read: Dim
+    written: Dim
+    operations: Dim
+
+
+CostRule = Callable[[Types, Attrs, TensorType], Cost]
 
 
 @dataclass(frozen=True)
@@ -109,6 +128,8 @@ class OpRow:
             the operands); the dialect holds canonical attributes only.
         samples: Cases for the generated test.
         public: Users call it; the other ops are made by compiler passes.
+        cost: What it moves and computes, from the operands' types, the attributes and the
+            result's type.
     """
 
     name: str
@@ -123,6 +144,7 @@ class OpRow:
     canonical: Callable[[Types, Attrs], Attrs] | None
     samples: Sequence[Sample]
     public: bool
+    cost: CostRule
 
     def infer(self, types: Types, attrs: Attrs) -> TensorType:
         """The result's type, for operand types and canonical attributes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
-from heddle.graph.ops import rules
+from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
@@ -149,6 +149,7 @@ def _gathered(types: Types, attrs: Attrs) -> Shape:
     ),
     promotion="none",
     canonical=rules.positive_axis,
+    cost=costs.selected,
 )
 def gather(table: Array, indices: Array, *, axis: int) -> Array:
     """The entries of the table along `axis` that the indices name.
@@ -189,6 +190,7 @@ def _selected(types: Types, attrs: Attrs) -> Shape:
         sample("m 5", starts=(0, 0), steps=(1, 1), sizes=Shape(("m", 0))),
     ),
     name="slice",
+    cost=costs.selected,
 )
 def strided_slice(
     x: Array, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: Shape

@@ -1,0 +1,57 @@
+"""What an op moves and computes at the least: `OpRow.cost`."""
+
+import pytest
+from heddle.graph import Dim, DType
+from heddle.graph.ops.row import ROWS
+
+SIZES = {"b": 2, "h": 6, "m": 5, "n": 7, "k": 3, "s": 8, "t": 9, "d": 4, "c": 2}
+
+
+def cost_of(name, number=0, dtype=DType.float32):
+    """Read, written and operations of a row's sample with `SIZES`."""
+    row = ROWS[name]
+    types, attrs = row.samples[number].types(dtype), row.samples[number].attrs
+    cost = row.cost(types, attrs, row.infer(types, attrs))
+    return tuple(dim.evaluate(SIZES) for dim in (cost.read, cost.written, cost.operations))
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "wanted"),
+    [
+        ("add", 0, (2 * 5 * 7 * 4, 5 * 7 * 4, 5 * 7)),
+        ("add", 2, ((5 + 7) * 4, 5 * 7 * 4, 5 * 7)),
+        ("exp", 0, (5 * 7 * 4, 5 * 7 * 4, 16 * 5 * 7)),
+        ("less", 0, (2 * 5 * 7 * 4, 5 * 7, 5 * 7)),
+        ("where", 0, (5 * 7 * 9, 5 * 7 * 4, 5 * 7)),
+        ("sum", 1, (3 * 5 * 7 * 4, 3 * 5 * 4, 3 * 5 * 7)),
+        ("softmax", 2, (7 * 4, 7 * 4, 20 * 7)),
+        ("layer_norm", 0, ((5 * 7 + 14) * 4, 5 * 7 * 4, 7 * 5 * 7)),
+        ("rms_norm", 0, ((5 * 7 + 7) * 4, 5 * 7 * 4, 4 * 5 * 7)),
+        ("matmul", 0, ((5 * 3 + 3 * 7) * 4, 5 * 7 * 4, 2 * 5 * 7 * 3)),
+        ("matmul_packed", 1, ((2 * 15 + 2 * 96) * 4, 2 * 5 * 32 * 4, 2 * 2 * 5 * 32 * 3)),
+        ("transpose", 0, (3 * 5 * 7 * 4, 3 * 5 * 7 * 4, 0)),
+        ("broadcast_to", 0, (5 * 4, 2 * 5 * 3 * 4, 0)),
+        ("concat", 0, (3 * (5 + 7 + 2) * 4, 3 * (5 + 7 + 2) * 4, 0)),
+        ("gather", 0, (3 * 5 * (7 * 4 + 8), 3 * 5 * 7 * 4, 0)),
+        ("slice", 0, (3 * 7 * 4, 3 * 7 * 4, 0)),
+        ("attention", 0, (2 * 6 * 4 * (8 + 18) * 4, 2 * 6 * 8 * 4 * 4, 2 * 6 * 72 * (4 * 4 + 20))),
+        ("attention", 3, (3 * 384 * 4, 384 * 4, 2 * 6 * 36 * (4 * 4 + 20))),
+    ],
+)
+def test_costs(name, number, wanted):
+    assert cost_of(name, number) == wanted
+
+
+def test_bytes_are_those_of_the_dtype():
+    assert cost_of("matmul", dtype=DType.bfloat16)[0] * 2 == cost_of("matmul")[0]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_every_row_has_a_cost(row):
+    for sample in row.samples:
+        types = sample.types(DType.float32)
+        result = row.infer(types, sample.attrs)
+        cost = row.cost(types, sample.attrs, result)
+        assert cost.written == result.shape.elements * result.dtype.size
+        assert cost.read.evaluate(SIZES) > 0 or cost.written == 0
+        assert isinstance(cost.operations, Dim)
