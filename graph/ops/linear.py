@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
@@ -54,7 +55,7 @@ def _panels(types: Types, attrs: Attrs) -> Shape:
 
 
 @row(
-    dtype=rules.floating,
+    dtype=rules.same,
     shape=_panels,
     samples=(sample("k 70", transposed=False), sample("b n k", transposed=True)),
     public=False,
@@ -68,6 +69,16 @@ def pack_b(b: Array, *, transposed: bool) -> Array:
     full = np.zeros((*leading, k, panels * PANEL), b.dtype)
     full[..., :n] = b
     return np.swapaxes(full.reshape(*leading, k, panels, PANEL), -3, -2)
+
+
+def _wide_left(types: Types, attrs: Attrs) -> DType:
+    """Floats; that of b. 16-bit floats of b are multiplied with float32."""
+    a, b = types
+    rules.floating(types[1:], attrs)
+    wanted = DType.float64 if b.dtype is DType.float64 else DType.float32
+    if a.dtype is not wanted:
+        raise GraphError(f"a: wanted {wanted} for b of {b.dtype}, got {a.dtype}")
+    return b.dtype
 
 
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
@@ -86,10 +97,10 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
 
 
 @row(
-    dtype=rules.floating,
+    dtype=_wide_left,
     shape=_packed_product,
     samples=(
-        sample("b m k", "3 k 32", columns=Dim(70)),
+        sample("float32: b m k", "3 k 32", columns=Dim(70)),
         sample("b m k", "b 1 k 32", columns=Dim(32)),
     ),
     cost=costs.product,

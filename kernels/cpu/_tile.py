@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heddle.kernels import emit
@@ -16,6 +16,11 @@ ROWS = 12
 def rows_of(machine: Machine) -> int:
     """Rows of a tile: 12, or 6 where there are 16 registers."""
     return ROWS if machine.vector_bytes == 64 else ROWS // 2
+
+
+def copies_of(height: int) -> int:
+    """Copies of the sums of few rows, which hide the latency of an addition."""
+    return max(1, 4 // height)
 
 
 def add_products(
@@ -34,14 +39,36 @@ def add_products(
     """
 
     def step(k: Any, *before: Any) -> list[Any]:
-        after: list[Any] = []
-        for ahead in range(together):
-            right = right_at(k + ahead)
-            rows = len(before) // (together * len(right))
-            for r in range(rows):
-                left = left_at(r, k + ahead)
-                for value in right:
-                    after.append(emit.fma(left, value, before[len(after)]))
-        return after
+        return add_rows(
+            before, k, left_at, map(right_at, (k + i for i in range(together))), together
+        )
 
     return emit.carry(start, stop, together, sums, step)
+
+
+def add_rows(
+    sums: Sequence[Any],
+    k: Any,
+    left_at: Callable[[int, Any], Any],
+    right: Iterable[Sequence[Any]],
+    copies: int,
+) -> list[Any]:
+    """Adds left[r, k + i] * right[i] to the sums of each row r, the copies of them in turn."""
+    total = list(sums)
+    share = len(total) // copies
+    for ahead, row in enumerate(right):
+        first = ahead % copies * share
+        for r in range(share // len(row)):
+            left = left_at(r, k + ahead)
+            for number, value in enumerate(row, first + r * len(row)):
+                total[number] = emit.fma(left, value, total[number])
+    return total
+
+
+def merged(sums: Sequence[Any], copies: int) -> list[Any]:
+    """The copies of the sums added up."""
+    share = len(sums) // copies
+    total = list(sums[:share])
+    for number, value in enumerate(sums[share:]):
+        total[number % share] = total[number % share] + value
+    return total

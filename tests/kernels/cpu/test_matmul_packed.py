@@ -19,7 +19,8 @@ def packing(dtype, shape, transposed):
 
 
 def product(dtype, leading, m, k, n, batched=False, epilogue=None):
-    a, result = Operand(dtype, (*leading, m, k)), Operand(dtype, (*leading, m, n))
+    wide = dtype if dtype in ("float64", "int32") else "float32"
+    a, result = Operand(wide, (*leading, m, k)), Operand(dtype, (*leading, m, n))
     before = leading if batched else ()
     b = Operand(dtype, (*before, fold("ceildiv", n, 32), k, 32))
     outputs = (result,)
@@ -103,8 +104,12 @@ def test_the_sum_is_accurate():
 
 def test_refusals():
     supports = find("matmul_packed", "cpu").supports
-    assert supports(product("int32", (), 3, 4, 5)) == "wanted floats, got int32"
+    wanted = "a: wanted float32 or float64, got int32"
+    assert supports(product("int32", (), 3, 4, 5)) == wanted
     plain = product("float32", (), 3, 4, 5)
+    wide = Operand("float64", plain.operands[1].shape)
+    spec = Spec(plain.op, (plain.operands[0], wide), plain.result, plain.outputs)
+    assert supports(spec) == "b: wanted a float for float32, got float64"
     body = Body((plain.operands[0],), (), (0,))
     spec = Spec(plain.op, plain.operands, plain.result, plain.outputs, (), body)
     assert supports(spec) == "it takes no prologue"
