@@ -1,0 +1,202 @@
+"""The peers that a kernel is timed beside, each on the very same buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from heddle.pipelines.bench import data
+from heddle.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from heddle.graph import DType
+    from heddle.pipelines.bench.case import Case, Prepared
+    from heddle.pipelines.bench.measure import Call
+    from heddle.runtime import Buffer
+    from numpy.typing import NDArray
+
+Attrs = dict[str, Any]
+Run = Callable[..., object]
+"""Called with the operands, then `out`, an array of the result's shape, and the op's attributes."""
+
+
+class MissingError(Exception):
+    """A baseline cannot be had here for this case; the message says why and what to do."""
+
+
+def check(name: str) -> None:
+    """Raises InputError, with the baselines that exist, unless `name` is one of them."""
+    if name not in BASELINES:
+        raise InputError(f"--baseline: wanted one of {', '.join(BASELINES)}; got {name!r}")
+
+
+def calls(name: str, case: Case, prepared: Prepared) -> list[Call]:
+    """The baseline's work on each set.
+
+    Raises:
+        MissingError: It is not installed, or it has nothing for this case.
+    """
+    check(name)
+    if case.target != "cpu":
+        raise MissingError(f"{name}: runs on the cpu alone here; use --target cpu")
+    return BASELINES[name](case, prepared)
+
+
+def result_of(name: str, returned: object, out: Buffer, dtype: DType) -> NDArray[Any]:
+    """What a candidate computed: what it returned, or what it wrote to `out`."""
+    if isinstance(returned, np.ndarray):
+        return returned
+    if name == "torch":
+        return np.asarray(returned.double())  # type: ignore[attr-defined]
+    return data.array_of(out, dtype)
+
+
+# NumPy
+
+
+def _numpy(case: Case, prepared: Prepared) -> list[Call]:
+    from heddle.graph.dtype import DType
+
+    workload = prepared.workload
+    result = workload.result(case.sizes, prepared.dtype)
+    types = [*workload.types(case.sizes, prepared.dtype), result]
+    if DType.bfloat16 in [type.dtype for type in types]:
+        raise MissingError("numpy: has no bfloat16; use --dtype float32, or --baseline torch")
+    attrs = workload.canonical(case.sizes, prepared.dtype)
+    if workload.op == "erf" or attrs.get("approximate") == "none":
+        raise MissingError("numpy: has no erf; use --baseline torch")
+    run = NUMPY.get(workload.op) or _as_declared(workload.row.compute)
+    views = [[buffer.to_numpy() for buffer in buffers] for buffers in prepared.sets]
+    outputs = [buffer.to_numpy() for buffer in prepared.outputs]
+    return [
+        partial(run, *arrays, out=out, **attrs) for arrays, out in zip(views, outputs, strict=True)
+    ]
+
+
+def _as_declared(compute: Callable[..., Any]) -> Run:
+    """The op's declared NumPy function, which makes a new result."""
+
+    def run(*arrays: Any, out: Any, **attrs: Any) -> object:
+        result: object = compute(*arrays, **attrs)
+        return result
+
+    return run
+
+
+def _copy(source: Callable[..., Any]) -> Run:
+    def run(*arrays: Any, out: Any, **attrs: Any) -> None:
+        np.copyto(out, source(*arrays, **attrs), casting="unsafe")
+
+    return run
+
+
+def _sliced(x: Any, starts: Any, steps: Any, sizes: Any) -> Any:
+    """The view of `x` for steps that are positive."""
+    ends = [a + b * int(n) for a, b, n in zip(starts, steps, sizes, strict=True)]
+    return x[tuple(slice(a, z, b) for a, z, b in zip(starts, ends, steps, strict=True))]
+
+
+NUMPY: dict[str, Run] = {
+    **{
+        name: getattr(np, function)
+        for name, function in (
+            *((op, op) for op in ("add", "maximum", "minimum", "abs", "sqrt", "exp", "log")),
+            *((op, op) for op in ("tanh", "matmul", "equal", "not_equal", "less", "greater")),
+            *((op, op) for op in ("less_equal", "greater_equal")),
+            ("sub", "subtract"),
+            ("mul", "multiply"),
+            ("div", "divide"),
+            ("neg", "negative"),
+        )
+    },
+    **{name: partial(getattr(np, name), keepdims=True) for name in ("sum", "mean", "max", "min")},
+    "relu": lambda x, out: np.maximum(x, x.dtype.type(0), out=out),
+    "cast": _copy(lambda x, dtype: x),
+    "transpose": _copy(lambda x, permutation: np.transpose(x, permutation)),
+    "broadcast_to": _copy(lambda x, shape: x),
+    "slice": _copy(_sliced),
+    "concat": lambda *xs, out, axis: np.concatenate(xs, axis, out=out),
+    "gather": lambda x, i, out, axis: np.take(x, i, axis, out=out, mode="clip"),
+}
+"""Functions that write to `out`; for other ops the declared reference is the baseline."""
+
+
+# torch
+
+
+def _torch(case: Case, prepared: Prepared) -> list[Call]:
+    if find_spec("torch") is None:
+        raise MissingError("torch: is not installed; pip install torch")
+    torch = import_module("torch")
+    torch.set_num_threads(case.threads)
+    workload = prepared.workload
+    attrs = workload.canonical(case.sizes, prepared.dtype)
+    functions = torch_functions(torch)
+    if workload.op not in functions:
+        raise MissingError(f"torch: no function for {workload.op} here; use --baseline numpy")
+    run = functions[workload.op]
+
+    def call(tensors: list[Any], out: Any) -> object:
+        with torch.inference_mode():
+            result: object = run(*tensors, out=out, **attrs)
+            return out if result is None else result
+
+    try:
+        tensors = [[torch.from_dlpack(b) for b in buffers] for buffers in prepared.sets]
+        outputs = [torch.from_dlpack(buffer) for buffer in prepared.outputs]
+    except (RuntimeError, TypeError, BufferError) as error:
+        raise MissingError(f"torch: {case.dtype}: {error}; use --baseline numpy") from None
+    return [partial(call, ins, out) for ins, out in zip(tensors, outputs, strict=True)]
+
+
+def torch_functions(torch: Any) -> dict[str, Run]:
+    """Torch's functions by op."""
+    functional = torch.nn.functional
+
+    def copied(source: Callable[..., Any]) -> Run:
+        return lambda *xs, out, **attrs: out.copy_(source(*xs, **attrs))
+
+    def normalized(function: Any) -> Run:
+        return lambda x, *p, out, epsilon: function(x, x.shape[-1:], *p, eps=epsilon)
+
+    def reduced(function: Any) -> Run:
+        return lambda x, out, axis: function(x, axis, keepdim=True, out=out)
+
+    renamed = {
+        "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt",
+        "greater_equal": "ge",
+    }  # fmt: skip
+    same = (
+        "add sub mul div maximum minimum neg abs sqrt rsqrt exp log tanh erf sigmoid matmul where"
+    )
+    return {
+        **{name: getattr(torch, name) for name in same.split()},
+        **{name: getattr(torch, function) for name, function in renamed.items()},
+        "relu": lambda x, out: torch.relu(x),
+        "silu": lambda x, out: functional.silu(x),
+        "gelu": lambda x, out, approximate: functional.gelu(x, approximate=approximate),
+        "sum": reduced(torch.sum),
+        "mean": reduced(torch.mean),
+        "max": reduced(torch.amax),
+        "min": reduced(torch.amin),
+        "softmax": lambda x, out, axis: torch.softmax(x, axis, out=out),
+        "layer_norm": normalized(functional.layer_norm),
+        "rms_norm": normalized(functional.rms_norm),
+        "attention": lambda q, k, v, out, scale, causal, layout: (
+            functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+        ),
+        "cast": copied(lambda x, dtype: x),
+        "transpose": copied(lambda x, permutation: x.permute(permutation)),
+        "broadcast_to": copied(lambda x, shape: x),
+        "slice": copied(_sliced),
+        "concat": lambda *xs, out, axis: torch.cat(xs, axis, out=out),
+        "gather": lambda x, i, out, axis: torch.index_select(x, axis, i, out=out),
+    }
+
+
+BASELINES: dict[str, Callable[..., list[Call]]] = {"numpy": _numpy, "torch": _torch}
+"""The baselines by name."""

@@ -1,0 +1,230 @@
+"""One case: a workload with its sizes on a device, timed beside its baselines in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from heddle.pipelines.bench import baselines, data, machine, workloads
+from heddle.pipelines.bench.machine import BUSY
+from heddle.pipelines.bench.measure import Call, Timing, interleaved
+from heddle.pipelines.bench.rows import Row
+from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
+from heddle.runtime.errors import HeddleError
+
+if TYPE_CHECKING:
+    from heddle.graph import DType
+    from heddle.runtime import Device, Model
+    from numpy.typing import NDArray
+
+HEDDLE = "heddle"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured together; the fields are those of `heddle bench run`."""
+
+    name: str
+    sizes: dict[str, int]
+    dtype: str = "float32"
+    target: str = "cpu"
+    cache: str = "warm"
+    threads: int = 1
+    baselines: tuple[str, ...] = ()
+    verify: bool = False
+    inputs: str = "normal"
+    max_time: float = 5.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which `Case(**values)` is this again."""
+        return {**asdict(self), "baselines": list(self.baselines)}
+
+    def row(self, impl: str, status: str) -> Row:
+        """The columns that are known before anything runs."""
+        return {
+            "name": self.name,
+            "impl": impl,
+            "dtype": self.dtype,
+            "shape": dict(self.sizes),
+            "device": self.target,
+            "cache": self.cache,
+            "threads": self.threads,
+            "status": status,
+            "flags": [],
+        }
+
+    def failed(self, status: str, kind: str, message: str, impl: str = HEDDLE) -> Row:
+        """The row of something that has no figures: what kind of error, and its message."""
+        return {**self.row(impl, status), "error": {"type": kind, "message": message}}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The operands in `sets`, the output of each, and what they hold."""
+
+    workload: workloads.Workload
+    dtype: DType
+    arrays: list[NDArray[Any]]
+    sets: list[list[Buffer]]
+    outputs: list[Buffer]
+    set_bytes: int
+
+
+def run(case: Case) -> Iterator[Row]:
+    """Compiles, checks and times `case`: a row for Heddle, then one for each baseline.
+
+    Raises:
+        HeddleError: The case cannot be run: a name, a dtype, a size, a device.
+    """
+    workload = workloads.find(case.name)
+    dtype = workloads.dtype_of(workload, case.dtype)
+    device = CPU() if case.target == "cpu" else Accelerator()
+    session = InferenceSession(devices=[device], threads=case.threads)
+    prepared = prepare(case, workload, dtype, device)
+    models = load(case, prepared, session)
+    candidates = {HEDDLE: heddle_calls(prepared, models)}
+    missing: dict[str, str] = {}
+    for name in case.baselines:
+        try:
+            candidates[name] = baselines.calls(name, case, prepared)
+        except baselines.MissingError as error:
+            missing[name] = str(error)
+    errors = verify(case, prepared, candidates) if case.verify else {}
+    pause = case.threads > 1
+    timings = interleaved(list(candidates.values()), case.max_time, pause)
+    rows = {
+        name: timed_row(case, prepared, name, timing)
+        for name, timing in zip(candidates, timings, strict=True)
+    }
+    rows[HEDDLE]["arch"] = sorted(set(models[0].archs))
+    ours = rows[HEDDLE]["time_us"]
+    for name, row in rows.items():
+        if name in errors:
+            row |= errors[name]
+        if name != HEDDLE:
+            row["ratio"] = row["time_us"] / ours
+    ratios = [row["ratio"] for row in rows.values() if "ratio" in row]
+    if ratios:
+        rows[HEDDLE]["ratio"] = min(ratios)
+    yield from rows.values()
+    for name, reason in missing.items():
+        yield case.failed("missing", "MissingError", reason, name)
+
+
+def prepare(case: Case, workload: workloads.Workload, dtype: DType, device: Device) -> Prepared:
+    """Draws the operands and copies them into as many sets as the cache asks for."""
+    types = workload.types(case.sizes, dtype)
+    result = workload.result(case.sizes, dtype)
+    set_bytes = data.total_bytes([*types, result])
+    levels = machine.caches()
+    last = levels[-1].size if levels else 0
+    weighted = any(operand.weight for operand in workload.operands)
+    count = data.sets_wanted(set_bytes, last, weighted) if case.cache == "cold" else 1
+    arrays = data.draw(workload, case.sizes, dtype, case.inputs)
+    sets = [
+        [
+            data.buffer_of(array, type.dtype, CPU() if operand.weight else device)
+            for array, type, operand in zip(arrays, types, workload.operands, strict=True)
+        ]
+        for _ in range(count)
+    ]
+    shape = tuple(map(int, result.shape))
+    outputs = [Buffer(result.dtype.name, shape, device) for _ in range(count)]
+    return Prepared(workload, dtype, arrays, sets, outputs, set_bytes)
+
+
+def load(case: Case, prepared: Prepared, session: InferenceSession) -> list[Model]:
+    """The compiled artifact, loaded: once, or once for each set where there are weights."""
+    from heddle.graph import compile
+
+    graph = prepared.workload.graph(case.sizes, prepared.dtype)
+    artifact = compile(graph, ["cpu:native" if case.target == "cpu" else case.target])
+    if not graph.weights:
+        return [session.load(artifact)] * len(prepared.sets)
+    pairs = [zip(prepared.workload.operands, buffers, strict=True) for buffers in prepared.sets]
+    weights = [[buffer for operand, buffer in pair if operand.weight] for pair in pairs]
+    return [
+        session.load(artifact, {f"w{i}": buffer for i, buffer in enumerate(buffers)})
+        for buffers in weights
+    ]
+
+
+def heddle_calls(prepared: Prepared, models: list[Model]) -> list[Call]:
+    """`execute` into the caller's output, for each set."""
+    operands = prepared.workload.operands
+    return [
+        _execute(model, [b for o, b in zip(operands, buffers, strict=True) if not o.weight], out)
+        for model, buffers, out in zip(models, prepared.sets, prepared.outputs, strict=True)
+    ]
+
+
+def _execute(model: Model, inputs: list[Buffer], out: Buffer) -> Callable[[], object]:
+    from functools import partial
+
+    return partial(model.execute, *inputs, out=[out])
+
+
+def verify(case: Case, prepared: Prepared, candidates: dict[str, list[Call]]) -> dict[str, Row]:
+    """The error of each candidate's result against the op's reference in float64."""
+    workload = prepared.workload
+    result = workload.result(case.sizes, prepared.dtype)
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
+    wanted = workload.row.reference(*wide, **workload.canonical(case.sizes, prepared.dtype))
+    cost = workload.cost(case.sizes, prepared.dtype)
+    allowed = data.tolerance(result.dtype, int(cost.operations), int(result.shape.elements))
+    rows: dict[str, Row] = {}
+    for name, calls in candidates.items():
+        returned = calls[0]()
+        got = baselines.result_of(name, returned, prepared.outputs[0], result.dtype)
+        error = data.error_of(got, wanted)
+        rows[name] = {
+            "max_error": error,
+            "tolerance": allowed,
+            "status": "ok" if error <= allowed else "wrong",
+        }
+    return rows
+
+
+def timed_row(case: Case, prepared: Prepared, name: str, timing: Timing) -> Row:
+    """The row of one candidate."""
+    middle, low, high = timing.interval
+    cost = prepared.workload.cost(case.sizes, prepared.dtype)
+    last = [level.size for level in machine.caches()][-1:]
+    rotated = prepared.set_bytes * len(prepared.sets)
+    short = case.cache == "cold" and bool(last) and rotated < 2 * last[0]
+    flags = {
+        "noisy": not timing.settled,
+        "busy": timing.others > BUSY,
+        "short-rotation": short,
+        "zeros": case.inputs == "zeros",
+        "oversubscribed": case.threads > len(os.sched_getaffinity(0)),
+        "host-timed": case.target != "cpu",
+    }
+    return {
+        **case.row(name, "ok"),
+        "inputs": data.described(prepared.workload, prepared.dtype, case.inputs),
+        "sets": len(prepared.sets),
+        "rotated_bytes": rotated,
+        "time_us": 1e6 * middle,
+        "ci_us": [1e6 * low, 1e6 * high],
+        "p95_us": 1e6 * timing.p95,
+        "turns_us": [round(1e6 * value, 5) for value in timing.turns],
+        "samples": len(timing.samples),
+        "calls_per_sample": timing.calls,
+        "others_share": round(timing.others, 3),
+        "bytes_read": int(cost.read),
+        "bytes_written": int(cost.written),
+        "operations": int(cost.operations),
+        "flags": [flag for flag, holds in flags.items() if holds],
+    }
+
+
+def run_safely(case: Case) -> list[Row]:
+    """The rows of `case`, or the one row of the error that it ended with."""
+    try:
+        return list(run(case))
+    except (HeddleError, OSError, MemoryError) as error:
+        return [case.failed("error", type(error).__name__, str(error))]

@@ -1,0 +1,130 @@
+"""The operands of a case: how their elements are drawn, and the sets of buffers that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from heddle.pipelines.bench.workloads import Operand, Workload
+from heddle.runtime import CPU, Buffer, Device
+
+if TYPE_CHECKING:
+    from heddle.graph import DType, TensorType
+    from numpy.typing import NDArray
+
+SEED = 0
+
+DISTRIBUTIONS = ("normal", "zeros")
+"""What `--inputs` takes. Zeros flatter a kernel: they save power, and denormals never occur."""
+
+MOST_SETS, MOST_WEIGHTS = 4096, 64
+"""Sets of small operands, each of which costs a few objects; each set of weights is a model."""
+
+
+def draw(workload: Workload, sizes: Mapping[str, int], dtype: DType, inputs: str) -> list[Any]:
+    """One NumPy array for each operand; bfloat16 as rounded float32."""
+    rng = np.random.default_rng(SEED)
+    types = workload.types(sizes, dtype)
+    return [
+        _draw(rng, operand, type, sizes, inputs)
+        for operand, type in zip(workload.operands, types, strict=True)
+    ]
+
+
+def _draw(
+    rng: np.random.Generator,
+    operand: Operand,
+    type: TensorType,
+    sizes: Mapping[str, int],
+    inputs: str,
+) -> NDArray[Any]:
+    from heddle.graph.dtype import DType, round_bfloat16
+
+    shape, dtype = tuple(map(int, type.shape)), type.dtype
+    if operand.values == "index":
+        return rng.integers(0, sizes[operand.below], shape, dtype.to_numpy())
+    if inputs == "zeros":
+        return np.zeros(shape, dtype.to_numpy())
+    if not dtype.is_float:
+        low, high = (0, 2) if dtype is DType.bool else (0 if not dtype.is_signed else -8, 8)
+        return rng.integers(low, high, shape).astype(dtype.to_numpy())
+    wide = np.float64 if dtype is DType.float64 else np.float32
+    values = rng.standard_normal(shape, wide)
+    if operand.values == "positive":
+        values = np.abs(values) + wide(1e-3)
+    return round_bfloat16(values) if dtype is DType.bfloat16 else values.astype(dtype.to_numpy())
+
+
+def described(workload: Workload, dtype: DType, inputs: str) -> str:
+    """The distribution in words."""
+    if inputs == "zeros":
+        return "zeros"
+    texts = []
+    for operand in workload.operands:
+        name = operand.dtype or dtype.name
+        if operand.values == "index":
+            texts.append(f"uniform below {operand.below}")
+        elif "float" not in name:
+            texts.append("uniform")
+        else:
+            texts.append({"normal": "normal", "positive": "|normal| + 0.001"}[operand.values])
+    return ", ".join(dict.fromkeys(texts))
+
+
+def buffer_of(array: NDArray[Any], dtype: DType, device: Device | None = None) -> Buffer:
+    """A new buffer with the values of `array`."""
+    from heddle.graph.dtype import DType, bfloat16_bits
+
+    stored = bfloat16_bits(array) if dtype is DType.bfloat16 else array
+    name = "bfloat16" if dtype is DType.bfloat16 else None
+    buffer = Buffer.from_numpy(np.ascontiguousarray(stored), dtype=name)
+    return buffer.copy() if device is None or device == CPU() else buffer.to(device)
+
+
+def array_of(buffer: Buffer, dtype: DType) -> NDArray[Any]:
+    """The values of a buffer; bfloat16 as float32."""
+    from heddle.graph.dtype import DType, widen_bfloat16
+
+    array = buffer.to_numpy()
+    return widen_bfloat16(array.view(np.uint16)) if dtype is DType.bfloat16 else array
+
+
+def sets_wanted(set_bytes: int, last_cache: int, weighted: bool) -> int:
+    """How many sets a cold run rotates over: twice the last cache, and at least two."""
+    most = MOST_WEIGHTS if weighted else MOST_SETS
+    return min(max(-(-2 * last_cache // max(set_bytes, 1)), 2), most)
+
+
+def error_of(got: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """The greatest error, relative to the element or, where that is small, to the typical one."""
+    exact, found = wanted.astype(np.float64), got.astype(np.float64)
+    if not exact.size:
+        return 0.0
+    same = (exact == found) | (np.isnan(exact) & np.isnan(found))
+    typical = float(np.sqrt(np.mean(np.square(exact))))
+    with np.errstate(all="ignore"):
+        errors = np.abs(found - exact) / np.maximum(np.abs(exact), typical)
+    errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
+    return float(errors.max())
+
+
+def tolerance(dtype: DType, operations: int, elements: int) -> float:
+    """The error that is allowed to a result of `dtype`.
+
+    Rounding of the result, and of a sum of as many terms as there are operations for an element,
+    whose errors grow like the root of their number; bfloat16 and float16 compute in float32.
+    """
+    from heddle.graph.dtype import DType
+
+    if not dtype.is_float:
+        return 0.0
+    steps = {DType.float64: 2.0**-52, DType.float32: 2.0**-23, DType.float16: 2.0**-10}
+    own = steps.get(dtype, 2.0**-7)
+    inner = min(own, steps[DType.float32])
+    return float(2 * own + 16 * inner * (1 + operations / max(elements, 1)) ** 0.5)
+
+
+def total_bytes(types: Sequence[TensorType]) -> int:
+    """The bytes of tensors of `types`."""
+    return sum(int(type.shape.elements) * type.dtype.size for type in types)

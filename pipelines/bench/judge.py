@@ -1,0 +1,71 @@
+"""A row beside the limits of its machine: rates, their shares of the limit, and what binds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heddle.pipelines.bench.limits import Limits
+from heddle.pipelines.bench.machine import Level
+from heddle.pipelines.bench.rows import Row
+
+LOW = ("float16", "bfloat16")
+"""Computed in float32 by the vector units."""
+
+
+def judged(row: Row, limits: Limits, levels: Sequence[Level]) -> Row:
+    """`row` with its rates and, of what `limits` knows, the shares and the bound."""
+    if "time_us" not in row:
+        return row
+    seconds = row["time_us"] / 1e6
+    moved = row["bytes_read"] + row["bytes_written"]
+    row = {**row, "gb_s": moved / seconds / 1e9, "tflop_s": row["operations"] / seconds / 1e12}
+    if row["device"] != "cpu":
+        return row
+    level = level_of(row, levels)
+    memory = memory_seconds(row, limits, level)
+    peak = peak_tflops(row, limits)
+    compute = row["operations"] / (peak * 1e12) if peak else 0.0
+    if max(memory, compute) * 1e6 < limits["call_us"]:
+        bound = "latency"
+    else:
+        bound = "memory" if memory >= compute else "compute"
+    return {
+        **row,
+        "level": level,
+        "gb_s_limit": moved / memory / 1e9 if memory else None,
+        "gb_s_share": memory / seconds,
+        "tflop_s_limit": peak,
+        "tflop_s_share": compute / seconds if peak else None,
+        "bound": bound,
+    }
+
+
+def level_of(row: Row, levels: Sequence[Level]) -> str:
+    """Where the buffers of a case are: memory when cold, else the first cache that holds them.
+
+    Each thread works on its part of them, so that private caches hold more together.
+    """
+    for level in levels if row["cache"] == "warm" else ():
+        copies = max(1, row["threads"] // max(level.shared, 1))
+        if row["rotated_bytes"] <= level.size * copies:
+            return level.name
+    return "memory"
+
+
+def memory_seconds(row: Row, limits: Limits, level: str) -> float:
+    """The least time to move a case's bytes.
+
+    What is written is copied from as many bytes that are read; the rest is read alone.
+    """
+    read, written = row["bytes_read"], row["bytes_written"]
+    copied = min(read, written) * 2 if read >= written else read + written
+    alone = max(read - written, 0)
+    rates = limits["copy_gb_s"][level], limits["read_gb_s"][level]
+    return float(copied / rates[0] + alone / rates[1]) / 1e9
+
+
+def peak_tflops(row: Row, limits: Limits) -> float | None:
+    """The arithmetic limit for a dtype, or None where none is measured (integers)."""
+    dtype = "float32" if row["dtype"] in LOW else row["dtype"]
+    rates = [rate for name, rate in limits["tflop_s"].items() if name.split()[-1] == dtype]
+    return max(rates, default=None)

@@ -1,0 +1,206 @@
+"""The limits of this machine: bandwidth of each level of memory, arithmetic, the cost of a call.
+
+A limit is the best of many short runs: what the machine can do, not what it did on average. Limits
+are measured once for each host and number of threads, and kept in the cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from heddle.pipelines.bench import machine, runner
+from heddle.pipelines.bench.machine import BUSY
+from heddle.runtime import Buffer, InferenceSession, Model, config
+
+SCHEMA = 1
+
+Limits = dict[str, Any]
+"""`threads`, `date`, and then `read_gb_s` and `copy_gb_s` by level (`"L1"` to `"memory"`),
+`tflop_s` by instruction set and dtype (`"AVX-512 float32"`), `call_us`, an `execute` of a kernel
+without work, and `others_share`, how much of the cores other processes had meanwhile."""
+
+RUNS, RUN_S, MOST_S = 30, 2e-3, 1.0
+MEMORY, MEMORY_PER_CACHE = 64 * 2**20, 4
+"""The least bytes that count as memory, and how many times the last cache they are."""
+
+HALVES = 0x3F003F00
+"""Every word of a probe's input: about 0.5 as float32, and a small number as float64."""
+
+VECTORS = {"x86-64-v4": "AVX-512", "x86-64-v3": "AVX2"}
+
+
+def measure(threads: int) -> Limits:
+    """Measures the limits of `threads` threads, in this process."""
+    from heddle.graph.targets import native_level
+
+    session, others = InferenceSession(threads=threads), machine.Others()
+    best = "x86-64-v4" if native_level() != "x86-64-v3" else "x86-64-v3"
+    result: Limits = {"threads": threads, "read_gb_s": {}, "copy_gb_s": {}, "tflop_s": {}}
+    for name, size in working_sets(threads).items():
+        result["read_gb_s"][name] = _bandwidth(session, "read", best, threads, size)
+        kinds = ("copy", "stream") if name == "memory" else ("copy",)
+        rates = [_bandwidth(session, kind, best, threads, size // 2) for kind in kinds]
+        result["copy_gb_s"][name] = max(rates)
+    for arch in list(VECTORS)[list(VECTORS).index(best) :]:
+        for dtype in ("float32", "float64"):
+            rate = _arithmetic(session, dtype, arch, threads)
+            result["tflop_s"][f"{VECTORS[arch]} {dtype}"] = rate
+    result["call_us"] = 1e6 * _call(session, best)
+    result["others_share"] = round(others.share(), 3)
+    return result
+
+
+def working_sets(threads: int) -> dict[str, int]:
+    """For each level the bytes that one thread works on: well inside of it, its share if shared."""
+    levels = machine.caches()
+    found = {}
+    for level in levels:
+        sharing = max(1, min(threads, level.shared))
+        found[level.name] = level.size * 3 // 4 // sharing
+    last = levels[-1].size if levels else 0
+    found["memory"] = max(MEMORY, MEMORY_PER_CACHE * last) // threads
+    return found
+
+
+def _bandwidth(session: InferenceSession, kind: str, arch: str, threads: int, size: int) -> float:
+    """GB/s, reads and writes together, when each thread works on `size` bytes of its own."""
+    from heddle.pipelines.bench import probes
+
+    step = probes.CHAINS * 64
+    words = max(size // step, 1) * step // 4
+    moved = 4 * words * threads * (1 if kind == "read" else 2)
+
+    def run(repeats: int) -> Callable[[], object]:
+        tasks = threads * repeats
+        results = tasks * 16 if kind == "read" else words * threads
+        artifact = probes.artifact(kind, arch, threads, words, repeats, results)
+        return _calls(session.load(artifact), threads * words, results)
+
+    seconds, repeats = _fastest(run)
+    return moved * repeats / seconds / 1e9
+
+
+def _arithmetic(session: InferenceSession, dtype: str, arch: str, threads: int) -> float:
+    """TFLOP/s of fused multiply-adds in registers, two operations each."""
+    from heddle.kernels.registry import MACHINES
+    from heddle.pipelines.bench import probes
+
+    count = 4096
+    lanes = MACHINES[arch].vector_bytes // (8 if dtype == "float64" else 4)
+    operations = 2 * probes.CHAINS * lanes * count * threads
+
+    def run(repeats: int) -> Callable[[], object]:
+        results = threads * repeats * 16
+        artifact = probes.artifact(dtype, arch, threads, count, repeats, results)
+        return _calls(session.load(artifact), threads * count, results)
+
+    seconds, repeats = _fastest(run)
+    return operations * repeats / seconds / 1e12
+
+
+def _call(session: InferenceSession, arch: str) -> float:
+    """Seconds of an `execute` whose kernel has no work."""
+    from heddle.pipelines.bench import probes
+
+    call = _calls(session.load(probes.artifact("copy", arch, 1, 192, 0, 192)), 192, 192)
+    return min(_time(call, 1000) for _ in range(RUNS)) / 1000
+
+
+def _calls(model: Model, words: int, results: int) -> Callable[[], object]:
+    """`execute` with aligned buffers of its own."""
+    x, y = Buffer("int32", (words,)), Buffer("int32", (results,))
+    x.to_numpy()[...] = HALVES
+    y.to_numpy()[...] = 0  # the pages exist before anything is timed
+    out = [y]
+    return lambda: model.execute(x, out=out)
+
+
+def _fastest(run: Callable[[int], Callable[[], object]]) -> tuple[float, int]:
+    """The least time of a run, and the repeats with which one takes about `RUN_S`.
+
+    Runs go on until `RUNS` of them in a row were no better by 1%, or for `MOST_S`.
+    """
+    call = run(1)
+    call()
+    repeats = max(1, round(RUN_S / min(_time(call, 1) for _ in range(5))))
+    call = run(repeats)
+    best, since, end = _time(call, 1), 0, time.monotonic() + MOST_S
+    while since < RUNS and time.monotonic() < end:
+        seconds = _time(call, 1)
+        since = 0 if seconds < 0.99 * best else since + 1
+        best = min(best, seconds)
+    return best, repeats
+
+
+def _time(call: Callable[[], object], count: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    return time.perf_counter() - begin
+
+
+# The limits that are kept
+
+
+def path() -> Path | None:
+    """The file with the limits of this host, or None where the cache is off."""
+    folder = config.cache_folder()
+    return folder / "limits" / f"{machine.host_key()}.json" if folder else None
+
+
+def known() -> dict[int, Limits]:
+    """The limits that are kept, by number of threads."""
+    file = path()
+    try:
+        content = json.loads(file.read_text()) if file else {}
+    except (OSError, json.JSONDecodeError):
+        return {}
+    if content.get("schema") != SCHEMA:
+        return {}
+    return {row["threads"]: row for row in content["limits"]}
+
+
+def of(threads: int, again: bool = False) -> Limits:
+    """The limits of `threads` threads: those that are kept, else measured in a child and kept.
+
+    Where other processes disturbed the measurement, or `again`, they are measured once more; of
+    both, the better figures count.
+
+    Raises:
+        ChildError: The child crashed or hung.
+        OSError: They cannot be written to the cache folder.
+    """
+    found = known()
+    before = found.get(threads)
+    if before and not again and before["others_share"] <= BUSY:
+        return before
+    measured: Limits = runner.ask({"limits": threads, "threads": threads}, runner.SETUP_S)
+    measured["date"] = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    if before:
+        measured = better(before, measured)
+    file = path()
+    if file:
+        found[threads] = measured
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_suffix(f".{os.getpid()}")
+        rows = [found[count] for count in sorted(found)]
+        beside.write_text(json.dumps({"schema": SCHEMA, "limits": rows}, indent=2))
+        os.replace(beside, file)
+    return measured
+
+
+def better(a: Limits, b: Limits) -> Limits:
+    """The limits that `a` and `b` show together: what was reached once can be reached."""
+    merged = {**a, **b}
+    for name in ("read_gb_s", "copy_gb_s", "tflop_s"):
+        both = [*a[name], *(key for key in b[name] if key not in a[name])]
+        merged[name] = {key: max(a[name].get(key, 0), b[name].get(key, 0)) for key in both}
+    for name in ("call_us", "others_share"):
+        merged[name] = min(a[name], b[name])
+    return merged

@@ -1,0 +1,143 @@
+"""What a run looks like: a roofline, a bar chart, and one page that holds both and the rows.
+
+The roofline is that of Williams, Waterman and Patterson (2009): a kernel's operations for each byte
+against the rate that it reached, under the roof of bandwidth and arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from heddle.pipelines.bench.rows import Row, pooled, timed
+from heddle.pipelines.bench.svg import COLORS, Chart, bars
+from heddle.runtime.errors import InputError
+
+
+def save(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Writes `roofline.svg`, `bars.svg` and `bench.html` to `folder`, which is made where needed.
+
+    Raises:
+        InputError: No row has a time.
+        OSError: The files cannot be written.
+    """
+    measured = list(timed(pooled(rows).values()))
+    if not measured:
+        raise InputError("plot: wanted rows with times, found none")
+    roof, chart = roofline(measured), bar_chart(measured)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "roofline.svg": roof,
+        "bars.svg": chart,
+        "bench.html": page(measured, roof, chart),
+    }
+    for name, text in contents.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in contents]
+
+
+def colors(rows: Sequence[Row]) -> dict[str, str]:
+    """A color for each implementation."""
+    names = dict.fromkeys(row["impl"] for row in rows)
+    return {name: COLORS[min(i, len(COLORS) - 1)] for i, name in enumerate(names)}
+
+
+def label(row: Row) -> str:
+    """A row in a few words."""
+    sizes = " ".join(f"{name}={size}" for name, size in row["shape"].items())
+    return f"{row['name']} {sizes} {row['dtype']} {row['cache']} {row['device']}x{row['threads']}"
+
+
+def roofline(rows: Sequence[Row]) -> str:
+    """Rows that compute, under the roofs that their limits make."""
+    points = [
+        (row["operations"] / (row["bytes_read"] + row["bytes_written"]), 1e3 * row["tflop_s"], row)
+        for row in rows
+        if row["operations"]
+    ]
+    roofs = sorted(
+        {
+            (row["gb_s_limit"], 1e3 * row["tflop_s_limit"])
+            for row in rows
+            if row.get("gb_s_limit") and row.get("tflop_s_limit")
+        }
+    )
+    # The slowest and the fastest memory in use, and each height once, keep the picture readable.
+    roofs = roofs if len(roofs) <= 2 else [roofs[0], roofs[-1]]
+    xs = [x for x, _, _ in points] + [peak / rate for rate, peak in roofs]
+    ys = [y for _, y, _ in points] + [peak for _, peak in roofs]
+    chart = Chart(
+        "Roofline",
+        _range(xs),
+        _range(ys),
+        "operations for each byte",
+        "GFLOP/s",
+    )
+    for rate, peak in roofs:
+        knee = peak / rate
+        chart.line([(knee, peak), (chart.x[1], peak)], f"{peak:.0f} GFLOP/s")
+        start = max(chart.x[0], chart.y[0] / rate)
+        chart.line([(start, start * rate), (knee, peak)], f"{rate:.0f} GB/s")
+    paint = colors(rows)
+    for x, y, row in points:
+        chart.point(x, y, paint[row["impl"]], f"{row['impl']}: {label(row)}: {y:.1f} GFLOP/s")
+    return chart.render()
+
+
+def bar_chart(rows: Sequence[Row]) -> str:
+    """Each row's share of the limit that binds it; of its fastest peer where none is known."""
+    paint, cells = colors(rows), []
+    best: dict[str, float] = {}
+    for row in rows:
+        best[label(row)] = min(row["time_us"], best.get(label(row), math.inf))
+    limited = all("bound" in row for row in rows)
+    for row in rows:
+        share = best[label(row)] / row["time_us"]
+        if limited:
+            share = max(row["gb_s_share"], row["tflop_s_share"] or 0)
+        text = f"{100 * share:.0f}%, {row['time_us']:.4g} us"
+        name = f"{row['name']} {' '.join(f'{k}={v}' for k, v in row['shape'].items())}"
+        cells.append((f"{row['impl']}: {name} {row['cache']}", paint[row["impl"]], share, text))
+    unit = "the machine's limit" if limited else "the fastest"
+    return bars(f"Share of {unit}", cells, unit)
+
+
+def page(rows: Sequence[Row], roof: str, chart: str) -> str:
+    """One HTML page that needs no other file."""
+    columns = ("impl", "case", "time (us)", "GB/s", "TFLOP/s", "bound", "ratio", "flags")
+    lines = []
+    for row in rows:
+        ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
+        rates = [f"{row[name]:.3g}" if name in row else "" for name in ("gb_s", "tflop_s")]
+        cells = (
+            *(row["impl"], label(row), f"{row['time_us']:.4g}", *rates),
+            *(row.get("bound", ""), ratio, ", ".join(row["flags"])),
+        )
+        lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    head = "".join(f"<th>{name}</th>" for name in columns)
+    where = rows[0]["environment"]
+    about = f"{where['cpu']}, {where['cores']} cores, heddle {where['heddle']}, {where['date']}"
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>heddle bench</title><style>
+body {{ font-family: system-ui, sans-serif; margin: 2em; color: #0f172a }}
+table {{ border-collapse: collapse; font-size: 13px }}
+td, th {{ padding: 2px 10px; text-align: left; border-bottom: 1px solid #e2e8f0 }}
+svg {{ max-width: 100%; height: auto }}
+</style></head><body>
+<h1>heddle bench</h1><p>{escape(about)}</p>
+{roof}
+{chart}
+<table><tr>{head}</tr>
+{chr(10).join(lines)}
+</table></body></html>
+"""
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """Whole decades around `values`."""
+    positive = [value for value in values if value > 0] or [1.0]
+    low = 10.0 ** math.floor(math.log10(min(positive)))
+    high = 10.0 ** math.ceil(math.log10(max(positive) * 1.2))
+    return low, max(high, 10 * low)

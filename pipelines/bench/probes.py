@@ -1,0 +1,165 @@
+"""Kernels that do one thing as fast as the machine can: read, copy, multiply and add.
+
+They are emitted, compiled, packed into artifacts and run on the thread pool like every kernel, so
+that a limit is one of this runtime on this machine. A task works on a slice of its own, several
+times over; tasks are numbered so that those of one slice follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from heddle.graph.compiler.codegen.cpu import LOWERING, SYMBOL, to_object
+from heddle.graph.compiler.codegen.image import flatten
+from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
+from heddle.kernels import emit, memory, sizes
+from heddle.kernels.mlir import context, dialect, ir, passmanager
+from heddle.kernels.registry import MACHINES, Machine
+from heddle.runtime import Artifact, artifact_writer
+from heddle.runtime.artifact import (
+    ArtifactRecord,
+    Buffer,
+    Code,
+    Dispatch,
+    Kernel,
+    Program,
+    Routine,
+    Tensor,
+)
+
+llvm = dialect("llvm")
+
+CHAINS = 12
+"""Independent accumulators: more than the latency of an addition times the units for it, and few
+enough for 16 registers (Intel Optimization Reference Manual, section 2)."""
+
+LARGE = 10**9
+"""A dispatch of so much work always goes to the thread pool."""
+
+Emit = Callable[["Frame"], None]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a probe is given: slices of `size` elements in `source` and `target`."""
+
+    lanes: int
+    source: Any
+    target: Any
+    size: Any
+    repeats: Any
+    first: Any
+    last: Any
+
+    def slices(self) -> Any:
+        """Emits a loop over the tasks; gives the task and the first element of its slice."""
+        for task in emit.loop(self.first, self.last):
+            yield task, sizes.floordiv(task, self.repeats) * self.size
+
+
+def read(frame: Frame) -> None:
+    """Loads the slice, in as many chains; the result is the exclusive or of all."""
+    word = emit.integer(32)
+    zero = emit.constant(word, 0, frame.lanes)
+    for task, start in frame.slices():
+
+        def step(i: Any, *chains: Any, start: Any = start) -> list[Any]:
+            return [
+                chain ^ memory.load(frame.source, start + i + n * frame.lanes, "int32", frame.lanes)
+                for n, chain in enumerate(chains)
+            ]
+
+        chains = emit.carry(0, frame.size, CHAINS * frame.lanes, [zero] * CHAINS, step)
+        total = chains[0]
+        for chain in chains[1:]:
+            total = total ^ chain
+        memory.store(total, frame.target, task * frame.lanes, "int32")
+
+
+def copy(frame: Frame, streaming: bool = False) -> None:
+    """Loads the slice and stores it, past the caches where `streaming`."""
+    for _, start in frame.slices():
+        for i in emit.loop(0, frame.size, 4 * frame.lanes):
+            for n in range(4):
+                at = start + i + n * frame.lanes
+                value = memory.load(frame.source, at, "int32", frame.lanes)
+                pointer = memory.at(frame.target, at, "int32")
+                llvm.store(value, pointer, alignment=4 * frame.lanes, nontemporal=streaming)
+
+
+def multiply_add(frame: Frame, dtype: str = "float32") -> None:
+    """Chains of fused multiply-adds in registers, `size` times each."""
+    lanes = frame.lanes * 4 // emit.ITEM_SIZE[dtype]
+    for task, _ in frame.slices():
+        factor = memory.load(frame.source, 0, dtype, lanes)
+        start = [memory.load(frame.source, n, dtype, lanes) for n in range(CHAINS)]
+
+        def step(i: Any, *chains: Any, factor: Any = factor) -> list[Any]:
+            return [emit.fma(chain, factor, factor) for chain in chains]
+
+        chains = emit.carry(0, frame.size, 1, start, step)
+        total = chains[0]
+        for chain in chains[1:]:
+            total = total + chain
+        memory.store(total, frame.target, task * lanes, dtype)
+
+
+@cache
+def code(kind: str, arch: str) -> Code:
+    """The machine code of the probe `kind` for one level of x86-64."""
+    machine = MACHINES[arch]
+    with context(), ir.Location.unknown():
+        module = _build(PROBES[kind], machine)
+        passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
+        text = llvm.translate_module_to_llvmir(module.operation)
+    image = flatten(to_object(for_older_llvm(text), machine), SYMBOL)
+    return Code(arch, "image", image.data, image.entry, image.alignment, SYMBOL)
+
+
+def _build(body: Emit, machine: Machine) -> Any:
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        function = llvm.LLVMFuncOp(
+            SYMBOL,
+            ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, ptr, i64, i64)>")),
+            passthrough=[ir.StringAttr.get(text) for text in ("no-builtins", "nounwind")],
+            prefer_vector_width=str(8 * machine.vector_bytes),
+        )
+        pointer, word = emit.pointer_type(), emit.integer(64)
+        entry = function.body.blocks.append(pointer, pointer, word, word)
+    with ir.InsertionPoint(entry):
+        dims, buffers, first, last = entry.arguments
+        source, target = (llvm.load(pointer, memory.at(buffers, n, "int64")) for n in (0, 1))
+        size, repeats = (llvm.load(word, memory.at(dims, n, "int64")) for n in (0, 1))
+        limits = emit.Number(first), emit.Number(last)
+        body(Frame(machine.vector_bytes // 4, source, target, size, repeats, *limits))
+        llvm.return_()
+    module.operation.verify()
+    return module
+
+
+def artifact(kind: str, arch: str, slices: int, size: int, repeats: int, results: int) -> Artifact:
+    """A model `y = probe(x)`: x has `slices` times `size` words of 4 bytes, y has `results`."""
+    words = slices * size
+    tasks = slices * repeats
+    buffers = (Buffer("input", 4 * words), Buffer("output", 4 * results))
+    run = Dispatch(0, (0, 1), (size, repeats), (tasks, 1, 1), LARGE, kind)
+    program = Program(
+        "cpu", (Kernel(kind, (code(kind, arch),)),), buffers, Routine(()), Routine((run,))
+    )
+    x, y = Tensor("x", "int32", (words,)), Tensor("y", "int32", (results,))
+    record = ArtifactRecord(kind, (), (x,), (y,), (), (), (program,))
+    return Artifact.from_bytes(artifact_writer.to_bytes(record))
+
+
+PROBES: dict[str, Emit] = {
+    "read": read,
+    "copy": copy,
+    "stream": partial(copy, streaming=True),
+    "float32": multiply_add,
+    "float64": partial(multiply_add, dtype="float64"),
+}
+"""Every probe by name."""

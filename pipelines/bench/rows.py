@@ -1,0 +1,104 @@
+"""Rows as JSON lines: each stands on its own, with the schema's version and its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from heddle.runtime.errors import InputError
+
+SCHEMA = 1
+
+Row = dict[str, Any]
+"""One row; docs/bench.md has its fields."""
+
+
+class Writer:
+    """Appends rows to a file, each in one write that is on the disk before the next begins."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._mend()
+
+    def write(self, row: Row, environment: Row) -> None:
+        """Adds `row`; where that fails the file is as it was before.
+
+        Raises:
+            OSError: The disk is full, or fails.
+        """
+        line = json.dumps({"schema": SCHEMA, **row, "environment": environment}) + "\n"
+        contents, end = line.encode(), os.fstat(self._file).st_size
+        try:
+            if os.write(self._file, contents) < len(contents):
+                raise OSError(28, os.strerror(28), str(self.path))
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, end)
+            raise
+
+    def _mend(self) -> None:
+        """Ends the line that another run left unfinished, so that it stays one bad line."""
+        if self.path.stat().st_size and not self.path.read_bytes().endswith(b"\n"):
+            os.write(self._file, b"\n")
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+
+
+def read(path: Path) -> tuple[list[Row], int]:
+    """The rows of a file and how many lines were cut off by a run that ended early.
+
+    Raises:
+        InputError: The file has no rows, or rows of another schema.
+        OSError: It cannot be read.
+    """
+    rows, broken = [], 0
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            broken += 1
+            continue
+        schema = row.get("schema") if isinstance(row, dict) else None
+        if schema != SCHEMA:
+            raise InputError(f"{path}:{number}: wanted a row of schema {SCHEMA}, got {schema}")
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: wanted rows of 'heddle bench run --json', found none")
+    return rows, broken
+
+
+def key(row: Row) -> tuple[str, ...]:
+    """What makes two rows the same case."""
+    shape = ",".join(f"{name}={size}" for name, size in row["shape"].items())
+    names = ("name", "impl", "dtype", "device", "cache")
+    return (*(row[name] for name in names), shape, str(row["threads"]))
+
+
+def pooled(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
+    """Rows by case; the turns of rows of the same case are joined."""
+    found: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        before = found.get(key(row))
+        if before and "turns_us" in before and "turns_us" in row:
+            row = {**row, "turns_us": before["turns_us"] + row["turns_us"]}
+        found[key(row)] = row
+    return found
+
+
+def timed(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows that have a time."""
+    return (row for row in rows if "time_us" in row)

@@ -1,0 +1,128 @@
+"""Charts as SVG, without a plotting library: a frame with axes, and marks in data coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+WIDTH, HEIGHT = 860, 520
+LEFT, RIGHT, TOP, BOTTOM = 80, 20, 40, 60
+COLORS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#475569")
+"""Blue, orange, green, purple, slate: told apart by people who do not see red and green too."""
+
+FONT = "font-family='system-ui, sans-serif' font-size='12'"
+
+
+@dataclass
+class Chart:
+    """A chart with logarithmic axes; `x` and `y` are the ranges that it shows."""
+
+    title: str
+    x: tuple[float, float]
+    y: tuple[float, float]
+    x_title: str
+    y_title: str
+    parts: list[str] = field(default_factory=list)
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The place of a point; what lies outside is moved to the edge."""
+        return (
+            _place(x, self.x, LEFT, WIDTH - RIGHT),
+            _place(y, self.y, HEIGHT - BOTTOM, TOP),
+        )
+
+    def line(self, points: Sequence[tuple[float, float]], label: str, dashes: str = "") -> None:
+        """A line through `points`, with its label at the middle of its last stretch."""
+        places = [self.at(*point) for point in points]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        self.parts.append(
+            f"<polyline points='{path}' fill='none' stroke='#64748b' stroke-dasharray='{dashes}'/>"
+        )
+        (x0, y0), (x1, y1) = places[-2:]
+        angle = math.degrees(math.atan2(y1 - y0, x1 - x0))
+        x, y = (x0 + x1) / 2, (y0 + y1) / 2 - 5
+        self.parts.append(
+            f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='middle' fill='#475569' "
+            f"transform='rotate({angle:.1f} {x:.1f} {y:.1f})'>{escape(label)}</text>"
+        )
+
+    def point(self, x: float, y: float, color: str, label: str) -> None:
+        """A point whose label shows under the pointer."""
+        px, py = self.at(x, y)
+        self.parts.append(
+            f"<circle cx='{px:.1f}' cy='{py:.1f}' r='5' fill='{color}' fill-opacity='0.8'>"
+            f"<title>{escape(label)}</title></circle>"
+        )
+
+    def render(self) -> str:
+        """The whole image."""
+        parts = [_text(WIDTH / 2, 20, self.title, "middle", "bold")]
+        for value in _decades(self.x):
+            px, _ = self.at(value, self.y[0])
+            parts.append(_rule(px, TOP, px, HEIGHT - BOTTOM))
+            parts.append(_text(px, HEIGHT - BOTTOM + 18, f"{value:g}", "middle"))
+        for value in _decades(self.y):
+            _, py = self.at(self.x[0], value)
+            parts.append(_rule(LEFT, py, WIDTH - RIGHT, py))
+            parts.append(_text(LEFT - 8, py + 4, f"{value:g}", "end"))
+        parts.append(_text(WIDTH / 2, HEIGHT - 15, self.x_title, "middle"))
+        middle = HEIGHT / 2
+        parts.append(
+            f"<text x='18' y='{middle}' text-anchor='middle' "
+            f"transform='rotate(-90 18 {middle})'>{escape(self.y_title)}</text>"
+        )
+        return document(WIDTH, HEIGHT, [*parts, *self.parts])
+
+
+def bars(title: str, rows: Sequence[tuple[str, str, float, str]], unit: str) -> str:
+    """Horizontal bars of shares: (label, color, share of 1, text beside it), with a line at 1."""
+    step, left = 22, 330
+    height = TOP + step * len(rows) + 50
+    scale = (WIDTH - left - 150) / max([1.0, *(share for _, _, share, _ in rows)])
+    parts = [_text(WIDTH / 2, 20, title, "middle", "bold")]
+    for number, (label, color, share, text) in enumerate(rows):
+        y = TOP + step * number
+        parts.append(_text(left - 8, y + 14, label, "end"))
+        parts.append(
+            f"<rect x='{left}' y='{y + 3}' width='{max(scale * share, 1):.1f}' height='{step - 7}' "
+            f"fill='{color}' fill-opacity='0.8'/>"
+        )
+        parts.append(_text(left + scale * share + 6, y + 14, text, "start"))
+    x, bottom = left + scale, TOP + step * len(rows)
+    parts.append(_rule(x, TOP, x, bottom, "#0f172a"))
+    parts.append(_text(x, bottom + 16, unit, "middle"))
+    return document(WIDTH, height, parts)
+
+
+def document(width: int, height: int, parts: Sequence[str]) -> str:
+    """An SVG image."""
+    body = "\n".join(parts)
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' "
+        f"width='{width}' height='{height}' {FONT}>\n"
+        f"<rect width='{width}' height='{height}' fill='white'/>\n{body}\n</svg>\n"
+    )
+
+
+def _place(value: float, limits: tuple[float, float], start: float, end: float) -> float:
+    low, high = map(math.log10, limits)
+    share = (math.log10(max(value, 1e-300)) - low) / (high - low)
+    return start + min(max(share, 0.0), 1.0) * (end - start)
+
+
+def _decades(limits: tuple[float, float]) -> list[float]:
+    low, high = math.ceil(math.log10(limits[0])), math.floor(math.log10(limits[1]))
+    return [10.0**power for power in range(low, high + 1)]
+
+
+def _text(x: float, y: float, text: str, anchor: str, weight: str = "normal") -> str:
+    return (
+        f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}' font-weight='{weight}' "
+        f"fill='#0f172a'>{escape(text)}</text>"
+    )
+
+
+def _rule(x0: float, y0: float, x1: float, y1: float, color: str = "#e2e8f0") -> str:
+    return f"<line x1='{x0:.1f}' y1='{y0:.1f}' x2='{x1:.1f}' y2='{y1:.1f}' stroke='{color}'/>"

@@ -1,0 +1,178 @@
+"""`heddle bench`: kernels timed out of compiled artifacts, beside their peers and the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from heddle.pipelines.cli.bench_reports import compare_command, env_command, plot_command
+from heddle.pipelines.cli.bench_table import Report
+from heddle.pipelines.cli.console import listed, print_json, progress, table
+
+if TYPE_CHECKING:
+    from heddle.pipelines.bench.case import Case
+
+
+@click.group(
+    short_help="Time kernels, beside their peers and this machine's limits.",
+    epilog=listed(
+        "Examples:",
+        "heddle bench list",
+        "heddle bench run softmax layer_norm",
+        "heddle bench env",
+    ),
+)
+def bench() -> None:
+    """Time the kernels that artifacts ship, each in a process of its own.
+
+    `heddle bench COMMAND --help` says more; docs/bench.md explains every column.
+    """
+
+
+@bench.command("list", short_help="What can be timed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_command(as_json: bool) -> None:
+    """List the kernels with their parameters, default sizes and dtypes."""
+    from heddle.pipelines.bench.baselines import BASELINES
+    from heddle.pipelines.bench.workloads import WORKLOADS
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "op": workload.op,
+            "operands": [operand.dims for operand in workload.operands],
+            "sizes": {size: list(values) for size, values in workload.sizes.items()},
+            "dtypes": workload.dtypes(),
+        }
+        for name, workload in WORKLOADS.items()
+    ]
+    if as_json:
+        print_json({"kernels": rows, "targets": ["cpu", "cuda"], "baselines": list(BASELINES)})
+        return
+    cells = []
+    for row in rows:
+        operands = ", ".join(f"[{dims}]" for dims in row["operands"])
+        sizes = " ".join(f"{n}={','.join(map(str, v))}" for n, v in row["sizes"].items())
+        cells.append((row["name"], operands, sizes, dtypes_text(row["dtypes"])))
+    table("Kernels", ("name", "operands", "--set", "--dtype"), cells)
+    click.echo(f"Targets: cpu, cuda. Baselines: {', '.join(BASELINES)}.")
+
+
+def dtypes_text(names: list[str]) -> str:
+    """The dtypes in a few words: integers and floats have many."""
+    integers = [name for name in names if name.lstrip("u").startswith("int")]
+    rest = [name for name in names if name not in integers]
+    if len(integers) < 8:
+        return ", ".join(names)
+    return ", ".join([*rest, "int8 to int64, uint8 to uint64"])
+
+
+@bench.command("run", short_help="Time kernels.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--set", "sizes", multiple=True, help="NAME=SIZE[,SIZE...]; may be repeated.")
+@click.option("--dtype", "dtypes", default="float32", show_default=True, help="One or several.")
+@click.option("--target", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
+@click.option(
+    "--cache", default="cold", show_default=True, type=click.Choice(["cold", "warm", "both"])
+)
+@click.option("--baseline", "baselines", multiple=True, help="numpy or torch; may be repeated.")
+@click.option("--verify", is_flag=True, help="Check the results against the op's reference.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one for each core.")
+@click.option(
+    "--inputs",
+    default="normal",
+    show_default=True,
+    type=click.Choice(["normal", "zeros"]),
+    help="How inputs are drawn; zeros flatter a kernel.",
+)
+@click.option(
+    "--max-time",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds for a case; it ends earlier at an interval of half a percent.",
+)
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Append rows."
+)
+@click.pass_context
+def run_command(context: click.Context, /, file: Path | None, **options: Any) -> None:
+    """Time the kernels NAME, each case in a child process; `all` means every kernel.
+
+    A row for Heddle and one for each baseline, timed in turns. Exit code 1 when a result is wrong,
+    or a case ends with an error, a crash or a hang.
+    """
+    from heddle.pipelines.bench import runner
+    from heddle.pipelines.bench.limits import of
+    from heddle.pipelines.bench.rows import Writer
+
+    cases = make_cases(**options)
+    threads = cases[0].threads
+    limits = None
+    if options["target"] == "cpu":
+        with progress("measuring this machine's limits"):
+            limits = of(threads)
+    writer = Writer(file) if file else None
+    with Report(limits, writer) as report, progress("") as bar:
+        for number, case in enumerate(cases):
+            bar(f"{case.name} {report.shape_text(case.sizes)}", number, len(cases))
+            report.add(runner.run(case))
+    if report.failures:
+        context.exit(1)
+
+
+def make_cases(
+    names: tuple[str, ...],
+    sizes: tuple[str, ...],
+    dtypes: str,
+    cache: str,
+    baselines: tuple[str, ...],
+    threads: int | None,
+    **others: Any,
+) -> list[Case]:
+    """Every combination that was asked for, after a check of all names."""
+    from heddle.pipelines.bench import workloads
+    from heddle.pipelines.bench.baselines import check
+    from heddle.pipelines.bench.case import Case
+
+    for baseline in baselines:
+        check(baseline)
+    chosen = list(workloads.WORKLOADS) if names == ("all",) else list(names)
+    given = read_sizes(sizes)
+    caches = ("cold", "warm") if cache == "both" else (cache,)
+    cases = []
+    for workload in map(workloads.find, chosen):
+        for dtype in dtypes.split(","):
+            for size in workloads.grid(workload, given):
+                workload.result(size, workloads.dtype_of(workload, dtype))
+                cases += [
+                    Case(
+                        name=workload.name,
+                        sizes=size,
+                        dtype=dtype,
+                        cache=each,
+                        baselines=baselines,
+                        threads=threads or len(os.sched_getaffinity(0)),
+                        **others,
+                    )
+                    for each in caches
+                ]
+    return cases
+
+
+def read_sizes(items: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """`m=1,64` as sizes by name."""
+    found = {}
+    for item in items:
+        name, _, values = item.partition("=")
+        numbers = values.split(",")
+        if not all(number.isdecimal() for number in numbers):
+            raise click.UsageError(f"--set: wanted NAME=SIZE[,SIZE...], got {item!r}")
+        found[name] = tuple(map(int, numbers))
+    return found
+
+
+for command in (env_command, compare_command, plot_command):
+    bench.add_command(command)

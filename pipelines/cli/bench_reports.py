@@ -1,0 +1,168 @@
+"""`heddle bench env`, `compare` and `plot`: what is made of limits and rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from heddle.pipelines.cli.console import print_json, progress, table
+
+if TYPE_CHECKING:
+    from heddle.pipelines.bench.compare import Verdict
+    from heddle.pipelines.bench.limits import Limits
+    from heddle.pipelines.bench.rows import Row
+
+STYLES = {"FASTER": "green", "SLOWER": "red", "BROKEN": "red", "GONE": "red", "UNSURE": "yellow"}
+
+
+@click.command("env", short_help="This machine's limits.")
+@click.option("--threads", type=click.IntRange(1), help="Default: one, and one for each core.")
+@click.option("--measure", is_flag=True, help="Measure again; the better of both figures count.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def env_command(threads: int | None, measure: bool, as_json: bool) -> None:
+    """Show what this machine can do: bandwidth, arithmetic, the cost of a call.
+
+    Limits are measured once for each number of threads and kept in the cache folder.
+    """
+    from heddle.pipelines.bench import datasheet, limits, machine
+
+    counts = [threads] if threads else sorted({1, len(os.sched_getaffinity(0))})
+    found = []
+    with progress("limits") as bar:
+        for number, count in enumerate(counts):
+            bar(f"limits of {count} threads", number, len(counts))
+            found.append(limits.of(count, measure))
+    sheet = datasheet.of(machine.cpu_fields())
+    if as_json:
+        known = vars(sheet) if sheet else None
+        file = limits.path()
+        report = {"limits": found, "datasheet": known, "file": str(file) if file else None}
+        print_json({"environment": machine.environment(), **report})
+        return
+    environment = machine.environment()
+    sizes = " ".join(f"{level.name} {level.size // 1024} KiB" for level in machine.caches())
+    click.echo(f"{environment['cpu']}, {environment['cores']} cores; {sizes}\n")
+    titles = tuple(f"x{row['threads']}>" for row in found)
+    table("Threads", ("limit", *titles, "datasheet"), limit_rows(found, sheet))
+    if any(row["others_share"] > machine.BUSY for row in found):
+        click.echo("Measured while other processes were busy: the limits may be higher.")
+
+
+def limit_rows(found: list[Limits], sheet: Any) -> list[tuple[str, ...]]:
+    """The lines of the table of limits."""
+    rows = []
+    for kind, title in (("read_gb_s", "read"), ("copy_gb_s", "copy")):
+        for level in found[0][kind]:
+            stated = f"{sheet.memory_gb_s:g} a socket ({sheet.name})" if sheet else ""
+            cells = [f"{row[kind][level]:.1f}" for row in found]
+            note = stated if (level, title) == ("memory", "read") else ""
+            rows.append((f"{title} {level} [GB/s]", *cells, note))
+    for name in found[0]["tflop_s"]:
+        operations = sheet.operations.get(name) if sheet else None
+        note = f"{operations} a cycle and core" if operations else ""
+        rows.append((f"{name} [TFLOP/s]", *(f"{row['tflop_s'][name]:.3f}" for row in found), note))
+    calls = [f"{row['call_us']:.3f}" for row in found]
+    return [*rows, ("call [us]", *calls, ""), ("measured", *(row["date"] for row in found), "")]
+
+
+@click.command("compare", short_help="Two runs, case by case.")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option(
+    "--tolerance",
+    default=3.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Percent of difference that does not matter.",
+)
+@click.option("--impl", default="heddle", show_default=True, help="Whose rows to compare.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def compare_command(
+    context: click.Context, a: Path, b: Path, tolerance: float, impl: str, as_json: bool
+) -> None:
+    """Compare the rows in file B with those in file A: FASTER, SLOWER, SAME or UNSURE.
+
+    Exit code 1 when a case is slower, broken, or gone.
+    """
+    from heddle.pipelines.bench.compare import compare, machines_differ, overall
+    from heddle.runtime.errors import InputError
+
+    before, after = read_rows(a), read_rows(b)
+    verdicts = compare(before, after, tolerance / 100, impl)
+    if not verdicts:
+        names = sorted({row["impl"] for row in before + after})
+        raise InputError(f"--impl: wanted one of {', '.join(names)}; got {impl!r}")
+    warning = machines_differ(before, after)
+    if as_json:
+        rows = [verdict_json(verdict) for verdict in verdicts]
+        print_json({"cases": rows, "overall": overall(verdicts), "warning": warning})
+    else:
+        show_verdicts(verdicts)
+        click.echo(f"B takes {overall(verdicts):.3f} times as long as A (geometric mean).")
+        if warning:
+            click.secho(warning, fg="yellow", err=True)
+    if any(verdict.bad for verdict in verdicts):
+        context.exit(1)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file; says on stderr where lines of it were cut off."""
+    from heddle.pipelines.bench.rows import read
+
+    rows, broken = read(path)
+    if broken:
+        click.secho(f"{path}: {broken} unfinished lines were left out", fg="yellow", err=True)
+    return rows
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data."""
+    names = ("name", "impl", "dtype", "shape", "device", "cache", "threads")
+    middle, low, high = verdict.change
+    return {
+        **{name: verdict.row[name] for name in names},
+        "verdict": verdict.word,
+        "a_us": verdict.a_us,
+        "b_us": verdict.b_us,
+        "change": middle,
+        "change_interval": [low, high],
+        "p": verdict.p,
+    }
+
+
+def show_verdicts(verdicts: list[Verdict]) -> None:
+    """The verdicts for a person."""
+    from heddle.pipelines.bench.plot import label
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    width = max(len(label(verdict.row)) for verdict in verdicts)
+    for verdict in verdicts:
+        text = f"{verdict.word:7} {label(verdict.row):{width}}"
+        if verdict.a_us:
+            middle, low, high = verdict.change
+            text += f" {verdict.a_us:10.4g} us {verdict.b_us:10.4g} us   x{middle:.3f}"
+            text += f" ({low:.3f} to {high:.3f})  p {verdict.p:.2g}"
+        console.print(Text(text, style=STYLES.get(verdict.word, "")), soft_wrap=True)
+
+
+@click.command("plot", short_help="A roofline and a bar chart.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    default=Path("bench"),
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder for the files.",
+)
+def plot_command(file: Path, output: Path) -> None:
+    """Draw the rows in FILE: `roofline.svg`, `bars.svg`, and `bench.html` with both."""
+    from heddle.pipelines.bench.plot import save
+
+    for path in save(read_rows(file), output):
+        click.echo(path)
