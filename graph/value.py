@@ -127,6 +127,42 @@ class TensorValue:
     def __rtruediv__(self, other: Any) -> TensorValue:
         return ops.div(other, self)
 
+    def __floordiv__(self, other: Any) -> TensorValue:
+        return ops.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> TensorValue:
+        return ops.floor_divide(other, self)
+
+    def __mod__(self, other: Any) -> TensorValue:
+        return ops.mod(self, other)
+
+    def __rmod__(self, other: Any) -> TensorValue:
+        return ops.mod(other, self)
+
+    def __pow__(self, other: Any) -> TensorValue:
+        return ops.pow(self, other)
+
+    def __rpow__(self, other: Any) -> TensorValue:
+        return ops.pow(other, self)
+
+    def __and__(self, other: Any) -> TensorValue:
+        return ops.logical_and(self, other)
+
+    def __rand__(self, other: Any) -> TensorValue:
+        return ops.logical_and(other, self)
+
+    def __or__(self, other: Any) -> TensorValue:
+        return ops.logical_or(self, other)
+
+    def __ror__(self, other: Any) -> TensorValue:
+        return ops.logical_or(other, self)
+
+    def __xor__(self, other: Any) -> TensorValue:
+        return ops.logical_xor(self, other)
+
+    def __rxor__(self, other: Any) -> TensorValue:
+        return ops.logical_xor(other, self)
+
     def __matmul__(self, other: Any) -> TensorValue:
         return ops.matmul(self, other)
 
@@ -135,6 +171,9 @@ class TensorValue:
 
     def __neg__(self) -> TensorValue:
         return ops.neg(self)
+
+    def __invert__(self) -> TensorValue:
+        return ops.logical_not(self)
 
     def __abs__(self) -> TensorValue:
         return ops.abs(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import convert, emit
+from heddle.kernels import convert, division, emit, power, trigonometry
 from heddle.kernels import vector_math as vm
 from heddle.kernels.emit import compare, is_float, is_unsigned, select
 from heddle.kernels.spec import Body, Step
@@ -107,6 +107,19 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "erf": _plain(vm.erf),
     "sigmoid": _plain(vm.sigmoid),
     "silu": _plain(vm.silu),
+    "sin": _plain(trigonometry.sin),
+    "cos": _plain(trigonometry.cos),
+    "pow": _plain(power.power),
+    "floor": _plain(division.floor),
+    "ceil": _plain(division.ceil),
+    "round": _plain(division.round_even),
+    "floor_divide": lambda step, *arguments: division.floor_divide(*arguments),
+    "mod": lambda step, *arguments: division.mod(*arguments),
+    "isnan": _plain(lambda x: compare("not_equal", x, x)),
+    "logical_and": _plain(lambda a, b: a & b),
+    "logical_or": _plain(lambda a, b: a | b),
+    "logical_xor": _plain(lambda a, b: a ^ b),
+    "logical_not": _plain(lambda x: x ^ 1),
     "abs": _absolute,
     "gelu": _gelu,
     "maximum": lambda step, *arguments: maximum(*arguments),
@@ -124,4 +137,6 @@ OPS = frozenset({*_STEPS, "constant", "cast"})
 _WORK = {
     **dict.fromkeys(("exp", "log", "tanh", "erf", "sigmoid", "silu", "gelu"), 16),
     **dict.fromkeys(("div", "sqrt", "rsqrt"), 4),
+    **dict.fromkeys(("sin", "cos", "floor_divide", "mod"), 24),
+    "pow": 64,
 }

@@ -16,7 +16,7 @@ from heddle.kernels import emit
 from heddle.kernels.emit import bitcast, compare, fma, select, sqrt
 
 
-class _Format(NamedTuple):
+class Format(NamedTuple):
     """What the algorithms need to know of a floating type.
 
     `ln2_high` has enough trailing zeros that its product with an exponent is exact.
@@ -36,7 +36,7 @@ class _Format(NamedTuple):
 # (e^r - 1 - r) / r^2 for |r| <= ln(2)/2, and (log((1+s)/(1-s)) - 2s) / s^3 in s^2 for
 # |s| <= (sqrt(2) - 1) / (sqrt(2) + 1).
 _FORMATS = {
-    32: _Format(
+    32: Format(
         bits=32,
         mantissa=23,
         bias=127,
@@ -53,7 +53,7 @@ _FORMATS = {
         ),
         log=(0.6666677766489831, 0.3997739983323885, 0.2987508359327529),
     ),
-    64: _Format(
+    64: Format(
         bits=64,
         mantissa=52,
         bias=1023,
@@ -143,44 +143,41 @@ _ERFC64 = (
 
 def exp(x: Any) -> Any:
     """e^x within 2 ulp."""
-    form = _form(x)
+    return exp_of_sum(x)
+
+
+def exp_of_sum(x: Any, low: Any = None) -> Any:
+    """e^(x + low) within 2 ulp, where `low` is what rounding has taken from x."""
+    form = form_of(x)
     x = select(compare("less", x, form.exp_low), form.exp_low, x)
     x = select(compare("greater", x, form.exp_high), form.exp_high, x)
-    n, tail = _split_exp(x, form)
+    n, tail = split_exp(x, form)
+    if low is not None:
+        tail = fma(low, tail + 1.0, tail)
     # Two factors of about 2^(n/2): both are normal where e^x itself overflows or is denormal.
     half = ((n + 2 * form.bias) >> 1) - form.bias
-    return (tail + 1.0) * _power_of_two(half, form) * _power_of_two(n - half, form)
+    return (tail + 1.0) * power_of_two(half, form) * power_of_two(n - half, form)
 
 
 def exp_falling(x: Any) -> Any:
     """e^x for x <= 0 within 2 ulp, and 0 where it is no normal number: softmax needs no more."""
-    form = _form(x)
+    form = form_of(x)
     lowest = (1 - form.bias) * math.log(2.0)
-    n, tail = _split_exp(select(compare("less", x, lowest), lowest, x), form)
-    power = _power_of_two(n, form)
+    n, tail = split_exp(select(compare("less", x, lowest), lowest, x), form)
+    power = power_of_two(n, form)
     return select(compare("less", x, lowest), 0.0, fma(tail, power, power))
 
 
 def log(x: Any) -> Any:
     """The natural logarithm within 1 ulp; -inf at 0, NaN below."""
-    form = _form(x)
-    denormal = compare("less", x, 2.0 ** (1 - form.bias))
-    normal = select(denormal, x * 2.0**form.mantissa, x)
-    # x = m 2^e with m in [sqrt(1/2), sqrt(2)); e is kept positive by an offset until it is a float.
-    cut = _float_bits(math.sqrt(0.5), form)
-    offset = 2 * form.bias + 2
-    from_cut = bitcast(normal, emit.integer(form.bits)) - cut
-    m = bitcast((from_cut & ((1 << form.mantissa) - 1)) + cut, emit.element_of(x))
-    positive = (from_cut + (offset << form.mantissa)) >> form.mantissa
-    counted = bitcast(positive | _float_bits(2.0**form.mantissa, form), emit.element_of(x))
-    e = counted - select(denormal, emit.like(x, offset + form.mantissa), float(offset))
-    e = e - 2.0**form.mantissa
+    form = form_of(x)
+    e, m = split_log(x, form)
     f = m - 1.0
     s = f / (m + 1.0)
     z = s * s
     # log(1+f) = f - f^2/2 + s (f^2/2 + s^2 R): the leading terms are exact (fdlibm's arrangement).
     half_square = f * f * 0.5
-    low = fma(s, fma(z, _polynomial(z, form.log), half_square), e * form.ln2_low)
+    low = fma(s, fma(z, polynomial(z, form.log), half_square), e * form.ln2_low)
     result = fma(e, form.ln2_high, f - (half_square - low))
     result = select(compare("less", x, math.inf), result, x)
     result = select(compare("equal", x, 0.0), -math.inf, result)
@@ -189,29 +186,29 @@ def log(x: Any) -> Any:
 
 def tanh(x: Any) -> Any:
     """The hyperbolic tangent within 3 ulp."""
-    form = _form(x)
+    form = form_of(x)
     top = float(2 * form.mantissa)
     twice = emit.absolute(x) * 2.0
-    n, tail = _split_exp(select(compare("greater", twice, top), top, twice), form)
+    n, tail = split_exp(select(compare("greater", twice, top), top, twice), form)
     # With m = e^|2x| - 1, tanh |x| = m / (m + 2).
-    power = _power_of_two(n, form)
+    power = power_of_two(n, form)
     m = fma(power, tail, power - 1.0)
     return emit.copy_sign(m / (m + 2.0), x)
 
 
 def erf(x: Any) -> Any:
     """The error function within 5 ulp in float32 and 2 ulp in float64."""
-    if _form(x).bits == 32:
+    if form_of(x).bits == 32:
         a = select(compare("greater", x, _ERF32_TOP), _ERF32_TOP, x)
         a = select(compare("less", a, -_ERF32_TOP), -_ERF32_TOP, a)
         z = a * a
-        ratio = a * _polynomial(z, _ERF32_P) / _polynomial(z, _ERF32_Q)
+        ratio = a * polynomial(z, _ERF32_P) / polynomial(z, _ERF32_Q)
         ratio = select(compare("greater", ratio, 1.0), 1.0, ratio)
         return select(compare("less", ratio, -1.0), -1.0, ratio)
-    small = x * _polynomial(x * x, _ERF64_SMALL)
+    small = x * polynomial(x * x, _ERF64_SMALL)
     a = emit.absolute(x)
     b = select(compare("greater", a, _ERF64_TOP), _ERF64_TOP, a)
-    scaled = _polynomial((b - 4.0) / (b + 4.0), _ERFC64) / fma(b, 2.0, 1.0)
+    scaled = polynomial((b - 4.0) / (b + 4.0), _ERFC64) / fma(b, 2.0, 1.0)
     large = fma(scaled, -exp(-(b * b)), 1.0)
     return select(compare("less", a, 1.0), small, emit.copy_sign(large, x))
 
@@ -248,7 +245,7 @@ def rsqrt(x: Any) -> Any:
     return emit.like(x, 1.0) / sqrt(x)
 
 
-def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     """`c[0] + c[1] x + c[2] x^2 + ...` by Horner's rule, with a fused multiply-add each."""
     total = emit.like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
@@ -256,27 +253,44 @@ def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     return total
 
 
-def _form(x: Any) -> _Format:
+def form_of(x: Any) -> Format:
+    """The format of the elements of `x`."""
     return _FORMATS[emit.bits_of(emit.element_of(x))]
 
 
-def _split_exp(x: Any, form: _Format) -> tuple[Any, Any]:
+def split_exp(x: Any, form: Format) -> tuple[Any, Any]:
     """Integers n and e^r - 1 with x = n ln(2) + r and |r| <= ln(2)/2."""
     # Adding 1.5 2^mantissa rounds to an integer, which then lies in the low bits.
     shifter = 1.5 * 2.0**form.mantissa
     shifted = fma(x, 1.0 / math.log(2.0), shifter)
-    n = bitcast(shifted, emit.integer(form.bits)) - _float_bits(shifter, form)
+    n = bitcast(shifted, emit.integer(form.bits)) - float_bits(shifter, form)
     whole = shifted - shifter
     r = fma(whole, -form.ln2_low, fma(whole, -form.ln2_high, x))
-    return n, fma(r * r, _polynomial(r, form.exp), r)
+    return n, fma(r * r, polynomial(r, form.exp), r)
 
 
-def _power_of_two(n: Any, form: _Format) -> Any:
+def split_log(x: Any, form: Format) -> tuple[Any, Any]:
+    """e, a whole number, and m from sqrt(1/2) to sqrt(2) with x = m 2^e, for positive finite x."""
+    denormal = compare("less", x, 2.0 ** (1 - form.bias))
+    normal = select(denormal, x * 2.0**form.mantissa, x)
+    # e is kept positive by an offset until it is a float.
+    cut = float_bits(math.sqrt(0.5), form)
+    offset = 2 * form.bias + 2
+    from_cut = bitcast(normal, emit.integer(form.bits)) - cut
+    m = bitcast((from_cut & ((1 << form.mantissa) - 1)) + cut, emit.element_of(x))
+    positive = (from_cut + (offset << form.mantissa)) >> form.mantissa
+    counted = bitcast(positive | float_bits(2.0**form.mantissa, form), emit.element_of(x))
+    e = counted - select(denormal, emit.like(x, offset + form.mantissa), float(offset))
+    return e - 2.0**form.mantissa, m
+
+
+def power_of_two(n: Any, form: Format) -> Any:
     """2^n for the integers n whose power is a normal number."""
     element = emit.memory_type(f"float{form.bits}")
     return bitcast((n + form.bias) << form.mantissa, element)
 
 
-def _float_bits(number: float, form: _Format) -> int:
+def float_bits(number: float, form: Format) -> int:
+    """The bits of `number` in a format."""
     layout = {32: ("<f", "<I"), 64: ("<d", "<Q")}[form.bits]
     return int(struct.unpack(layout[1], struct.pack(layout[0], number))[0])

@@ -11,6 +11,7 @@ from heddle.graph.dtype import DType, round_bfloat16
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.value import TensorValue
 from heddle.runtime.errors import GraphError
 
 _unary = partial(row, shape=rules.unchanged, elementwise=True, samples=(sample("m n"), sample("")))
@@ -153,6 +154,101 @@ def sigmoid(x: Array) -> Array:
     return _sigmoid(x)
 
 
+@_unary(dtype=rules.floating)
+def sin(x: Array) -> Array:
+    """The sine of `x` radians."""
+    return np.sin(x)
+
+
+@_unary(dtype=rules.floating)
+def cos(x: Array) -> Array:
+    """The cosine of `x` radians."""
+    return np.cos(x)
+
+
+@_broadcast(dtype=rules.floating, name="pow")
+def power(x: Array, y: Array) -> Array:
+    """`x ** y`; NaN where `x` is negative and `y` no whole number."""
+    return np.power(x, y)
+
+
+@_broadcast(dtype=rules.numeric)
+def floor_divide(x: Array, y: Array) -> Array:
+    """`x // y`, rounded down; of integers 0 where `y` is 0."""
+    return np.floor_divide(x, y)
+
+
+@_broadcast(dtype=rules.numeric)
+def mod(x: Array, y: Array) -> Array:
+    """`x % y`, with the sign of `y`; of integers 0 where `y` is 0."""
+    return np.remainder(x, y)
+
+
+@_unary(dtype=rules.floating)
+def floor(x: Array) -> Array:
+    """`x` rounded down."""
+    return np.floor(x)
+
+
+@_unary(dtype=rules.floating)
+def ceil(x: Array) -> Array:
+    """`x` rounded up."""
+    return np.ceil(x)
+
+
+@_unary(dtype=rules.floating, name="round")
+def round_even(x: Array) -> Array:
+    """`x` rounded to the nearest whole number, to the even one of two."""
+    return np.rint(x)
+
+
+def _asked(types: Types, attrs: Attrs) -> DType:
+    """Floats; the result is bool."""
+    rules.floating(types, attrs)
+    return DType.bool
+
+
+@_unary(dtype=_asked)
+def isnan(x: Array) -> Array:
+    """Whether `x` is not a number."""
+    return np.isnan(x)
+
+
+def _flags(types: Types, attrs: Attrs) -> DType:
+    """Bool."""
+    dtype = rules.one_dtype(types)
+    if dtype is not DType.bool:
+        raise GraphError(f"wanted bool, got {dtype}; compare it first")
+    return dtype
+
+
+_logical = partial(_broadcast, dtype=_flags, samples=(sample("bool: m n", "bool: m 1"),))
+
+
+@_logical()
+def logical_and(x: Array, y: Array) -> Array:
+    """Whether both hold."""
+    return np.logical_and(x, y)
+
+
+@_logical()
+def logical_or(x: Array, y: Array) -> Array:
+    """Whether one of them holds, or both."""
+    return np.logical_or(x, y)
+
+
+@_logical()
+def logical_xor(x: Array, y: Array) -> Array:
+    """Whether one of them holds and the other does not."""
+    return np.logical_xor(x, y)
+
+
+@_unary(dtype=_flags, samples=(sample("bool: m n"),))
+def logical_not(x: Array) -> Array:
+    """Whether it does not hold."""
+    return np.logical_not(x)
+
+
 @_broadcast(dtype=rules.compared)
 def equal(x: Array, y: Array) -> Array:
     """Whether `x == y`."""
@@ -228,6 +324,11 @@ def cast(x: Array, *, dtype: DType) -> Array:
     if dtype is DType.bfloat16:
         return round_bfloat16(x.astype(np.float32))
     return x.astype(dtype.to_numpy())
+
+
+def clip(x: Any, low: Any, high: Any) -> TensorValue:
+    """`x` from `low` to `high`: the smaller of `high` and the larger of `x` and `low`."""
+    return minimum(maximum(x, low), high)
 
 
 def _erf(x: Array) -> Array:

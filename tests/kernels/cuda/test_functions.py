@@ -1,0 +1,79 @@
+"""The functions of bodies on the emulator, and assembled; the CPU's tests have the whole range."""
+
+import cuda_cases as cases
+import numpy as np
+import pytest
+from cuda_harness import run
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.registry import MACHINES
+from heddle.kernels.spec import Body, Spec, Step
+from reference import evaluate, numpy_dtype
+
+FLOATS = ("float32", "float64", "bfloat16")
+INTEGERS = ("int8", "uint16", "int32", "uint32", "int64", "uint64")
+UNARY = ("sin", "cos", "floor", "ceil", "round")
+BINARY = ("pow", "mod", "floor_divide")
+LOGIC = ("logical_and", "logical_or", "logical_xor")
+
+
+def steps(op: str, count: int, dtype: str, result: str | None = None) -> Spec:
+    operand, output = cases.tensor(dtype, "d0", 8), cases.tensor(result or dtype, "d0", 8)
+    step = Step(op, tuple(range(count)), output.dtype)
+    return Spec(
+        "map", (output,), output, (output,), (), Body((operand,) * count, (step,), (count,))
+    )
+
+
+CASES: dict[str, Spec] = {
+    **{f"{op}, {dtype}": steps(op, 1, dtype) for op in UNARY for dtype in FLOATS},
+    **{f"{op}, {dtype}": steps(op, 2, dtype) for op in BINARY for dtype in FLOATS},
+    **{f"{op}, {dtype}": steps(op, 2, dtype) for op in BINARY[1:] for dtype in INTEGERS},
+    **{op: steps(op, 2, "bool") for op in LOGIC},
+    "logical_not": steps("logical_not", 1, "bool"),
+    "isnan": steps("isnan", 1, "float32", "bool"),
+}
+
+
+def numbers(dtype: str, size: int) -> list[np.ndarray]:
+    """Two arrays with what is special about a dtype, large and small numbers, zeros."""
+    rng = np.random.default_rng(6)
+    if dtype == "bool":
+        return [rng.random(size) < 0.5 for _ in range(2)]
+    kind = numpy_dtype(dtype)
+    if kind.kind in "iu":
+        ends = np.iinfo(kind)
+        x, y = (rng.integers(ends.min, ends.max, size, kind, endpoint=True) for _ in range(2))
+        y[::2], x[::3] = rng.integers(max(ends.min, -2), 3, size)[::2], ends.min
+        return [x, y]
+    special = [0.0, -0.0, 1, -1, 2, -3, 0.5, np.inf, -np.inf, np.nan]
+    if dtype != "float64":  # The emulator's fused product of float64 has no more than 64 bits.
+        special += [1e7, -1e30, 7.5e-39]
+    x, y = (rng.choice(special, size) for _ in range(2))
+    x[::2], y[::3] = (rng.uniform(-9, 9, size)[::step] for step in (2, 3))
+    return [x.astype(kind), y.astype(kind)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_emulator(name):
+    spec, dims = CASES[name], {"d0": 37}
+    arrays = numbers(spec.inputs[0].dtype, 37 * 8)[: len(spec.inputs)]
+    arrays = [array.reshape(37, 8) for array in arrays]
+    (found,), _ = run(spec, arrays, dims)
+    (wanted,) = evaluate(spec, dims, arrays)
+    if "float" in name:
+        found, wanted = found.astype(np.float64), wanted.astype(np.float64)
+    tolerance = {"float32": 4e-7, "float64": 8e-16, "bfloat16": 1.6e-2}
+    exact = name.split(",")[0] not in ("sin", "cos", "pow")
+    rtol = 0 if exact else tolerance[spec.result.dtype]
+    np.testing.assert_allclose(found, wanted, rtol=rtol)
+
+
+@pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", [name for name in CASES if "bfloat16" not in name])
+def test_no_register_is_spilled(name, arch):
+    assert ptx.assemble(to_ptx(CASES[name], MACHINES[arch]), arch).spills == 0
