@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities
-from heddle.runtime import Buffer
+from heddle.runtime import CPU, Device
 
 # Columns of `StepBatch.sampling` and `StepBatch.sampling_integers`.
 SAMPLING = (
@@ -27,50 +27,103 @@ class StepBatch:
     """Ragged inputs for a list of contexts, written straight into 64-byte aligned buffers.
 
     The tokens of all contexts follow one another; `row_offsets` says where each context begins.
-    Sampling rows and cache block tables stay as they are while a context keeps its row.
+    Sampling rows and cache block tables stay as they are while a context keeps its row. A step is
+    `write`, `write_blocks` for the rows that it names, `send`, the model, `commit`: the same calls
+    on a CPU and on a GPU, where the next step may be written while this one is still copied.
 
     Args:
         rows: Most contexts of a step.
         tokens: Most tokens of a step.
         max_length: Longest sequence.
         blocks: Most cache blocks of a context.
+        device: Where the model reads the inputs.
+        stream: For a GPU, the `cupy.cuda.Stream` of the step; None: a new one.
 
     Attributes:
-        buffers: The memory itself, by name; the properties are views of what the step uses.
+        buffers: The memory itself, by name; `inputs` are views of what the step uses.
+        stream: The stream on which inputs are copied and outputs come back; None on a CPU.
+
+    Raises:
+        DeviceError: A GPU is wanted and not there, or CuPy is not installed.
     """
 
-    def __init__(self, rows: int, tokens: int, max_length: int, blocks: int = 0) -> None:
-        self.buffers = {
-            "tokens": Buffer("int64", (tokens,)),
-            "positions": Buffer("int64", (tokens,)),
-            "row_offsets": Buffer("int64", (rows + 1,)),
-            "lengths": Buffer("int64", (rows,)),
-            "blocks": Buffer("int32", (rows, blocks)),
-            "sampling": Buffer("float32", (rows, len(SAMPLING))),
-            "sampling_integers": Buffer("int64", (rows, len(SAMPLING_INTEGERS))),
-        }
-        views: dict[str, npt.NDArray[Any]] = {k: b.to_numpy() for k, b in self.buffers.items()}
-        for view in views.values():
-            view[...] = 0
-        self._views = views
+    def __init__(
+        self,
+        rows: int,
+        tokens: int,
+        max_length: int,
+        blocks: int = 0,
+        device: Device | None = None,
+        stream: Any = None,
+    ) -> None:
+        device = device or CPU()
+        # Written anew in each step, so in turns where a copy may still run.
+        self._step = step_memory(
+            {
+                "tokens": ("int64", (tokens,)),
+                "positions": ("int64", (tokens,)),
+                "row_offsets": ("int64", (rows + 1,)),
+                "lengths": ("int64", (rows,)),
+            },
+            device,
+            slots=2,
+            returned=8 * rows,
+            stream=stream,
+        )
+        self.stream = self._step.stream
+        # Written where a row changes hands.
+        self._kept = step_memory(
+            {
+                "blocks": ("int32", (rows, blocks)),
+                "sampling": ("float32", (rows, len(SAMPLING))),
+                "sampling_integers": ("int64", (rows, len(SAMPLING_INTEGERS))),
+            },
+            device,
+            stream=self.stream,
+        )
+        self.buffers = {**self._step.buffers, **self._kept.buffers}
         # Single elements are written faster through a memoryview than through NumPy.
-        self._token_items = views["tokens"].data
-        self._position_items = views["positions"].data
+        self._items = [(slot["tokens"].data, slot["positions"].data) for slot in self._step.slots]
+        self._slot = 0
+        self._views = self._step.slots[0]
+        self._tables = self._kept.slots[0]
+        # The rows of `_kept` that the device has not got yet: from, to.
+        self._stale = (0, rows)
         self._rising = np.arange(max(max_length, rows + 1))
         self._owners: list[TextContext] = []
         self._rows = self._tokens = 0
 
     @property
-    def inputs(self) -> dict[str, npt.NDArray[Any]]:
-        """What the last `write` has written, as views.
+    def inputs(self) -> dict[str, Any]:
+        """What the last `write` has written, as views: NumPy on a CPU, CuPy on a GPU.
 
         `tokens` and `positions` int64 [tokens], `row_offsets` int64 [rows + 1], `lengths` (of the
         sequences, this step included) int64 [rows], `blocks` int32 [rows, blocks], `sampling`
         float32 [rows, 6] with the columns `SAMPLING`, `sampling_integers` int64 [rows, 2] with the
         columns `SAMPLING_INTEGERS`.
+
+        On a GPU they are valid in the order of `stream`, from `send` on: what reads them runs on
+        it, or gets them under `with batch.stream:`, which is how CuPy tells others to wait.
         """
-        sizes = {"tokens": self._tokens, "positions": self._tokens, "row_offsets": self._rows + 1}
-        return {name: view[: sizes.get(name, self._rows)] for name, view in self._views.items()}
+        parts = self._parts()
+        kept = slice(self._rows)
+        return {name: array[parts[name]] for name, array in self._step.arrays.items()} | {
+            name: array[kept] for name, array in self._kept.arrays.items()
+        }
+
+    def _parts(self) -> dict[str, slice]:
+        tokens, rows = slice(self._tokens), slice(self._rows)
+        return {
+            "tokens": tokens,
+            "positions": tokens,
+            "row_offsets": slice(self._rows + 1),
+            "lengths": rows,
+        }
+
+    @property
+    def copies(self) -> int:
+        """How many copies between host and device were started so far; none on a CPU."""
+        return self._step.copies + self._kept.copies
 
     def write(self, contexts: Sequence[TextContext]) -> list[int]:
         """Write the window of each context.
@@ -86,6 +139,8 @@ class StepBatch:
             raise ValueError(
                 f"StepBatch: wanted at most {len(self._views['lengths'])} contexts, got {rows}"
             )
+        self._slot = self._step.turn()
+        self._views = self._step.slots[self._slot]
         if not self._write_single_tokens(contexts):
             self._write_windows(contexts)
         self._rows = rows
@@ -97,6 +152,8 @@ class StepBatch:
             for row, context in enumerate(owners)
             if row >= len(self._owners) or self._owners[row] is not context
         ]
+        if changed:
+            self._touch(changed[0], changed[-1] + 1)
         for row in changed:
             self._write_sampling(row, owners[row])
         self._owners = owners
@@ -105,9 +162,9 @@ class StepBatch:
     def _write_single_tokens(self, contexts: Sequence[TextContext]) -> bool:
         """The decode step, where each window is one token; False when one is not."""
         rows = len(contexts)
-        if rows > len(self._token_items):
+        tokens, positions = self._items[self._slot]
+        if rows > len(tokens):
             return False
-        tokens, positions = self._token_items, self._position_items
         for row, context in enumerate(contexts):
             buffer = context.tokens
             window = buffer._window
@@ -144,8 +201,16 @@ class StepBatch:
 
     def _write_sampling(self, row: int, context: TextContext) -> None:
         params = context.sampling_params
-        self._views["sampling"][row] = [getattr(params, name) for name in SAMPLING]
-        self._views["sampling_integers"][row] = [getattr(params, n) for n in SAMPLING_INTEGERS]
+        self._tables["sampling"][row] = [getattr(params, name) for name in SAMPLING]
+        self._tables["sampling_integers"][row] = [getattr(params, n) for n in SAMPLING_INTEGERS]
+
+    def _touch(self, first: int, end: int) -> None:
+        """Rows of `_kept` are about to be written."""
+        self._kept.turn()
+        known, known_end = self._stale
+        self._stale = (
+            (min(known, first), max(known_end, end)) if known < known_end else (first, end)
+        )
 
     def write_blocks(self, row: int, blocks: Sequence[int], first: int = 0) -> None:
         """Write cache blocks of the context in `row`, from its block number `first` on.
@@ -153,24 +218,34 @@ class StepBatch:
         Raises:
             ValueError: More blocks than this batch was made for.
         """
-        table = self._views["blocks"]
+        table = self._tables["blocks"]
         if first + len(blocks) > table.shape[1]:
             raise ValueError(
                 f"StepBatch: wanted at most {table.shape[1]} blocks, got {first + len(blocks)}"
             )
+        self._touch(row, row + 1)
         table[row, first : first + len(blocks)] = blocks
+
+    def send(self) -> None:
+        """Start to copy what was written to the device, on the stream; nothing to do on a CPU."""
+        self._step.send(self._parts())
+        first, end = self._stale
+        if first < end:
+            self._kept.send(dict.fromkeys(self._kept.arrays, slice(first, end)))
+            self._stale = (0, 0)
 
     def commit(
         self,
         contexts: Sequence[TextContext],
-        next_tokens: Buffer | npt.NDArray[np.integer[Any]],
+        next_tokens: Any,
         log_probabilities: Sequence[LogProbabilities | None] | None = None,
     ) -> dict[int, Exception]:
         """Hand each context its next token.
 
         Args:
             contexts: Those of the step.
-            next_tokens: One token for each, integers, shape [rows]; read where they are.
+            next_tokens: One token for each, integers, shape [rows], a Buffer or an array: read
+                where it is, or after one copy from a GPU to page-locked memory, in stream order.
             log_probabilities: One entry for each, or None.
 
         Returns:
@@ -178,7 +253,7 @@ class StepBatch:
         """
         refused: dict[int, Exception] = {}
         entries = log_probabilities or [None] * len(contexts)
-        rows = zip(contexts, np.asarray(next_tokens).tolist(), entries, strict=True)
+        rows = zip(contexts, self._step.fetch(next_tokens).tolist(), entries, strict=True)
         for row, (context, token, entry) in enumerate(rows):
             try:
                 context.update(token, entry)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from operator import attrgetter
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from heddle.contexts.matcher import TrackedMatcher
+from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
-from heddle.runtime import Buffer
+from heddle.runtime import CPU, Device
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
-
-_MATCHER_OF = attrgetter("_matcher")
 
 
 class GrammarMasks:
@@ -26,14 +24,35 @@ class GrammarMasks:
         tokenizer: The one that the matchers share.
         rows: Most rows of a step: one for each context, and one for each draft token.
         threads: Threads that compute masks; None: as llguidance chooses.
+        device: Where the masks are read.
+        stream: For a GPU, the `cupy.cuda.Stream` of the step; None: a new one.
+
+    Attributes:
+        bitmask: The masks on the host, int32 [rows, words].
+        device_bitmask: The masks where they are read: `bitmask` itself on a CPU, else a CuPy array
+            that each call fills in the order of the stream.
+        buffer: The memory of `device_bitmask`.
+
+    Raises:
+        DeviceError: A GPU is wanted and not there, or CuPy is not installed.
     """
 
-    def __init__(self, tokenizer: LLTokenizer, rows: int, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: LLTokenizer,
+        rows: int,
+        threads: int | None = None,
+        device: Device | None = None,
+        stream: Any = None,
+    ) -> None:
         self._vocabulary = range(tokenizer.vocab_size)
         self._words = -(-tokenizer.vocab_size // 32)
         self._ends = frozenset(tokenizer.eos_tokens)
-        self.buffer = Buffer("int32", (rows, self._words))
-        self.bitmask: npt.NDArray[np.int32] = self.buffer.to_numpy()
+        layout = {"bitmask": ("int32", (rows, self._words))}
+        self._memory = step_memory(layout, device or CPU(), stream=stream)
+        self.buffer = self._memory.buffers["bitmask"]
+        self.device_bitmask: Any = self._memory.arrays["bitmask"]
+        self.bitmask: npt.NDArray[np.int32] = self._memory.slots[0]["bitmask"]
         self.bitmask[:] = -1
         # Address, bytes of a row, rows: where llguidance writes.
         self._target = self.bitmask.ctypes.data, self._words * 4, rows
@@ -41,6 +60,7 @@ class GrammarMasks:
         # The matchers of the last `fill`, and what llguidance was asked for: mostly the next one's.
         self._matchers: list[TrackedMatcher | None] = []
         self._work: list[tuple[LLMatcher, int]] = []
+        self._written = {"bitmask": slice(0)}
         self._executor = LLExecutor(num_threads=threads)
 
     def fill(self, contexts: Sequence[TextContext]) -> None:
@@ -50,17 +70,22 @@ class GrammarMasks:
         which `update` refuses then. The other rows are as if it were not there.
 
         Raises:
-            ValueError: More contexts than rows.
+            ValueError: More contexts than rows, or a matcher that two of them share.
         """
-        matchers = list(map(_MATCHER_OF, contexts))
+        matchers = [context._matcher for context in contexts]
         if matchers != self._matchers:
             self._check_rows(len(contexts))
+            _refuse_shared(contexts)
+        self._memory.turn()
+        if matchers != self._matchers:
             self._plan(matchers)
         if self._work:  # llguidance refuses an empty list
             self._executor.unsafe_compute_mask_ptr(self._work, *self._target)
+        self._memory.send(self._written)
 
     def _plan(self, matchers: list[TrackedMatcher | None]) -> None:
         self._matchers = matchers
+        self._written = {"bitmask": slice(len(matchers))}
         self._work = []
         for row, tracked in enumerate(matchers):
             if tracked is not None:
@@ -80,9 +105,13 @@ class GrammarMasks:
             For each context, how many of its draft tokens the grammar allows.
 
         Raises:
-            ValueError: More contexts and draft tokens than rows.
+            ValueError: More contexts and draft tokens than rows, or a matcher that two contexts
+                share.
         """
-        self._check_rows(len(contexts) + sum(map(len, drafts)))
+        rows = len(contexts) + sum(map(len, drafts))
+        self._check_rows(rows)
+        _refuse_shared(contexts)
+        self._memory.turn()
         drafted: list[tuple[LLMatcher, int, list[int]]] = []
         plain: list[tuple[LLMatcher, int]] = []
         firsts = []
@@ -107,6 +136,8 @@ class GrammarMasks:
             self._executor.unsafe_compute_mask_ptr(plain, *self._target)
         if drafted:
             self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *self._target)
+        self._written = {"bitmask": slice(rows)}
+        self._memory.send(self._written)
         return [
             self._allowed(context, first, draft)
             for context, first, draft in zip(contexts, firsts, drafts, strict=True)
@@ -136,4 +167,19 @@ class GrammarMasks:
             raise ValueError(
                 f"GrammarMasks: wanted at most {len(self.bitmask)} rows, as it was made for, got "
                 f"{wanted}"
+            )
+
+
+def _refuse_shared(contexts: Sequence[TextContext]) -> None:
+    """A matcher takes tokens for one sequence; llguidance fails where two threads have it."""
+    owners: dict[int, int] = {}
+    for row, context in enumerate(contexts):
+        if context.matcher is None:
+            continue
+        first = owners.setdefault(id(context.matcher), row)
+        if first != row:
+            raise ValueError(
+                f"GrammarMasks: wanted a matcher for each context, got the one of row {first}, "
+                f"request {contexts[first].request_id}, again in row {row}, request "
+                f"{context.request_id}"
             )
