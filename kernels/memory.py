@@ -50,16 +50,33 @@ def load(
 
 
 def store(
-    value: Any, base: Any, offset: Any, dtype: str, mask: Any = None, alignment: int = 0
+    value: Any,
+    base: Any,
+    offset: Any,
+    dtype: str,
+    mask: Any = None,
+    alignment: int = 0,
+    past: bool = False,
 ) -> None:
-    """Writes the lanes of `value` (of `dtype`, in registers) from element `offset` on."""
+    """Writes the lanes of `value` (of `dtype`, in registers) from element `offset` on.
+
+    `past` the cache, a vector without a mask has to lie at a multiple of its size.
+    """
     pointer = at(base, offset, dtype)
     alignment = alignment or emit.ITEM_SIZE[dtype]
     value = convert.to_memory(value, dtype)
-    if mask is None:
+    size = emit.lanes_of(value) * emit.ITEM_SIZE[dtype]
+    if past and size >= 16:  # the instruction stores no less
+        llvm.store(value, pointer, alignment=size, nontemporal=True)
+    elif mask is None:
         llvm.store(value, pointer, alignment=alignment)
     else:
         llvm.intr_masked_store(value, pointer, mask, alignment)
+
+
+def prefetch(base: Any, offset: Any, dtype: str) -> None:
+    """Asks for the cache line of element `offset`, which need not exist."""
+    llvm.intr_prefetch(at(base, offset, dtype), rw=0, hint=3, cache=1)
 
 
 def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:

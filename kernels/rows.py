@@ -6,7 +6,7 @@ a mask, so that kernels say what happens at a column and nothing about broadcast
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, host, memory, sizes
@@ -15,11 +15,16 @@ from heddle.kernels.host import Frame
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Body, Launch, Spec, fold, product
+from heddle.kernels.stream import Stream
 
 arith = dialect("arith")
 
 At = Callable[[Any, Any], Any]
 """A value at a column, under a mask or None."""
+
+
+FETCHED = 2**14
+"""Columns of the longest row that is fetched while the one before it is written."""
 
 
 class Computed:
@@ -70,17 +75,28 @@ class Finish:
         self.frame, self.lanes = frame, lanes
         spec = frame.spec
         self.length = frame.size(spec.result.shape[-1])
+        self.stream = Stream(frame, lanes)
         self.computed: Computed | None = None
         if spec.epilogue is not None:
             inputs = frame.inputs[len(frame.inputs) - len(spec.epilogue.inputs) :]
             layout = join(spec.result.shape, spec.epilogue.inputs, keep_last=True)
             self.computed = Computed(frame, spec.epilogue, inputs, layout, lanes)
 
+    def tasks(self) -> Iterator[Any]:
+        """Emits the Python body of a `for task in` this over the tasks of a kernel of `write`."""
+        return self.stream.tasks()
+
+    def write(self, row: Size, value_at: At) -> None:
+        """Writes `value_at(column, mask)` to the whole flat `row`."""
+        out_at = self.row(row)
+        for column, mask, past in self.stream.vectors(0, self.length, row * self.length):
+            out_at(column, mask, value_at(column, mask), past)
+
     def row(self, row: Size) -> Callable[..., None]:
         """Prepares the flat `row`; returns `at(column, mask, value)`, which writes the outputs."""
         results_at = self.computed.row(row) if self.computed else None
 
-        def at(column: Any, mask: Any, value: Any) -> None:
+        def at(column: Any, mask: Any, value: Any, past: bool = False) -> None:
             spec = self.frame.spec
             # A 16-bit result is rounded before the epilogue sees it, as if it had been stored.
             results = [value]
@@ -90,7 +106,8 @@ class Finish:
             for result, pointer, operand in zip(
                 results, self.frame.outputs, spec.outputs, strict=True
             ):
-                memory.store(result, pointer, row * self.length + column, operand.dtype, mask)
+                place = row * self.length + column
+                memory.store(result, pointer, place, operand.dtype, mask, past=past)
 
         return at
 
@@ -122,6 +139,35 @@ class Source:
         pointer, dtype = self.frame.inputs[0], self.frame.spec.operands[0].dtype
         start = row * self.length
         return lambda column, mask: memory.load(pointer, start + column, dtype, self.lanes, mask)
+
+    def passes(self, row: Size, count: int) -> list[At]:
+        """As `row`, once for each of `count` passes over the row in order.
+
+        Each pass asks for its share of the next row, so that memory is busy while a row in cache is
+        worked on. A row that is too long for that asks for its own.
+        """
+        spec = self.frame.spec
+        x_at = self.row(row)
+        operands = spec.prologue.inputs if spec.prologue else spec.operands[:1]
+        short = emit.compare("less_equal", emit.as_index(self.length), FETCHED)
+        following = row + emit.select(short, 1, emit.index(0))
+        starts, moves = [following * self.length], [True]
+        if self.computed:
+            starts = self.computed.layout.row_starts(following, self.computed.shape)
+            moves = [each[-1] for each in self.computed.layout.moves]
+
+        def share(number: int) -> At:
+            def at(column: Any, mask: Any) -> Any:
+                ahead = sizes.floordiv(self.length * number + column, count)
+                reads = zip(self.frame.inputs, operands, starts, moves, strict=False)
+                for pointer, operand, start, moving in reads:
+                    if moving:
+                        memory.prefetch(pointer, start + ahead, operand.dtype)
+                return x_at(column, mask)
+
+            return at
+
+        return [share(number) for number in range(count)]
 
 
 def vector_operand(frame: Frame, number: int, lanes: int) -> At:

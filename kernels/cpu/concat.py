@@ -8,6 +8,7 @@ from __future__ import annotations
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Expr, Launch, Operand, Spec, fold, product
+from heddle.kernels.stream import Stream
 
 BLOCK = 4096
 """Elements of a task."""
@@ -28,7 +29,8 @@ def emit_concat(spec: Spec, machine: Machine) -> None:
     lanes = host.lanes_for(machine, [dtype])
     length = frame.size(_length(spec, spec.result))
     pieces = [frame.size(_length(spec, operand)) for operand in spec.operands]
-    for task in emit.loop(frame.first, frame.last):
+    stream = Stream(frame, lanes)
+    for task in stream.tasks():
         row, block = sizes.split(task, (1, sizes.ceildiv(length, BLOCK)))
         start = block * BLOCK
         stop = sizes.least(start + BLOCK, length)
@@ -37,10 +39,12 @@ def emit_concat(spec: Spec, machine: Machine) -> None:
             low = sizes.greatest(start, offset)
             high = sizes.least(stop, offset + piece)
             with emit.when(emit.compare("less", low, high)):
-                for column, mask in host.vectors(low, high, lanes):
-                    place = row * piece + (column - offset)
-                    value = memory.load(pointer, place, dtype, lanes, mask)
-                    memory.store(value, frame.outputs[0], row * length + column, dtype, mask)
+                for column, mask, past in stream.vectors(low, high, row * length):
+                    value = memory.load(
+                        pointer, row * piece + (column - offset), dtype, lanes, mask
+                    )
+                    place = row * length + column
+                    memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
             offset = offset + piece
 
 

@@ -13,6 +13,7 @@ from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+from heddle.kernels.stream import Stream
 
 BLOCK = 1024
 """Indices of a task, where slices are single elements."""
@@ -29,29 +30,33 @@ def launch(spec: Spec) -> Launch:
 def emit_gather(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks in one of the two forms."""
     frame = host.frame(spec, machine, checks=True)
-    task_of = _elements if _extents(spec)[2] == 1 else _row
-    for task in emit.loop(frame.first, frame.last):
-        task_of(frame, task)
+    if _extents(spec)[2] == 1:
+        for task in emit.loop(frame.first, frame.last):
+            _elements(frame, task)
+    else:
+        stream = Stream(frame, host.lanes_for(machine, [memory.raw(spec.result.dtype)]))
+        for task in stream.tasks():
+            _row(frame, stream, task)
 
 
-def _row(frame: host.Frame, task: Any) -> None:
+def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
     """Copies the slice of one index."""
     spec = frame.spec
     table, indices = frame.inputs
     _, count, inner = (frame.size(extent) for extent in _extents(spec))
     limit = frame.size(spec.operands[0].shape[spec.attr("axis")])
     dtype, kind = memory.raw(spec.result.dtype), spec.operands[1].dtype
-    lanes = host.lanes_for(frame.machine, [dtype])
     outer, number = sizes.split(task, (1, count))
     chosen = convert.cast(memory.load(indices, number, kind), kind, "int64")
     with emit.when(compare("greater_equal", chosen, limit, unsigned=True)):
         _report(frame, chosen, limit)
     chosen = _clamped(chosen, limit)
     with emit.when(compare("greater", emit.as_index(limit), 0)):
-        for column, mask in host.vectors(0, inner, lanes):
+        for column, mask, past in stream.vectors(0, inner, task * inner):
             place = (outer * limit + chosen) * inner + column
-            value = memory.load(table, place, dtype, lanes, mask)
-            memory.store(value, frame.outputs[0], task * inner + column, dtype, mask)
+            value = memory.load(table, place, dtype, stream.lanes, mask)
+            place = task * inner + column
+            memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
 
 
 def _elements(frame: host.Frame, task: Any) -> None:

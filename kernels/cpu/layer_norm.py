@@ -30,20 +30,23 @@ def emit_layer_norm(spec: Spec, machine: Machine) -> None:
     count = rows.as_float(length, dtype)
 
     def normalise(row: Any) -> None:
-        x_at, out_at = source.row(row), finish.row(row)
-        mean = rows.reduce(length, zero, x_at, rows.add) / count
+        first_at, second_at, third_at = source.passes(row, 3)
+        mean = rows.reduce(length, zero, first_at, rows.add) / count
 
         def square_at(i: Any, mask: Any) -> Any:
-            difference = x_at(i, mask) - mean
+            difference = second_at(i, mask) - mean
             return difference * difference
 
         variance = rows.reduce(length, zero, square_at, rows.add) / count
         scale = vector_math.rsqrt(variance + spec.attr("epsilon"))
-        for i, mask in host.vectors(0, length, lanes):
-            normal = (x_at(i, mask) - mean) * scale
-            out_at(i, mask, emit.fma(normal, gamma_at(i, mask), beta_at(i, mask)))
 
-    for row in emit.loop(frame.first, frame.last):
+        def normal_at(i: Any, mask: Any) -> Any:
+            normal = (third_at(i, mask) - mean) * scale
+            return emit.fma(normal, gamma_at(i, mask), beta_at(i, mask))
+
+        finish.write(row, normal_at)
+
+    for row in finish.tasks():
         normalise(row)
 
 

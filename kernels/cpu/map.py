@@ -10,6 +10,7 @@ from heddle.kernels import bodies, emit, host, memory, rows, sizes
 from heddle.kernels.broadcast import Layout, join
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Body, Launch, Spec, fold, product
+from heddle.kernels.stream import Stream
 
 BLOCK = 4096
 """Elements of a task."""
@@ -32,15 +33,18 @@ def emit_map(spec: Spec, machine: Machine) -> None:
     computed = rows.Computed(frame, body, frame.inputs, layout, lanes)
     length = computed.shape[-1]
     blocks = sizes.ceildiv(length, BLOCK)
+    stream = Stream(frame, lanes)
 
-    for task in emit.loop(frame.first, frame.last):
+    for task in stream.tasks():
         row, block = sizes.floordiv(task, blocks), sizes.mod(task, blocks)
         start = block * BLOCK
         results_at = computed.row(row)
-        for column, mask in host.vectors(start, sizes.least(start + BLOCK, length), lanes):
+        stop = sizes.least(start + BLOCK, length)
+        for column, mask, past in stream.vectors(start, stop, row * length):
             results = results_at(column, mask)
+            place = row * length + column
             for result, pointer, operand in zip(results, frame.outputs, spec.outputs, strict=True):
-                memory.store(result, pointer, row * length + column, operand.dtype, mask)
+                memory.store(result, pointer, place, operand.dtype, mask, past=past)
 
 
 def _body(spec: Spec) -> Body:

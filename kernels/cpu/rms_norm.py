@@ -28,18 +28,17 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
     length = source.length
 
     def normalise(row: Any) -> None:
-        x_at, out_at = source.row(row), finish.row(row)
+        before_at, x_at = source.passes(row, 2)
 
         def square_at(i: Any, mask: Any) -> Any:
-            x = x_at(i, mask)
+            x = before_at(i, mask)
             return x * x
 
         mean = rows.reduce(length, zero, square_at, rows.add) / rows.as_float(length, dtype)
         scale = vector_math.rsqrt(mean + spec.attr("epsilon"))
-        for i, mask in host.vectors(0, length, lanes):
-            out_at(i, mask, x_at(i, mask) * scale * gamma_at(i, mask))
+        finish.write(row, lambda i, mask: x_at(i, mask) * scale * gamma_at(i, mask))
 
-    for row in emit.loop(frame.first, frame.last):
+    for row in finish.tasks():
         normalise(row)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, fold, product
+from heddle.kernels.stream import Stream
 
 BLOCK = 4096
 """Elements of a task."""
@@ -32,7 +33,8 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
     source, target = frame.shape(spec.operands[0].shape), frame.shape(spec.result.shape)
     starts, steps = spec.attr("starts"), spec.attr("steps")
     length = target[-1]
-    for task in emit.loop(frame.first, frame.last):
+    stream = Stream(frame, lanes)
+    for task in stream.tasks():
         row, block = sizes.split(task, (1, sizes.ceildiv(length, BLOCK)))
         coordinates = sizes.split(row, target[:-1])
         base: Any = emit.index(0)
@@ -40,14 +42,16 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
             base = (base + (coordinate * steps[axis] + starts[axis])) * source[axis + 1]
         base = base + starts[-1]
         begin = block * BLOCK
-        for column, mask in host.vectors(begin, sizes.least(begin + BLOCK, length), lanes):
+        stop = sizes.least(begin + BLOCK, length)
+        for column, mask, past in stream.vectors(begin, stop, row * length):
             if steps[-1] == 1:
                 value = memory.load(frame.inputs[0], base + column, dtype, lanes, mask)
             else:
                 numbers = crosslane.numbers(emit.integer(64), lanes) + column
                 places = numbers * steps[-1] + base
                 value = memory.gather(frame.inputs[0], places, dtype, mask)
-            memory.store(value, frame.outputs[0], row * length + column, dtype, mask)
+            place = row * length + column
+            memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
 
 
 KERNEL = Kernel("slice", "cpu", emit_slice, launch, memory.moves_only)

@@ -32,19 +32,19 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
         return bodies.maximum(dtype, a, b)
 
     def share_out(row: Any) -> None:
-        x_at, out_at = source.row(row), finish.row(row)
-        top = rows.reduce(length, lowest, x_at, larger)
+        first_at, second_at, third_at = source.passes(row, 3)
+        top = rows.reduce(length, lowest, first_at, larger)
         top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
 
-        def exponential_at(i: Any, mask: Any) -> Any:
-            return vector_math.exp_falling(x_at(i, mask) - top)
+        def exponential(x_at: rows.At) -> rows.At:
+            return lambda i, mask: vector_math.exp_falling(x_at(i, mask) - top)
 
-        total = rows.reduce(length, zero, exponential_at, rows.add)
+        total = rows.reduce(length, zero, exponential(second_at), rows.add)
         scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
-        for i, mask in host.vectors(0, length, lanes):
-            out_at(i, mask, exponential_at(i, mask) * scale)
+        share_at = exponential(third_at)
+        finish.write(row, lambda i, mask: share_at(i, mask) * scale)
 
-    for row in emit.loop(frame.first, frame.last):
+    for row in finish.tasks():
         share_out(row)
 
 

@@ -7,6 +7,7 @@ in tiles held in registers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+from heddle.kernels.stream import Stream
 
 ROWS = 16
 """Rows of a task that copies."""
@@ -61,28 +63,31 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
     frame = host.frame(spec, machine)
     plan = _plan(spec)
     shape = frame.shape(plan.shape)
+    lanes = host.lanes_for(machine, [memory.raw(spec.result.dtype)])
+    stream = Stream(frame, lanes if plan.copies else min(TILE, lanes))
     task_of = _copy if plan.copies else _turn
-    for task in emit.loop(frame.first, frame.last):
-        task_of(frame, plan, shape, task)
+    for task in stream.tasks():
+        task_of(stream, plan, shape, task)
 
 
-def _copy(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
+def _copy(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
     """Copies a few rows of the result."""
+    frame, lanes = stream.frame, stream.lanes
     dtype = memory.raw(frame.spec.result.dtype)
-    lanes = host.lanes_for(frame.machine, [dtype])
     extents = tuple(shape[axis] for axis in plan.outer)
     last = sizes.least((task + 1) * ROWS, sizes.product(extents))
     for row in emit.loop(task * ROWS, last):
         start = _offset(plan, shape, dict(zip(plan.outer, sizes.split(row, extents), strict=True)))
-        for column, mask in host.vectors(0, shape[-1], lanes):
+        for column, mask, past in stream.vectors(0, shape[-1], row * shape[-1]):
             value = memory.load(frame.inputs[0], start + column, dtype, lanes, mask)
-            memory.store(value, frame.outputs[0], row * shape[-1] + column, dtype, mask)
+            place = row * shape[-1] + column
+            memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
 
 
-def _turn(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
+def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
     """Turns one square: its lines lie along `across` in the result, along the last axis before."""
+    frame, side = stream.frame, stream.lanes
     dtype = memory.raw(frame.spec.result.dtype)
-    side = min(TILE, host.lanes_for(frame.machine, [dtype]))
     across, last = plan.order[-1], len(shape) - 1
     squares = tuple(sizes.ceildiv(shape[axis], SQUARE) for axis in (across, last))
     extents = (*(shape[axis] for axis in plan.outer), *squares)
@@ -100,13 +105,15 @@ def _turn(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) ->
             base = source + row * stride + column
             onto = target + column * step + row
 
-            def full(base: Any = base, onto: Any = onto) -> list[Any]:
-                lines = [
-                    memory.load(frame.inputs[0], base + stride * n, dtype, side)
-                    for n in range(side)
-                ]
+            def full(past: bool, base: Any = base, onto: Any = onto) -> list[Any]:
+                lines = []
+                for n in range(side):
+                    where = base + stride * n
+                    lines.append(memory.load(frame.inputs[0], where, dtype, side))
+                    # No two lines are neighbours in memory, so nothing else foresees the next.
+                    memory.prefetch(frame.inputs[0], where + SQUARE, dtype)
                 for n, value in enumerate(crosslane.transposed(lines)):
-                    memory.store(value, frame.outputs[0], onto + step * n, dtype)
+                    memory.store(value, frame.outputs[0], onto + step * n, dtype, past=past)
                 return []
 
             def partial(
@@ -125,7 +132,10 @@ def _turn(frame: host.Frame, plan: _Plan, shape: tuple[Size, ...], task: Any) ->
                     memory.store(value, frame.outputs[0], onto + step * n, dtype, mask)
                 return []
 
-            emit.either(whole, [], full, partial)
+            def stored(full: Callable[[bool], list[Any]] = full) -> Sequence[Any]:
+                return stream.either((target, step), full)
+
+            emit.either(whole, [], stored, partial)
 
 
 def _offset(plan: _Plan, shape: tuple[Size, ...], where: dict[int, Size]) -> Size:

@@ -1,0 +1,92 @@
+"""Stores past the cache, for results that are larger than it.
+
+An ordinary store reads its line before it writes to it; a non-temporal one puts the line in memory
+without. It wants whole aligned vectors, and loses where the next kernel would have found the result
+in cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from heddle.kernels import emit, host, sizes
+from heddle.kernels.host import Frame
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+
+llvm = dialect("llvm")
+
+LARGE = 32 * 2**20
+"""Bytes of outputs from which on they go past the cache: the last cache of a few cores."""
+
+
+class Stream:
+    """The vectors of a kernel's outputs, `lanes` elements each, and whether they go past the cache.
+
+    The sizes decide, when the kernel is called.
+    """
+
+    def __init__(self, frame: Frame, lanes: int) -> None:
+        self.frame, self.lanes = frame, lanes
+        written: Size = 0
+        for operand in frame.spec.outputs:
+            count = sizes.product(frame.shape(operand.shape))
+            written = count * emit.ITEM_SIZE[operand.dtype] + written
+        self.past: Any = None
+        if isinstance(written, int) and written < LARGE:
+            return
+        places = [
+            llvm.ptrtoint(emit.integer(64), pointer) // emit.ITEM_SIZE[operand.dtype]
+            for pointer, operand in zip(frame.outputs, frame.spec.outputs, strict=True)
+        ]
+        self.place = places[0]
+        self.past = emit.compare("greater_equal", emit.as_index(written), LARGE)
+        # A column that starts a vector of one output has to start one of the others as well.
+        for place in places[1:]:
+            apart = (place - self.place) % self.lanes
+            self.past = self.past & emit.compare("equal", apart, 0)
+
+    def tasks(self) -> Iterator[Any]:
+        """Emits the Python body of a `for task in` this over the frame's tasks."""
+        yield from emit.loop(self.frame.first, self.frame.last)
+        if self.past is not None:
+            # Whoever waits for the tasks has to see these stores as well.
+            llvm.call_intrinsic(None, "llvm.x86.sse.sfence", [], [], [])
+
+    def vectors(self, start: Size, stop: Size, base: Size) -> Iterator[tuple[Any, Any, bool]]:
+        """As `host.vectors`, and whether a vector's store goes past the cache.
+
+        Column 0 is element `base` of each output.
+        """
+        if self.past is None:
+            yield from ((i, mask, False) for i, mask in host.vectors(start, stop, self.lanes))
+            return
+        with emit.when(emit.compare("equal", self.past, 0)):
+            yield from ((i, mask, False) for i, mask in host.vectors(start, stop, self.lanes))
+        with emit.when(self.past):
+            start, stop = emit.as_index(start), emit.as_index(stop)
+            ahead = (emit.index(0) - (self.place + base + start)) & (self.lanes - 1)
+            whole = emit.minimum(start + ahead, stop)
+            rest = stop - ((stop - whole) & (self.lanes - 1))
+            for i in emit.loop(whole, rest, self.lanes):
+                yield i, None, True
+            for edge in emit.loop(0, 2):
+                first = emit.compare("equal", edge, 0)
+                low, high = emit.select(first, start, rest), emit.select(first, whole, stop)
+                with emit.when(emit.compare("less", low, high)):
+                    yield low, host.first_lanes(high - low, self.lanes), False
+
+    def either(
+        self, starts: Sequence[Size], write: Callable[[bool], Sequence[Any]]
+    ) -> Sequence[Any]:
+        """`write(past)` of whole vectors at elements that are sums of multiples of `starts`.
+
+        They go past the cache where all of them are aligned.
+        """
+        if self.past is None:
+            return write(False)
+        past = self.past & emit.compare("equal", self.place & (self.lanes - 1), 0)
+        for start in starts:
+            past = past & emit.compare("equal", emit.as_index(start) & (self.lanes - 1), 0)
+        return emit.either(past, [], lambda: write(True), lambda: write(False))

@@ -1,0 +1,82 @@
+"""Results that go past the cache: the same numbers, at every alignment and length."""
+
+import native
+import numpy as np
+import pytest
+from heddle.graph.compiler.codegen import cpu
+from heddle.kernels import stream
+from heddle.kernels.mlir import context, ir
+from heddle.kernels.registry import MACHINES
+from heddle.kernels.spec import Body, Operand, Spec, Step
+
+NORM = (("epsilon", 1e-5),)
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch):
+    monkeypatch.setattr(stream, "LARGE", 1)
+    native.load.cache_clear()
+    yield
+    native.load.cache_clear()
+
+
+def cast(source: str, target: str, shape) -> Spec:
+    x, y = Operand(source, shape), Operand(target, shape)
+    return Spec("map", (y,), y, (y,), (), Body((x,), (Step("cast", (0,), target),), (1,)))
+
+
+def moved(op: str, operands, shape, **attrs) -> Spec:
+    result = Operand(operands[0].dtype, shape)
+    return Spec(op, tuple(operands), result, (result,), tuple(sorted(attrs.items())))
+
+
+def two_outputs(shape) -> Spec:
+    """A norm in two dtypes: where one is aligned the other need not be."""
+    x, gamma, other = (
+        Operand("float32", shape),
+        Operand("float32", shape[-1:]),
+        Operand("bfloat16", shape),
+    )
+    epilogue = Body((), (Step("cast", (0,), "bfloat16"),), (0, 1))
+    return Spec("rms_norm", (x, gamma), x, (x, other), NORM, None, epilogue)
+
+
+def text(spec: Spec) -> str:
+    with context(), ir.Location.unknown():
+        return str(cpu.build(spec, MACHINES["x86-64-v4"]))
+
+
+@pytest.mark.parametrize("arch", native.ARCHS)
+@pytest.mark.parametrize("length", [1, 15, 64, 333])
+@pytest.mark.parametrize("target", ["float32", "bfloat16", "int64", "bool"])
+def test_elementwise(everything_is_large, target, length, arch):
+    source = "int32" if target == "float32" else "float32"
+    native.check(cast(source, target, (3, length)), arch=arch)
+
+
+@pytest.mark.parametrize("length", [5, 64, 100])
+def test_rows(everything_is_large, length):
+    x, gamma = Operand("float32", ("d0", length)), Operand("float32", (length,))
+    native.check(Spec("rms_norm", (x, gamma), x, (x,), NORM), {"d0": 5})
+    native.check(Spec("softmax", (x,), x, (x,)), {"d0": 5}, rtol=1e-5)
+    native.check(two_outputs(("d0", length)), {"d0": 5})
+
+
+@pytest.mark.parametrize("shape", [(64, 128), (48, 80), (30, 33)])
+def test_moves(everything_is_large, shape):
+    rows, columns = shape
+    x = Operand("float32", shape)
+    native.check(moved("transpose", [x], (columns, rows), permutation=(1, 0)))
+    native.check(moved("concat", [x, x], (rows, 2 * columns), axis=1))
+    native.check(moved("slice", [x], (rows, columns - 3), starts=(0, 3), steps=(1, 1)))
+    table = np.random.default_rng(0).standard_normal(shape, np.float32)
+    indices = np.array([1, 0, 7], np.int32)
+    spec = moved("gather", [x, Operand("int32", (3,))], (3, columns), axis=0)
+    native.check(spec, arrays=[table, indices])
+
+
+def test_only_large_results_go_past_the_cache():
+    at_least = stream.LARGE // 4
+    assert "nontemporal" in text(cast("int32", "float32", (at_least,)))
+    assert "nontemporal" in text(cast("int32", "float32", ("d0",)))
+    assert "nontemporal" not in text(cast("int32", "float32", (at_least - 1,)))
