@@ -15,6 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from heddle.contexts.grammar_checks import check_grammar
 from heddle.contexts.text import TextContext
 from heddle.runtime.errors import InputError
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -85,10 +86,7 @@ def _depth(text: str) -> int:
 
 def _serialize(kind: str, text: str) -> str:
     if kind == "json_schema":
-        try:
-            return LLMatcher.grammar_from_json_schema(text.strip() or "{}")
-        except ValueError as error:
-            raise InputError(f"json_schema: wanted JSON, got {error}") from error
+        return LLMatcher.grammar_from_json_schema(text.strip() or "{}")
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
     if kind == "lark":
@@ -153,6 +151,7 @@ class GrammarCompiler:
 
     def _compile(self, kind: str, text: str) -> LLMatcher:
         begin = time.perf_counter()
+        check_grammar(kind, text)
         matcher = LLMatcher(
             self.tokenizer, _serialize(kind, text), log_level=0, limits=self._parser_limits
         )

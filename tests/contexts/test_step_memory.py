@@ -75,8 +75,8 @@ def test_steps_are_written_ahead_and_each_kernel_sees_its_own(cupy):
         seen.append(read(batch))
         # Two slots: before a third step is written, the copies of the first are waited for.
         assert all(found for found in seen[:-3])
+        assert not any(seen[-2:])
         context.update(token)
-    assert seen[-2:] == [{}, {}]
     batch.stream.synchronize()
     assert [found["tokens"] for found in seen] == [[10, 11], [50], [51], [52], [53], [54]]
     assert [found["lengths"] for found in seen] == [[2], [3], [4], [5], [6], [7]]

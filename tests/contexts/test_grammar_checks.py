@@ -1,0 +1,93 @@
+import time
+
+import pytest
+from heddle.runtime.errors import InputError
+
+TREE = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+LIST = {"type": "array", "items": {"$ref": "#"}}
+ENDLESS = [
+    {"$ref": "#"},
+    {"allOf": [{"$ref": "#"}]},
+    {"oneOf": [{"$ref": "#"}]},
+    {**TREE, "required": ["next"]},
+    {"type": "object", "additionalProperties": {"$ref": "#"}, "required": ["next"]},
+    {"type": "object", "additionalProperties": {"$ref": "#"}, "minProperties": 1},
+    {**LIST, "minItems": 1},
+    {"type": "array", "prefixItems": [{"$ref": "#"}], "minItems": 1},
+    {"anyOf": [{**LIST, "minItems": 1}, {**TREE, "required": ["next"]}]},
+    {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    {"$defs": {"a/b": {"allOf": [{"$ref": "#/$defs/a~1b"}]}}, "$ref": "#/$defs/a~1b"},
+    {"anyOf": [{"allOf": [{"$ref": "#"}]}], "type": "string"},
+]
+FINITE = [
+    TREE,
+    LIST,
+    {**TREE, "required": ["other"]},
+    {"anyOf": [{"$ref": "#/$defs/list"}, {"type": "null"}], "$defs": {"list": LIST}},
+    {"type": ["array", "null"], "items": {"$ref": "#"}, "minItems": 1},
+    {"type": "array", "prefixItems": [{"type": "null"}], "items": {"$ref": "#"}, "minItems": 1},
+    # Whether `a` is finite shows only after `b` is.
+    {
+        "$defs": {
+            "a": {"type": "array", "items": {"$ref": "#/$defs/b"}, "minItems": 1},
+            "b": {
+                "anyOf": [
+                    {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 1},
+                    {"type": "null"},
+                ]
+            },
+        },
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/b"}, "y": {"$ref": "#/$defs/a"}},
+        "required": ["x", "y"],
+    },
+]
+
+
+@pytest.mark.parametrize("schema", ENDLESS, ids=str)
+def test_schemas_without_a_finite_value_are_refused(compiler, schema):
+    with pytest.raises(InputError, match="json_schema: wanted a schema that finite values follow"):
+        compiler.compile("json_schema", schema)
+
+
+@pytest.mark.parametrize("schema", FINITE, ids=str)
+def test_recursion_that_may_end_is_taken(compiler, schema):
+    assert not compiler.compile("json_schema", schema).is_error()
+
+
+@pytest.mark.parametrize(
+    ("kind", "grammar"),
+    [
+        ("regex", "(a+)+"),
+        ("lark", 'start: A "/(b)/" // a /comment/\nA: /(a+)+/'),
+        ("json_schema", {"type": "string", "pattern": "^(a+)+$"}),
+        ("json_schema", {"type": "object", "patternProperties": {"(a+)+": {"type": "null"}}}),
+        ("json_schema", {"anyOf": [{"items": {"type": "string", "pattern": "(a+)+"}}]}),
+    ],
+)
+def test_patterns_with_too_many_readings_are_refused_by_name(compiler, kind, grammar):
+    begin = time.perf_counter()
+    with pytest.raises(InputError, match=rf"{kind}: wanted patterns .* got '\^?\(a\+\)\+\$?', wh"):
+        compiler.compile(kind, grammar)
+    assert time.perf_counter() - begin < compiler.limits.seconds
+
+
+@pytest.mark.parametrize(
+    ("kind", "grammar"),
+    [
+        ("lark", 'start: "(a+)+" // /(a+)+/'),
+        ("json_schema", {"const": {"pattern": "(a+)+"}}),
+        ("json_schema", {"type": "object", "properties": {"pattern": {"type": "null"}}}),
+    ],
+)
+def test_what_only_looks_like_a_pattern_is_none(compiler, kind, grammar):
+    assert not compiler.compile(kind, grammar).is_error()
+
+
+def test_counts_that_are_taken_last_to_the_end(compiler):
+    """Nested counts without ambiguity do not make the matcher fail on the way."""
+    matcher = compiler.compile("regex", "([ab]{1,200},){1,200}")
+    for byte in b"ab,bbbb," * 100:
+        assert matcher.compute_logit_bias()[byte]
+        assert matcher.consume_token(byte)
+    assert matcher.is_accepting()
