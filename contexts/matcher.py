@@ -11,6 +11,9 @@ class Matcher(Protocol):
     def consume_token(self, token: int, /) -> bool:
         """Take one token; False when the grammar does not allow it."""
 
+    def is_accepting(self) -> bool:
+        """Whether the tokens so far are all of a text of the grammar."""
+
     def is_stopped(self) -> bool:
         """Whether nothing but an end of sequence may follow."""
 
@@ -62,6 +65,13 @@ class TrackedMatcher:
             )
         self._consumed += 1
         self._past_stop += past_stop
+
+    def may_end(self, length: int) -> bool:
+        """Whether the first `length` tokens of the sequence are all of a text of the grammar.
+
+        True also while the matcher has not got all of them yet: it is advanced on its own then.
+        """
+        return self._start + self._consumed < length or self.matcher.is_accepting()
 
     def rollback_to(self, length: int) -> None:
         """Take back what came after the first `length` tokens of the sequence.

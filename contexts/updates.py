@@ -141,15 +141,39 @@ class TokenUpdates:
         if not self.ignore_eos and self._ends_sequence(new_token):
             self._end(_END_OF_SEQUENCE)
 
+    def end_at_stop_string(self, text: str) -> str | None:
+        """End the sequence when a stop string is in the text so far, `text` included.
+
+        Under a grammar a stop string ends the sequence where the output is complete; anywhere else
+        it is part of the output.
+
+        Args:
+            text: What the tokens since the last call say.
+
+        Returns:
+            The stop string that has ended the sequence, else None.
+        """
+        stop = self.eos_tracker.is_eos_from_string(text)
+        if stop is None or not self._may_end():
+            return None
+        self._end(_END_OF_SEQUENCE)
+        return stop
+
     def _refuse_future_token(self) -> None:
         if self.tokens.awaits_token:
             raise ValueError("update: a future token waits, call realize_future_token first")
 
     def _ends_sequence(self, token: int) -> bool:
         tracker = self.eos_tracker
-        return token in tracker._ids or (
+        ends = token in tracker._ids or (
             bool(tracker._sequences) and tracker.ends_with_sequence(self.tokens.generated)
         )
+        return ends and self._may_end()
+
+    def _may_end(self) -> bool:
+        """Whether the grammar, if there is one, lets the sequence end here."""
+        known = len(self.tokens) - self.tokens.awaits_token
+        return self._matcher is None or self._matcher.may_end(known)
 
     def _end(self, status: GenerationStatus) -> None:
         if self.status is status:

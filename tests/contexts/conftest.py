@@ -28,6 +28,9 @@ class CountingMatcher:
         self.consumed.append(token)
         return True
 
+    def is_accepting(self):
+        return True
+
     def is_stopped(self):
         return False
 
@@ -122,12 +125,15 @@ def compiler():
 
 @pytest.fixture(scope="session")
 def constrained(compiler):
-    """A function: schema (None: free text), max_length -> TextContext under it."""
+    """A function: schema (None: free text), max_length, further ends -> TextContext under it."""
 
-    def make(schema=SCHEMA, max_length=400):
+    def make(schema=SCHEMA, max_length=400, eos_sequences=(), eos_stop_strings=()):
         text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
         context = TextContext(
-            max_length=max_length, tokens=np.array([1]), eos_token_ids={END}, json_schema=text
+            max_length=max_length,
+            tokens=np.array([1]),
+            eos_tracker=EOSTracker({END}, eos_sequences, eos_stop_strings),
+            json_schema=text,
         )
         compiler.constrain(context)
         return context

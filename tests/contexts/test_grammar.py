@@ -141,6 +141,44 @@ def test_forced_tokens_are_appended_until_the_end(constrained, vocabulary):
     assert short.status is GenerationStatus.MAXIMUM_LENGTH
 
 
+def test_a_stop_string_ends_a_complete_output_and_is_part_of_any_other(constrained):
+    context = constrained({"const": {"a": {}}}, eos_stop_strings=["}", "never"])
+    text = '{"a":{}'
+    for character in text:
+        context.update(ord(character))
+        assert context.end_at_stop_string(character) is None
+    assert context.status is GenerationStatus.ACTIVE
+    context.update(ord("}"))
+    assert context.end_at_stop_string("}") == "}"
+    assert context.status is GenerationStatus.END_OF_SEQUENCE
+    context.rollback(1)
+    assert context.status is GenerationStatus.ACTIVE
+    free = constrained(None, eos_stop_strings=["}"])
+    free.update(7)
+    assert free.end_at_stop_string("a}b") == "}"
+    assert free.status is GenerationStatus.END_OF_SEQUENCE
+
+
+def test_an_ending_run_of_tokens_inside_the_output_is_part_of_it(constrained):
+    context = constrained({"type": "string", "maxLength": 9}, eos_sequences=[[ord('"')]])
+    feed(context, b'"x')
+    assert context.status is GenerationStatus.ACTIVE
+    context.update_with_future_token()
+    assert context.end_at_stop_string("x") is None
+    context.realize_future_token(ord('"'))
+    assert context.status is GenerationStatus.END_OF_SEQUENCE
+
+
+def test_a_grammar_that_is_advanced_on_its_own_has_no_say_before_it_is(constrained):
+    context = constrained(eos_sequences=[[ord("{")]])
+    context.advance_token_buffer(ord("{"))
+    assert context.status is GenerationStatus.END_OF_SEQUENCE
+    context = constrained(eos_sequences=[[ord("{")]])
+    context.advance_fsm(ord("{"))
+    context.advance_token_buffer(ord("{"))
+    assert context.status is GenerationStatus.ACTIVE
+
+
 @pytest.mark.parametrize("schema", ["", " ", "{}"])
 def test_an_empty_schema_is_any_json(masks, schema, constrained):
     context = constrained(schema)

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 END = 262
 
+# Texts that stand in the middle of JSON as well as at its end.
+STOPS = st.sampled_from(['"', "}", "]", "1", "e", "ue", "null", '"}', ":", "{"])
+
 
 @pytest.fixture(scope="session")
 def masks(compiler):
@@ -84,13 +87,12 @@ def test_what_ends_by_itself_is_in_its_language(schema, data, masks, constrained
 
     ending = data.draw(st.sampled_from(["end of sequence", "stop", "length"]))
     limit = data.draw(st.integers(1, 6)) if ending == "length" else 300
-    context = constrained(schema, max_length=1 + limit)
+    stops = data.draw(st.lists(STOPS, min_size=1, max_size=3)) if ending == "stop" else []
+    runs = data.draw(st.lists(STOPS, max_size=2)) if ending == "stop" else []
+    context = constrained(schema, 1 + limit, [list(run.encode()) for run in runs], stops)
     draw = data.draw(st.randoms(use_true_random=False))
     written = 0
     while not context.is_done:
-        if ending == "stop" and context.matcher.is_stopped():
-            context.update_status(GenerationStatus.END_OF_SEQUENCE)
-            break
         masks.fill([context])
         choices = [
             token
@@ -113,6 +115,9 @@ def test_what_ends_by_itself_is_in_its_language(schema, data, masks, constrained
         assert np.array_equal(masks.bitmask[0], row)
         assert context.status is before
         context.update(token)
+        complete = context.matcher.is_accepting()
+        stop = context.end_at_stop_string(vocabulary[token].decode())
+        assert stop is None or (complete and stop in stops)
         if token == draft[0] and not context.is_done:
             masks.fill([context])
             assert np.array_equal(masks.bitmask[0], after)

@@ -39,6 +39,9 @@ class AnyToken:
         self.consumed.append(token)
         return True
 
+    def is_accepting(self):
+        return True
+
     def is_stopped(self):
         return False
 
