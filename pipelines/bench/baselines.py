@@ -9,11 +9,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from heddle.graph import DType
+from heddle.graph.ops import OpRow
 from heddle.pipelines.bench import data
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from heddle.graph import DType
     from heddle.pipelines.bench.case import Case, Prepared
     from heddle.pipelines.bench.measure import Call
     from heddle.runtime import Buffer
@@ -59,8 +60,6 @@ def result_of(name: str, returned: object, out: Buffer, dtype: DType) -> NDArray
 
 
 def _numpy(case: Case, prepared: Prepared) -> list[Call]:
-    from heddle.graph.dtype import DType
-
     workload = prepared.workload
     result = workload.result(case.sizes, prepared.dtype)
     types = [*workload.types(case.sizes, prepared.dtype), result]
@@ -69,7 +68,7 @@ def _numpy(case: Case, prepared: Prepared) -> list[Call]:
     attrs = workload.canonical(case.sizes, prepared.dtype)
     if workload.op == "erf" or attrs.get("approximate") == "none":
         raise MissingError("numpy: has no erf; use --baseline torch")
-    run = NUMPY.get(workload.op) or _as_declared(workload.row.compute)
+    run = numpy_function(workload.row)
     views = [[buffer.to_numpy() for buffer in buffers] for buffers in prepared.sets]
     outputs = [buffer.to_numpy() for buffer in prepared.outputs]
     return [
@@ -100,19 +99,17 @@ def _sliced(x: Any, starts: Any, steps: Any, sizes: Any) -> Any:
     return x[tuple(slice(a, z, b) for a, z, b in zip(starts, ends, steps, strict=True))]
 
 
+RENAMED = {
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "pow": np.power,
+    "round": np.rint,
+}
+"""NumPy's universal functions for ops of another name."""
+
 NUMPY: dict[str, Run] = {
-    **{
-        name: getattr(np, function)
-        for name, function in (
-            *((op, op) for op in ("add", "maximum", "minimum", "abs", "sqrt", "exp", "log")),
-            *((op, op) for op in ("tanh", "matmul", "equal", "not_equal", "less", "greater")),
-            *((op, op) for op in ("less_equal", "greater_equal")),
-            ("sub", "subtract"),
-            ("mul", "multiply"),
-            ("div", "divide"),
-            ("neg", "negative"),
-        )
-    },
     **{name: partial(getattr(np, name), keepdims=True) for name in ("sum", "mean", "max", "min")},
     "relu": lambda x, out: np.maximum(x, x.dtype.type(0), out=out),
     "cast": _copy(lambda x, dtype: x),
@@ -122,7 +119,15 @@ NUMPY: dict[str, Run] = {
     "concat": lambda *xs, out, axis: np.concatenate(xs, axis, out=out),
     "gather": lambda x, i, out, axis: np.take(x, i, axis, out=out, mode="clip"),
 }
-"""Functions that write to `out`; for other ops the declared reference is the baseline."""
+"""Other functions that write to `out`."""
+
+
+def numpy_function(row: OpRow) -> Run:
+    """NumPy's own function for an op where it has one, else the op's declared reference."""
+    own: Run | None = RENAMED.get(row.name) or getattr(np, row.name, None)
+    if isinstance(own, np.ufunc):
+        return own
+    return NUMPY.get(row.name) or _as_declared(row.compute)
 
 
 # torch
@@ -153,6 +158,24 @@ def _torch(case: Case, prepared: Prepared) -> list[Call]:
     return [partial(call, ins, out) for ins, out in zip(tensors, outputs, strict=True)]
 
 
+TORCH = (
+    *("add", "sub", "mul", "div", "maximum", "minimum", "neg", "abs", "sqrt", "rsqrt", "exp"),
+    *("log", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "floor_divide", "floor", "ceil"),
+    *("round", "logical_and", "logical_or", "logical_xor", "logical_not", "matmul", "where"),
+)
+"""Ops that torch has by the same name, with `out`."""
+
+TORCH_RENAMED = {
+    "equal": "eq",
+    "not_equal": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "mod": "remainder",
+}
+
+
 def torch_functions(torch: Any) -> dict[str, Run]:
     """Torch's functions by op."""
     functional = torch.nn.functional
@@ -166,16 +189,10 @@ def torch_functions(torch: Any) -> dict[str, Run]:
     def reduced(function: Any) -> Run:
         return lambda x, out, axis: function(x, axis, keepdim=True, out=out)
 
-    renamed = {
-        "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt",
-        "greater_equal": "ge",
-    }  # fmt: skip
-    same = (
-        "add sub mul div maximum minimum neg abs sqrt rsqrt exp log tanh erf sigmoid matmul where"
-    )
     return {
-        **{name: getattr(torch, name) for name in same.split()},
-        **{name: getattr(torch, function) for name, function in renamed.items()},
+        **{name: getattr(torch, name) for name in TORCH},
+        **{name: getattr(torch, function) for name, function in TORCH_RENAMED.items()},
+        "isnan": lambda x, out: torch.isnan(x),
         "relu": lambda x, out: torch.relu(x),
         "silu": lambda x, out: functional.silu(x),
         "gelu": lambda x, out, approximate: functional.gelu(x, approximate=approximate),

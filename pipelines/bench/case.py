@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
 from heddle.pipelines.bench.machine import BUSY
 from heddle.pipelines.bench.measure import Call, Timing, interleaved
@@ -16,7 +18,6 @@ from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
 from heddle.runtime.errors import HeddleError
 
 if TYPE_CHECKING:
-    from heddle.graph import DType
     from heddle.runtime import Device, Model
     from numpy.typing import NDArray
 
@@ -138,8 +139,6 @@ def prepare(case: Case, workload: workloads.Workload, dtype: DType, device: Devi
 
 def load(case: Case, prepared: Prepared, session: InferenceSession) -> list[Model]:
     """The compiled artifact, loaded: once, or once for each set where there are weights."""
-    from heddle.graph import compile
-
     graph = prepared.workload.graph(case.sizes, prepared.dtype)
     artifact = compile(graph, ["cpu:native" if case.target == "cpu" else case.target])
     if not graph.weights:
@@ -162,13 +161,14 @@ def heddle_calls(prepared: Prepared, models: list[Model]) -> list[Call]:
 
 
 def _execute(model: Model, inputs: list[Buffer], out: Buffer) -> Callable[[], object]:
-    from functools import partial
-
     return partial(model.execute, *inputs, out=[out])
 
 
 def verify(case: Case, prepared: Prepared, candidates: dict[str, list[Call]]) -> dict[str, Row]:
-    """The error of each candidate's result against the op's reference in float64."""
+    """The error of each candidate's result against the op's reference in float64.
+
+    A peer may be less exact than is asked of Heddle; its row shows by how much.
+    """
     workload = prepared.workload
     result = workload.result(case.sizes, prepared.dtype)
     wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
@@ -180,11 +180,9 @@ def verify(case: Case, prepared: Prepared, candidates: dict[str, list[Call]]) ->
         returned = calls[0]()
         got = baselines.result_of(name, returned, prepared.outputs[0], result.dtype)
         error = data.error_of(got, wanted)
-        rows[name] = {
-            "max_error": error,
-            "tolerance": allowed,
-            "status": "ok" if error <= allowed else "wrong",
-        }
+        rows[name] = {"max_error": error, "tolerance": allowed}
+        if error > allowed and name == HEDDLE:
+            rows[name]["status"] = "wrong"
     return rows
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from heddle.graph import DType, TensorType
+from heddle.graph.dtype import bfloat16_bits, round_bfloat16, widen_bfloat16
 from heddle.pipelines.bench.workloads import Operand, Workload
 from heddle.runtime import CPU, Buffer, Device
 
 if TYPE_CHECKING:
-    from heddle.graph import DType, TensorType
     from numpy.typing import NDArray
 
 SEED = 0
@@ -39,15 +40,14 @@ def _draw(
     sizes: Mapping[str, int],
     inputs: str,
 ) -> NDArray[Any]:
-    from heddle.graph.dtype import DType, round_bfloat16
-
     shape, dtype = tuple(map(int, type.shape)), type.dtype
     if operand.values == "index":
         return rng.integers(0, sizes[operand.below], shape, dtype.to_numpy())
     if inputs == "zeros":
         return np.zeros(shape, dtype.to_numpy())
     if not dtype.is_float:
-        low, high = (0, 2) if dtype is DType.bool else (0 if not dtype.is_signed else -8, 8)
+        least = 1 if operand.values == "positive" else -8 if dtype.is_signed else 0
+        low, high = (0, 2) if dtype is DType.bool else (least, 8)
         return rng.integers(low, high, shape).astype(dtype.to_numpy())
     wide = np.float64 if dtype is DType.float64 else np.float32
     values = rng.standard_normal(shape, wide)
@@ -74,8 +74,6 @@ def described(workload: Workload, dtype: DType, inputs: str) -> str:
 
 def buffer_of(array: NDArray[Any], dtype: DType, device: Device | None = None) -> Buffer:
     """A new buffer with the values of `array`."""
-    from heddle.graph.dtype import DType, bfloat16_bits
-
     stored = bfloat16_bits(array) if dtype is DType.bfloat16 else array
     name = "bfloat16" if dtype is DType.bfloat16 else None
     buffer = Buffer.from_numpy(np.ascontiguousarray(stored), dtype=name)
@@ -84,8 +82,6 @@ def buffer_of(array: NDArray[Any], dtype: DType, device: Device | None = None) -
 
 def array_of(buffer: Buffer, dtype: DType) -> NDArray[Any]:
     """The values of a buffer; bfloat16 as float32."""
-    from heddle.graph.dtype import DType, widen_bfloat16
-
     array = buffer.to_numpy()
     return widen_bfloat16(array.view(np.uint16)) if dtype is DType.bfloat16 else array
 
@@ -115,8 +111,6 @@ def tolerance(dtype: DType, operations: int, elements: int) -> float:
     Rounding of the result, and of a sum of as many terms as there are operations for an element,
     whose errors grow like the root of their number; bfloat16 and float16 compute in float32.
     """
-    from heddle.graph.dtype import DType
-
     if not dtype.is_float:
         return 0.0
     steps = {DType.float64: 2.0**-52, DType.float32: 2.0**-23, DType.float16: 2.0**-10}

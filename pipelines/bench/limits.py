@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -148,6 +149,10 @@ def _time(call: Callable[[], object], count: int) -> float:
 # The limits that are kept
 
 
+class LimitsWarning(UserWarning):
+    """Limits were measured, but cannot be kept for the next time."""
+
+
 def path() -> Path | None:
     """The file with the limits of this host, or None where the cache is off."""
     folder = config.cache_folder()
@@ -174,7 +179,6 @@ def of(threads: int, again: bool = False) -> Limits:
 
     Raises:
         ChildError: The child crashed or hung.
-        OSError: They cannot be written to the cache folder.
     """
     found = known()
     before = found.get(threads)
@@ -184,15 +188,23 @@ def of(threads: int, again: bool = False) -> Limits:
     measured["date"] = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     if before:
         measured = better(before, measured)
-    file = path()
-    if file:
-        found[threads] = measured
-        file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_suffix(f".{os.getpid()}")
-        rows = [found[count] for count in sorted(found)]
-        beside.write_text(json.dumps({"schema": SCHEMA, "limits": rows}, indent=2))
-        os.replace(beside, file)
+    try:
+        _keep({**found, threads: measured})
+    except OSError as error:
+        warnings.warn(f"limits: {error}; they are not kept", LimitsWarning, stacklevel=2)
     return measured
+
+
+def _keep(found: dict[int, Limits]) -> None:
+    """Writes limits to the cache folder, in one step."""
+    file = path()
+    if file is None:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(f".{os.getpid()}")
+    rows = [found[threads] for threads in sorted(found)]
+    beside.write_text(json.dumps({"schema": SCHEMA, "limits": rows}, indent=2))
+    os.replace(beside, file)
 
 
 def better(a: Limits, b: Limits) -> Limits:

@@ -62,7 +62,7 @@ def cpu_fields(path: Path = CPUINFO) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def environment() -> dict[str, Any]:
+def describe() -> dict[str, Any]:
     """The machine and the versions behind a row."""
     from heddle.graph.compiler.cache import fingerprint
 

@@ -74,7 +74,8 @@ def interleaved(candidates: Sequence[Sequence[Call]], max_time: float, pause: bo
 
     Args:
         candidates: For each, the same work on each set.
-        max_time: Seconds after which the measurement ends, warm-up not among them.
+        max_time: Seconds after which the measurement ends, warm-up not among them; each candidate
+            has two turns at least.
         pause: Whether to let the threads of the candidate before go to sleep.
     """
     rotation = _Rotation(len(candidates[0]))
@@ -84,11 +85,13 @@ def interleaved(candidates: Sequence[Sequence[Call]], max_time: float, pause: bo
         timings = [Timing(_warm_up(calls, rotation, max_time)) for calls in candidates]
         order = list(range(len(candidates)))
         end, others = time.monotonic() + max_time, Others()
-        while time.monotonic() < end and not all(timing.settled for timing in timings):
+        while True:
             for number in (*order, *reversed(order)):
                 if pause and len(order) > 1:
                     time.sleep(PAUSE_S)
                 _turn(candidates[number], rotation, timings[number])
+            if time.monotonic() >= end or all(timing.settled for timing in timings):
+                break
     finally:
         if collecting:
             gc.enable()

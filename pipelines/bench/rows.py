@@ -1,10 +1,11 @@
-"""Rows as JSON lines: each stands on its own, with the schema's version and its environment."""
+"""Rows as JSON lines: each stands on its own, with the schema's version and its machine."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,20 +26,21 @@ class Writer:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._mend()
 
-    def write(self, row: Row, environment: Row) -> None:
+    def write(self, row: Row, machine: Row) -> None:
         """Adds `row`; where that fails the file is as it was before.
 
         Raises:
             OSError: The disk is full, or fails.
         """
-        line = json.dumps({"schema": SCHEMA, **row, "environment": environment}) + "\n"
+        line = json.dumps({"schema": SCHEMA, **row, "machine": machine}) + "\n"
         contents, end = line.encode(), os.fstat(self._file).st_size
         try:
             if os.write(self._file, contents) < len(contents):
                 raise OSError(28, os.strerror(28), str(self.path))
             os.fsync(self._file)
         except OSError:
-            os.ftruncate(self._file, end)
+            with suppress(OSError):
+                os.ftruncate(self._file, end)
             raise
 
     def _mend(self) -> None:

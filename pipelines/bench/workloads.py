@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from heddle.runtime.errors import InputError
-
-if TYPE_CHECKING:
-    from heddle.graph import DType, Graph, TensorType
-    from heddle.graph.ops.row import Cost, OpRow
+from heddle.graph import DType, Graph, Shape, TensorType, Weight
+from heddle.graph.ops import ROWS, OpRow
+from heddle.graph.ops.build import build
+from heddle.graph.ops.row import Cost
+from heddle.runtime.errors import GraphError, InputError
 
 Sizes = Mapping[str, int]
-Attrs = Callable[[Sizes, "DType"], dict[str, Any]]
+Attrs = Callable[[Sizes, DType], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: `dtype` where it is not the workload's, and its dims, `"m k"`.
+    """An operand: its dims, `"m k"`, and its `dtype` where it is not the workload's.
 
     `weight`: bound at load, where its kernel may pack it. `values`: how its elements are drawn
-    (see `heddle.pipelines.bench.data`); the indices of `index` are below that size.
+    (see `heddle.pipelines.bench.data`); indices are below the size that is named in `below`.
     """
 
     dims: str
@@ -45,14 +45,10 @@ class Workload:
     @property
     def row(self) -> OpRow:
         """The op's row."""
-        from heddle.graph.ops.row import ROWS
-
         return ROWS[self.op]
 
     def types(self, sizes: Sizes, dtype: DType) -> list[TensorType]:
         """The operands' types."""
-        from heddle.graph import DType, TensorType
-
         return [
             TensorType(
                 DType[operand.dtype] if operand.dtype else dtype,
@@ -61,123 +57,131 @@ class Workload:
             for operand in self.operands
         ]
 
-    def result(self, sizes: Sizes, dtype: DType) -> TensorType:
-        """The result's type; raises GraphError where the op does not take the dtype or a size."""
-        return self.row.infer(self.types(sizes, dtype), self.canonical(sizes, dtype))
-
     def canonical(self, sizes: Sizes, dtype: DType) -> dict[str, Any]:
         """All attributes in the form that the dialect holds."""
         given = {attr.name: attr.default for attr in self.row.attrs} | self.attrs(sizes, dtype)
         return self.row.canonical(self.types(sizes, dtype), given) if self.row.canonical else given
 
+    def result(self, sizes: Sizes, dtype: DType) -> TensorType:
+        """The result's type; raises GraphError where the op does not take the dtype or a size."""
+        return self.row.infer(self.types(sizes, dtype), self.canonical(sizes, dtype))
+
     def cost(self, sizes: Sizes, dtype: DType) -> Cost:
-        """What the op moves and computes, in numbers."""
+        """What the op moves and computes."""
         types, attrs = self.types(sizes, dtype), self.canonical(sizes, dtype)
         return self.row.cost(types, attrs, self.row.infer(types, attrs))
 
     def graph(self, sizes: Sizes, dtype: DType) -> Graph:
         """The graph with this one op; weights are called `w0`, `w1`, ..."""
-        from heddle.graph import Graph, Weight
-        from heddle.graph.ops.build import build
-
-        types = self.types(sizes, dtype)
-        pairs = list(zip(self.operands, types, strict=True))
+        pairs = list(zip(self.operands, self.types(sizes, dtype), strict=True))
         with Graph(self.name, [type for operand, type in pairs if not operand.weight]) as graph:
             inputs = iter(graph.inputs)
-            weights = (
-                graph.add_weight(Weight(f"w{i}", type.dtype, type.shape))
-                for i, (_, type) in enumerate(p for p in pairs if p[0].weight)
-            )
-            values = [next(weights if operand.weight else inputs) for operand, _ in pairs]
+            values = []
+            for operand, type in pairs:
+                if operand.weight:
+                    weight = Weight(f"w{len(graph.weights)}", type.dtype, type.shape)
+                    values.append(graph.add_weight(weight))
+                else:
+                    values.append(next(inputs))
             graph.output(build(self.row, tuple(values), self.attrs(sizes, dtype)))
         return graph
 
     def dtypes(self) -> list[str]:
         """The names of the dtypes that the op takes."""
-        from heddle.graph import DType
-        from heddle.runtime.errors import GraphError
-
+        sizes = {name: values[0] for name, values in self.sizes.items()}
         found = []
         for dtype in DType:
             try:
-                self.result({name: values[0] for name, values in self.sizes.items()}, dtype)
+                self.result(sizes, dtype)
             except GraphError:
                 continue
             found.append(dtype.name)
         return found
 
 
+MATRIX = {"m": (4096,), "n": (4096,)}
+"""64 MiB in float32: more than the caches hold."""
+
+POSITIVE = ("sqrt", "rsqrt", "log", "pow", "div", "floor_divide", "mod")
+"""Elementwise ops whose operands are drawn above zero."""
+
+
+def _elementwise(row: OpRow) -> Workload:
+    """An op of that kind on whole matrices, with the attributes of its first sample."""
+    sample = row.samples[0]
+    values = "positive" if row.name in POSITIVE else "normal"
+    operands = [Operand("m n", text.rpartition(":")[0], values=values) for text in sample.operands]
+    attrs = _another_dtype if row.name == "cast" else lambda sizes, dtype: sample.attrs
+    return Workload(row.name, row.name, tuple(operands), MATRIX, attrs)
+
+
+def _another_dtype(sizes: Sizes, dtype: DType) -> dict[str, Any]:
+    return {"dtype": DType.bfloat16 if dtype is DType.float32 else DType.float32}
+
+
 def _axis(sizes: Sizes, dtype: DType) -> dict[str, Any]:
     return {"axis": sizes["axis"]}
 
 
-def _other_dtype(sizes: Sizes, dtype: DType) -> dict[str, Any]:
-    from heddle.graph import DType
-
-    return {"dtype": DType.bfloat16 if dtype is DType.float32 else DType.float32}
-
-
 def _every_other(sizes: Sizes, dtype: DType) -> dict[str, Any]:
-    from heddle.graph import Shape
-
     shape = Shape((sizes["m"], sizes["n"] // 2))
     return {"starts": (0, 0), "steps": (1, 2), "sizes": shape}
 
 
-def _rows(sizes: Sizes, dtype: DType) -> dict[str, Any]:
-    from heddle.graph import Shape
-
-    return {"shape": Shape((sizes["m"], sizes["n"]))}
+def _attrs(**values: Any) -> Attrs:
+    return lambda sizes, dtype: values
 
 
-_MATRIX = {"m": (4096,), "n": (4096,)}
-_HEADS = {"b": (1,), "h": (12,), "s": (128,), "t": (128,), "d": (64,)}
+_X, _ROW = Operand("m n"), Operand("n")
+_A, _B = Operand("m k"), Operand("k n")
+_HEADS = Operand("b h s d"), Operand("b h t d"), Operand("b h t d")
+_HEAD_SIZES = {"b": (1,), "h": (12,), "s": (128,), "t": (128,), "d": (64,)}
+_PRODUCT = {"m": (1, 64, 512), "k": (2048,), "n": (2048,)}
+_AXIS = {**MATRIX, "axis": (1,)}
+_TABLE = Operand("rows n"), Operand("m", "int64", values="index", below="rows")
 
+_OTHERS = (
+    Workload("gelu_tanh", "gelu", (_X,), MATRIX, _attrs(approximate="tanh")),
+    *(Workload(op, op, (_X,), _AXIS, _axis) for op in ("sum", "mean", "max", "min", "softmax")),
+    Workload("layer_norm", "layer_norm", (_X, _ROW, _ROW), MATRIX),
+    Workload("rms_norm", "rms_norm", (_X, _ROW), MATRIX),
+    Workload("matmul", "matmul", (_A, Operand("k n", weight=True)), _PRODUCT),
+    Workload("matmul_inputs", "matmul", (_A, _B), _PRODUCT),
+    Workload(
+        "matmul_batch",
+        "matmul",
+        (Operand("b m k"), Operand("b k n")),
+        {"b": (12,), "m": (128,), "k": (64,), "n": (128,)},
+    ),
+    Workload("attention", "attention", _HEADS, _HEAD_SIZES),
+    Workload("attention_causal", "attention", _HEADS, _HEAD_SIZES, _attrs(causal=True)),
+    Workload("transpose", "transpose", (_X,), MATRIX, _attrs(permutation=(1, 0))),
+    Workload(
+        "broadcast_to",
+        "broadcast_to",
+        (_ROW,),
+        MATRIX,
+        lambda sizes, dtype: {"shape": Shape((sizes["m"], sizes["n"]))},
+    ),
+    Workload("concat", "concat", (_X, _X), MATRIX, _attrs(axis=1)),
+    Workload("slice", "slice", (_X,), MATRIX, _every_other),
+    Workload(
+        "gather",
+        "gather",
+        _TABLE,
+        {"rows": (32768,), "m": (4096,), "n": (1024,)},
+        _attrs(axis=0),
+    ),
+)
 
-def _tables() -> Iterator[Workload]:
-    x, row = Operand("m n"), Operand("n")
-    positive = replace(x, values="positive")
-    for op in ("neg", "abs", "exp", "tanh", "erf", "relu", "gelu", "silu", "sigmoid"):
-        yield Workload(op, op, (x,), _MATRIX)
-    for op in ("sqrt", "rsqrt", "log"):
-        yield Workload(op, op, (positive,), _MATRIX)
-    tanh = Workload("gelu_tanh", "gelu", (x,), _MATRIX, lambda s, d: {"approximate": "tanh"})
-    yield tanh
-    for op in ("add", "sub", "mul", "maximum", "minimum"):
-        yield Workload(op, op, (x, x), _MATRIX)
-    yield Workload("div", "div", (x, positive), _MATRIX)
-    for op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
-        yield Workload(op, op, (x, x), _MATRIX)
-    yield Workload("where", "where", (Operand("m n", "bool"), x, x), _MATRIX)
-    yield Workload("cast", "cast", (x,), _MATRIX, _other_dtype)
-    for op in ("sum", "mean", "max", "min"):
-        yield Workload(op, op, (x,), {**_MATRIX, "axis": (1,)}, _axis)
-    yield Workload("softmax", "softmax", (x,), {**_MATRIX, "axis": (1,)}, _axis)
-    yield Workload("layer_norm", "layer_norm", (x, row, row), _MATRIX)
-    yield Workload("rms_norm", "rms_norm", (x, row), _MATRIX)
-    square = {"m": (1, 64, 512), "k": (2048,), "n": (2048,)}
-    left = Operand("m k")
-    yield Workload("matmul", "matmul", (left, Operand("k n", weight=True)), square)
-    yield Workload("matmul_inputs", "matmul", (left, Operand("k n")), square)
-    batch = {"b": (12,), "m": (128,), "k": (64,), "n": (128,)}
-    yield Workload("matmul_batch", "matmul", (Operand("b m k"), Operand("b k n")), batch)
-    heads = (Operand("b h s d"), Operand("b h t d"), Operand("b h t d"))
-    yield Workload("attention", "attention", heads, _HEADS)
-    yield Workload("attention_causal", "attention", heads, _HEADS, lambda s, d: {"causal": True})
-    swap = Workload("transpose", "transpose", (x,), _MATRIX, lambda s, d: {"permutation": (1, 0)})
-    yield swap
-    yield Workload("broadcast_to", "broadcast_to", (Operand("n"),), _MATRIX, _rows)
-    yield Workload("concat", "concat", (x, x), _MATRIX, lambda s, d: {"axis": 1})
-    yield Workload("slice", "slice", (x,), _MATRIX, _every_other)
-    indices = Operand("m", "int64", values="index", below="rows")
-    table = {"rows": (32768,), "m": (4096,), "n": (1024,)}
-    yield Workload(
-        "gather", "gather", (Operand("rows n"), indices), table, lambda s, d: {"axis": 0}
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        *(_elementwise(row) for row in ROWS.values() if row.elementwise and row.public),
+        *_OTHERS,
     )
-
-
-WORKLOADS = {workload.name: workload for workload in _tables()}
-"""Every workload by name."""
+}
+"""Every workload by name: each elementwise op by its row, the others as listed."""
 
 
 def find(name: str) -> Workload:
@@ -211,8 +215,6 @@ def dtype_of(workload: Workload, name: str) -> DType:
     Raises:
         InputError: The op does not take it; the message lists those that it takes.
     """
-    from heddle.graph import DType
-
     taken = workload.dtypes()
     if name not in taken:
         wanted = ", ".join(taken)

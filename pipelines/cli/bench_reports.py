@@ -39,11 +39,11 @@ def env_command(threads: int | None, measure: bool, as_json: bool) -> None:
         known = vars(sheet) if sheet else None
         file = limits.path()
         report = {"limits": found, "datasheet": known, "file": str(file) if file else None}
-        print_json({"environment": machine.environment(), **report})
+        print_json({"machine": machine.describe(), **report})
         return
-    environment = machine.environment()
+    here = machine.describe()
     sizes = " ".join(f"{level.name} {level.size // 1024} KiB" for level in machine.caches())
-    click.echo(f"{environment['cpu']}, {environment['cores']} cores; {sizes}\n")
+    click.echo(f"{here['cpu']}, {here['cores']} cores; {sizes}\n")
     titles = tuple(f"x{row['threads']}>" for row in found)
     table("Threads", ("limit", *titles, "datasheet"), limit_rows(found, sheet))
     if any(row["others_share"] > machine.BUSY for row in found):

@@ -40,14 +40,14 @@ class Report:
     def add(self, rows: list[Row]) -> None:
         """Takes the rows of one case; raises OSError where the file takes no more."""
         from heddle.pipelines.bench.judge import judged
-        from heddle.pipelines.bench.machine import environment
+        from heddle.pipelines.bench.machine import describe
 
         for row in rows:
             full = judged(row, self.limits, self.levels) if self.limits else row
             self.failures += full["status"] not in ("ok", "missing")
             self.rows.append(full)
             if self.writer:
-                self.writer.write(full, environment())
+                self.writer.write(full, describe())
 
     def __exit__(
         self,
