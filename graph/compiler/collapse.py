@@ -170,3 +170,6 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "pack_b": _pack_b,
     "gather": _gather,
 }
+    "cumsum": _last_axis,
+    "top_k": _rows,
+    "take_along": _rows,

@@ -207,6 +207,10 @@ def _reduce(op: Any) -> tuple[str, dict[str, Attr]]:
     return "reduce", {"kind": m.name(op), **m.attrs(op)}
 
 
+def _arg(op: Any) -> tuple[str, dict[str, Attr]]:
+    return "top_k", {"smallest": m.name(op) == "argmin"}
+
+
 def _without(*names: str) -> Callable[[Any], tuple[str, dict[str, Attr]]]:
     """An op whose attributes `names` are already in its shapes."""
 
@@ -226,7 +230,9 @@ def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
 
 _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     **dict.fromkeys(("sum", "mean", "max", "min"), _reduce),
-    "softmax": _without("axis"),  # legalize makes it the last
+    **dict.fromkeys(("argmax", "argmin", "top_k_indices"), _arg),  # k is the result's last size
+    **dict.fromkeys(("softmax", "cumsum"), _without("axis")),  # legalize makes it the last
+    "iota": _without("size"),
     "slice": _without("sizes"),
     "matmul_packed": _without("columns"),
     "attention": _attention,

@@ -49,6 +49,8 @@ from heddle.graph.ops.normalization import layer_norm, rms_norm
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.row import ROWS, OpRow
 from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
+from heddle.graph.ops.selection import argmax, argmin, take_along, top_k
+from heddle.graph.ops.sequences import cumsum, range
 from heddle.graph.ops.source import constant
 
 __all__ = [
@@ -57,6 +59,8 @@ __all__ = [
     "abs",
     "add",
     "attention",
+    "argmax",
+    "argmin",
     "broadcast_to",
     "cast",
     "ceil",
@@ -65,6 +69,7 @@ __all__ = [
     "constant",
     "cos",
     "div",
+    "cumsum",
     "equal",
     "erf",
     "exp",
@@ -114,5 +119,7 @@ __all__ = [
     "tanh",
     "transpose",
     "unsqueeze",
+    "take_along",
     "where",
+    "top_k",
 ]

@@ -3,7 +3,9 @@
 from heddle.kernels.cpu import (
     attention,
     concat,
+    cumsum,
     gather,
+    iota,
     layer_norm,
     matmul_packed,
     pack_b,
@@ -12,6 +14,8 @@ from heddle.kernels.cpu import (
     softmax,
     transpose,
 )
+    take_along,
+    top_k,
 from heddle.kernels.cpu import map as map_
 from heddle.kernels.cpu import slice as slice_
 from heddle.kernels.registry import Kernel
@@ -31,3 +35,7 @@ KERNELS: tuple[Kernel, ...] = (
     gather.KERNEL,
 )
 """Every CPU kernel."""
+    iota.KERNEL,
+    cumsum.KERNEL,
+    top_k.KERNEL,
+    take_along.KERNEL,

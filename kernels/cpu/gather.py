@@ -49,8 +49,8 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
     outer, number = sizes.split(task, (1, count))
     chosen = convert.cast(memory.load(indices, number, kind), kind, "int64")
     with emit.when(compare("greater_equal", chosen, limit, unsigned=True)):
-        _report(frame, chosen, limit)
-    chosen = _clamped(chosen, limit)
+        report(frame, chosen, limit)
+    chosen = clamped(chosen, limit)
     with emit.when(compare("greater", emit.as_index(limit), 0)):
         for column, mask, past in stream.vectors(0, inner, task * inner):
             place = (outer * limit + chosen) * inner + column
@@ -76,18 +76,19 @@ def _elements(frame: host.Frame, task: Any) -> None:
         # As unsigned numbers the negative ones are the greatest.
         worst = crosslane.across(chosen, lambda a, b: emit.maximum(a, b, unsigned=True))
         with emit.when(compare("greater_equal", worst, limit, unsigned=True)):
-            _report(frame, worst, limit)
-        places = _clamped(chosen, limit) + outer * limit
+            report(frame, worst, limit)
+        places = clamped(chosen, limit) + outer * limit
         value = memory.gather(table, places, dtype, inside if mask is None else mask & inside)
         memory.store(value, frame.outputs[0], outer * count + number, dtype, mask)
 
 
-def _clamped(chosen: Any, limit: Size) -> Any:
+def clamped(chosen: Any, limit: Size) -> Any:
+    """The nearest index from 0 to `limit - 1`."""
     high = emit.like(chosen, limit) - 1
     return emit.maximum(select(compare("less", chosen, high), chosen, high), emit.like(chosen, 0))
 
 
-def _report(frame: host.Frame, value: Any, limit: Size) -> None:
+def report(frame: host.Frame, value: Any, limit: Size) -> None:
     """Writes the status word: an index out of range, which one, and the limit."""
     for place, word in enumerate((emit.index(1), value, emit.as_index(limit))):
         memory.store(word, frame.status, place, "int64")

@@ -3,13 +3,17 @@
 from heddle.kernels.cuda import (
     attention,
     concat,
+    cumsum,
     gather,
+    iota,
     layer_norm,
     matmul,
     reduce,
     rms_norm,
     softmax,
     transpose,
+    take_along,
+    top_k,
 )
 from heddle.kernels.cuda import map as map_
 from heddle.kernels.cuda import slice as slice_
@@ -29,3 +33,7 @@ KERNELS: tuple[Kernel, ...] = (
     gather.KERNEL,
 )
 """Every CUDA kernel."""
+    iota.KERNEL,
+    cumsum.KERNEL,
+    top_k.KERNEL,
+    take_along.KERNEL,

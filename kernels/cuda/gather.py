@@ -38,13 +38,13 @@ def emit_gather(spec: Spec, machine: Machine) -> None:
             wanted = convert.cast(indices(number, 1), indices.dtype, "int64")
             index = emit.minimum(emit.maximum(wanted, 0), limit - 1)
             with emit.when(emit.compare("not_equal", wanted, index)):
-                _report(frame.status, wanted, limit)
+                report(frame.status, wanted, limit)
             write(table((outer * limit + index) * inner + column, lanes), position)
 
     _frame.in_vectors(frame, [table.inputs, write.inputs], [inner], body)
 
 
-def _report(status: Any, index: Size, limit: Size) -> None:
+def report(status: Any, index: Size, limit: Size) -> None:
     """Writes the status word unless another thread has."""
     relaxed = llvm.AtomicOrdering.monotonic
     code = emit.index(OUT_OF_RANGE)

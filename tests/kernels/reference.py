@@ -146,6 +146,32 @@ def _matmul(spec, dims, a, b):
     return _precise(a) @ _precise(b)
 
 
+def _pack_int4(spec, dims, weight):
+    return _pack_b(Spec("", (), spec.result, (), (("transposed", True),)), dims, weight.view("<u4"))
+
+
+def _nibbles(packed):
+    """The integers of 4-bit weights, from bytes."""
+    pairs = np.stack([packed & 15, packed >> 4], axis=-1)
+    return pairs.reshape(*packed.shape[:-1], -1).astype(np.int64) - 8
+
+
+def _quantized_matmul_packed(spec, dims, a, weight, scales):
+    weight, scales = (x.swapaxes(1, 2).reshape(-1, x.shape[1]) for x in (weight, scales))
+    weight = weight if weight.dtype == np.int8 else _nibbles(weight.copy().view(np.uint8))
+    product = _dequantized_product(a, weight, scales, spec.attr("group"))
+    return product[..., : size(spec.result.shape[-1], dims)]
+
+
+def _quantized_matmul(spec, dims, x, weight, scales):
+    weight = _nibbles(weight) if spec.attr("bits") == 4 else weight
+    return _dequantized_product(x, weight, scales, spec.attr("group"))
+
+
+def _dequantized_product(x, integers, scales, group):
+    return _precise(x) @ (integers * np.repeat(_precise(scales), group, axis=1)).T
+
+
 def _slice(spec, dims, x):
     counts = shape(spec.result.shape, dims)
     for axis, (start, step) in enumerate(zip(spec.attr("starts"), spec.attr("steps"), strict=True)):
@@ -158,7 +184,33 @@ def _gather(spec, dims, table, indices):
     return np.take(table, np.clip(indices, 0, limit - 1), axis=spec.attr("axis"))
 
 
+def _top_k(spec, dims, x):
+    """By a stable sort of the ranks of the values, NaN best, and of their places."""
+    ranks = np.unique(
+        np.where(np.isnan(x), 0, x) if x.dtype.kind == "f" else x, return_inverse=True
+    )
+    order = ranks[1].reshape(x.shape).astype(np.int64)
+    order = order if spec.attr("smallest") else -order
+    if x.dtype.kind == "f":
+        order = np.where(np.isnan(x), order.min(initial=0) - 1, order)
+    return np.argsort(order, axis=-1, kind="stable")[..., : size(spec.result.shape[-1], dims)]
+
+
+def _iota(spec, dims, start, step):
+    count = size(spec.result.shape[0], dims)
+    return start + np.arange(count).astype(start.dtype) * step
+
+
+def _take_along(spec, dims, x, indices):
+    places = np.clip(indices, 0, x.shape[-1] - 1).astype(np.int64)
+    return np.take_along_axis(x, places, axis=-1)
+
+
 _ROOTS = {
+    "top_k": _top_k,
+    "cumsum": lambda spec, dims, x: np.cumsum(_precise(x), axis=-1),
+    "iota": _iota,
+    "take_along": _take_along,
     "reduce": _reduce,
     "softmax": _softmax,
     "layer_norm": _layer_norm,
@@ -166,6 +218,9 @@ _ROOTS = {
     "attention": _attention,
     "pack_b": _pack_b,
     "matmul_packed": _matmul_packed,
+    "pack_int4": _pack_int4,
+    "quantized_matmul_packed": _quantized_matmul_packed,
+    "quantized_matmul": _quantized_matmul,
     "matmul": _matmul,
     "transpose": lambda spec, dims, x: np.transpose(x, spec.attr("permutation")),
     "concat": lambda spec, dims, *xs: np.concatenate(xs, axis=spec.attr("axis")),

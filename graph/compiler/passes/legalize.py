@@ -18,7 +18,7 @@ def legalize(module: Any, kind: str) -> None:
             m.replace(operation, value)
 
 
-def _softmax(operation: Any) -> Any:
+def _along_last(operation: Any) -> Any:
     """Along another axis than the last: moved there and back."""
     (x,) = operation.operands
     axis, rank = m.attrs(operation)["axis"], m.tensor(x).rank
@@ -27,8 +27,8 @@ def _softmax(operation: Any) -> Any:
     order = list(range(rank))
     order[axis], order[-1] = order[-1], order[axis]
     moved = m.create(operation, "transpose", [x], permutation=tuple(order))
-    shares = m.create(operation, "softmax", [moved], axis=rank - 1)
-    return m.create(operation, "transpose", [shares], permutation=tuple(order))
+    value = m.create(operation, m.name(operation), [moved], axis=rank - 1)
+    return m.create(operation, "transpose", [value], permutation=tuple(order))
 
 
 def _matmul(operation: Any) -> Any:
@@ -50,4 +50,7 @@ def _matmul(operation: Any) -> Any:
     return m.create(operation, "matmul", [a, b])
 
 
-REWRITES: dict[str, Callable[[Any], Any]] = {"softmax": _softmax, "matmul": _matmul}
+REWRITES: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("softmax", "argmax", "argmin", "cumsum"), _along_last),
+    "matmul": _matmul,
+}

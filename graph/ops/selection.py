@@ -1,0 +1,142 @@
+"""Ops that order the elements of an axis, or pick single ones by index."""
+
+from __future__ import annotations
+
+import numpy as np
+from heddle.graph.bounds import bounds
+from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
+from heddle.graph.location import graph_error
+from heddle.graph.ops import costs, rules
+from heddle.graph.ops.declare import row
+from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.ops.shaping import permute
+from heddle.graph.types import Shape
+from heddle.graph.value import TensorValue
+from heddle.runtime.errors import GraphError
+
+
+def _places(types: Types, attrs: Attrs) -> DType:
+    """Integers and floats; the result is int64."""
+    rules.numeric(types, attrs)
+    return DType.int64
+
+
+def _one_of_some(types: Types, attrs: Attrs) -> Shape:
+    """The operand's, with size 1 at the axis, which has at least one element."""
+    axis, shape = rules.check_axis(attrs["axis"], types[0].rank), types[0].shape
+    if shape[axis] == 0:
+        raise GraphError(f"wanted at least one element along axis {axis}, got {types[0]}")
+    return Shape((*shape[:axis], Dim(1), *shape[axis + 1 :]))
+
+
+_SAMPLES = (sample("k m n", axis=2), sample("k m n", axis=0), sample("n", axis=0))
+
+
+@row(
+    dtype=_places,
+    shape=_one_of_some,
+    canonical=rules.positive_axis,
+    samples=_SAMPLES,
+    cost=costs.each_operand(2),
+)
+def argmax(x: Array, *, axis: int = -1) -> Array:
+    """Where the largest value along `axis` is; the first of equal ones, of NaNs where there are."""
+    return np.argmax(x, axis=axis, keepdims=True)
+
+
+@row(
+    dtype=_places,
+    shape=_one_of_some,
+    canonical=rules.positive_axis,
+    samples=_SAMPLES,
+    cost=costs.each_operand(2),
+)
+def argmin(x: Array, *, axis: int = -1) -> Array:
+    """Where the smallest value along `axis` is, as `argmax`: the first of equal ones or NaNs."""
+    return np.argmin(x, axis=axis, keepdims=True)
+
+
+def _as_many(types: Types, attrs: Attrs) -> Shape:
+    """`[..., n]` gives `[..., k]`; k is at most n."""
+    (x,), k = types, attrs["k"]
+    rules.check_rank("x", x, 1)
+    size = x.shape[-1]
+    if k < 1 or (size.static is not None and k > size.static):
+        raise GraphError(f"k: wanted 1 to {size}, got {k}")
+    return Shape((*x.shape[:-1], Dim(k)))
+
+
+@row(
+    dtype=_places,
+    shape=_as_many,
+    samples=(sample("m 9", k=4), sample("40", k=40), sample("k m 300", k=2)),
+    public=False,
+    cost=costs.each_operand(2),
+)
+def top_k_indices(x: Array, *, k: int) -> Array:
+    """Where the `k` largest values of the last axis are, the largest first; see `top_k`."""
+    # Backwards and stably, a last one of equals comes first: so does NaN, which sorts last.
+    last = x.shape[-1] - 1
+    backwards = np.argsort(x[..., ::-1], axis=-1, kind="stable")
+    return (last - backwards[..., ::-1])[..., :k]
+
+
+def _picked_dtype(types: Types, attrs: Attrs) -> DType:
+    """Any dtype, with integer indices; that of x."""
+    if not types[1].dtype.is_integer:
+        raise GraphError(f"indices: wanted an integer dtype, got {types[1].dtype}")
+    return types[0].dtype
+
+
+def _picked(types: Types, attrs: Attrs) -> Shape:
+    """`[..., n]` and indices `[..., k]` give `[..., k]`."""
+    x, indices = types
+    rules.check_rank("x", x, 1)
+    if indices.rank != x.rank or indices.shape[:-1] != x.shape[:-1]:
+        raise GraphError(
+            f"indices: wanted {x.shape} except along the last axis, got {indices.shape}"
+        )
+    return indices.shape
+
+
+@row(
+    dtype=_picked_dtype,
+    shape=_picked,
+    samples=(sample("m 4", "int64: m n"), sample("4", "uint8: 3")),
+    promotion="none",
+    cost=costs.selected,
+)
+def take_along(x: Array, indices: Array) -> Array:
+    """For each row of the last axis the elements that its own row of indices names.
+
+    An index below 0 or beyond the axis is an error when the model runs.
+    """
+    limit = x.shape[-1]
+    if indices.size and (indices.min() < 0 or indices.max() >= limit):
+        raise IndexError(f"take_along: wanted indices from 0 to {limit - 1}")
+    return np.take_along_axis(x, indices.astype(np.int64), axis=-1)
+
+
+def top_k(x: TensorValue, k: int, axis: int = -1) -> tuple[TensorValue, TensorValue]:
+    """The `k` largest values along `axis` and their int64 indices, the largest first.
+
+    NaN counts as larger than every number. Of equal values the first one comes first.
+    """
+    if not isinstance(x, TensorValue):
+        raise graph_error(f"top_k: wanted a tensor value, got {type(x).__name__}")
+    if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
+        raise graph_error(f"top_k: wanted an axis from {-x.rank} to {x.rank - 1}, got {axis!r}")
+    order = list(range(x.rank))
+    order[axis], order[-1] = order[-1], order[axis]
+    moved = order != sorted(order)
+    rows = permute(x, permutation=tuple(order)) if moved else x
+    size = rows.shape[-1]
+    least = bounds(size, x.graph.symbols)[0]
+    if isinstance(k, int) and k > least:
+        raise graph_error(f"top_k: k: wanted at most {least}, the least size of {size}, got {k}")
+    indices = top_k_indices(rows, k=k)
+    values = take_along(rows, indices)
+    if moved:
+        return tuple(permute(value, permutation=tuple(order)) for value in (values, indices))  # type: ignore[return-value]
+    return values, indices

@@ -1,0 +1,66 @@
+"""The sums of each element of a row and all before it.
+
+A task is one row. Within a vector the sums grow in steps of 1, 2, 4, ... lanes; the last lane goes
+on to the next vector. float16 and bfloat16 are added in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import bodies, crosslane, emit, host, rows, sizes
+from heddle.kernels.mlir import dialect
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.spec import Launch, Spec
+
+vector = dialect("vector")
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for each row."""
+    return rows.launch(spec, 8)
+
+
+def emit_cumsum(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over rows."""
+    frame = host.frame(spec, machine)
+    dtype = spec.operands[0].dtype
+    lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
+    source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
+    length = source.length
+    whole = length - sizes.mod(length, lanes)
+    zero = emit.constant(emit.register_type(dtype), 0)
+
+    def add_up(row: Any) -> None:
+        x_at, out_at = source.row(row), finish.row(row)
+
+        def further(column: Any, total: Any, mask: Any = None) -> list[Any]:
+            sums = _prefix(x_at(column, mask)) + total
+            out_at(column, mask, sums)
+            return [vector.extract(sums, [], [lanes - 1])]
+
+        (total,) = emit.carry(0, whole, lanes, [zero], further)
+        rest = host.first_lanes(length - whole, lanes)
+        further(emit.as_index(whole), total, rest)
+
+    for row in emit.loop(frame.first, frame.last):
+        add_up(row)
+
+
+def _prefix(x: Any) -> Any:
+    lanes, distance = emit.lanes_of(x), 1
+    zeros = emit.like(x, 0)
+    while distance < lanes:
+        x = x + crosslane.shuffle(zeros, x, range(lanes - distance, 2 * lanes - distance))
+        distance *= 2
+    return x
+
+
+def supports(spec: Spec) -> str | None:
+    """Numbers."""
+    if spec.operands[0].dtype == "bool":
+        return "no sum of bool"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("cumsum", "cpu", emit_cumsum, launch, supports)

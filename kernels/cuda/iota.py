@@ -1,0 +1,39 @@
+"""start + i * step along one axis, swept in vectors."""
+
+from __future__ import annotations
+
+from heddle.kernels import bodies, convert, crosslane, emit
+from heddle.kernels.cuda import _frame
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.spec import Launch, Spec, fold
+
+
+def emit_iota(spec: Spec, machine: Machine) -> None:
+    """Emits the sweep."""
+    frame = _frame.frame(spec, machine)
+    dtype = spec.result.dtype
+    start, step, write = frame.reader(0), frame.reader(1), frame.writer()
+    length = frame.size(spec.result.shape[0])
+
+    def body(lanes: int) -> None:
+        first, further = (emit.splat(scalar(emit.index(0), 1), lanes) for scalar in (start, step))
+        for position in _frame.sweep(length, lanes):
+            numbers = crosslane.numbers(emit.integer(64), lanes) + position
+            write(convert.cast(numbers, "int64", dtype) * further + first, position)
+
+    _frame.in_vectors(frame, [write.inputs], [length], body)
+
+
+def launch(spec: Spec) -> Launch:
+    """Blocks enough for four elements in each thread."""
+    shape = spec.result.shape
+    work = fold("mul", shape[0], 2 + bodies.work(spec.epilogue))
+    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
+
+
+def supports(spec: Spec) -> str | None:
+    """Numbers, with any body after them."""
+    return "no steps of bool" if spec.result.dtype == "bool" else bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("iota", "cuda", emit_iota, launch, supports)

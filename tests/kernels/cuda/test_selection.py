@@ -1,0 +1,101 @@
+"""top_k, cumsum, iota and take_along on the emulator, and assembled."""
+
+import cuda_cases as cases
+import numpy as np
+import pytest
+from cuda_harness import run
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Body, Spec, Step
+from reference import evaluate, numpy_dtype, shape
+
+DIMS = {"d0": 5, "d1": 300}
+NUMBERS = ("float32", "float64", "bfloat16", "int8", "uint32", "int64")
+
+
+def specs(dtype: str) -> dict[str, Spec]:
+    tensor = cases.tensor
+    short, long = tensor(dtype, "d0", 40), tensor(dtype, "d0", "d1")
+    indices, scalar = tensor("int64", "d0", 6), tensor(dtype)
+    return {
+        "top_k": cases.plain("top_k", [short], indices, smallest=False),
+        "top_k blocks": cases.plain("top_k", [long], indices, smallest=True),
+        "cumsum": cases.plain("cumsum", [long], long),
+        "iota": cases.plain("iota", [scalar, scalar], tensor(dtype, 40)),
+        "take_along": cases.plain("take_along", [long, indices], tensor(dtype, "d0", 6)),
+    }
+
+
+CASES = {f"{name}, {dtype}": s for dtype in NUMBERS for name, s in specs(dtype).items()}
+FUSED = {
+    f"{name}, fused, {dtype}": cases.fused(s, prologue=name == "cumsum")
+    for dtype in ("float32", "bfloat16")
+    for name, s in specs(dtype).items()
+    if s.op != "top_k"
+}
+
+
+def cast_index() -> Spec:
+    """As a cast after argmax."""
+    x, result = cases.tensor("float32", "d0", "d1"), cases.tensor("int64", "d0", 1)
+    body = Body((), (Step("cast", (0,), "float32"),), (1,))
+    attrs = (("smallest", False),)
+    return Spec("top_k", (x,), result, (cases.tensor("float32", "d0", 1),), attrs, None, body)
+
+
+FUSED["top_k, fused"] = cast_index()
+
+
+def arrays_for(spec: Spec) -> list[np.ndarray]:
+    """Few different values, so that there are ties; sums stay small."""
+    rng = np.random.default_rng(7)
+    arrays = []
+    for operand in spec.inputs:
+        size, kind = shape(operand.shape, DIMS), numpy_dtype(operand.dtype)
+        low = 0 if kind.kind == "u" or operand.dtype == "int64" else -5
+        arrays.append(rng.integers(low, 6, size).astype(kind))
+    if arrays[0].ndim > 1 and "float" in spec.operands[0].dtype and spec.op == "top_k":
+        arrays[0][0, 7:9], arrays[0][1, 3:5] = (np.nan, -np.nan), (np.inf, -np.inf)
+    return arrays
+
+
+EVERY = [(name, 0) for name in {**CASES, **FUSED}] + [(n, 1) for n in CASES if "float32" in n]
+
+
+@pytest.mark.parametrize(("name", "shift"), EVERY)
+def test_on_the_emulator(name, shift):
+    spec = {**CASES, **FUSED}[name]
+    arrays = arrays_for(spec)
+    found, status = run(spec, arrays, {d: DIMS[d] for d in spec.dims}, shift)
+    assert status == [0, 0, 0, 0]
+    for array, wanted in zip(found, evaluate(spec, DIMS, arrays), strict=True):
+        np.testing.assert_allclose(array.astype(np.float64), wanted.astype(np.float64), rtol=1e-2)
+
+
+def test_an_index_outside_is_reported_and_clamped():
+    spec = specs("float32")["take_along"]
+    arrays = arrays_for(spec)
+    arrays[1][2, 3] = 300
+    found, status = run(spec, arrays, DIMS)
+    np.testing.assert_array_equal(found[0], evaluate(spec, DIMS, arrays)[0])
+    assert status == [1, 300, 300, 0]
+
+
+def test_refusals():
+    for op, reason in (("top_k", "no order"), ("cumsum", "no sum"), ("iota", "no steps")):
+        spec = specs("bool")[op]
+        assert find(op, "cuda").supports(spec) == f"{reason} of bool"
+    x = cases.tensor("float32", 3, 4)
+    spec = cases.plain("take_along", [x, x], x)
+    assert find("take_along", "cuda").supports(spec) == "take_along by float32"
+
+
+@pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_register_is_spilled(name, arch):
+    assert ptx.assemble(to_ptx(CASES[name], MACHINES[arch]), arch).spills == 0
