@@ -147,6 +147,12 @@ def _matmul_packed(spec: Spec) -> _Map:
     return [(*range(rank - 1), None), (*batch, None, None, None)], {rank - 1}
 
 
+def _quantized(spec: Spec) -> _Map:
+    rank = len(spec.result.shape)
+    others: list[Axes] = [(None,) * len(o.shape) for o in spec.operands[1:]]
+    return [(*range(rank - 1), None), *others], {rank - 1}
+
+
 def _pack_b(spec: Spec) -> _Map:
     rank = len(spec.result.shape)
     return [(*range(rank - 3), None, None)], {rank - 3, rank - 2, rank - 1}
@@ -167,6 +173,8 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "concat": _along_axis,
     "matmul": _matmul,
     "matmul_packed": _matmul_packed,
+    "quantized_matmul": _quantized,
+    "quantized_matmul_packed": _quantized,
     "pack_b": _pack_b,
     "gather": _gather,
 }

@@ -235,6 +235,7 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     "iota": _without("size"),
     "slice": _without("sizes"),
     "matmul_packed": _without("columns"),
+    "quantized_matmul_packed": _without("columns"),
     "attention": _attention,
     "matmul": _matmul,
 }

@@ -46,6 +46,7 @@ from heddle.graph.ops.elementwise import round_even as round
 from heddle.graph.ops.indexing import flatten, slice_tensor, split, squeeze, transpose, unsqueeze
 from heddle.graph.ops.linear import matmul
 from heddle.graph.ops.normalization import layer_norm, rms_norm
+from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.row import ROWS, OpRow
 from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
@@ -101,6 +102,7 @@ __all__ = [
     "not_equal",
     "permute",
     "pow",
+    "quantized_matmul",
     "relu",
     "reshape",
     "rms_norm",

@@ -103,6 +103,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
         sample("float32: b m k", "3 k 32", columns=Dim(70)),
         sample("b m k", "b 1 k 32", columns=Dim(32)),
     ),
+    promotion="none",
     cost=costs.product,
     public=False,
 )

@@ -8,7 +8,7 @@ Tasks run down the rows of one panel, which thus stays in cache, within bands of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,12 @@ PANEL = 32
 
 BAND = 16
 """Tasks down the rows before the next panel."""
+
+LINE = 64
+"""Bytes of a cache line."""
+
+AHEAD = 12 << 10
+"""Bytes between what is read of b and what is asked for: memory answers meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,11 @@ def launch(spec: Spec) -> Launch:
     return Launch((tasks, 1, 1), fold("max", operations, read))
 
 
-def emit_tiles(frame: host.Frame, lanes: int, sums_of: Callable[[Tile], Sequence[Any]]) -> None:
-    """Emits the loop over tasks, then over their register tiles; `sums_of` emits one.
+def emit_tiles(frame: host.Frame, lanes: int, multiply: Callable[[Tile, Any], None]) -> None:
+    """Emits the loop over tasks, then over their register tiles.
 
-    Its sums are in row-major order.
+    `multiply` emits one and leaves its sums on the stack, in row-major order from the pointer on
+    that it is given.
     """
     spec, machine = frame.spec, frame.machine
     dtype = spec.operands[0].dtype
@@ -76,9 +83,7 @@ def emit_tiles(frame: host.Frame, lanes: int, sums_of: Callable[[Tile], Sequence
                 for height in range(tile_rows, 0, -1):
                     relation = "greater_equal" if height == tile_rows else "equal"
                     with emit.when(emit.compare(relation, left, height)):
-                        sums = sums_of(Tile(first, height, packed, part))
-                        for number, value in enumerate(sums):
-                            memory.store(value, scratch, number * lanes, dtype)
+                        multiply(Tile(first, height, packed, part), scratch)
                 for r in emit.loop(0, sizes.least(left, tile_rows)):
                     at = finish.row(first + r)
                     for half in range(2):
@@ -97,6 +102,14 @@ def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[
         return emit.splat(memory.load(a, start + k * r + step, dtype), lanes)
 
     return left_at
+
+
+def ask_ahead(frame: host.Frame, tile: Tile, offset: Size, dtype: str, count: int) -> None:
+    """Prefetches for the `count` elements of b from `offset` on, once for all parts of a panel."""
+    if tile.part == 0:
+        size = emit.ITEM_SIZE[dtype]
+        for line in range(0, count, max(1, LINE // size)):
+            memory.prefetch(frame.inputs[1], offset + (line + AHEAD // size), dtype)
 
 
 def extents(spec: Spec) -> tuple[Expr, Expr, Expr]:

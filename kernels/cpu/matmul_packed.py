@@ -23,21 +23,26 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     lanes = host.lanes_for(machine, [dtype])
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
 
-    def sums_of(tile: Tile) -> list[Any]:
+    def multiply(tile: Tile, scratch: Any) -> None:
         together = copies_of(tile.height)
         left_at = _panels.left_reader(frame, tile, k, lanes)
-        start = tile.panel * k * PANEL + tile.part
+        start = tile.panel * k * PANEL
 
         def right_at(step: Any) -> list[Any]:
             row = start + step * PANEL
-            return [memory.load(b, row + half * lanes, dtype, lanes) for half in range(2)]
+            _panels.ask_ahead(frame, tile, row, dtype, PANEL)
+            first = row + tile.part
+            return [memory.load(b, first + half * lanes, dtype, lanes) for half in range(2)]
 
         whole = k - sizes.mod(k, together)
         zeros = [zero] * (2 * tile.height * together)
         sums = merged(add_products(zeros, 0, whole, left_at, right_at, together), together)
-        return add_products(sums, whole, k, left_at, right_at) if together > 1 else sums
+        if together > 1:
+            sums = add_products(sums, whole, k, left_at, right_at)
+        for number, value in enumerate(sums):
+            memory.store(value, scratch, number * lanes, spec.operands[0].dtype)
 
-    _panels.emit_tiles(frame, lanes, sums_of)
+    _panels.emit_tiles(frame, lanes, multiply)
 
 
 def supports(spec: Spec) -> str | None:

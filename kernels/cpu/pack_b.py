@@ -35,7 +35,7 @@ def emit_pack_b(spec: Spec, machine: Machine) -> None:
     *_, rows, columns = frame.shape(spec.operands[0].shape)
     n, k = (rows, columns) if transposed else (columns, rows)
     panels = sizes.ceildiv(n, PANEL)
-    pack = _turned if transposed else _straight
+    pack = turned if transposed else _straight
     for task in emit.loop(frame.first, frame.last):
         item, panel = sizes.split(task, (1, panels))
         pack(frame, item * n * k, panel * PANEL, n, k, task * k * PANEL)
@@ -52,8 +52,11 @@ def _straight(frame: host.Frame, base: Any, first: Any, n: Size, k: Size, target
             memory.store(value, frame.outputs[0], target + row * PANEL + part, dtype)
 
 
-def _turned(frame: host.Frame, base: Any, first: Any, n: Size, k: Size, target: Any) -> None:
-    """Turns rows `first` to `first + 31` of the [n, k] matrix at `base` into columns."""
+def turned(frame: host.Frame, base: Size, first: Any, n: Size, k: Size, target: Any) -> None:
+    """Turns rows `first` to `first + 31` of the [n, k] matrix at `base` into columns.
+
+    Elements are those of the result; where they are larger than the operand's, it is read as such.
+    """
     dtype = memory.raw(frame.spec.result.dtype)
     side = min(TILE, host.lanes_for(frame.machine, [dtype]))
     for part in range(0, PANEL, side):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from heddle.kernels import bodies, convert, emit, sizes
 from heddle.kernels.broadcast import join
@@ -25,6 +25,15 @@ EACH = 4
 
 _PITCH = TILE + EACH  # Four more than the tile: transposing stores meet fewer bank conflicts.
 _ACROSS = TILE // EACH
+
+
+class Right(Protocol):
+    """What reads an operand: `lanes` elements from a position on, out of buffers."""
+
+    inputs: _frame.Inputs
+
+    def __call__(self, position: Any, lanes: int) -> Any:
+        """The elements in registers."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +54,17 @@ def _problem(spec: Spec) -> _Problem:
 
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
-    """Emits the loop over k: load two tiles, wait, multiply, wait."""
+    """Emits the product of operands 0 and 1."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        _emit_tile(frame)
+        emit_tile(frame, frame.reader(1), spec.attr("transposed"))
 
 
-def _emit_tile(frame: _frame.Frame) -> None:
+def emit_tile(frame: _frame.Frame, right: Right, transposed: bool) -> None:
+    """Emits the loop over k: load two tiles, wait, multiply, wait.
+
+    `right` reads b; `transposed`: as [..., n, k].
+    """
     spec = frame.spec
     problem = _problem(spec)
     m, n, k = (emit.as_index(frame.size(x)) for x in (problem.m, problem.n, problem.k))
@@ -67,7 +80,7 @@ def _emit_tile(frame: _frame.Frame) -> None:
     )
     first_row, first_column = m_tile * TILE, n_tile * TILE
     a = _Tile(frame.reader(0), tiles[0], a_start, m, k, first_row, True)
-    b = _Tile(frame.reader(1), tiles[1], b_start, n, k, first_column, spec.attr("transposed"))
+    b = _Tile(right, tiles[1], b_start, n, k, first_column, transposed)
 
     write = frame.writer()
 
@@ -103,7 +116,7 @@ class _Tile:
 
     def __init__(
         self,
-        read: _frame.Reader,
+        read: Right,
         array: _block.SharedArray,
         start: Size,
         count: Size,

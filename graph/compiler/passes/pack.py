@@ -43,4 +43,25 @@ def _matmul(operation: Any, a: Any) -> Any:
     return m.create(operation, "matmul_packed", [a, packed], columns=columns)
 
 
-REWRITES: dict[str, Callable[[Any, Any], Any]] = {"matmul": _matmul}
+def _quantized_matmul(operation: Any, a: Any) -> Any:
+    _, weight, scales = operation.operands
+    attrs = m.attrs(operation)
+    if attrs["bits"] == 4:
+        packed = m.create(operation, "pack_int4", [weight])
+    else:
+        packed = m.create(operation, "pack_b", [weight], transposed=True)
+    shares = m.create(operation, "pack_b", [scales], transposed=True)
+    columns = m.tensor(operation.results[0]).shape[-1]
+    return m.create(
+        operation,
+        "quantized_matmul_packed",
+        [a, packed, shares],
+        columns=columns,
+        group=attrs["group"],
+    )
+
+
+REWRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "matmul": _matmul,
+    "quantized_matmul": _quantized_matmul,
+}

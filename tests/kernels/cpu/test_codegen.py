@@ -29,6 +29,7 @@ def _specs() -> dict[str, Spec]:
     q = Operand("float32", (1, 2, "d0", 32))
     attention = (("causal", True), ("layout", "bhsd"), ("masked", False), ("scale", 0.1))
     packed, product = Operand("float32", (2, 33, 32)), Operand("float32", ("d0", 40))
+    words = Operand("uint32", (2, 4, 32))
     columns, turned = Operand("float32", ("d0", 1)), Operand("float32", (33, "d0"))
     chosen = Operand("float32", (5, 33))
     where = (("starts", (0, 32)), ("steps", (1, -1)))
@@ -41,6 +42,14 @@ def _specs() -> dict[str, Spec]:
         "attention": Spec("attention", (q, q, q), q, (q,), attention),
         "pack_b": Spec("pack_b", (Operand("float32", (33, 40)),), packed, (packed,)),
         "matmul_packed": Spec("matmul_packed", (x, packed), product, (product,)),
+        "pack_int4": Spec("pack_int4", (Operand("uint8", (40, 16)),), words, (words,)),
+        "quantized_matmul_packed": Spec(
+            "quantized_matmul_packed",
+            (Operand("float32", ("d0", 32)), words, Operand("float32", (2, 1, 32))),
+            product,
+            (product,),
+            (("group", 32),),
+        ),
         "transpose": Spec("transpose", (x,), turned, (turned,), (("permutation", (1, 0)),)),
         "concat": Spec("concat", (chosen, chosen), Operand("float32", (10, 33)),
                        (Operand("float32", (10, 33)),), (("axis", 0),)),

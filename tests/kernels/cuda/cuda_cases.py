@@ -135,6 +135,12 @@ def floating(dtype: str) -> dict[str, Spec]:
     }
 
 
+def quantized(dtype: str, bits: int) -> Spec:
+    weight = tensor("int8", 72, 96) if bits == 8 else tensor("uint8", 72, 48)
+    operands = [tensor(dtype, 2, "d0", 96), weight, tensor(dtype, 72, 3)]
+    return plain("quantized_matmul", operands, tensor(dtype, 2, "d0", 72), bits=bits, group=32)
+
+
 def large(dtype: str) -> dict[str, Spec]:
     head = 256
     x, row = tensor(dtype, "d0", 4096), tensor(dtype, 4096)
@@ -149,6 +155,12 @@ ALL: dict[str, Spec] = {
     **{f"{name}, {dtype}": spec for dtype in FLOATS for name, spec in floating(dtype).items()},
 }
 """Each kernel for each dtype that it takes, by name."""
+
+ALL |= {
+    f"quantized_matmul {bits} bits, {dtype}": quantized(dtype, bits)
+    for dtype in ("float16", "bfloat16", "float32")
+    for bits in (8, 4)
+}
 
 LARGE: dict[str, Spec] = {
     f"{name}, {dtype}": spec for dtype in FLOATS for name, spec in large(dtype).items()

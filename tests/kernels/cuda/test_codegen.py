@@ -1,12 +1,13 @@
 """From a spec to PTX and cubin: what is returned, and what is refused."""
 
 import sys
+from dataclasses import replace
 
 import cuda_cases as cases
 import pytest
 from heddle.graph.compiler.codegen import cuda, ptx
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
-from heddle.kernels.registry import MACHINES
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 from heddle.runtime.errors import CompileError
 
@@ -139,3 +140,14 @@ def test_mean_of_integers_is_refused():
 )
 def test_constants_for_an_older_llvm(newer, older):
     assert for_older_llvm(newer) == older
+
+
+def test_quantized_matmul_refuses_other_dtypes():
+    supports = find("quantized_matmul", "cuda").supports
+    spec = cases.quantized("float32", 4)
+    x, weight, scales = spec.operands
+    assert supports(spec) is None
+    wide = replace(spec, operands=(x, cases.tensor("uint32", 72, 12), scales))
+    assert supports(wide) == "float32 by uint32 of 4 bits and float32"
+    low = replace(spec, operands=(x, weight, cases.tensor("float16", 72, 3)))
+    assert supports(low) == "float32 by uint8 of 4 bits and float16"

@@ -1,0 +1,186 @@
+"""Products with weights in 8 or 4 bits, plain and packed.
+
+A weight stands for `q * scale`, with an integer q and one scale for each group of consecutive
+elements along k: symmetric quantization of the weights alone (Frantar et al., arXiv:2210.17323).
+The products are those of floats; nothing is rounded but the result.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
+from heddle.graph.ops import costs, rules
+from heddle.graph.ops.declare import row
+from heddle.graph.ops.linear import PANEL, pack_b
+from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.types import Shape, TensorType
+from heddle.runtime.errors import GraphError
+
+ACTIVATIONS = (DType.float32, DType.float16, DType.bfloat16)
+
+INTEGERS = {8: DType.int8, 4: DType.uint8}
+"""What holds weights of so many bits."""
+
+GROUPS = 32
+"""Groups have a multiple of so many elements."""
+
+BYTES = 4
+"""Bytes of 4-bit weights in an element of the packed tensor."""
+
+
+def _check_rank(name: str, type: TensorType, rank: int) -> None:
+    if type.rank != rank:
+        raise GraphError(f"{name}: wanted rank {rank}, got rank {type.rank} ({type})")
+
+
+def _check_group(group: int) -> None:
+    if group <= 0 or group % GROUPS:
+        raise GraphError(f"group: wanted a positive multiple of {GROUPS}, got {group}")
+
+
+def _activations(types: Types, attrs: Attrs) -> DType:
+    """float32, float16 or bfloat16 for x and scales; the weight is int8, or uint8 for 4 bits."""
+    x, weight, scales = types
+    bits = attrs["bits"]
+    if bits not in INTEGERS:
+        raise GraphError(f"bits: wanted 8 or 4, got {bits}")
+    if x.dtype not in ACTIVATIONS:
+        raise GraphError(f"x: wanted float32, float16 or bfloat16, got {x.dtype}")
+    if weight.dtype is not INTEGERS[bits]:
+        raise GraphError(f"weight: wanted {INTEGERS[bits]} for {bits} bits, got {weight.dtype}")
+    if scales.dtype is not x.dtype:
+        raise GraphError(f"scales: wanted {x.dtype}, as x, got {scales.dtype}")
+    return x.dtype
+
+
+def _product(types: Types, attrs: Attrs) -> Shape:
+    """`[..., m, k]`, `[n, k]` (4 bits: `[n, k / 2]`) and `[n, k / group]` give `[..., m, n]`."""
+    x, weight, scales = types
+    bits, group = attrs["bits"], attrs["group"]
+    _check_group(group)
+    rules.check_rank("x", x, 2)
+    _check_rank("weight", weight, 2)
+    _check_rank("scales", scales, 2)
+    n, groups = scales.shape
+    if groups.static is None:
+        raise GraphError(f"scales: wanted a static number of groups, got {scales.shape}")
+    k = groups * group
+    if x.shape[-1] != k:
+        raise GraphError(f"x: wanted k = {k}, {groups} groups of {group}, got {x.shape}")
+    wanted = Shape((n, groups * (group * bits // 8)))
+    if weight.shape != wanted:
+        raise GraphError(f"weight: wanted {wanted} for scales {scales.shape}, got {weight.shape}")
+    return Shape((*x.shape[:-1], n))
+
+
+@row(
+    dtype=_activations,
+    shape=_product,
+    samples=(
+        sample("m 64", "int8: n 64", "n 2", bits=8, group=32),
+        sample("b m 128", "uint8: n 64", "n 1", bits=4, group=128),
+    ),
+    promotion="none",
+    cost=costs.product,
+)
+def quantized_matmul(
+    x: Array, weight: Array, scales: Array, *, bits: int = 8, group: int = 128
+) -> Array:
+    """`x @ w.T` for `w = q * scale`: q is the int8 weight, or in 4 bits `q + 8`, even k lower.
+
+    Element (i, j) of q has the scale (i, j // group). In 4 bits, byte j of a row holds elements 2j
+    (its lower half) and 2j + 1, each as q + 8, with q from -8 to 7.
+    """
+    if bits == 4:
+        weight = _nibbles(weight)
+    return np.matmul(x, _scaled(weight, scales, group).T).astype(x.dtype)
+
+
+def _nibbles(packed: Array) -> Array:
+    """The integers in the bytes of 4-bit weights."""
+    pairs = np.stack([packed & 15, packed >> 4], axis=-1)
+    return pairs.reshape(*packed.shape[:-1], -1).astype(np.int8) - 8
+
+
+def _scaled(integers: Array, scales: Array, group: int) -> Array:
+    return integers.astype(scales.dtype) * np.repeat(scales, group, axis=-1)
+
+
+def _packed_bytes(types: Types, attrs: Attrs) -> Shape:
+    """`[n, k / 2]` gives `[ceildiv(n, 32), k / 8, 32]`."""
+    (weight,) = types
+    _check_rank("weight", weight, 2)
+    n, length = weight.shape
+    if length % BYTES != 0:
+        raise GraphError(f"weight: wanted [n, a multiple of {BYTES}], got {weight.shape}")
+    return Shape(((n + (PANEL - 1)) // PANEL, length // BYTES, Dim(PANEL)))
+
+
+def _four_bytes(types: Types, attrs: Attrs) -> DType:
+    """uint8 gives uint32."""
+    if types[0].dtype is not DType.uint8:
+        raise GraphError(f"weight: wanted uint8, got {types[0].dtype}")
+    return DType.uint32
+
+
+@row(dtype=_four_bytes, shape=_packed_bytes, samples=(sample("uint8: n 12"),), public=False)
+def pack_int4(weight: Array) -> Array:
+    """4-bit weights in panels of 32 columns; a uint32 is eight along k, the first lowest."""
+    words = np.ascontiguousarray(weight).view("<u4")
+    return pack_b.row.compute(words, transposed=True)
+
+
+def _packed_product(types: Types, attrs: Attrs) -> Shape:
+    """`[..., m, k]`, panels of weights and panels `[ceildiv(n, 32), k / group, 32]` of scales."""
+    a, weight, scales = types
+    rules.check_rank("a", a, 2)
+    _check_group(attrs["group"])
+    n: Dim = attrs["columns"]
+    k, panels = a.shape[-1], (n + (PANEL - 1)) // PANEL
+    depth = k if weight.dtype is DType.int8 else k // 8
+    if k % attrs["group"] != 0:
+        raise GraphError(f"a: wanted whole groups of {attrs['group']}, got {a.shape}")
+    for name, type, length in (("weight", weight, depth), ("scales", scales, k // attrs["group"])):
+        wanted = Shape((panels, length, Dim(PANEL)))
+        if type.shape != wanted:
+            raise GraphError(f"{name}: wanted panels {wanted} for n = {n}, got {type.shape}")
+    return Shape((*a.shape[:-1], n))
+
+
+def _float32_left(types: Types, attrs: Attrs) -> DType:
+    """float32, int8 or uint32, and float32, float16 or bfloat16, which is the result's."""
+    a, weight, scales = types
+    if a.dtype is not DType.float32:
+        raise GraphError(f"a: wanted float32, got {a.dtype}")
+    if weight.dtype not in (DType.int8, DType.uint32):
+        raise GraphError(f"weight: wanted int8 or uint32, got {weight.dtype}")
+    if scales.dtype not in ACTIVATIONS:
+        raise GraphError(f"scales: wanted float32, float16 or bfloat16, got {scales.dtype}")
+    return scales.dtype
+
+
+@row(
+    dtype=_float32_left,
+    shape=_packed_product,
+    samples=(
+        sample("float32: m 64", "int8: 2 64 32", "2 2 32", columns=Dim(40), group=32),
+        sample("float32: b m 64", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64),
+    ),
+    promotion="none",
+    cost=costs.product,
+    public=False,
+)
+def quantized_matmul_packed(
+    a: Array, weight: Array, scales: Array, *, columns: Dim, group: int
+) -> Array:
+    """`quantized_matmul` of the results of `pack_b` or `pack_int4`, and `pack_b` for the scales."""
+    integers, shares = (_unpacked(panels)[: int(columns)] for panels in (weight, scales))
+    if weight.dtype == np.uint32:
+        integers = _nibbles(np.ascontiguousarray(integers).view(np.uint8))
+    return np.matmul(a, _scaled(integers, shares, group).T)
+
+
+def _unpacked(panels: Array) -> Array:
+    """The `[n, k]` matrix in `[panels, k, 32]`."""
+    return np.swapaxes(panels, 1, 2).reshape(-1, panels.shape[1])

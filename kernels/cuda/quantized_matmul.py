@@ -1,0 +1,64 @@
+"""Matrix product by weights in 8 or 4 bits: the tiles of `matmul`, scaled while they are loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import bodies, convert, crosslane, emit
+from heddle.kernels.cuda import _frame, matmul
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.spec import Spec
+
+
+def emit_quantized(spec: Spec, machine: Machine) -> None:
+    """Emits the product."""
+    frame = _frame.frame(spec, machine)
+    with frame.unless_empty():
+        matmul.emit_tile(frame, _Scaled(frame), transposed=True)
+
+
+class _Scaled:
+    """The weights as floats, `[n, k]`.
+
+    A vector lies within one group, and the scale of element i is that of number i // group.
+    """
+
+    def __init__(self, frame: _frame.Frame) -> None:
+        weights, scales = frame.reader(1), frame.reader(2)
+        self.inputs = weights.inputs
+        self._bits, self._group = frame.spec.attr("bits"), frame.spec.attr("group")
+        self._pointer, self._scales = weights.inputs.pointers[0], scales.inputs.pointers[0]
+        self._dtype = scales.dtype
+
+    def __call__(self, position: Any, lanes: int) -> Any:
+        """`lanes` weights from `position` on."""
+        integers = self._nibbles if self._bits == 4 else self._bytes
+        scale = _frame.load(self._scales, position // self._group, self._dtype, 1)
+        return integers(position, lanes) * emit.splat(scale, lanes)
+
+    def _bytes(self, position: Any, lanes: int) -> Any:
+        value = _frame.load(self._pointer, position, "int8", lanes)
+        return convert.cast(value, "int8", "float32")
+
+    def _nibbles(self, position: Any, lanes: int) -> Any:
+        """Element i is q + 8 in half i % 2 of byte i // 2, the lower half first."""
+        count = max(1, lanes // 2)
+        pairs = _frame.load(self._pointer, position // 2, "uint8", count)
+        low, high = pairs & 15, pairs >> 4
+        if lanes == 1:
+            halves = emit.select(emit.compare("equal", position % 2, 1), high, low)
+        else:
+            halves = crosslane.shuffle(low, high, [i // 2 + i % 2 * count for i in range(lanes)])
+        return convert.cast(halves, "uint8", "float32") - 8.0
+
+
+def supports(spec: Spec) -> str | None:
+    """float32, float16 and bfloat16 by int8, or by two 4-bit weights in a uint8; every body."""
+    x, weight, scales = (operand.dtype for operand in spec.operands)
+    wanted = {8: "int8", 4: "uint8"}.get(spec.attr("bits"))
+    if x not in ("float32", "float16", "bfloat16") or weight != wanted or scales != x:
+        return f"{x} by {weight} of {spec.attr('bits')} bits and {scales}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("quantized_matmul", "cuda", emit_quantized, matmul.launch, supports)

@@ -1,0 +1,27 @@
+// run cpu: pack
+// Both products read x as float32; the weights of 4 bits have a packing of their own.
+func.func @main(%x: f16[n, 64]) -> (f16[n, 40], f16[n, 40]) attributes {heddle.symbols = {n = [1, 9]}} {
+  %w = weight() {name = "w"} : () -> i8[40, 64]
+  %v = weight() {name = "v"} : () -> ui8[40, 32]
+  %s = weight() {name = "s"} : () -> f16[40, 2]
+  %y = quantized_matmul(%x, %w, %s) {bits = 8 : i64, group = 32 : i64} : (f16[n, 64], i8[40, 64], f16[40, 2]) -> f16[n, 40]
+  %z = quantized_matmul(%x, %v, %s) {bits = 4 : i64, group = 32 : i64} : (f16[n, 64], ui8[40, 32], f16[40, 2]) -> f16[n, 40]
+  return %y, %z : f16[n, 40], f16[n, 40]
+}
+
+// gives
+module {
+  func.func @main(%arg0: f16[n, 64]) -> (f16[n, 40], f16[n, 40]) attributes {heddle.symbols = {n = [1, 9]}} {
+    %0 = weight() {name = "w"} : () -> i8[40, 64]
+    %1 = weight() {name = "v"} : () -> ui8[40, 32]
+    %2 = weight() {name = "s"} : () -> f16[40, 2]
+    %3 = cast(%arg0) {dtype = f32} : (f16[n, 64]) -> f32[n, 64]
+    %4 = pack_b(%0) {transposed = true} : (i8[40, 64]) -> i8[2, 64, 32]
+    %5 = pack_b(%2) {transposed = true} : (f16[40, 2]) -> f16[2, 2, 32]
+    %6 = quantized_matmul_packed(%3, %4, %5) {columns = "40", group = 32 : i64} : (f32[n, 64], i8[2, 64, 32], f16[2, 2, 32]) -> f16[n, 40]
+    %7 = pack_int4(%1) : (ui8[40, 32]) -> ui32[2, 8, 32]
+    %8 = pack_b(%2) {transposed = true} : (f16[40, 2]) -> f16[2, 2, 32]
+    %9 = quantized_matmul_packed(%3, %7, %8) {columns = "40", group = 32 : i64} : (f32[n, 64], ui32[2, 8, 32], f16[2, 2, 32]) -> f16[n, 40]
+    return %6, %9 : f16[n, 40], f16[n, 40]
+  }
+}

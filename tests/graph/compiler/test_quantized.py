@@ -1,0 +1,100 @@
+"""Products with weights of 16, 8 and 4 bits, compiled, run and compared with NumPy."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
+from heddle.graph.dtype import round_bfloat16
+from heddle.graph.reference import evaluate
+from heddle.runtime import InferenceSession
+
+WIDE = {DType.float32: 1e-5, DType.float16: 2e-3, DType.bfloat16: 1.6e-2}
+"""Dtypes of activations, and the rounding that results may differ by."""
+
+
+def level(name):
+    """The architecture as a target, skipped where this CPU is older."""
+    if name == "x86-64-v4" and "avx512bw" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no AVX-512")
+    return f"cpu:{name}"
+
+
+def numbers(rng, dtype, shape):
+    values = rng.standard_normal(shape).astype(np.float32)
+    return round_bfloat16(values) if dtype is DType.bfloat16 else values.astype(dtype.to_numpy())
+
+
+def weights_of(rng, dtype, bits, n, k, group):
+    if bits == 8:
+        integers = rng.integers(-128, 128, (n, k)).astype(np.int8)
+    else:
+        integers = rng.integers(0, 256, (n, k // 2)).astype(np.uint8)
+    scales = numbers(rng, dtype, (n, k // group)) / 64
+    return integers, scales.astype(scales.dtype)
+
+
+def weight_dtype(name):
+    """The dtype that the name of a weight of floats begins with."""
+    return DType[name.split()[0]]
+
+
+def given(dtype, array):
+    """What the runtime takes for what the reference holds."""
+    bits16 = dtype is DType.bfloat16 and array.dtype == np.float32
+    return array.astype(ml_dtypes.bfloat16) if bits16 else array
+
+
+def graph_of_all(k):
+    """Every dtype by every kind of weight, and the weights."""
+    rng, weights = np.random.default_rng(0), {}
+    with Graph("all", [TensorType(dtype, (Dim("m", 1, 99), k)) for dtype in WIDE]) as graph:
+        results = []
+
+        def weight(name, dtype, array):
+            weights[name] = array
+            return graph.add_weight(Weight(name, dtype, array.shape))
+
+        for x in graph.inputs:
+            for bits, n, group in ((8, 70, 32), (4, 33, 128), (4, 96, 32)):
+                name, kind = f"{x.dtype} {bits} {n}", DType.int8 if bits == 8 else DType.uint8
+                integers, scales = weights_of(rng, x.dtype, bits, n, k, group)
+                w, s = weight(f"{name} w", kind, integers), weight(f"{name} s", x.dtype, scales)
+                product = ops.quantized_matmul(x, w, s, bits=bits, group=group)
+                results.append(ops.relu(product))
+            w = weight(f"{x.dtype} plain", x.dtype, numbers(rng, x.dtype, (50, k)))
+            results.append(ops.tanh(x) @ w.T)
+        graph.output(*results)
+    return graph, weights
+
+
+@pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4"])
+def test_every_weight_with_every_dtype(arch):
+    graph, weights = graph_of_all(256)
+    dtypes = [dtype for dtype in WIDE for _ in range(4)]
+    loaded = {name: given(weight_dtype(name), array) for name, array in weights.items()}
+    model = InferenceSession(threads=2).load(compile(graph, level(arch)), loaded)
+    rng = np.random.default_rng(1)
+    for m in (1, 3, 8, 17, 40):
+        inputs = [numbers(rng, dtype, (m, 256)) for dtype in WIDE]
+        wanted = evaluate(graph, inputs, weights)
+        results = model.execute(*map(given, WIDE, inputs))
+        for dtype, result, reference in zip(dtypes, results, wanted, strict=True):
+            got = result.to_numpy().astype(np.float32)
+            near = WIDE[dtype] * np.abs(reference).max()
+            np.testing.assert_allclose(got, reference, rtol=WIDE[dtype], atol=near)
+
+
+def test_packing_happens_at_load():
+    with Graph("once", [TensorType(DType.float16, ("m", 64))]) as graph:
+        w = graph.add_weight(Weight("w", DType.uint8, (40, 32)))
+        s = graph.add_weight(Weight("s", DType.float16, (40, 2)))
+        x = ops.exp(graph.inputs[0])
+        graph.output(ops.quantized_matmul(x, w, s, bits=4, group=32))
+    text = compile(graph, "cpu", stop_after="select")
+    lines = [line for line in text.splitlines() if "kernel = " in line]
+    init = [line for line in lines if 'stage = "init"' in line]
+    # The scales and the weight at load; then exp with the cast of its result, and the product.
+    assert (len(init), len(lines)) == (2, 4)
+    assert 'kernel = "pack_int4-' in "".join(init)

@@ -1,0 +1,96 @@
+"""quantized_matmul: what its integers mean, and every mistake while building."""
+
+import numpy as np
+import pytest
+from heddle.graph import Dim, DType, Graph, TensorType, ops
+from heddle.graph.dialect import context
+from heddle.graph.ops.row import ROWS
+from heddle.runtime.errors import GraphError
+
+F32, F16, I8, U8, U32 = DType.float32, DType.float16, DType.int8, DType.uint8, DType.uint32
+
+
+def test_one_scale_for_each_group():
+    x = np.eye(64, dtype=np.float32)
+    weight = np.arange(128, dtype=np.int8).reshape(2, 64) - 64
+    scales = np.array([[1, 10], [100, 1000]], np.float32)
+    result = ROWS["quantized_matmul"].reference(x, weight, scales, bits=8, group=32)
+    np.testing.assert_array_equal(result.T, weight * np.repeat(scales, 32, axis=1))
+
+
+def test_four_bits_lie_with_the_even_element_lower():
+    weight = np.full((1, 16), 0x88, np.uint8)
+    weight[0, :2] = 0x0F, 0x97
+    scales = np.full((1, 1), 2, np.float32)
+    x = np.eye(32, dtype=np.float32)
+    result = ROWS["quantized_matmul"].reference(x, weight, scales, bits=4, group=32)
+    assert result[:6, 0].tolist() == [14, -16, -2, 2, 0, 0]
+
+
+def types(x=(2, 64), weight=(5, 64), scales=(5, 2), dtypes=(F32, I8, F32)):
+    return [TensorType(d, s) for d, s in zip(dtypes, (x, weight, scales), strict=True)]
+
+
+MISTAKES = [
+    (types(), {"group": 32, "bits": 2}, "bits: wanted 8 or 4, got 2"),
+    (types(), {"group": 48}, "group: wanted a positive multiple of 32, got 48"),
+    (types(), {"group": 0}, "group: wanted a positive multiple of 32, got 0"),
+    (types(dtypes=(DType.float64, I8, F32)), {"group": 32},
+     "x: wanted float32, float16 or bfloat16, got float64"),
+    (types(dtypes=(F32, U8, F32)), {"group": 32}, "weight: wanted int8 for 8 bits, got uint8"),
+    (types(), {"group": 32, "bits": 4}, "weight: wanted uint8 for 4 bits, got int8"),
+    (types(dtypes=(F32, I8, F16)), {"group": 32}, "scales: wanted float32, as x, got float16"),
+    (types(x=(64,)), {"group": 32},
+     "x: wanted rank 2 or more, got rank 1 (float32[64] on cpu:0)"),
+    (types(weight=(1, 5, 64)), {"group": 32},
+     "weight: wanted rank 2, got rank 3 (int8[1, 5, 64] on cpu:0)"),
+    (types(scales=(5,)), {"group": 32},
+     "scales: wanted rank 2, got rank 1 (float32[5] on cpu:0)"),
+    (types(scales=(5, "n")), {"group": 32},
+     "scales: wanted a static number of groups, got [5, n]"),
+    (types(), {}, "x: wanted k = 256, 2 groups of 128, got [2, 64]"),
+    (types(weight=(5, 32)), {"group": 32},
+     "weight: wanted [5, 64] for scales [5, 2], got [5, 32]"),
+    (types(dtypes=(F32, U8, F32)), {"group": 32, "bits": 4},
+     "weight: wanted [5, 32] for scales [5, 2], got [5, 64]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operands", "attrs", "message"), MISTAKES)
+def test_mistakes(operands, attrs, message):
+    with (
+        pytest.raises(GraphError) as caught,
+        Graph("wrong", operands) as graph,
+    ):
+        graph.output(ops.quantized_matmul(*graph.inputs, **attrs))
+    assert str(caught.value).endswith(f": quantized_matmul: {message}")
+
+
+PACKED = {"columns": Dim(40), "group": 32}
+PACKED_MISTAKES = [
+    ("pack_int4", [TensorType(I8, (4, 8))], {}, "weight: wanted uint8, got int8"),
+    ("pack_int4", [TensorType(U8, (8,))], {},
+     "weight: wanted rank 2, got rank 1 (uint8[8] on cpu:0)"),
+    ("pack_int4", [TensorType(U8, (4, 6))], {}, "weight: wanted [n, a multiple of 4], got [4, 6]"),
+    ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 2, 32), (F16, I8, F32)), PACKED,
+     "a: wanted float32, got float16"),
+    ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 2, 32), (F32, U8, F32)), PACKED,
+     "weight: wanted int8 or uint32, got uint8"),
+    ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 2, 32), (F32, I8, I8)), PACKED,
+     "scales: wanted float32, float16 or bfloat16, got int8"),
+    ("quantized_matmul_packed", types((2, 40), (2, 40, 32), (2, 1, 32)), PACKED,
+     "a: wanted whole groups of 32, got [2, 40]"),
+    ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 8, 32), (F32, U32, F32)), PACKED,
+     "weight: wanted panels [2, 8, 32] for n = 40, got [2, 64, 32]"),
+    ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 1, 32)), PACKED,
+     "scales: wanted panels [2, 2, 32] for n = 40, got [2, 1, 32]"),
+    ("matmul_packed", [TensorType(F16, (2, 8)), TensorType(F16, (2, 8, 32))], {"columns": Dim(40)},
+     "a: wanted float32 for b of float16, got float16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "operands", "attrs", "message"), PACKED_MISTAKES)
+def test_mistakes_in_what_the_compiler_makes(name, operands, attrs, message):
+    with context(), pytest.raises(GraphError) as caught:
+        ROWS[name].infer(operands, attrs)
+    assert str(caught.value) == message

@@ -1,0 +1,115 @@
+"""pack_int4 and quantized_matmul_packed."""
+
+import numpy as np
+import pytest
+from heddle.kernels.registry import find
+from heddle.kernels.spec import Body, Operand, Spec, Step, fold
+from native import ARCHS, check, random, run
+
+
+def packing(n, length):
+    result = Operand("uint32", (fold("ceildiv", n, 32), length // 4, 32))
+    return Spec("pack_int4", (Operand("uint8", (n, length)),), result, (result,))
+
+
+def product(bits, m, k, n, group=32, dtype="float32", epilogue=None):
+    a, result = Operand("float32", (m, k)), Operand(dtype, (m, n))
+    panels = fold("ceildiv", n, 32)
+    if bits == 8:
+        weight = Operand("int8", (panels, k, 32))
+    else:
+        weight = Operand("uint32", (panels, k // 8, 32))
+    scales = Operand(dtype, (panels, k // group, 32))
+    attrs = (("group", group),)
+    return Spec(
+        "quantized_matmul_packed", (a, weight, scales), result, (result,), attrs, None, epilogue
+    )
+
+
+def close(spec, dims=None, arch=ARCHS[-1], seed=0):
+    """`check` for sums of integers up to 127 times scales of about 1/100."""
+    dims = dims or {}
+    rng = np.random.default_rng(seed)
+    shapes = [[dims.get(size, size) for size in operand.shape] for operand in spec.inputs]
+    if "d1" in dims:
+        shapes = [[-(-dims["d1"] // 32) if isinstance(s, tuple) else s for s in x] for x in shapes]
+    arrays = [random(rng, shape, o.dtype) for shape, o in zip(shapes, spec.inputs, strict=True)]
+    arrays[2] = (arrays[2] / 100).astype(arrays[2].dtype)
+    return check(spec, dims, arrays, arch=arch, rtol=1e-5, atol=5e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_packing(arch):
+    for n, length in ((1, 4), (33, 16), (64, 68), (100, 12)):
+        check(packing(n, length), arch=arch)
+
+
+def test_packing_any_n():
+    check(packing("d0", 48), {"d0": 45})
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_every_height(bits, arch):
+    spec = product(bits, "d0", 64, 33)
+    for m in (*range(1, 14), 31):
+        close(spec, {"d0": m}, arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize(("k", "group"), [(32, 32), (384, 128), (192, 64), (96, 96)])
+def test_groups(k, group, bits, arch):
+    for n in (1, 32, 70):
+        close(product(bits, 5, k, n, group), arch=arch)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_any_m_and_n(bits):
+    close(product(bits, "d0", 64, "d1"), {"d0": 200, "d1": 70})
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_results_of_16_bits_with_an_epilogue(dtype, bits, arch):
+    body = Body((Operand(dtype, (40,)),), (Step("add", (0, 1), dtype),), (2,))
+    close(product(bits, 9, 128, 40, 64, dtype, body), arch=arch)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_every_integer_is_exact(bits):
+    """Row i of the identity picks the weights of k = i, times a scale that is a power of two."""
+    spec = product(bits, 32, 32, 32)
+    rng = np.random.default_rng(0)
+    arrays = [np.eye(32, dtype=np.float32), None, np.full((1, 1, 32), 0.5, np.float32)]
+    arrays[1] = random(rng, spec.operands[1].shape, spec.operands[1].dtype)
+    (got,), _ = run(spec, arrays)
+    shifts = np.arange(0, 32, 4, dtype=np.uint32)[:, None]
+    wanted = arrays[1][0] if bits == 8 else (arrays[1][0][:, None] >> shifts & 15).reshape(32, 32)
+    np.testing.assert_array_equal(2 * got, wanted.astype(int) - (8 if bits == 4 else 0))
+
+
+def test_refusals():
+    supports = find("quantized_matmul_packed", "cpu").supports
+    spec = product(8, 3, 32, 5)
+    a, weight, scales = spec.operands
+
+    def with_operands(*operands, prologue=None):
+        return Spec(spec.op, operands, spec.result, spec.outputs, spec.attrs, prologue)
+
+    wide, odd = Operand("float16", a.shape), Operand("int16", weight.shape)
+    wanted = "wanted float32 by int8 or uint32, got"
+    assert supports(with_operands(wide, weight, scales)) == f"{wanted} float16 by int8"
+    assert supports(with_operands(a, odd, scales)) == f"{wanted} float32 by int16"
+    double = Operand("float64", scales.shape)
+    wanted = "scales: wanted float32, float16 or bfloat16, got float64"
+    assert supports(with_operands(a, weight, double)) == wanted
+    body = Body((a,), (), (0,))
+    assert supports(with_operands(a, weight, scales, prologue=body)) == "it takes no prologue"
+    pack = packing(3, 8)
+    signed = Spec(pack.op, (Operand("int8", (3, 8)),), pack.result, pack.outputs)
+    supports = find("pack_int4", "cpu").supports
+    assert supports(signed) == "wanted uint8 to uint32, got int8 to uint32"
+    epilogue = Spec(pack.op, pack.operands, pack.result, pack.outputs, (), None, body)
+    assert supports(epilogue) == "it takes no prologue and no epilogue"
