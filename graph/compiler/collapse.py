@@ -153,6 +153,12 @@ def _quantized(spec: Spec) -> _Map:
     return [(*range(rank - 1), None), *others], {rank - 1}
 
 
+def _rows(spec: Spec) -> _Map:
+    rank = len(spec.result.shape)
+    whole = tuple(range(rank))
+    return [(*range(rank - 1), None), *[whole] * (len(spec.operands) - 1)], {rank - 1}
+
+
 def _pack_b(spec: Spec) -> _Map:
     rank = len(spec.result.shape)
     return [(*range(rank - 3), None, None)], {rank - 3, rank - 2, rank - 1}
@@ -169,6 +175,9 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "softmax": _last_axis,
     "layer_norm": _last_axis,
     "rms_norm": _last_axis,
+    "cumsum": _last_axis,
+    "top_k": _rows,
+    "take_along": _rows,
     "reduce": _along_axis,
     "concat": _along_axis,
     "matmul": _matmul,
@@ -178,6 +187,3 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "pack_b": _pack_b,
     "gather": _gather,
 }
-    "cumsum": _last_axis,
-    "top_k": _rows,
-    "take_along": _rows,

@@ -49,9 +49,9 @@ from heddle.graph.ops.normalization import layer_norm, rms_norm
 from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.row import ROWS, OpRow
-from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
 from heddle.graph.ops.selection import argmax, argmin, take_along, top_k
 from heddle.graph.ops.sequences import cumsum, range
+from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
 from heddle.graph.ops.source import constant
 
 __all__ = [
@@ -59,9 +59,9 @@ __all__ = [
     "OpRow",
     "abs",
     "add",
-    "attention",
     "argmax",
     "argmin",
+    "attention",
     "broadcast_to",
     "cast",
     "ceil",
@@ -69,8 +69,8 @@ __all__ = [
     "concat",
     "constant",
     "cos",
-    "div",
     "cumsum",
+    "div",
     "equal",
     "erf",
     "exp",
@@ -103,6 +103,7 @@ __all__ = [
     "permute",
     "pow",
     "quantized_matmul",
+    "range",
     "relu",
     "reshape",
     "rms_norm",
@@ -118,10 +119,10 @@ __all__ = [
     "squeeze",
     "sub",
     "sum",
+    "take_along",
     "tanh",
+    "top_k",
     "transpose",
     "unsqueeze",
-    "take_along",
     "where",
-    "top_k",
 ]

@@ -14,10 +14,10 @@ from heddle.kernels.cpu import (
     reduce,
     rms_norm,
     softmax,
-    transpose,
-)
     take_along,
     top_k,
+    transpose,
+)
 from heddle.kernels.cpu import map as map_
 from heddle.kernels.cpu import slice as slice_
 from heddle.kernels.registry import Kernel
@@ -37,9 +37,9 @@ KERNELS: tuple[Kernel, ...] = (
     concat.KERNEL,
     slice_.KERNEL,
     gather.KERNEL,
-)
-"""Every CPU kernel."""
     iota.KERNEL,
     cumsum.KERNEL,
     top_k.KERNEL,
     take_along.KERNEL,
+)
+"""Every CPU kernel."""

@@ -12,9 +12,9 @@ from heddle.kernels.cuda import (
     reduce,
     rms_norm,
     softmax,
-    transpose,
     take_along,
     top_k,
+    transpose,
 )
 from heddle.kernels.cuda import map as map_
 from heddle.kernels.cuda import slice as slice_
@@ -33,9 +33,9 @@ KERNELS: tuple[Kernel, ...] = (
     concat.KERNEL,
     slice_.KERNEL,
     gather.KERNEL,
-)
-"""Every CUDA kernel."""
     iota.KERNEL,
     cumsum.KERNEL,
     top_k.KERNEL,
     take_along.KERNEL,
+)
+"""Every CUDA kernel."""
