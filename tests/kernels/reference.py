@@ -172,32 +172,6 @@ def _dequantized_product(x, integers, scales, group):
     return _precise(x) @ (integers * np.repeat(_precise(scales), group, axis=1)).T
 
 
-def _pack_int4(spec, dims, weight):
-    return _pack_b(Spec("", (), spec.result, (), (("transposed", True),)), dims, weight.view("<u4"))
-
-
-def _nibbles(packed):
-    """The integers of 4-bit weights, from bytes."""
-    pairs = np.stack([packed & 15, packed >> 4], axis=-1)
-    return pairs.reshape(*packed.shape[:-1], -1).astype(np.int64) - 8
-
-
-def _quantized_matmul_packed(spec, dims, a, weight, scales):
-    weight, scales = (x.swapaxes(1, 2).reshape(-1, x.shape[1]) for x in (weight, scales))
-    weight = weight if weight.dtype == np.int8 else _nibbles(weight.copy().view(np.uint8))
-    product = _dequantized_product(a, weight, scales, spec.attr("group"))
-    return product[..., : size(spec.result.shape[-1], dims)]
-
-
-def _quantized_matmul(spec, dims, x, weight, scales):
-    weight = _nibbles(weight) if spec.attr("bits") == 4 else weight
-    return _dequantized_product(x, weight, scales, spec.attr("group"))
-
-
-def _dequantized_product(x, integers, scales, group):
-    return _precise(x) @ (integers * np.repeat(_precise(scales), group, axis=1)).T
-
-
 def _slice(spec, dims, x):
     counts = shape(spec.result.shape, dims)
     for axis, (start, step) in enumerate(zip(spec.attr("starts"), spec.attr("steps"), strict=True)):
@@ -244,9 +218,6 @@ _ROOTS = {
     "attention": _attention,
     "pack_b": _pack_b,
     "matmul_packed": _matmul_packed,
-    "pack_int4": _pack_int4,
-    "quantized_matmul_packed": _quantized_matmul_packed,
-    "quantized_matmul": _quantized_matmul,
     "pack_int4": _pack_int4,
     "quantized_matmul_packed": _quantized_matmul_packed,
     "quantized_matmul": _quantized_matmul,
