@@ -11,6 +11,7 @@ import numpy.typing as npt
 from heddle.contexts.endpoints import check_endpoint
 from heddle.contexts.eos import EOSTracker
 from heddle.contexts.matcher import Matcher, TrackedMatcher
+from heddle.contexts.older_arguments import place_windows, read_older
 from heddle.contexts.older_names import OlderNames
 from heddle.contexts.outputs import TextGenerationOutput
 from heddle.contexts.sampling import SamplingParams
@@ -40,10 +41,11 @@ class TextContext(TokenUpdates, OlderNames):
         external_block_metadata: Opaque, for a cache outside the process.
         cached_prefix_length: Prompt tokens that the prefix cache served; None before admission.
         prompt: The prompt before it was tokenized; only stored.
+        **older: What older versions took, see `older_arguments`.
 
     Raises:
         ValueError: The prompt and the minimum of new tokens do not fit `max_length`; an endpoint of
-            another form; both ways to say what ends the sequence.
+            another form; both ways to say what ends the sequence; older indices out of order.
     """
 
     # What `snapshot` holds beside tokens, matcher and the tail of the text.
@@ -67,7 +69,7 @@ class TextContext(TokenUpdates, OlderNames):
         eos_tracker: EOSTracker | None = None,
         eos_token_ids: Iterable[int] | None = None,
         eos_sequences: Iterable[Iterable[int]] | None = None,
-        log_probabilities: int = 0,
+        log_probabilities: int | None = 0,
         log_probabilities_echo: bool = False,
         ignore_eos: bool = False,
         json_schema: str | None = None,
@@ -83,6 +85,7 @@ class TextContext(TokenUpdates, OlderNames):
         external_block_metadata: Any = None,
         cached_prefix_length: int | None = None,
         prompt: str | list[int] | None = None,
+        **older: Any,
     ) -> None:
         if eos_tracker is None:
             eos_tracker = EOSTracker(eos_token_ids or (), eos_sequences or ())
@@ -94,7 +97,7 @@ class TextContext(TokenUpdates, OlderNames):
         self.tokens = tokens if isinstance(tokens, TokenBuffer) else TokenBuffer(tokens)
         self.request_id = RequestID(request_id)
         self.eos_tracker = eos_tracker
-        self.log_probabilities = log_probabilities
+        self.log_probabilities = log_probabilities or 0
         self.log_probabilities_echo = log_probabilities_echo
         self.ignore_eos = ignore_eos
         self.json_schema = json_schema
@@ -113,6 +116,8 @@ class TextContext(TokenUpdates, OlderNames):
         self._status_log: list[tuple[int, GenerationStatus]] = []
         self._cache_seq_id: int | None = None
         self._committed_idx = 0
+        if older:
+            self._take_older(older)
         check_endpoint(target_endpoint)
         if self.min_tokens + self.tokens.prompt_length > max_length:
             raise ValueError(
@@ -123,6 +128,18 @@ class TextContext(TokenUpdates, OlderNames):
             self.tokens.apply_processing_offset(_draft_offset)
         if _matcher is not None:
             self.set_matcher(_matcher)
+
+    def _take_older(self, given: dict[str, Any]) -> None:
+        older = read_older(type(self).__name__, given)
+        place_windows(self.tokens, older)
+        self._prompt_length = self.tokens.prompt_length
+        self._cache_seq_id = older["_cache_seq_id"]
+        self.status = GenerationStatus(older["_status"] or self.status)
+        self._committed_idx = older["_committed_idx"]
+        if not 0 <= self._committed_idx <= len(self.tokens):
+            raise ValueError(
+                f"_committed_idx: wanted 0 to {len(self.tokens)}, got {self._committed_idx}"
+            )
 
     def __repr__(self) -> str:
         return (

@@ -47,25 +47,31 @@ class TextAndVisionContext(TextContext):
         vision_token_ids: The tokens that may begin and end an image's run.
         images: The images, by ascending position.
         extra_model_args: Further arrays for the model, by name.
+        pixel_values: The older way to give images, of which nothing but these arrays is known;
+            instead of `images`.
         **options: Those of `TextContext`.
 
     Raises:
         ValueError: The images overlap, are not in order, leave the prompt, or do not lie on vision
-            tokens.
+            tokens; both `images` and `pixel_values`.
     """
 
     def __init__(
         self,
         *,
-        vision_token_ids: Sequence[int],
+        vision_token_ids: Sequence[int] = (),
         images: Sequence[ImageMetadata] = (),
         extra_model_args: Mapping[str, npt.NDArray[Any]] | None = None,
+        pixel_values: Sequence[npt.NDArray[Any]] = (),
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.vision_token_ids = list(vision_token_ids)
         self.images = list(images)
         self.extra_model_args = dict(extra_model_args or {})
+        self._loose_pixel_values = tuple(pixel_values)
+        if self.images and self._loose_pixel_values:
+            raise ValueError("TextAndVisionContext: wanted images or pixel_values, got both")
         self._check_images()
         self._check_position(self.tokens.current_position)
 
@@ -120,7 +126,7 @@ class TextAndVisionContext(TextContext):
     @property
     def pixel_values(self) -> tuple[npt.NDArray[Any], ...]:
         """What the vision encoder reads of each image."""
-        return tuple(image.pixel_values for image in self.images)
+        return tuple(image.pixel_values for image in self.images) or self._loose_pixel_values
 
     def compute_image_aligned_idx(self, idx: int) -> int:
         """The start of the image that holds position `idx`, else `idx`."""

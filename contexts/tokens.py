@@ -223,6 +223,11 @@ class TokenBuffer(TokenViews):
         self._completion = Range(min(completion.start, length), min(completion.end, length))
         self._starts = {at: before for at, before in self._starts.items() if at < length}
 
+    def ensure_capacity(self, wanted: int) -> None:
+        """Make room for `wanted` tokens before the array has to grow."""
+        if wanted > len(self._array):
+            self._grow(wanted)
+
     def _grow(self, wanted: int) -> TokenArray:
         capacity = len(self._array)
         while capacity < wanted:

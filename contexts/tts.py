@@ -26,6 +26,8 @@ class TTSContext(TextContext):
         streaming: Whether audio is handed out as it comes.
         decoded_index: Number of speech tokens that are audio already.
         audio_generation_status: Where the request stands.
+        _decoded_index: Older name of `decoded_index`.
+        _audio_generation_status: Older name of `audio_generation_status`.
         **options: Those of `TextContext`.
 
     Raises:
@@ -60,6 +62,8 @@ class TTSContext(TextContext):
         _block_counter: int = 0,
         _arrival_time: float | None = None,
         audio_generation_status: GenerationStatus = GenerationStatus.ACTIVE,
+        _decoded_index: int = 0,
+        _audio_generation_status: GenerationStatus | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -79,14 +83,16 @@ class TTSContext(TextContext):
         self.audio_buffer = audio_buffer
         self.prev_samples_beyond_offset = prev_samples_beyond_offset
         self.streaming = streaming
-        self.audio_generation_status = GenerationStatus(audio_generation_status)
+        self.audio_generation_status = GenerationStatus(
+            _audio_generation_status or audio_generation_status
+        )
         self._speech_token_size = _speech_token_size
         self._speech_token_end_idx = _speech_token_end_idx
         self._speech_tokens = _speech_tokens
         self._block_counter = _block_counter
         self._arrival_time = time.monotonic() if _arrival_time is None else _arrival_time
         self.decoded_index = 0
-        self.set_decoded_index(decoded_index)
+        self.set_decoded_index(decoded_index or _decoded_index)
 
     @property
     def is_done(self) -> bool:

@@ -51,6 +51,17 @@ class VisionRecord(msgspec.Struct, tag="vision"):
     vision_token_ids: list[int]
     images: list[ImageMetadata]
     extra_model_args: dict[str, _Array]
+    pixel_values: tuple[_Array, ...]
+
+    @classmethod
+    def of(cls, context: TextAndVisionContext) -> VisionRecord:
+        """The record of what `context` has besides; those of `images` are not sent twice."""
+        return cls(
+            context.vision_token_ids,
+            context.images,
+            context.extra_model_args,
+            context._loose_pixel_values,
+        )
 
 
 class SpeechRecord(msgspec.Struct, tag="speech"):
@@ -106,7 +117,7 @@ class TextRecord(msgspec.Struct, array_like=True):
         """The record of `context`."""
         kind: VisionRecord | SpeechRecord | None = None
         if isinstance(context, TextAndVisionContext):
-            kind = VisionRecord(**_fields_of(VisionRecord, context))
+            kind = VisionRecord.of(context)
         elif isinstance(context, TTSContext):
             kind = SpeechRecord(**_fields_of(SpeechRecord, context))
         return cls(

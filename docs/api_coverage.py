@@ -11,6 +11,7 @@ from typing import Any
 
 import heddle.contexts as contexts
 import numpy as np
+from heddle.contexts.older_arguments import OLDER_ARGUMENTS, place_windows
 
 HERE = Path(__file__).parent
 VERSIONS = ("000", "001", "002", "003")
@@ -19,11 +20,13 @@ INTRODUCTION = """# API coverage
 
 Four documents, 000 to 003, describe four versions of the interface of contexts. Where they disagree
 003, the newest, wins; names that only the others have are views over the same state. This table is
-written by `docs/api_coverage.py`; a test resolves each name on a live object.
+written by `docs/api_coverage.py`; a test resolves each name on a live object. `Class(name)` is an
+argument of the constructor.
 """
 
 # One line for each name on which the documents disagree, or that differs from them here.
 RULES = {
+    "AudioGenerationRequest(_assistant_message_override)": "stored; no document says more",
     "AudioGeneratorOutput.audio_data": "a torch tensor in 002; a NumPy array here",
     "EOSTracker": "named in 003, which does not describe it",
     "GenerationOutput": "named in 001, which does not describe it",
@@ -33,14 +36,26 @@ RULES = {
     "InputError": "one class with that of `heddle.runtime`; also a ValueError",
     "RequestID": "named, not described; a string",
     "SpecDecodingState": "named in 003, which does not describe it",
+    "TTSContext(_audio_generation_status)": "`audio_generation_status`, its older name",
+    "TTSContext(_decoded_index)": "`decoded_index`, its older name",
     "TTSContext.audio_generation_status": "read-only in 002, an attribute elsewhere",
     "TTSContext.decoded_index": "read-only with `set_decoded_index` in 002, an attribute elsewhere",
     "TTSContext.next_speech_tokens": "moves `decoded_index` in 002; never does here",
     "TTSContext.speech_token_status": "a view of `status`",
     "TTSContext.status": "the text side; `is_done` looks at `audio_generation_status`",
     "TextAndVisionContext.bump_token_indices": "refuses a position inside an image",
-    "TextAndVisionContext.pixel_values": "a field in 002; a view of `images` here",
+    "TextAndVisionContext(pixel_values)": "002 says no positions; not together with `images`",
+    "TextAndVisionContext.pixel_values": "those of `images`, or what 002 gives instead",
     "TextAndVisionContext.set_token_indices": "refuses a position inside an image",
+    "TextContext(_cache_seq_id)": "`assign_to_cache`",
+    "TextContext(_committed_idx)": "`committed_idx`",
+    "TextContext(_prompt_len)": "-1, as with the other indices, stands for not given",
+    "TextContext(_size)": "the least capacity of the token array",
+    "TextContext(_status)": "`status`, its older name",
+    "TextContext(eos_tracker)": "instead of `eos_token_ids` and `eos_sequences`, not beside them",
+    "TextContext(log_probabilities)": "None, the default of 002, is 0",
+    "TextContext(prompt)": "required in 002; optional here",
+    "TextContext(tokens)": "an array in 000 and 002, a `TokenBuffer` since; both are taken",
     "TextContext.active_idx": "`tokens.current_position`",
     "TextContext.bump_token_indices": "`committed_idx` is in 002 only; accepted",
     "TextContext.current_length": "`len(tokens)`",
@@ -135,7 +150,10 @@ def home(name: str, live: dict[str, Any]) -> str:
         AttributeError: Nothing defines it.
     """
     owner, _, member = name.partition(".")
+    owner, _, argument = owner.partition("(")
     defined = getattr(contexts, owner)
+    if argument:
+        defined = taker(defined, argument.rstrip(")"))
     if member:
         getattr(live[owner], member)
         for base in defined.__mro__:
@@ -146,6 +164,21 @@ def home(name: str, live: dict[str, Any]) -> str:
     if package != "heddle":
         raise AttributeError(f"{name} is defined in {defined.__module__}")
     return "/".join([room, *module]) + ".py"
+
+
+def taker(defined: Any, argument: str) -> Any:
+    """The class, of `defined` and its bases, or the module of older arguments, that takes it.
+
+    Raises:
+        AttributeError: None does.
+    """
+    for base in defined.__mro__:
+        taken = inspect.signature(base.__init__).parameters if "__init__" in vars(base) else {}
+        if argument in taken:
+            return base
+        if "older" in taken and argument in OLDER_ARGUMENTS:
+            return place_windows
+    raise AttributeError(f"{defined.__name__} takes no {argument}")
 
 
 def render() -> str:

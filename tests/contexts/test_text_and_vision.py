@@ -1,6 +1,12 @@
 import numpy as np
 import pytest
-from heddle.contexts import ImageMetadata, TextAndVisionContext, TokenBuffer
+from heddle.contexts import (
+    ImageMetadata,
+    TextAndVisionContext,
+    TokenBuffer,
+    msgpack_numpy_decoder,
+    msgpack_numpy_encoder,
+)
 from heddle.contexts import validators as v
 from heddle.runtime.errors import InputError
 
@@ -142,3 +148,22 @@ def test_the_rest_passes_where_there_is_nothing_to_encode():
     context.update(61)
     v.validate_initial_prompt_has_image(context)
     v.validate_vision_position_ids(context)
+
+
+def test_loose_pixel_values_are_the_older_way():
+    pixels = np.ones((2, 2))
+    context = TextAndVisionContext(
+        max_length=9, tokens=np.array([1, 2]), prompt="ab", pixel_values=(pixels,)
+    )
+    assert context.pixel_values[0] is pixels
+    assert not context.needs_vision_encoding
+    again = msgpack_numpy_decoder(TextAndVisionContext)(msgpack_numpy_encoder()(context))
+    assert again.pixel_values[0].tolist() == pixels.tolist()
+    with pytest.raises(ValueError, match="wanted images or pixel_values, got both"):
+        TextAndVisionContext(
+            max_length=9,
+            tokens=np.array([98, 2]),
+            vision_token_ids=[98],
+            images=[ImageMetadata(0, 1, pixels)],
+            pixel_values=(pixels,),
+        )
