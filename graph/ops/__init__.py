@@ -48,6 +48,7 @@ from heddle.graph.ops.linear import matmul
 from heddle.graph.ops.normalization import layer_norm, rms_norm
 from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
+from heddle.graph.ops.rotary import rope
 from heddle.graph.ops.row import ROWS, OpRow
 from heddle.graph.ops.selection import argmax, argmin, take_along, top_k
 from heddle.graph.ops.sequences import cumsum, range
@@ -107,6 +108,7 @@ __all__ = [
     "relu",
     "reshape",
     "rms_norm",
+    "rope",
     "round",
     "rsqrt",
     "sigmoid",

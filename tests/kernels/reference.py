@@ -206,7 +206,13 @@ def _take_along(spec, dims, x, indices):
     return np.take_along_axis(x, places, axis=-1)
 
 
+def _rope(spec, dims, x, cos, sin):
+    rope = ROWS["rope"].compute
+    return rope(*map(_precise, (x, cos, sin)), interleaved=spec.attr("interleaved"))
+
+
 _ROOTS = {
+    "rope": _rope,
     "top_k": _top_k,
     "cumsum": lambda spec, dims, x: np.cumsum(_precise(x), axis=-1),
     "iota": _iota,

@@ -1,0 +1,82 @@
+"""rope: compiled as models use it, and its mistakes."""
+
+import re
+
+import numpy as np
+import pytest
+from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
+from heddle.graph.reference import evaluate
+from heddle.runtime import InferenceSession
+from heddle.runtime.errors import GraphError
+
+F32, F64, I64 = DType.float32, DType.float64, DType.int64
+HEADS, SIZE, LONGEST = 3, 16, 64
+
+
+def angles():
+    frequencies = 10000.0 ** (-np.arange(SIZE // 2) / (SIZE // 2))
+    turns = np.outer(np.arange(LONGEST), frequencies)
+    return np.cos(turns).astype(np.float32), np.sin(turns).astype(np.float32)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_scores_depend_on_distances_alone(interleaved):
+    """RoFormer's property, with rows of tables gathered by the position of each token."""
+    sequence = Dim("sequence", 1, LONGEST)
+    types = [
+        TensorType(F32, ("batch", sequence, HEADS, SIZE)),
+        TensorType(I64, ("batch", sequence)),
+    ]
+    with Graph("rope", types) as graph:
+        x, positions = graph.inputs
+        tables = [ops.gather(graph.constant(table), positions, 0) for table in angles()]
+        cos, sin = (ops.unsqueeze(table, 2) for table in tables)
+        graph.output(ops.rope(x, cos, sin, interleaved=interleaved) * 2.0)
+    model = InferenceSession(threads=2).load(compile(graph))
+    rng = np.random.default_rng(0)
+    x = np.tile(rng.standard_normal((2, 1, HEADS, SIZE), np.float32), (1, 7, 1, 1))
+    positions = np.stack([np.arange(7), np.arange(7) * 5 + 20])
+    (result,) = model.execute(x, positions)
+    found = result.to_numpy()
+    np.testing.assert_allclose(found, evaluate(graph, [x, positions])[0], rtol=1e-5, atol=1e-5)
+    scores = np.einsum("bshd,bthd->bhst", found, found)
+    for distance in range(7):
+        same = np.diagonal(scores, distance, -2, -1)
+        np.testing.assert_allclose(
+            same, np.broadcast_to(same[..., :1], same.shape), rtol=1e-3, atol=1e-3
+        )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(2, 5), (2,), (2,)], "x: wanted an even number as the last dim, got 5"),
+        ([(2, "n"), (2,), (2,)], "x: wanted an even number as the last dim, got n"),
+        ([(), (2,), (2,)], "x: wanted rank 1 or more, got rank 0"),
+        ([(2, 4), (3,), (3,)], "cos: wanted a shape that broadcasts to [2, 2], got [3]"),
+        ([(2, 4), (2,), ()], "sin: wanted a shape that broadcasts to [2, 2], got []"),
+        ([(2, 4), (1, 2, 2), (2,)], "cos: wanted a shape that broadcasts to [2, 2], got [1, 2, 2]"),
+        ([(2, 4), (2,), (1, 2)], "wanted cos and sin of one shape, got [2] and [1, 2]"),
+        ([(1, 4), (2, 2), (2, 2)], "cos: wanted a shape that broadcasts to [1, 2], got [2, 2]"),
+    ],
+)
+def test_wrong_shapes(shapes, message):
+    types = [TensorType(F32, shape) for shape in shapes]
+    place = r"test_rotary\.py:\d+: rope: "
+    with pytest.raises(GraphError, match=place + re.escape(message)), Graph("g", types) as graph:
+        ops.rope(*graph.inputs)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "message"),
+    [
+        ((I64, F32, F32), "wanted a floating-point dtype, got int64; cast it first"),
+        ((F32, F64, F32), "cos: wanted float32, got float64; cast it first"),
+        ((F64, F32, I64), "sin: wanted float32 or float64, got int64; cast it first"),
+        ((F64, F32, F64), "wanted cos and sin of one dtype, got float32 and float64"),
+    ],
+)
+def test_wrong_dtypes(dtypes, message):
+    types = [TensorType(d, (s,)) for d, s in zip(dtypes, (4, 2, 2), strict=True)]
+    with pytest.raises(GraphError, match=re.escape(f"rope: {message}")), Graph("g", types) as graph:
+        ops.rope(*graph.inputs)

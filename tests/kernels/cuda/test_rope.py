@@ -1,0 +1,46 @@
+"""rope on the emulator, and assembled."""
+
+import cuda_cases as cases
+import pytest
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.registry import MACHINES
+from heddle.kernels.spec import Spec
+from test_kernels import check
+
+
+def rotation(dtype: str, size: int, interleaved: bool, kind: str | None = None) -> Spec:
+    x = cases.tensor(dtype, "d0", "d1", 2, size)
+    table = cases.tensor(kind or dtype, "d1", 1, size // 2)
+    return cases.plain("rope", [x, table, table], x, interleaved=interleaved)
+
+
+CASES: dict[str, Spec] = {
+    f"{'neighbours' if interleaved else 'halves'} of {size}, {dtype}": rotation(
+        dtype, size, interleaved
+    )
+    for interleaved in (False, True)
+    for size in (16, 6)
+    for dtype in cases.FLOATS
+} | {"tables in float32": rotation("bfloat16", 32, True, "float32")}
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_emulator(name, shift):
+    check(CASES[name], cases.DIMS, shift)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_fused(interleaved):
+    check(cases.fused(rotation("float32", 16, interleaved), prologue=False), cases.DIMS)
+
+
+@pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_register_is_spilled(name, arch):
+    assert ptx.assemble(to_ptx(CASES[name], MACHINES[arch]), arch).spills == 0
