@@ -93,8 +93,9 @@ def ordered(spec: Spec, number: int) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def query_block(spec: Spec) -> int:
-    """Queries of a task: 48, or fewer where their rows are long."""
-    return next((n for n in (48, 24) if n * row_bytes(spec) <= 2**14), ROWS)
+    """Queries of a task: 96, or fewer where their rows are long or see fewer keys than the last."""
+    counts = (48, 24) if spec.attr("causal") else (96, 48, 24)
+    return next((n for n in counts if n * row_bytes(spec) <= 2**14), ROWS)
 
 
 def key_block(spec: Spec) -> int:

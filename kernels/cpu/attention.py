@@ -57,9 +57,9 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
         present = sizes.least(emit.index(block.keys), last_key - key)
         _turn_keys(frame, block, item, head, key, present)
         for top in emit.loop(0, count, block.rows):
-            _score(block, top, present)
+            _score(frame, block, (item, head, first), top, key, present)
             for r in emit.loop(0, sizes.least(emit.index(block.rows), count - top), TOGETHER):
-                _exponentials(frame, block, (item, head, first), top, r, key, present)
+                _exponentials(block, top, r, present)
             _add_values(frame, block, item, head, top, key, present)
     finish = rows.Finish(frame, block.lanes)
     for r in emit.loop(0, count):
@@ -84,10 +84,11 @@ def _read_queries(
             value = memory.load(frame.inputs[0], start + column, dtype, block.lanes, mask)
             block.put(value * scale, block.query, r * block.width + column)
     # A tile's rows beyond the last query are computed on as well, and dropped.
-    for r in emit.loop(count, sizes.ceildiv(count, block.rows) * block.rows):
+    tiled = sizes.ceildiv(count, block.rows) * block.rows
+    for r in emit.loop(count, tiled):
         for column in emit.loop(0, block.width, block.lanes):
             block.put(block.fill(0), block.query, r * block.width + column)
-    for r in emit.loop(0, block.queries):
+    for r in emit.loop(0, tiled):
         block.put(lowest, block.top, r)
         block.put(zero, block.weight, r)
         for column in emit.loop(0, block.width, block.lanes):
@@ -116,8 +117,18 @@ def _turn_keys(
                 block.put(value, block.key, (column + number) * block.keys + group)
 
 
-def _score(block: Block, top: Any, present: Any) -> None:
-    """The products of a tile's queries with the keys present, rounded up to whole tiles."""
+def _score(
+    frame: host.Frame,
+    block: Block,
+    place: tuple[Size, Size, Size],
+    top: Any,
+    key: Any,
+    present: Any,
+) -> None:
+    """The masked products of a tile's queries with the keys, -inf where there is no key."""
+    spec = frame.spec
+    item, head, base = place
+    queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
     wide = block.pair * block.lanes
     for column in emit.loop(0, sizes.ceildiv(present, wide) * wide, wide):
 
@@ -132,42 +143,30 @@ def _score(block: Block, top: Any, present: Any) -> None:
         sums = add_products(zeros, 0, block.size, query_at, keys_at)
         for number, value in enumerate(sums):
             r, n = divmod(number, block.pair)
-            block.put(value, block.score, column + (r * block.keys + n * block.lanes))
-
-
-def _exponentials(
-    frame: host.Frame,
-    block: Block,
-    place: tuple[Size, Size, Size],
-    top: Any,
-    first: Any,
-    key: Any,
-    present: Any,
-) -> None:
-    """Turns a few rows of scores into exponentials and brings their queries' statistics forward."""
-    spec = frame.spec
-    item, head, base = place
-    queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
-    tile_rows = [first + n for n in range(TOGETHER)]
-    # Rows beyond the last query are computed on as well, under the last one's mask.
-    at = [sizes.least(base + top + r, queries - 1) for r in tile_rows]
-    visible = [present] * TOGETHER
-    if spec.attr("causal"):
-        visible = [sizes.least(query + (keys - queries) + 1 - key, present) for query in at]
-
-    def masked(column: Any, *greatest: Any) -> list[Any]:
-        following = []
-        for r, query, limit, old in zip(tile_rows, at, visible, greatest, strict=True):
-            lanes = host.first_lanes(limit - column, block.lanes)
-            score = block.vector(block.score, r * block.keys + column)
-            score = _apply_mask(frame, block, score, (item, head, query), key + column, lanes)
+            start = column + n * block.lanes
+            # Rows beyond the last query are computed on as well, under the last one's mask.
+            query = sizes.least(base + top + r, queries - 1)
+            visible = present
+            if spec.attr("causal"):
+                visible = sizes.least(query + (keys - queries) + 1 - key, present)
+            lanes = host.first_lanes(visible - start, block.lanes)
+            score = _apply_mask(frame, block, value, (item, head, query), key + start, lanes)
             score = select(lanes, score, -math.inf)
-            block.put(score, block.score, r * block.keys + column)
-            following.append(emit.maximum(old, score))
-        return following
+            block.put(score, block.score, start + r * block.keys)
+
+
+def _exponentials(block: Block, top: Any, first: Any, present: Any) -> None:
+    """Turns a few rows of scores into exponentials and brings their queries' statistics forward."""
+    tile_rows = [first + n for n in range(TOGETHER)]
+
+    def largest(column: Any, *greatest: Any) -> list[Any]:
+        return [
+            emit.maximum(old, block.vector(block.score, r * block.keys + column))
+            for r, old in zip(tile_rows, greatest, strict=True)
+        ]
 
     lowest, zero = block.fill(-math.inf), block.fill(0)
-    greatest = emit.carry(0, present, block.lanes, [lowest] * TOGETHER, masked)
+    greatest = emit.carry(0, present, block.lanes, [lowest] * TOGETHER, largest)
     before = [block.scalar(block.top, top + r) for r in tile_rows]
     after = [
         emit.maximum(old, crosslane.across(new, emit.maximum))
