@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from heddle.graph.dim import MAXIMUM
+from heddle.graph.dim import MAXIMUM, Dim
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops.promotion import check_fits
 from heddle.graph.types import TensorType
 from heddle.runtime.errors import GraphError
+
+MOST_DIMS = 16
+LARGEST_DIM = 1 << 40
+LARGEST_TENSOR = 1 << 47
 
 
 def check_names(what: str, names: Sequence[str], count: int) -> None:
@@ -42,6 +46,21 @@ def ranges_of(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
         for name in sorted(dim.names - found.keys()):
             raise graph_error(f"dim {dim}: wanted an input with the dim {name} by itself, got none")
     return found
+
+
+def check_limits(type: TensorType) -> None:
+    """Raises GraphError for a type that no tensor of an artifact can have (docs/artifact.md)."""
+    if type.rank > MOST_DIMS:
+        raise graph_error(f"wanted at most {MOST_DIMS} dims, got {type.rank}: {type}")
+    if any(_factor(dim) >= LARGEST_DIM for dim in type.shape):
+        raise graph_error(f"wanted dims of less than 2^40, got {type}")
+    if _factor(type.shape.elements) * type.dtype.size >= LARGEST_TENSOR:
+        raise graph_error(f"wanted a tensor of less than 2^47 bytes, got {type}")
+
+
+def _factor(size: Dim) -> int:
+    """The largest number in the polynomial: the size itself where that is known."""
+    return max((abs(factor) for _, factor in size.terms), default=0)
 
 
 def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType]:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from heddle.graph import attributes, dialect
-from heddle.graph.checks import check_names, constant_values, ranges_of
+from heddle.graph.checks import check_limits, check_names, constant_values, ranges_of
 from heddle.graph.dtype import DType
 from heddle.graph.location import caller, graph_error
 from heddle.graph.ops.row import OpRow
@@ -292,6 +292,7 @@ class Graph:
                     f"wanted dims of the graph's inputs ({', '.join(self.symbols) or 'none'}), got "
                     f"{', '.join(sorted(unknown))}"
                 )
+            check_limits(type)
             with self._context:
                 found = self._mlir_types[type] = type.to_mlir()
         return found

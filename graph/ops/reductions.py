@@ -72,7 +72,7 @@ def reduce_min(x: Array, *, axis: int = -1) -> Array:
 @_reduction(dtype=rules.floating, shape=_along_some, cost=costs.each_operand(costs.EXP + 4))
 def softmax(x: Array, *, axis: int = -1) -> Array:
     """`exp(x)` over its sum along `axis`."""
-    shares = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    shares = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
     return shares / np.sum(shares, axis=axis, keepdims=True)
 
 

@@ -127,6 +127,14 @@ BUILDING = [
     (lambda x: x[0, 0], [tensor(2)], "slice_tensor: wanted at most 1 indices and one ..., got 2"),
     (lambda x: x[..., ...], [tensor(2)],
      "slice_tensor: wanted at most 1 indices and one ..., got 2"),
+    # limits of artifacts
+    (lambda x: ops.unsqueeze(x, 0), [tensor(*[1] * 16)],
+     f"reshape: wanted at most 16 dims, got 17: float32[{', '.join('1' * 17)}] on cpu:0"),
+    (lambda x: x.broadcast_to((2**40,)), [tensor(1)],
+     f"broadcast_to: wanted dims of less than 2^40, got float32[{2**40}] on cpu:0"),
+    (lambda x: x.broadcast_to((2**30, "n", 2**30)), [tensor("n", 1)],
+     f"broadcast_to: wanted a tensor of less than 2^47 bytes, got float32[{2**30}, n, {2**30}] "
+     "on cpu:0"),
     # attention
     (lambda x: ops.attention(x, x, x, layout="sbhd"), [tensor(1, 2, 3, 4)],
      "attention: layout: wanted 'bhsd' or 'bshd', got 'sbhd'"),
@@ -197,6 +205,8 @@ def constant(*args):
 
 GRAPHS = [
     (lambda: Graph("g", [tensor(2)], ["a", "b"]), "input names: wanted 1, got 2"),
+    (lambda: Graph("g", [tensor(2**63)]),
+     f"wanted dims of less than 2^40, got float32[{2**63}] on cpu:0"),
     (lambda: Graph("g", [tensor(2)] * 2, ["a", "a"]),
      "input names: wanted each once, got 'a' twice"),
     (lambda: Graph("g", [tensor(N), tensor(Dim("n", maximum=9))]),

@@ -37,6 +37,7 @@ def test_sizes_of_zero():
         ones = graph.constant(np.ones(4, np.float32))
         graph.output(
             ops.softmax(x),
+            ops.softmax(x, axis=0),
             x @ x.T,
             ops.sum(x, axis=1),
             ops.concat([x, x], axis=0),
