@@ -10,6 +10,8 @@ from heddle.runtime import config
 from heddle.runtime._core import CPU, Artifact, Device, Model, Session
 from heddle.runtime.errors import DeviceError, InputError
 
+_MOST_THREADS = 65536
+
 
 class Compilable(Protocol):
     """What compiles itself when it is loaded, such as `heddle.graph.Graph`."""
@@ -29,7 +31,7 @@ class InferenceSession:
 
     Raises:
         DeviceError: A device is not there.
-        InputError: The number of threads is none.
+        InputError: The number of threads is none, or more than 65536.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class InferenceSession:
         if not self.devices:
             raise DeviceError("InferenceSession: wanted at least one device, got none")
         count = config.get("HEDDLE_THREADS") if threads is None else str(threads)
-        if not count.isdecimal():
-            raise InputError(f"InferenceSession: wanted threads of 0 or more, got {count}")
+        if not count.isdecimal() or int(count) > _MOST_THREADS:
+            raise InputError(
+                f"InferenceSession: wanted threads from 0 to {_MOST_THREADS}, got {count}"
+            )
         self._session = Session(list(self.devices), int(count), pin)
 
     def load(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from heddle.pipelines.cli.console import listed, print_json, table
+from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.runtime import Artifact, Device
@@ -131,6 +132,12 @@ def make_inputs(
         if row["name"] in given:
             known = zip(row["shape"], given[row["name"]].shape, strict=False)
             sizes |= {dim: size for dim, size in known if dim in sizes}
+    for row in artifact.symbols:
+        size = dims.get(row["name"], row["minimum"])
+        if not row["minimum"] <= size <= row["maximum"]:
+            raise InputError(
+                f"--dim {row['name']}: wanted {row['minimum']} to {row['maximum']}, got {size}"
+            )
     sizes |= dims
     generator = np.random.default_rng(SEED)
     arrays = []

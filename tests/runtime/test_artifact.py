@@ -1,6 +1,7 @@
 """What Python sees of an artifact: reading, saving, describing."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -28,6 +29,26 @@ def test_save_where_it_cannot_be(make, tmp_path):
     with pytest.raises(IsADirectoryError):
         make("double").save(tmp_path / "folder")
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]
+
+
+def test_save_replaces_neither_links_nor_devices(make, tmp_path):
+    artifact = make("double")
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "link.heddle"
+    link.symlink_to(tmp_path / "folder" / "m.heddle")
+    artifact.save(link)
+    assert link.is_symlink()
+    assert (tmp_path / "folder" / "m.heddle").read_bytes() == artifact.to_bytes()
+    (tmp_path / "pipe").mkdir()
+    pipe = tmp_path / "pipe" / "p"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        artifact.save(pipe)
+        assert os.read(reader, artifact.nbytes + 1) == artifact.to_bytes()
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_describe_says_everything_as_json(make, images):

@@ -131,10 +131,10 @@ def test_the_setting_gives_the_threads(make, monkeypatch, four):
 def test_wrong_sessions(monkeypatch):
     with pytest.raises(DeviceError, match="wanted at least one device, got none"):
         InferenceSession(devices=[])
-    with pytest.raises(InputError, match="wanted threads of 0 or more, got -1"):
+    with pytest.raises(InputError, match="wanted threads from 0 to 65536, got -1"):
         InferenceSession(threads=-1)
     monkeypatch.setenv("HEDDLE_THREADS", "many")
-    with pytest.raises(InputError, match="wanted threads of 0 or more, got many"):
+    with pytest.raises(InputError, match="wanted threads from 0 to 65536, got many"):
         InferenceSession()
 
 

@@ -33,15 +33,21 @@ std::shared_ptr<const Artifact> from_bytes(nb::handle data) {
   return Artifact::from_memory(view.buf, static_cast<size_t>(view.len));
 }
 
-// Written beside the target and renamed: a reader never sees half a file.
+// Written beside the target and renamed: a reader never sees half a file. A link stays a link, and
+// what is no regular file (a device, a pipe) is written to: a rename would replace it.
 void save(const Artifact& artifact, nb::handle path) {
-  const std::string target = path_text(path);
   nb::object os = nb::module_::import_("os");
-  const std::string partial = target + "." + nb::str(os.attr("getpid")()).c_str();
+  nb::object new_path = nb::module_::import_("pathlib").attr("Path");
+  nb::object target = new_path(path_text(path)).attr("resolve")();
   nb::object bytes = nb::steal(PyMemoryView_FromMemory(
       const_cast<char*>(contents(artifact)), static_cast<Py_ssize_t>(artifact.size()), PyBUF_READ));
+  if (nb::cast<bool>(target.attr("exists")()) && !nb::cast<bool>(target.attr("is_file")())) {
+    target.attr("write_bytes")(bytes);
+    return;
+  }
+  const std::string partial = path_text(target) + "." + nb::str(os.attr("getpid")()).c_str();
   try {
-    nb::module_::import_("pathlib").attr("Path")(partial).attr("write_bytes")(bytes);
+    new_path(partial).attr("write_bytes")(bytes);
     os.attr("replace")(partial, target);
   } catch (nb::python_error&) {
     std::remove(partial.c_str());

@@ -51,7 +51,9 @@ def test_weights_from_a_file(heddle, bare_artifact, tiny):
     [
         (["--dim", "batch"], 2, "--dim: wanted NAME=SIZE, got 'batch'"),
         (["--dim", "width=3"], 2, "--dim: wanted one of batch, sequence, got 'width'"),
-        (["--dim", "sequence=25"], 1, "sequence"),
+        (["--dim", "sequence=25"], 1, "--dim sequence: wanted 1 to 24, got 25"),
+        (["--dim", f"batch={10**20}"], 1, "--dim batch: wanted 1 to "),
+        (["--threads", str(10**20)], 1, f"wanted threads from 0 to 65536, got {10**20}"),
         (["--input", "x=none.npy"], 1, "none.npy"),
         (["--input", f"tokens={__file__}"], 2, "wanted a .npy or .npz file"),
         (["--device", "tpu"], 2, "--device: wanted cpu, cuda or cuda:INDEX, got 'tpu'"),
