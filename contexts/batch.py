@@ -132,19 +132,23 @@ class StepBatch:
             The rows that hold another context than before: their block tables are to be written.
 
         Raises:
-            ValueError: More contexts, tokens or positions than this batch was made for.
+            ValueError: More contexts, tokens or positions than this batch was made for, or one
+                context twice.
         """
         rows = len(contexts)
         if rows > len(self._views["lengths"]):
             raise ValueError(
                 f"StepBatch: wanted at most {len(self._views['lengths'])} contexts, got {rows}"
             )
+        unchanged = contexts == self._owners
+        if not unchanged and len(set(map(id, contexts))) < rows:
+            raise ValueError(f"StepBatch: wanted {rows} different contexts, got one of them again")
         self._slot = self._step.turn()
         self._views = self._step.slots[self._slot]
         if not self._write_single_tokens(contexts):
             self._write_windows(contexts)
         self._rows = rows
-        if contexts == self._owners:
+        if unchanged:
             return []
         owners = list(contexts)
         changed = [

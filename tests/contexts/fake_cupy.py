@@ -7,6 +7,7 @@ missing order between streams all show up as wrong data. `log` holds what has ha
 """
 
 import contextlib
+import ctypes
 import types
 
 import numpy as np
@@ -106,11 +107,20 @@ def alloc_pinned_memory(size):
 
 
 def asarray(buffer):
-    return Array(buffer.memory)
+    if isinstance(buffer, Buffer):
+        return Array(buffer.memory)
+    # A buffer of the runtime beside its fake driver (fake_cuda.c), whose device addresses are those
+    # of host memory with one bit more.
+    described = buffer.__cuda_array_interface__
+    address = described["data"][0] & ~(1 << 60)
+    memory = (ctypes.c_char * buffer.nbytes).from_address(address)
+    return Array(np.frombuffer(memory, described["typestr"]).reshape(buffer.shape))
 
 
 def from_dlpack(array):
     """What DLPack does: the current stream waits for the one that the array was made on."""
+    if not isinstance(array, Array):
+        return asarray(array)
     if array.made_on is not None and array.made_on is not _current[-1]:
         event = Event(disable_timing=True)
         event.record(array.made_on)

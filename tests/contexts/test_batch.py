@@ -51,6 +51,8 @@ def test_memory_is_aligned_and_stays_the_same(text):
     before = {name: view.ctypes.data for name, view in batch.inputs.items()}
     assert all(address % 64 == 0 for address in before.values())
     assert all(isinstance(buffer, Buffer) for buffer in batch.buffers.values())
+    batch.send()
+    assert (batch.copies, batch.stream) == (0, None)
     batch.write([text()])
     assert {name: view.ctypes.data for name, view in batch.inputs.items()} == before
 
@@ -75,6 +77,8 @@ def test_what_does_not_fit_is_refused(text):
     batch = StepBatch(rows=2, tokens=3, max_length=4, blocks=1)
     with pytest.raises(ValueError, match="at most 2 contexts, got 3"):
         batch.write([text()] * 3)
+    with pytest.raises(ValueError, match="wanted 2 different contexts, got one of them again"):
+        batch.write([text((1,))] * 2)
     with pytest.raises(ValueError, match=r"at most 3 tokens .* got 6 tokens"):
         batch.write([text(), text()])
     long = text((1, 2, 3, 4, 5))

@@ -2,6 +2,8 @@
 
 import gc
 import importlib.util
+import os
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -208,6 +210,52 @@ def test_a_step_on_a_device_grows_nothing(cupy):
         tracemalloc.stop()
     assert after == before
     assert len(cupy._page_locked) == page_locked
+
+
+BESIDE_THE_FAKE_DRIVER = """
+import sys
+import fake_cupy
+import numpy as np
+from heddle.contexts import StepBatch, TextContext
+from heddle.runtime import Accelerator, Buffer
+
+sys.modules["cupy"] = fake_cupy
+context = TextContext(max_length=9, tokens=np.array([4, 5, 6]))
+batch = StepBatch(rows=2, tokens=4, max_length=9, blocks=1, device=Accelerator())
+for token in (7, 8):
+    batch.write([context])
+    batch.write_blocks(0, [token])
+    batch.send()
+    batch.stream.synchronize()
+    print({name: buffer.to_numpy()[:1].tolist() for name, buffer in batch.buffers.items()})
+    assert batch.commit([context], Buffer.from_numpy(np.array([token])).to(Accelerator())) == {}
+print(context.generated_tokens, batch.copies)
+"""
+
+
+def test_buffers_of_the_runtime_hold_what_the_host_wrote(tmp_path):
+    source = Path(__file__).parents[1] / "runtime" / "fake_cuda.c"
+    driver = tmp_path / "libcuda.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", driver, source], check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", BESIDE_THE_FAKE_DRIVER],
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(tmp_path),
+            "PYTHONPATH": str(Path(__file__).parent),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    kept = "'sampling': [[1.0, 1.0, 0.0, 0.0, 0.0, 1.0]], 'sampling_integers': [[1, 0]]}"
+    assert done.stdout.splitlines() == [
+        "{'tokens': [4], 'positions': [0], 'row_offsets': [0], 'lengths': [3], 'blocks': [[7]], "
+        + kept,
+        "{'tokens': [7], 'positions': [3], 'row_offsets': [0], 'lengths': [4], 'blocks': [[8]], "
+        + kept,
+        "[7 8] 16",
+    ]
 
 
 def test_without_cupy_or_gpu_the_reason_is_named(monkeypatch):
