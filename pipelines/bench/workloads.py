@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from heddle.graph import DType, Graph, Shape, TensorType, Weight
+from heddle.graph import Dim, DType, Graph, Shape, TensorType, Weight
 from heddle.graph.ops import ROWS, OpRow
 from heddle.graph.ops.build import build
 from heddle.graph.ops.row import Cost
@@ -19,7 +19,7 @@ Attrs = Callable[[Sizes, DType], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: its dims, `"m k"`, and its `dtype` where it is not the workload's.
+    """An operand: its dims, `"m k//2"`, and its `dtype` where it is not the workload's.
 
     `weight`: bound at load, where its kernel may pack it. `values`: how its elements are drawn
     (see `heddle.pipelines.bench.data`); indices are below the size that is named in `below`.
@@ -52,7 +52,7 @@ class Workload:
         return [
             TensorType(
                 DType[operand.dtype] if operand.dtype else dtype,
-                [sizes[name] for name in operand.dims.split()],
+                [Dim(dim).evaluate(sizes) for dim in operand.dims.split()],
             )
             for operand in self.operands
         ]
@@ -132,6 +132,10 @@ def _attrs(**values: Any) -> Attrs:
     return lambda sizes, dtype: values
 
 
+def _quantized(bits: int) -> Attrs:
+    return lambda sizes, dtype: {"bits": bits, "group": sizes["group"]}
+
+
 _X, _ROW = Operand("m n"), Operand("n")
 _A, _B = Operand("m k"), Operand("k n")
 _HEADS = Operand("b h s d"), Operand("b h t d"), Operand("b h t d")
@@ -142,7 +146,10 @@ _TABLE = Operand("rows n"), Operand("m", "int64", values="index", below="rows")
 
 _OTHERS = (
     Workload("gelu_tanh", "gelu", (_X,), MATRIX, _attrs(approximate="tanh")),
-    *(Workload(op, op, (_X,), _AXIS, _axis) for op in ("sum", "mean", "max", "min", "softmax")),
+    *(
+        Workload(op, op, (_X,), _AXIS, _axis)
+        for op in ("sum", "mean", "max", "min", "argmax", "argmin", "cumsum", "softmax")
+    ),
     Workload("layer_norm", "layer_norm", (_X, _ROW, _ROW), MATRIX),
     Workload("rms_norm", "rms_norm", (_X, _ROW), MATRIX),
     Workload("matmul", "matmul", (_A, Operand("k n", weight=True)), _PRODUCT),
@@ -152,6 +159,26 @@ _OTHERS = (
         "matmul",
         (Operand("b m k"), Operand("b k n")),
         {"b": (12,), "m": (128,), "k": (64,), "n": (128,)},
+    ),
+    *(
+        Workload(
+            f"quantized_matmul_{bits}",
+            "quantized_matmul",
+            (
+                _A,
+                Operand(f"n k*{bits}//8", dtype, weight=True),
+                Operand("n k//group", weight=True),
+            ),
+            {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
+            _quantized(bits),
+        )
+        for bits, dtype in ((8, "int8"), (4, "uint8"))
+    ),
+    Workload(
+        "rope",
+        "rope",
+        (Operand("b s h d"), Operand("s 1 d//2"), Operand("s 1 d//2")),
+        {"b": (1,), "s": (512,), "h": (32,), "d": (128,)},
     ),
     Workload("attention", "attention", _HEADS, _HEAD_SIZES),
     Workload("attention_causal", "attention", _HEADS, _HEAD_SIZES, _attrs(causal=True)),
@@ -165,6 +192,12 @@ _OTHERS = (
     ),
     Workload("concat", "concat", (_X, _X), MATRIX, _attrs(axis=1)),
     Workload("slice", "slice", (_X,), MATRIX, _every_other),
+    Workload(
+        "take_along",
+        "take_along",
+        (_X, Operand("m t", "int64", values="index", below="n")),
+        {**MATRIX, "t": (1024,)},
+    ),
     Workload(
         "gather",
         "gather",

@@ -1,0 +1,320 @@
+"""Cases: what is built, checked and timed; and the children that they run in."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from heddle.graph import DType
+from heddle.graph.ops import ROWS
+from heddle.pipelines.bench import baselines, case, data, runner, workloads
+from heddle.pipelines.bench.case import Case, run, run_safely
+from heddle.runtime import CPU, accelerator_count
+from heddle.runtime.errors import GraphError, InputError
+
+SMALL = {"m": 3, "n": 40, "k": 64, "b": 2, "h": 4, "s": 5, "t": 7, "d": 16, "rows": 11, "axis": 1}
+
+
+def small(name, **options):
+    sizes = {size: SMALL[size] for size in workloads.find(name).sizes}
+    return Case(name, sizes, max_time=0.001, verify=True, **options)
+
+
+# Workloads
+
+
+def test_every_op_can_be_benched():
+    covered = {workload.op for workload in workloads.WORKLOADS.values()}
+    # A reshape renames a buffer: there is no kernel to time.
+    assert {row.name for row in ROWS.values() if row.public} - covered == {"reshape"}
+
+
+@pytest.mark.parametrize("name", workloads.WORKLOADS)
+def test_workloads_build_and_have_a_cost(name):
+    workload = workloads.find(name)
+    sizes = workloads.grid(workload, {})[0]
+    assert workload.dtypes()
+    dtype = DType.float32 if "float32" in workload.dtypes() else DType.bool
+    result = workload.result(sizes, dtype)
+    graph = workload.graph(sizes, dtype)
+    assert int(workload.cost(sizes, dtype).written) == data.total_bytes([result])
+    weights = sum(operand.weight for operand in workload.operands)
+    assert len(graph.weights) == weights
+    assert len(graph.inputs) == len(workload.operands) - weights
+
+
+def test_the_grid_has_every_combination():
+    found = workloads.grid(workloads.find("matmul"), {"m": (1, 2), "k": (3,)})
+    assert found == [{"m": 1, "k": 3, "n": 2048}, {"m": 2, "k": 3, "n": 2048}]
+
+
+def test_unknown_names_list_what_exists():
+    with pytest.raises(InputError, match=r"kernel: wanted one of .*softmax.*; got 'nope'"):
+        workloads.find("nope")
+    with pytest.raises(InputError, match="exp: --set: wanted one of m, n; got 'q'"):
+        workloads.grid(workloads.find("exp"), {"q": (1,)})
+    message = "exp: --dtype: wanted one of float16, bfloat16, float32, float64; got 'int8'"
+    with pytest.raises(InputError, match=message):
+        workloads.dtype_of(workloads.find("exp"), "int8")
+    with pytest.raises(InputError, match="--baseline: wanted one of numpy, torch; got 'x'"):
+        baselines.check("x")
+
+
+# Data
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "text"),
+    [
+        ("exp", "float32", "normal"),
+        ("log", "float32", "|normal| + 0.001"),
+        ("add", "int8", "uniform"),
+        ("where", "float32", "uniform, normal"),
+        ("gather", "float32", "normal, uniform below rows"),
+    ],
+)
+def test_inputs_are_drawn_as_the_row_says(name, dtype, text):
+    workload = workloads.find(name)
+    arrays = data.draw(workload, SMALL, DType[dtype], "normal")
+    assert data.described(workload, DType[dtype], "normal") == text
+    again = data.draw(workload, SMALL, DType[dtype], "normal")
+    for array, same, operand in zip(arrays, again, workload.operands, strict=True):
+        np.testing.assert_array_equal(array, same)
+        assert array.std() > 0
+        assert operand.values == "normal" or array.min() >= 0
+        assert operand.values != "index" or array.max() < SMALL["rows"]
+
+
+def test_zeros_are_zeros_but_indices_are_not():
+    table, indices = data.draw(workloads.find("gather"), SMALL, DType.float32, "zeros")
+    assert not table.any()
+    assert indices.any()
+    assert data.described(workloads.find("gather"), DType.float32, "zeros") == "zeros"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "bool", "int64"])
+def test_buffers_keep_values(dtype):
+    (array,) = data.draw(workloads.find("cast"), SMALL, DType[dtype], "normal")
+    buffer = data.buffer_of(array, DType[dtype])
+    assert buffer.dtype == dtype
+    np.testing.assert_array_equal(data.array_of(buffer, DType[dtype]), array)
+
+
+def test_how_many_sets_a_cold_run_has():
+    assert data.sets_wanted(1000, 32_000, False) == 64
+    assert data.sets_wanted(10**9, 32_000, False) == 2
+    assert data.sets_wanted(16, 32 * 2**20, False) == data.MOST_SETS
+    assert data.sets_wanted(16, 32 * 2**20, True) == data.MOST_WEIGHTS
+
+
+def test_errors_are_relative_to_the_typical_element():
+    wanted = np.array([3.0, -4.0, 0.0, np.nan, np.inf])[:3]
+    assert data.error_of(wanted, wanted) == 0
+    typical = np.sqrt(25 / 3)
+    assert data.error_of(wanted + np.array([0, 0, 0.1]), wanted) == pytest.approx(0.1 / typical)
+    assert data.error_of(wanted + np.array([0.3, 0, 0]), wanted) == pytest.approx(0.1)
+    assert data.error_of(np.array([np.nan, 1]), np.array([1.0, 1])) == np.inf
+    assert data.error_of(np.array([np.nan, 1]), np.array([np.nan, 1])) == 0
+    assert data.error_of(np.zeros(0), np.zeros(0)) == 0
+
+
+def test_tolerances():
+    assert data.tolerance(DType.int32, 5, 1) == 0
+    plain = [data.tolerance(DType[name], 1, 1) for name in ("float64", "float32", "bfloat16")]
+    assert plain == sorted(plain)
+    assert data.tolerance(DType.float32, 10_000, 1) > 10 * plain[1]
+
+
+# Cases
+
+
+def test_a_case_with_a_baseline():
+    ours, peer = run(small("softmax", baselines=("numpy",), threads=2, cache="cold"))
+    assert [ours["impl"], peer["impl"]] == ["heddle", "numpy"]
+    for row in (ours, peer):
+        assert row["status"] == "ok"
+        assert row["shape"] == {"m": 3, "n": 40, "axis": 1}
+        assert row["max_error"] <= row["tolerance"]
+        assert row["ci_us"][0] <= row["time_us"] <= row["ci_us"][1]
+        assert row["sets"] > 1
+        assert row["inputs"] == "normal"
+        assert "short-rotation" in row["flags"]
+        assert row["bytes_read"] == row["bytes_written"] == 3 * 40 * 4
+        assert row["ratio"] == pytest.approx(peer["time_us"] / ours["time_us"])
+    assert ours["arch"]
+
+
+def test_weights_are_bound_at_load():
+    (row,) = run(small("matmul", cache="cold"))
+    assert row["status"] == "ok"
+    assert row["sets"] == data.MOST_WEIGHTS
+
+
+@pytest.mark.parametrize("name", ["gather", "transpose", "slice"])
+def test_results_are_checked_against_the_reference(name):
+    ours, peer = run(small(name, baselines=("numpy",)))
+    assert ours["status"] == peer["status"] == "ok"
+    assert peer["max_error"] <= peer["tolerance"]
+
+
+def test_a_wrong_result_is_a_row(monkeypatch):
+    monkeypatch.setattr(case.data, "tolerance", lambda *_: -1.0)
+    (row,) = run(small("exp"))
+    assert row["status"] == "wrong"
+
+
+def test_bfloat16():
+    ours, peer = run(small("exp", dtype="bfloat16", baselines=("numpy",)))
+    assert ours["status"] == "ok"
+    assert peer["status"] == "missing"
+    assert peer["error"]["message"].startswith("numpy: has no bfloat16; use")
+
+
+def test_flags(monkeypatch):
+    monkeypatch.setattr(case, "BUSY", -1.0)
+    (row,) = run(small("exp", inputs="zeros", threads=1000))
+    assert {"zeros", "busy", "oversubscribed", "noisy"} <= set(row["flags"])
+
+
+def test_errors_are_rows():
+    (row,) = run_safely(Case("nope", {}))
+    assert (row["status"], row["error"]["type"]) == ("error", "InputError")
+    with pytest.raises(GraphError):
+        workloads.find("sum").result({**SMALL, "axis": 5}, DType.float32)
+    (row,) = run_safely(Case("sum", {"m": 3, "n": 4, "axis": 5}))
+    assert row["status"] == "error"
+
+
+def test_cuda_without_a_gpu_has_no_figures():
+    if accelerator_count():
+        pytest.skip("there is a GPU")
+    (row,) = run_safely(small("exp", target="cuda"))
+    assert (row["status"], row["error"]["type"]) == ("error", "DeviceError")
+    assert "time_us" not in row
+
+
+# Baselines
+
+
+def test_a_baseline_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(baselines, "find_spec", lambda name: None)
+    ours, peer = run(small("exp", baselines=("torch",)))
+    assert ours["status"] == "ok"
+    assert peer["status"] == "missing"
+    assert peer["error"]["message"] == "torch: is not installed; pip install torch"
+
+
+@pytest.mark.parametrize("name", ["erf", "gelu"])
+def test_numpy_has_no_erf(name):
+    prepared = case.prepare(small(name), workloads.find(name), DType.float32, CPU())
+    with pytest.raises(baselines.MissingError, match="numpy: has no erf; use --baseline torch"):
+        baselines.calls("numpy", small(name), prepared)
+
+
+def test_baselines_run_on_the_cpu_alone():
+    with pytest.raises(baselines.MissingError, match="numpy: runs on the cpu alone here"):
+        baselines.calls("numpy", Case("exp", {}, target="cuda"), None)
+
+
+class FakeTensor(np.ndarray):
+    def double(self):
+        return self.astype(np.float64)
+
+
+class FakeTorch:
+    """As much of torch as the bench uses, on NumPy."""
+
+    def __init__(self):
+        self.threads = 0
+
+    def set_num_threads(self, count):
+        self.threads = count
+
+    def inference_mode(self):
+        return np.errstate()
+
+    def from_dlpack(self, buffer):
+        return buffer.to_numpy().view(FakeTensor)
+
+    def exp(self, x, out):
+        return np.exp(x, out=out)
+
+    def softmax(self, x, axis, out):
+        raise RuntimeError("never called")
+
+    def __getattr__(self, name):
+        return self if name in ("nn", "functional") else lambda *args, **kwargs: None
+
+
+def test_torch_works_on_the_same_memory(monkeypatch):
+    fake = FakeTorch()
+    monkeypatch.setattr(baselines, "find_spec", lambda name: object())
+    monkeypatch.setattr(baselines, "import_module", lambda name: fake)
+    _, peer = run(small("exp", baselines=("torch",), threads=2))
+    assert peer["status"] == "ok"
+    assert peer["max_error"] <= peer["tolerance"]
+    assert fake.threads == 2
+
+
+# Children
+
+
+def child(code):
+    return (sys.executable, "-c", code)
+
+
+def test_a_case_in_a_child():
+    (row,) = runner.run(small("exp"))
+    assert row["status"] == "ok"
+
+
+def test_a_crash_is_a_row():
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    (row,) = runner.run(Case("exp", {"m": 1}), child(code))
+    assert row["status"] == "crashed"
+    assert row["error"]["message"] == "ended by SIGSEGV"
+
+
+def test_an_exit_code_comes_with_the_last_line_of_stderr():
+    code = "import sys; sys.exit('some trace\\nthe reason')"
+    (row,) = runner.run(Case("exp", {"m": 1}), child(code))
+    assert row["error"]["message"] == "exit code 1: the reason"
+
+
+def test_a_hang_is_a_row_and_leaves_nothing_behind(tmp_path):
+    note = tmp_path / "pid"
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60'])\n"
+        f"open({str(note)!r}, 'w').write(str(p.pid)); time.sleep(60)"
+    )
+    begin = time.monotonic()
+    (row,) = runner.run(Case("exp", {"m": 1}, max_time=0.1), child(code), setup=0.8)
+    assert row["status"] == "hung"
+    assert row["error"]["message"] == "no answer within 1 s"
+    assert time.monotonic() - begin < 30
+    state = Path(f"/proc/{note.read_text()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_ctrl_c_ends_the_child(monkeypatch):
+    killed = []
+    monkeypatch.setattr(runner.os, "killpg", lambda pid, number: killed.append((pid, number)))
+
+    class Child:
+        pid, returncode = 77, None
+
+        def __init__(self, *args, **kwargs):
+            self.first = True
+
+        def communicate(self, *args):
+            if self.first:
+                self.first = False
+                raise KeyboardInterrupt
+            return "", ""
+
+    monkeypatch.setattr(runner.subprocess, "Popen", Child)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(Case("exp", {"m": 1}))
+    assert killed == [(77, signal.SIGKILL)]

@@ -1,0 +1,270 @@
+"""`heddle bench` as a person and a script see it; the children's answers are the test's own."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from heddle.pipelines.bench import limits, runner
+from heddle.pipelines.cli.bench import bench
+from heddle.pipelines.cli.bench_table import number
+from heddle.runtime.errors import InputError
+
+LIMITS = {
+    "threads": 2,
+    "read_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 100.0, "memory": 40.0},
+    "copy_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 80.0, "memory": 50.0},
+    "tflop_s": {"AVX-512 float32": 0.5},
+    "call_us": 0.3,
+    "others_share": 0.0,
+    "date": "2026-01-01",
+}
+
+
+def timed(case, impl="heddle", time=1000.0, **changes):
+    return {
+        **case.row(impl, "ok"),
+        "time_us": time,
+        "ci_us": [time * 0.99, time * 1.01],
+        "p95_us": time * 1.1,
+        "turns_us": [time] * 12,
+        "rotated_bytes": 10**9,
+        "bytes_read": 20_000_000,
+        "bytes_written": 20_000_000,
+        "operations": 80_000_000,
+        **changes,
+    }
+
+
+@pytest.fixture
+def cases(monkeypatch):
+    """The cases that reach the runner; `answers` makes their rows."""
+    seen = []
+
+    def run(case):
+        seen.append(case)
+        return run.answers(case)
+
+    run.answers = lambda case: [timed(case)]
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(limits, "of", lambda threads, again=False: {**LIMITS, "threads": threads})
+    seen_and_run = type("Cases", (), {"seen": seen, "run": run})
+    return seen_and_run
+
+
+def call(*arguments, code=0):
+    result = CliRunner().invoke(bench, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_list():
+    text = call("list").stdout
+    assert re.search(r"matmul +\[m k\], \[k n\] +m=1,64,512 k=2048 n=2048 ", text)
+    assert "Baselines: numpy, torch." in text
+    report = json.loads(call("list", "--json").stdout)
+    found = {row["name"]: row for row in report["kernels"]}
+    assert found["exp"]["dtypes"] == ["float16", "bfloat16", "float32", "float64"]
+    assert report["targets"] == ["cpu", "cuda"]
+
+
+def test_what_is_asked_for_is_what_runs(cases):
+    call(
+        *("run", "matmul", "--set", "m=1,64", "--set", "k=32", "--dtype", "float32,bfloat16"),
+        *("--cache", "both", "--baseline", "numpy", "--baseline", "torch", "--verify"),
+        *("--threads", 2, "--inputs", "zeros", "--max-time", 0.5),
+    )
+    assert len(cases.seen) == 8
+    first, last = cases.seen[0], cases.seen[-1]
+    assert first.sizes == {"m": 1, "k": 32, "n": 2048}
+    assert (first.dtype, first.cache, last.dtype, last.cache) == (
+        *("float32", "cold"),
+        *("bfloat16", "warm"),
+    )
+    for case in cases.seen:
+        assert case.baselines == ("numpy", "torch")
+        assert (case.verify, case.threads, case.inputs, case.max_time) == (True, 2, "zeros", 0.5)
+
+
+def test_the_table(cases):
+    cases.run.answers = lambda case: [
+        timed(case, ratio=2.0, max_error=1e-7, flags=["noisy", "busy"]),
+        timed(case, "numpy", 2000.0, ratio=2.0),
+        case.failed(
+            "missing", "MissingError", "torch: is not installed; pip install torch", "torch"
+        ),
+    ]
+    lines = call("run", "exp", "--threads", 2).stdout.splitlines()
+    assert (
+        lines[0].split()
+        == (
+            "name impl dtype shape device cache time [us] ±ci p95 GB/s %limit TFLOP/s %limit bound "
+            "ratio error flags"
+        ).split()
+    )
+    assert (
+        lines[1].split()
+        == (
+            "exp heddle float32 m=4096 n=4096 cpux2 cold 1000 10.0 1100 40.0 80% 0.08 16% memory "
+            "2.00 1.0e-07 ok noisy,busy"
+        ).split()
+    )
+    assert "2000" in lines[2]
+    assert lines[-1].startswith("torch, exp: missing: MissingError: torch: is not installed")
+
+
+@pytest.mark.parametrize("status", ["wrong", "error", "crashed", "hung"])
+def test_what_went_wrong_gives_exit_code_1_and_the_others_still_run(cases, status):
+    def answers(case):
+        if case.name == "log":
+            return [timed(case)]
+        if status == "wrong":
+            return [timed(case, status="wrong", max_error=0.5)]
+        return [case.failed(status, "DeviceError", "no luck")]
+
+    cases.run.answers = answers
+    text = call("run", "exp", "log", code=1).stdout
+    assert status in text
+    assert re.search(r"^log .* 1000 ", text, re.M)
+    assert (status == "wrong") is ("no luck" not in text)
+
+
+def test_a_missing_baseline_is_no_failure(cases):
+    cases.run.answers = lambda case: [
+        timed(case),
+        case.failed("missing", "MissingError", "get it", "torch"),
+    ]
+    call("run", "exp", "--baseline", "torch")
+
+
+def test_rows_go_to_the_file_as_they_come(cases, tmp_path):
+    path = tmp_path / "run.jsonl"
+    sizes = []
+
+    def answers(case):
+        sizes.append(path.stat().st_size)
+        return [timed(case)]
+
+    cases.run.answers = answers
+    call("run", "exp", "--set", "m=1,2,3", "--json", path)
+    assert sizes[0] == 0 < sizes[1] < sizes[2]
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["shape"]["m"] for row in rows] == [1, 2, 3]
+    assert all(row["schema"] == 1 and row["bound"] == "memory" for row in rows)
+    assert rows[0]["machine"]["cores"] >= 1
+
+
+def test_ctrl_c_keeps_what_is_done(cases, tmp_path):
+    path = tmp_path / "run.jsonl"
+
+    def answers(case):
+        if case.sizes["m"] == 2:
+            raise KeyboardInterrupt
+        return [timed(case)]
+
+    cases.run.answers = answers
+    result = call("run", "exp", "--set", "m=1,2,3", "--json", path, code=1)
+    assert len(path.read_text().splitlines()) == 1
+    assert re.search(r"^exp .* 1000 ", result.stdout, re.M)
+
+
+def test_a_full_disk_ends_the_run_with_what_is_done_on_the_screen(cases):
+    runner_result = CliRunner().invoke(bench, ["run", "exp", "--json", "/dev/full"])
+    assert isinstance(runner_result.exception, OSError)
+    assert re.search(r"^exp .* 1000 ", runner_result.stdout, re.M)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "kernel: wanted one of .*; got 'nope'"),
+        (["exp", "--set", "q=1"], "exp: --set: wanted one of m, n; got 'q'"),
+        (["exp", "--dtype", "int8"], "exp: --dtype: wanted one of .*; got 'int8'"),
+        (["exp", "--baseline", "onednn"], "--baseline: wanted one of numpy, torch; got 'onednn'"),
+    ],
+)
+def test_unknown_names_list_what_exists_and_nothing_runs(cases, arguments, message):
+    with pytest.raises(InputError, match=message):
+        call("run", *arguments)
+    assert cases.seen == []
+
+
+@pytest.mark.parametrize("text", ["m", "m=", "m=a", "m=1,,2", "m=-1"])
+def test_sizes_that_are_none(cases, text):
+    result = call("run", "exp", "--set", text, code=2)
+    assert "--set: wanted NAME=SIZE[,SIZE...]" in result.stderr
+
+
+def test_cuda_needs_no_limits_of_the_cpu(cases, monkeypatch):
+    monkeypatch.setattr(limits, "of", lambda *_: pytest.fail("measured"))
+    cases.run.answers = lambda case: [case.failed("error", "DeviceError", "cuda: no driver")]
+    text = call("run", "exp", "--target", "cuda", code=1).stdout
+    assert "DeviceError: cuda: no driver" in text
+
+
+def test_env(cases):
+    text = call("env").stdout
+    assert re.search(r"read memory \[GB/s\] +40\.0", text)
+    assert re.search(r"AVX-512 float32 \[TFLOP/s\] +0\.500", text)
+    report = json.loads(call("env", "--threads", 2, "--json").stdout)
+    assert report["limits"] == [LIMITS]
+    assert report["machine"]["cores"] >= 1
+
+
+def test_env_says_when_it_was_disturbed(cases, monkeypatch):
+    busy = {**LIMITS, "others_share": 0.5}
+    monkeypatch.setattr(limits, "of", lambda threads, again: busy)
+    assert "Measured while other processes were busy" in call("env").stdout
+
+
+@pytest.fixture
+def runs(cases, tmp_path):
+    """Two files of rows: `log` takes half as long in the second, and `exp` as long as before."""
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path, time in zip(paths, (1000.0, 500.0), strict=True):
+        cases.run.answers = lambda case, time=time: [
+            timed(case, time=time if case.name == "log" else 1000.0)
+        ]
+        call("run", "exp", "log", "--json", path)
+    return paths
+
+
+def test_compare(runs):
+    a, b = runs
+    text = call("compare", a, b).stdout
+    assert re.search(r"^SAME +exp ", text, re.M)
+    assert re.search(r"^FASTER +log .* x0\.500 \(0\.500 to 0\.500\)", text, re.M)
+    assert "B takes 0.707 times as long as A" in text
+    assert re.search(r"^SLOWER +log ", call("compare", b, a, code=1).stdout, re.M)
+    report = json.loads(call("compare", a, b, "--json").stdout)
+    assert [row["verdict"] for row in report["cases"]] == ["SAME", "FASTER"]
+    assert call("compare", b, a, "--tolerance", 200).exit_code == 0
+
+
+def test_compare_warns_of_other_machines_and_broken_lines(runs):
+    a, b = runs
+    b.write_text(re.sub('"cores": [0-9]+', '"cores": 4096', b.read_text()) + '{"schema"')
+    result = call("compare", a, b)
+    assert "different machines: cores" in result.stderr
+    assert "1 unfinished lines were left out" in result.stderr
+
+
+def test_compare_of_an_unknown_implementation(runs):
+    with pytest.raises(InputError, match="--impl: wanted one of heddle; got 'numpy'"):
+        call("compare", *runs, "--impl", "numpy")
+
+
+def test_plot(runs, tmp_path):
+    text = call("plot", runs[0], "-o", tmp_path / "out").stdout
+    names = ["roofline.svg", "bars.svg", "bench.html"]
+    assert text.split() == [str(tmp_path / "out" / name) for name in names]
+    assert all((tmp_path / "out" / name).stat().st_size for name in names)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), (0, "0"), (0.01234, "0.0123"), (12.34, "12.3"), (1234, "1234")]
+)
+def test_numbers_have_three_digits(value, text):
+    assert number(value) == text

@@ -1,0 +1,144 @@
+"""The probes compute what they should, and limits are kept; no figure is tested for its size."""
+
+import json
+
+import numpy as np
+import pytest
+from heddle.graph.targets import native_level
+from heddle.pipelines.bench import limits, machine, probes, runner
+from heddle.runtime import Buffer, InferenceSession
+
+ARCHS = [arch for arch in limits.VECTORS if arch == "x86-64-v3" or native_level() != "x86-64-v3"]
+SLICES, WORDS, REPEATS = 2, 192 * 3, 3
+
+
+def run(kind, arch, results, dtype=np.int32, source=None):
+    artifact = probes.artifact(kind, arch, SLICES, WORDS, REPEATS, results)
+    x, y = Buffer("int32", (SLICES * WORDS,)), Buffer("int32", (results,))
+    values = np.random.default_rng(3).integers(-(2**31), 2**31, SLICES * WORDS, np.int32)
+    x.to_numpy()[...] = values if source is None else source
+    y.to_numpy()[...] = 0
+    model = InferenceSession(threads=2).load(artifact)
+    model.execute(x, out=[y])
+    return x.to_numpy().copy(), y.to_numpy().view(dtype)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_read_reads_every_word_of_its_slice(arch):
+    lanes = 16 if arch == "x86-64-v4" else 8
+    x, y = run("read", arch, SLICES * REPEATS * lanes)
+    wanted = np.bitwise_xor.reduce(x.reshape(SLICES, 1, -1, lanes), axis=2)
+    found = y.reshape(SLICES, REPEATS, lanes)
+    np.testing.assert_array_equal(found, np.broadcast_to(wanted, found.shape))
+
+
+@pytest.mark.parametrize("kind", ["copy", "stream"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_copies(kind, arch):
+    x, y = run(kind, arch, SLICES * WORDS)
+    np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_multiply_adds(dtype, arch):
+    lanes = (64 if arch == "x86-64-v4" else 32) // np.dtype(dtype).itemsize
+    source = np.full(SLICES * WORDS * 4 // np.dtype(dtype).itemsize, 0.5, dtype).view(np.int32)
+    _, y = run(dtype, arch, SLICES * REPEATS * 16, dtype, source)
+    # x -> x / 2 + 1 / 2 comes closer to 1 with each of the many steps.
+    found = y[: SLICES * REPEATS * lanes]
+    np.testing.assert_allclose(found, probes.CHAINS, rtol=1e-6)
+
+
+def test_a_measurement_has_every_limit(monkeypatch):
+    monkeypatch.setattr(limits, "RUNS", 1)
+    monkeypatch.setattr(limits, "RUN_S", 1e-5)
+    monkeypatch.setattr(limits, "MEMORY", 2**20)
+    levels = [machine.Level("L1", 32768, 1), machine.Level("L2", 65536, 2)]
+    monkeypatch.setattr(machine, "caches", lambda: levels)
+    found = limits.measure(2)
+    assert found["threads"] == 2
+    assert list(found["read_gb_s"]) == list(found["copy_gb_s"]) == ["L1", "L2", "memory"]
+    vectors = [limits.VECTORS[arch] for arch in ARCHS]
+    kinds = [f"{vector} {dtype}" for vector in vectors for dtype in ("float32", "float64")]
+    assert list(found["tflop_s"]) == kinds
+    figures = [*found["read_gb_s"].values(), *found["copy_gb_s"].values(), found["call_us"]]
+    assert min(*figures, *found["tflop_s"].values()) > 0
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_working_sets(monkeypatch):
+    levels = [machine.Level("L1", 40_000, 1), machine.Level("L3", 4_000_000, 2)]
+    monkeypatch.setattr(machine, "caches", lambda: levels)
+    assert limits.working_sets(1) == {"L1": 30_000, "L3": 3_000_000, "memory": 2**26}
+    assert limits.working_sets(2) == {"L1": 30_000, "L3": 1_500_000, "memory": 2**25}
+    monkeypatch.setattr(machine, "caches", list)
+    assert limits.working_sets(1) == {"memory": 2**26}
+
+
+LIMITS = {
+    "read_gb_s": {"memory": 1.0},
+    "copy_gb_s": {"memory": 1.0},
+    "tflop_s": {},
+    "call_us": 1.0,
+    "others_share": 0.0,
+}
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Requests that reach the child; it answers with `LIMITS` and rising bandwidth."""
+    monkeypatch.setenv("HEDDLE_CACHE", str(tmp_path))
+    requests = []
+
+    def ask(request, seconds):
+        requests.append(request["limits"])
+        rate = {"memory": float(len(requests))}
+        return {**LIMITS, "threads": request["limits"], "read_gb_s": rate}
+
+    monkeypatch.setattr(runner, "ask", ask)
+    return requests
+
+
+def test_limits_are_measured_once(asked):
+    first = limits.of(1)
+    assert limits.of(1) == first
+    limits.of(2)
+    assert limits.of(1) == first
+    assert asked == [1, 2]
+    assert sorted(limits.known()) == [1, 2]
+
+
+def test_measured_again_the_better_figures_count(asked):
+    limits.of(1)
+    assert limits.of(1, again=True)["read_gb_s"] == {"memory": 2.0}
+    assert limits.known()[1]["read_gb_s"] == {"memory": 2.0}
+
+
+def test_a_disturbed_measurement_is_repeated(asked, monkeypatch):
+    monkeypatch.setitem(LIMITS, "others_share", 0.5)
+    limits.of(1)
+    limits.of(1)
+    assert asked == [1, 1]
+
+
+def test_damaged_or_older_files_are_no_limits(asked):
+    limits.of(1)
+    for text in ("{", '{"schema": 0, "limits": []}'):
+        limits.path().write_text(text)
+        assert limits.known() == {}
+
+
+def test_without_a_cache_nothing_is_kept(asked, monkeypatch):
+    monkeypatch.setenv("HEDDLE_CACHE", "off")
+    limits.of(1)
+    limits.of(1)
+    assert asked == [1, 1]
+
+
+def test_a_cache_that_cannot_be_written_costs_a_warning(asked, monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("HEDDLE_CACHE", str(file))
+    with pytest.warns(limits.LimitsWarning, match=r"limits: .*; they are not kept"):
+        assert limits.of(1)["threads"] == 1

@@ -1,0 +1,301 @@
+"""Rows on disk, beside the limits, compared and drawn; no kernel runs here."""
+
+import errno
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from heddle.pipelines.bench import judge, plot, rows
+from heddle.pipelines.bench.compare import compare, machines_differ, overall
+from heddle.pipelines.bench.limits import better
+from heddle.pipelines.bench.machine import Level
+from heddle.runtime.errors import InputError
+
+MACHINE = {"host": "loom", "cpu": "X", "cores": 2, "heddle": "0.1.0", "date": "2026-01-01"}
+LEVELS = [Level("L1", 1000, 1), Level("L2", 10_000, 1), Level("L3", 100_000, 2)]
+LIMITS = {
+    "threads": 2,
+    "read_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 100.0, "memory": 40.0},
+    "copy_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 80.0, "memory": 50.0},
+    "tflop_s": {"AVX-512 float32": 0.5, "AVX2 float32": 0.25, "AVX-512 float64": 0.2},
+    "call_us": 0.3,
+    "others_share": 0.0,
+}
+
+
+def row(**changes):
+    made = {
+        "schema": rows.SCHEMA,
+        "name": "exp",
+        "impl": "heddle",
+        "dtype": "float32",
+        "shape": {"m": 4, "n": 8},
+        "device": "cpu",
+        "cache": "cold",
+        "threads": 2,
+        "status": "ok",
+        "flags": [],
+        "time_us": 1000.0,
+        "ci_us": [990.0, 1010.0],
+        "turns_us": [1000.0 + i % 5 for i in range(20)],
+        "rotated_bytes": 1_000_000,
+        "bytes_read": 20_000_000,
+        "bytes_written": 20_000_000,
+        "operations": 80_000_000,
+        "machine": MACHINE,
+    }
+    return {**made, **changes}
+
+
+# Files
+
+
+def test_rows_come_back(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with rows.Writer(path) as writer:
+        writer.write({"name": "a"}, {"host": "b"})
+    with rows.Writer(path) as writer:
+        writer.write({"name": "c"}, {"host": "d"})
+    assert rows.read(path) == (
+        [
+            {"schema": 1, "name": "a", "machine": {"host": "b"}},
+            {"schema": 1, "name": "c", "machine": {"host": "d"}},
+        ],
+        0,
+    )
+
+
+def test_a_line_that_was_cut_off_is_counted_and_left_alone(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(json.dumps(row()) + '\n{"schema": 1, "na')
+    with rows.Writer(path) as writer:
+        writer.write({"name": "next"}, MACHINE)
+    found, broken = rows.read(path)
+    assert [each["name"] for each in found] == ["exp", "next"]
+    assert broken == 1
+
+
+def test_a_full_disk_is_an_error_of_the_row_in_flight(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+    with rows.Writer(path) as writer:
+        writer.write({"name": "a"}, MACHINE)
+        before, write = path.read_bytes(), rows.os.write
+        monkeypatch.setattr(rows.os, "write", lambda file, data: write(file, data[:5]))
+        with pytest.raises(OSError, match="No space left") as caught:
+            writer.write({"name": "b"}, MACHINE)
+    assert caught.value.errno == errno.ENOSPC
+    assert path.read_bytes() == before
+
+
+def test_a_device_without_space():
+    with rows.Writer(rows.Path("/dev/full")) as writer, pytest.raises(OSError, match="No space"):
+        writer.write({"name": "a"}, MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "wanted rows of 'heddle bench run --json', found none"),
+        ('{"schema": 9}\n', ":1: wanted a row of schema 1, got 9"),
+        ('{"schema": 1}\n7\n', ":2: wanted a row of schema 1, got None"),
+    ],
+)
+def test_files_that_are_no_rows(tmp_path, text, message):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        rows.read(path)
+
+
+def test_rows_of_one_case_are_pooled():
+    first, second = row(turns_us=[1.0]), row(turns_us=[2.0], time_us=2.0)
+    other, failed = row(threads=1), {**row(cache="warm"), "status": "error"}
+    del failed["time_us"]
+    found = list(rows.pooled([first, other, second, failed]).values())
+    assert [each["turns_us"] for each in found[:2]] == [[1.0, 2.0], other["turns_us"]]
+    assert list(rows.timed(found)) == found[:2]
+
+
+# Limits
+
+
+def test_rates_and_what_binds():
+    made = judge.judged(row(), LIMITS, LEVELS)
+    assert made["gb_s"] == pytest.approx(40)
+    assert made["tflop_s"] == pytest.approx(0.08)
+    assert (made["level"], made["bound"]) == ("memory", "memory")
+    assert made["gb_s_limit"] == pytest.approx(50)
+    assert made["gb_s_share"] == pytest.approx(0.8)
+    assert made["tflop_s_limit"] == 0.5
+    assert made["tflop_s_share"] == pytest.approx(0.16)
+
+
+def test_compute_binds_where_it_takes_longer():
+    assert judge.judged(row(operations=10**12), LIMITS, LEVELS)["bound"] == "compute"
+
+
+def test_latency_binds_what_is_smaller_than_a_call():
+    tiny = row(bytes_read=100, bytes_written=100, operations=10)
+    assert judge.judged(tiny, LIMITS, LEVELS)["bound"] == "latency"
+
+
+def test_reading_and_writing_have_their_own_limits():
+    read = judge.memory_seconds(row(bytes_written=0), LIMITS, "memory")
+    assert read == pytest.approx(20e6 / 40e9)
+    written = judge.memory_seconds(row(bytes_read=0), LIMITS, "memory")
+    assert written == pytest.approx(20e6 / 50e9)
+    mixed = judge.memory_seconds(row(bytes_written=5_000_000), LIMITS, "memory")
+    assert mixed == pytest.approx(10e6 / 50e9 + 15e6 / 40e9)
+
+
+@pytest.mark.parametrize(
+    ("cache", "rotated", "threads", "level"),
+    [
+        ("cold", 10, 1, "memory"),
+        ("warm", 900, 1, "L1"),
+        ("warm", 1900, 1, "L2"),
+        ("warm", 1900, 2, "L1"),
+        ("warm", 90_000, 2, "L3"),
+        ("warm", 190_000, 2, "memory"),
+    ],
+)
+def test_the_level_of_a_case(cache, rotated, threads, level):
+    case = row(cache=cache, rotated_bytes=rotated, threads=threads)
+    assert judge.level_of(case, LEVELS) == level
+
+
+@pytest.mark.parametrize(
+    ("dtype", "peak"), [("float32", 0.5), ("bfloat16", 0.5), ("float64", 0.2), ("int8", None)]
+)
+def test_the_arithmetic_limit_of_a_dtype(dtype, peak):
+    assert judge.judged(row(dtype=dtype), LIMITS, LEVELS)["tflop_s_limit"] == peak
+
+
+def test_rows_without_a_time_or_on_a_gpu_have_no_shares():
+    failed = {"status": "error"}
+    assert judge.judged(failed, LIMITS, LEVELS) == failed
+    made = judge.judged(row(device="cuda"), LIMITS, LEVELS)
+    assert "gb_s" in made
+    assert "bound" not in made
+
+
+def test_the_better_of_two_measurements_counts():
+    other = {**LIMITS, "read_gb_s": {"L1": 500.0, "memory": 10.0}, "call_us": 0.2, "date": "later"}
+    merged = better(LIMITS, other)
+    assert merged["read_gb_s"] == {"L1": 500.0, "L2": 200.0, "L3": 100.0, "memory": 40.0}
+    assert (merged["call_us"], merged["date"]) == (0.2, "later")
+
+
+# Comparison
+
+
+def turns(middle, spread=0.002, count=20):
+    return [middle * (1 + spread * ((i * 7) % 11 - 5) / 5) for i in range(count)]
+
+
+def word(a, b, tolerance=0.03):
+    (verdict,) = compare([row(turns_us=a)], [row(turns_us=b)], tolerance, "heddle")
+    return verdict.word
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "wanted"),
+    [
+        (turns(100), turns(80), "FASTER"),
+        (turns(100), turns(120), "SLOWER"),
+        (turns(100), turns(100), "SAME"),
+        (turns(100), turns(101), "SAME"),  # found, but too small to matter
+        (turns(100, 0.5), turns(102, 0.5), "UNSURE"),
+        (turns(100, count=5), turns(50, count=5), "UNSURE"),
+    ],
+)
+def test_verdicts(a, b, wanted):
+    assert word(a, b) == wanted
+
+
+def test_the_tolerance_is_a_matter_of_choice():
+    assert word(turns(100), turns(101), tolerance=0.001) == "SLOWER"
+
+
+def test_many_cases_need_more_evidence():
+    a, b = turns(100, 0.1, 12), [value * 1.07 for value in turns(100, 0.1, 12)]
+    assert word(a, b) == "SLOWER"
+    names = [f"case {i}" for i in range(50)]
+    before = [row(name="exp", turns_us=a), *(row(name=name, turns_us=a) for name in names)]
+    after = [row(name="exp", turns_us=b), *(row(name=name, turns_us=a) for name in names)]
+    assert compare(before, after, 0.03, "heddle")[0].word != "SLOWER"
+
+
+def test_cases_that_are_gone_new_or_broken():
+    broken = {**row(name="log"), "status": "wrong"}
+    before = [row(name="abs"), row(name="log"), row(name="neg", status="error")]
+    after = [broken, row(name="neg"), row(name="sin"), row(name="abs", impl="numpy")]
+    verdicts = compare(before, after, 0.03, "heddle")
+    words = {verdict.row["name"]: (verdict.word, verdict.bad) for verdict in verdicts}
+    assert words == {
+        "abs": ("GONE", True),
+        "log": ("BROKEN", True),
+        "neg": ("UNSURE", False),
+        "sin": ("NEW", False),
+    }
+    assert overall(verdicts) == 1
+
+
+def test_overall_is_the_geometric_mean():
+    before = [row(turns_us=[100.0] * 9), row(name="log", turns_us=[100.0] * 9)]
+    after = [row(turns_us=[50.0] * 9), row(name="log", turns_us=[800.0] * 9)]
+    assert overall(compare(before, after, 0.03, "heddle")) == pytest.approx(2)
+
+
+def test_other_machines_are_named():
+    there = row(machine={**MACHINE, "cpu": "Y"})
+    assert machines_differ([row()], [row()]) == ""
+    wanted = "A and B are of different machines: cpu: ['X'] and ['Y']"
+    assert machines_differ([row()], [there]) == wanted
+
+
+# Pictures
+
+
+def test_the_pictures_are_whole(tmp_path):
+    made = [
+        judge.judged(row(), LIMITS, LEVELS),
+        judge.judged(row(name="<b>&", impl="numpy", time_us=2000.0, ratio=2.0), LIMITS, LEVELS),
+        judge.judged(row(name="copy", operations=0), LIMITS, LEVELS),
+    ]
+    paths = plot.save(made, tmp_path / "pictures")
+    roof, bars = (ElementTree.parse(path).getroot() for path in paths[:2])
+    svg = "{http://www.w3.org/2000/svg}"
+    points = roof.findall(f"{svg}circle/{svg}title")
+    assert [point.text.split(":")[0] for point in points] == ["heddle", "numpy"]
+    texts = [text.text for text in roof.iter(f"{svg}text")]
+    assert {"Roofline", "500 GFLOP/s", "50 GB/s"} <= set(texts)
+    assert "80%, 1000 us" in [text.text for text in bars.iter(f"{svg}text")]
+    page = paths[2].read_text()
+    assert page.count("<svg") == 2
+    assert "&lt;b&gt;&amp;" in page
+    assert "<b>" not in page
+    assert "<script" not in page
+    assert "href=" not in page
+
+
+def test_bars_without_limits_are_shares_of_the_fastest():
+    slow = row(impl="numpy", time_us=4000.0, gb_s=1.0, tflop_s=0.01)
+    text = plot.bar_chart([row(gb_s=1.0, tflop_s=0.04), slow])
+    assert "Share of the fastest" in text
+    assert "25%, 4000 us" in text
+
+
+def test_the_height_of_a_point_is_its_rate():
+    chart = plot.Chart("", (1, 100), (1, 100), "", "")
+    assert chart.at(1, 1) == (80, 460)
+    assert chart.at(100, 100) == (840, 40)
+    assert chart.at(10, 10) == (460, 250)
+    assert chart.at(1e9, 0) == (840, 460)
+
+
+def test_nothing_to_draw(tmp_path):
+    failed = {**row(), "status": "error"}
+    del failed["time_us"]
+    with pytest.raises(InputError, match="plot: wanted rows with times, found none"):
+        plot.save([failed], tmp_path)
