@@ -1,0 +1,162 @@
+"""Products of a few rows with weights of 8192 x 2048: how near they are to the machine's limits.
+
+    python benchmarks/skinny.py [--threads 2] [--rounds 15] [--save]
+
+A call multiplies by one weight; as many as fill 128 MiB, more than the caches hold, take turns, so
+that each is read from memory. Two limits are measured between the cases: a kernel that only reads
+as many bytes (the largest element of each row of integers), and a float32 product whose operands
+stay in the caches. The limit of a case is the larger of the times that its bytes need at the one
+rate and its multiplications at the other. Activations and scales are bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import measure
+import numpy as np
+from heddle.graph import Dim, DType, Graph, TensorType, TensorValue, Weight, compile, ops
+from heddle.runtime import Buffer, InferenceSession
+
+N, K = 8192, 2048
+STREAMED, READ = 128 << 20, 32 << 20
+PRODUCT = (96, 2048, 1024)
+"""m, k and n of the product that stays in the caches."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How weights are held: 16 bits without groups, or 8 or 4."""
+
+    bits: int
+    group: int = 0
+
+    def __str__(self) -> str:
+        return f"int{self.bits}, groups of {self.group}" if self.group else "bfloat16"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one weight with its scales."""
+        return N * K * self.bits // 8 + (2 * N * K // self.group if self.group else 0)
+
+    @property
+    def count(self) -> int:
+        """Weights that take turns."""
+        return math.ceil(STREAMED / self.nbytes)
+
+
+KINDS = (Kind(16), Kind(8, 128), Kind(8, 32), Kind(4, 128), Kind(4, 32))
+ROWS = (1, 8)
+
+
+def product(graph: Graph, kind: Kind) -> TensorValue:
+    """The graph's input by a weight."""
+    x = graph.inputs[0].tensor
+    if not kind.group:
+        return x @ graph.add_weight(Weight("w", DType.bfloat16, (N, K))).T
+    dtype = DType.int8 if kind.bits == 8 else DType.uint8
+    w = graph.add_weight(Weight("w", dtype, (N, K * kind.bits // 8)))
+    s = graph.add_weight(Weight("s", DType.bfloat16, (N, K // kind.group)))
+    return ops.quantized_matmul(x, w, s, bits=kind.bits, group=kind.group)
+
+
+def skinny(session: InferenceSession, kind: Kind) -> Callable[[int], Callable[[], object]]:
+    """Given rows, a call of the next of the products."""
+    with Graph("skinny", [TensorType(DType.bfloat16, (Dim("m", 1, 16), K))]) as graph:
+        graph.output(product(graph, kind))
+    artifact = compile(graph, "cpu")
+    # The bytes matter, the numbers do not: 0x3c3c is 0.0115 in bfloat16.
+    integers = np.full((N, K * kind.bits // 8), 0x3C, np.int8 if kind.bits == 8 else np.uint8)
+    small = Buffer.from_numpy(np.full((N, K // (kind.group or 1)), 0x3C3C, np.uint16), "bfloat16")
+    given = {"w": Buffer.from_numpy(integers), "s": small} if kind.group else {"w": small}
+    models = [session.load(artifact, given) for _ in range(kind.count)]
+
+    def prepare(rows: int) -> Callable[[], object]:
+        x, out, turns = (
+            Buffer("bfloat16", (rows, K)),
+            [Buffer("bfloat16", (rows, N))],
+            cycle(models),
+        )
+        return lambda: next(turns).execute(x, out=out)
+
+    return prepare
+
+
+def reading(session: InferenceSession) -> Callable[[], object]:
+    """A call that reads the next 32 MiB and does little with them."""
+    shape = (READ // 2**16, 2**14)
+    with Graph("read", [TensorType(DType.int32, shape)]) as graph:
+        graph.output(ops.max(graph.inputs[0], axis=-1))
+    model = session.load(compile(graph, "cpu"))
+    out = [Buffer("int32", (shape[0], 1))]
+    turns = cycle([Buffer.from_numpy(np.ones(shape, np.int32)) for _ in range(STREAMED // READ)])
+    return lambda: model.execute(next(turns), out=out)
+
+
+def computing(session: InferenceSession) -> Callable[[], object]:
+    """A call of a float32 product that is bound by its multiplications."""
+    m, k, n = PRODUCT
+    with Graph("compute", [TensorType(DType.float32, (m, k))]) as graph:
+        graph.output(graph.inputs[0] @ graph.add_weight(Weight("w", DType.float32, (k, n))))
+    model = session.load(compile(graph, "cpu"), {"w": np.ones((k, n), np.float32)})
+    x, out = Buffer.from_numpy(np.ones((m, k), np.float32)), [Buffer("float32", (m, n))]
+    return lambda: model.execute(x, out=out)
+
+
+def row(kind: Kind, rows: int, ms: float, read: float, computed: float) -> dict[str, Any]:
+    """The figures of a case, from its milliseconds and the limits in GB/s and TFLOP/s."""
+    nbytes, operations = kind.nbytes, 2 * rows * N * K
+    needs = {"memory": nbytes / read / 1e6, "compute": operations / computed / 1e9}
+    bound = max(needs, key=lambda name: needs[name])
+    return {
+        "weights": str(kind),
+        "rows": rows,
+        "median_ms": ms,
+        "GB/s": round(nbytes / ms / 1e6, 1),
+        "of read bandwidth": round(needs["memory"] / ms, 2),
+        "bound": bound,
+        "of its limit": round(needs[bound] / ms, 2),
+    }
+
+
+def main() -> None:
+    """Measures and prints; `--save` also writes the results' file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args()
+    session = InferenceSession(threads=options.threads)
+    calls: dict[Any, Callable[[], object]] = {
+        "read": reading(session),
+        "compute": computing(session),
+    }
+    for kind in KINDS:
+        prepare = skinny(session, kind)
+        calls |= {(kind, rows): prepare(rows) for rows in ROWS}
+    times = measure.interleaved(calls, options.rounds, 20)
+    medians = {key: measure.median_ms(seconds) for key, seconds in times.items()}
+    read = READ / medians.pop("read") / 1e6
+    computed = 2 * math.prod(PRODUCT) / medians.pop("compute") / 1e9
+    rows = [row(*key, ms, read, computed) for key, ms in medians.items()]
+    for line in rows:
+        print(json.dumps(line))
+    figures = {
+        "threads": options.threads,
+        "read GB/s": round(read, 1),
+        "float32 TFLOP/s": round(computed, 3),
+        "rows": rows,
+    }
+    print({name: value for name, value in figures.items() if name != "rows"})
+    if options.save:
+        print(measure.save("skinny", figures))
+
+
+if __name__ == "__main__":
+    main()
