@@ -65,7 +65,8 @@ def run(
     times |= {"first_s": seconds[0], "median_s": statistics.median(seconds[1:])}
     named = {row["name"]: value for row, value in zip(loaded.outputs, results, strict=True)}
     if output:
-        np.savez(output, **named)
+        with output.open("wb") as file:  # by its path, NumPy would add .npz to the name
+            np.savez(file, **named)
     report = {
         "inputs": {
             row["name"]: list(a.shape) for row, a in zip(loaded.inputs, arrays, strict=True)

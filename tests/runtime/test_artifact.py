@@ -23,8 +23,11 @@ def test_save_and_load_give_the_same_bytes(make, tmp_path):
 
 
 def test_save_where_it_cannot_be(make, tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as missing:
         make("double").save(tmp_path / "none" / "m.heddle")
+    assert missing.value.filename == tmp_path / "none" / "m.heddle"
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        make("double").save("/dev/full")
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
         make("double").save(tmp_path / "folder")

@@ -38,19 +38,23 @@ std::shared_ptr<const Artifact> from_bytes(nb::handle data) {
 void save(const Artifact& artifact, nb::handle path) {
   nb::object os = nb::module_::import_("os");
   nb::object new_path = nb::module_::import_("pathlib").attr("Path");
-  nb::object target = new_path(path_text(path)).attr("resolve")();
+  nb::object target = new_path(path_text(path));
   nb::object bytes = nb::steal(PyMemoryView_FromMemory(
       const_cast<char*>(contents(artifact)), static_cast<Py_ssize_t>(artifact.size()), PyBUF_READ));
-  if (nb::cast<bool>(target.attr("exists")()) && !nb::cast<bool>(target.attr("is_file")())) {
-    target.attr("write_bytes")(bytes);
-    return;
-  }
-  const std::string partial = path_text(target) + "." + nb::str(os.attr("getpid")()).c_str();
+  std::string partial;
   try {
+    if (nb::cast<bool>(target.attr("exists")()) && !nb::cast<bool>(target.attr("is_file")())) {
+      target.attr("write_bytes")(bytes);
+      return;
+    }
+    target = target.attr("resolve")();
+    partial = path_text(target) + "." + nb::str(os.attr("getpid")()).c_str();
     new_path(partial).attr("write_bytes")(bytes);
     os.attr("replace")(partial, target);
-  } catch (nb::python_error&) {
-    std::remove(partial.c_str());
+  } catch (nb::python_error& error) {
+    if (!partial.empty()) std::remove(partial.c_str());
+    // The caller knows neither the partial file nor, where a disk is full, which file it was.
+    nb::setattr(error.value(), "filename", path);
     throw;
   }
 }

@@ -28,7 +28,7 @@ def test_files_in_and_out(heddle, tiny_artifact, tmp_path):
     mask = np.ones((1, 4), bool)
     np.save(tmp_path / "tokens.npy", tokens)
     np.savez(tmp_path / "rest.npz", attention_mask=mask)
-    out = tmp_path / "out.npz"
+    out = tmp_path / "out.data"
     given = ("--input", f"tokens={tmp_path}/tokens.npy", "--input", tmp_path / "rest.npz")
     assert str(out) in heddle("run", tiny_artifact, *given, "--output", out).stdout
     (wanted,) = InferenceSession().load(tiny_artifact).execute(tokens, mask)
