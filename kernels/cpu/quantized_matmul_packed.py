@@ -14,14 +14,14 @@ from heddle.kernels import bodies, convert, emit, host, memory
 from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._panels import PANEL, Tile
 from heddle.kernels.cpu._tile import add_rows, copies_of, merged, rows_of
+from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
+arith, llvm = dialect("arith"), dialect("llvm")
+
 STEP = 8
 """Elements along k that are taken at once: the 4-bit weights in a uint32."""
-
-MANTISSA, BIAS = 23, 127
-"""Of a float32."""
 
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
@@ -105,20 +105,21 @@ def _few(frame: host.Frame, tile: Tile) -> bool:
 
 
 def _nibbles(words: Sequence[Any], number: int) -> list[Any]:
-    """The integers q of bits 4 number to 4 number + 3 of `words`, which are q + 8, as float32.
+    """The integers q of bits 4 number to 4 number + 3 of `words`, which are q + 8, as float32."""
+    lowest = [word >> (4 * number) if number else word for word in words]
+    if emit.lanes_of(words[0]) == 2**4:
+        return [_looked_up(word) for word in lowest]
+    return [convert.cast(word & 15, "int32", "float32") - 8.0 for word in lowest]
 
-    Put into the mantissa of 2^(23 - place), bits from `place` on count ones, and that power is
-    taken off again: two operations, where a conversion would need a shift on top.
-    """
-    whole = MANTISSA // 4  # so many lie where a mantissa is; the others are shifted there
-    place = 4 * (number % whole)
-    exponent = MANTISSA - place
-    found = []
-    for word in words:
-        word = word >> (4 * whole) if number >= whole else word
-        bits = (word & (15 << place)) | ((BIAS + exponent) << MANTISSA)
-        found.append(emit.bitcast(bits, emit.register_type("float32")) - float(2**exponent + 8))
-    return found
+
+def _looked_up(numbers: Any) -> Any:
+    """-8.0 to 7.0 by the lowest four bits of each lane: a register is the whole table."""
+    element = emit.register_type("float32")
+    kind = emit.widen(element, 2**4)
+    entries = [ir.FloatAttr.get(element, float(q)) for q in range(-8, 8)]
+    table = arith.constant(kind, ir.DenseElementsAttr.get(entries, kind))
+    name = "llvm.x86.avx512.permvar.sf.512"
+    return llvm.call_intrinsic(kind, name, [table, numbers], [], [])
 
 
 def supports(spec: Spec) -> str | None:
