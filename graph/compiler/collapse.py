@@ -178,6 +178,7 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "cumsum": _last_axis,
     "top_k": _rows,
     "take_along": _rows,
+    "random_uniform": _rows,
     "reduce": _along_axis,
     "concat": _along_axis,
     "matmul": _matmul,

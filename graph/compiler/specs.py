@@ -232,7 +232,7 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     **dict.fromkeys(("sum", "mean", "max", "min"), _reduce),
     **dict.fromkeys(("argmax", "argmin", "top_k_indices"), _arg),  # k is the result's last size
     **dict.fromkeys(("softmax", "cumsum"), _without("axis")),  # legalize makes it the last
-    "iota": _without("size"),
+    **dict.fromkeys(("iota", "random_uniform"), _without("size")),
     "slice": _without("sizes"),
     "matmul_packed": _without("columns"),
     "quantized_matmul_packed": _without("columns"),

@@ -50,6 +50,7 @@ from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.rotary import rope
 from heddle.graph.ops.row import ROWS, OpRow
+from heddle.graph.ops.sampling import random_uniform, sample
 from heddle.graph.ops.selection import argmax, argmin, take_along, top_k
 from heddle.graph.ops.sequences import cumsum, range
 from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
@@ -104,6 +105,7 @@ __all__ = [
     "permute",
     "pow",
     "quantized_matmul",
+    "random_uniform",
     "range",
     "relu",
     "reshape",
@@ -111,6 +113,7 @@ __all__ = [
     "rope",
     "round",
     "rsqrt",
+    "sample",
     "sigmoid",
     "silu",
     "sin",

@@ -171,8 +171,8 @@ class OpRow:
         wide = [a.astype(np.float32) if _is_low(np.asarray(a).dtype) else a for a in arrays]
         with np.errstate(all="ignore"):
             result = np.asarray(self.compute(*wide, **attrs))
-        keeps = low is not None and result.dtype == np.float32 and "dtype" not in attrs
-        return result.astype(low) if keeps else result
+            keeps = low is not None and result.dtype == np.float32 and "dtype" not in attrs
+            return result.astype(low) if keeps else result
 
 
 def _is_low(dtype: np.dtype[Any]) -> bool:

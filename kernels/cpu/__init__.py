@@ -11,6 +11,7 @@ from heddle.kernels.cpu import (
     pack_b,
     pack_int4,
     quantized_matmul_packed,
+    random_uniform,
     reduce,
     rms_norm,
     rope,
@@ -43,5 +44,6 @@ KERNELS: tuple[Kernel, ...] = (
     cumsum.KERNEL,
     top_k.KERNEL,
     take_along.KERNEL,
+    random_uniform.KERNEL,
 )
 """Every CPU kernel."""

@@ -9,6 +9,7 @@ from heddle.kernels.cuda import (
     layer_norm,
     matmul,
     quantized_matmul,
+    random_uniform,
     reduce,
     rms_norm,
     rope,
@@ -39,5 +40,6 @@ KERNELS: tuple[Kernel, ...] = (
     cumsum.KERNEL,
     top_k.KERNEL,
     take_along.KERNEL,
+    random_uniform.KERNEL,
 )
 """Every CUDA kernel."""

@@ -50,7 +50,8 @@ def _exchanged(values: list[Any], lanes: int, separate: bool) -> list[Any]:
     order = [*range(0, 2 * lanes, 2), *range(1, 2 * lanes, 2)]
     if not separate:
         order = [number // 2 + number % 2 * lanes for number in range(2 * lanes)]
-    return [crosslane.shuffle(*values, part) for part in (order[:lanes], order[lanes:])]
+    first, second = values
+    return [crosslane.shuffle(first, second, part) for part in (order[:lanes], order[lanes:])]
 
 
 def _wide(dtype: str) -> str:

@@ -213,6 +213,9 @@ def _rope(spec, dims, x, cos, sin):
 
 _ROOTS = {
     "rope": _rope,
+    "random_uniform": lambda spec, dims, seeds: ROWS["random_uniform"].compute(
+        seeds, size=size(spec.result.shape[-1], dims)
+    ),
     "top_k": _top_k,
     "cumsum": lambda spec, dims, x: np.cumsum(_precise(x), axis=-1),
     "iota": _iota,

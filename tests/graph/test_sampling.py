@@ -1,0 +1,129 @@
+"""random_uniform against published numbers; sample against the distributions that it draws from."""
+
+import re
+
+import numpy as np
+import pytest
+from heddle.graph import DType, Graph, TensorType, compile, ops
+from heddle.graph.ops.sampling import philox
+from heddle.graph.reference import evaluate
+from heddle.runtime import InferenceSession
+from heddle.runtime.errors import GraphError
+
+F32, I64 = DType.float32, DType.int64
+DRAWS = 4000
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ("00000000 00000000 00000000 00000000", "00000000 00000000",
+         "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff",
+         "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
+         "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+)  # fmt: skip
+def test_philox_gives_the_known_answers(counter, key, words):
+    """The test vectors of the authors' Random123."""
+    start, seeds = ([np.uint64(int(word, 16)) for word in text.split()] for text in (counter, key))
+    assert " ".join(f"{int(word):08x}" for word in philox(start, seeds)) == words
+
+
+def sampler(rows, size, k, names=()):
+    """A model of logits, seeds, temperature and the tensors `names`, and its graph."""
+    types = [TensorType(F32, (rows, size)), TensorType(I64, (rows, 2)), TensorType(F32, (rows, 1))]
+    types += [TensorType(I64 if name == "top_k" else F32, (rows, 1)) for name in names]
+    with Graph("sampler", types) as graph:
+        logits, seeds, temperature, *others = graph.inputs
+        options = dict(zip(names, others, strict=True))
+        graph.output(ops.sample(logits, seeds, temperature, k=k, **options))
+    return InferenceSession(threads=2).load(compile(graph)), graph
+
+
+def seeds_of(count, seed=7):
+    return np.stack([np.full(count, seed), np.arange(count)], axis=1)
+
+
+def column(number, count=DRAWS, dtype=np.float32):
+    return np.full((count, 1), number, dtype)
+
+
+OPTIONS = {
+    "all": ((), (), [0.5, 0.2, 0.15, 0.1, 0.05]),
+    "top_k": (("top_k",), (column(2, dtype=np.int64),), [5 / 7, 2 / 7, 0, 0, 0]),
+    "top_p": (("top_p",), (column(0.7001),), [0.5, 0.2, 0.15, 0, 0]),
+    "min_p": (("min_p",), (column(0.25),), [0.5, 0.2, 0.15, 0, 0]),
+    "least top_p": (("top_p",), (column(1e-6),), [1, 0, 0, 0, 0]),
+    "both": (("top_k", "min_p"), (column(3, dtype=np.int64), column(0.35)), [0.5, 0.2, 0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_tokens_come_as_often_as_they_are_probable(name):
+    names, options, wanted = OPTIONS[name]
+    model, graph = sampler("rows", 5, 5, names)
+    order = np.array([3, 0, 4, 1, 2])
+    row = np.empty(5, np.float32)
+    row[order] = np.log([0.5, 0.2, 0.15, 0.1, 0.05])
+    arrays = [np.tile(row, (DRAWS, 1)), seeds_of(DRAWS), column(1), *options]
+    (found,) = model.execute(*arrays)
+    tokens = found.to_numpy()
+    # The last bit of a logarithm decides between candidates once in many thousand draws.
+    assert (tokens != evaluate(graph, arrays)[0]).sum() <= 2
+    shares = np.bincount(tokens[:, 0], minlength=5)[order] / DRAWS
+    wanted = np.array(wanted) / np.sum(wanted)
+    # Five standard deviations; what is cut off never comes.
+    assert (np.abs(shares - wanted) <= 5 * np.sqrt(wanted * (1 - wanted) / DRAWS)).all()
+
+
+def test_temperature_sharpens_and_zero_is_greedy():
+    model, _ = sampler("rows", 5, 5)
+    logits = np.tile(np.log(np.float32([0.1, 0.2, 0.4, 0.2, 0.1])), (DRAWS, 1))
+    share = []
+    for temperature in (0, 0.25, 1, 4):
+        (found,) = model.execute(logits, seeds_of(DRAWS), column(temperature))
+        share.append((found.to_numpy() == 2).mean())
+    assert share[0] == 1
+    assert share[0] > share[1] > share[2] > share[3] > 0.2
+    assert abs(share[1] - 0.4**4 / (0.4**4 + 2 * 0.2**4 + 2 * 0.1**4)) < 0.03
+
+
+def test_a_token_depends_on_its_own_row_alone():
+    model, _ = sampler("rows", 300, 40)
+    logits = np.random.default_rng(0).standard_normal((20, 300)).astype(np.float32)
+    arrays = [logits, seeds_of(20), column(0.8, 20)]
+    together = model.execute(*arrays)[0].to_numpy()
+    alone = [model.execute(*(a[i : i + 1] for a in arrays))[0].to_numpy() for i in range(20)]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+    again = model.execute(logits, seeds_of(20, seed=8), column(0.8, 20))[0].to_numpy()
+    assert (together != again).any()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda x, s: ops.sample(1, s, k=2), "sample: logits: wanted a tensor value, got int"),
+        (lambda x, s: ops.sample(x, 1, k=2), "sample: seeds: wanted a tensor value, got int"),
+        (lambda x, s: ops.sample(x, s, k=6),
+         "top_k: k: wanted at most 5, the least size of 5, got 6"),
+        (lambda x, s: ops.sample(x, x, k=2),
+         "random_uniform: seeds: wanted int64 or uint64, got float32; cast it first"),
+        (lambda x, s: ops.random_uniform(s[:, 0:1], 3),
+         "random_uniform: size: wanted Dim, got 3"),
+    ],
+)  # fmt: skip
+def test_mistakes(build, message):
+    types = [TensorType(F32, (2, 5)), TensorType(I64, (2, 2))]
+    place = r"test_sampling\.py:\d+: "
+    with pytest.raises(GraphError, match=place + re.escape(message)), Graph("g", types) as graph:
+        build(*graph.inputs)
+
+
+def test_seeds_are_pairs():
+    with Graph("g", [TensorType(I64, (2, 3))]) as graph:
+        seeds = graph.inputs[0]
+        with pytest.raises(GraphError, match=re.escape("seeds: wanted shape [..., 2], got [2, 3]")):
+            ops.random_uniform(seeds, size=seeds.shape[1])
+        graph.output(seeds)
