@@ -24,13 +24,12 @@ def pack(module: Any, kind: str) -> None:
     casts: dict[Any, Any] = {}
     for operation in m.operations(module):
         if rewrite := REWRITES.get(m.name(operation)):
-            a = operation.operands[0]
+            a, above = operation.operands[0], m.owner(operation.operands[1])
             if m.tensor(a).dtype in WIDENED and a not in casts:
                 casts[a] = m.create(operation, "cast", [a], dtype=DType.float32)
-            above = m.owner(operation.operands[1])
             m.replace(operation, rewrite(operation, casts.get(a, a)))
-            if folded_transpose(above) and not m.users(above.results[0]):
-                above.erase()  # type: ignore[union-attr]
+            if above is not None and folded_transpose(above) and not m.users(above.results[0]):
+                above.erase()
 
 
 def _matmul(operation: Any, a: Any) -> Any:
