@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from heddle.contexts.grammar_checks import check_grammar
@@ -112,7 +113,8 @@ class GrammarCompiler:
         self.tokenizer = tokenizer
         self.limits = limits or GrammarLimits()
         self._parser_limits = LLParserLimits(verbose_errors=False)
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="heddle-grammar")
+        self._start = partial(ThreadPoolExecutor, threads, thread_name_prefix="heddle-grammar")
+        self._threads = self._start()
 
     def close(self) -> None:
         """End the threads; grammars that wait are dropped."""
@@ -144,7 +146,9 @@ class GrammarCompiler:
         try:
             return future.result(self.limits.seconds)
         except FutureTimeoutError:
-            future.cancel()
+            if not future.cancel():  # no thread can be stopped: the others get new ones
+                self._threads.shutdown(wait=False)
+                self._threads = self._start()
             raise InputError(
                 f"{kind}: wanted to be compiled within {self.limits.seconds} s, got no end"
             ) from None

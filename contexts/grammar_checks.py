@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from heddle.contexts.patterns import is_ambiguous
+from heddle.contexts.schema_patterns import PatternCounter, TooManySchemasError
 from heddle.runtime.errors import InputError
 
 # Strings and comments of a Lark grammar, and its regular expressions, which alone are captured.
@@ -17,6 +18,8 @@ _LARK = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/((?:[^/\\\n]|\\.)+)/')
 _DATA = frozenset(("const", "default", "enum", "examples"))
 # Most rounds in which references are looked through; two or three are enough for honest schemas.
 _ROUNDS = 64
+# Most patterns of one string; llguidance takes seconds for 20, and minutes for 60.
+_PATTERNS = 8
 
 
 def check_grammar(kind: str, text: str) -> None:
@@ -37,10 +40,26 @@ def check_grammar(kind: str, text: str) -> None:
                 f"{kind}: wanted patterns that matchers read in reasonable time, got "
                 f"{pattern[:80]!r}, which reads some texts in exponentially many ways"
             )
-    if not _FiniteValues(schema).exist():
+    try:
+        _check_references(schema)
+    except (RecursionError, TooManySchemasError):
+        raise InputError(
+            "json_schema: wanted references that lead to a schema of moderate size, got one that "
+            "grows too far"
+        ) from None
+
+
+def _check_references(schema: Any) -> None:
+    values = _FiniteValues(schema)
+    if not values.exist():
         raise InputError(
             "json_schema: wanted a schema that finite values follow, got one that contains itself "
             "without end"
+        )
+    if (count := PatternCounter(values.target).most(schema)) > _PATTERNS:
+        raise InputError(
+            f"json_schema: wanted at most {_PATTERNS} patterns and formats that hold for one "
+            f"string at once, got {count}"
         )
 
 
@@ -130,12 +149,12 @@ class _FiniteValues:
     def _of_reference(self, reference: str) -> bool:
         if reference not in self._looked_at:
             self._looked_at.add(reference)
-            target = self._target(reference)
+            target = self.target(reference)
             if self._of(target):
                 self._finite.add(reference)
         return reference in self._finite
 
-    def _target(self, reference: str) -> Any:
+    def target(self, reference: str) -> Any:
         """What a local reference points to; None, which is finite, for any other one."""
         target = self._root if reference.startswith("#") else None
         for step in unquote(reference[1:]).split("/")[1:]:

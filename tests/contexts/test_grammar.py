@@ -241,6 +241,22 @@ def test_slow_grammars_are_given_up(compiler, monkeypatch):
     hurried.close()
 
 
+def test_a_grammar_without_an_end_holds_no_other_up(compiler, monkeypatch):
+    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=0.5), threads=1)
+    go_on = threading.Event()
+    compile_now = patient._compile
+    monkeypatch.setattr(
+        patient,
+        "_compile",
+        lambda kind, text: go_on.wait(5) if text == "stuck" else compile_now(kind, text),
+    )
+    with pytest.raises(InputError, match=r"within 0\.5 s, got no end"):
+        patient.compile("regex", "stuck")
+    assert patient.compile("regex", "a").consume_token(ord("a"))
+    go_on.set()
+    patient.close()
+
+
 def test_a_context_from_the_wire_goes_on_where_it_was(compiler, masks, constrained, vocabulary):
     context = constrained()
     feed(context, b'{"a":')

@@ -84,6 +84,58 @@ def test_what_only_looks_like_a_pattern_is_none(compiler, kind, grammar):
     assert not compiler.compile(kind, grammar).is_error()
 
 
+def strings(count):
+    return [{"type": "string", "pattern": f"a.{{{i},{i + 50}}}b"} for i in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": strings(60)},
+        {"allOf": [{"type": "object", "properties": {"a": each}} for each in strings(9)]},
+        {"allOf": [{"type": "array", "items": each} for each in strings(9)]},
+        {"allOf": [{"type": "array", "prefixItems": [each]} for each in strings(9)]},
+        {"anyOf": [{"type": "null"}, {"oneOf": [{"allOf": strings(9)}]}]},
+        {"$defs": {"a": {"allOf": strings(8)}}, "$ref": "#/$defs/a", "format": "email"},
+    ],
+    ids=lambda schema: str(schema)[:40],
+)
+def test_many_patterns_for_one_string_are_refused_at_once(compiler, schema):
+    begin = time.perf_counter()
+    with pytest.raises(InputError, match=r"at most 8 patterns and formats .* got (9|60)"):
+        compiler.compile("json_schema", schema)
+    assert time.perf_counter() - begin < 0.5
+
+
+def test_patterns_of_different_strings_are_not_counted_together(compiler):
+    properties = {f"p{i}": each for i, each in enumerate(strings(30))}
+    compiler.compile("json_schema", {"type": "object", "properties": properties})
+    compiler.compile("json_schema", {"anyOf": strings(30)})
+    compiler.compile("json_schema", {"type": "array", "prefixItems": strings(30)})
+
+
+def chain(length, parts):
+    schemas = {
+        f"s{i}": {
+            "type": "array",
+            "prefixItems": [{"$ref": f"#/$defs/s{i + 1}"}] * parts,
+            "minItems": parts,
+        }
+        for i in range(length)
+    }
+    return {"$defs": {**schemas, f"s{length}": {"type": "null"}}, "$ref": "#/$defs/s0"}
+
+
+@pytest.mark.parametrize(("length", "parts"), [(400, 1), (20, 2)])
+def test_references_that_grow_too_far_are_refused(compiler, length, parts):
+    with pytest.raises(InputError, match="references that lead to a schema of moderate size"):
+        compiler.compile("json_schema", chain(length, parts))
+
+
+def test_honest_chains_of_references_are_taken(compiler):
+    compiler.compile("json_schema", chain(8, 2))
+
+
 def test_counts_that_are_taken_last_to_the_end(compiler):
     """Nested counts without ambiguity do not make the matcher fail on the way."""
     matcher = compiler.compile("regex", "([ab]{1,200},){1,200}")
