@@ -9,6 +9,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import IO
@@ -71,16 +73,17 @@ def run(
                 with lock:
                     done(job, outcome)
 
-    threads = [threading.Thread(target=serve) for _ in range(min(_children(), len(jobs)))]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        while not queue.empty():
-            queue.get()
-        raise
+    count = min(_children(), len(jobs))
+    with ThreadPoolExecutor(count or 1) as executor:
+        served = [executor.submit(serve) for _ in range(count)]
+        try:
+            for future in served:
+                future.result()
+        except BaseException:  # of `done`, or Ctrl-C: the children end the jobs that they have
+            with suppress(Empty):
+                while True:
+                    queue.get_nowait()
+            raise
 
 
 def _children() -> int:
@@ -109,7 +112,10 @@ class _Child:
         self._errors.close()
 
     def compile(self, job: Job) -> tuple[Code, ...] | Failure:
-        process = self._process = self._process or self._start()
+        try:
+            process = self._process = self._process or self._start()
+        except OSError as error:
+            return Failure(f"the code generator did not start: {error}")
         assert process.stdin
         assert process.stdout
         timer = threading.Timer(self._timeout, process.kill)
@@ -126,8 +132,12 @@ class _Child:
             late = not timer.is_alive()
             timer.cancel()
         if line.endswith("\n"):
-            answer = json.loads(line)
-            return Failure(answer["error"]) if "error" in answer else decode(answer["codes"])
+            try:
+                answer = json.loads(line)
+                return Failure(answer["error"]) if "error" in answer else decode(answer["codes"])
+            except (ValueError, TypeError, KeyError):
+                self._end()
+                return Failure(f"the code generator gave no answer but {line.strip()[:80]!r}")
         self._end()
         if late:
             return Failure(f"the code generator took more than {self._timeout:g} s")

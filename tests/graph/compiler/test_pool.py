@@ -24,6 +24,9 @@ for line in sys.stdin:
             os._exit(3)
         case "hang":
             time.sleep(60)
+        case "babble":
+            print("a pass printed this", flush=True)
+            continue
         case "refuse":
             answer = {"error": "ValueError: no"}
         case op:
@@ -61,6 +64,33 @@ def test_a_death_fails_one_job_and_names_the_cause(monkeypatch, jobs):
     assert found.pop("silent") == Failure("the code generator died (exit 3): it said nothing")
     assert found.pop("refuse") == Failure("ValueError: no")
     assert all(codes[0].data == op.encode() for op, codes in found.items())
+
+
+def test_no_answer_fails_one_job(monkeypatch):
+    found = outcomes(monkeypatch, "a", "babble", "b", jobs=1)
+    reason = "the code generator gave no answer but 'a pass printed this'"
+    assert found.pop("babble") == Failure(reason)
+    assert all(codes[0].data == op.encode() for op, codes in found.items())
+
+
+def test_no_child(monkeypatch):
+    found = outcomes(monkeypatch, "a", "b", worker=["/none/worker"])
+    reason = "the code generator did not start: [Errno 2] No such file or directory: '/none/worker'"
+    assert set(found.values()) == {Failure(reason)}
+
+
+def test_an_error_of_the_caller_ends_the_run(monkeypatch):
+    monkeypatch.setenv("HEDDLE_JOBS", "1")
+    seen = []
+
+    def done(job, outcome):
+        seen.append(job)
+        raise RuntimeError("a full disk")
+
+    jobs = [Job(Spec(op, (F32,), F32, (F32,)), "x86-64-v3") for op in "abc"]
+    with pytest.raises(RuntimeError, match="a full disk"):
+        run(jobs, done, worker=(sys.executable, "-c", CHILD))
+    assert len(seen) == 1
 
 
 def test_bad_number_of_jobs(monkeypatch):
