@@ -90,6 +90,20 @@ def test_temperature_sharpens_and_zero_is_greedy():
     assert abs(share[1] - 0.4**4 / (0.4**4 + 2 * 0.2**4 + 2 * 0.1**4)) < 0.03
 
 
+def test_options_that_are_numbers():
+    types = [TensorType(F32, ("rows", 5)), TensorType(I64, ("rows", 2))]
+    with Graph("numbers", types) as graph:
+        logits, seeds = graph.inputs
+        greedy = ops.sample(logits, seeds, 0, k=1, min_p=1.0)
+        graph.output(greedy, ops.sample(logits, seeds, k=3, top_k=2, top_p=0.9))
+    arrays = [np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32), seeds_of(50)]
+    found, drawn = InferenceSession(threads=1).load(compile(graph)).execute(*arrays)
+    np.testing.assert_array_equal(found.to_numpy(), arrays[0].argmax(-1, keepdims=True))
+    order = np.argsort(-arrays[0], axis=-1)
+    assert (order[:, :2] == drawn.to_numpy()).any(-1).all()
+    assert (order[:, :1] != drawn.to_numpy()).any()
+
+
 def test_a_token_depends_on_its_own_row_alone():
     model, _ = sampler("rows", 300, 40)
     logits = np.random.default_rng(0).standard_normal((20, 300)).astype(np.float32)
