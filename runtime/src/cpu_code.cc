@@ -14,7 +14,7 @@ namespace heddle {
 namespace {
 
 // Below this much work, handing parts to other threads costs more than it saves.
-constexpr int64_t kWorkPerHandover = 64 * 1024;
+constexpr int64_t kWorkPerHandover = 128 * 1024;
 
 // int3: whoever runs off the end of a kernel stops there.
 constexpr int kTrap = 0xCC;

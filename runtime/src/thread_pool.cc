@@ -21,7 +21,7 @@ namespace heddle {
 namespace {
 
 // How finely a thread claims its own share: what is left of it can be taken over by others.
-constexpr int64_t kChunksPerShare = 4;
+constexpr int64_t kChunksPerShare = 32;
 constexpr uint64_t kOpen = uint64_t{1} << 32;
 
 using Clock = std::chrono::steady_clock;
