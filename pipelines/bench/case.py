@@ -47,6 +47,7 @@ class Case:
         """The columns that are known before anything runs."""
         return {
             "name": self.name,
+            "op": getattr(workloads.WORKLOADS.get(self.name), "op", ""),
             "impl": impl,
             "dtype": self.dtype,
             "shape": dict(self.sizes),

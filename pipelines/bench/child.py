@@ -18,11 +18,13 @@ THREAD_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def answer(request: dict[str, Any]) -> Any:
-    """The rows of a case, or the limits of this machine."""
-    if "limits" in request:
-        from heddle.pipelines.bench import limits
+    """The rows of a case, or limits of this machine."""
+    from heddle.pipelines.bench import limits
 
+    if "limits" in request:
         return limits.measure(request["limits"])
+    if "tiles" in request:
+        return limits.measure_tiles(request["tiles"])
     from heddle.pipelines.bench.case import Case, run_safely
 
     values = request["case"]

@@ -11,6 +11,9 @@ from heddle.pipelines.bench.rows import Row
 LOW = ("float16", "bfloat16")
 """Computed in float32 by the vector units."""
 
+PRODUCTS = ("matmul", "attention")
+"""Ops that could use the tiles of AMX, where there are any."""
+
 
 def judged(row: Row, limits: Limits, levels: Sequence[Level]) -> Row:
     """`row` with its rates and, of what `limits` knows, the shares and the bound."""
@@ -65,7 +68,13 @@ def memory_seconds(row: Row, limits: Limits, level: str) -> float:
 
 
 def peak_tflops(row: Row, limits: Limits) -> float | None:
-    """The arithmetic limit for a dtype, or None where none is measured (integers)."""
-    dtype = "float32" if row["dtype"] in LOW else row["dtype"]
-    rates = [rate for name, rate in limits["tflop_s"].items() if name.split()[-1] == dtype]
+    """The arithmetic limit for a row's dtype, or None where none is measured (integers)."""
+    dtypes = {"float32" if row["dtype"] in LOW else row["dtype"]}
+    if row["op"] in PRODUCTS:
+        dtypes.add(row["dtype"])
+    rates = [
+        rate
+        for name, rate in limits["tflop_s"].items()
+        if name.split()[-1] in dtypes and (row["op"] in PRODUCTS or "AMX" not in name)
+    ]
     return max(rates, default=None)

@@ -18,6 +18,7 @@ from typing import Any
 from heddle.pipelines.bench import machine, runner
 from heddle.pipelines.bench.machine import BUSY
 from heddle.runtime import Buffer, InferenceSession, Model, config
+from heddle.runtime._core import cpu_info
 
 SCHEMA = 1
 
@@ -29,6 +30,9 @@ without work, and `others_share`, how much of the cores other processes had mean
 RUNS, RUN_S, MOST_S = 30, 2e-3, 1.0
 MEMORY, MEMORY_PER_CACHE = 64 * 2**20, 4
 """The least bytes that count as memory, and how many times the last cache they are."""
+
+TILE_PRODUCTS = {"bfloat16": ("tdpbf16ps", 2 * 16 * 16 * 32), "int8": ("tdpbssd", 2 * 16 * 16 * 64)}
+"""The instruction for each dtype of AMX, and its operations on full tiles."""
 
 HALVES = 0x3F003F00
 """Every word of a probe's input: about 0.5 as float32, and a small number as float64."""
@@ -55,6 +59,18 @@ def measure(threads: int) -> Limits:
     result["call_us"] = 1e6 * _call(session, best)
     result["others_share"] = round(others.share(), 3)
     return result
+
+
+def measure_tiles(threads: int) -> dict[str, float]:
+    """TFLOP/s of AMX by dtype, from registers and with the operands in the second cache."""
+    session, levels = InferenceSession(threads=threads), machine.caches()
+    resident = next((level.size for level in levels if level.name == "L2"), MEMORY) // 2
+    rates = {}
+    for dtype, (product, operations) in TILE_PRODUCTS.items():
+        for place, size, note in (("registers", 2**18, ""), ("memory", resident, " from L2")):
+            rate = _tile_rate(session, f"{product} from {place}", size, threads, operations)
+            rates[f"AMX {dtype}{note}"] = rate
+    return rates
 
 
 def working_sets(threads: int) -> dict[str, int]:
@@ -103,6 +119,24 @@ def _arithmetic(session: InferenceSession, dtype: str, arch: str, threads: int) 
 
     seconds, repeats = _fastest(run)
     return operations * repeats / seconds / 1e12
+
+
+def _tile_rate(
+    session: InferenceSession, kind: str, size: int, threads: int, operations: int
+) -> float:
+    """TFLOP/s of a probe of tiles that goes through `size` bytes for each thread."""
+    from heddle.pipelines.bench import probes
+
+    steps = size // (4 * probes.TILES)
+    words = steps * probes.TILES
+
+    def run(repeats: int) -> Callable[[], object]:
+        results = threads * repeats * probes.TILE
+        artifact = probes.artifact(kind, "sapphirerapids", threads, words, repeats, results)
+        return _calls(session.load(artifact), threads * words, results)
+
+    seconds, repeats = _fastest(run)
+    return 4 * operations * steps * threads * repeats / seconds / 1e12
 
 
 def _call(session: InferenceSession, arch: str) -> float:
@@ -185,6 +219,9 @@ def of(threads: int, again: bool = False) -> Limits:
     if before and not again and before["others_share"] <= BUSY:
         return before
     measured: Limits = runner.ask({"limits": threads, "threads": threads}, runner.SETUP_S)
+    if not cpu_info()["missing"]["sapphirerapids"]:
+        request = {"tiles": threads, "threads": threads}
+        measured["tflop_s"] |= runner.ask(request, runner.SETUP_S)
     measured["date"] = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     if before:
         measured = better(before, measured)

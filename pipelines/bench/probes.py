@@ -15,7 +15,7 @@ from typing import Any
 from heddle.graph.compiler.codegen.cpu import LOWERING, SYMBOL, to_object
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
-from heddle.kernels import emit, memory, sizes
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.mlir import context, dialect, ir, passmanager
 from heddle.kernels.registry import MACHINES, Machine
 from heddle.runtime import Artifact, artifact_writer
@@ -107,6 +107,50 @@ def multiply_add(frame: Frame, dtype: str = "float32") -> None:
         memory.store(total, frame.target, task * lanes, dtype)
 
 
+TILE = 256
+"""Words of a tile: 16 rows of 64 bytes."""
+
+TILES = 4 * TILE
+"""Words that a step of `tiles` reads: two tiles of each side, for four products."""
+
+# The 64 bytes of LDTILECFG: palette 1, eight tiles of 64 bytes in 16 rows (Intel SDM, volume 2).
+_TILE_CONFIG = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x1010_1010_1010_1010, 0)
+
+
+def tiles(frame: Frame, product: str, load_each: bool) -> None:
+    """Products of AMX tiles, two by two; the operands are loaded once, or in each step."""
+    config = host.byte_buffer(64)
+    for n, word in enumerate(_TILE_CONFIG):
+        memory.store(emit.index(word), config, n, "int64")
+    _intrinsic("ldtilecfg", config)
+    stride = emit.index(4 * TILE // 16)
+
+    def load(start: Any) -> None:
+        for n in range(4):
+            pointer = memory.at(frame.source, start + n * TILE, "int32")
+            _intrinsic("tileloadd64", 4 + n, pointer, stride)
+
+    for task, start in frame.slices():
+        for n in range(4):
+            _intrinsic("tilezero", n)
+        if not load_each:
+            load(start)
+        for i in emit.loop(0, frame.size, TILES):
+            if load_each:
+                load(start + i)
+            for n in range(4):
+                _intrinsic(product, n, 4 + n // 2, 6 + n % 2)
+        _intrinsic("tilestored64", 0, memory.at(frame.target, task * TILE, "int32"), stride)
+    _intrinsic("tilerelease")
+
+
+def _intrinsic(name: str, *operands: Any) -> None:
+    """A call of LLVM's intrinsic for one instruction; numbers are tile registers."""
+    byte = emit.integer(8)
+    values = [emit.constant(byte, item) if isinstance(item, int) else item for item in operands]
+    llvm.call_intrinsic(None, f"llvm.x86.{name}", values, [], [])
+
+
 @cache
 def code(kind: str, arch: str) -> Code:
     """The machine code of the probe `kind` for one level of x86-64."""
@@ -161,5 +205,10 @@ PROBES: dict[str, Emit] = {
     "stream": partial(copy, streaming=True),
     "float32": multiply_add,
     "float64": partial(multiply_add, dtype="float64"),
+    **{
+        f"{product} from {place}": partial(tiles, product=product, load_each=place == "memory")
+        for product in ("tdpbf16ps", "tdpbssd")
+        for place in ("registers", "memory")
+    },
 }
 """Every probe by name."""

@@ -87,7 +87,9 @@ class Workload:
         return graph
 
     def dtypes(self) -> list[str]:
-        """The names of the dtypes that the op takes."""
+        """The names of the dtypes that the op takes; that of its operands where all are fixed."""
+        if all(operand.dtype for operand in self.operands):
+            return [self.operands[0].dtype]
         sizes = {name: values[0] for name, values in self.sizes.items()}
         found = []
         for dtype in DType:
@@ -193,6 +195,13 @@ _OTHERS = (
     Workload("concat", "concat", (_X, _X), MATRIX, _attrs(axis=1)),
     Workload("slice", "slice", (_X,), MATRIX, _every_other),
     Workload(
+        "random_uniform",
+        "random_uniform",
+        (Operand("m 2", "int64"),),
+        MATRIX,
+        lambda sizes, dtype: {"size": Dim(sizes["n"])},
+    ),
+    Workload(
         "take_along",
         "take_along",
         (_X, Operand("m t", "int64", values="index", below="n")),
@@ -242,13 +251,15 @@ def grid(workload: Workload, given: Mapping[str, tuple[int, ...]]) -> list[dict[
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
-def dtype_of(workload: Workload, name: str) -> DType:
-    """The dtype called `name`.
+def dtype_of(workload: Workload, name: str | None) -> DType:
+    """The dtype called `name`; float32 for None, or the first that the op takes.
 
     Raises:
         InputError: The op does not take it; the message lists those that it takes.
     """
     taken = workload.dtypes()
+    if name is None:
+        return DType.float32 if "float32" in taken else DType[taken[0]]
     if name not in taken:
         wanted = ", ".join(taken)
         raise InputError(f"{workload.name}: --dtype: wanted one of {wanted}; got {name!r}")

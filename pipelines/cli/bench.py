@@ -72,7 +72,7 @@ def dtypes_text(names: list[str]) -> str:
 @bench.command("run", short_help="Time kernels.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--set", "sizes", multiple=True, help="NAME=SIZE[,SIZE...]; may be repeated.")
-@click.option("--dtype", "dtypes", default="float32", show_default=True, help="One or several.")
+@click.option("--dtype", "dtypes", help="One, or several with commas; default: float32.")
 @click.option("--target", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
 @click.option(
     "--cache", default="cold", show_default=True, type=click.Choice(["cold", "warm", "both"])
@@ -105,15 +105,20 @@ def run_command(context: click.Context, /, file: Path | None, **options: Any) ->
     or a case ends with an error, a crash or a hang.
     """
     from heddle.pipelines.bench import runner
-    from heddle.pipelines.bench.limits import of
+    from heddle.pipelines.bench.limits import known, of
     from heddle.pipelines.bench.rows import Writer
+    from heddle.pipelines.bench.runner import ChildError
 
     cases = make_cases(**options)
     threads = cases[0].threads
     limits = None
     if options["target"] == "cpu":
-        with progress("measuring this machine's limits"):
+        if threads not in known():
+            click.echo("measuring this machine's limits first; they are kept", err=True)
+        try:
             limits = of(threads)
+        except ChildError as error:
+            click.secho(f"no limits: {error}", fg="yellow", err=True)
     writer = Writer(file) if file else None
     with Report(limits, writer) as report, progress("") as bar:
         for number, case in enumerate(cases):
@@ -126,7 +131,7 @@ def run_command(context: click.Context, /, file: Path | None, **options: Any) ->
 def make_cases(
     names: tuple[str, ...],
     sizes: tuple[str, ...],
-    dtypes: str,
+    dtypes: str | None,
     cache: str,
     baselines: tuple[str, ...],
     threads: int | None,
@@ -144,14 +149,15 @@ def make_cases(
     caches = ("cold", "warm") if cache == "both" else (cache,)
     cases = []
     for workload in map(workloads.find, chosen):
-        for dtype in dtypes.split(","):
+        for name in dtypes.split(",") if dtypes else (None,):
+            dtype = workloads.dtype_of(workload, name)
             for size in workloads.grid(workload, given):
-                workload.result(size, workloads.dtype_of(workload, dtype))
+                workload.result(size, dtype)
                 cases += [
                     Case(
                         name=workload.name,
                         sizes=size,
-                        dtype=dtype,
+                        dtype=dtype.name,
                         cache=each,
                         baselines=baselines,
                         threads=threads or len(os.sched_getaffinity(0)),

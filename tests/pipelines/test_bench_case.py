@@ -36,7 +36,7 @@ def test_workloads_build_and_have_a_cost(name):
     workload = workloads.find(name)
     sizes = workloads.grid(workload, {})[0]
     assert workload.dtypes()
-    dtype = DType.float32 if "float32" in workload.dtypes() else DType.bool
+    dtype = workloads.dtype_of(workload, None)
     result = workload.result(sizes, dtype)
     graph = workload.graph(sizes, dtype)
     assert int(workload.cost(sizes, dtype).written) == data.total_bytes([result])
@@ -48,6 +48,12 @@ def test_workloads_build_and_have_a_cost(name):
 def test_the_grid_has_every_combination():
     found = workloads.grid(workloads.find("matmul"), {"m": (1, 2), "k": (3,)})
     assert found == [{"m": 1, "k": 3, "n": 2048}, {"m": 2, "k": 3, "n": 2048}]
+
+
+def test_the_dtype_is_float32_where_the_op_takes_it():
+    assert workloads.dtype_of(workloads.find("exp"), None) is DType.float32
+    assert workloads.dtype_of(workloads.find("logical_not"), None) is DType.bool
+    assert workloads.find("random_uniform").dtypes() == ["int64"]
 
 
 def test_unknown_names_list_what_exists():

@@ -198,6 +198,16 @@ def test_cuda_needs_no_limits_of_the_cpu(cases, monkeypatch):
     assert "DeviceError: cuda: no driver" in text
 
 
+def test_without_limits_the_run_goes_on(cases, monkeypatch):
+    def broken(threads):
+        raise runner.ChildError("crashed", "ended by SIGILL")
+
+    monkeypatch.setattr(limits, "of", broken)
+    result = call("run", "exp")
+    assert "no limits: ended by SIGILL" in result.stderr
+    assert re.search(r"^exp .* 1000 ", result.stdout, re.M)
+
+
 def test_env(cases):
     text = call("env").stdout
     assert re.search(r"read memory \[GB/s\] +40\.0", text)

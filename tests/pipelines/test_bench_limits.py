@@ -7,6 +7,7 @@ import pytest
 from heddle.graph.targets import native_level
 from heddle.pipelines.bench import limits, machine, probes, runner
 from heddle.runtime import Buffer, InferenceSession
+from heddle.runtime._core import cpu_info
 
 ARCHS = [arch for arch in limits.VECTORS if arch == "x86-64-v3" or native_level() != "x86-64-v3"]
 SLICES, WORDS, REPEATS = 2, 192 * 3, 3
@@ -48,6 +49,28 @@ def test_multiply_adds(dtype, arch):
     # x -> x / 2 + 1 / 2 comes closer to 1 with each of the many steps.
     found = y[: SLICES * REPEATS * lanes]
     np.testing.assert_allclose(found, probes.CHAINS, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("product", "opcode"), [("tdpbf16ps", 0x5C), ("tdpbssd", 0x5E)])
+@pytest.mark.parametrize("place", ["registers", "memory"])
+def test_probes_of_tiles_have_their_four_products(product, opcode, place):
+    data = probes.code(f"{product} from {place}", "sapphirerapids").data
+    # VEX.128, map 0F38: tmm0 to tmm3 from tmm4 or tmm5 and tmm6 or tmm7 (Intel SDM, volume 2).
+    third = {0x5C: (0x4A, 0x42), 0x5E: (0x4B, 0x43)}[opcode]
+    pairs = [(third[n % 2], 0xC4 + n // 2 + 8 * n) for n in range(4)]
+    wanted = [bytes([0xC4, 0xE2, vvvv, opcode, modrm]) for vvvv, modrm in pairs]
+    assert [data.count(code) for code in wanted] == [1, 1, 1, 1]
+
+
+@pytest.mark.skipif(bool(cpu_info()["missing"]["sapphirerapids"]), reason="there is no AMX")
+def test_probes_of_tiles_compute_products():
+    artifact = probes.artifact("tdpbf16ps from memory", "sapphirerapids", 1, 4096, 1, probes.TILE)
+    x, y = Buffer("int32", (4096,)), Buffer("int32", (probes.TILE,))
+    x.to_numpy()[...] = limits.HALVES
+    InferenceSession(threads=1).load(artifact).execute(x, out=[y])
+    # Four steps, each of 32 products of one half by one half.
+    np.testing.assert_array_equal(y.to_numpy().view(np.float32), 4 * 32 * 0.25)
+    assert min(limits.measure_tiles(1).values()) > 0
 
 
 def test_a_measurement_has_every_limit(monkeypatch):

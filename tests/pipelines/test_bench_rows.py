@@ -27,6 +27,7 @@ def row(**changes):
     made = {
         "schema": rows.SCHEMA,
         "name": "exp",
+        "op": "exp",
         "impl": "heddle",
         "dtype": "float32",
         "shape": {"m": 4, "n": 8},
@@ -169,6 +170,22 @@ def test_the_level_of_a_case(cache, rotated, threads, level):
 )
 def test_the_arithmetic_limit_of_a_dtype(dtype, peak):
     assert judge.judged(row(dtype=dtype), LIMITS, LEVELS)["tflop_s_limit"] == peak
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "peak"),
+    [
+        ("matmul", "bfloat16", 3.0),
+        ("matmul", "int8", 6.0),
+        ("matmul", "float32", 0.5),
+        ("exp", "bfloat16", 0.5),
+        ("add", "int8", None),
+    ],
+)
+def test_tiles_are_the_limit_of_products_alone(op, dtype, peak):
+    tiles = {"AMX bfloat16": 3.0, "AMX bfloat16 from L2": 2.0, "AMX int8": 6.0}
+    limits = {**LIMITS, "tflop_s": {**LIMITS["tflop_s"], **tiles}}
+    assert judge.peak_tflops(row(op=op, dtype=dtype), limits) == peak
 
 
 def test_rows_without_a_time_or_on_a_gpu_have_no_shares():
