@@ -9,28 +9,17 @@ from heddle.graph.ops.elementwise import (
     clip,
     cos,
     div,
-    equal,
     erf,
     exp,
     floor,
     floor_divide,
     gelu,
-    greater,
-    greater_equal,
-    isnan,
-    less,
-    less_equal,
     log,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
     maximum,
     minimum,
     mod,
     mul,
     neg,
-    not_equal,
     relu,
     rsqrt,
     sigmoid,
@@ -45,6 +34,19 @@ from heddle.graph.ops.elementwise import power as pow
 from heddle.graph.ops.elementwise import round_even as round
 from heddle.graph.ops.indexing import flatten, slice_tensor, split, squeeze, transpose, unsqueeze
 from heddle.graph.ops.linear import matmul
+from heddle.graph.ops.logic import (
+    equal,
+    greater,
+    greater_equal,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+)
 from heddle.graph.ops.normalization import layer_norm, rms_norm
 from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum

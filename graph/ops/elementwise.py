@@ -14,8 +14,8 @@ from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.value import TensorValue
 from heddle.runtime.errors import GraphError
 
-_unary = partial(row, shape=rules.unchanged, elementwise=True, samples=(sample("m n"), sample("")))
-_broadcast = partial(
+unary = partial(row, shape=rules.unchanged, elementwise=True, samples=(sample("m n"), sample("")))
+broadcast = partial(
     row,
     shape=rules.broadcast,
     elementwise=True,
@@ -33,85 +33,85 @@ def _true_division(types: Types, attrs: Attrs) -> DType:
     return rules.floating(types, attrs)
 
 
-@_broadcast(dtype=rules.numeric)
+@broadcast(dtype=rules.numeric)
 def add(x: Array, y: Array) -> Array:
     """`x + y`; integers wrap."""
     return x + y
 
 
-@_broadcast(dtype=rules.numeric)
+@broadcast(dtype=rules.numeric)
 def sub(x: Array, y: Array) -> Array:
     """`x - y`; integers wrap."""
     return x - y
 
 
-@_broadcast(dtype=rules.numeric)
+@broadcast(dtype=rules.numeric)
 def mul(x: Array, y: Array) -> Array:
     """`x * y`; integers wrap."""
     return x * y
 
 
-@_broadcast(dtype=_true_division)
+@broadcast(dtype=_true_division)
 def div(x: Array, y: Array) -> Array:
     """`x / y`."""
     return x / y
 
 
-@_broadcast(dtype=rules.numeric)
+@broadcast(dtype=rules.numeric)
 def maximum(x: Array, y: Array) -> Array:
     """The larger of `x` and `y`; NaN where one of them is."""
     return np.maximum(x, y)
 
 
-@_broadcast(dtype=rules.numeric)
+@broadcast(dtype=rules.numeric)
 def minimum(x: Array, y: Array) -> Array:
     """The smaller of `x` and `y`; NaN where one of them is."""
     return np.minimum(x, y)
 
 
-@_unary(dtype=rules.signed)
+@unary(dtype=rules.signed)
 def neg(x: Array) -> Array:
     """`-x`."""
     return -x
 
 
-@_unary(dtype=rules.numeric, name="abs")
+@unary(dtype=rules.numeric, name="abs")
 def absolute(x: Array) -> Array:
     """The magnitude of `x`."""
     return np.abs(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def sqrt(x: Array) -> Array:
     """The square root; NaN below zero."""
     return np.sqrt(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def rsqrt(x: Array) -> Array:
     """`1 / sqrt(x)`."""
     return np.divide(1, np.sqrt(x), dtype=x.dtype)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def exp(x: Array) -> Array:
     """The exponential function."""
     return np.exp(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def log(x: Array) -> Array:
     """The natural logarithm; NaN below zero."""
     return np.log(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def tanh(x: Array) -> Array:
     """The hyperbolic tangent."""
     return np.tanh(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def erf(x: Array) -> Array:
     """The error function."""
     return _erf(x)
@@ -124,7 +124,7 @@ def _gelu_forms(types: Types, attrs: Attrs) -> DType:
     return rules.floating(types, attrs)
 
 
-@_unary(
+@unary(
     dtype=_gelu_forms,
     samples=(sample("m n", approximate="none"), sample("m n", approximate="tanh")),
 )
@@ -136,153 +136,70 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
     return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
 
 
-@_unary(dtype=rules.numeric)
+@unary(dtype=rules.numeric)
 def relu(x: Array) -> Array:
     """`max(x, 0)`."""
     return np.maximum(x, np.zeros((), x.dtype))
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def silu(x: Array) -> Array:
     """`x * sigmoid(x)`."""
     return x * _sigmoid(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def sigmoid(x: Array) -> Array:
     """`1 / (1 + exp(-x))`."""
     return _sigmoid(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def sin(x: Array) -> Array:
     """The sine of `x` radians."""
     return np.sin(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def cos(x: Array) -> Array:
     """The cosine of `x` radians."""
     return np.cos(x)
 
 
-@_broadcast(dtype=rules.floating, name="pow")
+@broadcast(dtype=rules.floating, name="pow")
 def power(x: Array, y: Array) -> Array:
     """`x ** y`; NaN where `x` is negative and `y` no whole number."""
     return np.power(x, y)
 
 
-@_broadcast(dtype=rules.numeric)
+@broadcast(dtype=rules.numeric)
 def floor_divide(x: Array, y: Array) -> Array:
     """`x // y`, rounded down; of integers 0 where `y` is 0."""
     return np.floor_divide(x, y)
 
 
-@_broadcast(dtype=rules.numeric)
+@broadcast(dtype=rules.numeric)
 def mod(x: Array, y: Array) -> Array:
     """`x % y`, with the sign of `y`; of integers 0 where `y` is 0."""
     return np.remainder(x, y)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def floor(x: Array) -> Array:
     """`x` rounded down."""
     return np.floor(x)
 
 
-@_unary(dtype=rules.floating)
+@unary(dtype=rules.floating)
 def ceil(x: Array) -> Array:
     """`x` rounded up."""
     return np.ceil(x)
 
 
-@_unary(dtype=rules.floating, name="round")
+@unary(dtype=rules.floating, name="round")
 def round_even(x: Array) -> Array:
     """`x` rounded to the nearest whole number, to the even one of two."""
     return np.rint(x)
-
-
-def _asked(types: Types, attrs: Attrs) -> DType:
-    """Floats; the result is bool."""
-    rules.floating(types, attrs)
-    return DType.bool
-
-
-@_unary(dtype=_asked)
-def isnan(x: Array) -> Array:
-    """Whether `x` is not a number."""
-    return np.isnan(x)
-
-
-def _flags(types: Types, attrs: Attrs) -> DType:
-    """Bool."""
-    dtype = rules.one_dtype(types)
-    if dtype is not DType.bool:
-        raise GraphError(f"wanted bool, got {dtype}; compare it first")
-    return dtype
-
-
-_logical = partial(_broadcast, dtype=_flags, samples=(sample("bool: m n", "bool: m 1"),))
-
-
-@_logical()
-def logical_and(x: Array, y: Array) -> Array:
-    """Whether both hold."""
-    return np.logical_and(x, y)
-
-
-@_logical()
-def logical_or(x: Array, y: Array) -> Array:
-    """Whether one of them holds, or both."""
-    return np.logical_or(x, y)
-
-
-@_logical()
-def logical_xor(x: Array, y: Array) -> Array:
-    """Whether one of them holds and the other does not."""
-    return np.logical_xor(x, y)
-
-
-@_unary(dtype=_flags, samples=(sample("bool: m n"),))
-def logical_not(x: Array) -> Array:
-    """Whether it does not hold."""
-    return np.logical_not(x)
-
-
-@_broadcast(dtype=rules.compared)
-def equal(x: Array, y: Array) -> Array:
-    """Whether `x == y`."""
-    return x == y
-
-
-@_broadcast(dtype=rules.compared)
-def not_equal(x: Array, y: Array) -> Array:
-    """Whether `x != y`."""
-    return x != y
-
-
-@_broadcast(dtype=rules.ordered)
-def less(x: Array, y: Array) -> Array:
-    """Whether `x < y`."""
-    return x < y
-
-
-@_broadcast(dtype=rules.ordered)
-def less_equal(x: Array, y: Array) -> Array:
-    """Whether `x <= y`."""
-    return x <= y
-
-
-@_broadcast(dtype=rules.ordered)
-def greater(x: Array, y: Array) -> Array:
-    """Whether `x > y`."""
-    return x > y
-
-
-@_broadcast(dtype=rules.ordered)
-def greater_equal(x: Array, y: Array) -> Array:
-    """Whether `x >= y`."""
-    return x >= y
 
 
 def _chosen(types: Types, attrs: Attrs) -> DType:
@@ -292,7 +209,7 @@ def _chosen(types: Types, attrs: Attrs) -> DType:
     return rules.one_dtype(types[1:])
 
 
-@_broadcast(
+@broadcast(
     dtype=_chosen,
     promotion="values",
     samples=(sample("bool: m n", "m n", "m n"), sample("bool: m 1", "n", "")),
@@ -310,7 +227,7 @@ def _requested(types: Types, attrs: Attrs) -> DType:
     return dtype
 
 
-@_unary(
+@unary(
     dtype=_requested,
     promotion="none",
     samples=[sample("m n", dtype=dtype) for dtype in DType],

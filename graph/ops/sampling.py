@@ -10,7 +10,8 @@ from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops import costs
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.elementwise import cast, equal, greater_equal, less, log, where
+from heddle.graph.ops.elementwise import cast, log, where
+from heddle.graph.ops.logic import equal, greater_equal, less
 from heddle.graph.ops.reductions import softmax
 from heddle.graph.ops.row import Array, Attrs, Cost, Types
 from heddle.graph.ops.row import sample as case
