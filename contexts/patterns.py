@@ -29,6 +29,8 @@ _ATOM = re.compile(
 _REPEAT = re.compile(r"([*+?]|\{(\d+)(,?)(\d*)\})[?+]?")
 _GROUP = re.compile(r"\((?:\?(?:P?<\w+>|[a-zA-Z-]*:|[a-zA-Z-]+(?=\))))?")
 _PROPERTY = re.compile(r"\\([pP])(?:\{(\^?)(\w*)\}|(\w))")
+# What Python reserves inside a class, and would warn about; escapes are matched to be left alone.
+_SET_SYNTAX = re.compile(r"\\.|\[|&&|--|~~|\|\|", re.DOTALL)
 _CODE_POINT = re.compile(r"\\[xu]\{([0-9a-fA-F]+)\}")
 
 
@@ -38,6 +40,11 @@ class _Part(NamedTuple):
     first: frozenset[int]
     last: frozenset[int]
     empty: bool
+
+
+def _escape_last(match: re.Match[str]) -> str:
+    text = match[0]
+    return text if text[0] == "\\" else f"{text[:-1]}\\{text[-1]}"
 
 
 class _TooManySteps(Exception):  # noqa: N818
@@ -165,6 +172,8 @@ class _Expression:
         ):
             return frozenset(atom[-1])
         self.step(len(self.alphabet))
+        if "[:" in atom:  # a named class, which Python does not have
+            return frozenset(self.alphabet)
 
         def of_category(match: re.Match[str]) -> str:
             name = match[3] or match[4]
@@ -179,6 +188,8 @@ class _Expression:
         plain = _CODE_POINT.sub(lambda match: re.escape(chr(int(match[1], 16))), plain)
         if plain != atom and not plain.startswith("["):
             plain = f"[{plain}]"
+        if plain.startswith("["):
+            plain = "[" + _SET_SYNTAX.sub(_escape_last, plain[1:])
         try:
             takes = re.compile(plain, re.DOTALL).fullmatch
         except (re.error, OverflowError, ValueError):  # llguidance has its own view of it

@@ -104,7 +104,7 @@ def test_many_patterns_for_one_string_are_refused_at_once(compiler, schema):
     begin = time.perf_counter()
     with pytest.raises(InputError, match=r"at most 8 patterns and formats .* got (9|60)"):
         compiler.compile("json_schema", schema)
-    assert time.perf_counter() - begin < 0.5
+    assert time.perf_counter() - begin < compiler.limits.seconds
 
 
 def test_patterns_of_different_strings_are_not_counted_together(compiler):

@@ -20,6 +20,8 @@ EVIL = [
     "(a|aa|aaa){1,2000}b{1,5000}",
     "[a-z]{1,200}(b[a-z]{1,200}){1,200}",
     "(?:a|b|ab)*",
+    r"([[]|\[)*",
+    "([[:alpha:]]|a)*",
     "(?P<name>a+)+?",
     r"(\p{L}|\p{Lu})*",
     r"(\x{61}|a)*",
@@ -51,6 +53,8 @@ HONEST = [
     "([ab]{1,200},){1,200}",
     "([]a]+,)*",
     r"(\n|n)*",
+    r"([^[,]+,)*",
+    r"([+--]x|[&&]|[~~]y|[||])*",
     r"(\.|.\b)",
     "(" + "|".join(f"k{i:03d}" for i in range(300)) + ",)*",
     "".join(chr(0x4E00 + i) for i in range(2000)),
@@ -67,9 +71,9 @@ def test_honest_patterns_are_left_alone(pattern):
     assert not is_ambiguous(pattern)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.text(alphabet=r"ab.|()[]{}*+?^$\pPxu,019-:<>é", max_size=60))
 def test_any_text_gets_an_answer_soon(pattern):
-    begin = time.perf_counter()
+    begin = time.thread_time()
     assert isinstance(is_ambiguous(pattern), bool)
-    assert time.perf_counter() - begin < 1
+    assert time.thread_time() - begin < 1
