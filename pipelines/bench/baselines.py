@@ -68,7 +68,7 @@ def _numpy(case: Case, prepared: Prepared) -> list[Call]:
     attrs = workload.canonical(case.sizes, prepared.dtype)
     if workload.op == "erf" or attrs.get("approximate") == "none":
         raise MissingError("numpy: has no erf; use --baseline torch")
-    run = numpy_function(workload.row)
+    run = numpy_function(workload.row) or _as_declared(workload.row.compute)
     views = [[buffer.to_numpy() for buffer in buffers] for buffers in prepared.sets]
     outputs = [buffer.to_numpy() for buffer in prepared.outputs]
     return [
@@ -122,12 +122,15 @@ NUMPY: dict[str, Run] = {
 """Other functions that write to `out`."""
 
 
-def numpy_function(row: OpRow) -> Run:
-    """NumPy's own function for an op where it has one, else the op's declared reference."""
+def numpy_function(row: OpRow) -> Run | None:
+    """NumPy's own function for an op, or None where it has none."""
     own: Run | None = RENAMED.get(row.name) or getattr(np, row.name, None)
-    if isinstance(own, np.ufunc):
-        return own
-    return NUMPY.get(row.name) or _as_declared(row.compute)
+    return own if isinstance(own, np.ufunc) else NUMPY.get(row.name)
+
+
+def is_reference(name: str, row: OpRow) -> bool:
+    """Whether the baseline is the op's declared reference, written to be clear, not fast."""
+    return name == "numpy" and numpy_function(row) is None
 
 
 # torch

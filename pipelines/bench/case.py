@@ -201,6 +201,7 @@ def timed_row(case: Case, prepared: Prepared, name: str, timing: Timing) -> Row:
         "zeros": case.inputs == "zeros",
         "oversubscribed": case.threads > len(os.sched_getaffinity(0)),
         "host-timed": case.target != "cpu",
+        "reference": baselines.is_reference(name, prepared.workload.row),
     }
     return {
         **case.row(name, "ok"),

@@ -78,10 +78,11 @@ class Chart:
 
 def bars(title: str, rows: Sequence[tuple[str, str, float, str]], unit: str) -> str:
     """Horizontal bars of shares: (label, color, share of 1, text beside it), with a line at 1."""
-    step, left = 22, 330
+    step, left = 22, 20 + 7 * max(len(label) for label, _, _, _ in rows)
     height = TOP + step * len(rows) + 50
-    scale = (WIDTH - left - 150) / max([1.0, *(share for _, _, share, _ in rows)])
-    parts = [_text(WIDTH / 2, 20, title, "middle", "bold")]
+    width = left + 530
+    scale = 400 / max([1.0, *(share for _, _, share, _ in rows)])
+    parts = [_text(width / 2, 20, title, "middle", "bold")]
     for number, (label, color, share, text) in enumerate(rows):
         y = TOP + step * number
         parts.append(_text(left - 8, y + 14, label, "end"))
@@ -93,7 +94,7 @@ def bars(title: str, rows: Sequence[tuple[str, str, float, str]], unit: str) -> 
     x, bottom = left + scale, TOP + step * len(rows)
     parts.append(_rule(x, TOP, x, bottom, "#0f172a"))
     parts.append(_text(x, bottom + 16, unit, "middle"))
-    return document(WIDTH, height, parts)
+    return document(width, height, parts)
 
 
 def document(width: int, height: int, parts: Sequence[str]) -> str:

@@ -1,15 +1,10 @@
-"""Cases: what is built, checked and timed; and the children that they run in."""
-
-import signal
-import sys
-import time
-from pathlib import Path
+"""Cases: what is built, checked and timed."""
 
 import numpy as np
 import pytest
 from heddle.graph import DType
 from heddle.graph.ops import ROWS
-from heddle.pipelines.bench import baselines, case, data, runner, workloads
+from heddle.pipelines.bench import baselines, case, data, workloads
 from heddle.pipelines.bench.case import Case, run, run_safely
 from heddle.runtime import CPU, accelerator_count
 from heddle.runtime.errors import GraphError, InputError
@@ -149,6 +144,7 @@ def test_a_case_with_a_baseline():
         assert "short-rotation" in row["flags"]
         assert row["bytes_read"] == row["bytes_written"] == 3 * 40 * 4
         assert row["ratio"] == pytest.approx(peer["time_us"] / ours["time_us"])
+        assert ("reference" in row["flags"]) is (row is peer)
     assert ours["arch"]
 
 
@@ -158,10 +154,11 @@ def test_weights_are_bound_at_load():
     assert row["sets"] == data.MOST_WEIGHTS
 
 
-@pytest.mark.parametrize("name", ["gather", "transpose", "slice"])
+@pytest.mark.parametrize("name", ["gather", "slice"])
 def test_results_are_checked_against_the_reference(name):
     ours, peer = run(small(name, baselines=("numpy",)))
     assert ours["status"] == peer["status"] == "ok"
+    assert "reference" not in peer["flags"]
     assert peer["max_error"] <= peer["tolerance"]
 
 
@@ -169,13 +166,6 @@ def test_a_wrong_result_is_a_row(monkeypatch):
     monkeypatch.setattr(case.data, "tolerance", lambda *_: -1.0)
     (row,) = run(small("exp"))
     assert row["status"] == "wrong"
-
-
-def test_bfloat16():
-    ours, peer = run(small("exp", dtype="bfloat16", baselines=("numpy",)))
-    assert ours["status"] == "ok"
-    assert peer["status"] == "missing"
-    assert peer["error"]["message"].startswith("numpy: has no bfloat16; use")
 
 
 def test_flags(monkeypatch):
@@ -212,10 +202,17 @@ def test_a_baseline_that_is_not_installed_says_how_to_get_it(monkeypatch):
     assert peer["error"]["message"] == "torch: is not installed; pip install torch"
 
 
-@pytest.mark.parametrize("name", ["erf", "gelu"])
-def test_numpy_has_no_erf(name):
-    prepared = case.prepare(small(name), workloads.find(name), DType.float32, CPU())
-    with pytest.raises(baselines.MissingError, match="numpy: has no erf; use --baseline torch"):
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        ("erf", "float32", "numpy: has no erf; use --baseline torch"),
+        ("gelu", "float32", "numpy: has no erf; use --baseline torch"),
+        ("exp", "bfloat16", "numpy: has no bfloat16; use --dtype float32, or --baseline torch"),
+    ],
+)
+def test_what_numpy_has_not(name, dtype, message):
+    prepared = case.prepare(small(name), workloads.find(name), DType[dtype], CPU())
+    with pytest.raises(baselines.MissingError, match=message):
         baselines.calls("numpy", small(name), prepared)
 
 
@@ -262,65 +259,3 @@ def test_torch_works_on_the_same_memory(monkeypatch):
     assert peer["status"] == "ok"
     assert peer["max_error"] <= peer["tolerance"]
     assert fake.threads == 2
-
-
-# Children
-
-
-def child(code):
-    return (sys.executable, "-c", code)
-
-
-def test_a_case_in_a_child():
-    (row,) = runner.run(small("exp"))
-    assert row["status"] == "ok"
-
-
-def test_a_crash_is_a_row():
-    code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    (row,) = runner.run(Case("exp", {"m": 1}), child(code))
-    assert row["status"] == "crashed"
-    assert row["error"]["message"] == "ended by SIGSEGV"
-
-
-def test_an_exit_code_comes_with_the_last_line_of_stderr():
-    code = "import sys; sys.exit('some trace\\nthe reason')"
-    (row,) = runner.run(Case("exp", {"m": 1}), child(code))
-    assert row["error"]["message"] == "exit code 1: the reason"
-
-
-def test_a_hang_is_a_row_and_leaves_nothing_behind(tmp_path):
-    note = tmp_path / "pid"
-    code = (
-        "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60'])\n"
-        f"open({str(note)!r}, 'w').write(str(p.pid)); time.sleep(60)"
-    )
-    begin = time.monotonic()
-    (row,) = runner.run(Case("exp", {"m": 1}, max_time=0.1), child(code), setup=0.8)
-    assert row["status"] == "hung"
-    assert row["error"]["message"] == "no answer within 1 s"
-    assert time.monotonic() - begin < 30
-    state = Path(f"/proc/{note.read_text()}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
-
-
-def test_ctrl_c_ends_the_child(monkeypatch):
-    killed = []
-    monkeypatch.setattr(runner.os, "killpg", lambda pid, number: killed.append((pid, number)))
-
-    class Child:
-        pid, returncode = 77, None
-
-        def __init__(self, *args, **kwargs):
-            self.first = True
-
-        def communicate(self, *args):
-            if self.first:
-                self.first = False
-                raise KeyboardInterrupt
-            return "", ""
-
-    monkeypatch.setattr(runner.subprocess, "Popen", Child)
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(Case("exp", {"m": 1}))
-    assert killed == [(77, signal.SIGKILL)]
