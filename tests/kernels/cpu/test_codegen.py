@@ -22,7 +22,9 @@ def _specs() -> dict[str, Spec]:
     steps = [Step("cast", (0,), "float32"), *(Step(op, (1,), "float32") for op in ops)]
     steps += [Step("cast", (2,), "float64"), Step("log", (8,), "float64")]
     steps += [Step("cast", (9,), dtype) for dtype in ("bfloat16", "float16", "uint64", "int8")]
-    results = tuple(range(10, 14))
+    steps += [Step(op, (1,), "float32") for op in ("sin", "cos", "floor", "round")]
+    steps += [Step(op, (8, 9), "float64") for op in ("pow", "mod", "floor_divide")]
+    results = tuple(range(10, 21))
     body = Body((half,), tuple(steps), results)
     outputs = tuple(Operand(steps[number - 1].dtype, ("d0", 33)) for number in results)
     epsilon = (("epsilon", 1e-5),)
@@ -31,7 +33,9 @@ def _specs() -> dict[str, Spec]:
     packed, product = Operand("float32", (2, 33, 32)), Operand("float32", ("d0", 40))
     words = Operand("uint32", (2, 4, 32))
     columns, turned = Operand("float32", ("d0", 1)), Operand("float32", (33, "d0"))
-    chosen = Operand("float32", (5, 33))
+    chosen, best = Operand("float32", (5, 33)), Operand("int64", ("d0", 4))
+    scalar, picked = Operand("float32", ()), Operand("float32", ("d0", 4))
+    angles, even = Operand("float32", (16,)), Operand("float32", ("d0", 32))
     where = (("starts", (0, 32)), ("steps", (1, -1)))
     return {
         "map": Spec("map", outputs[:1], outputs[0], outputs, (), body),
@@ -54,6 +58,12 @@ def _specs() -> dict[str, Spec]:
         "concat": Spec("concat", (chosen, chosen), Operand("float32", (10, 33)),
                        (Operand("float32", (10, 33)),), (("axis", 0),)),
         "slice": Spec("slice", (x,), x, (x,), where),
+        "rope": Spec("rope", (even, angles, angles), even, (even,), (("interleaved", True),)),
+        "top_k": Spec("top_k", (x,), best, (best,), (("smallest", False),)),
+        "take_along": Spec("take_along", (x, best), picked, (picked,)),
+        "cumsum": Spec("cumsum", (x,), x, (x,)),
+        "iota": Spec("iota", (scalar, scalar), row, (row,)),
+        "random_uniform": Spec("random_uniform", (Operand("int64", ("d0", 2)),), x, (x,)),
         "gather": Spec("gather", (x, Operand("int64", (5,))), chosen, (chosen,), (("axis", 0),)),
     }  # fmt: skip
 
