@@ -1,7 +1,7 @@
-"""The command line: `heddle compile | inspect | verify | run | doctor | embed`.
+"""The command line: `heddle compile | inspect | verify | run | bench | doctor | embed`.
 
 One file for each command. What a command needs is imported when it runs: no command but `compile`
-loads the compiler, so that the others start at once.
+and `bench` loads the compiler, so that the others start at once.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from heddle.pipelines.cli.bench import bench
 from heddle.pipelines.cli.compile import compile_command
 from heddle.pipelines.cli.console import listed
 from heddle.pipelines.cli.doctor import doctor
@@ -58,5 +59,5 @@ def main(debug: bool) -> None:
     """Heddle compiles model graphs ahead of time into one file, and runs that file."""
 
 
-for command in (compile_command, inspect, verify, run, doctor, embed):
+for command in (compile_command, inspect, verify, run, bench, doctor, embed):
     main.add_command(command)
