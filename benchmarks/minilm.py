@@ -1,11 +1,12 @@
-"""MiniLM at steady state: Heddle beside ONNX Runtime, float32, the same threads.
+"""MiniLM at steady state: Heddle beside ONNX Runtime and OpenVINO, float32, the same threads.
 
-    python benchmarks/minilm.py [--peer onnxruntime] [--threads 2] [--save]
+    python benchmarks/minilm.py [--peer onnxruntime] [--peer openvino] [--threads 2] [--save]
 
-With the peer (`pip install onnxruntime onnx`), all candidates take turns in one process: Heddle
-into caller-supplied outputs; ONNX Runtime with all graph optimisations and IO binding, on the two
-graphs of `onnx_bert.py`. The ratio is the faster one's median over Heddle's: above 1, Heddle is
-faster. Without it, only Heddle is timed. All tokens count (no padding).
+With peers (`pip install onnx onnxruntime openvino`), all candidates take turns in one process:
+Heddle into caller-supplied outputs; ONNX Runtime with all graph optimisations and IO binding, on
+the two graphs of `onnx_bert.py`; OpenVINO for latency, on the first of them. The ratio is the
+fastest one's median over Heddle's: above 1, Heddle is faster. Without peers only Heddle is timed.
+All tokens count (no padding).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +79,46 @@ def onnx_candidate(path: Path, threads: int) -> Callable[[np.ndarray], Call]:
     return prepare
 
 
-def onnx_candidates(
-    found: checkpoint.Checkpoint, folder: Path, threads: int
+def openvino_candidate(path: Path, threads: int) -> Callable[[np.ndarray], Call]:
+    import openvino
+
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+
+    def prepare(tokens: np.ndarray) -> Call:
+        request = compiled.create_infer_request()
+        values = {"tokens": tokens.astype(np.int64), "attention_mask": np.ones_like(tokens)}
+        for name, value in values.items():
+            request.set_tensor(name, openvino.Tensor(value))
+
+        def call() -> np.ndarray:
+            request.infer()
+            return request.get_output_tensor(0).data
+
+        return call
+
+    return prepare
+
+
+def peer_candidates(
+    peers: Sequence[str], found: checkpoint.Checkpoint, folder: Path, threads: int
 ) -> dict[str, Callable[[np.ndarray], Call]]:
     import onnx_bert
 
     arrays, config = weights.read(found.weights), json.loads(found.config.read_text())
-    candidates = {}
-    for form in ("standard", "fused"):
-        path = folder / f"{form}.onnx"
+    paths = {form: folder / f"{form}.onnx" for form in ("standard", "fused")}
+    for form, path in paths.items():
         onnx_bert.build(arrays, config, form, path)
-        candidates[f"onnxruntime {form}"] = onnx_candidate(path, threads)
+    candidates = {}
+    if "onnxruntime" in peers:
+        for form, path in paths.items():
+            candidates[f"onnxruntime {form}"] = onnx_candidate(path, threads)
+    if "openvino" in peers:
+        candidates["openvino"] = openvino_candidate(paths["standard"], threads)
     return candidates
 
 
@@ -115,24 +146,23 @@ def measure_shape(
 def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peer", choices=["onnxruntime"])
+    parser.add_argument(
+        "--peer", choices=["onnxruntime", "openvino"], action="append", default=[], dest="peers"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     found = checkpoint.minilm()
     candidates = {"heddle": heddle_candidate(found, options.threads)}
     with tempfile.TemporaryDirectory() as folder:
-        if options.peer:
-            candidates |= onnx_candidates(found, Path(folder), options.threads)
+        if options.peers:
+            candidates |= peer_candidates(options.peers, found, Path(folder), options.threads)
         rows = [measure_shape(candidates, *shape) for shape in SHAPES]
     for row in rows:
         print(json.dumps(row))
     if options.save:
         figures: dict[str, Any] = {"threads": options.threads, "rows": rows}
-        if options.peer:
-            import onnxruntime
-
-            figures["onnxruntime"] = onnxruntime.__version__
+        figures |= {peer: version(peer) for peer in options.peers}
         print(measure.save("minilm", figures))
 
 
