@@ -18,6 +18,7 @@ from typing import Any
 
 import measure
 import numpy as np
+
 from heddle.graph import DeviceRef, DType, Graph, TensorType, compile, ops
 from heddle.graph.targets import native_level
 from heddle.pipelines.bench import probes

@@ -11,6 +11,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
+
 from heddle.contexts import (
     EOSTracker,
     GrammarCompiler,

@@ -21,6 +21,7 @@ from typing import Any
 
 import measure
 import numpy as np
+
 from heddle.graph import compile
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert

@@ -15,6 +15,7 @@ from functools import partial
 
 import measure
 import numpy as np
+
 from heddle.graph import DeviceRef, DType, Graph, TensorType, ops
 from heddle.runtime import Buffer, InferenceSession, Model
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import measure
 import numpy as np
+
 from heddle.graph import Dim, DType, Graph, TensorType, TensorValue, Weight, compile, ops
 from heddle.runtime import Buffer, InferenceSession
 

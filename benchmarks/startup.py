@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import measure
+
 from heddle.graph import compile
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
 from heddle.contexts.grammar_checks import check_grammar
 from heddle.contexts.text import TextContext
 from heddle.runtime.errors import InputError
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 GrammarKind = Literal["json_schema", "regex", "lark"]
 

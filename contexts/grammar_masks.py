@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
+
 from heddle.contexts.matcher import TrackedMatcher
 from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
 from heddle.runtime import CPU, Device
-from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
 
 class GrammarMasks:

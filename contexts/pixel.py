@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from heddle.contexts.outputs import GenerationOutput, OutputImageContent
 from heddle.contexts.tokens import TokenBuffer
 from heddle.contexts.values import GenerationStatus, RequestID

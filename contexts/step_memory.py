@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from heddle.runtime import Buffer, Device, DeviceError
 
 # Name -> (dtype, shape).

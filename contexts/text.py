@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from heddle.contexts.endpoints import check_endpoint
 from heddle.contexts.eos import EOSTracker
 from heddle.contexts.matcher import Matcher, TrackedMatcher

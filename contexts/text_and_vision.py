@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
+
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities
 

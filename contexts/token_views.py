@@ -7,6 +7,7 @@ from typing import SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
+
 from heddle.contexts.ranges import Range
 
 TokenArray = npt.NDArray[np.int64]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
+
 from heddle.contexts.ranges import Range
 from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import GenerationStatus
 

@@ -11,6 +11,7 @@ from typing import Any, get_origin
 
 import msgspec
 import numpy as np
+
 from heddle.contexts.eos import EOSTracker
 from heddle.contexts.pixel import PixelContext
 from heddle.contexts.text import TextContext

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
 from heddle.contexts.eos import EOSTracker
 from heddle.contexts.pixel import PixelContext
 from heddle.contexts.sampling import SamplingParams

@@ -9,8 +9,9 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-import heddle.contexts as contexts
 import numpy as np
+
+import heddle.contexts as contexts
 from heddle.contexts.older_arguments import OLDER_ARGUMENTS, place_windows
 
 HERE = Path(__file__).parent

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType, bfloat16_bits, widen_bfloat16
 from heddle.graph.types import Shape

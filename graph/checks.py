@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.dim import MAXIMUM, Dim
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error

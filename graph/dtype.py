@@ -8,6 +8,7 @@ from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
+
 from heddle.kernels.mlir import ir
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.attributes import constant_array
 from heddle.graph.dialect import attrs_of
 from heddle.graph.dim import Dim

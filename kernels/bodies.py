@@ -33,12 +33,6 @@ def evaluate(body: Body, inputs: Sequence[Any], dtypes: Sequence[str], lanes: in
     return [values[number] for number in body.results]
 
 
-def result_dtypes(body: Body, dtypes: Sequence[str]) -> list[str]:
-    """The dtypes of the results, for inputs of `dtypes`."""
-    kinds = [*dtypes, *(step.dtype for step in body.steps)]
-    return [kinds[number] for number in body.results]
-
-
 def work(body: Body | None) -> int:
     """Elementary operations or bytes read at each point, whichever are more."""
     if body is None:

@@ -23,9 +23,9 @@ def moves_only(spec: Spec) -> str | None:
     return "it takes no prologue and no epilogue" if spec.prologue or spec.epilogue else None
 
 
-def at(base: Any, offset: Any, dtype: str) -> Any:
-    """The pointer to element `offset` of an array of `dtype`."""
-    flags = llvm.GEPNoWrapFlags.inbounds
+def at(base: Any, offset: Any, dtype: str, inside: bool = True) -> Any:
+    """The pointer to element `offset` of an array of `dtype`, `inside` the array or not."""
+    flags = llvm.GEPNoWrapFlags.inbounds if inside else llvm.GEPNoWrapFlags.none
     element = emit.memory_type(dtype)
     offsets = [emit.as_index(offset)]
     return llvm.getelementptr(emit.pointer_type(), base, offsets, [_DYNAMIC], element, flags)
@@ -76,7 +76,7 @@ def store(
 
 def prefetch(base: Any, offset: Any, dtype: str) -> None:
     """Asks for the cache line of element `offset`, which need not exist."""
-    llvm.intr_prefetch(at(base, offset, dtype), rw=0, hint=3, cache=1)
+    llvm.intr_prefetch(at(base, offset, dtype, inside=False), rw=0, hint=3, cache=1)
 
 
 def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from heddle.runtime.errors import InputError
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+
+from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.runtime import Model

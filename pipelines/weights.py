@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from heddle.runtime.errors import ArtifactError, ArtifactReason
 from numpy.typing import NDArray
+
+from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 if TYPE_CHECKING:
     from heddle.runtime import Artifact

@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 
 import numpy as np
+
 from heddle.graph import DeviceRef, DType, Graph, TensorType, ops
 from heddle.runtime import InferenceSession
 

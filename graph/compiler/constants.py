@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.attributes import constant_array
 from heddle.graph.compiler import module as m
 from heddle.graph.dtype import DType, bfloat16_bits

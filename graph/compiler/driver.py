@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any, overload
 
 import numpy as np
+
 from heddle.graph import types
 from heddle.graph.compiler import assemble, cache
 from heddle.graph.compiler.codegen.build import Progress, build

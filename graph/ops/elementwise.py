@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.dtype import DType, round_bfloat16
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row

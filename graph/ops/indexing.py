@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.bounds import bounds
 from heddle.graph.dim import Dim
 from heddle.graph.location import graph_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+
 from heddle.graph.dtype import DType
 from heddle.graph.ops import rules
 from heddle.graph.ops.elementwise import broadcast, unary

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS, Promotion
 from heddle.graph.types import TensorType

@@ -8,6 +8,7 @@ The products are those of floats; nothing is rounded but the result.
 from __future__ import annotations
 
 import numpy as np
+
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.dim import Dim
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row

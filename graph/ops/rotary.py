@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row

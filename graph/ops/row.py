@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+
 from heddle.graph.dim import Dim, DimLike
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape, TensorType

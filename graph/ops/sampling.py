@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from heddle.graph.bounds import bounds
 from heddle.graph.dim import Dim, DimLike
 from heddle.graph.dtype import DType

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules

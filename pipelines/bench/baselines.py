@@ -9,16 +9,18 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from heddle.graph import DType
 from heddle.graph.ops import OpRow
 from heddle.pipelines.bench import data
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from heddle.pipelines.bench.case import Case, Prepared
     from heddle.pipelines.bench.measure import Call
     from heddle.runtime import Buffer
-    from numpy.typing import NDArray
 
 Attrs = dict[str, Any]
 Run = Callable[..., object]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
 from heddle.pipelines.bench.machine import BUSY
@@ -18,8 +19,9 @@ from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
 from heddle.runtime.errors import HeddleError
 
 if TYPE_CHECKING:
-    from heddle.runtime import Device, Model
     from numpy.typing import NDArray
+
+    from heddle.runtime import Device, Model
 
 HEDDLE = "heddle"
 

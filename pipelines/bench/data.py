@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from heddle.graph import DType, TensorType
 from heddle.graph.dtype import bfloat16_bits, round_bfloat16, widen_bfloat16
 from heddle.pipelines.bench.workloads import Operand, Workload

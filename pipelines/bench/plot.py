@@ -117,7 +117,7 @@ def page(rows: Sequence[Row], roof: str, chart: str) -> str:
         )
         lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in columns)
-    where = rows[0]["machine"]
+    where = rows[0]["environment"]
     about = f"{where['cpu']}, {where['cores']} cores, heddle {where['heddle']}, {where['date']}"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>heddle bench</title><style>

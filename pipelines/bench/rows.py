@@ -1,4 +1,4 @@
-"""Rows as JSON lines: each stands on its own, with the schema's version and its machine."""
+"""Rows as JSON lines: each stands on its own, with the schema's version and its environment."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Writer:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._mend()
 
-    def write(self, row: Row, machine: Row) -> None:
+    def write(self, row: Row, environment: Row) -> None:
         """Adds `row`; where that fails the file is as it was before.
 
         Raises:
             OSError: The disk is full, or fails.
         """
-        line = json.dumps({"schema": SCHEMA, **row, "machine": machine}) + "\n"
+        line = json.dumps({"schema": SCHEMA, **row, "environment": environment}) + "\n"
         contents, end = line.encode(), os.fstat(self._file).st_size
         try:
             if os.write(self._file, contents) < len(contents):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from heddle.pipelines.cli.bench import bench
 from heddle.pipelines.cli.compile import compile_command
 from heddle.pipelines.cli.console import listed

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from heddle.pipelines.cli.bench_reports import compare_command, env_command, plot_command
 from heddle.pipelines.cli.bench_table import Report
 from heddle.pipelines.cli.console import listed, print_json, progress, table

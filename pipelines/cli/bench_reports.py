@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from heddle.pipelines.cli.console import print_json, progress, table
 
 if TYPE_CHECKING:
@@ -135,9 +136,10 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 def show_verdicts(verdicts: list[Verdict]) -> None:
     """The verdicts for a person."""
-    from heddle.pipelines.bench.plot import label
     from rich.console import Console
     from rich.text import Text
+
+    from heddle.pipelines.bench.plot import label
 
     console = Console(highlight=False)
     width = max(len(label(verdict.row)) for verdict in verdicts)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import click
+
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, progress
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from heddle.pipelines.cli.console import listed, print_json, table
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from heddle.pipelines.cli.console import listed, print_json, table
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from heddle.runtime import Artifact, Device
     from numpy.typing import NDArray
+
+    from heddle.runtime import Artifact, Device
 
 SEED = 0
 
@@ -48,6 +50,7 @@ def run(
 ) -> None:
     """Run ARTIFACT; inputs that are not given are random, symbols as small as they may be."""
     import numpy as np
+
     from heddle.pipelines.weights import of_artifact
     from heddle.runtime import Artifact, InferenceSession
 

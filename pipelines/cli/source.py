@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+
 from heddle.graph import Graph
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from heddle.pipelines.cli.console import bytes_text, listed, print_json
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+
 from heddle.contexts import (
     EOSTracker,
     GrammarCompiler,

@@ -1,13 +1,14 @@
 import tracemalloc
 from pathlib import Path
 
-import heddle.contexts
 import numpy as np
 import pytest
-from heddle.contexts import EOSTracker, SamplingParams, StepBatch, TextContext, TokenBuffer
-from heddle.runtime import Buffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import heddle.contexts
+from heddle.contexts import EOSTracker, SamplingParams, StepBatch, TextContext, TokenBuffer
+from heddle.runtime import Buffer
 
 
 def decoding(count, **options):

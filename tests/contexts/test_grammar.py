@@ -3,6 +3,7 @@ import time
 
 import numpy as np
 import pytest
+
 from heddle.contexts import (
     GenerationStatus,
     GrammarCompiler,

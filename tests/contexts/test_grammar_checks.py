@@ -1,6 +1,7 @@
 import time
 
 import pytest
+
 from heddle.runtime.errors import InputError
 
 TREE = {"type": "object", "properties": {"next": {"$ref": "#"}}}

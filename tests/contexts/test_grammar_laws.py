@@ -5,9 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from heddle.contexts import GenerationStatus, GrammarMasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from heddle.contexts import GenerationStatus, GrammarMasks
 
 END = 262
 

@@ -4,8 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import heddle.contexts
 import pytest
+
+import heddle.contexts
 
 BLOCKED = ("torch_mlir", "mlir", "llvmlite", "cupy", "torch", "llguidance", "PIL", "msgspec")
 

@@ -2,6 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from heddle.contexts import (
     EOSTracker,
     GenerationStatus,
@@ -15,9 +19,6 @@ from heddle.contexts import (
     msgpack_numpy_decoder,
     msgpack_numpy_encoder,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 # Token 0 ends a sequence, and so does the run 8, 9.
 TOKENS = st.integers(0, 12)

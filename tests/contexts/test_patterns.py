@@ -1,9 +1,10 @@
 import time
 
 import pytest
-from heddle.contexts.patterns import is_ambiguous
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from heddle.contexts.patterns import is_ambiguous
 
 EVIL = [
     "(a+)+",

@@ -3,8 +3,9 @@ import io
 
 import numpy as np
 import pytest
-from heddle.contexts import GenerationStatus, PixelContext, TokenBuffer
 from PIL import Image
+
+from heddle.contexts import GenerationStatus, PixelContext, TokenBuffer
 
 
 @pytest.fixture

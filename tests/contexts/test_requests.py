@@ -1,4 +1,5 @@
 import pytest
+
 from heddle.contexts import (
     AudioGenerationRequest,
     PipelineTask,

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from heddle.contexts import (
     AudioGenerationResponse,
     AudioGeneratorOutput,

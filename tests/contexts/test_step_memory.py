@@ -8,9 +8,10 @@ import sys
 import tracemalloc
 from pathlib import Path
 
-import heddle.contexts
 import numpy as np
 import pytest
+
+import heddle.contexts
 from heddle.contexts import GrammarMasks, SamplingParams, StepBatch, TextContext, step_memory
 from heddle.runtime import Accelerator, DeviceError
 

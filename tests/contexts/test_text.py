@@ -2,6 +2,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+
 from heddle.contexts import (
     EOSTracker,
     GenerationStatus,

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+
 from heddle.contexts import (
     GenerationStatus,
     LogProbabilities,

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+
 from heddle.contexts import (
     AudioGenerationRequest,
     AudioGenerationResponse,

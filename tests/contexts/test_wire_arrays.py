@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from heddle.contexts import msgpack_numpy_decoder, msgpack_numpy_encoder
 
 encode = msgpack_numpy_encoder()

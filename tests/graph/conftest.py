@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heddle.graph import Dim, DType, Graph, TensorType, TensorValue, Weight, ops
 from hypothesis import strategies as st
+
+from heddle.graph import Dim, DType, Graph, TensorType, TensorValue, Weight, ops
 
 UNARY = (
     ops.neg,

@@ -1,6 +1,7 @@
 """What an op moves and computes at the least: `OpRow.cost`."""
 
 import pytest
+
 from heddle.graph import Dim, DType
 from heddle.graph.ops.row import ROWS
 

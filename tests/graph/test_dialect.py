@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, dialect, ops
 from heddle.graph.attributes import constant_array, constant_attr
 from heddle.graph.ops.build import build

@@ -1,10 +1,11 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from heddle.graph import Dim
 from heddle.graph.bounds import bounds
 from heddle.kernels.spec import EXPR_OPS, fold
 from heddle.runtime.errors import GraphError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NAMES = ("a", "b", "c")
 sizes = st.fixed_dictionaries({name: st.integers(1, 9) for name in NAMES})

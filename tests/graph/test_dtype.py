@@ -1,12 +1,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from heddle.graph import DType
 from heddle.graph.dtype import bfloat16_bits, round_bfloat16, widen_bfloat16
 from heddle.kernels import mlir
 from heddle.kernels.mlir import ir
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize("dtype", DType)

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+
 from heddle.graph import DeviceRef, Dim, DType, Graph, TensorType, Weight, ops
 from heddle.runtime.errors import GraphError, HeddleError
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from heddle.graph import DType, Graph, TensorType, ops
 from heddle.graph.dialect import create
 from heddle.graph.reference import evaluate

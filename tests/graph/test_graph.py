@@ -1,9 +1,10 @@
 import inspect
 import time
 
-import heddle.graph as room
 import numpy as np
 import pytest
+
+import heddle.graph as room
 from heddle.graph import (
     BufferType,
     DeviceRef,

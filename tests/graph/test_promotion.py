@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+
 from heddle.graph import DType, Graph, TensorType, ops
 from heddle.runtime.errors import GraphError
 

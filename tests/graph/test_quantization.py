@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, ops
 from heddle.graph.dialect import context
 from heddle.graph.ops.row import ROWS

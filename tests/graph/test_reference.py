@@ -1,11 +1,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
 from heddle.graph.reference import evaluate
 from heddle.runtime.errors import InputError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 @settings(max_examples=25, deadline=None, database=None)

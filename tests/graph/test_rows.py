@@ -3,14 +3,15 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from heddle.graph import DType, Graph, ops
 from heddle.graph.dtype import round_bfloat16
 from heddle.graph.ops.build import build
 from heddle.graph.ops.row import ROWS
 from heddle.graph.reference import evaluate
 from heddle.runtime.errors import GraphError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 CASES = [
     pytest.param(row, sample, id=f"{row.name}-{number}")

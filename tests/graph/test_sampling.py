@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+
 from heddle.graph import DType, Graph, TensorType, compile, ops
 from heddle.graph.ops.sampling import philox
 from heddle.graph.reference import evaluate

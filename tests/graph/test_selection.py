@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
 from heddle.graph.ops.row import ROWS
 from heddle.graph.reference import evaluate

@@ -1,6 +1,7 @@
 """Names of targets."""
 
 import pytest
+
 from heddle.graph import Target, targets
 from heddle.runtime.errors import CompileError
 

@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+
 from heddle.graph import ops  # noqa: F401  (declares the rows)
 from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS

@@ -1,6 +1,7 @@
 """Values with operators: types follow the value, and integers refuse what is for floats."""
 
 import pytest
+
 from heddle.kernels import emit
 from heddle.kernels.mlir import context, ir
 

@@ -1,4 +1,5 @@
 import pytest
+
 from heddle.kernels import mlir
 
 

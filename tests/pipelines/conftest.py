@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from heddle.graph import compile
-from heddle.pipelines.models.bert import BertConfig, sentence_embedder
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from heddle.graph import compile
+from heddle.pipelines.models.bert import BertConfig, sentence_embedder
 
 CONFIG = {
     "model_type": "bert",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from heddle.graph import DType
 from heddle.graph.ops import ROWS
 from heddle.pipelines.bench import baselines, case, data, workloads

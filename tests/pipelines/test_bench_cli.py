@@ -5,6 +5,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
+
 from heddle.pipelines.bench import limits, runner
 from heddle.pipelines.cli.bench import bench
 from heddle.pipelines.cli.bench_table import number
@@ -147,7 +148,7 @@ def test_rows_go_to_the_file_as_they_come(cases, tmp_path):
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["shape"]["m"] for row in rows] == [1, 2, 3]
     assert all(row["schema"] == 1 and row["bound"] == "memory" for row in rows)
-    assert rows[0]["machine"]["cores"] >= 1
+    assert rows[0]["environment"]["cores"] >= 1
 
 
 def test_ctrl_c_keeps_what_is_done(cases, tmp_path):

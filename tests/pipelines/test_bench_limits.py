@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 from heddle.graph.targets import native_level
 from heddle.pipelines.bench import limits, machine, probes, runner
 from heddle.runtime import Buffer, InferenceSession

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+
 from heddle.pipelines.bench import datasheet, machine
 
 

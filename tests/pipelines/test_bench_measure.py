@@ -4,6 +4,7 @@ import gc
 from dataclasses import replace
 
 import pytest
+
 from heddle.pipelines.bench import machine, measure
 
 

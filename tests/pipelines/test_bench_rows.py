@@ -5,6 +5,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+
 from heddle.pipelines.bench import judge, plot, rows
 from heddle.pipelines.bench.compare import compare, machines_differ, overall
 from heddle.pipelines.bench.limits import better
@@ -43,7 +44,7 @@ def row(**changes):
         "bytes_read": 20_000_000,
         "bytes_written": 20_000_000,
         "operations": 80_000_000,
-        "machine": MACHINE,
+        "environment": MACHINE,
     }
     return {**made, **changes}
 
@@ -59,8 +60,8 @@ def test_rows_come_back(tmp_path):
         writer.write({"name": "c"}, {"host": "d"})
     assert rows.read(path) == (
         [
-            {"schema": 1, "name": "a", "machine": {"host": "b"}},
-            {"schema": 1, "name": "c", "machine": {"host": "d"}},
+            {"schema": 1, "name": "a", "environment": {"host": "b"}},
+            {"schema": 1, "name": "c", "environment": {"host": "d"}},
         ],
         0,
     )
@@ -265,7 +266,7 @@ def test_overall_is_the_geometric_mean():
 
 
 def test_other_machines_are_named():
-    there = row(machine={**MACHINE, "cpu": "Y"})
+    there = row(environment={**MACHINE, "cpu": "Y"})
     assert machines_differ([row()], [row()]) == ""
     wanted = "A and B are of different machines: cpu: ['X'] and ['Y']"
     assert machines_differ([row()], [there]) == wanted

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from heddle.pipelines.bench import runner
 from heddle.pipelines.bench.case import Case
 

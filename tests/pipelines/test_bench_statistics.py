@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from heddle.pipelines.bench.statistics import holm, mann_whitney, median_interval, percentile
 
 

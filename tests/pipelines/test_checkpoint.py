@@ -1,6 +1,7 @@
 """Finding a model's files."""
 
 import pytest
+
 from heddle.pipelines import checkpoint
 from heddle.runtime.errors import ArtifactError
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, compile, reference
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.embedding import SentenceEmbedder, pad

@@ -5,9 +5,10 @@ import re
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
+
 from heddle.pipelines import weights
 from heddle.runtime.errors import ArtifactError, ArtifactReason
-from safetensors.numpy import save_file
 
 
 def write(path, header, data=b""):

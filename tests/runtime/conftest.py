@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+
 from heddle.runtime import Artifact, InferenceSession, _core
 from heddle.runtime.artifact import (
     ArtifactRecord,

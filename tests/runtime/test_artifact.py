@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+
 from heddle.runtime import Artifact, ArtifactError, ArtifactReason, InputError
 from heddle.runtime.artifact import Weight
 
@@ -37,7 +38,7 @@ def test_save_where_it_cannot_be(make, tmp_path):
 def test_a_path_with_nul_is_no_other_file(make, tmp_path):
     make("double").save(tmp_path / "m")
     for use in (make("double").save, Artifact.load):
-        with pytest.raises(InputError, match="path: wanted one without NUL, got one after '.*/m'"):
+        with pytest.raises(InputError, match=r"path: wanted one without NUL, got one after '.*/m'"):
             use(f"{tmp_path}/m\0.heddle")
 
 

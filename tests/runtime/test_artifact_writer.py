@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from heddle.runtime import _core
 from heddle.runtime.artifact import (
     ArtifactRecord,
@@ -24,8 +27,6 @@ from heddle.runtime.artifact import (
 )
 from heddle.runtime.artifact_writer import to_bytes
 from heddle.runtime.errors import ArtifactError, ArtifactReason, CompileError, InputError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

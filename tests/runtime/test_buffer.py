@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+
 from heddle.runtime import CPU, Buffer, InputError, _core
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]

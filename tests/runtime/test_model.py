@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+
 from heddle.runtime import CPU, Buffer, InputError, _core
 
 

@@ -4,6 +4,8 @@ import struct
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
+
 from heddle.runtime import (
     CPU,
     Accelerator,
@@ -18,7 +20,6 @@ from heddle.runtime import (
     _core,
     accelerator_count,
 )
-from safetensors.numpy import save_file
 
 needs_no_gpu = pytest.mark.skipif(accelerator_count() > 0, reason="this machine has a GPU")
 

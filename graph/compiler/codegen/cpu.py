@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.binding as llvm
+
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
 from heddle.kernels.mlir import context, dialect, ir, passmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.binding as llvm
+
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
 from heddle.kernels import emit

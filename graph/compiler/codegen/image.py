@@ -13,6 +13,7 @@ from typing import Any
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_RELOC_TYPE_x64 as RELOCATIONS
+
 from heddle.runtime.errors import CompileError
 
 _PC_RELATIVE = (RELOCATIONS["R_X86_64_PC32"], RELOCATIONS["R_X86_64_PLT32"])

@@ -65,8 +65,8 @@ std::string path_text(nb::handle path) {
   std::string text = nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(path));
   const size_t end = text.find('\0');
   if (end != std::string::npos) {  // the system would stop there and open another file
-    throw Error(ErrorKind::kInput, "path: wanted one without NUL, got one after '" +
-                                       text.substr(0, end) + "'");
+    throw Error(ErrorKind::kInput,
+                "path: wanted one without NUL, got one after '" + text.substr(0, end) + "'");
   }
   return text;
 }

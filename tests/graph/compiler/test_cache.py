@@ -7,6 +7,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from heddle.graph.compiler.cache import CacheWarning, KernelCache, assembler, fingerprint, key
 from heddle.graph.compiler.codegen import ptx
 from heddle.kernels.spec import Body, Operand, Spec, Step

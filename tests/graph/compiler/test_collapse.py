@@ -1,6 +1,7 @@
 """Merging axes: what may merge, what may not, and that attributes follow."""
 
 import pytest
+
 from heddle.graph.compiler.collapse import collapse
 from heddle.kernels.spec import Body, Operand, Spec, Step
 

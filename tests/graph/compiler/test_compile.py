@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
 from heddle.graph.compiler import cache, driver
 from heddle.graph.compiler.cache import CacheWarning, KernelCache

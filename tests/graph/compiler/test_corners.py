@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
 from heddle.graph.reference import evaluate
 from heddle.runtime import InferenceSession

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
 from heddle.graph import DType, Graph, compile
 from heddle.graph.dtype import round_bfloat16
 from heddle.graph.ops.build import build
@@ -16,8 +19,6 @@ from heddle.graph.reference import evaluate
 from heddle.graph.targets import Target, native_level
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import GraphError
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 LEVELS = [machine.arch for machine in Target.parse("cpu").machines]
 RUNNABLE = LEVELS[: LEVELS.index(native_level()) + 1]

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from heddle.graph.compiler import pipeline
 from heddle.graph.dialect import context
 from heddle.kernels.mlir import ir

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler import pipeline
@@ -9,8 +12,6 @@ from heddle.graph.dialect import context
 from heddle.graph.reference import evaluate
 from heddle.kernels.mlir import ir
 from heddle.runtime.errors import CompileError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NAMES = [each.__name__ for each in pipeline.PASSES]
 F32 = DType.float32

@@ -3,10 +3,11 @@
 import itertools
 
 import pytest
-from heddle.graph.compiler.memory import Lifetime, plan
-from heddle.graph.compiler.sizes import align, covers, evaluate, maximum, samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from heddle.graph.compiler.memory import Lifetime, plan
+from heddle.graph.compiler.sizes import align, covers, evaluate, maximum, samples
 
 RANGES = {"batch": (1, 64), "sequence": (1, 512)}
 

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage

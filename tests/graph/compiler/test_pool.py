@@ -4,6 +4,7 @@ import sys
 import time
 
 import pytest
+
 from heddle.graph.compiler.codegen import pool
 from heddle.graph.compiler.codegen.pool import Failure, Job, run
 from heddle.kernels.spec import Operand, Spec

@@ -5,6 +5,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
 from heddle.graph.dtype import round_bfloat16
 from heddle.graph.reference import evaluate

@@ -11,11 +11,12 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
+from llvmlite import binding
+from reference import evaluate, numpy_dtype, shape, size
+
 from heddle.graph.compiler.codegen.cpu import compile_cpu
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
-from llvmlite import binding
-from reference import evaluate, numpy_dtype, shape, size
 
 _FEATURES = binding.get_host_cpu_features()
 ARCHS = ["x86-64-v3"] + ["x86-64-v4"] * all(

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from native import ARCHS, check, run
+
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step
-from native import ARCHS, check, run
 
 
 def attention(

@@ -4,6 +4,7 @@ import ctypes
 import mmap
 
 import pytest
+
 from heddle.graph.compiler.codegen.cpu import SYMBOL, compile_cpu, to_object
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.kernels.cpu import KERNELS

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from heddle.kernels.spec import Body, Operand, Spec, Step
 from native import ARCHS, run
+
+from heddle.kernels.spec import Body, Operand, Spec, Step
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from heddle.kernels.emit import ITEM_SIZE
-from heddle.kernels.spec import EXPR_OPS, Body, Operand, Spec, Step, fold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import ARCHS, check, random, run
+
+from heddle.kernels.emit import ITEM_SIZE
+from heddle.kernels.spec import EXPR_OPS, Body, Operand, Spec, Step, fold
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 SIGNED = ("int8", "int16", "int32", "int64")

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from heddle.kernels.registry import find
-from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 from native import ARCHS, check, random, run
 from reference import evaluate
+
+from heddle.kernels.registry import find
+from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 

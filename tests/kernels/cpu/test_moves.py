@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from heddle.kernels.spec import Operand, Spec, fold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native import ARCHS, check, random, run
 from reference import shape as shape_of
+
+from heddle.kernels.spec import Operand, Spec, fold
 
 SIZES = ("bool", "bfloat16", "int32", "float64")
 DIMS = {"d0": 37}

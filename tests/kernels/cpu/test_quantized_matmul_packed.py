@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from native import ARCHS, check, random, run
+
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
-from native import ARCHS, check, random, run
 
 
 def packing(n, length):

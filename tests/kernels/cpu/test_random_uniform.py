@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from heddle.kernels.spec import Body, Operand, Spec, Step
 from native import ARCHS, check
+
+from heddle.kernels.spec import Body, Operand, Spec, Step
 
 
 def drawing(shape, size, kind="int64", epilogue=None):

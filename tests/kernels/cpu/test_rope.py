@@ -1,9 +1,10 @@
 """rope: both forms, tables that broadcast, and what comes after it."""
 
 import pytest
+from native import ARCHS, check
+
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step
-from native import ARCHS, check
 
 SHAPES = [
     (("d0", "d1", 3, 64), ("d1", 1, 32)),

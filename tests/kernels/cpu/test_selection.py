@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from native import ARCHS, check, random, run
+from reference import numpy_dtype
+
 from heddle.kernels.emit import ITEM_SIZE
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step
-from native import ARCHS, check, random, run
-from reference import numpy_dtype
 
 NUMBERS = [dtype for dtype in ITEM_SIZE if dtype != "bool"]
 

@@ -3,6 +3,7 @@
 import native
 import numpy as np
 import pytest
+
 from heddle.graph.compiler.codegen import cpu
 from heddle.kernels import stream
 from heddle.kernels.mlir import context, ir

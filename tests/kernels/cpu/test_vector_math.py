@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from native import ARCHS, run
+
 from heddle.kernels import bodies
 from heddle.kernels import vector_math as vm
 from heddle.kernels.spec import Body, Operand, Spec, Step
-from native import ARCHS, run
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 from emulator import Buffer, launch
+from reference import numpy_dtype, shape, size
+
 from heddle.graph.compiler.codegen.cuda import build
 from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
-from reference import numpy_dtype, shape, size
 
 MACHINE = MACHINES["sm_80"]
 

@@ -5,13 +5,14 @@ from functools import cache
 import numpy as np
 from cuda_harness import MACHINE
 from emulator import Buffer, launch
+from reference import numpy_dtype, shape, size
+
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.codegen.cuda import build
 from heddle.graph.compiler.pipeline import lower
 from heddle.kernels.mlir import context, ir
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code, Copy, Dispatch, Routine
-from reference import numpy_dtype, shape, size
 
 
 def _spec_as_code(spec: Spec) -> tuple[Code, ...]:

@@ -13,6 +13,7 @@ from emulator_grid import BUFFER_BITS, Grid
 from emulator_memory import EmulatorError, Memory, Region
 from emulator_regions import compile_block
 from emulator_types import size_of
+
 from heddle.kernels.mlir import ir
 
 

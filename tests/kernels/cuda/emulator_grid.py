@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from emulator_memory import Memory
+
 from heddle.kernels.mlir import ir
 
 WARP = 32

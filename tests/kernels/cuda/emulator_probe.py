@@ -2,6 +2,7 @@
 
 import numpy as np
 from emulator import Buffer, launch
+
 from heddle.kernels.mlir import context, ir
 
 PRELUDE = """

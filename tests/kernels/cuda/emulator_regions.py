@@ -11,6 +11,7 @@ from emulator_grid import Grid, Mask
 from emulator_memory import EmulatorError
 from emulator_threads import EFFECTS
 from emulator_values import OPS
+
 from heddle.kernels.mlir import ir
 
 Run = Callable[[Grid, Mask], None]

@@ -11,6 +11,7 @@ from emulator_grid import WARP, Grid, Mask
 from emulator_memory import EmulatorError
 from emulator_types import dtype_of, number, shape_of, size_of, space_of
 from emulator_values import unsigned
+
 from heddle.kernels.mlir import ir
 
 

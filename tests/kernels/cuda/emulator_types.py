@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+
 from heddle.kernels.mlir import ir
 
 FLOATS = {

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from emulator_memory import EmulatorError
 from emulator_types import number, numbers, result_dtype, shape_of, size_of
+
 from heddle.kernels.mlir import ir
 
 

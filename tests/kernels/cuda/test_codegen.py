@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import cuda_cases as cases
 import pytest
+
 from heddle.graph.compiler.codegen import cuda, ptx
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
 from heddle.kernels.registry import MACHINES, find

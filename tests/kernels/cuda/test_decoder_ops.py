@@ -2,6 +2,7 @@
 
 import numpy as np
 from cuda_program import EmulatedModel
+
 from heddle.graph import Dim, DType, Graph, TensorType, ops
 from heddle.graph.reference import evaluate
 

@@ -6,9 +6,10 @@ from cuda_harness import run
 from emulator import Buffer, launch
 from emulator_memory import EmulatorError
 from emulator_probe import emulate, numbers
+from test_kernels import arrays_for
+
 from heddle.kernels.cuda import _block
 from heddle.kernels.mlir import context, ir
-from test_kernels import arrays_for
 
 COPY = """
   %v = llvm.load %from : !llvm.ptr -> i32

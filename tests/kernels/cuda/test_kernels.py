@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from cuda_harness import run
 from emulator_memory import Memory
+from reference import evaluate, numpy_dtype, shape
+
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Operand, Spec
-from reference import evaluate, numpy_dtype, shape
 
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-6, "float64": 1e-13}
 

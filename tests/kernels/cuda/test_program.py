@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from cuda_program import EmulatedModel
+
 from heddle.graph import reference
 from heddle.pipelines.embedding import pad
 from heddle.pipelines.models.bert import BertConfig, sentence_embedder

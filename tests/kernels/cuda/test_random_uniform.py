@@ -4,11 +4,12 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 from cuda_harness import run
+from reference import evaluate
+
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Spec, Step
-from reference import evaluate
 
 DIMS = {"d0": 5}
 

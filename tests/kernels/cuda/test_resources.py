@@ -3,6 +3,7 @@
 import cuda_cases as cases
 import pytest
 from cuda_resources import ARCHS, DOCUMENT, HEAD, line
+
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES

@@ -2,11 +2,12 @@
 
 import cuda_cases as cases
 import pytest
+from test_kernels import check
+
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
-from test_kernels import check
 
 
 def rotation(dtype: str, size: int, interleaved: bool, kind: str | None = None) -> Spec:

@@ -4,11 +4,12 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 from cuda_harness import run
+from reference import evaluate, numpy_dtype, shape
+
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Spec, Step
-from reference import evaluate, numpy_dtype, shape
 
 DIMS = {"d0": 5, "d1": 300}
 NUMBERS = ("float32", "float64", "bfloat16", "int8", "uint32", "int64")

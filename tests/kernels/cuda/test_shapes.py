@@ -1,10 +1,11 @@
 """CUDA kernels on the emulator for shapes that nobody chose: odd, of size 1, empty."""
 
 import cuda_cases as cases
-from heddle.kernels.spec import Operand, Spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_kernels import check
+
+from heddle.kernels.spec import Operand, Spec
 
 SIZES = st.integers(0, 9) | st.sampled_from([16, 33, 64])
 OPS = (

@@ -1,5 +1,6 @@
 import pytest
 from click.testing import CliRunner, Result
+
 from heddle.pipelines.cli import main
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from heddle.runtime import Artifact, config
 
 MODEL = """

@@ -4,6 +4,7 @@ import importlib
 import json
 
 import pytest
+
 from heddle.runtime import config
 
 module = importlib.import_module("heddle.pipelines.cli.doctor")  # the package has the command

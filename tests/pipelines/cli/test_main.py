@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from heddle.pipelines.cli import main
 from heddle.runtime.errors import ArtifactError
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 from heddle.graph import Dim, DType, Graph, TensorType, compile
 from heddle.runtime import InferenceSession
 
