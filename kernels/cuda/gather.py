@@ -66,7 +66,7 @@ def launch(spec: Spec) -> Launch:
 def supports(spec: Spec) -> str | None:
     """Every dtype and body, and integers as indices."""
     if emit.is_float(spec.operands[1].dtype) or spec.operands[1].dtype == "bool":
-        return f"gather by {spec.operands[1].dtype}"
+        return f"{spec.op} by {spec.operands[1].dtype}"
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 

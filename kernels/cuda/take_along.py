@@ -5,10 +5,10 @@ An index outside of the row is clamped and written to the status word by the fir
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, convert, emit, sizes
+from heddle.kernels import convert, emit, sizes
 from heddle.kernels.cuda import _frame, gather
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.spec import Launch, Spec, fold, product
+from heddle.kernels.spec import Spec, product
 
 
 def emit_take_along(spec: Spec, machine: Machine) -> None:
@@ -28,18 +28,4 @@ def emit_take_along(spec: Spec, machine: Machine) -> None:
             write(x(row * limit + index, 1), position)
 
 
-def launch(spec: Spec) -> Launch:
-    """Blocks enough for four elements in each thread."""
-    shape = spec.result.shape
-    work = fold("mul", product(shape), 2 + bodies.work(spec.epilogue))
-    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
-
-
-def supports(spec: Spec) -> str | None:
-    """Every dtype and body, and integers as indices."""
-    if emit.is_float(spec.operands[1].dtype) or spec.operands[1].dtype == "bool":
-        return f"take_along by {spec.operands[1].dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("take_along", "cuda", emit_take_along, launch, supports, checks=True)
+KERNEL = Kernel("take_along", "cuda", emit_take_along, gather.launch, gather.supports, checks=True)
