@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from heddle.kernels import emit
+from heddle.kernels import bodies, emit
 from heddle.kernels.cuda import _block
 from heddle.kernels.cuda._frame import THREADS, Frame, Inputs, in_vectors
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, fold, product
+from heddle.kernels.spec import Expr, Spec, fold, product
 
 arith = dialect("arith")
 
@@ -26,6 +26,13 @@ def grid(shape: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
     """The grid for the rows of `shape`."""
     rows = product(tuple(shape[:-1]))
     return fold("max", 1, fold("ceildiv", rows, THREADS // group_size(shape[-1]))), 1, 1
+
+
+def supports_floats(spec: Spec) -> str | None:
+    """The floating dtypes, with any body."""
+    if not emit.is_float(spec.result.dtype):
+        return f"{spec.op} of {spec.result.dtype}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
 class Rows:

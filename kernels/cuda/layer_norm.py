@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, emit
+from heddle.kernels import emit
 from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _frame, _rows
 from heddle.kernels.registry import Kernel, Machine
@@ -43,11 +43,4 @@ def launch(spec: Spec) -> Launch:
     return Launch(_rows.grid(shape), fold("mul", product(shape), 12), (_frame.THREADS, 1, 1))
 
 
-def supports(spec: Spec) -> str | None:
-    """The floating dtypes, with any body."""
-    if not emit.is_float(spec.result.dtype):
-        return f"layer_norm of {spec.result.dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("layer_norm", "cuda", emit_layer_norm, launch, supports)
+KERNEL = Kernel("layer_norm", "cuda", emit_layer_norm, launch, _rows.supports_floats)

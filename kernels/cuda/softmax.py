@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from heddle.kernels import bodies, emit
+from heddle.kernels import emit
 from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _frame, _rows
 from heddle.kernels.registry import Kernel, Machine
@@ -40,11 +40,4 @@ def launch(spec: Spec) -> Launch:
     return Launch(_rows.grid(shape), fold("mul", product(shape), 40), (_frame.THREADS, 1, 1))
 
 
-def supports(spec: Spec) -> str | None:
-    """The floating dtypes, with any body."""
-    if not emit.is_float(spec.result.dtype):
-        return f"softmax of {spec.result.dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("softmax", "cuda", emit_softmax, launch, supports)
+KERNEL = Kernel("softmax", "cuda", emit_softmax, launch, _rows.supports_floats)

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from heddle.graph.compiler.codegen.cpu import LOWERING, SYMBOL, to_object
-from heddle.graph.compiler.codegen.image import flatten
-from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
+from heddle.graph.compiler.codegen.cpu import assemble, function
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.mlir import context, dialect, ir, passmanager
+from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import MACHINES, Machine
 from heddle.runtime import Artifact, artifact_writer
 from heddle.runtime.artifact import (
@@ -156,33 +154,16 @@ def code(kind: str, arch: str) -> Code:
     """The machine code of the probe `kind` for one level of x86-64."""
     machine = MACHINES[arch]
     with context(), ir.Location.unknown():
-        module = _build(PROBES[kind], machine)
-        passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
-        text = llvm.translate_module_to_llvmir(module.operation)
-    image = flatten(to_object(for_older_llvm(text), machine), SYMBOL)
-    return Code(arch, "image", image.data, image.entry, image.alignment, SYMBOL)
+        return assemble(function(machine, partial(_emit, PROBES[kind], machine)), machine)
 
 
-def _build(body: Emit, machine: Machine) -> Any:
-    module = ir.Module.create()
-    with ir.InsertionPoint(module.body):
-        function = llvm.LLVMFuncOp(
-            SYMBOL,
-            ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, ptr, i64, i64)>")),
-            passthrough=[ir.StringAttr.get(text) for text in ("no-builtins", "nounwind")],
-            prefer_vector_width=str(8 * machine.vector_bytes),
-        )
-        pointer, word = emit.pointer_type(), emit.integer(64)
-        entry = function.body.blocks.append(pointer, pointer, word, word)
-    with ir.InsertionPoint(entry):
-        dims, buffers, first, last = entry.arguments
-        source, target = (llvm.load(pointer, memory.at(buffers, n, "int64")) for n in (0, 1))
-        size, repeats = (llvm.load(word, memory.at(dims, n, "int64")) for n in (0, 1))
-        limits = emit.Number(first), emit.Number(last)
-        body(Frame(machine.vector_bytes // 4, source, target, size, repeats, *limits))
-        llvm.return_()
-    module.operation.verify()
-    return module
+def _emit(body: Emit, machine: Machine) -> None:
+    dims, buffers, first, last = ir.InsertionPoint.current.block.arguments
+    pointer, word = emit.pointer_type(), emit.integer(64)
+    source, target = (llvm.load(pointer, memory.at(buffers, n, "int64")) for n in (0, 1))
+    size, repeats = (llvm.load(word, memory.at(dims, n, "int64")) for n in (0, 1))
+    limits = emit.Number(first), emit.Number(last)
+    body(Frame(machine.vector_bytes // 4, source, target, size, repeats, *limits))
 
 
 def artifact(kind: str, arch: str, slices: int, size: int, repeats: int, results: int) -> Artifact:

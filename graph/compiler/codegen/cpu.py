@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -30,9 +31,13 @@ def compile_cpu(spec: Spec, machine: Machine) -> Code:
         CompileError: There is no such kernel, or its code needs something outside the image.
     """
     with context(), ir.Location.unknown():
-        module = build(spec, machine)
-        passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
-        text = dialect("llvm").translate_module_to_llvmir(module.operation)
+        return assemble(build(spec, machine), machine)
+
+
+def assemble(module: Any, machine: Machine) -> Code:
+    """The machine code of a module that `function` made, in the current context."""
+    passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
+    text = dialect("llvm").translate_module_to_llvmir(module.operation)
     image = flatten(to_object(for_older_llvm(text), machine), SYMBOL)
     return Code(machine.arch, "image", image.data, image.entry, image.alignment, SYMBOL)
 
@@ -47,9 +52,14 @@ def build(spec: Spec, machine: Machine) -> Any:
     reason = kernel.supports(spec) if kernel else "there is no such kernel"
     if kernel is None or reason is not None:
         raise CompileError(f"{spec.op} for {machine.arch}: {reason}")
+    return function(machine, lambda: kernel.emit(spec, machine))
+
+
+def function(machine: Machine, emit: Callable[[], None]) -> Any:
+    """A module with one function named `SYMBOL`, whose entry block `emit` fills."""
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
-        function = dialect("llvm").LLVMFuncOp(
+        made = dialect("llvm").LLVMFuncOp(
             SYMBOL,
             ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, ptr, i64, i64)>")),
             # No builtins: LLVM must not turn a loop into a call of memcpy or memset.
@@ -57,9 +67,9 @@ def build(spec: Spec, machine: Machine) -> Any:
             prefer_vector_width=str(8 * machine.vector_bytes),
         )
         pointer, size = ir.Type.parse("!llvm.ptr"), ir.IntegerType.get_signless(64)
-        entry = function.body.blocks.append(pointer, pointer, size, size)
+        entry = made.body.blocks.append(pointer, pointer, size, size)
     with ir.InsertionPoint(entry):
-        kernel.emit(spec, machine)
+        emit()
         dialect("llvm").return_()
     module.operation.verify()
     return module
