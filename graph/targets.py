@@ -15,7 +15,8 @@ DEFAULTS = {
 _LEVELS = (
     ("x86-64-v3", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")),
     ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
-    ("sapphirerapids", ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16", "avx512fp16")),
+    ("cooperlake", ("avx512bf16", "avx512vnni")),
+    ("sapphirerapids", ("amx-tile", "amx-bf16", "amx-int8", "avx512fp16")),
 )
 
 

@@ -13,13 +13,17 @@ from heddle.kernels.spec import Launch, Spec
 class Machine:
     """What code is emitted for.
 
-    `target` is `"cpu"` or `"cuda"`; `arch` is `"x86-64-v3"`, `"x86-64-v4"`, `"sapphirerapids"`, or
-    `"sm_80"`, `"sm_90a"`. `vector_bytes` is the register width (32 or 64 on a CPU, 16 on CUDA).
+    `target` is `"cpu"` or `"cuda"`; `arch` is LLVM's name of the CPU, or `"sm_80"`, `"sm_90a"`.
+    `vector_bytes` is the register width (32 or 64 on a CPU, 16 on CUDA). Of a CPU, `dots` says that
+    it adds products of pairs of bfloat16 and of fours of int8 to 32 bits (AVX512-BF16 and
+    AVX512-VNNI), and `tiles` that it multiplies tiles (AMX).
     """
 
     target: str
     arch: str
     vector_bytes: int
+    dots: bool = False
+    tiles: bool = False
 
 
 MACHINES = {
@@ -27,7 +31,8 @@ MACHINES = {
     for row in (
         Machine("cpu", "x86-64-v3", 32),
         Machine("cpu", "x86-64-v4", 64),
-        Machine("cpu", "sapphirerapids", 64),
+        Machine("cpu", "cooperlake", 64, dots=True),
+        Machine("cpu", "sapphirerapids", 64, dots=True, tiles=True),
         Machine("cuda", "sm_80", 16),
         Machine("cuda", "sm_90a", 16),
     )

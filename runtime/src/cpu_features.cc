@@ -2,6 +2,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "heddle/cpu.h"
 
 namespace heddle {
@@ -38,12 +41,18 @@ constexpr Feature kV4[] = {
     {"avx512vl", 7, 0, kEbx, 31, kAvx512State},
 };
 
-// Of LLVM's "sapphirerapids" those that a compiler uses unasked or that kernels ask for. The rest
-// (enqcmd, uintr, tsxldtrk, ...) is for system software, and virtual machines often hide it.
-constexpr Feature kSapphireRapids[] = {
+// Of LLVM's "cooperlake" and "sapphirerapids" those that a compiler uses unasked or that kernels ask
+// for. The rest (enqcmd, uintr, tsxldtrk, ...) is for system software, and virtual machines often
+// hide it.
+constexpr Feature kCooperLake[] = {
     {"pclmul", 1, 0, kEcx, 1, 0},
     {"aes", 1, 0, kEcx, 25, 0},
     {"adx", 7, 0, kEbx, 19, 0},
+    {"avx512vnni", 7, 0, kEcx, 11, kAvx512State},
+    {"avx512bf16", 7, 1, kEax, 5, kAvx512State},
+};
+
+constexpr Feature kSapphireRapids[] = {
     {"avx512ifma", 7, 0, kEbx, 21, kAvx512State},
     {"sha", 7, 0, kEbx, 29, 0},
     {"avx512vbmi", 7, 0, kEcx, 1, kAvx512State},
@@ -51,7 +60,6 @@ constexpr Feature kSapphireRapids[] = {
     {"gfni", 7, 0, kEcx, 8, 0},
     {"vaes", 7, 0, kEcx, 9, kAvx512State},
     {"vpclmulqdq", 7, 0, kEcx, 10, kAvx512State},
-    {"avx512vnni", 7, 0, kEcx, 11, kAvx512State},
     {"avx512bitalg", 7, 0, kEcx, 12, kAvx512State},
     {"avx512vpopcntdq", 7, 0, kEcx, 14, kAvx512State},
     {"amx-bf16", 7, 0, kEdx, 22, kAmxState},
@@ -59,7 +67,6 @@ constexpr Feature kSapphireRapids[] = {
     {"amx-tile", 7, 0, kEdx, 24, kAmxState},
     {"amx-int8", 7, 0, kEdx, 25, kAmxState},
     {"avxvnni", 7, 1, kEax, 4, kAvxState},
-    {"avx512bf16", 7, 1, kEax, 5, kAvx512State},
 };
 
 bool has_bit(const Feature& feature) {
@@ -101,13 +108,14 @@ bool amx_permitted() {
 }  // namespace
 
 std::vector<std::string> missing_features(std::string_view arch) {
-  bool sapphire_rapids = arch == kCpuArchs[0];
-  bool v4 = sapphire_rapids || arch == kCpuArchs[1];
-  if (!v4 && arch != kCpuArchs[2]) return {"a CPU that is called " + std::string(arch)};
+  const auto* level = std::find(std::begin(kCpuArchs), std::end(kCpuArchs), arch);
+  if (level == std::end(kCpuArchs)) return {"a CPU that is called " + std::string(arch)};
+  const auto levels = std::end(kCpuArchs) - level;  // each needs all below it
   std::vector<std::string> missing;
   check(kV3, &missing);
-  if (v4) check(kV4, &missing);
-  if (sapphire_rapids) {
+  if (levels > 1) check(kV4, &missing);
+  if (levels > 2) check(kCooperLake, &missing);
+  if (levels > 3) {
     check(kSapphireRapids, &missing);
     if (missing.empty() && !amx_permitted()) missing.push_back("permission to use amx");
   }

@@ -11,7 +11,7 @@ def archs(*names):
 
 
 def test_a_kind_is_all_of_its_architectures():
-    assert archs("cpu") == ["x86-64-v3", "x86-64-v4", "sapphirerapids"]
+    assert archs("cpu") == ["x86-64-v3", "x86-64-v4", "cooperlake", "sapphirerapids"]
     assert archs("cuda") == ["sm_80", "sm_90a"]
 
 
@@ -28,8 +28,8 @@ def test_an_unknown_target_lists_those_that_exist(name):
     with pytest.raises(CompileError) as caught:
         Target.parse(name)
     assert str(caught.value) == (
-        f"target {name!r}: wanted one of cpu, cpu:native, cpu:sapphirerapids, cpu:x86-64-v3, "
-        "cpu:x86-64-v4, cuda, cuda:sm_80, cuda:sm_90a"
+        f"target {name!r}: wanted one of cpu, cpu:cooperlake, cpu:native, cpu:sapphirerapids, "
+        "cpu:x86-64-v3, cpu:x86-64-v4, cuda, cuda:sm_80, cuda:sm_90a"
     )
 
 
@@ -40,7 +40,12 @@ def test_no_target_is_refused():
 
 @pytest.mark.parametrize(
     ("missing", "level"),
-    [(None, "sapphirerapids"), ("amx-bf16", "x86-64-v4"), ("avx512vl", "x86-64-v3")],
+    [
+        (None, "sapphirerapids"),
+        ("amx-bf16", "cooperlake"),
+        ("avx512bf16", "x86-64-v4"),
+        ("avx512vl", "x86-64-v3"),
+    ],
 )
 def test_native_is_the_best_level_that_this_machine_has(monkeypatch, missing, level):
     from llvmlite import binding
