@@ -41,9 +41,9 @@ constexpr Feature kV4[] = {
     {"avx512vl", 7, 0, kEbx, 31, kAvx512State},
 };
 
-// Of LLVM's "cooperlake" and "sapphirerapids" those that a compiler uses unasked or that kernels ask
-// for. The rest (enqcmd, uintr, tsxldtrk, ...) is for system software, and virtual machines often
-// hide it.
+// Of LLVM's "cooperlake" and "sapphirerapids" those that a compiler uses unasked or that kernels
+// ask for. The rest (enqcmd, uintr, tsxldtrk, ...) is for system software, and virtual machines
+// often hide it.
 constexpr Feature kCooperLake[] = {
     {"pclmul", 1, 0, kEcx, 1, 0},
     {"aes", 1, 0, kEcx, 25, 0},

@@ -11,8 +11,7 @@
 namespace heddle {
 
 /// The architectures of CPU code, best first.
-constexpr const char* kCpuArchs[] = {"sapphirerapids", "cooperlake", "x86-64-v4",
-                                      "x86-64-v3"};
+constexpr const char* kCpuArchs[] = {"sapphirerapids", "cooperlake", "x86-64-v4", "x86-64-v3"};
 
 /// Features that `arch` needs and this CPU (or its operating system) lacks, such as `"avx512bw"`;
 /// empty where its code runs here. An unknown arch lacks itself.
