@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cstdio>
+#include <functional>
 
 #include "heddle/error.h"
 #include "heddle/program.h"
@@ -76,7 +77,7 @@ const CodeRecord* choose_code(const Artifact& artifact, const KernelRecord& kern
 }
 
 CudaProgram::CudaProgram(CudaDevice& device, const Artifact& artifact, const ProgramRecord& program)
-    : device_(device), driver_(device.driver()) {
+    : device_(device), driver_(device.driver()), graphs_(std::make_unique<GraphCache>(device)) {
   Current current(device_);
   try {
     for (const KernelRecord& record : artifact.kernels(program)) load(artifact, record);
@@ -94,6 +95,7 @@ CudaProgram::~CudaProgram() {
 }
 
 void CudaProgram::unload() noexcept {
+  graphs_.reset();
   for (const LoadedKernel& kernel : kernels_) {
     if (kernel.module != nullptr) driver_.module_unload(kernel.module);
   }
@@ -153,8 +155,13 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
     check_grid(routine, step);
     checks = checks || checked(step);
   }
+  auto enqueue = [&](Stream queue) {
+    for (const Step& step : routine.steps) start(routine, step, call, queue);
+  };
   try {
-    for (const Step& step : routine.steps) start(routine, step, call, stream);
+    if (!graphs_->launch(routine, call.pointers, call.pointer_count, stream, std::ref(enqueue))) {
+      enqueue(stream);
+    }
   } catch (...) {
     driver_.stream_synchronize(stream);  // what was started may not outlive its buffers
     throw;

@@ -196,7 +196,8 @@ void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream 
     }
     arena.pointers[i] = pointer;
   }
-  program_->code().run(plan.routine, {arena.pointers.data(), status, stream});
+  program_->code().run(plan.routine,
+                       {arena.pointers.data(), arena.pointers.size(), status, stream});
 }
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 #include "heddle/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "heddle/error.h"
@@ -25,6 +26,11 @@ bool same_shapes(const Plan& plan, Span<TensorView> inputs) {
 }
 
 }  // namespace
+
+uint64_t Routine::next_number() {
+  static std::atomic<uint64_t> count{0};
+  return ++count;
+}
 
 void raise_status(const Routine& routine, const Step& step, const int64_t* status) {
   throw Error(ErrorKind::kInput, std::string(routine.artifact->text(step.instruction->label)) +

@@ -30,11 +30,21 @@ typedef struct {
   size_t size;
   char padding[48];
 } Header;
+typedef struct { /* a launch, or a copy where there is no kernel */
+  Kernel* kernel;
+  uint64_t words[24]; /* the parameters' values; or target, source, size */
+} Node;
+typedef struct {
+  int count;
+  Node nodes[64];
+} Graph;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long live, bytes, numbered;
 static int contexts, launched;
 static __thread int current;
+static __thread Graph* capturing;
+static __thread void* captured;
 
 static long setting(const char* name, long otherwise) {
   const char* text = getenv(name);
@@ -227,6 +237,10 @@ OUT Result cuMemcpyDtoHAsync_v2(void* target, uint64_t source, size_t size, void
   return current ? 0 : 201;
 }
 OUT Result cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t size, void* stream) {
+  if (capturing && stream == captured) {
+    capturing->nodes[capturing->count++] = (Node){NULL, {target, source, size}};
+    return current ? 0 : 201;
+  }
   say("on_device %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
   memcpy(HOST(target), HOST(source), size);
   return current ? 0 : 201;
@@ -247,12 +261,42 @@ static Result unhandle(void) {
   count(-1, 0);
   return current ? 0 : 201;
 }
+OUT Result cuStreamBeginCapture_v2(void* stream, int mode) {
+  if (told("cuStreamBeginCapture_v2") || capturing || !stream || mode != 1) return 1;
+  capturing = calloc(1, sizeof *capturing);
+  captured = stream;
+  count(1, 0);
+  return current ? 0 : 201;
+}
+OUT Result cuStreamEndCapture(void* stream, Graph** graph) {
+  if (!capturing || stream != captured) return 1;
+  *graph = capturing;
+  capturing = NULL;
+  return told("cuStreamEndCapture") ? 901 : 0;
+}
+OUT Result cuGraphInstantiateWithFlags(Graph** made, Graph* graph, uint64_t flags) {
+  if (told("cuGraphInstantiateWithFlags") || flags) return 1;
+  *made = malloc(sizeof *graph);
+  **made = *graph;
+  say("graph %ld\n", graph->count, 0, 0);
+  count(1, 0);
+  return 0;
+}
+OUT Result cuGraphDestroy(Graph* graph) {
+  free(graph);
+  return unhandle();
+}
+OUT Result cuGraphExecDestroy(Graph* graph) {
+  free(graph);
+  return unhandle();
+}
 OUT Result cuStreamCreate(void** stream, unsigned flags) {
   if (told("cuStreamCreate")) return 1;
   return flags == 1 ? handle(stream) : 1;
 }
 OUT Result cuStreamDestroy_v2(void* stream) { return stream ? unhandle() : 1; }
 OUT Result cuStreamSynchronize(void* stream) {
+  if (capturing && stream == captured) return 900;
   say("synchronize %ld\n", (long)(uintptr_t)stream, 0, 0);
   return launched ? (Result)setting("FAKE_CUDA_SYNC_AFTER_LAUNCH", 0) : 0;
 }
@@ -311,28 +355,11 @@ OUT Result cuFuncSetAttribute(Kernel* function, int attribute, int value) {
   return attribute == 8 ? 0 : 1;
 }
 
-#ifndef WITHOUT_LAUNCH
 /* Actions on float32 buffers of dims[0] elements, the last one written (before a status word). */
-OUT Result cuLaunchKernel(Kernel* k, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                          unsigned by, unsigned bz, unsigned shared, void* stream,
-                          void** parameters, void** extra) {
-  const char* path = getenv("FAKE_CUDA_LOG");
-  launched = 1;
-  if (path) {
-    FILE* file = fopen(path, "a");
-    fprintf(file, "launch %s grid %u %u %u block %u %u %u shared %u stream %ld dims", k->symbol, gx,
-            gy, gz, bx, by, bz, shared, (long)(uintptr_t)stream);
-    for (int i = 0; i < k->dims; i++) {
-      fprintf(file, " %lld", *(long long*)parameters[k->buffers + i]);
-    }
-    fprintf(file, "\n");
-    fclose(file);
-  }
-  long fault = setting("FAKE_CUDA_LAUNCH", 0);
-  if (fault || extra || !current) return fault ? (Result)fault : 1;
+static void act(const Kernel* k, const uint64_t* words) {
   void* buffers[16];
-  for (int i = 0; i < k->buffers; i++) buffers[i] = HOST(*(uint64_t*)parameters[i]);
-  int64_t size = *(int64_t*)parameters[k->buffers];
+  for (int i = 0; i < k->buffers; i++) buffers[i] = HOST(words[i]);
+  int64_t size = (int64_t)words[k->buffers];
   if (!strcmp(k->action, "add")) {
     float *a = buffers[0], *b = buffers[1], *c = buffers[2];
     for (int64_t i = 0; i < size; i++) c[i] = a[i] + b[i];
@@ -349,6 +376,48 @@ OUT Result cuLaunchKernel(Kernel* k, unsigned gx, unsigned gy, unsigned gz, unsi
       b[i] = a[i];
       if (a[i] < 0) status[0] = 1, status[1] = (int64_t)a[i], status[2] = size;
     }
+  }
+}
+OUT Result cuGraphLaunch(Graph* graph, void* stream) {
+  if (told("cuGraphLaunch")) return 1;
+  say("graph_launch %ld stream %ld\n", graph->count, (long)(uintptr_t)stream, 0);
+  launched = 1;
+  for (int i = 0; i < graph->count; i++) {
+    const Node* node = &graph->nodes[i];
+    const uint64_t* words = node->words;
+    if (node->kernel) {
+      act(node->kernel, words);
+    } else {
+      memcpy(HOST(words[0]), HOST(words[1]), words[2]);
+    }
+  }
+  return current ? 0 : 201;
+}
+
+#ifndef WITHOUT_LAUNCH
+OUT Result cuLaunchKernel(Kernel* k, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                          unsigned by, unsigned bz, unsigned shared, void* stream,
+                          void** parameters, void** extra) {
+  const char* path = getenv("FAKE_CUDA_LOG");
+  if (path) {
+    FILE* file = fopen(path, "a");
+    fprintf(file, "launch %s grid %u %u %u block %u %u %u shared %u stream %ld dims", k->symbol, gx,
+            gy, gz, bx, by, bz, shared, (long)(uintptr_t)stream);
+    for (int i = 0; i < k->dims; i++) {
+      fprintf(file, " %lld", *(long long*)parameters[k->buffers + i]);
+    }
+    fprintf(file, "\n");
+    fclose(file);
+  }
+  long fault = setting("FAKE_CUDA_LAUNCH", 0);
+  if (fault || extra || !current) return fault ? (Result)fault : 1;
+  launched = 1;
+  Node node = {k, {0}};
+  for (int i = 0; i < k->buffers + k->dims; i++) node.words[i] = *(uint64_t*)parameters[i];
+  if (capturing && stream == captured) {
+    capturing->nodes[capturing->count++] = node;
+  } else {
+    act(k, node.words);
   }
   return 0;
 }

@@ -15,6 +15,8 @@ using Stream = void*;
 using Event = struct EventHandle*;
 using Module = struct ModuleHandle*;
 using Function = struct FunctionHandle*;
+using Graph = struct GraphHandle*;
+using GraphExec = struct GraphExecHandle*;
 using Address = std::uint64_t;  // CUdeviceptr
 
 enum Result : int {
@@ -44,6 +46,7 @@ constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
 constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr int kJitErrorLog = 5;              // CU_JIT_ERROR_LOG_BUFFER
 constexpr int kJitErrorLogBytes = 6;         // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
+constexpr int kCaptureThreadLocal = 1;       // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 constexpr int kOldestDriver = 12000;         // the first release that runs sm_90a code
 
 // One row for each function that is used: member, exported symbol, parameters.
@@ -76,6 +79,12 @@ constexpr int kOldestDriver = 12000;         // the first release that runs sm_9
   X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
   X(event_record, "cuEventRecord", (Event, Stream))                                          \
   X(event_destroy, "cuEventDestroy_v2", (Event))                                             \
+  X(capture_begin, "cuStreamBeginCapture_v2", (Stream, int))                                 \
+  X(capture_end, "cuStreamEndCapture", (Stream, Graph*))                                     \
+  X(graph_instantiate, "cuGraphInstantiateWithFlags", (GraphExec*, Graph, std::uint64_t))    \
+  X(graph_launch, "cuGraphLaunch", (GraphExec, Stream))                                      \
+  X(graph_destroy, "cuGraphDestroy", (Graph))                                                \
+  X(graph_exec_destroy, "cuGraphExecDestroy", (GraphExec))                                   \
   X(module_load, "cuModuleLoadDataEx", (Module*, const void*, unsigned, int*, void**))       \
   X(module_unload, "cuModuleUnload", (Module))                                               \
   X(module_function, "cuModuleGetFunction", (Function*, Module, const char*))                \

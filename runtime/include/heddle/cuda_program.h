@@ -5,6 +5,7 @@
 
 #include "heddle/artifact.h"
 #include "heddle/cuda_device.h"
+#include "heddle/cuda_graphs.h"
 #include "heddle/device.h"
 
 namespace heddle {
@@ -34,8 +35,9 @@ class CudaProgram final : public LoadedCode {
   CudaProgram(const CudaProgram&) = delete;
   CudaProgram& operator=(const CudaProgram&) = delete;
 
-  /// Launches every step on the call's stream (null: the device's own), waits for the stream, and
-  /// throws an input error when a kernel has refused its input's values.
+  /// Launches every step on the call's stream (null: the device's own), as one CUDA graph where
+  /// this call was seen before, waits for the stream, and throws an input error when a kernel has
+  /// refused its input's values.
   void run(const Routine& routine, const Call& call) const override;
 
   std::string arch(uint32_t kernel) const override { return kernels_[kernel].arch; }
@@ -57,6 +59,7 @@ class CudaProgram final : public LoadedCode {
   CudaDevice& device_;
   const Driver& driver_;
   std::vector<LoadedKernel> kernels_;
+  std::unique_ptr<GraphCache> graphs_;
 };
 
 /// The code that runs best on compute capability `major`.`minor`, or null: a cubin of the same

@@ -20,7 +20,8 @@ using Stream = void*;
 /// What one run of a routine works on.
 struct Call {
   void* const* pointers;  ///< One for each buffer of the program, in device memory.
-  int64_t* status;        ///< Four words in device memory, zero before and after each run.
+  size_t pointer_count;
+  int64_t* status;  ///< Four words in device memory, zero before and after each run.
   Stream stream;
 };
 

@@ -32,9 +32,13 @@ struct Routine {
   Routine(Routine&&) = default;
   Routine& operator=(Routine&&) = default;
 
+  uint64_t number = next_number();  ///< No two routines of a process have the same.
   const Artifact* artifact = nullptr;
   std::vector<Step> steps;
   std::vector<int64_t> dims;  ///< What the steps' `dims` point into.
+
+ private:
+  static uint64_t next_number();
 };
 
 /// Raises the input error for a status word that a kernel has written.

@@ -1,0 +1,99 @@
+#include "heddle/cuda_graphs.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "heddle/program.h"
+
+namespace heddle::cuda {
+namespace {
+
+// Calls that are remembered, with a graph or without.
+constexpr size_t kEntries = 64;
+
+}  // namespace
+
+GraphCache::~GraphCache() {
+  for (const Entry& entry : entries_) {
+    if (entry.graph != nullptr) device_.driver().graph_exec_destroy(entry.graph);
+  }
+}
+
+bool GraphCache::launch(const Routine& routine, void* const* pointers, size_t count, Stream stream,
+                        const std::function<void(Stream)>& enqueue) {
+  if (routine.steps.size() < 2) return false;
+  bool known = false;
+  Entry* entry = find(routine, pointers, count, &known);
+  if (entry == nullptr) return false;
+  struct Release {
+    std::mutex& mutex;
+    Entry& entry;
+    ~Release() {
+      std::lock_guard lock(mutex);
+      entry.busy = false;
+    }
+  } release{mutex_, *entry};
+  if (!known) return false;
+  if (entry->graph == nullptr) entry->graph = capture(routine, enqueue);
+  device_.driver().check(device_.driver().graph_launch(entry->graph, stream),
+                         device_.text() + ": launching the graph of " +
+                             std::to_string(routine.steps.size()) + " steps");
+  return true;
+}
+
+GraphCache::Entry* GraphCache::find(const Routine& routine, void* const* pointers, size_t count,
+                                    bool* known) {
+  std::lock_guard lock(mutex_);
+  auto same = [&](const Entry& entry) {
+    return entry.routine == routine.number && entry.pointers.size() == count &&
+           std::equal(pointers, pointers + count, entry.pointers.begin());
+  };
+  auto found = std::find_if(entries_.begin(), entries_.end(), same);
+  *known = found != entries_.end();
+  if (!*known && entries_.size() < kEntries) {
+    found = entries_.emplace(entries_.end());
+  } else if (!*known) {
+    found = std::prev(entries_.end());
+    if (found->busy) return nullptr;  // as many calls at once as there is room for
+    if (found->graph != nullptr) device_.driver().graph_exec_destroy(found->graph);
+    found->graph = nullptr;
+  }
+  if (!*known) {
+    found->routine = routine.number;
+    found->pointers.assign(pointers, pointers + count);
+  }
+  entries_.splice(entries_.begin(), entries_, found);
+  found->busy = true;
+  return &*found;
+}
+
+GraphExec GraphCache::capture(const Routine& routine,
+                              const std::function<void(Stream)>& enqueue) const {
+  const Driver& driver = device_.driver();
+  const std::string where =
+      device_.text() + ": capturing a graph of " + std::to_string(routine.steps.size()) + " steps";
+  // A stream of its own: what other threads give to the device's stream must not be captured.
+  Stream stream = nullptr;
+  driver.check(driver.stream_create(&stream, kStreamNonBlocking), where);
+  Graph graph = nullptr;
+  GraphExec made = nullptr;
+  Result result = driver.capture_begin(stream, kCaptureThreadLocal);
+  if (result == kSuccess) {
+    try {
+      enqueue(stream);
+    } catch (...) {
+      driver.capture_end(stream, &graph);
+      if (graph != nullptr) driver.graph_destroy(graph);
+      driver.stream_destroy(stream);
+      throw;
+    }
+    result = driver.capture_end(stream, &graph);
+  }
+  if (result == kSuccess) result = driver.graph_instantiate(&made, graph, 0);
+  if (graph != nullptr) driver.graph_destroy(graph);
+  driver.stream_destroy(stream);
+  driver.check(result, where);
+  return made;
+}
+
+}  // namespace heddle::cuda

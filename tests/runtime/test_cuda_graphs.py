@@ -1,0 +1,189 @@
+"""Routines as CUDA graphs, against the fake driver."""
+
+import pytest
+
+DEVICE = "cuda:0 (Fake 0, compute capability 9.0)"
+
+ON_DEVICE = """
+        model = load()
+        def tensor(values): return Buffer.from_numpy(np.float32(values)).to(Accelerator())
+        def logged():
+            words = [line.split()[0] for line in open(os.environ["FAKE_CUDA_LOG"])]
+            open(os.environ["FAKE_CUDA_LOG"], "w").close()
+            return " ".join(word for word in words if word in ("launch", "graph", "graph_launch"))
+"""
+
+
+@pytest.fixture
+def chain(make_chain):
+    """y = 2 * -(2 * x), in three steps."""
+    return make_chain("double", "negate", "double")
+
+
+def test_the_second_call_with_the_same_buffers_makes_a_graph(python, chain):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        source, target = tensor([1, 2, 3]), tensor([0, 0, 0])
+        for _ in range(4):
+            model.execute(source, out=[target])
+            print(target.to_numpy(), logged())
+        """,
+        chain,
+    )
+    results = "[ -4.  -8. -12.]"
+    eager = "launch launch launch"
+    assert out.splitlines() == [
+        f"{results} {eager}",
+        f"{results} {eager} graph graph_launch",
+        f"{results} graph_launch",
+        f"{results} graph_launch",
+    ]
+
+
+def test_a_graph_reads_what_its_buffers_hold_now(python, chain):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        source, target = tensor([0]), tensor([0])
+        for value in range(1, 6):
+            load(weights={}).execute(tensor([value]), out=[source])
+            model.execute(source, out=[target])
+            print(*target.to_numpy(), end=" ")
+        """,
+        chain,
+    )
+    assert out.split() == ["16.0", "32.0", "48.0", "64.0", "80.0"]
+
+
+def test_outputs_that_are_held_are_never_written_again(python, chain):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        held = [model.execute(np.float32([value, value]))[0] for value in range(100)]
+        wrong = [i for i, y in enumerate(held) if list(y.to_numpy()) != [-4 * i, -4 * i]]
+        print(wrong)
+        """,
+        chain,
+    )
+    assert out == "[]\n"
+
+
+def test_each_shape_and_each_set_of_buffers_has_its_own_graph(python, chain):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        pairs = [(tensor([n] * n), tensor([0] * n)) for n in (1, 2, 3, 3)]
+        for _ in range(3):
+            for source, target in pairs:
+                model.execute(source, out=[target])
+        print(logged().split().count("graph"), [y.to_numpy().tolist() for _, y in pairs])
+        """,
+        chain,
+    )
+    assert out == "4 [[-4.0], [-8.0, -8.0], [-12.0, -12.0, -12.0], [-12.0, -12.0, -12.0]]\n"
+
+
+def test_graphs_that_are_not_used_make_room(python, chain):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        pairs = [(tensor([n]), tensor([0])) for n in range(70)]
+        for source, target in pairs:
+            for _ in range(2):
+                model.execute(source, out=[target])
+        logged()
+        for n in (69, 0):
+            model.execute(pairs[n][0], out=[pairs[n][1]])
+            print(logged())
+        """,
+        chain,
+    )
+    assert out.splitlines() == ["graph_launch", "launch launch launch"]
+
+
+def test_one_step_needs_no_graph(python, make_cuda):
+    _, log = python(
+        """
+        model, y = load(), Buffer("float32", (4,), Accelerator())
+        for _ in range(3): model.execute(x, out=[y])
+        """,
+        make_cuda("double"),
+    )
+    assert "graph" not in log
+
+
+def test_a_value_that_is_refused_in_a_graph_names_its_step(python, make_chain):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        good, bad, target = tensor([1]), tensor([-6]), tensor([0])
+        for _ in range(3):
+            fails(InputError, lambda: model.execute(bad, out=[target]))
+            model.execute(good, out=[target])
+            print(*target.to_numpy())
+        """,
+        make_chain("double", "check", "negate"),
+    )
+    assert out == 3 * "step 1: wanted an index inside a size of 1, got -12\n-2.0\n"
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("cuStreamBeginCapture_v2", "capturing a graph of 3 steps: CUDA_ERROR_INVALID_VALUE"),
+        ("cuStreamEndCapture", "capturing a graph of 3 steps: error 901"),
+        ("cuGraphInstantiateWithFlags", "capturing a graph of 3 steps: CUDA_ERROR_INVALID_VALUE"),
+        ("cuGraphLaunch", "launching the graph of 3 steps: CUDA_ERROR_INVALID_VALUE"),
+    ],
+)
+def test_a_graph_that_fails(python, chain, function, message):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        source, target = tensor([1]), tensor([0])
+        model.execute(source, out=[target])
+        fails(DeviceError, lambda: model.execute(source, out=[target]))
+        """,
+        chain,
+        FAIL=function,
+    )
+    assert out.startswith(f"{DEVICE}: {message}")
+
+
+def test_a_launch_that_fails_while_a_graph_is_captured(python, chain):
+    out, _ = python(
+        ON_DEVICE
+        + """
+        source, target = tensor([1]), tensor([0])
+        model.execute(source, out=[target])
+        ctypes.CDLL(None).setenv(b"FAKE_CUDA_LAUNCH", b"1", 1)
+        fails(DeviceError, lambda: model.execute(source, out=[target]))
+        """,
+        chain,
+    )
+    assert out == (
+        f"{DEVICE}: launching kernel double for step 0: CUDA_ERROR_INVALID_VALUE"
+        " (as the fake was told); the session is lost, end this process\n"
+    )
+
+
+def test_many_threads_with_graphs_of_their_own(python, chain):
+    python(
+        ON_DEVICE
+        + """
+        import threading
+        wrong = []
+        def work(seed):
+            values = np.random.default_rng(seed).random(8, np.float32)
+            source, target = tensor(values), tensor(values)
+            for _ in range(30):
+                model.execute(source, out=[target])
+                if not np.array_equal(target.to_numpy(), -4 * values): wrong.append(seed)
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        assert wrong == []
+        """,
+        chain,
+    )
