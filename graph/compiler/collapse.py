@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from heddle.graph.ops.linear import PANEL
 from heddle.kernels.spec import Body, Expr, Operand, Spec, product
 
 Axes = tuple[int | None, ...]
@@ -142,9 +143,10 @@ def _matmul(spec: Spec) -> _Map:
 
 
 def _matmul_packed(spec: Spec) -> _Map:
-    rank = len(spec.result.shape)
-    batch = tuple(range(len(spec.operands[1].shape) - 3))
-    return [(*range(rank - 1), None), (*batch, None, None, None)], {rank - 1}
+    rank, shape = len(spec.result.shape), spec.operands[1].shape
+    axes = 3 if shape[-1] == PANEL else 4  # a group along k is the last axis
+    batch = tuple(range(len(shape) - axes))
+    return [(*range(rank - 1), None), (*batch, *(None,) * axes)], {rank - 1}
 
 
 def _quantized(spec: Spec) -> _Map:
@@ -182,7 +184,9 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "reduce": _along_axis,
     "concat": _along_axis,
     "matmul": _matmul,
+    "integer_matmul": _matmul,
     "matmul_packed": _matmul_packed,
+    "integer_matmul_packed": _matmul_packed,
     "quantized_matmul": _quantized,
     "quantized_matmul_packed": _quantized,
     "pack_b": _pack_b,

@@ -14,6 +14,9 @@ from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
 FREE = ("broadcast_to", "constant")
 """Ops that cost nothing inside a body: an input is read as broadcast, a splat is an immediate."""
 
+PRODUCTS = ("matmul", "integer_matmul")
+"""Ops whose kernels read a transposed b as it is."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -192,7 +195,7 @@ def folded_transpose(operation: Any) -> bool:
 
 def seen(value: Any, root: Any) -> Any:
     """The buffer behind operand `value` of `root`: a matmul sees through the transpose of b."""
-    if m.name(root) == "matmul" and value == root.operands[1]:
+    if m.name(root) in PRODUCTS and value == root.operands[1]:
         above = m.owner(value)
         if folded_transpose(above):
             return above.operands[0]  # type: ignore[union-attr]
@@ -225,7 +228,7 @@ def _attention(op: Any) -> tuple[str, dict[str, Attr]]:
 
 
 def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
-    return "matmul", {"transposed": folded_transpose(m.owner(op.operands[1]))}
+    return m.name(op), {"transposed": folded_transpose(m.owner(op.operands[1]))}
 
 
 _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
@@ -235,7 +238,8 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     **dict.fromkeys(("iota", "random_uniform"), _without("size")),
     "slice": _without("sizes"),
     "matmul_packed": _without("columns"),
+    "integer_matmul_packed": _without("columns"),
     "quantized_matmul_packed": _without("columns"),
     "attention": _attention,
-    "matmul": _matmul,
+    **dict.fromkeys(PRODUCTS, _matmul),
 }

@@ -33,6 +33,7 @@ from heddle.graph.ops.elementwise import (
 from heddle.graph.ops.elementwise import power as pow
 from heddle.graph.ops.elementwise import round_even as round
 from heddle.graph.ops.indexing import flatten, slice_tensor, split, squeeze, transpose, unsqueeze
+from heddle.graph.ops.integer import integer_matmul
 from heddle.graph.ops.linear import matmul
 from heddle.graph.ops.logic import (
     equal,
@@ -85,6 +86,7 @@ __all__ = [
     "gelu",
     "greater",
     "greater_equal",
+    "integer_matmul",
     "isnan",
     "layer_norm",
     "less",

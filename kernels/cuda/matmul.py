@@ -27,7 +27,7 @@ _PITCH = TILE + EACH  # Four more than the tile: transposing stores meet fewer b
 _ACROSS = TILE // EACH
 
 
-class Right(Protocol):
+class Side(Protocol):
     """What reads an operand: `lanes` elements from a position on, out of buffers."""
 
     inputs: _frame.Inputs
@@ -57,18 +57,19 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the product of operands 0 and 1."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        emit_tile(frame, frame.reader(1), spec.attr("transposed"))
+        emit_tile(frame, frame.reader(0), frame.reader(1), spec.attr("transposed"))
 
 
-def emit_tile(frame: _frame.Frame, right: Right, transposed: bool) -> None:
+def emit_tile(frame: _frame.Frame, left: Side, right: Side, transposed: bool) -> None:
     """Emits the loop over k: load two tiles, wait, multiply, wait.
 
-    `right` reads b; `transposed`: as [..., n, k].
+    `left` and `right` read a and b in what the result is computed in; `transposed`: b is
+    [..., n, k].
     """
     spec = frame.spec
     problem = _problem(spec)
     m, n, k = (emit.as_index(frame.size(x)) for x in (problem.m, problem.n, problem.k))
-    element = emit.register_type(spec.operands[0].dtype)
+    element = emit.register_type(spec.result.dtype)
     tiles = [_block.SharedArray(name, element, DEPTH * _PITCH) for name in ("a_tile", "b_tile")]
     n_tiles = sizes.ceildiv(n, TILE)
     m_tiles = sizes.ceildiv(m, TILE)
@@ -79,7 +80,7 @@ def emit_tile(frame: _frame.Frame, right: Right, transposed: bool) -> None:
         for i, size in ((0, m * k), (1, k * n))
     )
     first_row, first_column = m_tile * TILE, n_tile * TILE
-    a = _Tile(frame.reader(0), tiles[0], a_start, m, k, first_row, True)
+    a = _Tile(left, tiles[0], a_start, m, k, first_row, True)
     b = _Tile(right, tiles[1], b_start, n, k, first_column, transposed)
 
     write = frame.writer()
@@ -97,7 +98,7 @@ def emit_tile(frame: _frame.Frame, right: Right, transposed: bool) -> None:
         sums = emit.carry(0, k, DEPTH, [zero] * EACH, step)
         row, column = first_row + _thread_row() * EACH, first_column + _thread_column() * EACH
         for i, total in enumerate(sums):
-            value = convert.cast(total, _width(spec), spec.result.dtype)
+            value = convert.rounded(total, spec.result.dtype)
             start = (number * m + row + i) * n + column
             for j, part in enumerate([value] if lanes == EACH else _block.lanes(value)):
                 inside = emit.compare("less", row + i, m) & emit.compare("less", column + j, n)
@@ -116,7 +117,7 @@ class _Tile:
 
     def __init__(
         self,
-        read: Right,
+        read: Side,
         array: _block.SharedArray,
         start: Size,
         count: Size,
@@ -163,8 +164,12 @@ def _multiply(tiles: Sequence[_block.SharedArray], sums: Sequence[Any]) -> Seque
     for depth in range(DEPTH):
         rows = _block.lanes(tiles[0].load(_thread_row() * EACH + depth * _PITCH, EACH))
         columns = tiles[1].load(_thread_column() * EACH + depth * _PITCH, EACH)
-        sums = [emit.fma(columns, row, total) for row, total in zip(rows, sums, strict=True)]
+        sums = [_add(total, columns, row) for row, total in zip(rows, sums, strict=True)]
     return sums
+
+
+def _add(total: Any, columns: Any, row: Any) -> Any:
+    return emit.fma(columns, row, total) if emit.float_like(total) else total + columns * row
 
 
 def _thread_row() -> Any:
@@ -184,11 +189,6 @@ def _start(
     layout = join((*batch, 1), [Operand(operand.dtype, (*operand.shape[:-2], 1))], keep_last=True)
     (start,) = layout.row_starts(number, frame.shape(layout.shape))
     return start * size
-
-
-def _width(spec: Spec) -> str:
-    """The dtype that is multiplied and added in."""
-    return "float64" if spec.operands[0].dtype == "float64" else "float32"
 
 
 def launch(spec: Spec) -> Launch:

@@ -14,7 +14,7 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        matmul.emit_tile(frame, _Scaled(frame), transposed=True)
+        matmul.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
 
 
 class _Scaled:

@@ -47,10 +47,10 @@ def _matmul(operation: Any) -> Any:
     if wide_b != shape_b:
         op = "reshape" if len(wide_b) == 2 else "broadcast_to"
         b = m.create(operation, op, [b], shape=wide_b)
-    return m.create(operation, "matmul", [a, b])
+    return m.create(operation, m.name(operation), [a, b])
 
 
 REWRITES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("softmax", "argmax", "argmin", "cumsum"), _along_last),
-    "matmul": _matmul,
+    **dict.fromkeys(("matmul", "integer_matmul"), _matmul),
 }

@@ -141,6 +141,15 @@ def quantized(dtype: str, bits: int) -> Spec:
     return plain("quantized_matmul", operands, tensor(dtype, 2, "d0", 72), bits=bits, group=32)
 
 
+def integers(dtype: str) -> Spec:
+    if dtype == "int8":
+        operands = [tensor(dtype, 2, 3, "d0", 40), tensor("int8", 3, "d1", 40)]
+        result = tensor("int32", 2, 3, "d0", "d1")
+        return plain("integer_matmul", operands, result, transposed=True)
+    operands = [tensor(dtype, 2, "d0", 40), tensor("int8", 40, 72)]
+    return plain("integer_matmul", operands, tensor("int32", 2, "d0", 72), transposed=False)
+
+
 def large(dtype: str) -> dict[str, Spec]:
     head = 256
     x, row = tensor(dtype, "d0", 4096), tensor(dtype, 4096)
@@ -161,6 +170,8 @@ ALL |= {
     for dtype in ("float16", "bfloat16", "float32")
     for bits in (8, 4)
 }
+
+ALL |= {f"integer_matmul, {dtype}": integers(dtype) for dtype in ("int8", "uint8")}
 
 LARGE: dict[str, Spec] = {
     f"{name}, {dtype}": spec for dtype in FLOATS for name, spec in large(dtype).items()

@@ -105,6 +105,7 @@ REFUSED = {
     "rms_norm of int32": ("rms_norm", cases.ALL["transpose, int32"]),
     "attention of int32": ("attention", cases.ALL["transpose, int32"]),
     "matmul of float32 and int64": ("matmul", cases.ALL["gather, float32"]),
+    "integer_matmul of float32 by float32": ("integer_matmul", cases.ALL["matmul, float32"]),
     "gather by float32": ("gather", cases.ALL["rms_norm, float32"]),
     "attention of head size 300": ("attention", cases.attention("float32", head=300)),
     "no elementwise code for 'surprise'": ("map", cases.unknown_step()),

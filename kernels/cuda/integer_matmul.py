@@ -1,0 +1,40 @@
+"""Product of 8-bit integers: the tiles of `matmul` in int32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import bodies, convert
+from heddle.kernels.cuda import _frame, matmul
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.spec import Spec
+
+
+def emit_integer(spec: Spec, machine: Machine) -> None:
+    """Emits the product."""
+    frame = _frame.frame(spec, machine)
+    with frame.unless_empty():
+        left, right = (_Widened(frame.reader(number)) for number in range(2))
+        matmul.emit_tile(frame, left, right, spec.attr("transposed"))
+
+
+class _Widened:
+    """An operand as int32."""
+
+    def __init__(self, reader: _frame.Reader) -> None:
+        self.inputs, self._reader = reader.inputs, reader
+
+    def __call__(self, position: Any, lanes: int) -> Any:
+        """`lanes` elements from `position` on."""
+        return convert.cast(self._reader(position, lanes), self._reader.dtype, "int32")
+
+
+def supports(spec: Spec) -> str | None:
+    """int8 or uint8 by int8, and every body."""
+    a, b = (operand.dtype for operand in spec.operands)
+    if a not in ("int8", "uint8") or b != "int8":
+        return f"integer_matmul of {a} by {b}"
+    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+
+
+KERNEL = Kernel("integer_matmul", "cuda", emit_integer, matmul.launch, supports)
