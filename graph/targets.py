@@ -81,6 +81,13 @@ def known() -> list[str]:
     return sorted([*names, "cpu:native"])
 
 
+def native_cpu() -> str:
+    """LLVM's name of this machine's CPU, `"znver5"`: its microarchitecture, not its clock."""
+    from llvmlite import binding
+
+    return str(binding.get_host_cpu_name())
+
+
 def native_level() -> str:
     """The best x86-64 level that this machine runs.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from heddle.kernels.spec import Launch, Spec
+from heddle.kernels.tuning import Space
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Kernel:
         launch: The grid of a spec, independent of the machine's ISA.
         supports: None when the spec can be computed, else the reason why not, as a phrase.
         checks: The kernel checks values of its input and takes the status word as last buffer.
+        space: The parameters that it is tuned by.
     """
 
     op: str
@@ -58,6 +60,7 @@ class Kernel:
     launch: Callable[[Spec], Launch]
     supports: Callable[[Spec], str | None]
     checks: bool = False
+    space: Space | None = None
 
 
 def find(op: str, target: str) -> Kernel | None:

@@ -27,6 +27,10 @@ from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code
 
 _SOURCES = Path(__file__).parents[2]
+
+Values = tuple[tuple[str, int], ...]
+"""The kernel's parameters by name: what it was tuned to (`heddle.kernels.tuning`)."""
+
 _TOOLS = ("torch-mlir", "mlir-python-bindings", "llvmlite")
 
 
@@ -35,17 +39,17 @@ class CacheWarning(UserWarning):
 
 
 class KernelCache:
-    """Codes by (spec, arch) in `folder`; with None nothing is kept."""
+    """Codes by job in `folder`; with None nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder / "kernels" if folder else None
 
-    def get(self, spec: Spec, arch: str) -> tuple[Code, ...] | None:
+    def get(self, spec: Spec, arch: str, values: Values = ()) -> tuple[Code, ...] | None:
         """The codes of `spec` for `arch`, or None where there is no sound entry."""
         if self.folder is None:
             return None
         try:
-            data = self._path(spec, arch).read_bytes()
+            data = self._path(spec, arch, values).read_bytes()
         except OSError:
             return None
         digest, _, contents = data.partition(b"\n")
@@ -53,12 +57,12 @@ class KernelCache:
             return None
         return decode(json.loads(contents))
 
-    def put(self, spec: Spec, arch: str, codes: Sequence[Code]) -> None:
+    def put(self, spec: Spec, arch: str, codes: Sequence[Code], values: Values = ()) -> None:
         """Keeps `codes`; where that fails, warns once and keeps nothing from then on."""
         if self.folder is None:
             return
         contents = json.dumps(encode(codes), sort_keys=True).encode()
-        path = self._path(spec, arch)
+        path = self._path(spec, arch, values)
         try:
             _write(path, hashlib.sha256(contents).hexdigest().encode() + b"\n" + contents)
         except OSError as error:
@@ -66,16 +70,16 @@ class KernelCache:
             message = f"kernel cache {path.parent}: {error.strerror}; compiling without it"
             warnings.warn(message, CacheWarning, stacklevel=2)
 
-    def _path(self, spec: Spec, arch: str) -> Path:
+    def _path(self, spec: Spec, arch: str, values: Values) -> Path:
         assert self.folder is not None
-        return self.folder / key(spec, arch)
+        return self.folder / key(spec, arch, values)
 
 
-def key(spec: Spec, arch: str) -> str:
+def key(spec: Spec, arch: str, values: Values = ()) -> str:
     """What the code of `spec` for `arch` depends on, as sha256 in hex."""
     target = MACHINES[arch].target
     tool = assembler() if target == "cuda" else ""
-    parts = (spec.to_json(), arch, fingerprint(target), tool)
+    parts = (spec.to_json(), arch, fingerprint(target), tool, json.dumps(values))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

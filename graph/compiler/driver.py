@@ -16,9 +16,12 @@ from heddle.graph.compiler.codegen.build import Progress, build
 from heddle.graph.compiler.codegen.pool import Job
 from heddle.graph.compiler.module import label
 from heddle.graph.compiler.pipeline import lower
+from heddle.graph.compiler.tuned import described, own_tables
 from heddle.graph.dtype import DType
 from heddle.graph.graph import Graph
 from heddle.graph.targets import Target, TargetWarning
+from heddle.kernels import tuning
+from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Spec
 from heddle.runtime import Artifact, artifact_writer, config
 from heddle.runtime.artifact import ArtifactRecord, Code, Program, Weight
@@ -67,7 +70,8 @@ def compile(
         CompileError: An unknown target, a weight that is missing or of another type, or a pass or a
             kernel that failed; the message names it, the op and the user's line.
     """
-    chosen = Target.merge((targets,) if isinstance(targets, str) else tuple(targets))
+    named = (targets,) if isinstance(targets, str) else tuple(targets)
+    chosen = Target.merge(named)
     if stop_after is not None:
         texts = (lower(graph.module, target.kind, stop_after=stop_after) for target in chosen)
         return "\n".join(map(str, texts))
@@ -75,20 +79,34 @@ def compile(
     if any(target.kind == "cuda" for target in chosen) and not cache.assembler():
         message = "cuda: no PTX assembler (the extra 'cuda', or ptxas on PATH): there is PTX alone"
         warnings.warn(message, TargetWarning, stacklevel=2)
+    tables = own_tables(native="cpu:native" in named)
+    origin = (*_provenance(chosen), *described(tables))
+    with tuning.using(tables):
+        return _compiled(graph, chosen, records, origin, progress)
+
+
+def _compiled(
+    graph: Graph,
+    chosen: Sequence[Target],
+    weights: tuple[Weight, ...],
+    provenance: tuple[tuple[str, str], ...],
+    progress: Progress | None,
+) -> Artifact:
+    """The artifact, by the tuning tables in force."""
     modules = {target: lower(graph.module, target.kind) for target in chosen}
     asked = {target: assemble.requests(module) for target, module in modules.items()}
     jobs: dict[Job, str] = {}
     for target, requests in asked.items():
         for operation, wanted in requests:
             for machine in target.machines:
-                jobs.setdefault(Job(wanted.spec, machine.arch), label(operation))
+                jobs.setdefault(_job(wanted.spec, machine), label(operation))
     codes = build(jobs, cache.KernelCache(config.cache_folder()), progress)
-    numbers = {record.name: number for number, record in enumerate(records)}
+    numbers = {weight.name: number for number, weight in enumerate(weights)}
     constants = assemble.Constants()
 
     def program(target: Target) -> Program:
         def code(spec: Spec) -> tuple[Code, ...]:
-            return tuple(c for machine in target.machines for c in codes[Job(spec, machine.arch)])
+            return tuple(c for machine in target.machines for c in codes[_job(spec, machine)])
 
         return assemble.program(
             modules[target], target.kind, asked[target], code, numbers, constants
@@ -101,12 +119,18 @@ def compile(
         symbols=symbols,
         inputs=inputs,
         outputs=outputs,
-        weights=records,
+        weights=weights,
         constants=constants.records,
         programs=programs,
-        provenance=_provenance(chosen),
+        provenance=provenance,
     )
     return Artifact.from_bytes(artifact_writer.to_bytes(record))
+
+
+def _job(spec: Spec, machine: Machine) -> Job:
+    row = find(spec.op, machine.target)
+    values = row.space.values(spec, machine) if row and row.space else {}
+    return Job(spec, machine.arch, tuple(values.items()))
 
 
 def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tuple[Weight, ...]:

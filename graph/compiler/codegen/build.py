@@ -36,7 +36,7 @@ def build(
     failures: dict[Job, str] = {}
     missing = []
     for job in wanted:
-        found = cache.get(job.spec, job.arch)
+        found = cache.get(job.spec, job.arch, job.values)
         if found is None:
             missing.append(job)
         else:
@@ -47,7 +47,7 @@ def build(
             failures[job] = outcome.reason
         else:
             codes[job] = outcome
-            cache.put(job.spec, job.arch, outcome)
+            cache.put(job.spec, job.arch, outcome, job.values)
         if progress:
             progress("kernels", len(codes) + len(failures), len(wanted))
 

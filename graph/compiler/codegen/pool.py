@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import IO
 
-from heddle.graph.compiler.cache import decode, fingerprint
+from heddle.graph.compiler.cache import Values, decode, fingerprint
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 from heddle.runtime import config
@@ -29,10 +29,11 @@ TIMEOUT = 300.0
 
 @dataclass(frozen=True)
 class Job:
-    """One kernel for one architecture."""
+    """One kernel for one architecture, with the values of its parameters."""
 
     spec: Spec
     arch: str
+    values: Values = ()
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class _Child:
         timer.start()
         try:
             sources = fingerprint(MACHINES[job.arch].target)
-            request = {"spec": job.spec.to_json(), "arch": job.arch, "sources": sources}
-            process.stdin.write(json.dumps(request) + "\n")
+            request = {"spec": job.spec.to_json(), "arch": job.arch, "values": dict(job.values)}
+            process.stdin.write(json.dumps({**request, "sources": sources}) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:

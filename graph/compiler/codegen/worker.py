@@ -1,8 +1,8 @@
 """A codegen child: reads one job for each line of standard input, answers with one line each.
 
-A job is `{"spec": <Spec.to_json()>, "arch": ..., "sources": <fingerprint>}`, an answer
-`{"codes": [...]}` or `{"error": "..."}`. Whatever LLVM prints goes to standard error, where the
-parent finds the reason of a crash.
+A job is `{"spec": <Spec.to_json()>, "arch": ..., "values": {...}, "sources": <fingerprint>}`, an
+answer `{"codes": [...]}` or `{"error": "..."}`. Whatever LLVM prints goes to standard error, where
+the parent finds the reason of a crash.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import traceback
 from typing import Any
 
 from heddle.graph.compiler.cache import encode, fingerprint
+from heddle.kernels import tuning
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code
@@ -33,7 +34,9 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
         # The parent would file the code under sources that did not make it.
         return {"error": "the compiler's sources have changed since this process began"}
     try:
-        return {"codes": encode(compile_kernel(Spec.from_json(job["spec"]), job["arch"]))}
+        spec = Spec.from_json(job["spec"])
+        with tuning.forced({spec.op: job["values"]}):
+            return {"codes": encode(compile_kernel(spec, job["arch"]))}
     except Exception as error:  # the parent raises it, with the op and the user's line
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
