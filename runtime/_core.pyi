@@ -208,6 +208,18 @@ class Model:
     def __call__(self, *inputs: Any, out: Sequence[Any] | None = None) -> tuple[Any, ...]:
         """The same as `execute`."""
 
+    def profile(self, *inputs: Any) -> list[dict[str, Any]]:
+        """Runs the model once and drops its outputs; what each step took, in order.
+
+        Each row has `kernel` and `label` (the ops and the user's line), `seconds`, `work`
+        (elementary operations or bytes, whichever are more, as the launch estimates them) and
+        `bytes` (of all buffers that the step was given).
+
+        Raises:
+            InputError: As `execute`.
+            DeviceError: The model is not on a CPU.
+        """
+
     @property
     def name(self) -> str: ...
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heddle.pipelines.cli import profile
 from heddle.pipelines.cli.console import listed, print_json, table
 from heddle.runtime.errors import InputError
 
@@ -26,6 +27,7 @@ SEED = 0
         "Examples:",
         "heddle run minilm.heddle --dim batch=4 --dim sequence=128",
         "heddle run layer.heddle --weights w.safetensors --input x=x.npy --output y.npz",
+        "heddle run minilm.heddle --dim sequence=128 --profile",
     ),
 )
 @click.argument("artifact", type=click.Path(path_type=Path))
@@ -36,6 +38,7 @@ SEED = 0
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1))
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="FILE.npz")
+@click.option("--profile", "profiled", is_flag=True, help="Tell what each kernel took (CPU).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     artifact: Path,
@@ -46,6 +49,7 @@ def run(
     threads: int | None,
     repeat: int,
     output: Path | None,
+    profiled: bool,
     as_json: bool,
 ) -> None:
     """Run ARTIFACT; inputs that are not given are random, symbols as small as they may be."""
@@ -77,6 +81,8 @@ def run(
         "outputs": {name: summary(value) for name, value in named.items()},
         "times": times,
     }
+    if profiled:
+        report["kernels"] = profile.by_kernel([model.profile(*arrays) for _ in range(repeat)])
     if as_json:
         print_json(report)
     else:
@@ -193,5 +199,7 @@ def show(report: dict[str, Any], output: Path | None) -> None:
     table("Outputs", ("name", "type", "min>", "mean>", "max>"), rows)
     times = [(key.removesuffix("_s"), f"{1e3 * s:.3f}") for key, s in report["times"].items()]
     table("Times", ("step", "ms>"), times)
+    if "kernels" in report:
+        profile.show(report["kernels"])
     if output:
         click.echo(f"outputs saved to {output}")

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -70,6 +71,11 @@ void run_tasks(const void* context, int64_t first, int64_t last) {
   dispatch.function(dispatch.dims, dispatch.buffers, first, last);
 }
 
+int64_t now() {
+  auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+}
+
 }  // namespace
 
 CodeMemory::CodeMemory(size_t size) : size_(size) {
@@ -122,12 +128,14 @@ CpuCode::CpuCode(const Artifact& artifact, const ProgramRecord& program,
 
 void CpuCode::run(const Routine& routine, const Call& call) const {
   void* buffers[kMaxArguments];
+  if (call.times != nullptr) call.times->push_back(now());
   for (const Step& step : routine.steps) {
     for (uint32_t i = 0; i < step.argument_count; ++i) {
       buffers[i] = call.pointers[step.arguments[i]];
     }
     if (step.opcode == Opcode::kCopy) {
       std::memmove(buffers[1], buffers[0], static_cast<size_t>(step.grid[0]));
+      if (call.times != nullptr) call.times->push_back(now());
       continue;
     }
     const Kernel& kernel = kernels_[step.kernel];
@@ -137,6 +145,7 @@ void CpuCode::run(const Routine& routine, const Call& call) const {
       Dispatch dispatch{kernel.function, step.dims, buffers};
       pool_->run(run_tasks, &dispatch, step.grid[0]);
     }
+    if (call.times != nullptr) call.times->push_back(now());
     if (kernel.checks && call.status[0] != 0) {
       int64_t status[4];
       std::memcpy(status, call.status, sizeof(status));

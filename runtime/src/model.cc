@@ -154,20 +154,53 @@ void Model::execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream st
 }
 
 std::vector<Buffer> Model::execute(Span<TensorView> inputs, Stream stream) const {
-  std::shared_ptr<const Plan> plan = program_->plan(inputs);
-  std::vector<Buffer> outputs;
-  outputs.reserve(plan->outputs.size());
-  for (size_t i = 0; i < plan->outputs.size(); ++i) {
-    DType dtype = static_cast<DType>(program_->artifact().outputs()[i].dtype);
-    outputs.push_back(Buffer::allocate(program_->device(), dtype, plan->outputs[i]));
+  return run(*program_->plan(inputs), inputs, stream, nullptr);
+}
+
+std::vector<StepTime> Model::profile(Span<TensorView> inputs) const {
+  const Device& device = *program_->device();
+  if (device.kind() != DeviceKind::kCpu) {
+    throw Error(ErrorKind::kDevice,
+                "profile: wanted a model on a CPU, got one on " + device.name());
   }
-  Lease arena(*this, *plan, stream);
+  std::shared_ptr<const Plan> plan = program_->plan(inputs);
+  std::vector<int64_t> times;
+  times.reserve(plan->routine.steps.size() + 1);
+  run(*plan, inputs, nullptr, &times);
+  const Artifact& artifact = program_->artifact();
+  std::vector<StepTime> rows;
+  for (const Step& step : plan->routine.steps) {
+    const bool copy = step.opcode == Opcode::kCopy;
+    StepTime& row = rows.emplace_back();
+    row.kernel =
+        copy ? "copy" : artifact.text(artifact.kernels(program_->record())[step.kernel].name);
+    row.label = artifact.text(step.instruction->label);
+    row.nanoseconds = times[rows.size()] - times[rows.size() - 1];
+    row.work = copy ? step.grid[0] : step.work;
+    row.bytes = 0;
+    for (uint32_t i = 0; i < step.argument_count; ++i) {
+      row.bytes += plan->placements[step.arguments[i]].size;
+    }
+  }
+  return rows;
+}
+
+std::vector<Buffer> Model::run(const Plan& plan, Span<TensorView> inputs, Stream stream,
+                               std::vector<int64_t>* times) const {
+  std::vector<Buffer> outputs;
+  outputs.reserve(plan.outputs.size());
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    DType dtype = static_cast<DType>(program_->artifact().outputs()[i].dtype);
+    outputs.push_back(Buffer::allocate(program_->device(), dtype, plan.outputs[i]));
+  }
+  Lease arena(*this, plan, stream);
   for (size_t i = 0; i < outputs.size(); ++i) arena->outputs[i] = outputs[i].data();
-  run(*plan, *arena, inputs, stream);
+  run(plan, *arena, inputs, stream, times);
   return outputs;
 }
 
-void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream) const {
+void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream,
+                std::vector<int64_t>* times) const {
   auto* status = static_cast<int64_t*>(arena.memory->data());
   for (size_t i = 0; i < plan.placements.size(); ++i) {
     const Placement& place = plan.placements[i];
@@ -197,7 +230,7 @@ void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream 
     arena.pointers[i] = pointer;
   }
   program_->code().run(plan.routine,
-                       {arena.pointers.data(), arena.pointers.size(), status, stream});
+                       {arena.pointers.data(), arena.pointers.size(), status, stream, times});
 }
 
 }  // namespace heddle

@@ -20,6 +20,19 @@ def test_a_call_from_the_host(python, make_cuda):
     assert launches == ["launch k_double grid 3 1 1 block 128 1 1 shared 0 stream 1 dims 300"]
 
 
+def test_profiling_is_for_a_cpu(python, make_cuda):
+    out, _ = python(
+        """
+        try:
+            load().profile(x)
+        except Exception as error:
+            print(error)
+        """,
+        make_cuda("double"),
+    )
+    assert out == "profile: wanted a model on a CPU, got one on cuda:0\n"
+
+
 def test_everything_runs_on_one_stream_in_order(python, make_cuda):
     _, log = python("load().execute(x)[0].to_numpy()", make_cuda("double"))
     words = [line.split() for line in log.splitlines()]

@@ -29,6 +29,18 @@ def test_any_size_of_a_symbolic_dim(doubler):
         assert doubler.execute(x)[0].to_numpy().tolist() == [6.0] * size
 
 
+def test_profiling_tells_what_each_step_took(doubler, four):
+    (row,) = doubler.profile(four)
+    assert row["seconds"] > 0
+    assert row["bytes"] == 2 * four.nbytes
+    assert row["work"] >= four.size
+    (kernel,) = doubler.artifact.programs[0]["kernels"]
+    assert row["kernel"] == kernel["name"]
+    assert row["label"]
+    with pytest.raises(InputError, match="'x': wanted"):
+        doubler.profile(np.zeros((2, 2), np.float32))
+
+
 def test_metadata_and_signature(doubler):
     (x,) = doubler.input_metadata
     assert (x.name, x.dtype, x.shape) == ("x", "float32", ("n",))

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace heddle {
 
@@ -23,6 +24,8 @@ struct Call {
   size_t pointer_count;
   int64_t* status;  ///< Four words in device memory, zero before and after each run.
   Stream stream;
+  /// Null, or what a CPU adds the steady clock's nanoseconds to: at the start, and after each step.
+  std::vector<int64_t>* times = nullptr;
 };
 
 /// The code of one program, loaded on one device; safe to run from many threads at once.

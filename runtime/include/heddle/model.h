@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/program.h"
@@ -17,6 +18,15 @@ struct WeightSource {
   Shape shape;
   const void* data;
   std::shared_ptr<void> owner;
+};
+
+/// What one step of a run took. The names live as long as the program's artifact.
+struct StepTime {
+  std::string_view kernel;  ///< `"copy"` for a copy.
+  std::string_view label;
+  int64_t nanoseconds;
+  int64_t work;   ///< Elementary operations or bytes, whichever are more, as the launch estimates.
+  int64_t bytes;  ///< Of all buffers that the step was given.
 };
 
 /// A program with its weights: what runs.
@@ -42,6 +52,10 @@ class Model : Counted<Model> {
   /// Runs the model into new outputs.
   std::vector<Buffer> execute(Span<TensorView> inputs, Stream stream = nullptr) const;
 
+  /// Runs the model once, drops its outputs, and tells what each step took. Throws a device error
+  /// on anything but a CPU.
+  std::vector<StepTime> profile(Span<TensorView> inputs) const;
+
   const Program& program() const { return *program_; }
 
   /// Bytes that init made and the model keeps: packed weights.
@@ -53,7 +67,10 @@ class Model : Counted<Model> {
 
   void bind(const std::vector<WeightSource>& weights);
   void initialize();
-  void run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream) const;
+  std::vector<Buffer> run(const Plan& plan, Span<TensorView> inputs, Stream stream,
+                          std::vector<int64_t>* times) const;
+  void run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream,
+           std::vector<int64_t>* times = nullptr) const;
 
   std::shared_ptr<const Program> program_;
   std::vector<void*> weights_;    // in device memory, by number

@@ -160,6 +160,27 @@ nb::object find_out(PyObject* const* values, PyObject* names) {
   return nb::borrow(out);
 }
 
+nb::list profile(const ModelObject& self, nb::args values) {
+  Tensors inputs(values.size());
+  for (size_t i = 0; i < values.size(); ++i) take(self, nb::object(values[i]).ptr(), i, inputs);
+  std::vector<StepTime> times;
+  {
+    nb::gil_scoped_release release;
+    times = self.model->profile(inputs.views());
+  }
+  nb::list rows;
+  for (const StepTime& time : times) {
+    nb::dict row;
+    row["kernel"] = std::string(time.kernel);
+    row["label"] = std::string(time.label);
+    row["seconds"] = 1e-9 * static_cast<double>(time.nanoseconds);
+    row["work"] = time.work;
+    row["bytes"] = time.bytes;
+    rows.append(row);
+  }
+  return rows;
+}
+
 // `Model.execute(*inputs, out=None)`, as a plain method of CPython: nothing lies between.
 PyObject* execute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
@@ -196,6 +217,7 @@ void bind_model(nb::module_& module) {
       .def("__repr__", [](const TensorSpec& self) { return self.text; });
   nb::class_<ModelObject>(module, "Model", nb::type_slots(slots), nb::is_final(),
                           "A loaded model: call `execute`.")
+      .def("profile", &profile)
       .def_prop_ro("name",
                    [](const ModelObject& self) { return std::string(self.artifact().name()); })
       .def_prop_ro("artifact",

@@ -24,6 +24,19 @@ def test_for_a_person(heddle, tiny_artifact):
     assert "median" in text
 
 
+def test_a_profile_by_kernel(heddle, tiny_artifact):
+    arguments = ("--dim", "sequence=7", "--repeat", "2", "--profile")
+    rows = json.loads(heddle("run", tiny_artifact, *arguments, "--json").stdout)["kernels"]
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert rows == sorted(rows, key=lambda row: -row["total_s"])
+    names = [row["kernel"].partition("-")[0] for row in rows]
+    assert {"matmul_packed", "attention", "layer_norm"} <= set(names)
+    assert all(row["calls"] >= 1 and row["gops"] > 0 and row["gb"] > 0 for row in rows)
+    text = heddle("run", tiny_artifact, *arguments).stdout
+    assert "Gop/s" in text
+    assert rows[0]["label"] in text
+
+
 def test_files_in_and_out(heddle, tiny_artifact, tmp_path):
     tokens = np.array([[2, 5, 6, 3]], np.int32)
     mask = np.ones((1, 4), bool)
