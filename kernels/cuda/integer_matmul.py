@@ -37,4 +37,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("integer_matmul", "cuda", emit_integer, matmul.launch, supports)
+KERNEL = Kernel("integer_matmul", "cuda", emit_integer, matmul.launch, supports, space=matmul.SPACE)

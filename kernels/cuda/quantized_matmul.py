@@ -61,4 +61,6 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("quantized_matmul", "cuda", emit_quantized, matmul.launch, supports)
+KERNEL = Kernel(
+    "quantized_matmul", "cuda", emit_quantized, matmul.launch, supports, space=matmul.SPACE
+)
