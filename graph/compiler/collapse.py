@@ -162,8 +162,8 @@ def _rows(spec: Spec) -> _Map:
 
 
 def _pack_b(spec: Spec) -> _Map:
-    rank = len(spec.result.shape)
-    return [(*range(rank - 3), None, None)], {rank - 3, rank - 2, rank - 1}
+    batch = len(spec.operands[0].shape) - 2
+    return [(*range(batch), None, None)], set(range(batch, len(spec.result.shape)))
 
 
 def _gather(spec: Spec) -> _Map:

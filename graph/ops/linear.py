@@ -16,7 +16,7 @@ PANEL = 32
 """Columns in a panel of a packed matrix."""
 
 
-def _product(types: Types, attrs: Attrs) -> Shape:
+def product_shape(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]` and `[..., k, n]` give `[..., m, n]`; leading dims broadcast."""
     x, y = types
     rules.check_rank("x", x, 2)
@@ -32,7 +32,7 @@ def _product(types: Types, attrs: Attrs) -> Shape:
 
 @row(
     dtype=rules.floating,
-    shape=_product,
+    shape=product_shape,
     samples=(
         sample("m k", "k n"),
         sample("b m k", "k n"),
@@ -45,37 +45,67 @@ def matmul(x: Array, y: Array) -> Array:
     return np.matmul(x, y)
 
 
+def panels(n: Dim, k: Dim, group: int) -> Shape:
+    """The shape of a packed `[k, n]` without leading dims, `group` elements along k together."""
+    count = (n + (PANEL - 1)) // PANEL
+    if group == 1:
+        return Shape((count, k, Dim(PANEL)))
+    return Shape((count, (k + (group - 1)) // group, Dim(PANEL), Dim(group)))
+
+
 def _panels(types: Types, attrs: Attrs) -> Shape:
-    """`[..., k, n]` gives `[..., ceildiv(n, 32), k, 32]`."""
+    """`[..., k, n]` gives `[..., ceildiv(n, 32), k, 32]`; groups `[..., k / group, 32, group]`."""
     (b,) = types
     rules.check_rank("b", b, 2)
     *leading, k, n = b.shape
     if attrs["transposed"]:
         k, n = n, k
-    return Shape((*leading, (n + (PANEL - 1)) // PANEL, k, Dim(PANEL)))
+    return Shape((*leading, *panels(n, k, attrs["group"])))
 
 
 @row(
     dtype=rules.same,
     shape=_panels,
-    samples=(sample("k 70", transposed=False), sample("b n k", transposed=True)),
+    samples=(
+        sample("k 70", transposed=False, group=1),
+        sample("b n k", transposed=True, group=1),
+        sample("bfloat16: b k 70", transposed=False, group=2),
+        sample("int8: n 7", transposed=True, group=4),
+    ),
     public=False,
 )
-def pack_b(b: Array, *, transposed: bool) -> Array:
-    """A right side in panels of 32 columns, zero beyond n; `transposed`: b is `[..., n, k]`."""
+def pack_b(b: Array, *, transposed: bool, group: int) -> Array:
+    """A right side in panels of 32 columns, zero beyond n; `transposed`: b is `[..., n, k]`.
+
+    With a `group` of 2 or 4, so many elements along k lie side by side, zero beyond k.
+    """
     if transposed:
         b = np.swapaxes(b, -1, -2)
     *leading, k, n = b.shape
-    panels = -(-n // PANEL)
-    full = np.zeros((*leading, k, panels * PANEL), b.dtype)
-    full[..., :n] = b
-    return np.swapaxes(full.reshape(*leading, k, panels, PANEL), -3, -2)
+    columns, steps = -(-n // PANEL) * PANEL, -(-k // group)
+    full = np.zeros((*leading, steps * group, columns), b.dtype)
+    full[..., :k, :n] = b
+    if group == 1:
+        return np.swapaxes(full.reshape(*leading, k, -1, PANEL), -3, -2)
+    parts = full.reshape(*leading, steps, group, columns // PANEL, PANEL)
+    return np.moveaxis(parts, (-2, -4, -1, -3), (-4, -3, -2, -1))
 
 
-def _wide_left(types: Types, attrs: Attrs) -> DType:
-    """Floats; that of b. 16-bit floats of b are multiplied with float32."""
+def unpacked(packed: Array, k: int, n: int) -> Array:
+    """The `[..., k, n]` that `pack_b` was given; panels without groups end with their columns."""
+    if packed.shape[-1] == PANEL:
+        packed = packed[..., None]
+    *leading, count, steps, width, group = packed.shape
+    plain = np.moveaxis(packed, (-3, -1, -4, -2), (-4, -3, -2, -1))
+    return plain.reshape(*leading, steps * group, count * width)[..., :k, :n]
+
+
+def _left(types: Types, attrs: Attrs) -> DType:
+    """Floats; that of b. Both sides are bfloat16, or a is float32 where b has 16 bits."""
     a, b = types
     rules.floating(types[1:], attrs)
+    if (a.dtype, b.dtype) == (DType.bfloat16, DType.bfloat16):
+        return b.dtype
     wanted = DType.float64 if b.dtype is DType.float64 else DType.float32
     if a.dtype is not wanted:
         raise GraphError(f"a: wanted {wanted} for b of {b.dtype}, got {a.dtype}")
@@ -85,20 +115,21 @@ def _wide_left(types: Types, attrs: Attrs) -> DType:
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]` and panels of `[..., k, n]` (or `[k, n]`) give `[..., m, n]`."""
     a, b = types
+    group, rank = (2, 4) if a.dtype is DType.bfloat16 else (1, 3)
     rules.check_rank("a", a, 2)
-    rules.check_rank("b", b, 3)
+    rules.check_rank("b", b, rank)
     n: Dim = attrs["columns"]
     *leading, m, k = a.shape
-    if list(b.shape[:-3]) not in ([], leading):
+    if list(b.shape[:-rank]) not in ([], leading):
         raise GraphError(f"b: wanted leading dims {Shape(leading)} or none, got {b.shape}")
-    wanted = Shape(((n + (PANEL - 1)) // PANEL, k, Dim(PANEL)))
-    if Shape(b.shape[-3:]) != wanted:
+    wanted = panels(n, k, group)
+    if Shape(b.shape[-rank:]) != wanted:
         raise GraphError(f"b: wanted panels {wanted} for n = {n}, got {b.shape}")
     return Shape((*leading, m, n))
 
 
 @row(
-    dtype=_wide_left,
+    dtype=_left,
     shape=_packed_product,
     samples=(
         sample("float32: b m k", "3 k 32", columns=Dim(70)),
@@ -109,7 +140,8 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     public=False,
 )
 def matmul_packed(a: Array, b: Array, *, columns: Dim) -> Array:
-    """The matrix product of `a` and the result of `pack_b`; `columns` is n."""
-    panels, k, width = b.shape[-3:]
-    plain = np.swapaxes(b, -3, -2).reshape(*b.shape[:-3], k, panels * width)
-    return np.matmul(a, plain[..., : int(columns)])
+    """The matrix product of `a` and the result of `pack_b`; `columns` is n.
+
+    Where both are bfloat16, b is in pairs along k: a group of 2.
+    """
+    return np.matmul(a, unpacked(b, a.shape[-1], int(columns)))

@@ -129,7 +129,7 @@ def _four_bytes(types: Types, attrs: Attrs) -> DType:
 def pack_int4(weight: Array) -> Array:
     """4-bit weights in panels of 32 columns; a uint32 is eight along k, the first lowest."""
     words = np.ascontiguousarray(weight).view("<u4")
-    return pack_b.row.compute(words, transposed=True)
+    return pack_b.row.compute(words, transposed=True, group=1)
 
 
 def _packed_product(types: Types, attrs: Attrs) -> Shape:

@@ -66,10 +66,12 @@ def test_packed_product_is_the_product():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 3, 5)), rng.standard_normal((5, 70))
     for transposed in (False, True):
-        packed = ops.ROWS["pack_b"].reference(b.T if transposed else b, transposed=transposed)
-        assert packed.shape == (3, 5, 32)
-        result = ops.ROWS["matmul_packed"].reference(a, packed, columns=70)
-        np.testing.assert_allclose(result, a @ b)
+        for group, shape in ((1, (3, 5, 32)), (2, (3, 3, 32, 2))):
+            given = b.T if transposed else b
+            packed = ops.ROWS["pack_b"].reference(given, transposed=transposed, group=group)
+            assert packed.shape == shape
+            result = ops.ROWS["matmul_packed"].reference(a, packed, columns=70)
+            np.testing.assert_allclose(result, a @ b)
 
 
 @pytest.mark.parametrize(

@@ -129,16 +129,21 @@ def _attention(spec, dims, q, k, v, mask=None):
 
 def _pack_b(spec, dims, b):
     b = b.swapaxes(-1, -2) if spec.attr("transposed") else b
+    group = spec.attr("group", 1)
     *leading, k, n = b.shape
-    panels = -(-n // 32)
-    padded = np.zeros((*leading, k, panels * 32), b.dtype)
-    padded[..., :n] = b
-    return padded.reshape(*leading, k, panels, 32).swapaxes(-2, -3)
+    panels, steps = -(-n // 32), -(-k // group)
+    padded = np.zeros((*leading, steps * group, panels * 32), b.dtype)
+    padded[..., :k, :n] = b
+    padded = padded.reshape(*leading, steps, group, panels, 32)
+    packed = np.moveaxis(padded, (-2, -4, -1, -3), (-4, -3, -2, -1))
+    return packed if group > 1 else packed[..., 0]
 
 
 def _matmul_packed(spec, dims, a, packed):
-    *leading, panels, k, width = packed.shape
-    b = packed.swapaxes(-2, -3).reshape(*leading, k, panels * width)
+    packed = packed[..., None] if packed.shape[-1] == 32 else packed
+    *leading, panels, steps, width, group = packed.shape
+    b = np.moveaxis(packed, (-3, -1, -4, -2), (-4, -3, -2, -1))
+    b = b.reshape(*leading, steps * group, panels * width)[..., : a.shape[-1], :]
     return (_precise(a) @ _precise(b))[..., : size(spec.result.shape[-1], dims)]
 
 
@@ -232,6 +237,8 @@ _ROOTS = {
     "quantized_matmul_packed": _quantized_matmul_packed,
     "quantized_matmul": _quantized_matmul,
     "matmul": _matmul,
+    "integer_matmul": _matmul,
+    "integer_matmul_packed": _matmul_packed,
     "transpose": lambda spec, dims, x: np.transpose(x, spec.attr("permutation")),
     "concat": lambda spec, dims, *xs: np.concatenate(xs, axis=spec.attr("axis")),
     "slice": _slice,

@@ -13,6 +13,9 @@ from typing import Any
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.specs import folded_transpose
 from heddle.graph.dtype import DType
+from heddle.graph.ops.integer import FOURS
+from heddle.graph.types import Shape
+from heddle.kernels.mlir import passmanager
 
 WIDENED = (DType.float16, DType.bfloat16)
 
@@ -30,14 +33,13 @@ def pack(module: Any, kind: str) -> None:
             m.replace(operation, rewrite(operation, casts.get(a, a)))
             if above is not None and folded_transpose(above) and not m.users(above.results[0]):
                 above.erase()
+    # Products with one operand in common pack it once.
+    passmanager.PassManager.parse("builtin.module(func.func(cse))").run(module.operation)
 
 
 def _matmul(operation: Any, a: Any) -> Any:
-    b = operation.operands[1]
-    above = m.owner(b)
-    transposed = folded_transpose(above)
-    source = above.operands[0] if transposed else b  # type: ignore[union-attr]
-    packed = m.create(operation, "pack_b", [source], transposed=transposed)
+    source, transposed = _behind(operation.operands[1])
+    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=1)
     columns = m.tensor(operation.results[0]).shape[-1]
     return m.create(operation, "matmul_packed", [a, packed], columns=columns)
 
@@ -48,8 +50,8 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
     if attrs["bits"] == 4:
         packed = m.create(operation, "pack_int4", [weight])
     else:
-        packed = m.create(operation, "pack_b", [weight], transposed=True)
-    shares = m.create(operation, "pack_b", [scales], transposed=True)
+        packed = m.create(operation, "pack_b", [weight], transposed=True, group=1)
+    shares = m.create(operation, "pack_b", [scales], transposed=True, group=1)
     columns = m.tensor(operation.results[0]).shape[-1]
     return m.create(
         operation,
@@ -60,7 +62,37 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
     )
 
 
+def _integer_matmul(operation: Any, a: Any) -> Any:
+    """By uint8 alone: int8 is raised by 128, which adds 128 times b's columns to the product."""
+    source, transposed = _behind(operation.operands[1])
+    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=FOURS)
+    columns = m.tensor(operation.results[0]).shape[-1]
+    raised = m.tensor(a).dtype is DType.int8
+    if raised:
+        bits = m.create(operation, "cast", [a], dtype=DType.uint8)
+        a = m.create(operation, "add", [bits, m.number(operation, 128, DType.uint8)])
+    product = m.create(operation, "integer_matmul_packed", [a, packed], columns=columns)
+    if not raised:
+        return product
+    wide = m.create(operation, "cast", [source], dtype=DType.int32)
+    rank = m.tensor(source).rank
+    sums = m.create(operation, "sum", [wide], axis=rank - (1 if transposed else 2))
+    if transposed:
+        *leading, n, _ = m.tensor(sums).shape
+        sums = m.create(operation, "reshape", [sums], shape=Shape((*leading, 1, n)))
+    excess = m.create(operation, "mul", [sums, m.number(operation, 128, DType.int32)])
+    return m.create(operation, "sub", [product, excess])
+
+
+def _behind(b: Any) -> tuple[Any, bool]:
+    """What is packed for the right side `b`, and whether it is `b` transposed."""
+    above = m.owner(b)
+    transposed = folded_transpose(above)
+    return (above.operands[0] if transposed else b), transposed  # type: ignore[union-attr]
+
+
 REWRITES: dict[str, Callable[[Any, Any], Any]] = {
     "matmul": _matmul,
+    "integer_matmul": _integer_matmul,
     "quantized_matmul": _quantized_matmul,
 }

@@ -11,11 +11,17 @@ from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
-def packing(dtype, shape, transposed):
+def panels(n, k, group=1):
+    """The shape of a packed [k, n]."""
+    shape = (fold("ceildiv", n, 32), fold("ceildiv", k, group), 32)
+    return shape if group == 1 else (*shape, group)
+
+
+def packing(dtype, shape, transposed, group=1):
     *leading, rows, columns = shape
     n, k = (rows, columns) if transposed else (columns, rows)
-    result = Operand(dtype, (*leading, fold("ceildiv", n, 32), k, 32))
-    attrs = (("transposed", transposed),)
+    result = Operand(dtype, (*leading, *panels(n, k, group)))
+    attrs = (("group", group), ("transposed", transposed))
     return Spec("pack_b", (Operand(dtype, shape),), result, (result,), attrs)
 
 
@@ -40,6 +46,17 @@ def test_packing(dtype, transposed, arch):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_packing_a_batch(transposed):
     check(packing("float32", (3, 40, 33), transposed))
+    check(packing("bfloat16", (3, 41, 33), transposed, group=2))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("dtype", "group"), [("bfloat16", 2), ("int8", 4)])
+def test_packing_groups(dtype, group, transposed, arch):
+    spec = packing(dtype, ("d0", "d1"), transposed, group)
+    for d0, d1 in ((1, 1), (7, 33), (64, 31), (34, 103)):
+        check(spec, {"d0": d0, "d1": d1}, arch=arch)
+    check(packing(dtype, (64, 64), transposed, group), arch=arch)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -118,3 +135,5 @@ def test_refusals():
     spec = Spec(pack.op, pack.operands, pack.result, pack.outputs, pack.attrs, body)
     wanted = "it takes no prologue and no epilogue"
     assert find("pack_b", "cpu").supports(spec) == wanted
+    wanted = "group: wanted 1 or what makes 4 bytes, got 4 of bfloat16"
+    assert find("pack_b", "cpu").supports(packing("bfloat16", (3, 4), False, 4)) == wanted

@@ -11,7 +11,7 @@ func.func @main(%x: f32[n, 4]) -> f32[n, 40] attributes {heddle.symbols = {n = [
 module {
   func.func @main(%arg0: f32[n, 4]) -> f32[n, 40] attributes {heddle.symbols = {n = [1, 9]}} {
     %0 = weight() {name = "w"} : () -> f32[40, 4]
-    %1 = pack_b(%0) {transposed = true} : (f32[40, 4]) -> f32[2, 4, 32]
+    %1 = pack_b(%0) {group = 1 : i64, transposed = true} : (f32[40, 4]) -> f32[2, 4, 32]
     %2 = matmul_packed(%arg0, %1) {columns = "40"} : (f32[n, 4], f32[2, 4, 32]) -> f32[n, 40]
     return %2 : f32[n, 40]
   }
