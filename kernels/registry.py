@@ -40,6 +40,11 @@ MACHINES = {
 }
 
 
+PLACES = {row.arch: row.target for row in MACHINES.values()}
+PLACES |= {target: target for target in PLACES.values()}
+"""What there can be a tuning table for: each architecture and each kind, with its kind."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A registry row.

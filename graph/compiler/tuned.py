@@ -8,15 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heddle.graph.targets import native_cpu
-from heddle.kernels.registry import MACHINES
+from heddle.kernels.registry import PLACES
 from heddle.kernels.tuning import Table, TableError
 from heddle.runtime import config
 from heddle.runtime.errors import CompileError
-
-PLACES = {machine.arch: machine.target for machine in MACHINES.values()}
-PLACES |= {target: target for target in PLACES.values()}
-"""What there can be tables for, with the kind of target."""
-
 
 class TuningWarning(UserWarning):
     """A tuning table is not used."""
