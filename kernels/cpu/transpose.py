@@ -16,6 +16,7 @@ from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.stream import Stream
+from heddle.kernels.tuning import Parameter, Space
 
 ROWS = 16
 """Rows of a task that copies."""
@@ -25,6 +26,10 @@ SQUARE = 64
 
 TILE = 16
 """The side of the largest tile in registers."""
+
+
+SPACE = Space((Parameter("ahead", (0, 32, 64, 128, 256), SQUARE),), lambda spec: _sides(spec))
+"""`ahead`: how many elements ahead in a line memory is asked for, 0: not at all."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
     stride = sizes.product(shape[across + 1 :])
     source = _offset(plan, shape, where)
     target, step = _result_offset(plan, shape, where)
+    ahead = SPACE.value("ahead", frame.spec, frame.machine.arch)
     bottom = sizes.least((top + 1) * SQUARE, shape[across])
     right = sizes.least((left + 1) * SQUARE, shape[last])
     for row in emit.loop(top * SQUARE, bottom, side):
@@ -111,7 +117,8 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
                     where = base + stride * n
                     lines.append(memory.load(frame.inputs[0], where, dtype, side))
                     # No two lines are neighbours in memory, so nothing else foresees the next.
-                    memory.prefetch(frame.inputs[0], where + SQUARE, dtype)
+                    if ahead:
+                        memory.prefetch(frame.inputs[0], where + ahead, dtype)
                 for n, value in enumerate(crosslane.transposed(lines)):
                     memory.store(value, frame.outputs[0], onto + step * n, dtype, past=past)
                 return []
@@ -162,6 +169,12 @@ def _result_offset(
     return offset, step
 
 
+def _sides(spec: Spec) -> dict[str, Expr]:
+    """The sides of the plane that is turned: its axis in the result, and the operand's last."""
+    plan = _plan(spec)
+    return {"rows": plan.shape[plan.order[-1]], "columns": plan.shape[-1]}
+
+
 def _plan(spec: Spec) -> _Plan:
     """Drops axes of size 1 and joins those that stay neighbours."""
     shape = spec.operands[0].shape
@@ -179,4 +192,4 @@ def _plan(spec: Spec) -> _Plan:
     return _Plan(sizes_of, tuple(ordered.index(run) for run in runs))
 
 
-KERNEL = Kernel("transpose", "cpu", emit_transpose, launch, memory.moves_only)
+KERNEL = Kernel("transpose", "cpu", emit_transpose, launch, memory.moves_only, space=SPACE)
