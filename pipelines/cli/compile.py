@@ -17,6 +17,7 @@ from heddle.pipelines.cli.console import bytes_text, listed, print_json, progres
         "Examples:",
         "heddle compile minilm --embed-weights",
         "heddle compile minilm -t cpu -t cuda:sm_90a -o minilm.heddle",
+        "heddle compile minilm --dtype bfloat16",
         "heddle compile model.py:build --weights model.safetensors",
         "heddle compile model.py:build --stop-after fuse",
     ),
@@ -42,6 +43,11 @@ from heddle.pipelines.cli.console import bytes_text, listed, print_json, progres
     type=click.Path(dir_okay=False, path_type=Path),
     help="A safetensors file with the graph's weights; a model's folder has its own.",
 )
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    help="What a checkpoint's model computes in; by default float32.",
+)
 @click.option("--embed-weights", is_flag=True, help="Put the weights into the artifact.")
 @click.option("--stop-after", metavar="PASS", help="Print the module after this pass and stop.")
 @click.option(
@@ -55,6 +61,7 @@ def compile_command(
     targets: tuple[str, ...],
     output: Path | None,
     weights: Path | None,
+    dtype: str | None,
     embed_weights: bool,
     stop_after: str | None,
     dump: Path | None,
@@ -66,7 +73,7 @@ def compile_command(
     model.safetensors and tokenizer.json of a BERT encoder, or FILE.py:FUNCTION, a function without
     arguments that returns a Graph.
     """
-    from heddle.graph import Target, compile
+    from heddle.graph import DType, Target, compile
     from heddle.graph.compiler.pipeline import lower
     from heddle.pipelines.cli.source import load
     from heddle.pipelines.weights import select
@@ -74,7 +81,7 @@ def compile_command(
 
     if dump:
         config.put("HEDDLE_DUMP", str(dump))
-    found = load(source)
+    found = load(source, DType(dtype) if dtype else None)
     if stop_after:
         for target in Target.merge(targets):
             click.echo(lower(found.graph.module, target.kind, stop_after=stop_after))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from heddle.graph import Graph
+from heddle.graph import DType, Graph
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert
 
@@ -21,16 +21,22 @@ class Source:
     weights: Path | None = None
 
 
-def load(text: str) -> Source:
-    """The graph that `text` means: `minilm`, a folder, or `model.py:function`."""
+def load(text: str, dtype: DType | None = None) -> Source:
+    """The graph that `text` means: `minilm`, a folder, or `model.py:function`.
+
+    `dtype` is what a checkpoint's model computes in, by default float32.
+    """
     path, colon, function = text.rpartition(":")
     if colon and path.endswith(".py"):
+        if dtype is not None:
+            raise click.UsageError(f"--dtype: wanted minilm or a model's folder, got {text!r}")
         return Source(from_function(Path(path), function))
     found = checkpoint.find(text)
     config = bert.BertConfig.read(found.config)
     prefix = weights.prefix(weights.read(found.weights))
     name = "minilm" if text == "minilm" else found.folder.resolve().name
-    return Source(bert.sentence_embedder(config, name, prefix), found.weights)
+    graph = bert.sentence_embedder(config, name, prefix, dtype=dtype or DType.float32)
+    return Source(graph, found.weights)
 
 
 def from_function(path: Path, name: str) -> Graph:

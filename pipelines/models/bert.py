@@ -1,7 +1,8 @@
 """BERT encoders (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) as graphs.
 
 Weights have the names of the Hugging Face checkpoint, so that its safetensors file can be given to
-`InferenceSession.load` as it is.
+`InferenceSession.load` as it is: they are float32 there, and cast where the encoder computes in
+another dtype, which the compiler moves to the model's load.
 """
 
 from __future__ import annotations
@@ -80,17 +81,25 @@ class Encoder:
         graph: The graph that the weights are added to.
         config: The sizes.
         prefix: What the checkpoint puts before its weights' names (`""` or `"bert."`).
+        dtype: What values are kept in between ops; sums, norms and exponentials are float32.
     """
 
-    def __init__(self, graph: Graph, config: BertConfig, prefix: str = "") -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        config: BertConfig,
+        prefix: str = "",
+        dtype: DType = DType.float32,
+    ) -> None:
         self.graph = graph
         self.config = config
         self.prefix = prefix
+        self.dtype = dtype
 
     def __call__(
         self, tokens: TensorValue, mask: TensorValue, types: TensorValue | None = None
     ) -> TensorValue:
-        """The last hidden state, float32 [batch, sequence, hidden_size].
+        """The last hidden state, [batch, sequence, hidden_size] of the encoder's dtype.
 
         Args:
             tokens: int32 [batch, sequence].
@@ -106,12 +115,13 @@ class Encoder:
 
     def _embed(self, tokens: TensorValue, types: TensorValue | None) -> TensorValue:
         config, size = self.config, self.config.hidden_size
-        words = self._weight("embeddings.word_embeddings.weight", config.vocab_size, size)
-        positions = self._weight(
-            "embeddings.position_embeddings.weight", config.max_position_embeddings, size
-        )
-        segments = self._weight(
-            "embeddings.token_type_embeddings.weight", config.type_vocab_size, size
+        words, positions, segments = (
+            self._weight(f"embeddings.{name}_embeddings.weight", rows, size)
+            for name, rows in (
+                ("word", config.vocab_size),
+                ("position", config.max_position_embeddings),
+                ("token_type", config.type_vocab_size),
+            )
         )
         sequence = tokens.shape[1]
         total = ops.gather(words, tokens, axis=0) + positions[:sequence]
@@ -123,7 +133,7 @@ class Encoder:
         batch, sequence, _ = x.shape
         query, key, value = (
             ops.reshape(
-                self._linear(f"{at}.attention.self.{name}", x, size, size),
+                ops.cast(self._linear(f"{at}.attention.self.{name}", x, size, size), self.dtype),
                 (batch, sequence, heads, size // heads),
             )
             for name in ("query", "key", "value")
@@ -131,20 +141,22 @@ class Encoder:
         mixed = ops.attention(query, key, value, mask=keys, layout="bshd")
         mixed = ops.reshape(mixed, (batch, sequence, size))
         mixed = self._linear(f"{at}.attention.output.dense", mixed, size, size)
-        x = self._norm(f"{at}.attention.output.LayerNorm", mixed + x)
+        x = self._norm(f"{at}.attention.output.LayerNorm", mixed + ops.cast(x, DType.float32))
         inner = self._linear(f"{at}.intermediate.dense", x, size, self.config.intermediate_size)
-        inner = ACTIVATIONS[self.config.hidden_act](inner)
+        inner = ops.cast(ACTIVATIONS[self.config.hidden_act](inner), self.dtype)
         inner = self._linear(f"{at}.output.dense", inner, self.config.intermediate_size, size)
-        return self._norm(f"{at}.output.LayerNorm", inner + x)
+        return self._norm(f"{at}.output.LayerNorm", inner + ops.cast(x, DType.float32))
 
     def _linear(self, name: str, x: TensorValue, inputs: int, outputs: int) -> TensorValue:
-        weight = self._weight(f"{name}.weight", outputs, inputs)
-        return x @ weight.T + self._weight(f"{name}.bias", outputs)
+        """The affine map, whose product is in the encoder's dtype and whose result is float32."""
+        weight = ops.cast(self._weight(f"{name}.weight", outputs, inputs), self.dtype)
+        return ops.cast(x @ weight.T, DType.float32) + self._weight(f"{name}.bias", outputs)
 
     def _norm(self, name: str, x: TensorValue) -> TensorValue:
         size = self.config.hidden_size
         gamma, beta = self._weight(f"{name}.weight", size), self._weight(f"{name}.bias", size)
-        return ops.layer_norm(x, gamma, beta, epsilon=self.config.layer_norm_eps)
+        normal = ops.layer_norm(x, gamma, beta, epsilon=self.config.layer_norm_eps)
+        return ops.cast(normal, self.dtype)
 
     def _weight(self, name: str, *shape: int) -> TensorValue:
         name = self.prefix + name
@@ -152,13 +164,18 @@ class Encoder:
 
 
 def sentence_embedder(
-    config: BertConfig, name: str = "bert", prefix: str = "", types: bool = False
+    config: BertConfig,
+    name: str = "bert",
+    prefix: str = "",
+    types: bool = False,
+    dtype: DType = DType.float32,
 ) -> Graph:
     """A graph from tokens to unit embeddings: the encoder, the mean over tokens, L2 normalisation.
 
     Inputs: `tokens` int32 [batch, sequence], `attention_mask` bool [batch, sequence] and, where
     `types` is true, `token_types` int32 [batch, sequence]. Output: `embeddings` float32 [batch,
     hidden_size]. Both sizes are symbolic: batch 1 to 1024, sequence 1 to the model's positions.
+    The encoder computes in `dtype`; what follows it is float32.
     """
     batch = Dim("batch", 1, MAXIMUM_BATCH)
     sequence = Dim("sequence", 1, config.max_position_embeddings)
@@ -171,7 +188,7 @@ def sentence_embedder(
         inputs["token_types"] = input_type(DType.int32)
     with Graph(name, input_types=list(inputs.values()), input_names=list(inputs)) as graph:
         tokens, mask, *rest = (value.tensor for value in graph.inputs)
-        hidden = Encoder(graph, config, prefix)(tokens, mask, *rest)
+        hidden = ops.cast(Encoder(graph, config, prefix, dtype)(tokens, mask, *rest), DType.float32)
         # The mean's divisor cancels in the normalisation, so the sum is enough.
         share = ops.cast(ops.reshape(mask, (batch, sequence, 1)), DType.float32)
         total = ops.reshape(ops.sum(hidden * share, axis=1), (batch, config.hidden_size))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heddle.graph import reference
+from heddle.graph import DType, reference
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.embedding import pad
 from heddle.pipelines.models.bert import BertConfig, sentence_embedder
@@ -67,6 +67,17 @@ def test_token_types_choose_their_segment(config, tiny_weights):
     without = evaluate(sentence_embedder(config), inputs, tiny_weights)
     np.testing.assert_allclose(evaluate(graph, (*inputs, zeros), tiny_weights), without, atol=1e-6)
     assert np.abs(evaluate(graph, (*inputs, ones), tiny_weights) - without).max() > 1e-3
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(DType.bfloat16, 0.03), (DType.float16, 0.004)])
+def test_a_narrow_dtype_stays_near(config, tiny_weights, dtype, atol):
+    inputs = pad(rows(np.random.default_rng(3), 5, 24))
+    wide, narrow = (sentence_embedder(config, dtype=kind) for kind in (DType.float32, dtype))
+    assert narrow.weights == wide.weights
+    found = evaluate(narrow, inputs, tiny_weights)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, evaluate(wide, inputs, tiny_weights), atol=atol)
+    assert (found != evaluate(wide, inputs, tiny_weights)).any()
 
 
 def test_a_prefix_is_part_of_the_weights_names(config):

@@ -77,15 +77,19 @@ def test_a_file_that_is_no_tokenizer_is_refused(tiny, model):
         SentenceEmbedder(model, tiny / "config.json")
 
 
-@pytest.fixture(scope="module")
-def minilm():
+def minilm_embedder(dtype):
     if not find_spec(checkpoint.PACKAGE):
         pytest.skip("the demo's model is not installed")
     found = checkpoint.minilm()
-    graph = sentence_embedder(BertConfig.read(found.config), "minilm")
+    graph = sentence_embedder(BertConfig.read(found.config), "minilm", dtype=dtype)
     arrays = weights.select(found.weights, graph.weights)
     artifact = compile(graph, targets=["cpu:native"], weights=arrays, embed_weights=True)
     return SentenceEmbedder(InferenceSession(threads=2).load(artifact), found.tokenizer)
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return minilm_embedder(DType.float32)
 
 
 def golden():
@@ -104,6 +108,15 @@ def test_minilm_agrees_with_the_recorded_reference(minilm, batch):
     assert np.abs(found - wanted).max() < 1e-4
     cosines = np.sum(found * wanted, axis=1) / np.linalg.norm(wanted, axis=1)
     assert cosines.min() > 0.99999
+
+
+def test_minilm_in_bfloat16_stays_near_the_recorded_reference():
+    _, ids, wanted = golden()
+    found = minilm_embedder(DType.bfloat16).embed_tokens(ids)
+    assert found.dtype == np.float32
+    cosines = np.sum(found * wanted, axis=1) / np.linalg.norm(wanted, axis=1)
+    assert cosines.min() > 0.9999
+    assert np.abs(found - wanted).max() > 1e-4
 
 
 def test_minilm_tokenizes_as_recorded(minilm):

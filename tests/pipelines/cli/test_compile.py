@@ -51,6 +51,15 @@ def test_a_checkpoint_with_its_weights(heddle, tiny, tmp_path):
     assert not [row for row in weights if "pooler" in row["name"]]
 
 
+def test_a_checkpoint_in_bfloat16(heddle, tiny, tmp_path):
+    path = tmp_path / "out.heddle"
+    heddle("compile", tiny, "-t", "cpu:native", "--dtype", "bfloat16", "-o", path)
+    artifact = Artifact.load(path)
+    assert {row["dtype"] for row in artifact.weights} == {"float32"}
+    (program,) = artifact.programs
+    assert any("cast" in step["label"] for step in program["init"]["instructions"])
+
+
 def test_targets_may_be_repeated(heddle, source):
     heddle("compile", f"{source}:build", "-t", "cpu:x86-64-v3", "-t", "cuda:sm_90a", "-o", "two")
     needs = Artifact.load("two").requirements
@@ -85,6 +94,7 @@ def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkey
         (["line.py:missing"], 2, "line.py: wanted a function named 'missing', found none"),
         (["line.py:value"], 2, "line.py: wanted a function named 'value', found none"),
         (["line.py:wrong"], 2, "line.py:wrong: wanted a function that returns a Graph, got int"),
+        (["line.py:build", "--dtype", "bfloat16"], 2, "--dtype: wanted minilm or a model's folder"),
         (["line.py:build", "-t", "tpu"], 1, "target 'tpu': wanted one of cpu"),
         (["line.py:build", "--stop-after", "nope"], 1, "stop_after: wanted one of canonicalize"),
         (["line.py:build", "--weights", "none"], 1, "none: no such weights file"),
