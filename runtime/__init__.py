@@ -19,6 +19,7 @@ from heddle.runtime._core import (
     Model,
     TensorSpec,
     accelerator_count,
+    replay,
 )
 from heddle.runtime.errors import (
     ArtifactError,
@@ -48,4 +49,5 @@ __all__ = [
     "Model",
     "TensorSpec",
     "accelerator_count",
+    "replay",
 ]

@@ -185,6 +185,26 @@ class TensorSpec:
     def shape(self) -> tuple[int | str, ...]: ...
 
 @final
+def replay(
+    calls: Sequence[tuple[Model, tuple[Any, ...], tuple[Any, ...]]],
+    repeats: int = 1,
+    count: int = 1,
+) -> list[float]:
+    """Times calls on a GPU, without the host: what a benchmark wants.
+
+    Args:
+        calls: A model, its inputs, and the memory of its outputs, all on one device.
+        repeats: How often all of them run, in order, in one CUDA graph.
+        count: How often that graph is launched, after two launches that do not count.
+
+    Returns:
+        For each launch the seconds that passed on the device.
+
+    Raises:
+        InputError: As `Model.execute`, or the models are on several devices.
+        DeviceError: The models are on a CPU, or the device failed.
+    """
+
 class Model:
     """A loaded model. It may be used from many threads at once."""
 

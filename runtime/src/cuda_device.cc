@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "heddle/cuda_graphs.h"
 #include "heddle/cuda_program.h"
 #include "heddle/error.h"
 
@@ -147,6 +148,32 @@ void CudaDevice::synchronize(Stream stream) {
   Stream queue = stream == nullptr ? stream_ : stream;
   driver_.check(driver_.stream_synchronize(queue),
                 text() + ": waiting for the device (its context is lost: end this process)");
+}
+
+std::vector<double> CudaDevice::replay(const std::function<void(Stream)>& enqueue, int count) {
+  constexpr int kWarmUp = 2;
+  Current current(*this);
+  const std::string where = text() + ": replaying a graph";
+  const GraphExec graph = capture(*this, "calls", enqueue);
+  Event begin = nullptr, end = nullptr;
+  std::vector<double> seconds;
+  Result result = driver_.event_create(&begin, kEventDefault);
+  if (result == kSuccess) result = driver_.event_create(&end, kEventDefault);
+  for (int number = 0; number < kWarmUp + count && result == kSuccess; ++number) {
+    float milliseconds = 0;
+    result = driver_.event_record(begin, stream_);
+    if (result == kSuccess) result = driver_.graph_launch(graph, stream_);
+    if (result == kSuccess) result = driver_.event_record(end, stream_);
+    if (result == kSuccess) result = driver_.stream_synchronize(stream_);
+    if (result == kSuccess) result = driver_.event_elapsed(&milliseconds, begin, end);
+    if (number >= kWarmUp) seconds.push_back(1e-3 * static_cast<double>(milliseconds));
+  }
+  for (Event event : {begin, end}) {
+    if (event != nullptr) driver_.event_destroy(event);
+  }
+  driver_.graph_exec_destroy(graph);
+  driver_.check(result, where);
+  return seconds;
 }
 
 void CudaDevice::wait_for(Stream other) { order(other, stream_); }

@@ -13,6 +13,34 @@ constexpr size_t kEntries = 64;
 
 }  // namespace
 
+GraphExec capture(const CudaDevice& device, const std::string& what,
+                  const std::function<void(Stream)>& enqueue) {
+  const Driver& driver = device.driver();
+  const std::string where = device.text() + ": capturing a graph of " + what;
+  // A stream of its own: what other threads give to the device's stream must not be captured.
+  Stream stream = nullptr;
+  driver.check(driver.stream_create(&stream, kStreamNonBlocking), where);
+  Graph graph = nullptr;
+  GraphExec made = nullptr;
+  Result result = driver.capture_begin(stream, kCaptureThreadLocal);
+  if (result == kSuccess) {
+    try {
+      enqueue(stream);
+    } catch (...) {
+      driver.capture_end(stream, &graph);
+      if (graph != nullptr) driver.graph_destroy(graph);
+      driver.stream_destroy(stream);
+      throw;
+    }
+    result = driver.capture_end(stream, &graph);
+  }
+  if (result == kSuccess) result = driver.graph_instantiate(&made, graph, 0);
+  if (graph != nullptr) driver.graph_destroy(graph);
+  driver.stream_destroy(stream);
+  driver.check(result, where);
+  return made;
+}
+
 GraphCache::~GraphCache() {
   for (const Entry& entry : entries_) {
     if (entry.graph != nullptr) device_.driver().graph_exec_destroy(entry.graph);
@@ -34,10 +62,10 @@ bool GraphCache::launch(const Routine& routine, void* const* pointers, size_t co
     }
   } release{mutex_, *entry};
   if (!known) return false;
-  if (entry->graph == nullptr) entry->graph = capture(routine, enqueue);
+  const std::string what = std::to_string(routine.steps.size()) + " steps";
+  if (entry->graph == nullptr) entry->graph = capture(device_, what, enqueue);
   device_.driver().check(device_.driver().graph_launch(entry->graph, stream),
-                         device_.text() + ": launching the graph of " +
-                             std::to_string(routine.steps.size()) + " steps");
+                         device_.text() + ": launching the graph of " + what);
   return true;
 }
 
@@ -65,35 +93,6 @@ GraphCache::Entry* GraphCache::find(const Routine& routine, void* const* pointer
   entries_.splice(entries_.begin(), entries_, found);
   found->busy = true;
   return &*found;
-}
-
-GraphExec GraphCache::capture(const Routine& routine,
-                              const std::function<void(Stream)>& enqueue) const {
-  const Driver& driver = device_.driver();
-  const std::string where =
-      device_.text() + ": capturing a graph of " + std::to_string(routine.steps.size()) + " steps";
-  // A stream of its own: what other threads give to the device's stream must not be captured.
-  Stream stream = nullptr;
-  driver.check(driver.stream_create(&stream, kStreamNonBlocking), where);
-  Graph graph = nullptr;
-  GraphExec made = nullptr;
-  Result result = driver.capture_begin(stream, kCaptureThreadLocal);
-  if (result == kSuccess) {
-    try {
-      enqueue(stream);
-    } catch (...) {
-      driver.capture_end(stream, &graph);
-      if (graph != nullptr) driver.graph_destroy(graph);
-      driver.stream_destroy(stream);
-      throw;
-    }
-    result = driver.capture_end(stream, &graph);
-  }
-  if (result == kSuccess) result = driver.graph_instantiate(&made, graph, 0);
-  if (graph != nullptr) driver.graph_destroy(graph);
-  driver.stream_destroy(stream);
-  driver.check(result, where);
-  return made;
 }
 
 }  // namespace heddle::cuda

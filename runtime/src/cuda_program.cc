@@ -155,12 +155,12 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
     check_grid(routine, step);
     checks = checks || checked(step);
   }
-  auto enqueue = [&](Stream queue) {
+  auto give = [&](Stream queue) {
     for (const Step& step : routine.steps) start(routine, step, call, queue);
   };
   try {
-    if (!graphs_->launch(routine, call.pointers, call.pointer_count, stream, std::ref(enqueue))) {
-      enqueue(stream);
+    if (!graphs_->launch(routine, call.pointers, call.pointer_count, stream, std::ref(give))) {
+      give(stream);
     }
   } catch (...) {
     driver_.stream_synchronize(stream);  // what was started may not outlive its buffers
@@ -177,6 +177,13 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
     if (status.refused()) raise_status(routine, step, status.words);
   }
   finish(routine, stream);  // the caller has changed its input meanwhile, and this run was fine
+}
+
+void CudaProgram::enqueue(const Routine& routine, const Call& call) const {
+  for (const Step& step : routine.steps) {
+    check_grid(routine, step);
+    start(routine, step, call, call.stream);
+  }
 }
 
 bool CudaProgram::checked(const Step& step) const {

@@ -1,9 +1,15 @@
 #include "heddle/device.h"
 
+#include "heddle/error.h"
+
 namespace heddle {
 
 std::string Device::name() const {
   return (kind() == DeviceKind::kCpu ? "cpu:" : "cuda:") + std::to_string(index());
+}
+
+std::vector<double> Device::replay(const std::function<void(Stream)>&, int) {
+  throw Error(ErrorKind::kDevice, "replay: wanted models on a CUDA device, got one on " + name());
 }
 
 }  // namespace heddle

@@ -201,6 +201,13 @@ std::vector<Buffer> Model::run(const Plan& plan, Span<TensorView> inputs, Stream
 
 void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream,
                 std::vector<int64_t>* times) const {
+  Call made = call(plan, arena, inputs);
+  made.stream = stream;
+  made.times = times;
+  program_->code().run(plan.routine, made);
+}
+
+Call Model::call(const Plan& plan, Arena& arena, Span<TensorView> inputs) const {
   auto* status = static_cast<int64_t*>(arena.memory->data());
   for (size_t i = 0; i < plan.placements.size(); ++i) {
     const Placement& place = plan.placements[i];
@@ -229,8 +236,40 @@ void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream 
     }
     arena.pointers[i] = pointer;
   }
-  program_->code().run(plan.routine,
-                       {arena.pointers.data(), arena.pointers.size(), status, stream, times});
+  return {arena.pointers.data(), arena.pointers.size(), status, nullptr};
+}
+
+std::vector<double> Model::replay(const std::vector<Prepared>& calls, int repeats, int count) {
+  struct Ready {
+    std::shared_ptr<const Plan> plan;
+    std::unique_ptr<Lease> arena;
+    Call call;
+  };
+  std::vector<Ready> ready;
+  for (const Prepared& wanted : calls) {
+    const Model& model = *wanted.model;
+    if (model.program_->device() != calls.front().model->program_->device()) {
+      fail("replay", "models on one device", "models on several");
+    }
+    Ready& made = ready.emplace_back();
+    made.plan = model.program_->plan(wanted.inputs);
+    check_outputs(*model.program_, *made.plan, wanted.inputs, wanted.outputs);
+    made.arena = std::make_unique<Lease>(model, *made.plan, nullptr);
+    for (size_t i = 0; i < wanted.outputs.size(); ++i) {
+      (*made.arena)->outputs[i] = wanted.outputs[i].data;
+    }
+    made.call = model.call(*made.plan, **made.arena, wanted.inputs);
+  }
+  if (calls.empty()) return {};
+  auto enqueue = [&](Stream stream) {
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      for (size_t i = 0; i < ready.size(); ++i) {
+        ready[i].call.stream = stream;
+        calls[i].model->program_->code().enqueue(ready[i].plan->routine, ready[i].call);
+      }
+    }
+  };
+  return calls.front().model->program_->device()->replay(enqueue, count);
 }
 
 }  // namespace heddle

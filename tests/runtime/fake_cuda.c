@@ -43,6 +43,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long live, bytes, numbered;
 static int contexts, launched;
 static __thread int current;
+enum { EVENTS = 4096 };
+static long acted, recorded[EVENTS];
 static __thread Graph* capturing;
 static __thread void* captured;
 
@@ -306,10 +308,16 @@ OUT Result cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
 }
 OUT Result cuEventCreate(void** event, unsigned flags) {
   if (told("cuEventCreate")) return 1;
-  return flags == 2 ? handle(event) : 1;
+  return flags == 2 || !flags ? handle(event) : 1;
 }
 OUT Result cuEventRecord(void* event, void* stream) {
   say("record %ld %ld\n", (long)(uintptr_t)event, (long)(uintptr_t)stream, 0);
+  recorded[(uintptr_t)event % EVENTS] = acted;
+  return told("cuEventRecord");
+}
+/* A launch takes a millisecond. */
+OUT Result cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  *milliseconds = (float)(recorded[(uintptr_t)end % EVENTS] - recorded[(uintptr_t)begin % EVENTS]);
   return 0;
 }
 OUT Result cuEventDestroy_v2(void* event) { return event ? unhandle() : 1; }
@@ -357,6 +365,7 @@ OUT Result cuFuncSetAttribute(Kernel* function, int attribute, int value) {
 
 /* Actions on float32 buffers of dims[0] elements, the last one written (before a status word). */
 static void act(const Kernel* k, const uint64_t* words) {
+  __sync_add_and_fetch(&acted, 1);
   void* buffers[16];
   for (int i = 0; i < k->buffers; i++) buffers[i] = HOST(words[i]);
   int64_t size = (int64_t)words[k->buffers];

@@ -36,6 +36,7 @@ class CudaDevice final : public heddle::Device {
   void copy_from_host(void* target, const void* source, size_t size) override;
   void copy_to_host(void* target, const void* source, size_t size) override;
   void synchronize(Stream stream) override;
+  std::vector<double> replay(const std::function<void(Stream)>& enqueue, int count) override;
   std::unique_ptr<LoadedCode> load(const Artifact& artifact, const ProgramRecord& program) override;
 
   /// Makes this device's stream wait for what `other` has been given so far, and the reverse.

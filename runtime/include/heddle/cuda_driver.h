@@ -43,6 +43,7 @@ enum DeviceAttribute : int {
 
 constexpr int kMaxDynamicSharedSize = 8;     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
+constexpr unsigned kEventDefault = 0;        // CU_EVENT_DEFAULT
 constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr int kJitErrorLog = 5;              // CU_JIT_ERROR_LOG_BUFFER
 constexpr int kJitErrorLogBytes = 6;         // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
@@ -78,6 +79,7 @@ constexpr int kOldestDriver = 12000;         // the first release that runs sm_9
   X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                       \
   X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
   X(event_record, "cuEventRecord", (Event, Stream))                                          \
+  X(event_elapsed, "cuEventElapsedTime", (float*, Event, Event))                             \
   X(event_destroy, "cuEventDestroy_v2", (Event))                                             \
   X(capture_begin, "cuStreamBeginCapture_v2", (Stream, int))                                 \
   X(capture_end, "cuStreamEndCapture", (Stream, Graph*))                                     \

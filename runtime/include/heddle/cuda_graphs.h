@@ -3,6 +3,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "heddle/cuda_device.h"
@@ -12,6 +13,11 @@ struct Routine;
 }
 
 namespace heddle::cuda {
+
+/// What `enqueue` gives to the stream that it is handed, as a graph. `what` names it in errors.
+/// Throws a device error.
+GraphExec capture(const CudaDevice& device, const std::string& what,
+                  const std::function<void(Stream)>& enqueue);
 
 /// Routines as CUDA graphs: one launch in place of one for each step.
 ///
@@ -41,7 +47,6 @@ class GraphCache {
   };
 
   Entry* find(const Routine& routine, void* const* pointers, size_t count, bool* known);
-  GraphExec capture(const Routine& routine, const std::function<void(Stream)>& enqueue) const;
 
   CudaDevice& device_;
   std::mutex mutex_;

@@ -40,6 +40,8 @@ class CudaProgram final : public LoadedCode {
   /// refused its input's values.
   void run(const Routine& routine, const Call& call) const override;
 
+  void enqueue(const Routine& routine, const Call& call) const override;
+
   std::string arch(uint32_t kernel) const override { return kernels_[kernel].arch; }
 
  private:

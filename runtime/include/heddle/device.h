@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,10 @@ class LoadedCode {
   /// stream order. Throws an input error when a kernel refuses the values of its input.
   virtual void run(const Routine& routine, const Call& call) const = 0;
 
+  /// Gives the steps of `routine` to the call's stream and does not wait. A CPU has no streams: it
+  /// runs them.
+  virtual void enqueue(const Routine& routine, const Call& call) const { run(routine, call); }
+
   /// What was chosen for each kernel, in order: `"x86-64-v4"`.
   virtual std::string arch(uint32_t kernel) const = 0;
 };
@@ -59,6 +64,11 @@ class Device {
 
   /// Waits for all work queued on `stream`.
   virtual void synchronize(Stream stream) = 0;
+
+  /// Captures what `enqueue` gives to its stream as one graph, launches it `count` times after two
+  /// launches that do not count, and returns the seconds that each took on the device. Throws a
+  /// device error, on a CPU always.
+  virtual std::vector<double> replay(const std::function<void(Stream)>& enqueue, int count);
 
   /// Chooses and loads the code of each kernel of `program`. Throws a device error that names what
   /// the code needs and what the device has. The artifact may go before the code does.

@@ -56,6 +56,17 @@ class Model : Counted<Model> {
   /// on anything but a CPU.
   std::vector<StepTime> profile(Span<TensorView> inputs) const;
 
+  /// A call with the outputs' memory.
+  struct Prepared {
+    const Model* model;
+    Span<TensorView> inputs, outputs;
+  };
+
+  /// Runs `calls` in order, `repeats` times, as one graph of their device, and that `count` times:
+  /// the seconds of each, on the device. What the graph reads and writes is the callers' to hold.
+  /// Throws as `execute` does, and a device error where the device has no graphs.
+  static std::vector<double> replay(const std::vector<Prepared>& calls, int repeats, int count);
+
   const Program& program() const { return *program_; }
 
   /// Bytes that init made and the model keeps: packed weights.
@@ -71,6 +82,7 @@ class Model : Counted<Model> {
                           std::vector<int64_t>* times) const;
   void run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream,
            std::vector<int64_t>* times = nullptr) const;
+  Call call(const Plan& plan, Arena& arena, Span<TensorView> inputs) const;
 
   std::shared_ptr<const Program> program_;
   std::vector<void*> weights_;    // in device memory, by number

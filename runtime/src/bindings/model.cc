@@ -2,10 +2,12 @@
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "argument.h"
@@ -160,6 +162,27 @@ nb::object find_out(PyObject* const* values, PyObject* names) {
   return nb::borrow(out);
 }
 
+std::vector<double> replay(nb::sequence calls, int repeats, int count) {
+  std::vector<std::unique_ptr<Tensors>> held;
+  std::vector<Model::Prepared> prepared;
+  for (nb::handle item : calls) {
+    auto [model, inputs, outputs] = nb::cast<std::tuple<nb::object, nb::tuple, nb::tuple>>(item);
+    const auto& self = nb::cast<const ModelObject&>(model);
+    held.push_back(std::make_unique<Tensors>(inputs.size()));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      take(self, nb::object(inputs[i]).ptr(), i, *held.back());
+    }
+    const Span<TensorView> views = held.back()->views();
+    held.push_back(std::make_unique<Tensors>(outputs.size()));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      take_out(self, nb::object(outputs[i]).ptr(), i, *held.back());
+    }
+    prepared.push_back({self.model.get(), views, held.back()->views()});
+  }
+  nb::gil_scoped_release release;
+  return Model::replay(prepared, repeats, count);
+}
+
 nb::list profile(const ModelObject& self, nb::args values) {
   Tensors inputs(values.size());
   for (size_t i = 0; i < values.size(); ++i) take(self, nb::object(values[i]).ptr(), i, inputs);
@@ -210,6 +233,7 @@ PyType_Slot slots[] = {
 }  // namespace
 
 void bind_model(nb::module_& module) {
+  module.def("replay", &replay, nb::arg("calls"), nb::arg("repeats") = 1, nb::arg("count") = 1);
   nb::class_<TensorSpec>(module, "TensorSpec", "Name, dtype and shape of an input or output.")
       .def_ro("name", &TensorSpec::name)
       .def_ro("dtype", &TensorSpec::dtype)
