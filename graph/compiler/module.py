@@ -7,8 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from heddle.graph import dialect
-from heddle.graph.attributes import encode
+from heddle.graph.attributes import constant_attr, encode
+from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS
 from heddle.graph.types import TensorType
 from heddle.kernels.mlir import ir
@@ -141,6 +144,13 @@ def insert(
         ip=ir.InsertionPoint(like),
     )
     return made.results[0]
+
+
+def number(like: Any, value: float, dtype: DType) -> Any:
+    """A new constant before `like`, on the device of its result."""
+    result = TensorType(dtype, (), tensor(like.results[0]).device)
+    attribute = constant_attr(np.array(value), dtype)
+    return insert(like, "constant", [], result, {"value": attribute})
 
 
 def replace(operation: Any, value: Any) -> None:

@@ -19,9 +19,8 @@ FOURS = 4
 
 def _integers(types: Types, attrs: Attrs) -> DType:
     """int8 or uint8 by int8; the result is int32."""
-    a, b = types
-    if a.dtype not in (DType.int8, DType.uint8):
-        raise GraphError(f"a: wanted int8 or uint8, got {a.dtype}")
+    if types[0].dtype not in (DType.int8, DType.uint8):
+        raise GraphError(f"a: wanted int8 or uint8, got {types[0].dtype}")
     return _by_int8(types)
 
 

@@ -47,6 +47,12 @@ def _specs() -> dict[str, Spec]:
         "attention": Spec("attention", (q, q, q), q, (q,), attention),
         "pack_b": Spec("pack_b", (Operand("float32", (33, 40)),), packed, (packed,)),
         "matmul_packed": Spec("matmul_packed", (x, packed), product, (product,)),
+        "integer_matmul_packed": Spec(
+            "integer_matmul_packed",
+            (Operand("uint8", ("d0", 33)), Operand("int8", (2, 9, 32, 4))),
+            Operand("int32", ("d0", 40)),
+            (Operand("int32", ("d0", 40)),),
+        ),
         "pack_int4": Spec("pack_int4", (Operand("uint8", (40, 16)),), words, (words,)),
         "quantized_matmul_packed": Spec(
             "quantized_matmul_packed",
