@@ -36,10 +36,14 @@ def compile_cpu(spec: Spec, machine: Machine) -> Code:
 
 def assemble(module: Any, machine: Machine) -> Code:
     """The machine code of a module that `function` made, in the current context."""
-    passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
-    text = dialect("llvm").translate_module_to_llvmir(module.operation)
-    image = flatten(to_object(for_older_llvm(text), machine), SYMBOL)
+    image = flatten(to_object(llvm_ir(module), machine), SYMBOL)
     return Code(machine.arch, "image", image.data, image.entry, image.alignment, SYMBOL)
+
+
+def llvm_ir(module: Any) -> str:
+    """The LLVM IR of a module that `function` made, which is lowered in place."""
+    passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
+    return for_older_llvm(dialect("llvm").translate_module_to_llvmir(module.operation))
 
 
 def build(spec: Spec, machine: Machine) -> Any:
@@ -77,6 +81,12 @@ def function(machine: Machine, emit: Callable[[], None]) -> Any:
 
 def to_object(text: str, machine: Machine) -> bytes:
     """The relocatable object file of LLVM IR."""
+    module, target = optimized(text, machine)
+    return bytes(target.emit_object(module))
+
+
+def optimized(text: str, machine: Machine) -> tuple[Any, Any]:
+    """LLVM IR after LLVM's passes, and the target that writes it as an object or as assembly."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)
@@ -91,4 +101,4 @@ def to_object(text: str, machine: Machine) -> bytes:
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     passes = llvm.create_pass_builder(target, options)
     passes.getModulePassManager().run(module, passes)
-    return bytes(target.emit_object(module))
+    return module, target

@@ -10,6 +10,7 @@ import mmap
 from functools import cache
 from itertools import pairwise
 
+import amx_emulation
 import numpy as np
 from llvmlite import binding
 from reference import evaluate, numpy_dtype, shape, size
@@ -34,8 +35,16 @@ _NO_ACCESS = 0  # PROT_NONE
 
 @cache
 def load(spec: Spec, arch: str):
-    """The kernel as a callable, and the memory that holds it."""
-    code = compile_cpu(spec, MACHINES[arch])
+    """The kernel as a callable, and the memory that holds it; tiles are emulated."""
+    machine = MACHINES[arch]
+    if not machine.tiles:
+        return place(compile_cpu(spec, machine))
+    function, memory = place(amx_emulation.compile_emulated(spec, machine, MACHINES[ARCHS[-1]]))
+    return amx_emulation.checked(function), memory
+
+
+def place(code):
+    """Machine code in memory that may run, and that memory."""
     access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     memory = mmap.mmap(-1, len(code.data), prot=access)
     memory.write(code.data)

@@ -1,0 +1,259 @@
+"""Tiles on a CPU that has none: in the LLVM IR that ships, their instructions become calls of Python.
+
+A value of type x86_amx becomes the number of a tile that is kept here, with the shape that it was
+made in; all else stays as it is and runs on this CPU. What a processor would refuse, and what only
+a mistaken kernel does, is a fault, and no fault goes unseen.
+
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual (SDM), volume 2, the page of
+each instruction.
+"""
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from heddle.graph.compiler.codegen import cpu
+from heddle.graph.compiler.codegen.image import flatten
+from heddle.kernels.mlir import context, ir
+from heddle.runtime.artifact import Code
+
+ROWS, ROW_BYTES = 16, 64
+"""The largest tile: palette 1 of LDTILECFG."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_READ_END, _WRITE_END = os.pipe2(os.O_NONBLOCK)
+
+
+class TileError(Exception):
+    """What a processor or this file refuses."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`data` is [16, 64] bytes; what lies outside of `rows` and `row_bytes` is zero."""
+
+    rows: int
+    row_bytes: int
+    data: np.ndarray
+
+    def words(self, dtype) -> np.ndarray:
+        """The tile's words of 32 bits as [rows, words, elements of a word]."""
+        used = np.ascontiguousarray(self.data[: self.rows, : self.row_bytes])
+        return used.view(dtype).reshape(self.rows, self.row_bytes // 4, -1)
+
+
+_tiles: list[Tile] = []
+faults: list[str] = []
+"""What was refused since the last call of a `checked` function began."""
+
+
+def _kept(tile: Tile) -> int:
+    _tiles.append(tile)
+    return len(_tiles)
+
+
+def _tile(number: int) -> Tile:
+    if not 1 <= number <= len(_tiles):
+        raise TileError(f"a tile that nothing made ({number})")
+    return _tiles[number - 1]
+
+
+def _empty(rows: int, row_bytes: int) -> np.ndarray:
+    """LDTILECFG raises #GP for a shape beyond the palette's, and for one that is empty."""
+    if not (1 <= rows <= ROWS and 1 <= row_bytes <= ROW_BYTES):
+        raise TileError(f"a tile of {rows} rows of {row_bytes} bytes")
+    return np.zeros((ROWS, ROW_BYTES), np.uint8)
+
+
+def tilezero(rows: int, row_bytes: int) -> int:
+    """SDM, TILEZERO."""
+    return _kept(Tile(rows, row_bytes, _empty(rows, row_bytes)))
+
+
+def tileloadd64(rows: int, row_bytes: int, base: int, stride: int) -> int:
+    """SDM, TILELOADD: row r from `base + r * stride` on; the rest of the tile is zero."""
+    data = _empty(rows, row_bytes)
+    for row in range(rows):
+        # The operating system reads, so that a page without access is an error and no signal.
+        where = ctypes.c_void_p(base + row * stride)
+        read = _LIBC.write(_WRITE_END, where, row_bytes)
+        content = _drained()
+        if read != row_bytes:
+            raise TileError(f"row {row} of a load lies outside of memory")
+        data[row, :row_bytes] = np.frombuffer(content, np.uint8)
+    return _kept(Tile(rows, row_bytes, data))
+
+
+def tilestored64(rows: int, row_bytes: int, base: int, stride: int, number: int) -> None:
+    """SDM, TILESTORED: row r to `base + r * stride`; the tile has the shape that is stored."""
+    tile = _shaped(number, rows, row_bytes)
+    for row in range(rows):
+        os.write(_WRITE_END, tile.data[row, :row_bytes].tobytes())
+        where = ctypes.c_void_p(base + row * stride)
+        written = _LIBC.read(_READ_END, where, row_bytes)
+        _drained()
+        if written != row_bytes:
+            raise TileError(f"row {row} of a store lies outside of memory")
+
+
+def _drained() -> bytes:
+    """What is left in the pipe; a transfer that fails may have moved a part."""
+    try:
+        return os.read(_READ_END, ROW_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+def tdpbf16ps(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
+    """SDM, TDPBF16PS: denormals are zero, read or written; every sum is rounded to nearest even.
+
+    The even and the odd elements of a row are summed apart, each from zero on in the order of k by
+    fused multiply-add; then both are added to each other, and that to the tile.
+    """
+    c, a, b = _operands(m, n, k, sums, left, right)
+    x, y = (_widened(tile.words(np.uint16)) for tile in (a, b))
+    before = _daz(c.words(np.float32)[:, :, 0].astype(np.float64))
+    apart = np.zeros((m, n // 4, 2), np.float32)
+    # No exceptions: what is left over in rows that are dropped may be anything.
+    with np.errstate(all="ignore"):
+        for step in range(k // 4):
+            # A product of two bfloat16 is exact in float64, and a sum of it and a float32 that
+            # is rounded to float64 and then to float32 is as if it had been rounded once.
+            apart = _flushed(apart + x[:, step, None] * y[None, step])
+        pairs = _flushed(apart[..., 0].astype(np.float64) + apart[..., 1])
+        return _result(m, n, _flushed(before + pairs))
+
+
+def tdpbusd(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
+    """SDM, TDPBUSD: fours of products of unsigned by signed bytes, added to int32 modulo 2**32."""
+    c, a, b = _operands(m, n, k, sums, left, right)
+    x, y = a.words(np.uint8).astype(np.int64), b.words(np.int8).astype(np.int64)
+    after = c.words(np.int32)[:, :, 0] + np.einsum("mkg,kng->mn", x, y)
+    return _result(m, n, (after & 0xFFFFFFFF).astype(np.uint32))
+
+
+def _operands(m: int, n: int, k: int, *numbers: int) -> list[Tile]:
+    """The tiles of a product. The SDM has #UD for shapes that do not fit one another.
+
+    Whole words alone are multiplied: colsb of each has to be a multiple of four.
+    """
+    if n % 4 or k % 4:
+        raise TileError(f"a product of parts of words: {n} and {k} bytes")
+    shapes = ((m, n), (m, k), (k // 4, n))
+    return [_shaped(number, *shape) for number, shape in zip(numbers, shapes, strict=True)]
+
+
+def _shaped(number: int, rows: int, row_bytes: int) -> Tile:
+    tile = _tile(number)
+    if (tile.rows, tile.row_bytes) != (rows, row_bytes):
+        found = f"{tile.rows} rows of {tile.row_bytes} bytes"
+        raise TileError(f"wanted a tile of {rows} rows of {row_bytes} bytes, found {found}")
+    return tile
+
+
+def _result(rows: int, row_bytes: int, words: np.ndarray) -> int:
+    data = np.zeros((ROWS, ROW_BYTES), np.uint8)
+    data[:rows, :row_bytes] = np.ascontiguousarray(words).view(np.uint8)
+    return _kept(Tile(rows, row_bytes, data))
+
+
+def _widened(words: np.ndarray) -> np.ndarray:
+    """bfloat16 as float64, denormals as zero."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return _daz((words.astype(np.uint32) << 16).view(np.float32).astype(np.float64))
+
+
+def _daz(numbers: np.ndarray) -> np.ndarray:
+    """float32 in float64, denormals as zero."""
+    return np.where(np.abs(numbers) < np.finfo(np.float32).tiny, np.copysign(0, numbers), numbers)
+
+
+def _flushed(numbers: np.ndarray) -> np.ndarray:
+    """float64 to float32; zero where, rounded to 24 bits, it is below the smallest normal."""
+    scaled = (numbers * 2.0**100).astype(np.float32)
+    tiny = np.abs(scaled) < 2.0 ** (100 - 126)
+    return np.where(tiny, np.copysign(0, scaled), numbers.astype(np.float32))
+
+
+# From LLVM IR to calls
+
+_KINDS = {
+    "tilezero": "i64 (i16, i16)",
+    "tileloadd64": "i64 (i16, i16, ptr, i64)",
+    "tilestored64": "void (i16, i16, ptr, i64, i64)",
+    "tdpbf16ps": "i64 (i16, i16, i16, i64, i64, i64)",
+    "tdpbusd": "i64 (i16, i16, i16, i64, i64, i64)",
+}
+_CTYPES = {
+    "i16": ctypes.c_uint16,
+    "i64": ctypes.c_int64,
+    "ptr": ctypes.c_size_t,
+    "void": None,
+}
+_INTRINSIC = re.compile(r"@llvm\.x86\.(t\w+)\.internal")
+
+
+def _callback(name: str):
+    """The function `name` for callers in C, which no exception can cross."""
+    function = globals()[name]
+
+    def guarded(*arguments: int) -> int | None:
+        try:
+            return function(*arguments)
+        except TileError as fault:
+            faults.append(f"{name}: {fault}")
+            return 0 if _KINDS[name].startswith("i64") else None
+
+    result, arguments = re.fullmatch(r"(\w+) \((.*)\)", _KINDS[name]).groups()
+    kinds = [_CTYPES[kind] for kind in (result, *arguments.split(", "))]
+    return ctypes.CFUNCTYPE(*kinds)(guarded)
+
+
+_CALLBACKS = {name: _callback(name) for name in _KINDS}
+
+
+def emulated(text: str) -> str:
+    """LLVM IR without tiles: their type is a number, their instructions are calls."""
+    text = re.sub(r"^declare .*@llvm\.x86\.t\w+\.internal\(.*\n", "", text, flags=re.MULTILINE)
+    found = sorted(set(_INTRINSIC.findall(text)))
+    for name in found:
+        address = ctypes.cast(_CALLBACKS[name], ctypes.c_void_p).value
+        result, kinds = re.fullmatch(r"(\w+) \((.*)\)", _KINDS[name]).groups()
+        passed = ", ".join(
+            f"{kind} {'zeroext ' * (kind == 'i16')}%{number}"
+            for number, kind in enumerate(kinds.split(", "))
+        )
+        value, returned = ("", "void") if result == "void" else ("%value = ", "i64 %value")
+        text += (
+            f"\ndefine internal {result} @amx.{name}({passed}) {{\n"
+            f"  {value}call {result} inttoptr (i64 {address} to ptr)({passed})\n"
+            f"  ret {returned}\n}}\n"
+        )
+    return _INTRINSIC.sub(r"@amx.\1", text).replace("x86_amx", "i64")
+
+
+def llvm_ir(spec, machine) -> str:
+    """The kernel of `spec` as `compile_cpu` hands it to LLVM."""
+    with context(), ir.Location.unknown():
+        return cpu.llvm_ir(cpu.build(spec, machine))
+
+
+def compile_emulated(spec, machine, host) -> Code:
+    """The kernel of `spec` for `machine`, to be run on `host`, which has no tiles."""
+    image = flatten(cpu.to_object(emulated(llvm_ir(spec, machine)), host), cpu.SYMBOL)
+    return Code(host.arch, "image", image.data, image.entry, image.alignment, cpu.SYMBOL)
+
+
+def checked(function):
+    """`function` of emulated code; it raises what was refused while it ran."""
+
+    def call(*arguments) -> None:
+        _tiles.clear()
+        faults.clear()
+        function(*arguments)
+        assert not faults, faults
+
+    return call
