@@ -70,5 +70,10 @@ class Kernel:
 
 def find(op: str, target: str) -> Kernel | None:
     """The kernel that computes `op` on `target`, or None; imports the target's kernels."""
+    return next((row for row in every(target) if row.op == op), None)
+
+
+def every(target: str) -> tuple[Kernel, ...]:
+    """The rows of `target`; imports its kernels."""
     rows: tuple[Kernel, ...] = import_module(f"heddle.kernels.{target}").KERNELS
-    return next((row for row in rows if row.op == op), None)
+    return rows

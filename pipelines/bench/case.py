@@ -85,7 +85,7 @@ def run(case: Case) -> Iterator[Row]:
     """
     workload = workloads.find(case.name)
     dtype = workloads.dtype_of(workload, case.dtype)
-    device = CPU() if case.target == "cpu" else Accelerator()
+    device = device_of(case)
     session = InferenceSession(devices=[device], threads=case.threads)
     prepared = prepare(case, workload, dtype, device)
     models = load(case, prepared, session)
@@ -116,6 +116,11 @@ def run(case: Case) -> Iterator[Row]:
     yield from rows.values()
     for name, reason in missing.items():
         yield case.failed("missing", "MissingError", reason, name)
+
+
+def device_of(case: Case) -> Device:
+    """Where the case runs."""
+    return CPU() if case.target == "cpu" else Accelerator()
 
 
 def prepare(case: Case, workload: workloads.Workload, dtype: DType, device: Device) -> Prepared:

@@ -18,17 +18,20 @@ THREAD_SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def answer(request: dict[str, Any]) -> Any:
-    """The rows of a case, or limits of this machine."""
+    """The rows of a case or of candidates, or limits of this machine."""
     from heddle.pipelines.bench import limits
 
     if "limits" in request:
         return limits.measure(request["limits"])
     if "tiles" in request:
         return limits.measure_tiles(request["tiles"])
+    from heddle.pipelines.bench import candidates
     from heddle.pipelines.bench.case import Case, run_safely
 
-    values = request["case"]
-    return run_safely(Case(**{**values, "baselines": tuple(values["baselines"])}))
+    case = Case(**{**request["case"], "baselines": tuple(request["case"]["baselines"])})
+    if "candidates" in request:
+        return candidates.run(case, request["candidates"])
+    return run_safely(case)
 
 
 def main() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from heddle.pipelines.cli.bench_cases import make_cases
 from heddle.pipelines.cli.bench_reports import compare_command, env_command, plot_command
 from heddle.pipelines.cli.bench_table import Report
+from heddle.pipelines.cli.bench_tune import tune_command
 from heddle.pipelines.cli.console import listed, print_json, progress, table
-
-if TYPE_CHECKING:
-    from heddle.pipelines.bench.case import Case
 
 
 @click.group(
@@ -129,57 +127,5 @@ def run_command(context: click.Context, /, file: Path | None, **options: Any) ->
         context.exit(1)
 
 
-def make_cases(
-    names: tuple[str, ...],
-    sizes: tuple[str, ...],
-    dtypes: str | None,
-    cache: str,
-    baselines: tuple[str, ...],
-    threads: int | None,
-    **others: Any,
-) -> list[Case]:
-    """Every combination that was asked for, after a check of all names."""
-    from heddle.pipelines.bench import workloads
-    from heddle.pipelines.bench.baselines import check
-    from heddle.pipelines.bench.case import Case
-
-    for baseline in baselines:
-        check(baseline)
-    chosen = list(workloads.WORKLOADS) if names == ("all",) else list(names)
-    given = read_sizes(sizes)
-    caches = ("cold", "warm") if cache == "both" else (cache,)
-    cases = []
-    for workload in map(workloads.find, chosen):
-        for name in dtypes.split(",") if dtypes else (None,):
-            dtype = workloads.dtype_of(workload, name)
-            for size in workloads.grid(workload, given):
-                workload.result(size, dtype)
-                cases += [
-                    Case(
-                        name=workload.name,
-                        sizes=size,
-                        dtype=dtype.name,
-                        cache=each,
-                        baselines=baselines,
-                        threads=threads or len(os.sched_getaffinity(0)),
-                        **others,
-                    )
-                    for each in caches
-                ]
-    return cases
-
-
-def read_sizes(items: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """`m=1,64` as sizes by name."""
-    found = {}
-    for item in items:
-        name, _, values = item.partition("=")
-        numbers = values.split(",")
-        if not all(number.isdecimal() for number in numbers):
-            raise click.UsageError(f"--set: wanted NAME=SIZE[,SIZE...], got {item!r}")
-        found[name] = tuple(map(int, numbers))
-    return found
-
-
-for command in (env_command, compare_command, plot_command):
+for command in (tune_command, env_command, compare_command, plot_command):
     bench.add_command(command)

@@ -1,0 +1,63 @@
+"""What is benched, from the options of a command: every combination of names, sizes and dtypes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from heddle.pipelines.bench.case import Case
+
+
+def make_cases(
+    names: tuple[str, ...],
+    sizes: tuple[str, ...],
+    dtypes: str | None,
+    cache: str,
+    baselines: tuple[str, ...],
+    threads: int | None,
+    **others: Any,
+) -> list[Case]:
+    """Every combination that was asked for, after a check of all names."""
+    from heddle.pipelines.bench import workloads
+    from heddle.pipelines.bench.baselines import check
+    from heddle.pipelines.bench.case import Case
+
+    for baseline in baselines:
+        check(baseline)
+    chosen = list(workloads.WORKLOADS) if names == ("all",) else list(names)
+    given = read_sizes(sizes)
+    caches = ("cold", "warm") if cache == "both" else (cache,)
+    cases = []
+    for workload in map(workloads.find, chosen):
+        for name in dtypes.split(",") if dtypes else (None,):
+            dtype = workloads.dtype_of(workload, name)
+            for size in workloads.grid(workload, given):
+                workload.result(size, dtype)
+                cases += [
+                    Case(
+                        name=workload.name,
+                        sizes=size,
+                        dtype=dtype.name,
+                        cache=each,
+                        baselines=baselines,
+                        threads=threads or len(os.sched_getaffinity(0)),
+                        **others,
+                    )
+                    for each in caches
+                ]
+    return cases
+
+
+def read_sizes(items: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """`m=1,64` as sizes by name."""
+    found = {}
+    for item in items:
+        name, _, values = item.partition("=")
+        numbers = values.split(",")
+        if not all(number.isdecimal() for number in numbers):
+            raise click.UsageError(f"--set: wanted NAME=SIZE[,SIZE...], got {item!r}")
+        found[name] = tuple(map(int, numbers))
+    return found

@@ -1,0 +1,133 @@
+"""`heddle bench tune`: which values of its parameters make a kernel fastest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from heddle.pipelines.cli.bench_cases import make_cases
+from heddle.pipelines.cli.console import listed, progress, table
+
+if TYPE_CHECKING:
+    from heddle.pipelines.bench.tune import Problem, Result
+
+
+@click.command(
+    "tune",
+    short_help="Search a kernel's parameters, write its tuning table.",
+    epilog=listed(
+        "Examples:",
+        "heddle bench tune transpose --set m=1024,4096 --set n=4096",
+        "heddle bench tune transpose --output my-tables",
+        "heddle bench tune --check",
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--set", "sizes", multiple=True, help="NAME=SIZE[,SIZE...]; may be repeated.")
+@click.option("--dtype", "dtypes", help="One, or several with commas; default: float32.")
+@click.option("--target", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
+@click.option("--cache", default="cold", show_default=True, type=click.Choice(["cold", "warm"]))
+@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one for each core.")
+@click.option(
+    "--max-time",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds of measuring for a shape.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the tables; by default those that are shipped with the kernels.",
+)
+@click.option("--check", is_flag=True, help="Measure nothing; exit code 1 when a row is stale.")
+@click.pass_context
+def tune_command(
+    context: click.Context,
+    /,
+    names: tuple[str, ...],
+    output: Path | None,
+    check: bool,
+    **options: Any,
+) -> None:
+    """Time every value of the parameters of the kernels NAME, and keep the fastest.
+
+    The default stays where nothing is faster beyond noise. With --check: whether the rows of the
+    tables were measured with the kernels as they are now; without NAME, all of them.
+    """
+    from heddle.kernels.tuning import CHECKED_IN
+    from heddle.pipelines.bench import tune
+
+    folder = output or CHECKED_IN
+    if check:
+        sentences = stale(names, folder, options["target"])
+        for sentence in sentences:
+            click.secho(sentence, fg="red")
+        if sentences:
+            context.exit(1)
+        click.echo("No row is stale.")
+        return
+    if not names:
+        raise click.UsageError("wanted the NAME of a kernel, or --check")
+    cases = make_cases(names, baselines=(), verify=False, inputs="normal", **options)
+    found = [problem for case in cases for problem in tune.problems(case)]
+    for problem in found:
+        place = folder / f"{problem.machine.arch}.json"
+        tune.table_at(place, problem.case.target)  # a table of another CPU: say so before measuring
+    for problem in found:
+        click.echo(tune_one(problem, folder))
+
+
+def stale(names: tuple[str, ...], folder: Path, target: str) -> list[str]:
+    """What is wrong with the tables in `folder`, for the kernels that run `names`, or for all."""
+    from heddle.kernels import tuning
+    from heddle.pipelines.bench import tune
+
+    kernels = [*tune.tunable("cpu"), *tune.tunable("cuda")]
+    if names:
+        cases = make_cases(names, (), None, "warm", (), 1, target=target)
+        kernels = [problem.kernel for case in cases for problem in tune.problems(case)]
+    tables = [tuning.Table.read(path) for path in sorted(folder.glob("*.json"))]
+    return tuning.stale(kernels, tables)
+
+
+def tune_one(problem: Problem, folder: Path) -> str:
+    """Tunes one kernel for one spec, shows the last round, keeps the winner, and says so."""
+    from heddle.kernels.tuning import dtype_of
+    from heddle.pipelines.bench import tune
+
+    sizes = " ".join(f"{name}={size}" for name, size in problem.case.sizes.items())
+    title = f"{problem.spec.op} {dtype_of(problem.spec)}, {problem.case.name} {sizes}"
+    results: list[Result] = []
+    with progress(title) as bar:
+        for number, results in enumerate(tune.search(problem, problem.case.max_time), 1):
+            bar(f"{title}: round {number}, {len(results)} candidates", number, number)
+    default = values_text(problem.default), "", "1.000", "default"
+    rows = [default, *map(result_cells, results)]
+    table(title, ("values", "time [us]>", "of default>", ""), rows)
+    chosen = tune.winner(problem, results)
+    paths = tune.keep(problem, chosen, folder)
+    kept = "the default" if chosen == problem.default else values_text(chosen)
+    return f"{kept}; written to {', '.join(map(str, paths))}\n"
+
+
+def values_text(values: dict[str, int]) -> str:
+    """`ahead=64 square=32`."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def result_cells(result: Result) -> tuple[str, str, str, str]:
+    """A candidate's line."""
+    from statistics import median
+
+    if result.status != "ok":
+        return values_text(result.values), "", "", result.status
+    return (
+        values_text(result.values),
+        f"{median(result.turns):.4g}",
+        f"{result.ratio:.3f}",
+        "verified",
+    )
