@@ -1,17 +1,26 @@
-"""A lockstep SIMT machine in NumPy, for the MLIR that CUDA kernels consist of before lowering.
+"""A SIMT machine in NumPy, for the MLIR that CUDA kernels consist of before lowering.
 
-Every thread of every block is one lane of an array. A value is an array [lanes] (vectors
-[lanes, n]; uniform values have one lane), and control flow carries the mask of the lanes that are
-active. Blocks run at the same time and see their own shared memory. What an operation does is a row
-in the tables of `emulator_values`, `emulator_threads` and `emulator_regions`.
+Threads are lanes of arrays. A value is an array [lanes] (vectors [lanes, n]; uniform values have
+one lane), and control flow carries the mask of the lanes that are active. What an operation does is
+a row of the tables that `emulator_rows` collects.
+
+A kernel whose only order is the barrier of whole blocks runs with all threads of all blocks in
+lockstep. Where there is more (asynchronous copies, mbarriers, matrix units), each warp runs on its
+own until it waits, and vector clocks tell what is ordered.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-from emulator_grid import BUFFER_BITS, Grid
+from emulator_clocks import Clocks
+from emulator_cluster import Cluster
+from emulator_grid import BUFFER_BITS, WARP, Grid
 from emulator_memory import EmulatorError, Memory, Region
+from emulator_races import BarrierOrder, ClockOrder
 from emulator_regions import compile_block
+from emulator_rows import runs_by_warps
+from emulator_schedule import run_all
 from emulator_types import size_of
 
 from heddle.kernels.mlir import ir
@@ -28,15 +37,25 @@ class Buffer:
 
 
 def launch(
-    module: ir.Module, grid: int, block: int, buffers: list[Buffer], dims: list[int]
+    module: ir.Module,
+    grid: int,
+    block: int,
+    buffers: list[Buffer],
+    dims: list[int],
+    shared: int = 0,
 ) -> None:
     """Runs the module's one kernel; written buffers hold the result afterwards.
+
+    `shared` is the dynamic shared memory in bytes: what an array of no elements stands for.
 
     Raises:
         EmulatorError: The kernel did something that is forbidden; the text ends with the operation.
     """
-    kernel = next(op for op in module.body.operations if op.operation.name == "llvm.func")
-    addresses, top = _shared_layout(module)
+    kernel = next(op.operation for op in module.body.operations if op.operation.name == "llvm.func")
+    arguments = kernel.regions[0].blocks[0].arguments
+    if len(arguments) != len(buffers) + len(dims):
+        raise EmulatorError(f"wanted {len(arguments)} arguments, got {len(buffers)} + {len(dims)}")
+    addresses, top = _shared_layout(module, shared)
     regions = [
         Region(
             f"buffer {i}",
@@ -47,28 +66,70 @@ def launch(
         for i, buffer in enumerate(buffers)
     ]
     bases = np.array([((i + 1) << BUFFER_BITS) + b.shift for i, b in enumerate(buffers)], np.int64)
-    shared = [Region(f"shared memory of block {i}", np.zeros(top, np.uint8)) for i in range(grid)]
-    state = Grid(grid, block, Memory(shared), Memory(regions), addresses, bases)
-    arguments = kernel.regions[0].blocks[0].arguments
-    if len(arguments) != len(buffers) + len(dims):
-        raise EmulatorError(f"wanted {len(arguments)} arguments, got {len(buffers)} + {len(dims)}")
-    for argument, value in zip(arguments, [*bases, *dims], strict=True):
-        state.values[argument] = np.array([value], np.int64)
+    memory = Memory(regions, BarrierOrder)
+    values = {
+        argument: np.array([value], np.int64)
+        for argument, value in zip(arguments, [*bases, *dims], strict=True)
+    }
+
+    def strand(lane: np.ndarray, blocks_memory: Memory, cluster: Cluster | None) -> Grid:
+        return Grid(
+            grid, block, lane, blocks_memory, memory, addresses, bases, cluster, dict(values)
+        )
+
+    run = compile_block(kernel.regions[0].blocks[0])
     with np.errstate(all="ignore"):  # Inactive lanes compute on garbage.
-        compile_block(kernel.regions[0].blocks[0])(state, np.ones(grid * block, bool))
+        if runs_by_warps(kernel):
+            _run_warps(kernel, run, strand, grid, block, top)
+        else:
+            every = np.arange(grid * block)
+            parts = Memory(_shared_regions(range(grid), top), BarrierOrder)
+            run_all({"the grid": run(strand(every, parts, None), every >= 0)}, [])
     for i, buffer in enumerate(buffers):
         if buffer.written:
-            data = state.memory.region(i).view(buffer.array.dtype)
+            data = memory.region(i).view(buffer.array.dtype)
             buffer.array[...] = data.reshape(buffer.array.shape)
 
 
-def _shared_layout(module: ir.Module) -> tuple[dict[str, int], int]:
+def _run_warps(kernel, run, strand, grid: int, block: int, top: int) -> None:
+    size = 1
+    if "nvvm.cluster_dim" in kernel.attributes:
+        size = int(np.prod(list(kernel.attributes["nvvm.cluster_dim"])))
+    if grid % size or block % WARP:
+        raise EmulatorError(
+            f"wanted whole warps, and blocks in clusters of {size}, got {grid} blocks of {block}"
+        )
+    strands, clusters = {}, []
+    for first in range(0, grid, size):
+        clocks = Clocks(size * block)
+        cluster = Cluster(first, size, block, clocks)
+        parts = Memory(
+            _shared_regions(range(first, first + size), top), partial(ClockOrder, clocks=clocks)
+        )
+        clusters.append(cluster)
+        for start in range(first * block, (first + size) * block, WARP):
+            name = f"warp {start % block // WARP} of block {start // block}"
+            lane = np.arange(start, start + WARP)
+            strands[name] = run(strand(lane, parts, cluster), np.ones(WARP, bool))
+    run_all(strands, clusters)
+
+
+def _shared_regions(blocks: range, size: int) -> list[Region]:
+    return [Region(f"shared memory of block {i}", np.zeros(size, np.uint8)) for i in blocks]
+
+
+def _shared_layout(module: ir.Module, dynamic: int) -> tuple[dict[str, int], int]:
     """The offsets of the module's shared arrays by name, and the bytes of them all."""
     offsets, top = {}, 0
-    for op in module.body.operations:
-        if op.operation.name == "llvm.mlir.global":
-            alignment = ir.IntegerAttr(op.attributes["alignment"]).value
-            offset = -(-top // alignment) * alignment
-            offsets[ir.StringAttr(op.attributes["sym_name"]).value] = offset
-            top = offset + size_of(ir.TypeAttr(op.attributes["global_type"]).value)
+    arrays = [op for op in module.body.operations if op.operation.name == "llvm.mlir.global"]
+    # What has no size of its own is dynamic, and lies behind the rest.
+    for op in sorted(arrays, key=lambda op: _size(op) == 0):
+        alignment = ir.IntegerAttr(op.attributes["alignment"]).value
+        offset = -(-top // alignment) * alignment
+        offsets[ir.StringAttr(op.attributes["sym_name"]).value] = offset
+        top = offset + (_size(op) or dynamic)
     return offsets, top
+
+
+def _size(op) -> int:
+    return size_of(ir.TypeAttr(op.attributes["global_type"]).value)

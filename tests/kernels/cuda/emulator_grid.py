@@ -1,34 +1,45 @@
-"""A running launch: its threads as lanes, their values and what they can address."""
+"""A running launch as a group of its threads sees it: their values and what they can address."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from emulator_memory import Memory
 
 from heddle.kernels.mlir import ir
 
+if TYPE_CHECKING:
+    from emulator_cluster import Cluster
+
 WARP = 32
-SHARED = 3  # The number of the address space; pointers of the others are global.
+SHARED, SHARED_CLUSTER = 3, 7  # The numbers of address spaces; pointers of others are global.
 BUFFER_BITS = 32  # Address of byte b of buffer i: (i + 1) << BUFFER_BITS, plus b.
+RANK_BITS = 24  # Address of byte b in shared memory of rank r: (r + 1) << RANK_BITS, plus b.
 
 Mask = np.ndarray
 
 
 @dataclass
 class Grid:
-    """A running launch: `blocks` blocks of `threads` threads, and everything they see."""
+    """The lanes that run together: every thread of the launch, or (`cluster`) one warp of it.
+
+    `lane` numbers threads through the whole launch of `blocks` blocks of `threads` threads.
+    """
 
     blocks: int
     threads: int
+    lane: np.ndarray
     shared: Memory
     memory: Memory
     addresses: dict[str, int]
     bases: np.ndarray
-    values: dict[ir.Value, np.ndarray] = field(default_factory=dict)
-    yielded: list[np.ndarray] = field(default_factory=list)
+    cluster: Cluster | None = None
+    values: dict[ir.Value, Any] = field(default_factory=dict)
+    yielded: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lane = np.arange(self.blocks * self.threads)
         self.thread = self.lane % self.threads
         self.block = self.lane // self.threads
 
@@ -36,10 +47,14 @@ class Grid:
         """`value` with a row for each lane."""
         return np.broadcast_to(value, (len(self.lane), *value.shape[1:]))
 
-    def place(self, space: int, address: np.ndarray) -> tuple[Memory, np.ndarray, np.ndarray]:
-        """The memory, regions and offsets that addresses of all lanes mean."""
-        if space == SHARED:
-            return self.shared, self.block, address
+    def place(self, space: int, address: np.ndarray) -> tuple[Memory, np.ndarray, np.ndarray, Any]:
+        """The memory, regions, offsets and threads' numbers that addresses of all lanes mean."""
+        if space in (SHARED, SHARED_CLUSTER):
+            if self.cluster is None:
+                return self.shared, self.block, address, self.lane
+            region, offset = self.cluster.locate(space, address, self.block)
+            return self.shared, region, offset, self.cluster.number(self.lane)
         region = ((address + (1 << (BUFFER_BITS - 1))) >> BUFFER_BITS) - 1
         inside = (region >= 0) & (region < len(self.bases))
-        return self.memory, region, address - self.bases[np.where(inside, region, 0)]
+        offset = address - self.bases[np.where(inside, region, 0)]
+        return self.memory, region, offset, self.lane

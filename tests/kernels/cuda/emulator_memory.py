@@ -1,16 +1,12 @@
-"""Memory of the emulator: regions of bytes that know who touched them.
+"""Memory of the emulator: regions of bytes that know whether they were written.
 
-Every access is checked: inside its region, aligned as the instruction claims, no read of bytes that
-nobody wrote, no write to inputs, and no race: two threads at one byte, at least one of them
-writing, with nothing that orders them (PTX ISA, "Memory Consistency Model": such results are
-undefined). Order comes from barriers alone, as our kernels use nothing weaker.
+Every access is checked: inside its region, no read of bytes that nobody wrote, no write to inputs,
+and no race, which an order of `emulator_races` tells.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-
-NOBODY, SEVERAL = -1, -2
 
 
 class EmulatorError(AssertionError):
@@ -28,17 +24,21 @@ class Region:
 
 
 class Memory:
-    """Regions side by side in one array, so that lanes may access different ones at once."""
+    """Regions side by side in one array, so that lanes may access different ones at once.
 
-    def __init__(self, regions: list[Region]) -> None:
+    Args:
+        regions: What there is.
+        order: Made from the number of bytes; says which accesses race.
+    """
+
+    def __init__(self, regions: list[Region], order) -> None:
         self.names = [region.name for region in regions]
         self.sizes = np.array([len(region.data) for region in regions], np.int64)
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.bytes = np.concatenate([region.data for region in regions])
         self.input = np.repeat([region.input for region in regions], self.sizes)
         self.valid = np.repeat([r.input or r.initialised for r in regions], self.sizes)
-        self.writer = np.full(len(self.bytes), NOBODY, np.int64)
-        self.reader = np.full(len(self.bytes), NOBODY, np.int64)
+        self.order = order(len(self.bytes))
 
     def region(self, number: int) -> np.ndarray:
         """The bytes of one region as they are now."""
@@ -47,44 +47,21 @@ class Memory:
 
     def load(self, region, offset, lane, count: int) -> np.ndarray:
         """`count` bytes at `offset` in `region`, for each lane: uint8 [lanes, count]."""
-        at = self._bytes_at("reads", region, offset, lane, count)
-        if not self.valid[at].all():
-            raise EmulatorError(
-                f"reads uninitialised bytes of {self._where(region, ~self.valid[at])}"
-            )
-        foreign = (self.writer[at] != NOBODY) & (self.writer[at] != lane[:, None])
-        if foreign.any():
-            raise EmulatorError(
-                f"race: reads what another thread wrote in {self._where(region, foreign)}"
-            )
-        before, mine = self.reader[at], np.broadcast_to(lane[:, None], at.shape)
-        self.reader[at] = mine
-        shared = ((before != NOBODY) & (before != mine)) | (self.reader[at] != mine)
-        self.reader[at[shared]] = SEVERAL
+        at = self.bytes_at("reads", region, offset, lane, count)
+        self.refuse(self.order.read(at, lane), at)
+        self.check_valid(at)
         return self.bytes[at]
 
     def store(self, region, offset, lane, data: np.ndarray) -> None:
         """Writes uint8 [lanes, count] at `offset` in `region`."""
-        at = self._bytes_at("writes", region, offset, lane, data.shape[1])
-        if self.input[at].any():
-            raise EmulatorError(f"writes the input {self._where(region, self.input[at])}")
-        mine = np.broadcast_to(lane[:, None], at.shape)
-        writer, reader = self.writer[at], self.reader[at]
-        self.writer[at] = mine
-        foreign = (writer != NOBODY) & (writer != mine) | (self.writer[at] != mine)
-        if foreign.any():
-            raise EmulatorError(f"race: two threads write {self._where(region, foreign)}")
-        foreign = (reader != NOBODY) & (reader != mine)
-        if foreign.any():
-            raise EmulatorError(
-                f"race: writes what another thread reads in {self._where(region, foreign)}"
-            )
-        self.bytes[at] = data
-        self.valid[at] = True
+        at = self.bytes_at("writes", region, offset, lane, data.shape[1])
+        self.check_writable(at)
+        self.refuse(self.order.write(at, lane), at)
+        self.put(at, data)
 
     def compare_exchange(self, region, offset, lane, expected, desired) -> np.ndarray:
         """Atomic compare and swap, lane after lane; returns the old bytes. Atomics never race."""
-        at = self._bytes_at("exchanges", region, offset, lane, expected.shape[1])
+        at = self.bytes_at("exchanges", region, offset, lane, expected.shape[1])
         old = np.empty_like(expected)
         for i, place in enumerate(at):
             old[i] = self.bytes[place]
@@ -92,13 +69,27 @@ class Memory:
                 self.bytes[place] = desired[i]
         return old
 
-    def order(self, regions: np.ndarray) -> None:
-        """A barrier: what was touched before in `regions` races with nothing after it."""
-        ordered = np.repeat(np.isin(np.arange(len(self.sizes)), regions), self.sizes)
-        self.writer[ordered] = NOBODY
-        self.reader[ordered] = NOBODY
+    def put(self, at: np.ndarray, data: np.ndarray) -> None:
+        """Writes without asking the order, which was asked already."""
+        self.bytes[at] = data
+        self.valid[at] = True
 
-    def _bytes_at(self, verb: str, region, offset, lane, count: int) -> np.ndarray:
+    def check_valid(self, at: np.ndarray) -> None:
+        if not self.valid[at].all():
+            raise EmulatorError(f"reads uninitialised bytes of {self.where(at, ~self.valid[at])}")
+
+    def check_writable(self, at: np.ndarray) -> None:
+        if self.input[at].any():
+            raise EmulatorError(f"writes the input {self.where(at, self.input[at])}")
+
+    def refuse(self, race, at: np.ndarray) -> None:
+        """Raises what an order found: None, or a text and the bytes that it is about."""
+        if race is not None:
+            text, bad = race
+            raise EmulatorError(f"race: {text} {self.where(at, bad)}")
+
+    def bytes_at(self, verb: str, region, offset, lane, count: int) -> np.ndarray:
+        """Where `count` bytes at `offset` lie in `bytes`: [lanes, count]."""
         inside = (region >= 0) & (region < len(self.sizes))
         inside &= (offset >= 0) & (offset + count <= self.sizes[np.where(inside, region, 0)])
         if not inside.all():
@@ -111,5 +102,7 @@ class Memory:
             )
         return (self.starts[region] + offset)[:, None] + np.arange(count)
 
-    def _where(self, region, bad: np.ndarray) -> str:
-        return self.names[region[int(np.argmax(bad.any(axis=1)))]]
+    def where(self, at: np.ndarray, bad: np.ndarray) -> str:
+        """The name of the region that holds the first bad byte."""
+        first = at[bad].flat[0]
+        return self.names[int(np.searchsorted(self.starts, first, side="right")) - 1]

@@ -25,11 +25,19 @@ PRELUDE = """
 """
 
 
-def emulate(body: str, x: np.ndarray, y: np.ndarray, grid: int = 1, block: int = 32, **options):
-    """Runs `body` with an input `x` and an output `y`."""
+def emulate(
+    body: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    grid: int = 1,
+    block: int = 32,
+    words: int = 1,
+    **options,
+):
+    """Runs `body` with an input `x`, an output `y` and `words` of shared memory for each thread."""
     text = f"""
       llvm.mlir.global private @tile() {{addr_space = 3 : i32, alignment = 16 : i64}}
-        : !llvm.array<{block} x i32>
+        : !llvm.array<{block * words} x i32>
       llvm.func @kernel(%x: !llvm.ptr, %y: !llvm.ptr, %n: i64) {{
         {PRELUDE}
         {body}

@@ -2,39 +2,48 @@
 
 PTX ISA 9.0, "Control Flow Instructions": a branch under a predicate splits a warp; here the mask of
 active lanes is narrowed, and the results of both sides are merged.
+
+Blocks are coroutines: they yield what an operation waits for (`emulator_cluster.Wait`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import numpy as np
+from emulator_cluster import Wait
 from emulator_grid import Grid, Mask
 from emulator_memory import EmulatorError
-from emulator_threads import EFFECTS
-from emulator_values import OPS
+from emulator_rows import BLOCKING, EFFECTS, OPS
+from emulator_structs import Struct
 
 from heddle.kernels.mlir import ir
 
-Run = Callable[[Grid, Mask], None]
+Coroutine = Generator[Wait, None, None]
+Run = Callable[[Grid, Mask], Coroutine]
 
 
 def compile_block(block: ir.Block) -> Run:
     """Prepares the operations of `block` once, so that loops do not walk the IR again."""
-    steps: list[tuple[ir.Operation, Run]] = []
+    steps: list[tuple[ir.Operation, Callable, bool]] = []
     for view in block.operations:
         op = view.operation
         if op.name in CONTROL:
-            steps.append((op, CONTROL[op.name](op)))
+            steps.append((op, CONTROL[op.name](op), True))
+        elif op.name in BLOCKING:
+            steps.append((op, _blocking_step(op, BLOCKING[op.name](op)), True))
         elif op.name in EFFECTS:
-            steps.append((op, _step(op, EFFECTS[op.name](op), True)))
+            steps.append((op, _step(op, EFFECTS[op.name](op), True), False))
         elif op.name in OPS:
-            steps.append((op, _step(op, OPS[op.name](op), False)))
+            steps.append((op, _step(op, OPS[op.name](op), False), False))
         else:
             raise EmulatorError(f"the emulator has no row for {op.name}: {op}")
 
-    def run(grid: Grid, mask: Mask) -> None:
-        for op, step in steps:
+    def run(grid: Grid, mask: Mask) -> Coroutine:
+        for op, step, waits in steps:
             try:
-                step(grid, mask)
+                if waits:
+                    yield from step(grid, mask)
+                else:
+                    step(grid, mask)
             except EmulatorError as error:
                 if "\n" in str(error):  # An operation inside of this one is named already.
                     raise
@@ -43,7 +52,7 @@ def compile_block(block: ir.Block) -> Run:
     return run
 
 
-def _step(op: ir.Operation, function: Callable, effect: bool) -> Run:
+def _step(op: ir.Operation, function: Callable, effect: bool) -> Callable[[Grid, Mask], None]:
     operands, results = list(op.operands), list(op.results)
 
     def step(grid: Grid, mask: Mask) -> None:
@@ -57,6 +66,15 @@ def _step(op: ir.Operation, function: Callable, effect: bool) -> Run:
     return step
 
 
+def _blocking_step(op: ir.Operation, function: Callable) -> Run:
+    operands = list(op.operands)
+
+    def step(grid: Grid, mask: Mask) -> Coroutine:
+        yield from function(grid, mask, *(grid.values[operand] for operand in operands))
+
+    return step
+
+
 Values = list[np.ndarray]
 
 
@@ -64,21 +82,26 @@ def merge(mask: Mask, new: Values, old: Values | None) -> Values:
     """`new` in active lanes, `old` in the others, which hold nothing of worth before a first."""
     if old is None or mask.all():
         return new
-    shapes = ([-1, *[1] * (value.ndim - 1)] for value in new)
-    return [np.where(mask.reshape(s), n, o) for s, n, o in zip(shapes, new, old, strict=True)]
+    return [_choose(mask, n, o) for n, o in zip(new, old, strict=True)]
+
+
+def _choose(mask: Mask, new, old):
+    if isinstance(new, Struct):
+        return new.merge(lambda n, o: _choose(mask, n, o), old)
+    return np.where(mask.reshape([-1, *[1] * (new.ndim - 1)]), new, old)
 
 
 def if_else(op) -> Run:
     condition, results = op.operands[0], list(op.results)
     branches = [compile_block(r.blocks[0]) if len(r.blocks) else None for r in op.regions]
 
-    def run(grid: Grid, mask: Mask) -> None:
+    def run(grid: Grid, mask: Mask) -> Coroutine:
         holds = grid.spread(grid.values[condition])
         found: Values | None = None
         for branch, active in zip(branches, (mask & holds, mask & ~holds), strict=True):
             if branch is None or not active.any():
                 continue
-            branch(grid, active)
+            yield from branch(grid, active)
             found = merge(active, grid.yielded, found)
         grid.values.update(zip(results, found or [], strict=bool(results)))
 
@@ -91,7 +114,7 @@ def for_loop(op) -> Run:
     counter, *carried = block.arguments
     body = compile_block(block)
 
-    def run(grid: Grid, mask: Mask) -> None:
+    def run(grid: Grid, mask: Mask) -> Coroutine:
         i, stop, stride = (grid.values[value] for value in (lower, upper, step))
         if (grid.spread(stride)[mask] <= 0).any():
             raise EmulatorError("a loop's step is not positive")
@@ -100,7 +123,7 @@ def for_loop(op) -> Run:
         while active.any():
             grid.values[counter] = i
             grid.values.update(zip(carried, values, strict=True))
-            body(grid, active)
+            yield from body(grid, active)
             # Lanes that are outside of the loop altogether need no value kept.
             values = merge(active | ~mask, grid.yielded, values)
             i = i + stride
@@ -115,19 +138,19 @@ def while_loop(op) -> Run:
     results = list(op.results)
     check, body = compile_block(before), compile_block(after)
 
-    def run(grid: Grid, mask: Mask) -> None:
+    def run(grid: Grid, mask: Mask) -> Coroutine:
         values = [grid.values[value] for value in op.operands]
         found: Values | None = None
         active = mask
         while active.any():
             grid.values.update(zip(before.arguments, values, strict=True))
-            check(grid, active)
+            yield from check(grid, active)
             condition, *passed = grid.yielded
             found = merge(active, passed, found)
             active = active & grid.spread(condition)
             if active.any():
                 grid.values.update(zip(after.arguments, passed, strict=True))
-                body(grid, active)
+                yield from body(grid, active)
                 values = grid.yielded
         grid.values.update(zip(results, found or [], strict=True))
 
@@ -137,8 +160,9 @@ def while_loop(op) -> Run:
 def pass_on(op) -> Run:
     values = list(op.operands)
 
-    def run(grid: Grid, mask: Mask) -> None:
+    def run(grid: Grid, mask: Mask) -> Coroutine:
         grid.yielded = [grid.values[value] for value in values]
+        yield from ()
 
     return run
 

@@ -1,4 +1,4 @@
-"""Operations that see threads: registers that name them, memory, warps, barriers, division.
+"""Operations that see threads: registers that name them, memory, shuffles, division.
 
 A row of `EFFECTS` makes, from an operation, a function of the grid, the mask of active lanes and
 its operands' arrays. The comment above a group names the section of the PTX ISA 9.0 manual.
@@ -7,8 +7,10 @@ its operands' arrays. The comment above a group names the section of the PTX ISA
 from collections.abc import Callable
 
 import numpy as np
+from emulator_barriers import check_members
 from emulator_grid import WARP, Grid, Mask
 from emulator_memory import EmulatorError
+from emulator_structs import Struct
 from emulator_types import dtype_of, number, shape_of, size_of, space_of
 from emulator_values import unsigned
 
@@ -48,10 +50,9 @@ def special(read: Callable[[Grid], np.ndarray]) -> Callable:
 # Memory ("Data Movement and Conversion Instructions": ld, ld.global.nc, st; "atom")
 
 
-def access(op: ir.Operation, pointer: ir.Value, size: int) -> Callable:
-    """Checks alignment and finds the memory, regions, offsets and lanes of an access."""
-    space, alignment = space_of(pointer), number(op, "alignment", 1)
-    # Less than the access needs is fine: LLVM splits it.
+def access(pointer: ir.Value, size: int, alignment: int) -> Callable:
+    """Checks alignment and finds the memory, regions, offsets and threads of an access."""
+    space = space_of(pointer)
 
     def where(grid: Grid, mask: Mask, address):
         address = grid.spread(address)[mask]
@@ -61,8 +62,8 @@ def access(op: ir.Operation, pointer: ir.Value, size: int) -> Callable:
             )
         full = np.zeros(len(grid.lane), np.int64)
         full[mask] = address
-        memory, region, offset = grid.place(space, full)
-        return memory, region[mask], offset[mask], grid.lane[mask]
+        memory, region, offset, lane = grid.place(space, full)
+        return memory, region[mask], offset[mask], lane[mask]
 
     return where
 
@@ -70,7 +71,8 @@ def access(op: ir.Operation, pointer: ir.Value, size: int) -> Callable:
 def load(op):
     dtype, shape = shape_of(op.results[0].type)
     size = size_of(op.results[0].type)
-    where = access(op, op.operands[0], size)
+    # An alignment below what the access needs is fine: LLVM splits it.
+    where = access(op.operands[0], size, number(op, "alignment", 1))
 
     def run(grid, mask, address):
         found = np.zeros((len(grid.lane), *shape), dtype)
@@ -86,7 +88,7 @@ def load(op):
 def store(op):
     kind = op.operands[0].type
     dtype = shape_of(kind)[0]
-    where = access(op, op.operands[1], size_of(kind))
+    where = access(op.operands[1], size_of(kind), number(op, "alignment", 1))
 
     def run(grid, mask, value, address):
         if mask.any():
@@ -99,7 +101,7 @@ def store(op):
 
 def compare_exchange(op):
     dtype = dtype_of(op.operands[1].type)
-    where = access(op, op.operands[0], dtype.itemsize)
+    where = access(op.operands[0], dtype.itemsize, number(op, "alignment", 1))
 
     def run(grid, mask, address, expected, desired):
         old = np.zeros(len(grid.lane), dtype)
@@ -110,12 +112,12 @@ def compare_exchange(op):
                 for x in (expected, desired)
             ]
             old[mask] = memory.compare_exchange(region, offset, lane, *pair).view(dtype)[:, 0]
-        return old, (old == expected) & mask
+        return Struct([old, (old == expected) & mask])
 
     return run
 
 
-# Warps and blocks ("Data Movement": shfl.sync; "Parallel Synchronization": bar, bar.warp.sync)
+# Warps ("Data Movement": shfl.sync)
 
 
 def shuffle_lanes(op):
@@ -145,33 +147,6 @@ def shuffle_lanes(op):
     return run
 
 
-def check_members(mask: Mask, members: np.ndarray) -> None:
-    """Each active lane names itself, and every lane that is named takes part."""
-    active = mask.reshape(-1, WARP)
-    named = (members.reshape(-1, WARP, 1) >> np.arange(WARP)) & 1 == 1
-    expected = active[:, None, :] & active[:, :, None]
-    if (named[active] != expected[active]).any():
-        raise EmulatorError("divergent: the lanes named by the member mask are not the active ones")
-
-
-def warp_barrier(op):
-    return lambda grid, mask, members: check_members(mask, grid.spread(members))
-
-
-def barrier(op):
-    def run(grid: Grid, mask: Mask):
-        waiting = mask.reshape(grid.blocks, grid.threads)
-        partial = waiting.any(axis=1) & ~waiting.all(axis=1)
-        if partial.any():
-            raise EmulatorError(
-                f"divergent barrier: {int(waiting[partial][0].sum())} of {grid.threads} threads"
-                f" of block {int(np.argmax(partial))} arrive"
-            )
-        grid.shared.order(np.flatnonzero(waiting.all(axis=1)))
-
-    return run
-
-
 EFFECTS: dict[str, Callable] = {
     # "Integer Arithmetic Instructions": div, rem
     "arith.divsi": divide(quotient, False),
@@ -192,8 +167,6 @@ EFFECTS: dict[str, Callable] = {
     "llvm.load": load,
     "llvm.store": store,
     "nvvm.shfl.sync": shuffle_lanes,
-    # "Parallel Synchronization and Communication Instructions": atom.cas, bar.sync, bar.warp.sync
+    # "Parallel Synchronization and Communication Instructions": atom.cas
     "llvm.cmpxchg": compare_exchange,
-    "nvvm.barrier": barrier,
-    "nvvm.bar.warp.sync": warp_barrier,
 }

@@ -55,3 +55,8 @@ def number(op: ir.Operation, name: str, default: int = 0) -> int:
 
 def numbers(op: ir.Operation, name: str) -> list[int]:
     return list(op.attributes[name])
+
+
+def count_of(kind: ir.Type) -> int:
+    """The number of scalars in a structure that has no structures inside."""
+    return str(kind).count(",") + 1

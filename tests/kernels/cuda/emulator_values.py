@@ -221,11 +221,6 @@ def element_address(op):
     return lambda base, index: base + index.astype(np.int64) * size
 
 
-def extract_value(op):
-    position = numbers(op, "position")[0]
-    return lambda pair: pair[position]
-
-
 OPS: dict[str, Callable] = {
     # "Integer Arithmetic Instructions"
     "arith.addi": same(np.add),
@@ -276,6 +271,7 @@ OPS: dict[str, Callable] = {
     "arith.truncf": convert,
     "arith.bitcast": bitcast,
     "vector.bitcast": bitcast,
+    "llvm.bitcast": bitcast,
     "vector.broadcast": broadcast,
     "vector.extract": extract,
     "vector.insert": insert,
@@ -284,5 +280,5 @@ OPS: dict[str, Callable] = {
     "vector.from_elements": from_elements,
     "llvm.getelementptr": element_address,
     "llvm.ptrtoint": same(lambda x: x),
-    "llvm.extractvalue": extract_value,
+    "llvm.addrspacecast": same(lambda x: x),
 }

@@ -1,0 +1,99 @@
+"""What each thread knows of the others: vector clocks, for memory that more than barriers order.
+
+PTX ISA 9.0, "Memory Consistency Model: Causality order": an access is ordered before another if a
+chain of releases and acquires leads from one to the other; across proxies ("Proxy") the chain also
+has a proxy fence. Mattern's vector clocks say it in numbers: thread t knows of agent a up to the
+clock `known[t, a]`; `fenced[t, a]` is what it knows through a proxy fence.
+
+An agent is a thread, or something that accesses memory by itself: the copies of one thread, what
+completes on one mbarrier, the matrix instructions of one warp. The 32 threads of a warp share one
+clock, which goes on whenever one of them releases.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+WARP = 32
+IN_FLIGHT = 2**31 - 1
+"""The clock of an access that nobody can know of yet."""
+
+
+@dataclass
+class Knowledge:
+    """What a release hands over."""
+
+    known: np.ndarray
+    fenced: np.ndarray
+
+    def join(self, other: "Knowledge") -> None:
+        np.maximum(self.known, other.known, out=self.known)
+        np.maximum(self.fenced, other.fenced, out=self.fenced)
+
+
+class Clocks:
+    """The clocks of the `threads` threads of one cluster, and of `agents` agents at most."""
+
+    def __init__(self, threads: int) -> None:
+        columns = 4 * threads + 256
+        self.known = np.zeros((threads, columns), np.int32)
+        self.fenced = np.zeros((threads, columns), np.int32)
+        self.generic = np.arange(columns) < threads
+        """Which agents write through the generic proxy."""
+        self.names: dict[object, int] = {}
+        self.threads = threads
+        self._clock = np.ones(-(-threads // WARP), np.int32)
+        every = np.arange(threads)
+        self.known[every, every] = 1
+
+    def agent(self, kind: str, number: int, generic: bool = False) -> int:
+        """The column of the asynchronous agent of that name."""
+        column = self.names.setdefault((kind, number), self.threads + len(self.names))
+        self.generic[column] = generic
+        return column
+
+    def name(self, column: int) -> str:
+        """Who `column` is, to be followed by a verb."""
+        if column < self.threads:
+            return f"thread {column}"
+        kind, number = list(self.names)[column - self.threads]
+        return f"{kind} {number}"
+
+    def now(self, lane: np.ndarray) -> np.ndarray:
+        """The clocks of threads."""
+        return self._clock[lane // WARP]
+
+    def met(self, warp: int) -> int:
+        """Up to which clock all threads of a warp know of each other."""
+        mine = slice(warp * WARP, (warp + 1) * WARP)
+        return int(self.known[mine, mine].min())
+
+    def nothing(self) -> Knowledge:
+        """What nobody released."""
+        return Knowledge(np.zeros_like(self.known[0]), np.zeros_like(self.known[0]))
+
+    def release(self, lane: np.ndarray) -> Knowledge:
+        """All that the threads `lane` know and did up to here."""
+        found = Knowledge(self.known[lane].max(axis=0), self.fenced[lane].max(axis=0))
+        self._tick(lane)
+        return found
+
+    def acquire(self, lane: np.ndarray, released: Knowledge) -> None:
+        """The threads `lane` learn what was released."""
+        self.known[lane] = np.maximum(self.known[lane], released.known)
+        self.fenced[lane] = np.maximum(self.fenced[lane], released.fenced)
+
+    def learn(self, lane: np.ndarray, agents, stamps) -> None:
+        """The threads `lane` wait for what `agents` did up to `stamps`."""
+        self.known[lane, agents] = np.maximum(self.known[lane, agents], stamps)
+
+    def fence(self, lane: np.ndarray) -> None:
+        """fence.proxy.async: what the threads know until now, the async proxy may access."""
+        self.fenced[lane] = np.maximum(self.fenced[lane], self.known[lane])
+        self._tick(lane)
+
+    def _tick(self, lane: np.ndarray) -> None:
+        for warp in np.unique(lane // WARP):
+            self._clock[warp] += 1
+            mine = np.arange(warp * WARP, min((warp + 1) * WARP, self.threads))
+            self.known[mine, mine] = self._clock[warp]

@@ -1,0 +1,46 @@
+"""The blocks that share clocks and shared memory: a cluster, or one block where there is none."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from emulator_clocks import Clocks
+from emulator_grid import RANK_BITS, SHARED_CLUSTER
+
+Wait = tuple[Callable[[], bool], str]
+"""What a strand yields when it cannot go on: whether it can by now, and what it waits for."""
+
+
+@dataclass
+class Cluster:
+    """`blocks` blocks from number `first` on, of `threads` threads each.
+
+    `late` are asynchronous operations that were issued and have not happened yet.
+    """
+
+    first: int
+    blocks: int
+    threads: int
+    clocks: Clocks
+    late: deque[Callable[[], None]] = field(default_factory=deque)
+    barriers: dict = field(default_factory=dict)
+    groups: dict = field(default_factory=dict)
+
+    def number(self, lane: np.ndarray) -> np.ndarray:
+        """The numbers of threads in the cluster, from those in the launch."""
+        return lane - self.first * self.threads
+
+    def locate(self, space: int, address: np.ndarray, block: np.ndarray):
+        """The rank in the cluster, and the offset, of shared addresses of threads of `block`.
+
+        An address of shared::cluster without a rank is the block's own ("State Spaces").
+        """
+        rank = block - self.first
+        if space == SHARED_CLUSTER:
+            named = address >> RANK_BITS
+            rank = np.where(named > 0, named - 1, rank)
+            address = address & ((1 << RANK_BITS) - 1)
+        return rank, address

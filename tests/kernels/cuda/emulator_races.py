@@ -1,0 +1,173 @@
+"""Which accesses race: two at one byte, at least one a write, with nothing that orders them.
+
+PTX ISA 9.0, "Memory Consistency Model": what a race leaves behind is undefined. An order answers
+`read` and `write` with None, or with a text and the bytes at fault. `BarrierOrder` is for kernels
+that run in lockstep and have no order but whole barriers; `ClockOrder` is for the others.
+"""
+
+import numpy as np
+from emulator_clocks import Clocks
+from emulator_grid import WARP
+
+NOBODY, SEVERAL = -1, -2
+
+Race = tuple[str, np.ndarray] | None
+
+
+class BarrierOrder:
+    """Remembers who touched a byte since the last barrier: a thread, several, or nobody."""
+
+    def __init__(self, size: int) -> None:
+        self.writer = np.full(size, NOBODY, np.int64)
+        self.reader = np.full(size, NOBODY, np.int64)
+
+    def read(self, at: np.ndarray, lane: np.ndarray) -> Race:
+        foreign = (self.writer[at] != NOBODY) & (self.writer[at] != lane[:, None])
+        if foreign.any():
+            return "reads what another thread wrote in", foreign
+        before, mine = self.reader[at], np.broadcast_to(lane[:, None], at.shape)
+        self.reader[at] = mine
+        shared = ((before != NOBODY) & (before != mine)) | (self.reader[at] != mine)
+        self.reader[at[shared]] = SEVERAL
+        return None
+
+    def write(self, at: np.ndarray, lane: np.ndarray) -> Race:
+        mine = np.broadcast_to(lane[:, None], at.shape)
+        writer, reader = self.writer[at], self.reader[at]
+        self.writer[at] = mine
+        foreign = (writer != NOBODY) & (writer != mine) | (self.writer[at] != mine)
+        if foreign.any():
+            return "two threads write", foreign
+        foreign = (reader != NOBODY) & (reader != mine)
+        if foreign.any():
+            return "writes what another thread reads in", foreign
+        return None
+
+    def barrier(self, at: np.ndarray) -> None:
+        """What was touched before at the bytes `at` races with nothing after it."""
+        self.writer[at] = NOBODY
+        self.reader[at] = NOBODY
+
+
+class ClockOrder:
+    """Remembers, of each byte, the last write and the reads since then, with their clocks.
+
+    An earlier access is ordered before one of a thread that knows of it (`Clocks`). Threads of one
+    warp share a clock, so that a byte's readers are, for each warp, a clock and a mask of lanes;
+    asynchronous readers have a column of their own.
+    """
+
+    def __init__(self, size: int, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self.writer = np.full(size, NOBODY, np.int32)
+        self.stamp = np.zeros(size, np.int32)
+        self.readers: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def read(self, at: np.ndarray, lane: np.ndarray) -> Race:
+        """An ordinary read by threads of one warp."""
+        known = self.clocks.known[lane]
+        race = self._read_of(at, known, known)
+        if race is not None:
+            return race
+        warp = int(lane[0]) // WARP
+        stamps, masks = self._column(("warp", warp))
+        masks[at[stamps[at] <= self.clocks.met(warp)]] = 0  # Ordered before whatever comes now.
+        np.bitwise_or.at(masks, at, (1 << (lane % WARP)[:, None]).astype(np.uint32))
+        stamps[at] = self.clocks.now(lane)[:, None]
+        return None
+
+    def write(self, at: np.ndarray, lane: np.ndarray) -> Race:
+        """An ordinary write by threads of one warp."""
+        race = self._write(at, self.clocks.known[lane], self.clocks.known[lane])
+        if race is None:
+            self._set_writer(at, lane[:, None], self.clocks.now(lane)[:, None])
+            twice = self.writer[at] != lane[:, None]
+            if twice.any():
+                return "two threads write", twice
+        return race
+
+    def read_later(self, at: np.ndarray, threads: np.ndarray, agent: int, stamp: int) -> Race:
+        """The async proxy reads for `threads`, until `agent` is known at `stamp`."""
+        known, fenced = self._common(threads)
+        race = self._read_of(at, known, fenced)
+        if race is None:
+            self._column(("agent", agent))[0][at] = stamp
+        return race
+
+    def write_later(self, at, threads, agents, stamps, generic: bool = False) -> Race:
+        """Asynchronous writes, a row of `at` for each of `threads`, `agents` and `stamps`.
+
+        Through the async proxy unless `generic`. They are in flight until known at their stamps.
+        """
+        known, fenced = self.clocks.known[threads], self.clocks.fenced[threads]
+        race = self._write(at, known, known if generic else fenced)
+        if race is None:
+            agents = np.reshape(agents, (-1, 1))
+            self._set_writer(at, agents, np.reshape(stamps, (-1, 1)))
+            twice = self.writer[at] != agents
+            if twice.any():
+                return "two copies write", twice
+        return race
+
+    def _common(self, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What each of `threads` knows, as one row."""
+        clocks = self.clocks
+        return clocks.known[threads].min(axis=0)[None], clocks.fenced[threads].min(axis=0)[None]
+
+    def _read_of(self, at: np.ndarray, known: np.ndarray, fenced: np.ndarray) -> Race:
+        foreign = self._unknown_write(at, known)
+        if foreign.any():
+            return f"reads what {self._culprit(at, foreign)} in", foreign
+        foreign = self._unknown_write(at, np.where(self.clocks.generic, fenced, known))
+        if foreign.any():
+            return (
+                f"no fence.proxy.async before it reads what {self._culprit(at, foreign)} in",
+                foreign,
+            )
+        return None
+
+    def _write(self, at: np.ndarray, known: np.ndarray, fenced: np.ndarray) -> Race:
+        foreign = self._unknown_write(at, known)
+        if foreign.any():
+            return f"writes over what {self._culprit(at, foreign)} in", foreign
+        foreign = self._unknown_write(at, np.where(self.clocks.generic, fenced, known))
+        if foreign.any():
+            culprit = self._culprit(at, foreign)
+            return f"no fence.proxy.async before it writes over what {culprit} in", foreign
+        for (kind, number), (stamps, masks) in self.readers.items():
+            foreign = self._unknown_read(at, known, kind, number, stamps[at], masks)
+            if foreign.any():
+                who = f"warp {number}" if kind == "warp" else self.clocks.name(number)
+                return f"writes what {who} reads in", foreign
+        return None
+
+    def _unknown_write(self, at: np.ndarray, known: np.ndarray) -> np.ndarray:
+        writer = self.writer[at]
+        rows = np.arange(len(known))[:, None]
+        return (writer != NOBODY) & (known[rows, np.maximum(writer, 0)] < self.stamp[at])
+
+    def _unknown_read(self, at, known, kind: str, number: int, stamps, masks) -> np.ndarray:
+        if kind == "agent":
+            return known[:, number, None] < stamps
+        lanes = known[:, number * WARP : (number + 1) * WARP]
+        foreign = stamps > lanes.min(axis=1)[:, None]
+        row, column = np.nonzero(foreign)
+        if len(row):
+            readers = (masks[at[row, column]][:, None] >> np.arange(WARP)) & 1 == 1
+            late = lanes[row] < stamps[row, column][:, None]
+            foreign[row, column] = (readers[:, : lanes.shape[1]] & late).any(axis=1)
+        return foreign
+
+    def _set_writer(self, at: np.ndarray, agents: np.ndarray, stamps: np.ndarray) -> None:
+        self.writer[at], self.stamp[at] = agents, stamps
+        for clocks, _ in self.readers.values():
+            clocks[at] = 0
+
+    def _column(self, key: tuple[str, int]) -> tuple[np.ndarray, np.ndarray]:
+        if key not in self.readers:
+            size = len(self.writer)
+            self.readers[key] = np.zeros(size, np.int32), np.zeros(size, np.uint32)
+        return self.readers[key]
+
+    def _culprit(self, at: np.ndarray, foreign: np.ndarray) -> str:
+        return f"{self.clocks.name(int(self.writer[at[foreign]].flat[0]))} wrote"
