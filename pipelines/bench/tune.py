@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from heddle.graph.compiler import assemble
-from heddle.graph.compiler.pipeline import lower
 from heddle.graph.targets import native_cpu, native_level
 from heddle.kernels import tuning
 from heddle.kernels.registry import MACHINES, Kernel, Machine, every, find
@@ -24,6 +22,7 @@ from heddle.kernels.spec import Spec
 from heddle.kernels.tuning import Row, Table
 from heddle.pipelines.bench import machine, runner, workloads
 from heddle.pipelines.bench.case import Case
+from heddle.pipelines.bench.reading import specs_of
 from heddle.pipelines.bench.statistics import CONFIDENCE, holm, mann_whitney
 from heddle.runtime._core import cuda_info
 from heddle.runtime.errors import DeviceError, InputError
@@ -88,12 +87,12 @@ def problems(case: Case) -> list[Problem]:
     """
     workload = workloads.find(case.name)
     here = machine_of(case.target)
-    graph = workload.graph(case.sizes, workloads.dtype_of(workload, case.dtype))
+    dtype = workloads.dtype_of(workload, case.dtype)
     found = []
-    for _, request in assemble.requests(lower(graph.module, case.target)):
-        kernel = find(request.spec.op, case.target)
+    for spec in specs_of(workload, case.sizes, dtype, case.target):
+        kernel = find(spec.op, case.target)
         if kernel is not None and kernel.space is not None:
-            found.append(Problem(case, kernel, request.spec, here))
+            found.append(Problem(case, kernel, spec, here))
     if not found:
         ops = ", ".join(kernel.op for kernel in tunable(case.target))
         raise InputError(f"{case.name}: its kernels have no parameters; those of {ops} have")

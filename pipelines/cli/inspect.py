@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
+from heddle.pipelines.cli.inspect_kernel import FORMS, Wanted, afresh, of_artifact
 
 
 @click.command(
@@ -17,12 +18,45 @@ from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
         "Examples:",
         "heddle inspect minilm.heddle",
         "heddle inspect minilm.heddle --json | jq .inputs",
+        "heddle inspect minilm.heddle --kernel softmax --arch x86-64-v4",
+        "heddle inspect --kernel softmax --show mlir --set n=384",
     ),
 )
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, complete.")
-def inspect(artifact: Path, as_json: bool) -> None:
-    """Show the signature, symbols, weights, kernels, buffer plan and origin of ARTIFACT."""
+@click.option("--kernel", help="One kernel of ARTIFACT; without one, of 'heddle bench list'.")
+@click.option("--show", type=click.Choice(FORMS), help="How; default: as the machine's code.")
+@click.option("--arch", help="The architecture; default: the best.")
+@click.option("--set", "sizes", multiple=True, help="Without ARTIFACT: NAME=SIZE; repeatable.")
+@click.option("--dtype", help="Without ARTIFACT; default: float32.")
+@click.option("--target", type=click.Choice(["cpu", "cuda"]), help="Without ARTIFACT; or cpu.")
+def inspect(
+    artifact: Path | None,
+    as_json: bool,
+    kernel: str | None,
+    show: str | None,
+    arch: str | None,
+    sizes: tuple[str, ...],
+    dtype: str | None,
+    target: str | None,
+) -> None:
+    """Show the signature, symbols, weights, kernels, buffer plan and origin of ARTIFACT.
+
+    With --kernel the code of one kernel: that of ARTIFACT, or without one a kernel of
+    'heddle bench list', or of those that run for it, built afresh.
+    """
+    if kernel is not None:
+        wanted = Wanted(kernel, show, arch)
+        if artifact is None:
+            click.echo(afresh(wanted, sizes, dtype, target or "cpu"))
+            return
+        refuse("without ARTIFACT", {"--set": sizes, "--dtype": dtype, "--target": target})
+        click.echo(of_artifact(artifact, wanted))
+        return
+    options = {"--show": show, "--arch": arch, "--set": sizes, "--dtype": dtype}
+    refuse("with --kernel", {**options, "--target": target})
+    if artifact is None:
+        raise click.UsageError("wanted an ARTIFACT, or --kernel NAME")
     from heddle.runtime import Artifact
 
     everything = Artifact.load(artifact).describe()
@@ -37,6 +71,13 @@ def inspect(artifact: Path, as_json: bool) -> None:
     for program in everything["programs"]:
         show_program(program)
     show_origin(everything)
+
+
+def refuse(where: str, options: dict[str, Any]) -> None:
+    """Raises a usage error where one of `options` was given."""
+    for name, value in options.items():
+        if value:
+            raise click.UsageError(f"{name}: is for use {where}")
 
 
 def tensor_text(row: dict[str, Any]) -> str:

@@ -56,10 +56,14 @@ def compile_cuda(spec: Spec, machine: Machine) -> tuple[Code, ...]:
 def to_ptx(spec: Spec, machine: Machine) -> str:
     """The PTX text of one kernel function named `NAME`."""
     with context(), ir.Location.unknown():
-        module = build(spec, machine)
-        passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
-        text = dialect("llvm").translate_module_to_llvmir(module.operation)
-    return _generate(for_older_llvm(text), machine.arch)
+        text = llvm_ir(build(spec, machine))
+    return _generate(text, machine.arch)
+
+
+def llvm_ir(module: Any) -> str:
+    """The LLVM IR of a module that `build` made, which is lowered in place."""
+    passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
+    return for_older_llvm(dialect("llvm").translate_module_to_llvmir(module.operation))
 
 
 def build(spec: Spec, machine: Machine) -> Any:
