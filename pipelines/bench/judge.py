@@ -11,8 +11,10 @@ from heddle.pipelines.bench.rows import Row
 LOW = ("float16", "bfloat16")
 """Computed in float32 by the vector units."""
 
-PRODUCTS = ("matmul", "attention")
-"""Ops that could use the tiles of AMX, where there are any."""
+PRODUCTS = ("matmul", "integer_matmul", "attention")
+"""Ops that could use dot products or the tiles of AMX, where there are any."""
+
+EIGHT_BITS = ("int8", "uint8")
 
 
 def judged(row: Row, limits: Limits, levels: Sequence[Level]) -> Row:
@@ -69,12 +71,16 @@ def memory_seconds(row: Row, limits: Limits, level: str) -> float:
 
 def peak_tflops(row: Row, limits: Limits) -> float | None:
     """The arithmetic limit for a row's dtype, or None where none is measured (integers)."""
-    dtypes = {"float32" if row["dtype"] in LOW else row["dtype"]}
+    dtype = row["dtype"]
+    wanted = {"float32" if dtype in LOW else dtype}
     if row["op"] in PRODUCTS:
-        dtypes.add(row["dtype"])
-    rates = [
-        rate
-        for name, rate in limits["tflop_s"].items()
-        if name.split()[-1] in dtypes and (row["op"] in PRODUCTS or "AMX" not in name)
-    ]
+        wanted |= {dtype, "int8" if dtype in EIGHT_BITS else dtype}
+    elif dtype in EIGHT_BITS:
+        return None  # Only products have a rate for these.
+    rates = [rate for name, rate in limits["tflop_s"].items() if dtype_of(name) in wanted]
     return max(rates, default=None)
+
+
+def dtype_of(name: str) -> str:
+    """The dtype of a rate: `"AMX bfloat16 from L2"` as `"bfloat16"`."""
+    return name.split()[1]

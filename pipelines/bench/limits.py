@@ -20,7 +20,7 @@ from heddle.pipelines.bench.machine import BUSY
 from heddle.runtime import Buffer, InferenceSession, Model, config
 from heddle.runtime._core import cpu_info
 
-SCHEMA = 1
+SCHEMA = 2
 
 Limits = dict[str, Any]
 """`threads`, `date`, and then `read_gb_s` and `copy_gb_s` by level (`"L1"` to `"memory"`),
@@ -34,15 +34,22 @@ MEMORY, MEMORY_PER_CACHE = 64 * 2**20, 4
 TILE_PRODUCTS = {"bfloat16": ("tdpbf16ps", 2 * 16 * 16 * 32), "int8": ("tdpbssd", 2 * 16 * 16 * 64)}
 """The instruction for each dtype of AMX, and its operations on full tiles."""
 
+DOT_PRODUCTS = {"bfloat16": ("vdpbf16ps", 2 * 2), "int8": ("vpdpbusd", 2 * 4)}
+"""The instruction for each dtype of AVX-512's dot products, and its operations in a lane."""
+
 HALVES = 0x3F003F00
 """Every word of a probe's input: about 0.5 as float32, and a small number as float64."""
 
 VECTORS = {"x86-64-v4": "AVX-512", "x86-64-v3": "AVX2"}
+DOTS = "cooperlake"
+"""The level that has dot products."""
 
 
 def measure(threads: int) -> Limits:
     """Measures the limits of `threads` threads, in this process."""
     from heddle.graph.targets import native_level
+    from heddle.kernels.registry import MACHINES
+    from heddle.pipelines.bench import probes
 
     session, others = InferenceSession(threads=threads), machine.Others()
     best = "x86-64-v4" if native_level() != "x86-64-v3" else "x86-64-v3"
@@ -54,8 +61,14 @@ def measure(threads: int) -> Limits:
         result["copy_gb_s"][name] = max(rates)
     for arch in list(VECTORS)[list(VECTORS).index(best) :]:
         for dtype in ("float32", "float64"):
-            rate = _arithmetic(session, dtype, arch, threads)
+            lanes = MACHINES[arch].vector_bytes * 8 // int(dtype[-2:])
+            rate = _arithmetic(session, dtype, arch, threads, 2 * lanes * probes.CHAINS)
             result["tflop_s"][f"{VECTORS[arch]} {dtype}"] = rate
+    if MACHINES[native_level()].dots:
+        for dtype, (product, operations) in DOT_PRODUCTS.items():
+            step = 16 * operations * probes.DOT_CHAINS
+            rate = _arithmetic(session, product, DOTS, threads, step)
+            result["tflop_s"][f"AVX-512 {dtype}"] = rate
     result["call_us"] = 1e6 * _call(session, best)
     result["others_share"] = round(others.share(), 3)
     return result
@@ -103,22 +116,22 @@ def _bandwidth(session: InferenceSession, kind: str, arch: str, threads: int, si
     return moved * repeats / seconds / 1e9
 
 
-def _arithmetic(session: InferenceSession, dtype: str, arch: str, threads: int) -> float:
-    """TFLOP/s of fused multiply-adds in registers, two operations each."""
-    from heddle.kernels.registry import MACHINES
+def _arithmetic(
+    session: InferenceSession, kind: str, arch: str, threads: int, operations: int
+) -> float:
+    """TFLOP/s of a probe of arithmetic in registers, of so many `operations` in a step."""
     from heddle.pipelines.bench import probes
 
     count = 4096
-    lanes = MACHINES[arch].vector_bytes // (8 if dtype == "float64" else 4)
-    operations = 2 * probes.CHAINS * lanes * count * threads
+    total = operations * count * threads
 
     def run(repeats: int) -> Callable[[], object]:
         results = threads * repeats * 16
-        artifact = probes.artifact(dtype, arch, threads, count, repeats, results)
+        artifact = probes.artifact(kind, arch, threads, count, repeats, results)
         return _calls(session.load(artifact), threads * count, results)
 
     seconds, repeats = _fastest(run)
-    return operations * repeats / seconds / 1e12
+    return total * repeats / seconds / 1e12
 
 
 def _tile_rate(

@@ -105,6 +105,38 @@ def multiply_add(frame: Frame, dtype: str = "float32") -> None:
         memory.store(total, frame.target, task * lanes, dtype)
 
 
+DOTS = {"vdpbf16ps": ("avx512bf16.dpbf16ps.512", "float32", "vector<32xbf16>")}
+DOTS["vpdpbusd"] = ("avx512.vpdpbusd.512", "int32", "vector<64xi8>")
+"""LLVM's intrinsic of a dot product, the dtype of its sums, and the type of its operands."""
+
+DOT_CHAINS = 24
+"""As many of the 32 registers of AVX-512: the sums of pairs take longer than a multiply-add."""
+
+
+def dots(frame: Frame, product: str) -> None:
+    """Chains of dot products in registers, `size` times each."""
+    name, dtype, kind = DOTS[product]
+    operand = ir.Type.parse(kind)
+    for task, _ in frame.slices():
+        words = memory.load(frame.source, 0, "int32", frame.lanes)
+        factor = llvm.bitcast(operand, words)
+        zero = emit.constant(emit.register_type(dtype), 0, frame.lanes)
+
+        def step(i: Any, *chains: Any, factor: Any = factor) -> list[Any]:
+            return [_dot(name, chain, factor) for chain in chains]
+
+        chains = emit.carry(0, frame.size, 1, [zero] * DOT_CHAINS, step)
+        total = chains[0]
+        for chain in chains[1:]:
+            total = total + chain
+        memory.store(total, frame.target, task * frame.lanes, dtype)
+
+
+def _dot(name: str, total: Any, factor: Any) -> Any:
+    operands = [total, factor, factor]
+    return llvm.call_intrinsic(total.type, f"llvm.x86.{name}", operands, [], [])
+
+
 TILE = 256
 """Words of a tile: 16 rows of 64 bytes."""
 
@@ -186,6 +218,7 @@ PROBES: dict[str, Emit] = {
     "stream": partial(copy, streaming=True),
     "float32": multiply_add,
     "float64": partial(multiply_add, dtype="float64"),
+    **{product: partial(dots, product=product) for product in DOTS},
     **{
         f"{product} from {place}": partial(tiles, product=product, load_each=place == "memory")
         for product in ("tdpbf16ps", "tdpbssd")

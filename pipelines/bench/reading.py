@@ -86,7 +86,7 @@ def text(spec: Spec, machine: Machine, form: str) -> str:
             return str(module)
         lowered = (cpu if machine.target == "cpu" else cuda).llvm_ir(module)
     if form == "llvm":
-        return lowered
+        return str(lowered)
     optimized, target = cpu.optimized(lowered, machine)
     return str(target.emit_assembly(optimized))
 

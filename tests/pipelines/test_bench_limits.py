@@ -63,6 +63,25 @@ def test_probes_of_tiles_have_their_four_products(product, opcode, place):
     assert [data.count(code) for code in wanted] == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(("product", "opcode"), [("vdpbf16ps", 0x52), ("vpdpbusd", 0x50)])
+def test_probes_of_dot_products_have_one_for_each_chain(product, opcode):
+    data = probes.code(product, "cooperlake").data
+    # EVEX, map 0F38, registers alone: the opcode is the fifth byte (Intel SDM, volume 2).
+    prefixes = [at for at, byte in enumerate(data[:-5]) if byte == 0x62]
+    found = [at for at in prefixes if data[at + 4] == opcode and data[at + 5] >= 0xC0]
+    assert len(found) == probes.DOT_CHAINS
+
+
+@pytest.mark.skipif(bool(cpu_info()["missing"]["cooperlake"]), reason="there are no dot products")
+@pytest.mark.parametrize(
+    ("product", "source", "dtype", "step"),
+    [("vdpbf16ps", 0x3F003F00, np.float32, 2 * 0.25), ("vpdpbusd", 0x02020202, np.int32, 4 * 4)],
+)
+def test_probes_of_dot_products_compute_them(product, source, dtype, step):
+    _, y = run(product, "cooperlake", SLICES * REPEATS * 16, dtype, source)
+    np.testing.assert_array_equal(y, step * WORDS * probes.DOT_CHAINS)
+
+
 @pytest.mark.skipif(bool(cpu_info()["missing"]["sapphirerapids"]), reason="there is no AMX")
 def test_probes_of_tiles_compute_products():
     artifact = probes.artifact("tdpbf16ps from memory", "sapphirerapids", 1, 4096, 1, probes.TILE)
@@ -85,6 +104,8 @@ def test_a_measurement_has_every_limit(monkeypatch):
     assert list(found["read_gb_s"]) == list(found["copy_gb_s"]) == ["L1", "L2", "memory"]
     vectors = [limits.VECTORS[arch] for arch in ARCHS]
     kinds = [f"{vector} {dtype}" for vector in vectors for dtype in ("float32", "float64")]
+    if not cpu_info()["missing"]["cooperlake"]:
+        kinds += ["AVX-512 bfloat16", "AVX-512 int8"]
     assert list(found["tflop_s"]) == kinds
     figures = [*found["read_gb_s"].values(), *found["copy_gb_s"].values(), found["call_us"]]
     assert min(*figures, *found["tflop_s"].values()) > 0

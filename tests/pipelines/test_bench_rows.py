@@ -189,6 +189,21 @@ def test_tiles_are_the_limit_of_products_alone(op, dtype, peak):
     assert judge.peak_tflops(row(op=op, dtype=dtype), limits) == peak
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype", "peak"),
+    [
+        ("matmul", "bfloat16", 1.0),
+        ("integer_matmul", "uint8", 2.0),
+        ("exp", "bfloat16", 0.5),
+        ("add", "int8", None),
+    ],
+)
+def test_dot_products_are_the_limit_of_products_alone(op, dtype, peak):
+    dots = {"AVX-512 bfloat16": 1.0, "AVX-512 int8": 2.0}
+    limits = {**LIMITS, "tflop_s": {**LIMITS["tflop_s"], **dots}}
+    assert judge.peak_tflops(row(op=op, dtype=dtype), limits) == peak
+
+
 def test_rows_without_a_time_or_on_a_gpu_have_no_shares():
     failed = {"status": "error"}
     assert judge.judged(failed, LIMITS, LEVELS) == failed
