@@ -12,6 +12,9 @@ own until it waits, and vector clocks tell what is ordered.
 from dataclasses import dataclass
 from functools import partial
 
+import emulator_clusters
+import emulator_tma
+import emulator_wgmma
 import numpy as np
 from emulator_clocks import Clocks
 from emulator_cluster import Cluster
@@ -21,6 +24,7 @@ from emulator_races import BarrierOrder, ClockOrder
 from emulator_regions import compile_block
 from emulator_rows import runs_by_warps
 from emulator_schedule import run_all
+from emulator_tensor_map import TensorMap
 from emulator_types import size_of
 
 from heddle.kernels.mlir import ir
@@ -40,21 +44,28 @@ def launch(
     module: ir.Module,
     grid: int,
     block: int,
-    buffers: list[Buffer],
+    pointers: list[Buffer | TensorMap],
     dims: list[int],
     shared: int = 0,
 ) -> None:
     """Runs the module's one kernel; written buffers hold the result afterwards.
 
-    `shared` is the dynamic shared memory in bytes: what an array of no elements stands for.
+    A tensor map's buffer need not be an argument itself. `shared` is the dynamic shared memory in
+    bytes: what an array of no elements stands for.
 
     Raises:
         EmulatorError: The kernel did something that is forbidden; the text ends with the operation.
     """
     kernel = next(op.operation for op in module.body.operations if op.operation.name == "llvm.func")
     arguments = kernel.regions[0].blocks[0].arguments
-    if len(arguments) != len(buffers) + len(dims):
-        raise EmulatorError(f"wanted {len(arguments)} arguments, got {len(buffers)} + {len(dims)}")
+    if len(arguments) != len(pointers) + len(dims):
+        raise EmulatorError(f"wanted {len(arguments)} arguments, got {len(pointers)} + {len(dims)}")
+    maps = [pointer for pointer in pointers if isinstance(pointer, TensorMap)]
+    buffers = [pointer for pointer in pointers if isinstance(pointer, Buffer)]
+    for tensor in maps:
+        if not any(tensor.buffer is buffer for buffer in buffers):
+            buffers.append(tensor.buffer)
+        tensor.region = next(i for i, buffer in enumerate(buffers) if buffer is tensor.buffer)
     addresses, top = _shared_layout(module, shared)
     regions = [
         Region(
@@ -67,14 +78,20 @@ def launch(
     ]
     bases = np.array([((i + 1) << BUFFER_BITS) + b.shift for i, b in enumerate(buffers)], np.int64)
     memory = Memory(regions, BarrierOrder)
+    named = {len(buffers) + 1 + i: tensor for i, tensor in enumerate(maps)}
+    of_buffers, of_maps = iter(bases), iter(number << BUFFER_BITS for number in named)
     values = {
         argument: np.array([value], np.int64)
-        for argument, value in zip(arguments, [*bases, *dims], strict=True)
+        for argument, value in zip(
+            arguments,
+            [*(next(of_maps if isinstance(p, TensorMap) else of_buffers) for p in pointers), *dims],
+            strict=True,
+        )
     }
 
     def strand(lane: np.ndarray, blocks_memory: Memory, cluster: Cluster | None) -> Grid:
         return Grid(
-            grid, block, lane, blocks_memory, memory, addresses, bases, cluster, dict(values)
+            grid, block, lane, blocks_memory, memory, addresses, bases, cluster, named, dict(values)
         )
 
     run = compile_block(kernel.regions[0].blocks[0])
@@ -99,10 +116,11 @@ def _run_warps(kernel, run, strand, grid: int, block: int, top: int) -> None:
         raise EmulatorError(
             f"wanted whole warps, and blocks in clusters of {size}, got {grid} blocks of {block}"
         )
+    registers = emulator_clusters.launch_registers(kernel, block)
     strands, clusters = {}, []
     for first in range(0, grid, size):
         clocks = Clocks(size * block)
-        cluster = Cluster(first, size, block, clocks)
+        cluster = Cluster(first, size, block, registers, clocks)
         parts = Memory(
             _shared_regions(range(first, first + size), top), partial(ClockOrder, clocks=clocks)
         )
@@ -110,8 +128,17 @@ def _run_warps(kernel, run, strand, grid: int, block: int, top: int) -> None:
         for start in range(first * block, (first + size) * block, WARP):
             name = f"warp {start % block // WARP} of block {start // block}"
             lane = np.arange(start, start + WARP)
-            strands[name] = run(strand(lane, parts, cluster), np.ones(WARP, bool))
+            strands[name] = _warp(cluster, run, strand(lane, parts, cluster))
+        cluster.running = dict.fromkeys(range(size), block // WARP)
     run_all(strands, clusters)
+    for cluster in clusters:
+        emulator_tma.check_finished(cluster)
+        emulator_wgmma.check_finished(cluster)
+
+
+def _warp(cluster: Cluster, run, grid: Grid):
+    yield from run(grid, np.ones(WARP, bool))
+    cluster.running[int(grid.block[0]) - cluster.first] -= 1
 
 
 def _shared_regions(blocks: range, size: int) -> list[Region]:

@@ -43,6 +43,9 @@ class NamedBarrier:
         self.gathered: Knowledge | None = None
         self.released: Knowledge | None = None
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.arrived} of {self.count})"
+
     def arrive(self, count: int, threads: int, brought: Knowledge) -> int:
         """`threads` threads arrive; returns the generation that they belong to."""
         if self.arrived and count != self.count:
@@ -101,7 +104,7 @@ def barrier(op):
         number, count = find(values)
         gate, mine = _arrive(grid, mask, number, count)
         if gate.generation == mine:
-            yield lambda: gate.generation > mine, f"{gate.name} ({gate.arrived} of {gate.count})"
+            yield lambda: gate.generation > mine, gate
         grid.cluster.clocks.acquire(grid.cluster.number(grid.lane), gate.released)
 
     return run

@@ -46,7 +46,7 @@ class Clocks:
         every = np.arange(threads)
         self.known[every, every] = 1
 
-    def agent(self, kind: str, number: int, generic: bool = False) -> int:
+    def agent(self, kind: str, number: int | str, generic: bool = False) -> int:
         """The column of the asynchronous agent of that name."""
         column = self.names.setdefault((kind, number), self.threads + len(self.names))
         self.generic[column] = generic

@@ -9,25 +9,30 @@ from dataclasses import dataclass, field
 import numpy as np
 from emulator_clocks import Clocks
 from emulator_grid import RANK_BITS, SHARED_CLUSTER
+from emulator_memory import EmulatorError
 
-Wait = tuple[Callable[[], bool], str]
-"""What a strand yields when it cannot go on: whether it can by now, and what it waits for."""
+Wait = tuple[Callable[[], bool], object]
+"""What a strand yields when it cannot go on: whether it can by now, and what it waits for (str)."""
 
 
 @dataclass
 class Cluster:
-    """`blocks` blocks from number `first` on, of `threads` threads each.
+    """`blocks` blocks from number `first` on, of `threads` threads with `registers` each at launch.
 
-    `late` are asynchronous operations that were issued and have not happened yet.
+    `late` are asynchronous operations that were issued and have not happened yet; `running` counts
+    the warps of each rank that have not ended; the rest is what the topics' rows keep here.
     """
 
     first: int
     blocks: int
     threads: int
+    registers: int
     clocks: Clocks
     late: deque[Callable[[], None]] = field(default_factory=deque)
     barriers: dict = field(default_factory=dict)
+    mbarriers: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)
+    running: dict[int, int] = field(default_factory=dict)
 
     def number(self, lane: np.ndarray) -> np.ndarray:
         """The numbers of threads in the cluster, from those in the launch."""
@@ -43,4 +48,11 @@ class Cluster:
             named = address >> RANK_BITS
             rank = np.where(named > 0, named - 1, rank)
             address = address & ((1 << RANK_BITS) - 1)
+            for one in np.unique(rank):
+                self.check_alive(int(one))
         return rank, address
+
+    def check_alive(self, rank: int) -> None:
+        """A block that ended has no shared memory any more ("Cluster of Cooperative ...")."""
+        if not self.running[rank]:
+            raise EmulatorError(f"accesses shared memory of block {self.first + rank}, which ended")

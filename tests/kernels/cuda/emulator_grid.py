@@ -12,6 +12,7 @@ from heddle.kernels.mlir import ir
 
 if TYPE_CHECKING:
     from emulator_cluster import Cluster
+    from emulator_tensor_map import TensorMap
 
 WARP = 32
 SHARED, SHARED_CLUSTER = 3, 7  # The numbers of address spaces; pointers of others are global.
@@ -25,7 +26,8 @@ Mask = np.ndarray
 class Grid:
     """The lanes that run together: every thread of the launch, or (`cluster`) one warp of it.
 
-    `lane` numbers threads through the whole launch of `blocks` blocks of `threads` threads.
+    `lane` numbers threads through the whole launch of `blocks` blocks of `threads` threads; `maps`
+    are the tensor maps by the upper bits of their addresses.
     """
 
     blocks: int
@@ -36,6 +38,7 @@ class Grid:
     addresses: dict[str, int]
     bases: np.ndarray
     cluster: Cluster | None = None
+    maps: dict[int, TensorMap] = field(default_factory=dict)
     values: dict[ir.Value, Any] = field(default_factory=dict)
     yielded: list[Any] = field(default_factory=list)
 

@@ -38,6 +38,8 @@ class Memory:
         self.bytes = np.concatenate([region.data for region in regions])
         self.input = np.repeat([region.input for region in regions], self.sizes)
         self.valid = np.repeat([r.input or r.initialised for r in regions], self.sizes)
+        self.opaque = np.zeros(len(self.bytes), bool)
+        """Bytes of an mbarrier, for its own instructions alone."""
         self.order = order(len(self.bytes))
 
     def region(self, number: int) -> np.ndarray:
@@ -48,6 +50,7 @@ class Memory:
     def load(self, region, offset, lane, count: int) -> np.ndarray:
         """`count` bytes at `offset` in `region`, for each lane: uint8 [lanes, count]."""
         at = self.bytes_at("reads", region, offset, lane, count)
+        self.check_ordinary(at)
         self.refuse(self.order.read(at, lane), at)
         self.check_valid(at)
         return self.bytes[at]
@@ -55,6 +58,7 @@ class Memory:
     def store(self, region, offset, lane, data: np.ndarray) -> None:
         """Writes uint8 [lanes, count] at `offset` in `region`."""
         at = self.bytes_at("writes", region, offset, lane, data.shape[1])
+        self.check_ordinary(at)
         self.check_writable(at)
         self.refuse(self.order.write(at, lane), at)
         self.put(at, data)
@@ -73,6 +77,10 @@ class Memory:
         """Writes without asking the order, which was asked already."""
         self.bytes[at] = data
         self.valid[at] = True
+
+    def check_ordinary(self, at: np.ndarray) -> None:
+        if self.opaque[at].any():
+            raise EmulatorError(f"touches an mbarrier in {self.where(at, self.opaque[at])}")
 
     def check_valid(self, at: np.ndarray) -> None:
         if not self.valid[at].all():

@@ -47,7 +47,7 @@ def compile_block(block: ir.Block) -> Run:
             except EmulatorError as error:
                 if "\n" in str(error):  # An operation inside of this one is named already.
                     raise
-                raise EmulatorError(f"{error}\n    {str(op).splitlines()[0]}") from None
+                raise EmulatorError(f"{error}\n    {str(op).splitlines()[0][:160]}") from None
 
     return run
 

@@ -5,25 +5,38 @@ with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run i
 """
 
 import emulator_barriers
+import emulator_clusters
 import emulator_cp_async
+import emulator_mbarrier
 import emulator_mma
 import emulator_structs
 import emulator_threads
+import emulator_tma
 import emulator_values
+import emulator_wgmma
 
 from heddle.kernels.mlir import ir
 
+_TOPICS = (emulator_clusters, emulator_cp_async, emulator_mbarrier, emulator_tma, emulator_wgmma)
+
 OPS = {**emulator_values.OPS, **emulator_structs.OPS}
-BLOCKING = {**emulator_barriers.BLOCKING}
-ASYNCHRONOUS = {
-    "nvvm.barrier.arrive",
-    *emulator_cp_async.EFFECTS,
+BLOCKING = {
+    **emulator_barriers.BLOCKING,
+    **emulator_mbarrier.BLOCKING,
+    **emulator_clusters.BLOCKING,
 }
 EFFECTS = {
     **emulator_threads.EFFECTS,
     **emulator_barriers.EFFECTS,
     **emulator_mma.EFFECTS,
-    **emulator_cp_async.EFFECTS,
+    **emulator_clusters.ANYWHERE,
+    **{name: row for topic in _TOPICS for name, row in topic.EFFECTS.items()},
+}
+ASYNCHRONOUS = {
+    "nvvm.barrier.arrive",
+    *emulator_mbarrier.BLOCKING,
+    *emulator_clusters.BLOCKING,
+    *(name for topic in _TOPICS for name in topic.EFFECTS),
 }
 
 

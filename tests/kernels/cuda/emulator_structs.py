@@ -1,9 +1,32 @@
 """Structures of values: what instructions with several results return, and accumulators."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 from emulator_memory import EmulatorError
 from emulator_types import count_of, numbers
+
+
+class Pending:
+    """A register that the matrix units are writing: nothing but they may look at it.
+
+    `group` of `units` writes it; `value` is what it will hold.
+    """
+
+    def __init__(self, value: np.ndarray, units: Any, group: int) -> None:
+        self.value, self.units, self.group = value, units, group
+
+    def ready(self) -> bool:
+        return self.units.waited >= self.group
+
+    def __getattr__(self, name: str):
+        raise EmulatorError("looks at an accumulator before wgmma.wait_group for its group")
+
+    def __array_ufunc__(self, *_, **__):
+        return self.dtype  # Which it does not have either.
 
 
 class Struct:
@@ -12,7 +35,7 @@ class Struct:
     def __init__(self, parts: list) -> None:
         self.parts = parts
 
-    def merge(self, choose: Callable, other: "Struct") -> "Struct":
+    def merge(self, choose: Callable, other: Struct) -> Struct:
         return Struct([choose(a, b) for a, b in zip(self.parts, other.parts, strict=True)])
 
 
@@ -36,9 +59,10 @@ def extract_value(op):
     position = numbers(op, "position")[0]
 
     def run(struct):
-        if struct.parts[position] is None:
+        part = struct.parts[position]
+        if part is None:
             raise EmulatorError(f"extracts element {position}, which nobody inserted")
-        return struct.parts[position]
+        return part.value if isinstance(part, Pending) and part.ready() else part
 
     return run
 

@@ -1,6 +1,8 @@
 """Complete tensor core kernels: right on the emulator, caught when a wait is missing, assembled."""
 
 import emulator_gemm_ampere as ampere
+import emulator_gemm_hopper as hopper
+import ml_dtypes
 import numpy as np
 import pytest
 from emulator import Buffer, launch
@@ -52,3 +54,69 @@ def test_ampere_is_assembled(arch):
     if cubin is None:
         pytest.skip("no PTX assembler is installed")
     assert (cubin.spills, cubin.shared) == (0, ampere.SHARED)
+
+
+def run_hopper(k: int, mistake: str = "") -> tuple[np.ndarray, np.ndarray]:
+    bfloat16 = ml_dtypes.bfloat16
+    a = RANDOM.standard_normal((hopper.M, k)).astype(bfloat16)
+    b = RANDOM.standard_normal((hopper.N, k)).astype(bfloat16)
+    c = np.zeros((hopper.M, hopper.N), bfloat16)
+    maps = [
+        hopper.tensor_map(buffer, *buffer.array.shape)
+        for buffer in (Buffer(a), Buffer(b), Buffer(c, written=True))
+    ]
+    launch(hopper.build(k, mistake), 1, hopper.THREADS, maps, [])
+    return c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64).T
+
+
+def test_hopper():
+    found, wanted = run_hopper(5 * hopper.DEPTH)
+    np.testing.assert_allclose(found, wanted, rtol=2**-8, atol=1e-3)
+
+
+IN_FLIGHT = "race: reads what a copy in flight to the mbarrier at byte 40960 of shared memory"
+HOPPER_MISTAKES = {
+    "no wait for an empty stage": "more than 1 arrivals in a phase of the mbarrier at byte 40960",
+    "no expect_tx": IN_FLIGHT,
+    "too many bytes expected": r"deadlock(?s:.*)phase 0 lacks 0 of 1 arrivals and 16 bytes",
+    "wrong parity": IN_FLIGHT,
+    "a wrong count": r"deadlock(?s:.*)phase 0 lacks 1 of 5 arrivals and 0 bytes",
+    "no fence.mbarrier_init": r"no fence\.mbarrier_init between (?s:.*)bulk\.tensor",
+    "no barrier after the initialisation": r"uses the mbarrier .* while thread 0 initialises it",
+    "no wgmma.fence": r"no wgmma\.fence before a wgmma on registers that were touched",
+    "no wait for wgmma": "writes what the wgmma in flight of warp 4 reads",
+    "a stage released too early": "writes what the wgmma in flight of warp 4 reads",
+    "too many registers": r"waits for 3584 registers to have 240 in each thread, 0 are free",
+    "no fence.proxy.async": r"no fence\.proxy\.async before it reads what thread 128 wrote",
+    "no barrier before the store": "reads what thread 144 wrote in shared memory of block 0",
+    "no wait for the store": "thread 128 ends while its bulk stores read shared memory",
+}
+
+
+@pytest.mark.parametrize("mistake", HOPPER_MISTAKES)
+def test_hopper_with_a_mistake(mistake):
+    with pytest.raises(EmulatorError, match=HOPPER_MISTAKES[mistake]):
+        run_hopper(5 * hopper.DEPTH, mistake)
+
+
+@pytest.mark.parametrize("mistake", ["a wrong stride", "a wrong swizzle"])
+def test_hopper_with_a_wrong_descriptor(mistake):
+    found, wanted = run_hopper(5 * hopper.DEPTH, mistake)
+    assert np.abs(found - wanted).max() > 1
+
+
+def test_hopper_is_assembled():
+    text, cubin = assemble(hopper.build(5 * hopper.DEPTH), "sm_90a")
+    for name in (
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group",
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16",
+        "setmaxnreg.inc.sync.aligned.u32",
+        "mbarrier.try_wait.parity",
+        "fence.proxy.async.shared::cta",
+        "stmatrix.sync.aligned.m8n8.x4",
+    ):
+        assert name in text
+    if cubin is None:
+        pytest.skip("no PTX assembler is installed")
+    assert (cubin.spills, cubin.shared) == (0, hopper.SHARED)

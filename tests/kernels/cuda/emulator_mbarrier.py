@@ -1,0 +1,230 @@
+"""mbarriers: objects in shared memory that count arrivals and bytes, phase after phase.
+
+PTX ISA 9.0, "Parallel Synchronization and Communication Instructions: mbarrier": phases and their
+completion (no pending arrivals, no pending bytes), "tx-count", init, arrive, expect_tx,
+arrive.expect_tx, complete_tx, try_wait.parity; fence.mbarrier_init. An arrival releases what its
+thread knows, a wait that succeeds acquires it, and with it what was copied in that phase.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from emulator_clocks import Clocks, Knowledge
+from emulator_grid import SHARED, Grid, Mask
+from emulator_memory import EmulatorError
+from emulator_threads import access
+from emulator_types import space_of
+
+BYTES = 8
+MOST = 2**20 - 1  # "mbarrier: Supported range of counts", of arrivals and of bytes.
+
+
+@dataclass
+class Mbarrier:
+    """One object; `phase` is the number of the one that is not complete yet."""
+
+    name: str
+    count: int
+    clocks: Clocks
+    agent: int
+    maker: int
+    made: int
+    fenced: bool = False
+    phase: int = 0
+    bytes: int = 0
+    gathered: Knowledge = field(init=False)
+    released: Knowledge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pending = self.count
+        self.gathered, self.released = self.clocks.nothing(), self.clocks.nothing()
+
+    def expect(self, count: int) -> None:
+        self.bytes += count
+        if abs(self.bytes) > MOST:
+            raise EmulatorError(f"{self.name} waits for {self.bytes} bytes, wanted at most {MOST}")
+
+    def arrive(self, times: int, brought: Knowledge) -> None:
+        if times > self.pending:
+            raise EmulatorError(f"more than {self.count} arrivals in a phase of {self.name}")
+        self.pending -= times
+        self.gathered.join(brought)
+        self.complete()
+
+    def copied(self, count: int) -> None:
+        """complete_tx: `count` bytes arrived."""
+        self.bytes -= count
+        self.complete()
+
+    def complete(self) -> None:
+        if self.pending == 0 and self.bytes == 0:
+            self.phase += 1
+            self.pending = self.count
+            self.released.join(self.gathered)
+            self.gathered = self.clocks.nothing()
+
+    def passed(self, parity: int) -> bool:
+        """Whether the phase of that parity, this one or the last one, is complete."""
+        return self.phase % 2 != parity
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: phase {self.phase} lacks {self.pending} of {self.count} arrivals"
+            f" and {self.bytes} bytes"
+        )
+
+
+def find(grid: Grid, region: int, offset: int) -> Mbarrier:
+    found = grid.cluster.mbarriers.get((int(region), int(offset)))
+    if found is None:
+        name = grid.shared.names[int(region)]
+        raise EmulatorError(f"nobody initialised an mbarrier at byte {offset} of {name}")
+    return found
+
+
+def _each(op, run: Callable) -> Callable:
+    """Calls `run(grid, mbarrier, threads, index of its lanes, values)` for each mbarrier named."""
+    where = access(op.operands[0], BYTES, BYTES)
+    remote = space_of(op.operands[0]) != SHARED
+
+    def every(grid: Grid, mask: Mask, address, *values):
+        _, region, offset, threads = where(grid, mask, address)
+        values = [grid.spread(value)[mask] for value in values]
+        for place in dict.fromkeys(zip(region.tolist(), offset.tolist(), strict=True)):
+            mine = (region == place[0]) & (offset == place[1])
+            found = find(grid, *place)
+            check_made(grid, found, threads[mine], remote)
+            run(grid, found, threads[mine], *(value[mine] for value in values))
+        if op.results:
+            return np.zeros(len(grid.lane), np.int64)  # The state, for which nobody has a use.
+        return None
+
+    return every
+
+
+def check_made(grid: Grid, found: Mbarrier, threads: np.ndarray, outside: bool) -> None:
+    """Whether its initialisation is ordered before its use, from `outside` of the block, too."""
+    if (grid.cluster.clocks.known[threads, found.maker] < found.made).any():
+        raise EmulatorError(f"race: uses {found.name} while thread {found.maker} initialises it")
+    if outside and not found.fenced:
+        raise EmulatorError(f"no fence.mbarrier_init between the initialisation of {found.name}"
+                            " and its use from outside of the block")  # fmt: skip
+
+
+def init(op):
+    where = access(op.operands[0], BYTES, BYTES)
+
+    def run(grid: Grid, mask: Mask, address, count):
+        memory, region, offset, threads = where(grid, mask, address)
+        counts = grid.spread(count)[mask]
+        at = memory.bytes_at("initialises", region, offset, threads, BYTES)
+        memory.check_ordinary(at)
+        memory.refuse(memory.order.write(at, threads), at)
+        memory.opaque[at] = True
+        clocks = grid.cluster.clocks
+        for rank, start, thread, n in zip(region, offset, threads, counts, strict=True):
+            if not 0 < n <= MOST:
+                raise EmulatorError(f"wanted a count of 1 to {MOST} arrivals, got {n}")
+            place = f"at byte {start} of {memory.names[rank]}"
+            agent = clocks.agent("a copy in flight to the mbarrier", place)
+            grid.cluster.mbarriers[int(rank), int(start)] = Mbarrier(
+                f"the mbarrier {place}",
+                int(n),
+                clocks,
+                agent,
+                int(thread),
+                int(clocks.now(thread)),
+            )
+
+    return run
+
+
+def arrive(op):
+    def run(grid: Grid, found: Mbarrier, threads, counts=None):
+        times = len(threads) if counts is None else int(counts.sum())
+        found.arrive(times, grid.cluster.clocks.release(threads))
+
+    return _each(op, run)
+
+
+def expect(op):
+    return _each(op, lambda grid, found, threads, counts: found.expect(int(counts.sum())))
+
+
+def arrive_and_expect(op):
+    def run(grid: Grid, found: Mbarrier, threads, counts):
+        found.expect(int(counts.sum()))
+        found.arrive(len(threads), grid.cluster.clocks.release(threads))
+
+    return _each(op, run)
+
+
+def wait(op):
+    where = access(op.operands[0], BYTES, BYTES)
+
+    def run(grid: Grid, mask: Mask, address, parity, ticks):
+        if not mask.any():
+            return
+        _, region, offset, threads = where(grid, mask, address)
+        parities = grid.spread(parity)[mask]
+        if ((parities != 0) & (parities != 1)).any():
+            raise EmulatorError(f"wanted the parity of a phase, 0 or 1, got {parities.max()}")
+        clocks = grid.cluster.clocks
+        for rank, start, odd in dict.fromkeys(zip(region, offset, parities, strict=True)):
+            found = find(grid, rank, start)
+            mine = threads[(region == rank) & (offset == start) & (parities == odd)]
+            check_made(grid, found, mine, False)
+            if not found.passed(odd):
+                yield (lambda found=found, odd=odd: found.passed(odd)), _Reason(found, odd)
+            clocks.acquire(mine, found.released)
+            clocks.learn(mine, found.agent, found.phase)
+
+    return run
+
+
+class _Reason:
+    """What a wait says when it is asked, not when it began."""
+
+    def __init__(self, found: Mbarrier, parity: int) -> None:
+        self.found, self.parity = found, parity
+
+    def __str__(self) -> str:
+        return f"parity {self.parity} of {self.found}"
+
+
+def fence_init(op):
+    def run(grid: Grid, mask: Mask):
+        fence_made_by(grid, grid.cluster.number(grid.lane[mask]))
+
+    return run
+
+
+def fence_made_by(grid: Grid, threads: np.ndarray) -> None:
+    """What `threads` initialised may be used from outside of the block, and by copies."""
+    for found in grid.cluster.mbarriers.values():
+        found.fenced |= found.maker in threads
+
+
+def fence_proxy(op):
+    if "async" not in str(op.attributes["kind"]):
+        raise EmulatorError("the emulator knows the proxy fences of the async proxy alone")
+
+    def run(grid: Grid, mask: Mask):
+        threads = grid.cluster.number(grid.lane[mask])
+        grid.cluster.clocks.fence(threads)
+        fence_made_by(grid, threads)
+
+    return run
+
+
+BLOCKING = {"nvvm.mbarrier.try_wait.parity": wait}
+EFFECTS = {
+    "nvvm.mbarrier.init": init,
+    "nvvm.mbarrier.arrive": arrive,
+    "nvvm.mbarrier.expect_tx": expect,
+    "nvvm.mbarrier.arrive.expect_tx": arrive_and_expect,
+    "nvvm.fence.mbarrier.init": fence_init,
+    # "membar / fence": fence.proxy.async
+    "nvvm.fence.proxy": fence_proxy,
+}

@@ -1,0 +1,235 @@
+"""Matrix multiplication by warpgroups: wgmma, its descriptors, its groups.
+
+PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions": wgmma.mma_async m64nNkK, "Register
+Fragments" (warp w of the four holds rows 16 w to 16 w + 15, a lane the columns of mma.sync),
+"Shared Memory Matrix Layout", "Strides", "Matrix Descriptor Format", wgmma.fence, commit_group,
+wait_group. A descriptor's canonical layout, in units of 16 bytes, with W = swizzle / 16, or 1:
+
+    K-major    ((8, n), 2) : ((W, stride), 1), but leading in place of 1 where there is no swizzle
+    MN-major   ((W, n), (8, k)) : ((1, leading), (W, stride)), the two exchanged without a swizzle
+
+The swizzle mixes bits of the address, so that a start in the middle of a row of an atom is right.
+
+Each warp computes its 16 rows; that the four do the same is checked. Accumulators may not be looked
+at before the wait for their group.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from emulator_grid import WARP, Grid, Mask
+from emulator_memory import EmulatorError
+from emulator_mma import GROUP, KINDS, MEMBER, as_numbers, fragment_of_a
+from emulator_structs import Pending, Struct
+from emulator_tma import swizzle
+from emulator_types import number
+
+SPANS = (0, 128, 64, 32)  # Bits 62 and 63 of a descriptor.
+K_BYTES = 32  # Of k in one instruction, of every type.
+
+
+@dataclass
+class Units:
+    """What one warp has done with the matrix units: groups committed and waited for."""
+
+    committed: int = 0
+    waited: int = 0
+    fenced: bool = False
+    done: int = 0
+
+
+def units_of(grid: Grid) -> Units:
+    return grid.cluster.groups.setdefault(("wgmma", int(grid.lane[0]) // WARP), Units())
+
+
+def in_step(grid: Grid, mask: Mask, what: object) -> Units:
+    """The warp's state; the four warps of a warpgroup do the same things in the same order."""
+    if not mask.all():
+        raise EmulatorError("divergent: wgmma wants all threads of a warp")
+    units = units_of(grid)
+    warpgroup = ("steps of warpgroup", int(grid.lane[0]) // (4 * WARP))
+    steps = grid.cluster.groups.setdefault(warpgroup, [])
+    if units.done == len(steps):
+        steps.append(what)
+    elif steps[units.done] != what:
+        raise EmulatorError("divergent: the warps of a warpgroup do different wgmma instructions")
+    units.done += 1
+    return units
+
+
+# Descriptors
+
+
+def matrix_in_shared(descriptor: int, rows: np.ndarray, item: int, k_major: bool) -> np.ndarray:
+    """The addresses of the bytes that a descriptor means: [rows, elements of k, bytes of one]."""
+    start, leading, stride = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
+    span = SPANS[descriptor >> 62 & 3]
+    if descriptor >> 49 & 7:
+        raise EmulatorError("the emulator knows atoms that start where their pattern does alone")
+    width = max(span, 16)
+    k = np.arange(K_BYTES // item)
+    if k_major:
+        across = k * item
+        columns = across // 16 * leading + across % 16 if span == 0 else across
+        address = (rows // 8 * stride + rows % 8 * width)[:, None] + columns
+    else:
+        chunk = width // item  # Rows side by side in one row of an atom.
+        far, deep = (leading, stride) if span else (stride, leading)
+        address = (rows // chunk * far + rows % chunk * item)[:, None]
+        address = address + k % 8 * width + k // 8 * deep
+    address = start + address
+    return swizzle(address[..., None] + np.arange(item), span)
+
+
+def read_matrix(grid: Grid, descriptor: np.ndarray, rows, kind: str, k_major: bool, units: Units):
+    """The rows of an operand in shared memory, [rows, k]; the async proxy reads until the wait."""
+    if (descriptor != descriptor[0]).any():
+        raise EmulatorError("divergent: the descriptors of a warp differ")
+    dtype = KINDS[kind]
+    places = matrix_in_shared(int(descriptor[0]) & (2**64 - 1), rows, dtype.itemsize, k_major)
+    memory, cluster = grid.shared, grid.cluster
+    rank = int(grid.block[0]) - cluster.first
+    if places.max() >= memory.sizes[rank]:
+        raise EmulatorError(
+            f"out of bounds: a descriptor reaches byte {places.max()} of {memory.names[rank]}"
+            f" ({memory.sizes[rank]} bytes)"
+        )
+    at = (memory.starts[rank] + places).reshape(1, -1)
+    threads = cluster.number(grid.lane)
+    memory.check_ordinary(at)
+    memory.refuse(memory.order.read_later(at, threads, agent_of(grid), units.committed + 1), at)
+    memory.check_valid(at)
+    elements = memory.bytes[at].reshape(*places.shape).view(dtype)[..., 0]
+    return as_numbers(elements, kind)
+
+
+def agent_of(grid: Grid) -> int:
+    warp = int(grid.cluster.number(grid.lane)[0]) // WARP
+    return grid.cluster.clocks.agent("the wgmma in flight of warp", warp)
+
+
+# The instruction
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one wgmma multiplies: m64 n k, the types of A, B and D, signs, and what is K-major."""
+
+    n: int
+    a: str
+    b: str
+    d: str
+    signs: tuple[int, int] = (1, 1)
+    k_major: tuple[bool, bool] = (True, True)
+
+    def check(self, k: int) -> None:
+        wanted = K_BYTES // KINDS[self.a].itemsize
+        sums = "s32" if self.a in ("s8", "u8") else "f32"
+        transposes = KINDS[self.a].itemsize == 2
+        if (
+            self.n % 8
+            or not 8 <= self.n <= 256
+            or (k, self.d) != (wanted, sums)
+            or not (all(self.k_major) or transposes)
+        ):
+            raise EmulatorError(
+                f"the emulator knows m64nNk{wanted} with sums of {sums} for {self.a}, K-major"
+                " unless of 16 bits, alone"
+            )
+
+
+def multiply(grid: Grid, shape: Shape, units: Units, a, b, sums: list | None) -> list:
+    """D = A B, plus `sums` unless None: the lane's accumulators, which are in flight.
+
+    `a` is a descriptor or four registers, `b` a descriptor.
+    """
+    kept = [sums] if sums is None else sums
+    if not units.fenced and not all(isinstance(part, Pending) for part in kept):
+        raise EmulatorError("no wgmma.fence before a wgmma on registers that were touched")
+    warp = int(grid.thread[0]) // WARP % 4
+    if isinstance(a, list):
+        left = fragment_of_a([grid.spread(r) for r in a], shape.a)[0]
+    else:
+        rows = 16 * warp + np.arange(16)
+        left = read_matrix(grid, grid.spread(a), rows, shape.a, shape.k_major[0], units)
+    columns = np.arange(shape.n)
+    right = read_matrix(grid, grid.spread(b), columns, shape.b, shape.k_major[1], units)
+    product = shape.signs[0] * shape.signs[1] * (left @ right.T)
+    dtype = np.int32 if shape.d == "s32" else np.float32
+    found = []
+    for i in range(shape.n // 2):
+        part = product[GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * MEMBER + i % 2]
+        if sums is not None:
+            before = sums[i].value if isinstance(sums[i], Pending) else grid.spread(sums[i])
+            part = before + part
+        found.append(Pending(part.astype(dtype), units, units.committed + 1))
+    return found
+
+
+def _name(attribute) -> str:
+    return re.search(r"[<\s](\w+)>", str(attribute))[1]
+
+
+def mma_async(op):
+    sizes = re.search(r"m = 64, n = (\d+), k = (\d+)", str(op.attributes["shape"]))
+    if sizes is None:
+        raise EmulatorError("wanted a shape of m = 64")
+    names = {key: _name(op.attributes[key]) for key in ("typeA", "typeB", "typeD", "scaleD")}
+    signs = tuple(-1 if _name(op.attributes[key]) == "neg" else 1 for key in ("scaleA", "scaleB"))
+    major = _name(op.attributes["layoutA"]) == "row", _name(op.attributes["layoutB"]) == "col"
+    shape = Shape(int(sizes[1]), names["typeA"], names["typeB"], names["typeD"], signs, major)
+    shape.check(int(sizes[2]))
+
+    def run(grid: Grid, mask: Mask, sums: Struct, a, b):
+        units = in_step(grid, mask, (op, int(a[0]), int(b[0])))
+        parts = None if names["scaleD"] == "zero" else sums.parts
+        return Struct(multiply(grid, shape, units, a, b, parts))
+
+    return run
+
+
+def fence(op):
+    def run(grid: Grid, mask: Mask):
+        in_step(grid, mask, op).fenced = True
+
+    return run
+
+
+def commit(op):
+    def run(grid: Grid, mask: Mask):
+        in_step(grid, mask, op).committed += 1
+
+    return run
+
+
+def wait(op):
+    left = number(op, "group")
+
+    def run(grid: Grid, mask: Mask):
+        units = in_step(grid, mask, op)
+        units.waited = max(units.waited, units.committed - left)
+        units.fenced = False
+        threads = grid.cluster.number(grid.lane)
+        grid.cluster.clocks.learn(threads, agent_of(grid), units.waited)
+
+    return run
+
+
+def check_finished(cluster) -> None:
+    """At the end: every warp of a warpgroup did all that one of them did."""
+    for key, units in cluster.groups.items():
+        if key[0] == "wgmma":
+            steps = cluster.groups["steps of warpgroup", key[1] // 4]
+            if units.done != len(steps):
+                raise EmulatorError(
+                    f"divergent: warp {key[1]} did {units.done} of {len(steps)} wgmma instructions"
+                )
+
+
+EFFECTS = {
+    "nvvm.wgmma.mma_async": mma_async,
+    "nvvm.wgmma.fence.aligned": fence,
+    "nvvm.wgmma.commit.group.sync.aligned": commit,
+    "nvvm.wgmma.wait.group.sync.aligned": wait,
+}
