@@ -49,3 +49,20 @@ def transposed(rows: Sequence[Any]) -> list[Any]:
                 rows[i], rows[i + distance] = shuffle(a, b, low), shuffle(a, b, high)
         distance *= 2
     return rows
+
+
+def sums(values: Sequence[Any]) -> Any:
+    """The vector of the sums of as many vectors as each has lanes, a power of two.
+
+    All sums are made in one order.
+    """
+    values, distance = list(values), 1
+    lanes = range(len(values))
+    while len(values) > 1:
+        # Of a pair of vectors, the first is in the lanes whose number lacks this bit.
+        low = [j if not j & distance else j - distance + len(lanes) for j in lanes]
+        high = [j + distance if not j & distance else j + len(lanes) for j in lanes]
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [shuffle(a, b, low) + shuffle(a, b, high) for a, b in pairs]
+        distance *= 2
+    return values[0]

@@ -74,9 +74,10 @@ def store(
         llvm.intr_masked_store(value, pointer, mask, alignment)
 
 
-def prefetch(base: Any, offset: Any, dtype: str) -> None:
-    """Asks for the cache line of element `offset`, which need not exist."""
-    llvm.intr_prefetch(at(base, offset, dtype, inside=False), rw=0, hint=3, cache=1)
+def prefetch(base: Any, offset: Any, dtype: str, level: int = 1) -> None:
+    """Asks for the cache line of element `offset`, which need not exist, in a `level` of cache."""
+    pointer = at(base, offset, dtype, inside=False)
+    llvm.intr_prefetch(pointer, rw=0, hint=4 - level, cache=1)
 
 
 def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:

@@ -56,6 +56,7 @@ class Kernel:
         launch: The grid of a spec, independent of the machine's ISA.
         supports: None when the spec can be computed, else the reason why not, as a phrase.
         checks: The kernel checks values of its input and takes the status word as last buffer.
+        updates: Operand 0 and the output are one memory: the kernel writes only what changes.
         space: The parameters that it is tuned by.
     """
 
@@ -65,6 +66,7 @@ class Kernel:
     launch: Callable[[Spec], Launch]
     supports: Callable[[Spec], str | None]
     checks: bool = False
+    updates: bool = False
     space: Space | None = None
 
 

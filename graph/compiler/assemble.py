@@ -134,6 +134,8 @@ def program(
             return substitute(expr, lambda name: values[name])
 
         passed = [buffer(value) for value in (*operation.operands, *operation.results)]
+        if row.updates:
+            routines[stage(operation)] += _update(operation, passed)
         if row.checks:
             passed.append(_buffer(buffers, Place("status"), STATUS_BYTES))
         routines[stage(operation)].append(
@@ -184,6 +186,18 @@ def _places(module: Any, weights: Mapping[str, int], constants: Constants) -> di
                 for value, text in zip(operation.results, texts, strict=True):
                     places[value] = Place.parse(text.value)
     return places
+
+
+def _update(operation: Any, passed: list[int]) -> list[Copy]:
+    """Passes the result as operand 0 too, after a copy where they are not one memory already.
+
+    The copy is the last to read its source here, so that a caller can pass one memory as both.
+    """
+    source, target = passed[0], passed[-1]
+    passed[0] = target
+    if source == target:
+        return []
+    return [Copy(source, target, byte_size(operation.results[0]), m.label(operation))]
 
 
 def _copies(module: Any, places: Mapping[Any, Place], buffers: _Table) -> list[Copy]:

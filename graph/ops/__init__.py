@@ -49,6 +49,7 @@ from heddle.graph.ops.logic import (
     not_equal,
 )
 from heddle.graph.ops.normalization import layer_norm, rms_norm
+from heddle.graph.ops.paged import paged_attention, paged_write, ragged_attention
 from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.rotary import rope
@@ -106,9 +107,12 @@ __all__ = [
     "mul",
     "neg",
     "not_equal",
+    "paged_attention",
+    "paged_write",
     "permute",
     "pow",
     "quantized_matmul",
+    "ragged_attention",
     "random_uniform",
     "range",
     "relu",

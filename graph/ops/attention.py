@@ -16,7 +16,7 @@ from heddle.runtime.errors import GraphError
 _LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}  # the axes of the heads and of the sequence
 
 
-def _scale(types: Types, attrs: Attrs) -> Attrs:
+def default_scale(types: Types, attrs: Attrs) -> Attrs:
     """Canonical form of `scale`: 1 / sqrt of the head size, unless given."""
     if attrs["scale"] is not None:
         return attrs
@@ -78,7 +78,7 @@ _plain = {"scale": 0.5, "causal": False, "layout": "bhsd"}
     dtype=_attended,
     shape=_query_shape,
     promotion="none",
-    canonical=_scale,
+    canonical=default_scale,
     samples=(
         sample("b h s d", "b h t d", "b h t d", **_plain),
         sample("b h s d", "b h t d", "b h t d", "b h s t", **_plain),
@@ -93,7 +93,7 @@ def attention(
     value: Array,
     mask: Array | None = None,
     *,
-    scale: float = None,  # type: ignore[assignment] # noqa: RUF013 - filled in by _scale
+    scale: float = None,  # type: ignore[assignment] # noqa: RUF013 - filled in by default_scale
     causal: bool = False,
     layout: str = "bhsd",
 ) -> Array:

@@ -62,11 +62,13 @@ def row(
     public: bool = True,
     name: str | None = None,
     cost: CostRule | None = None,
+    follows_first: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declares the decorated NumPy function as an op (see the module's text).
 
     `name` is given where the function cannot have the op's (`max` would hide Python's), `cost`
-    where the op is neither elementwise nor moves all that it is given.
+    where the op is neither elementwise nor moves all that it is given; for `follows_first` see
+    `OpRow`.
     """
 
     def declare(compute: Callable[..., Any]) -> Op:
@@ -96,6 +98,7 @@ def row(
             samples=samples,
             public=public,
             cost=cost or (costs.elementwise(title) if elementwise else costs.moved),
+            follows_first=follows_first,
         )
         ROWS[made.name] = made
         return Op(made)

@@ -131,6 +131,7 @@ class OpRow:
         public: Users call it; the other ops are made by compiler passes.
         cost: What it moves and computes, from the operands' types, the attributes and the
             result's type.
+        follows_first: The result has the first operand's dtype, also where others have 16 bits.
     """
 
     name: str
@@ -146,6 +147,7 @@ class OpRow:
     samples: Sequence[Sample]
     public: bool
     cost: CostRule
+    follows_first: bool = False
 
     def infer(self, types: Types, attrs: Attrs) -> TensorType:
         """The result's type, for operand types and canonical attributes.
@@ -166,9 +168,11 @@ class OpRow:
         """What the op computes: its specification.
 
         float16 operands (and ml_dtypes' bfloat16) are widened to float32 and the result is rounded
-        to their dtype at the end. Attributes are canonical.
+        to their dtype at the end (`follows_first`: to that of the first operand). Attributes are
+        canonical.
         """
-        low = next((a.dtype for a in map(np.asarray, arrays) if _is_low(a.dtype)), None)
+        deciding = arrays[:1] if self.follows_first else arrays
+        low = next((a.dtype for a in map(np.asarray, deciding) if _is_low(a.dtype)), None)
         wide = [a.astype(np.float32) if _is_low(np.asarray(a).dtype) else a for a in arrays]
         with np.errstate(all="ignore"):
             result = np.asarray(self.compute(*wide, **attrs))

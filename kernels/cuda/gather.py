@@ -44,16 +44,20 @@ def emit_gather(spec: Spec, machine: Machine) -> None:
     _frame.in_vectors(frame, [table.inputs, write.inputs], [inner], body)
 
 
-def report(status: Any, index: Size, limit: Size) -> None:
-    """Writes the status word unless another thread has."""
+def report(
+    status: Any, index: Size, limit: Size, code: int = OUT_OF_RANGE, before: Any = None
+) -> None:
+    """Writes the status word unless another thread has; `before` is its last number."""
     relaxed = llvm.AtomicOrdering.monotonic
-    code = emit.index(OUT_OF_RANGE)
+    word = emit.index(code)
     pair = ir.Type.parse("!llvm.struct<(i64, i1)>")
-    exchange = llvm.AtomicCmpXchgOp(status, emit.index(0), code, relaxed, relaxed, results=[pair])
+    exchange = llvm.AtomicCmpXchgOp(status, emit.index(0), word, relaxed, relaxed, results=[pair])
     first = llvm.extractvalue(emit.integer(1), exchange.res, [1])
     with emit.when(first):
         memory.store(index, status, 1, "int64")
         memory.store(limit, status, 2, "int64")
+        if before is not None:
+            memory.store(before, status, 3, "int64")
 
 
 def launch(spec: Spec) -> Launch:

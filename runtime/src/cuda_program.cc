@@ -206,6 +206,7 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
   if (step.opcode == Opcode::kCopy) {
     const auto source = reinterpret_cast<Address>(call.pointers[step.arguments[0]]);
     const auto target = reinterpret_cast<Address>(call.pointers[step.arguments[1]]);
+    if (source == target) return;  // an output that is its input's memory is a copy already
     driver_.check(driver_.copy_on_device(target, source, static_cast<size_t>(step.grid[0]), stream),
                   device_.text() + ": " + label(routine, step));
     return;

@@ -113,6 +113,39 @@ class Planner {
   Plan* plan_;
 };
 
+/// Whether a step before `end` names the output, or one from `end` on the input.
+bool named_otherwise(const Plan& plan, const Update& update, size_t end) {
+  for (size_t i = 0; i < plan.routine.steps.size(); ++i) {
+    const Step& step = plan.routine.steps[i];
+    for (uint32_t k = 0; k < step.argument_count; ++k) {
+      const Placement& place = plan.placements[step.arguments[k]];
+      if (i < end && place.kind == BufferKind::kOutput && place.index == update.output) return true;
+      if (i > end && place.kind == BufferKind::kInput && place.index == update.input) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<Update> find_updates(const Plan& plan, const Artifact& artifact) {
+  std::vector<Update> updates;
+  for (size_t i = 0; i < plan.routine.steps.size(); ++i) {
+    const Step& step = plan.routine.steps[i];
+    if (step.opcode != Opcode::kCopy) continue;
+    const Placement& source = plan.placements[step.arguments[0]];
+    const Placement& target = plan.placements[step.arguments[1]];
+    if (source.kind != BufferKind::kInput || target.kind != BufferKind::kOutput) continue;
+    DType from = static_cast<DType>(artifact.inputs()[source.index].dtype);
+    DType to = static_cast<DType>(artifact.outputs()[target.index].dtype);
+    if (step.grid[0] != *plan.inputs[source.index].bytes(from) ||
+        step.grid[0] != *plan.outputs[target.index].bytes(to)) {
+      continue;
+    }
+    Update update{source.index, target.index};
+    if (!named_otherwise(plan, update, i)) updates.push_back(update);
+  }
+  return updates;
+}
+
 Shape output_shape(const Artifact& artifact, const TensorRecord& record,
                    const std::vector<int64_t>& sizes) {
   int64_t values[kMaxRank];
@@ -158,6 +191,7 @@ Plan plan_main(const Artifact& artifact, const ProgramRecord& program, Span<Tens
   Planner planner(artifact, program, sizes, &plan);
   planner.place(program.main_arena);
   planner.lay_out(program.main);
+  plan.updates = find_updates(plan, artifact);
   return plan;
 }
 

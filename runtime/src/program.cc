@@ -11,6 +11,9 @@
 namespace heddle {
 namespace {
 
+// The status word's code for offsets that fall or leave what they point into; else it is an index.
+constexpr int64_t kFallingOffsets = 2;
+
 // Plans are small; this many shapes are remembered.
 constexpr size_t kPlans = 32;
 
@@ -33,10 +36,14 @@ uint64_t Routine::next_number() {
 }
 
 void raise_status(const Routine& routine, const Step& step, const int64_t* status) {
-  throw Error(ErrorKind::kInput, std::string(routine.artifact->text(step.instruction->label)) +
-                                     ": wanted an index inside a size of " +
-                                     std::to_string(status[2]) + ", got " +
-                                     std::to_string(status[1]));
+  const std::string limit = std::to_string(status[2]), value = std::to_string(status[1]);
+  std::string text = "wanted an index inside a size of " + limit + ", got " + value;
+  if (status[0] == kFallingOffsets) {
+    text = "wanted offsets from 0 to " + limit + " that do not fall, got " + value + " after " +
+           std::to_string(status[3]);
+  }
+  throw Error(ErrorKind::kInput,
+              std::string(routine.artifact->text(step.instruction->label)) + ": " + text);
 }
 
 std::shared_ptr<const Program> Program::load(std::shared_ptr<const Artifact> artifact,

@@ -14,7 +14,9 @@ from heddle.graph import attributes
 from heddle.graph.compiler import memory
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.sizes import Ranges, align
+from heddle.graph.compiler.specs import parts_of, request
 from heddle.graph.dim import Dim
+from heddle.kernels import registry
 from heddle.kernels.mlir import ir
 from heddle.kernels.spec import Expr, fold
 
@@ -50,6 +52,7 @@ def plan(module: Any, kind: str) -> None:
     ranges = attributes.read_symbols(main.attributes["heddle.symbols"])
     places: dict[Any, Place] = {}
     _place_outputs(module, places)
+    _place_updates(module, kind, places)
     state = _place_state(module, places)
     sizes = {
         "state": state,
@@ -93,6 +96,29 @@ def _place_outputs(module: Any, places: dict[Any, Place]) -> None:
         producer = m.owner(value)
         if producer is not None and m.name(producer) == "fused" and stage(producer) == "main":
             places.setdefault(value, Place("output", index))
+
+
+def _place_updates(module: Any, kind: str, places: dict[Any, Place]) -> None:
+    """A value that ends in an update that is returned is in that output from the start."""
+    operations = _fused(module, "main")
+    position = {op.results[0]: index for index, op in enumerate(operations)}
+    for operation in reversed(operations):
+        result = operation.results[0]
+        if result not in places or not _updates(operation, kind):
+            continue
+        source, *others = map(root_value, operation.operands)
+        readers = _readers(source)
+        last = all(
+            reader is not None and position[m.result(reader)] <= position[result]
+            for reader in readers
+        )
+        if source in position and source not in places and source not in others and last:
+            places[source] = places[result]
+
+
+def _updates(operation: Any, kind: str) -> bool:
+    row = registry.find(request(parts_of(operation)).spec.op, kind)
+    return row is not None and row.updates
 
 
 def _place_state(module: Any, places: dict[Any, Place]) -> Expr:

@@ -52,11 +52,19 @@ struct Placement {
   int64_t size;
 };
 
+/// An output that may be given the memory of an input, to be changed in place: it starts as a copy
+/// of the whole input, which nothing reads afterwards.
+struct Update {
+  uint32_t input;
+  uint32_t output;
+};
+
 /// All that depends on the input shapes: sizes, places, steps. Made once for each shape.
 struct Plan {
   std::vector<Shape> inputs;
   std::vector<Shape> outputs;
   std::vector<Placement> placements;  ///< One for each buffer of the program.
+  std::vector<Update> updates;
   int64_t arena = 0;                  ///< Bytes.
   Routine routine;
 };

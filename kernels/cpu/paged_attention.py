@@ -1,0 +1,21 @@
+"""Attention within the rows of a ragged batch, whose keys and values are in blocks of a cache."""
+
+from __future__ import annotations
+
+from heddle.kernels.cpu import _ragged
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import Table, unsupported
+from heddle.kernels.spec import Launch, Spec, product
+
+
+def emit_paged_attention(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over tasks."""
+    _ragged.emit_ragged(spec, machine, lambda frame: Table(frame, _ragged.report, 1, 4))
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for each token and key head."""
+    return _ragged.launch(spec, product((spec.operands[5].shape[1], spec.operands[1].shape[1])))
+
+
+KERNEL = Kernel("paged_attention", "cpu", emit_paged_attention, launch, unsupported, checks=True)

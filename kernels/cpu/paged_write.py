@@ -1,0 +1,60 @@
+"""New rows of a cache, put where the tables of blocks say.
+
+A task is one token. The result is the cache already when the kernel starts (`Kernel.updates`); only
+the new rows are written. A place outside of the cache is reported, and its token dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu._ragged import report
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import OUT_OF_RANGE, RowSpans, Table
+from heddle.kernels.spec import Launch, Spec, product
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for each token."""
+    tokens, *inner = spec.operands[1].shape
+    work = product((tokens, *inner, 2 * emit.ITEM_SIZE[spec.result.dtype]))
+    return Launch((tokens, 1, 1), work)
+
+
+def emit_paged_write(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over tasks."""
+    frame = host.frame(spec, machine, checks=True)
+    tokens, *inner = frame.shape(spec.operands[1].shape)
+    spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
+    for token in emit.loop(frame.first, frame.last):
+        row, stop = spans.find(token)
+        length = table.length(row)
+        with emit.when(emit.compare("greater", length, 0)):
+            position = length - (stop - token)
+            with emit.when(emit.compare("less", position, 0)):
+                report(frame, OUT_OF_RANGE, position, length, emit.index(0))
+            with emit.when(emit.compare("greater_equal", position, 0)):
+                place, known = table.place(row, position)
+                with emit.when(known):
+                    _copy(frame, token, place, sizes.product(tuple(inner)))
+
+
+def _copy(frame: host.Frame, token: Any, place: Any, size: sizes.Size) -> None:
+    """Copies the row of a token to its place."""
+    dtype = memory.raw(frame.spec.result.dtype)
+    lanes = host.lanes_for(frame.machine, [dtype])
+    for column, mask in host.vectors(0, size, lanes):
+        value = memory.load(frame.inputs[1], token * size + column, dtype, lanes, mask)
+        memory.store(value, frame.outputs[0], place * size + column, dtype, mask)
+
+
+KERNEL = Kernel(
+    "paged_write",
+    "cpu",
+    emit_paged_write,
+    launch,
+    memory.moves_only,
+    checks=True,
+    updates=True,
+)

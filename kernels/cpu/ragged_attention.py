@@ -1,0 +1,21 @@
+"""Attention within the rows of a ragged batch, whose keys and values follow one another."""
+
+from __future__ import annotations
+
+from heddle.kernels.cpu import _ragged
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import Contiguous, unsupported
+from heddle.kernels.spec import Launch, Spec
+
+
+def emit_ragged_attention(spec: Spec, machine: Machine) -> None:
+    """Emits the loop over tasks."""
+    _ragged.emit_ragged(spec, machine, lambda frame: Contiguous(frame, _ragged.report))
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for each token and key head."""
+    return _ragged.launch(spec, spec.operands[1].shape[0])
+
+
+KERNEL = Kernel("ragged_attention", "cpu", emit_ragged_attention, launch, unsupported, checks=True)

@@ -1,0 +1,62 @@
+"""New rows of a cache, put where the tables of blocks say.
+
+A warp copies the row of one token. The result is the cache already when the kernel starts
+(`Kernel.updates`). A place outside of the cache is reported, and its token dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import emit, memory, sizes
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda._ragged import WARPS, report
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import OUT_OF_RANGE, RowSpans, Table
+from heddle.kernels.spec import Launch, Spec, fold, product
+
+
+def emit_paged_write(spec: Spec, machine: Machine) -> None:
+    """Emits a warp's work."""
+    frame = _frame.frame(spec, machine, checks=True)
+    tokens, *inner = frame.shape(spec.operands[1].shape)
+    size = sizes.product(tuple(inner))
+    spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
+    token = _block.block() * WARPS + _block.thread() // _block.WARP
+    with emit.when(emit.compare("less", token, tokens)):
+        row, stop = spans.find(token)
+        length = table.length(row)
+        with emit.when(emit.compare("greater", length, 0)):
+            position = length - (stop - token)
+            with emit.when(emit.compare("less", position, 0)):
+                report(frame, OUT_OF_RANGE, position, length, emit.index(0))
+            with emit.when(emit.compare("greater_equal", position, 0)):
+                place, known = table.place(row, position)
+                with emit.when(known):
+                    _copy(frame, token * size, place * size, size)
+
+
+def _copy(frame: _frame.Frame, source: Any, target: Any, size: sizes.Size) -> None:
+    """Copies the row from element `source` on, an element in each lane."""
+    dtype = memory.raw(frame.spec.result.dtype)
+    for column in emit.loop(_block.thread() % _block.WARP, size, _block.WARP):
+        value = memory.load(frame.inputs[1], source + column, dtype)
+        memory.store(value, frame.outputs[0], target + column, dtype)
+
+
+def launch(spec: Spec) -> Launch:
+    """A warp for each token."""
+    tokens, *inner = spec.operands[1].shape
+    grid = fold("max", 1, fold("ceildiv", tokens, WARPS))
+    return Launch((grid, 1, 1), product((tokens, *inner, 2)), (WARPS * _block.WARP, 1, 1))
+
+
+KERNEL = Kernel(
+    "paged_write",
+    "cuda",
+    emit_paged_write,
+    launch,
+    memory.moves_only,
+    checks=True,
+    updates=True,
+)
