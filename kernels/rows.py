@@ -6,7 +6,8 @@ a mask, so that kernels say what happens at a column and nothing about broadcast
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, host, memory, sizes
@@ -22,9 +23,12 @@ arith = dialect("arith")
 At = Callable[[Any, Any], Any]
 """A value at a column, under a mask or None."""
 
+VectorsAt = Callable[[Any, Any], Sequence[Any]]
+"""Values at a column, under a mask or None."""
 
-FETCHED = 2**14
-"""Columns of the longest row that is fetched while the one before it is written."""
+AHEAD = 2**13
+"""Bytes from what is read to what is asked for ahead of it: further than the prefetchers of a CPU
+look, which stop at the end of a page."""
 
 
 class Computed:
@@ -82,21 +86,15 @@ class Finish:
             layout = join(spec.result.shape, spec.epilogue.inputs, keep_last=True)
             self.computed = Computed(frame, spec.epilogue, inputs, layout, lanes)
 
-    def tasks(self) -> Iterator[Any]:
-        """Emits the Python body of a `for task in` this over the tasks of a kernel of `write`."""
-        return self.stream.tasks()
+    def row(self, row: Size, streams: bool = False) -> Callable[..., None]:
+        """Prepares the flat `row`; returns `at(column, mask, value)`, which writes the outputs.
 
-    def write(self, row: Size, value_at: At) -> None:
-        """Writes `value_at(column, mask)` to the whole flat `row`."""
-        out_at = self.row(row)
-        for column, mask, past in self.stream.vectors(0, self.length, row * self.length):
-            out_at(column, mask, value_at(column, mask), past)
-
-    def row(self, row: Size) -> Callable[..., None]:
-        """Prepares the flat `row`; returns `at(column, mask, value)`, which writes the outputs."""
+        Where it `streams`, the vectors are those of `stream`.
+        """
         results_at = self.computed.row(row) if self.computed else None
+        store = self.stream.store if streams else memory.store
 
-        def at(column: Any, mask: Any, value: Any, past: bool = False) -> None:
+        def at(column: Any, mask: Any, value: Any) -> None:
             spec = self.frame.spec
             # A 16-bit result is rounded before the epilogue sees it, as if it had been stored.
             results = [value]
@@ -107,7 +105,7 @@ class Finish:
                 results, self.frame.outputs, spec.outputs, strict=True
             ):
                 place = row * self.length + column
-                memory.store(result, pointer, place, operand.dtype, mask, past=past)
+                store(result, pointer, place, operand.dtype, mask)
 
         return at
 
@@ -131,43 +129,31 @@ class Source:
             inputs = frame.inputs[: len(spec.prologue.inputs)]
             self.computed = Computed(frame, spec.prologue, inputs, layout, lanes)
 
-    def row(self, row: Size) -> At:
-        """Prepares the flat `row`; returns `at(column, mask)`, the operand there."""
-        if self.computed:
-            results_at = self.computed.row(row)
-            return lambda column, mask: results_at(column, mask)[0]
-        pointer, dtype = self.frame.inputs[0], self.frame.spec.operands[0].dtype
-        start = row * self.length
-        return lambda column, mask: memory.load(pointer, start + column, dtype, self.lanes, mask)
+    def row(self, row: Size, ahead: bool = False) -> At:
+        """Prepares the flat `row`; returns `at(column, mask)`, the operand there.
 
-    def passes(self, row: Size, count: int) -> list[At]:
-        """As `row`, once for each of `count` passes over the row in order.
-
-        Each pass asks for its share of the next row, so that memory is busy while a row in cache is
-        worked on. A row that is too long for that asks for its own.
+        Where it looks `ahead`, reading asks for what lies `AHEAD` bytes further in memory.
         """
         spec = self.frame.spec
-        x_at = self.row(row)
         operands = spec.prologue.inputs if spec.prologue else spec.operands[:1]
-        short = emit.compare("less_equal", emit.as_index(self.length), FETCHED)
-        following = row + emit.select(short, 1, emit.index(0))
-        starts, moves = [following * self.length], [True]
+        pointers = self.frame.inputs[: len(operands)]
+        start = row * self.length
+        dense = [True]
+        results_at = self.computed.row(row) if self.computed else None
         if self.computed:
-            starts = self.computed.layout.row_starts(following, self.computed.shape)
-            moves = [each[-1] for each in self.computed.layout.moves]
+            dense = [all(moves) for moves in self.computed.layout.moves]
 
-        def share(number: int) -> At:
-            def at(column: Any, mask: Any) -> Any:
-                ahead = sizes.floordiv(self.length * number + column, count)
-                reads = zip(self.frame.inputs, operands, starts, moves, strict=False)
-                for pointer, operand, start, moving in reads:
-                    if moving:
-                        memory.prefetch(pointer, start + ahead, operand.dtype)
-                return x_at(column, mask)
+        def at(column: Any, mask: Any) -> Any:
+            place = start + column
+            for pointer, operand, fetched in zip(pointers, operands, dense, strict=True):
+                if ahead and fetched:
+                    distance = AHEAD // emit.ITEM_SIZE[operand.dtype]
+                    memory.prefetch(pointer, place + distance, operand.dtype)
+            if results_at:
+                return results_at(column, mask)[0]
+            return memory.load(pointers[0], place, operands[0].dtype, self.lanes, mask)
 
-            return at
-
-        return [share(number) for number in range(count)]
+        return at
 
 
 def vector_operand(frame: Frame, number: int, lanes: int) -> At:
@@ -188,36 +174,80 @@ CHAINS = 4
 """Accumulators of a row's reduction, so that it is not bound by the latency of one addition."""
 
 
+@dataclass(frozen=True)
+class Totals:
+    """What a row is reduced to: the vectors `neutral`, combined with those at its columns.
+
+    Each has `CHAINS` accumulators, which take the vectors of a block in turn. The order depends on
+    the length and the machine alone.
+    """
+
+    neutral: tuple[Any, ...]
+    combine: Callable[[Any, Any], Any]
+
+    @property
+    def lanes(self) -> int:
+        """Columns of a vector."""
+        return emit.lanes_of(self.neutral[0])
+
+    @property
+    def block(self) -> int:
+        """Columns of a block."""
+        return CHAINS * self.lanes
+
+    @property
+    def start(self) -> list[Any]:
+        """The accumulators before the row, those of one vector after another."""
+        return [neutral for neutral in self.neutral for _ in range(CHAINS)]
+
+    def blocks(self, start: Any, stop: Any, at: VectorsAt, chains: Sequence[Any]) -> list[Any]:
+        """The accumulators after the whole blocks from `start` to `stop`."""
+
+        def several(i: Any, *chains: Any) -> list[Any]:
+            columns = [at(i + chain * self.lanes, None) for chain in range(CHAINS)]
+            values = [value for vectors in zip(*columns, strict=True) for value in vectors]
+            return [self.combine(*pair) for pair in zip(chains, values, strict=True)]
+
+        return emit.carry(start, stop, self.block, chains, several)
+
+    def finished(self, length: Size, at: VectorsAt, chains: Sequence[Any]) -> list[Any]:
+        """The totals as scalars, after the blocks of the row and what is left of it."""
+        totals = list(chains)
+        while len(totals) > len(self.neutral):
+            pairs = zip(totals[::2], totals[1::2], strict=True)
+            totals = [self.combine(a, b) for a, b in pairs]
+
+        def one(i: Any, *totals: Any) -> list[Any]:
+            return [self.combine(*pair) for pair in zip(totals, at(i, None), strict=True)]
+
+        whole = length - sizes.mod(length, self.lanes)
+        totals = emit.carry(length - sizes.mod(length, self.block), whole, self.lanes, totals, one)
+        if not (isinstance(length, int) and length == whole):
+            whole = emit.as_index(whole)
+            mask = host.first_lanes(length - whole, self.lanes)
+            last = zip(totals, at(whole, mask), self.neutral, strict=True)
+            totals = [
+                self.combine(total, emit.select(mask, value, neutral))
+                for total, value, neutral in last
+            ]
+        return [crosslane.across(total, self.combine) for total in totals]
+
+
 def reduce(
     length: Size,
     neutral: Any,
     at: At,
     combine: Callable[[Any, Any], Any],
 ) -> Any:
-    """Combines `at(column, mask)` over a row to a scalar; `neutral` is a vector of its lanes.
+    """Combines `at(column, mask)` over a row to a scalar; `neutral` is a vector of its lanes."""
+    totals = Totals((neutral,), combine)
 
-    The order depends on the length and the machine alone.
-    """
-    lanes = emit.lanes_of(neutral)
+    def vectors_at(column: Any, mask: Any) -> tuple[Any]:
+        return (at(column, mask),)
 
-    def several(i: Any, *totals: Any) -> list[Any]:
-        return [combine(total, at(i + chain * lanes, None)) for chain, total in enumerate(totals)]
-
-    def one(i: Any, total: Any) -> list[Any]:
-        return [combine(total, at(i, None))]
-
-    long = length - sizes.mod(length, CHAINS * lanes)
-    whole = length - sizes.mod(length, lanes)
-    totals = emit.carry(0, long, CHAINS * lanes, [neutral] * CHAINS, several)
-    while len(totals) > 1:
-        totals = [combine(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
-    totals = emit.carry(long, whole, lanes, totals, one)
-    if isinstance(length, int) and length == whole:
-        return crosslane.across(totals[0], combine)
-    whole = emit.as_index(whole)
-    mask = host.first_lanes(length - whole, lanes)
-    last = emit.select(mask, at(whole, mask), neutral)
-    return crosslane.across(combine(totals[0], last), combine)
+    blocks = length - sizes.mod(length, totals.block)
+    chains = totals.blocks(0, blocks, vectors_at, totals.start)
+    return totals.finished(length, vectors_at, chains)[0]
 
 
 def add(a: Any, b: Any) -> Any:

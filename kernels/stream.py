@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from heddle.kernels import emit, host, sizes
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.host import Frame
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -50,32 +50,58 @@ class Stream:
     def tasks(self) -> Iterator[Any]:
         """Emits the Python body of a `for task in` this over the frame's tasks."""
         yield from emit.loop(self.frame.first, self.frame.last)
+        self.fence()
+
+    def fence(self) -> None:
+        """Lets whoever waits for the tasks see the stores past the cache as well."""
         if self.past is not None:
-            # Whoever waits for the tasks has to see these stores as well.
             llvm.call_intrinsic(None, "llvm.x86.sse.sfence", [], [], [])
 
-    def vectors(self, start: Size, stop: Size, base: Size) -> Iterator[tuple[Any, Any, bool]]:
-        """As `host.vectors`, and whether a vector's store goes past the cache.
+    def whole(self, start: Size, stop: Size, base: Size) -> tuple[Size, Size]:
+        """The columns between which whole vectors lie that `store` takes.
 
         Column 0 is element `base` of each output.
         """
         if self.past is None:
-            yield from ((i, mask, False) for i, mask in host.vectors(start, stop, self.lanes))
+            return start, stop - sizes.mod(stop - start, self.lanes)
+        start, stop = emit.as_index(start), emit.as_index(stop)
+        ahead = (emit.index(0) - (self.place + base + start)) & (self.lanes - 1)
+        low = emit.minimum(start + emit.select(self.past, ahead, 0), stop)
+        return low, stop - ((stop - low) & (self.lanes - 1))
+
+    def edge(self, low: Size, high: Size, write: Callable[[Any, Any], None]) -> None:
+        """`write(column, mask)` of the columns from `low` to `high`, fewer than a vector's."""
+        if isinstance(low, int) and isinstance(high, int) and low == high:
             return
-        with emit.when(emit.compare("equal", self.past, 0)):
-            yield from ((i, mask, False) for i, mask in host.vectors(start, stop, self.lanes))
-        with emit.when(self.past):
-            start, stop = emit.as_index(start), emit.as_index(stop)
-            ahead = (emit.index(0) - (self.place + base + start)) & (self.lanes - 1)
-            whole = emit.minimum(start + ahead, stop)
-            rest = stop - ((stop - whole) & (self.lanes - 1))
-            for i in emit.loop(whole, rest, self.lanes):
-                yield i, None, True
-            for edge in emit.loop(0, 2):
-                first = emit.compare("equal", edge, 0)
-                low, high = emit.select(first, start, rest), emit.select(first, whole, stop)
-                with emit.when(emit.compare("less", low, high)):
-                    yield low, host.first_lanes(high - low, self.lanes), False
+        low = emit.as_index(low)
+        with emit.when(emit.compare("less", low, high)):
+            write(low, host.first_lanes(high - low, self.lanes))
+
+    def vectors(self, start: Size, stop: Size, base: Size) -> Iterator[tuple[Any, Any]]:
+        """As `host.vectors`, for `store`; column 0 is element `base` of each output."""
+        if self.past is None:
+            yield from host.vectors(start, stop, self.lanes)
+            return
+        low, high = self.whole(start, stop, base)
+        for i in emit.loop(low, high, self.lanes):
+            yield i, None
+        for edge in emit.loop(0, 2):
+            first = emit.compare("equal", edge, 0)
+            begin, end = emit.select(first, start, high), emit.select(first, low, stop)
+            with emit.when(emit.compare("less", begin, end)):
+                yield begin, host.first_lanes(end - begin, self.lanes)
+
+    def store(self, value: Any, pointer: Any, place: Any, dtype: str, mask: Any) -> None:
+        """Writes a vector of `vectors`: a whole one past the cache, where the results are large."""
+
+        def write(past: bool) -> list[Any]:
+            memory.store(value, pointer, place, dtype, mask, past=past)
+            return []
+
+        if self.past is None or mask is not None:
+            write(False)
+        else:
+            emit.either(self.past, [], lambda: write(True), lambda: write(False))
 
     def either(
         self, starts: Sequence[Size], write: Callable[[bool], Sequence[Any]]

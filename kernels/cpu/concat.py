@@ -39,12 +39,12 @@ def emit_concat(spec: Spec, machine: Machine) -> None:
             low = sizes.greatest(start, offset)
             high = sizes.least(stop, offset + piece)
             with emit.when(emit.compare("less", low, high)):
-                for column, mask, past in stream.vectors(low, high, row * length):
+                for column, mask in stream.vectors(low, high, row * length):
                     value = memory.load(
                         pointer, row * piece + (column - offset), dtype, lanes, mask
                     )
                     place = row * length + column
-                    memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
+                    stream.store(value, frame.outputs[0], place, dtype, mask)
             offset = offset + piece
 
 

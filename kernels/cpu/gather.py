@@ -52,11 +52,11 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
         report(frame, chosen, limit)
     chosen = clamped(chosen, limit)
     with emit.when(compare("greater", emit.as_index(limit), 0)):
-        for column, mask, past in stream.vectors(0, inner, task * inner):
+        for column, mask in stream.vectors(0, inner, task * inner):
             place = (outer * limit + chosen) * inner + column
             value = memory.load(table, place, dtype, stream.lanes, mask)
             place = task * inner + column
-            memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
+            stream.store(value, frame.outputs[0], place, dtype, mask)
 
 
 def _elements(frame: host.Frame, task: Any) -> None:

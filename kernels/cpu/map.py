@@ -6,7 +6,7 @@ the last axis, so that equal shapes are a single long row.
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, emit, host, memory, rows, sizes
+from heddle.kernels import bodies, emit, host, rows, sizes
 from heddle.kernels.broadcast import Layout, join
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Body, Launch, Spec, fold, product
@@ -40,11 +40,11 @@ def emit_map(spec: Spec, machine: Machine) -> None:
         start = block * BLOCK
         results_at = computed.row(row)
         stop = sizes.least(start + BLOCK, length)
-        for column, mask, past in stream.vectors(start, stop, row * length):
+        for column, mask in stream.vectors(start, stop, row * length):
             results = results_at(column, mask)
             place = row * length + column
             for result, pointer, operand in zip(results, frame.outputs, spec.outputs, strict=True):
-                memory.store(result, pointer, place, operand.dtype, mask, past=past)
+                stream.store(result, pointer, place, operand.dtype, mask)
 
 
 def _body(spec: Spec) -> Body:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import emit, host, rows, vector_math
+from heddle.kernels import emit, host, pipeline, rows, vector_math
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -25,21 +25,19 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
     gamma_at = rows.vector_operand(frame, 1, lanes)
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
-    length = source.length
+    count = rows.as_float(source.length, dtype)
 
-    def normalise(row: Any) -> None:
-        before_at, x_at = source.passes(row, 2)
+    def scale(total: Any) -> list[Any]:
+        return [vector_math.rsqrt(total / count + spec.attr("epsilon"))]
 
-        def square_at(i: Any, mask: Any) -> Any:
-            x = before_at(i, mask)
-            return x * x
+    squares = pipeline.Reduction(
+        rows.Totals((zero,), rows.add), lambda x, column, mask: [x * x], scale
+    )
 
-        mean = rows.reduce(length, zero, square_at, rows.add) / rows.as_float(length, dtype)
-        scale = vector_math.rsqrt(mean + spec.attr("epsilon"))
-        finish.write(row, lambda i, mask: x_at(i, mask) * scale * gamma_at(i, mask))
+    def normal(x: Any, column: Any, mask: Any, scale: Any) -> Any:
+        return x * scale * gamma_at(column, mask)
 
-    for row in finish.tasks():
-        normalise(row)
+    pipeline.emit_rows(source, finish, [squares], normal)
 
 
 KERNEL = Kernel("rms_norm", "cpu", emit_rms_norm, launch, rows.unsupported)

@@ -43,7 +43,7 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
         base = base + starts[-1]
         begin = block * BLOCK
         stop = sizes.least(begin + BLOCK, length)
-        for column, mask, past in stream.vectors(begin, stop, row * length):
+        for column, mask in stream.vectors(begin, stop, row * length):
             if steps[-1] == 1:
                 value = memory.load(frame.inputs[0], base + column, dtype, lanes, mask)
             else:
@@ -51,7 +51,7 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
                 places = numbers * steps[-1] + base
                 value = memory.gather(frame.inputs[0], places, dtype, mask)
             place = row * length + column
-            memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
+            stream.store(value, frame.outputs[0], place, dtype, mask)
 
 
 KERNEL = Kernel("slice", "cpu", emit_slice, launch, memory.moves_only)

@@ -10,11 +10,11 @@ import math
 from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, emit, host, memory, rows, vector_math
+from heddle.kernels import bodies, emit, host, memory, pipeline, rows, vector_math
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
-KEPT = 2**13
+KEPT = 2**16
 """Bytes of a row's exponentials that are kept: they share L1 with the row and the next one."""
 
 
@@ -35,33 +35,34 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
 
     kept = None
     if isinstance(length, int) and length * emit.ITEM_SIZE[wide] <= KEPT:
-        kept = host.byte_buffer(KEPT + machine.vector_bytes)
+        kept = host.byte_buffer(length * emit.ITEM_SIZE[wide] + machine.vector_bytes)
 
-    def larger(a: Any, b: Any) -> Any:
-        return bodies.maximum(dtype, a, b)
+    def finite(top: Any) -> list[Any]:
+        return [emit.select(emit.compare("equal", top, -math.inf), 0.0, top)]
 
-    def share_out(row: Any) -> None:
-        first_at, *others_at = source.passes(row, 3 if kept is None else 2)
-        top = rows.reduce(length, lowest, first_at, larger)
-        top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
+    tops = pipeline.Reduction(
+        rows.Totals((lowest,), partial(bodies.maximum, dtype)), lambda x, column, mask: [x], finite
+    )
 
-        def exponential(x_at: rows.At, i: Any, mask: Any) -> Any:
-            value = vector_math.exp_falling(x_at(i, mask) - top)
-            if kept is not None:
-                memory.store(value, kept, i, wide)
-            return value
+    def exponentials_at(x: Any, column: Any, mask: Any, top: Any) -> list[Any]:
+        value = vector_math.exp_falling(x - top)
+        if kept is not None:
+            memory.store(value, kept, column, wide)
+        return [value]
 
-        def again(i: Any, mask: Any) -> Any:
-            if kept is not None:
-                return memory.load(kept, i, wide, lanes)
-            return exponential(others_at[-1], i, mask)
+    def scale(total: Any, top: Any) -> list[Any]:
+        return [top, 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)]
 
-        total = rows.reduce(length, zero, partial(exponential, others_at[0]), rows.add)
-        scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
-        finish.write(row, lambda i, mask: again(i, mask) * scale)
+    exponentials = pipeline.Reduction(
+        rows.Totals((zero,), rows.add), exponentials_at, scale, finds=2
+    )
 
-    for row in finish.tasks():
-        share_out(row)
+    def share(x: Any, column: Any, mask: Any, top: Any, scale: Any) -> Any:
+        if kept is not None:
+            return memory.load(kept, column, wide, lanes) * scale
+        return vector_math.exp_falling(x - top) * scale
+
+    pipeline.emit_rows(source, finish, [tops, exponentials], share)
 
 
 KERNEL = Kernel("softmax", "cpu", emit_softmax, launch, rows.unsupported)

@@ -83,10 +83,10 @@ def _copy(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
     last = sizes.least((task + 1) * ROWS, sizes.product(extents))
     for row in emit.loop(task * ROWS, last):
         start = _offset(plan, shape, dict(zip(plan.outer, sizes.split(row, extents), strict=True)))
-        for column, mask, past in stream.vectors(0, shape[-1], row * shape[-1]):
+        for column, mask in stream.vectors(0, shape[-1], row * shape[-1]):
             value = memory.load(frame.inputs[0], start + column, dtype, lanes, mask)
             place = row * shape[-1] + column
-            memory.store(value, frame.outputs[0], place, dtype, mask, past=past)
+            stream.store(value, frame.outputs[0], place, dtype, mask)
 
 
 def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
