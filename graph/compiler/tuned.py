@@ -13,6 +13,7 @@ from heddle.kernels.tuning import Table, TableError
 from heddle.runtime import config
 from heddle.runtime.errors import CompileError
 
+
 class TuningWarning(UserWarning):
     """A tuning table is not used."""
 

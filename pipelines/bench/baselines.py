@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heddle.graph import DType
 from heddle.graph.ops import OpRow
-from heddle.pipelines.bench import data
+from heddle.pipelines.bench import data, products
+from heddle.pipelines.bench.missing import MissingError
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 Attrs = dict[str, Any]
 Run = Callable[..., object]
 """Called with the operands, then `out`, an array of the result's shape, and the op's attributes."""
-
-
-class MissingError(Exception):
-    """A baseline cannot be had here for this case; the message says why and what to do."""
 
 
 def check(name: str) -> None:
@@ -44,8 +39,9 @@ def calls(name: str, case: Case, prepared: Prepared) -> list[Call]:
         MissingError: It is not installed, or it has nothing for this case.
     """
     check(name)
-    if case.target != "cpu":
-        raise MissingError(f"{name}: runs on the cpu alone here; use --target cpu")
+    target = "cuda" if name in ON_CUDA else "cpu"
+    if case.target != target:
+        raise MissingError(f"{name}: runs on {target} alone here; use --target {target}")
     return BASELINES[name](case, prepared)
 
 
@@ -53,7 +49,7 @@ def result_of(name: str, returned: object, out: Buffer, dtype: DType) -> NDArray
     """What a candidate computed: what it returned, or what it wrote to `out`."""
     if isinstance(returned, np.ndarray):
         return returned
-    if name == "torch":
+    if name in ("torch", "onednn"):
         return np.asarray(returned.double())  # type: ignore[attr-defined]
     return data.array_of(out, dtype)
 
@@ -139,9 +135,7 @@ def is_reference(name: str, row: OpRow) -> bool:
 
 
 def _torch(case: Case, prepared: Prepared) -> list[Call]:
-    if find_spec("torch") is None:
-        raise MissingError("torch: is not installed; pip install torch")
-    torch = import_module("torch")
+    torch = products.torch_for("torch")
     torch.set_num_threads(case.threads)
     workload = prepared.workload
     attrs = workload.canonical(case.sizes, prepared.dtype)
@@ -220,5 +214,13 @@ def torch_functions(torch: Any) -> dict[str, Run]:
     }
 
 
-BASELINES: dict[str, Callable[..., list[Call]]] = {"numpy": _numpy, "torch": _torch}
+BASELINES: dict[str, Callable[..., list[Call]]] = {
+    "numpy": _numpy,
+    "torch": _torch,
+    "onednn": products.onednn,
+    "cublas": products.cublas,
+}
 """The baselines by name."""
+
+ON_CUDA = ("cublas",)
+"""Those for `--target cuda`."""

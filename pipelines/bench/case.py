@@ -14,6 +14,7 @@ from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
 from heddle.pipelines.bench.machine import BUSY
 from heddle.pipelines.bench.measure import Call, Timing, interleaved
+from heddle.pipelines.bench.missing import MissingError
 from heddle.pipelines.bench.rows import Row
 from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
 from heddle.runtime.errors import HeddleError
@@ -94,7 +95,7 @@ def run(case: Case) -> Iterator[Row]:
     for name in case.baselines:
         try:
             candidates[name] = baselines.calls(name, case, prepared)
-        except baselines.MissingError as error:
+        except MissingError as error:
             missing[name] = str(error)
     errors = verify(case, prepared, candidates) if case.verify else {}
     pause = case.threads > 1

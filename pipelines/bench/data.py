@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,14 @@ DISTRIBUTIONS = ("normal", "zeros")
 
 MOST_SETS, MOST_WEIGHTS = 4096, 64
 """Sets of small operands, each of which costs a few objects; each set of weights is a model."""
+
+
+ROWS: dict[str, Callable[[np.random.Generator, tuple[int, ...], int], NDArray[Any]]] = {
+    "offsets": lambda rng, shape, length: np.arange(shape[0]) * length,
+    "lengths": lambda rng, shape, length: np.full(shape, length),
+    "blocks": lambda rng, shape, length: rng.permutation(np.prod(shape)).reshape(shape),
+}
+"""How rows of one length lie: where each begins, how long it is, which blocks hold it."""
 
 
 def draw(workload: Workload, sizes: Mapping[str, int], dtype: DType, inputs: str) -> list[Any]:
@@ -44,6 +52,8 @@ def _draw(
     shape, dtype = tuple(map(int, type.shape)), type.dtype
     if operand.values == "index":
         return rng.integers(0, sizes[operand.below], shape, dtype.to_numpy())
+    if operand.values in ROWS:
+        return ROWS[operand.values](rng, shape, sizes[operand.below]).astype(dtype.to_numpy())
     if inputs == "zeros":
         return np.zeros(shape, dtype.to_numpy())
     if not dtype.is_float:
@@ -66,6 +76,8 @@ def described(workload: Workload, dtype: DType, inputs: str) -> str:
         name = operand.dtype or dtype.name
         if operand.values == "index":
             texts.append(f"uniform below {operand.below}")
+        elif operand.values in ROWS:
+            texts.append(operand.values)
         elif "float" not in name:
             texts.append("uniform")
         else:

@@ -22,7 +22,8 @@ class Operand:
     """An operand: its dims, `"m k//2"`, and its `dtype` where it is not the workload's.
 
     `weight`: bound at load, where its kernel may pack it. `values`: how its elements are drawn
-    (see `heddle.pipelines.bench.data`); indices are below the size that is named in `below`.
+    (see `heddle.pipelines.bench.data`); indices are below the size that is named in `below`, rows
+    have its length.
     """
 
     dims: str
@@ -143,6 +144,13 @@ _A, _B = Operand("m k"), Operand("k n")
 _HEADS = Operand("b h s d"), Operand("b h t d"), Operand("b h t d")
 _HEAD_SIZES = {"b": (1,), "h": (12,), "s": (128,), "t": (128,), "d": (64,)}
 _PRODUCT = {"m": (1, 64, 512), "k": (2048,), "n": (2048,)}
+_PAGES = Operand("b*t//block block g d")
+_PAGED = (
+    Operand("b+1", "int64", values="offsets", below="s"),
+    Operand("b", "int64", values="lengths", below="t"),
+    Operand("b t//block", "int32", values="blocks", below="t"),
+)
+_PAGED_SIZES = {"b": (8,), "s": (1,), "t": (1024,), "h": (32,), "g": (8,), "d": (128,)}
 _AXIS = {**MATRIX, "axis": (1,)}
 _TABLE = Operand("rows n"), Operand("m", "int64", values="index", below="rows")
 
@@ -156,6 +164,15 @@ _OTHERS = (
     Workload("rms_norm", "rms_norm", (_X, _ROW), MATRIX),
     Workload("matmul", "matmul", (_A, Operand("k n", weight=True)), _PRODUCT),
     Workload("matmul_inputs", "matmul", (_A, _B), _PRODUCT),
+    *(
+        Workload(
+            name,
+            "integer_matmul",
+            (Operand("m k", dtype), Operand("k n", "int8", weight=True)),
+            _PRODUCT,
+        )
+        for name, dtype in (("integer_matmul", "int8"), ("integer_matmul_unsigned", "uint8"))
+    ),
     Workload(
         "matmul_batch",
         "matmul",
@@ -184,6 +201,30 @@ _OTHERS = (
     ),
     Workload("attention", "attention", _HEADS, _HEAD_SIZES),
     Workload("attention_causal", "attention", _HEADS, _HEAD_SIZES, _attrs(causal=True)),
+    Workload(
+        "ragged_attention",
+        "ragged_attention",
+        (
+            Operand("b*s h d"),
+            Operand("b*t g d"),
+            Operand("b*t g d"),
+            Operand("b+1", "int64", values="offsets", below="s"),
+            Operand("b+1", "int64", values="offsets", below="t"),
+        ),
+        {**_PAGED_SIZES, "s": (128,), "t": (128,)},
+    ),
+    Workload(
+        "paged_attention",
+        "paged_attention",
+        (Operand("b*s h d"), _PAGES, _PAGES, *_PAGED),
+        {**_PAGED_SIZES, "block": (16,)},
+    ),
+    Workload(
+        "paged_write",
+        "paged_write",
+        (_PAGES, Operand("b*s g d"), *_PAGED),
+        {name: size for name, size in _PAGED_SIZES.items() if name != "h"} | {"block": (16,)},
+    ),
     Workload("transpose", "transpose", (_X,), MATRIX, _attrs(permutation=(1, 0))),
     Workload(
         "broadcast_to",

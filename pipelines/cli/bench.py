@@ -76,7 +76,7 @@ def dtypes_text(names: list[str]) -> str:
 @click.option(
     "--cache", default="cold", show_default=True, type=click.Choice(["cold", "warm", "both"])
 )
-@click.option("--baseline", "baselines", multiple=True, help="numpy or torch; may be repeated.")
+@click.option("--baseline", "baselines", multiple=True, help="See 'list'; may be repeated.")
 @click.option("--verify", is_flag=True, help="Check the results against the op's reference.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one for each core.")
 @click.option(

@@ -5,12 +5,13 @@ import pytest
 
 from heddle.graph import DType
 from heddle.graph.ops import ROWS
-from heddle.pipelines.bench import baselines, case, data, workloads
+from heddle.pipelines.bench import baselines, case, data, products, workloads
 from heddle.pipelines.bench.case import Case, run, run_safely
 from heddle.runtime import CPU, accelerator_count
 from heddle.runtime.errors import GraphError, InputError
 
-SMALL = {"m": 3, "n": 40, "k": 64, "b": 2, "h": 4, "s": 5, "t": 7, "d": 16, "rows": 11, "axis": 1}
+SMALL = {"m": 3, "n": 40, "k": 64, "b": 2, "h": 4, "s": 5, "t": 8, "d": 16, "rows": 11, "axis": 1}
+SMALL |= {"g": 2, "block": 4}
 
 
 def small(name, **options):
@@ -60,7 +61,9 @@ def test_unknown_names_list_what_exists():
     message = "exp: --dtype: wanted one of float16, bfloat16, float32, float64; got 'int8'"
     with pytest.raises(InputError, match=message):
         workloads.dtype_of(workloads.find("exp"), "int8")
-    with pytest.raises(InputError, match="--baseline: wanted one of numpy, torch; got 'x'"):
+    with pytest.raises(
+        InputError, match="--baseline: wanted one of numpy, torch, onednn, cublas; got 'x'"
+    ):
         baselines.check("x")
 
 
@@ -196,7 +199,7 @@ def test_cuda_without_a_gpu_has_no_figures():
 
 
 def test_a_baseline_that_is_not_installed_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(baselines, "find_spec", lambda name: None)
+    monkeypatch.setattr(products, "find_spec", lambda name: None)
     ours, peer = run(small("exp", baselines=("torch",)))
     assert ours["status"] == "ok"
     assert peer["status"] == "missing"
@@ -217,9 +220,13 @@ def test_what_numpy_has_not(name, dtype, message):
         baselines.calls("numpy", small(name), prepared)
 
 
-def test_baselines_run_on_the_cpu_alone():
-    with pytest.raises(baselines.MissingError, match="numpy: runs on the cpu alone here"):
-        baselines.calls("numpy", Case("exp", {}, target="cuda"), None)
+@pytest.mark.parametrize(
+    ("name", "target", "wanted"), [("numpy", "cuda", "cpu"), ("cublas", "cpu", "cuda")]
+)
+def test_a_baseline_runs_on_one_target(name, target, wanted):
+    message = f"{name}: runs on {wanted} alone here; use --target {wanted}"
+    with pytest.raises(baselines.MissingError, match=message):
+        baselines.calls(name, Case("exp", {}, target=target), None)
 
 
 class FakeTensor(np.ndarray):
@@ -254,8 +261,8 @@ class FakeTorch:
 
 def test_torch_works_on_the_same_memory(monkeypatch):
     fake = FakeTorch()
-    monkeypatch.setattr(baselines, "find_spec", lambda name: object())
-    monkeypatch.setattr(baselines, "import_module", lambda name: fake)
+    monkeypatch.setattr(products, "find_spec", lambda name: object())
+    monkeypatch.setattr(products, "import_module", lambda name: fake)
     _, peer = run(small("exp", baselines=("torch",), threads=2))
     assert peer["status"] == "ok"
     assert peer["max_error"] <= peer["tolerance"]
