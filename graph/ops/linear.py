@@ -15,6 +15,9 @@ from heddle.runtime.errors import GraphError
 PANEL = 32
 """Columns in a panel of a packed matrix."""
 
+PAIRS = 2
+"""Elements of bfloat16 along k that a packed matrix has side by side for a left side of them."""
+
 
 def product_shape(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]` and `[..., k, n]` give `[..., m, n]`; leading dims broadcast."""
@@ -115,7 +118,7 @@ def _left(types: Types, attrs: Attrs) -> DType:
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]` and panels of `[..., k, n]` (or `[k, n]`) give `[..., m, n]`."""
     a, b = types
-    group, rank = (2, 4) if a.dtype is DType.bfloat16 else (1, 3)
+    group, rank = (PAIRS, 4) if a.dtype is DType.bfloat16 else (1, 3)
     rules.check_rank("a", a, 2)
     rules.check_rank("b", b, rank)
     n: Dim = attrs["columns"]
@@ -134,6 +137,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     samples=(
         sample("float32: b m k", "3 k 32", columns=Dim(70)),
         sample("b m k", "b 1 k 32", columns=Dim(32)),
+        sample("bfloat16: b m 7", "bfloat16: 3 4 32 2", columns=Dim(70)),
     ),
     promotion="none",
     cost=costs.product,

@@ -1,27 +1,37 @@
-"""Products with a right side in panels of 32 columns, task by task and tile by tile.
+"""Products with a right side in panels of 32 columns, task by task.
 
-A task is 12 rows by one panel, done in register tiles of two vectors by 12 rows (AVX-512) or 6:
-each step along k takes two vectors of b and spreads one element of each row of a. A tile goes
-through the stack once, so that the epilogue's code is there once and its data still in L1.
-Tasks run down the rows of one panel, which thus stays in cache, within bands of 192 rows.
+A task is 96 rows of a by one panel. Its sums are on the stack, in row-major order, until they are
+complete; then the epilogue reads them, whose code is so there once. Tasks go along the panels for
+one block of rows.
+
+Without AMX a block is done in register tiles of two vectors by up to 12 rows (AVX-512) or 6: each
+step along k takes two vectors of b and spreads one element of each row of a. A block of more than
+one tile goes through k in stretches, so that its part of the panel stays in the second cache
+from tile to tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._tile import ROWS, rows_of
+from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 PANEL = 32
 """Columns of a panel of packed b."""
 
-BAND = 16
-"""Tasks down the rows before the next panel."""
+BLOCK = 96
+"""Rows of a task: 8 register tiles of 12, or 3 of 32 with AMX."""
+
+STRETCH = 128 << 10
+"""Bytes of a panel that a block of several tiles goes through before the next."""
+
+GROUPS = {"bfloat16": 2, "uint8": 4}
+"""Elements along k that lie together in b, by the dtype of a."""
 
 LINE = 64
 """Bytes of a cache line."""
@@ -31,24 +41,43 @@ AHEAD = 12 << 10
 
 
 @dataclass(frozen=True)
-class Tile:
-    """`height` rows of a by two vectors of a panel.
+class Block:
+    """`height` rows of a, at most 96, by a panel.
 
-    `row` is the first of the rows among those of all batches, `panel` the panel's number among
-    those of all batches, `part` the first column in it.
+    `row` is the first of the rows and `panel` the panel's number, among those of all batches;
+    `column` is the panel's first column in the result.
     """
 
     row: Size
+    height: Size
+    panel: Size
+    column: Size
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`height` rows of a block from its row `top` on, by two vectors of its panel.
+
+    `row` and `panel` count through all batches, `part` is the first column in the panel.
+    """
+
+    row: Size
+    top: Size
     height: int
     panel: Size
     part: int
 
+    def places(self, lanes: int) -> list[Size]:
+        """Where its sums are among the block's, in row-major order."""
+        columns = (self.part, self.part + lanes)
+        return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
+
 
 def launch(spec: Spec) -> Launch:
-    """One task for each 12 rows of each panel of each batch."""
+    """One task for each 96 rows of each panel of each batch."""
     batch, m, k = extents(spec)
     panels = fold("ceildiv", spec.result.shape[-1], PANEL)
-    tasks = product((batch, fold("ceildiv", m, ROWS), panels))
+    tasks = product((batch, fold("ceildiv", m, BLOCK), panels))
     each = fold("add", fold("mul", k, 2), bodies.work(spec.epilogue))
     operations = product((batch, m, spec.result.shape[-1], each))
     # A few rows are bound by reading b.
@@ -56,41 +85,118 @@ def launch(spec: Spec) -> Launch:
     return Launch((tasks, 1, 1), fold("max", operations, read))
 
 
-def emit_tiles(frame: host.Frame, lanes: int, multiply: Callable[[Tile, Any], None]) -> None:
-    """Emits the loop over tasks, then over their register tiles.
+class Tasks:
+    """The blocks of a kernel's tasks, and where their sums go; make one at the function's start.
 
-    `multiply` emits one and leaves its sums on the stack, in row-major order from the pointer on
-    that it is given.
+    The sums of a block are of `dtype`, in rows of 32.
     """
-    spec, machine = frame.spec, frame.machine
-    dtype = spec.operands[0].dtype
-    tile_rows = rows_of(machine)
-    batch, m, _ = (frame.size(extent) for extent in extents(spec))
-    n = frame.size(spec.result.shape[-1])
-    panels, blocks = sizes.ceildiv(n, PANEL), sizes.ceildiv(m, ROWS)
-    scratch = host.byte_buffer(tile_rows * 2 * machine.vector_bytes)
-    finish = rows.Finish(frame, lanes)
 
+    def __init__(self, frame: host.Frame, lanes: int, dtype: str) -> None:
+        self.frame, self.lanes, self.dtype = frame, lanes, dtype
+        self.batch, self.m, _ = frame.shape(extents(frame.spec))
+        self.n = frame.size(frame.spec.result.shape[-1])
+        self.panels, self.blocks = sizes.ceildiv(self.n, PANEL), sizes.ceildiv(self.m, BLOCK)
+        self.finish = rows.Finish(frame, lanes)
+
+    def block(self, task: Any) -> Block:
+        """The block of a task; those of the same rows follow one another."""
+        item, number, panel = sizes.split(task, (self.batch, self.blocks, self.panels))
+        top = number * BLOCK
+        height = sizes.least(emit.index(BLOCK), self.m - top)
+        packed = item * self.panels + panel if batched(self.frame.spec) else panel
+        return Block(item * self.m + top, height, packed, panel * PANEL)
+
+    def ask(self, block: Block) -> None:
+        """Prefetches the lines of the result that `write` will fill."""
+        dtype = self.frame.spec.outputs[0].dtype
+        for r in emit.loop(0, block.height):
+            first = (block.row + r) * self.n + block.column
+            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
+                memory.prefetch(self.frame.outputs[0], first + line, dtype, level=2)
+
+    def write(self, block: Block, sums: Any) -> None:
+        """Writes a block's sums through the epilogue."""
+        for r in emit.loop(0, block.height):
+            at = self.finish.row(block.row + r)
+            for part in range(0, PANEL, self.lanes):
+                column = block.column + part
+                value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
+                at(column, self.finish.mask(column, self.n, PANEL), value)
+
+
+def emit_blocks(
+    frame: host.Frame, lanes: int, dtype: str, multiply: Callable[[Block, Any], None]
+) -> None:
+    """Emits the loop over tasks.
+
+    `multiply` emits the sums of a block, of `dtype` in rows of 32, from the pointer on that it is
+    given.
+    """
+    tasks = Tasks(frame, lanes, dtype)
+    most = min(BLOCK, tasks.m) if isinstance(tasks.m, int) else BLOCK
+    sums = host.byte_buffer(most * PANEL * emit.ITEM_SIZE[dtype])
     for task in emit.loop(frame.first, frame.last):
-        item, in_batch = sizes.split(task, (batch, panels * blocks))
-        block, panel = _place(in_batch, blocks, panels)
-        row = block * ROWS
-        packed = panel if len(spec.operands[1].shape) == 3 else item * panels + panel
-        for part in range(0, PANEL, 2 * lanes):
-            for top in range(0, ROWS, tile_rows):
-                left = m - row - top
-                first = item * m + row + top
-                for height in range(tile_rows, 0, -1):
-                    relation = "greater_equal" if height == tile_rows else "equal"
-                    with emit.when(emit.compare(relation, left, height)):
-                        multiply(Tile(first, height, packed, part), scratch)
-                for r in emit.loop(0, sizes.least(left, tile_rows)):
-                    at = finish.row(first + r)
-                    for half in range(2):
-                        column = panel * PANEL + (part + half * lanes)
-                        place = r * (2 * lanes) + half * lanes
-                        value = memory.load(scratch, place, dtype, lanes)
-                        at(column, finish.mask(column, n, PANEL), value)
+        block = tasks.block(task)
+        tasks.ask(block)
+        multiply(block, sums)
+        tasks.write(block, sums)
+
+
+def emit_tiles(
+    frame: host.Frame, lanes: int, dtype: str, multiply: Callable[[Tile], Sequence[Any]]
+) -> None:
+    """Emits the loop over tasks, then over their register tiles; `multiply` gives a tile's sums."""
+
+    def block_at(block: Block, scratch: Any) -> None:
+        for tile in tiles(frame, block, lanes):
+            for place, value in zip(tile.places(lanes), multiply(tile), strict=True):
+                memory.store(value, scratch, place, dtype)
+
+    emit_blocks(frame, lanes, dtype, block_at)
+
+
+def emit_stretches(
+    frame: host.Frame,
+    lanes: int,
+    dtype: str,
+    steps: Size,
+    add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
+) -> None:
+    """As `emit_tiles`, in stretches along k: `add` gives the sums with those of some steps added.
+
+    It is called with a tile, the first step, the one after the last, and the sums before.
+    """
+
+    def block_at(block: Block, scratch: Any) -> None:
+        zero = emit.constant(emit.register_type(dtype), 0, lanes)
+        for place in emit.loop(0, block.height * PANEL, lanes):
+            memory.store(zero, scratch, place, dtype)
+        size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
+        parts = sizes.ceildiv(steps, STRETCH // size)
+        one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
+        depth = emit.select(one, emit.as_index(steps), sizes.ceildiv(steps, parts))
+        for start in emit.loop(0, steps, depth):
+            stop = sizes.least(start + depth, steps)
+            for tile in tiles(frame, block, lanes):
+                places = tile.places(lanes)
+                before = [memory.load(scratch, place, dtype, lanes) for place in places]
+                for place, value in zip(places, add(tile, start, stop, before), strict=True):
+                    memory.store(value, scratch, place, dtype)
+
+    emit_blocks(frame, lanes, dtype, block_at)
+
+
+def tiles(frame: host.Frame, block: Block, lanes: int) -> Iterator[Tile]:
+    """Emits the Python body of a `for tile in` this; heights differ by one at most."""
+    most = rows_of(frame.machine)
+    count = sizes.ceildiv(block.height, most)
+    for part in range(0, PANEL, 2 * lanes):
+        for number in emit.loop(0, count):
+            top = number * block.height // count
+            here = (number + 1) * block.height // count - top
+            for height in range(most, 0, -1):
+                with emit.when(emit.compare("equal", here, height)):
+                    yield Tile(block.row + top, top, height, block.panel, part)
 
 
 def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[[int, Any], Any]:
@@ -112,17 +218,19 @@ def ask_ahead(frame: host.Frame, tile: Tile, offset: Size, dtype: str, count: in
             memory.prefetch(frame.inputs[1], offset + (line + AHEAD // size), dtype)
 
 
+def group_of(spec: Spec) -> int:
+    """How many elements along k lie together in b: those of a are pairs or fours of 32 bits."""
+    return GROUPS.get(spec.operands[0].dtype, 1)
+
+
 def extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
     """Batch, m and k; a b without leading dims makes all of a's rows one m."""
     *leading, m, k = spec.operands[0].shape
-    if len(spec.operands[1].shape) == 3:
+    if not batched(spec):
         return 1, product((*leading, m)), k
     return product(tuple(leading)), m, k
 
 
-def _place(task: Size, blocks: Size, panels: Size) -> tuple[Size, Size]:
-    """The row block and the panel of a task: down a band of blocks, then the next panel."""
-    band, within = sizes.floordiv(task, panels * BAND), sizes.mod(task, panels * BAND)
-    height = sizes.least(emit.index(BAND), blocks - band * BAND)
-    panel, block = within // height, within % height
-    return band * BAND + block, panel
+def batched(spec: Spec) -> bool:
+    """Whether b has leading dims before those of its panels."""
+    return len(spec.operands[1].shape) > (3 if group_of(spec) == 1 else 4)

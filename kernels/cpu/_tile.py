@@ -13,14 +13,18 @@ ROWS = 12
 """Rows of a tile of two vectors on AVX-512: 24 sums and what is multiplied fill its registers."""
 
 
+Add = Callable[[Any, Any, Any], Any]
+"""`add(left, right, total)`: the total with the product added."""
+
+
 def rows_of(machine: Machine) -> int:
     """Rows of a tile: 12, or 6 where there are 16 registers."""
     return ROWS if machine.vector_bytes == 64 else ROWS // 2
 
 
-def copies_of(height: int) -> int:
-    """Copies of the sums of few rows, which hide the latency of an addition."""
-    return max(1, 4 // height)
+def copies_of(height: int, rows: int = 4) -> int:
+    """Copies of the sums of few rows: those of `rows` hide the latency of an addition."""
+    return max(1, rows // height)
 
 
 def add_products(
@@ -30,6 +34,7 @@ def add_products(
     left_at: Callable[[int, Any], Any],
     right_at: Callable[[Any], Sequence[Any]],
     together: int = 1,
+    add: Add = emit.fma,
 ) -> list[Any]:
     """Adds left[r, k] * right[k, :] to the sums of each row r, for k from `start` to `stop`.
 
@@ -39,9 +44,8 @@ def add_products(
     """
 
     def step(k: Any, *before: Any) -> list[Any]:
-        return add_rows(
-            before, k, left_at, map(right_at, (k + i for i in range(together))), together
-        )
+        right = map(right_at, (k + i for i in range(together)))
+        return add_rows(before, k, left_at, right, together, add)
 
     return emit.carry(start, stop, together, sums, step)
 
@@ -52,6 +56,7 @@ def add_rows(
     left_at: Callable[[int, Any], Any],
     right: Iterable[Sequence[Any]],
     copies: int,
+    add: Add = emit.fma,
 ) -> list[Any]:
     """Adds left[r, k + i] * right[i] to the sums of each row r, the copies of them in turn."""
     total = list(sums)
@@ -61,7 +66,7 @@ def add_rows(
         for r in range(share // len(row)):
             left = left_at(r, k + ahead)
             for number, value in enumerate(row, first + r * len(row)):
-                total[number] = emit.fma(left, value, total[number])
+                total[number] = add(left, value, total[number])
     return total
 
 

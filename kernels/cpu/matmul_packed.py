@@ -1,55 +1,63 @@
 """a @ b for a b that `pack_b` laid out in panels of 32 columns (see `_panels`).
 
-A 16-bit b stays so in memory and is widened in registers; a is float32 then.
+Products are summed in float32 (float64 for float64), in the order of k.
+
+- a of float32: a 16-bit b stays so in memory and is widened in registers.
+- Both bfloat16: b is in pairs along k, and a step takes a pair of each row of a. Where the machine
+  has dot products of pairs (VDPBF16PS), they are used: each product is exact, each of the two sums
+  is rounded to nearest even, and denormal inputs and sums count as zero (Intel SDM, volume 2).
+  Elsewhere both are widened. The error of a sum of k products is at most k * 2^-24 times the sum of
+  their magnitudes either way, beside what denormals would add.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import bodies, emit, host, memory, sizes
+from heddle.kernels import bodies, emit, host
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._panels import PANEL, Tile
-from heddle.kernels.cpu._tile import add_products, copies_of, merged
+from heddle.kernels.cpu._products import emit_products
+from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
+llvm, vector = dialect("llvm"), dialect("vector")
+
+HIGH = 0xFFFF0000
+"""The second of a pair of bfloat16, as float32."""
+
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
-    """Emits the products of all tiles."""
+    """Emits the products of all blocks."""
     frame = host.frame(spec, machine)
-    b, dtype = frame.inputs[1], spec.operands[1].dtype
-    k = frame.size(spec.operands[0].shape[-1])
-    lanes = host.lanes_for(machine, [dtype])
-    zero = emit.constant(emit.register_type(dtype), 0, lanes)
+    dtype = spec.operands[0].dtype
+    if dtype == "bfloat16":
+        emit_products(frame, "float32", _add_dots if machine.dots else _add_widened)
+    else:
+        emit_products(frame, dtype, emit.fma)
 
-    def multiply(tile: Tile, scratch: Any) -> None:
-        together = copies_of(tile.height)
-        left_at = _panels.left_reader(frame, tile, k, lanes)
-        start = tile.panel * k * PANEL
 
-        def right_at(step: Any) -> list[Any]:
-            row = start + step * PANEL
-            _panels.ask_ahead(frame, tile, row, dtype, PANEL)
-            first = row + tile.part
-            return [memory.load(b, first + half * lanes, dtype, lanes) for half in range(2)]
+def _add_dots(left: Any, right: Any, total: Any) -> Any:
+    pairs = ir.VectorType.get([2 * emit.lanes_of(total)], ir.BF16Type.get())
+    sides = [vector.bitcast(pairs, side) for side in (left, right)]
+    name = "llvm.x86.avx512bf16.dpbf16ps.512"
+    return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
 
-        whole = k - sizes.mod(k, together)
-        zeros = [zero] * (2 * tile.height * together)
-        sums = merged(add_products(zeros, 0, whole, left_at, right_at, together), together)
-        if together > 1:
-            sums = add_products(sums, whole, k, left_at, right_at)
-        for number, value in enumerate(sums):
-            memory.store(value, scratch, number * lanes, spec.operands[0].dtype)
 
-    _panels.emit_tiles(frame, lanes, multiply)
+def _add_widened(left: Any, right: Any, total: Any) -> Any:
+    number = emit.register_type("float32")
+    for a, b in ((left << 16, right << 16), (left & HIGH, right & HIGH)):
+        total = emit.fma(emit.bitcast(a, number), emit.bitcast(b, number), total)
+    return total
 
 
 def supports(spec: Spec) -> str | None:
     """Floats; no prologue, which would be computed again for each panel."""
     a, b = (operand.dtype for operand in spec.operands)
-    if a not in ("float32", "float64"):
-        return f"a: wanted float32 or float64, got {a}"
+    if a not in ("float32", "float64", "bfloat16"):
+        return f"a: wanted float32, float64 or bfloat16, got {a}"
+    if a == "bfloat16" and b != a:
+        return f"b: wanted bfloat16 for bfloat16, got {b}"
     if not emit.is_float(b) or (b == "float64") != (a == "float64"):
         return f"b: wanted a float for {a}, got {b}"
     if spec.prologue is not None:

@@ -34,7 +34,7 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     zero = emit.constant(emit.register_type("float32"), 0, lanes)
     add_some = _add_bytes if weights.dtype == "int8" else _add_nibbles
 
-    def multiply(tile: Tile, scratch: Any) -> None:
+    def multiply(tile: Tile) -> list[Any]:
         copies = copies_of(tile.height)
         left_at = _panels.left_reader(frame, tile, k, lanes)
         zeros = [zero] * (2 * tile.height * copies)
@@ -52,11 +52,9 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
             pairs = enumerate(zip(sums, totals, strict=True))
             return [emit.fma(value, scale[i % 2], total) for i, (value, total) in pairs]
 
-        sums = merged(emit.carry(0, groups, 1, zeros, add_group), copies)
-        for number, value in enumerate(sums):
-            memory.store(value, scratch, number * lanes, "float32")
+        return merged(emit.carry(0, groups, 1, zeros, add_group), copies)
 
-    _panels.emit_tiles(frame, lanes, multiply)
+    _panels.emit_tiles(frame, lanes, "float32", multiply)
 
 
 def _add_bytes(

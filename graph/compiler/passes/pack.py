@@ -1,8 +1,9 @@
 """CPU: a matmul reads its right side in panels of 32 columns, made by an op of its own.
 
-Where the right side is a weight, the packing runs once, when the model is loaded. The left side is
-widened to float32 by a cast, which joins the kernel that computes it: a matmul reads each of its
-elements once for each panel.
+Where the right side is a weight, the packing runs once, when the model is loaded. bfloat16 is
+packed in pairs and multiplied as it is. Another left side of 16 bits is widened to float32 by a
+cast, which joins the kernel that computes it: a matmul reads each of its elements once for each
+panel.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from heddle.graph.compiler import module as m
 from heddle.graph.compiler.specs import folded_transpose
 from heddle.graph.dtype import DType
 from heddle.graph.ops.integer import FOURS
+from heddle.graph.ops.linear import PAIRS
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
 
@@ -28,18 +30,25 @@ def pack(module: Any, kind: str) -> None:
     for operation in m.operations(module):
         if rewrite := REWRITES.get(m.name(operation)):
             a, above = operation.operands[0], m.owner(operation.operands[1])
-            if m.tensor(a).dtype in WIDENED and a not in casts:
+            if _widened(operation) and a not in casts:
                 casts[a] = m.create(operation, "cast", [a], dtype=DType.float32)
-            m.replace(operation, rewrite(operation, casts.get(a, a)))
+            m.replace(operation, rewrite(operation, casts[a] if _widened(operation) else a))
             if above is not None and folded_transpose(above) and not m.users(above.results[0]):
                 above.erase()
     # Products with one operand in common pack it once.
     passmanager.PassManager.parse("builtin.module(func.func(cse))").run(module.operation)
 
 
+def _widened(operation: Any) -> bool:
+    """Whether the left side becomes float32."""
+    dtype = m.tensor(operation.operands[0]).dtype
+    return dtype in WIDENED and not (m.name(operation) == "matmul" and dtype is DType.bfloat16)
+
+
 def _matmul(operation: Any, a: Any) -> Any:
     source, transposed = _behind(operation.operands[1])
-    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=1)
+    group = PAIRS if m.tensor(a).dtype is DType.bfloat16 else 1
+    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=group)
     columns = m.tensor(operation.results[0]).shape[-1]
     return m.create(operation, "matmul_packed", [a, packed], columns=columns)
 

@@ -25,6 +25,9 @@ ARCHS = ["x86-64-v3"] + ["x86-64-v4"] * all(
 )
 """The architectures that this CPU runs, of those without AMX."""
 
+DOTS = [*ARCHS] + ["cooperlake"] * all(_FEATURES.get(name) for name in ("avx512bf16", "avx512vnni"))
+"""As well the one with dot products, for the kernels that have use for them."""
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from native import ARCHS, check, random, run
+from native import DOTS, check, random, run
 
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
@@ -16,7 +16,7 @@ def product(leading, m, k, n, batched=False, epilogue=None):
     return Spec("integer_matmul_packed", (a, b), result, outputs, (), None, epilogue)
 
 
-def exact(spec, dims=None, arch=ARCHS[-1]):
+def exact(spec, dims=None, arch=DOTS[-1]):
     """`check` with panels that are zero beyond k, as `pack_b` makes them."""
     dims = dims or {}
     rng = np.random.default_rng(0)
@@ -34,14 +34,14 @@ def evaluate(size, dims):
     return dims.get(size, size)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 def test_every_height(arch):
     spec = product((), "d0", 31, 33)
     for m in (*range(1, 14), 31, 200):
         exact(spec, {"d0": m}, arch)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 @pytest.mark.parametrize("k", [1, 16, 23])
 def test_static_k(k, arch):
     for n in (1, 32, 100):
@@ -53,13 +53,13 @@ def test_batches(batched):
     exact(product((2, "d0"), 13, 22, 40, batched), {"d0": 3})
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 def test_all_sizes_dynamic(arch):
     for k in (1, 2, 4, 7, 48, 385):
         exact(product((), "d0", "d1", "d2"), {"d0": 20, "d1": k, "d2": 70}, arch)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 def test_nothing_saturates(arch):
     """Sums of two products leave 16 bits, and that of all of them leaves 32."""
     spec = product((), 1, 2**17, 32)
@@ -70,7 +70,7 @@ def test_nothing_saturates(arch):
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 def test_scales_as_epilogue(arch):
     inputs = (Operand("float32", ("d0", 1)), Operand("float32", (40,)))
     steps = (

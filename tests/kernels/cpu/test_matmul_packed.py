@@ -1,8 +1,10 @@
 """pack_b and matmul_packed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from native import ARCHS, check, random, run
+from native import ARCHS, DOTS, check, random, run
 from reference import evaluate
 
 from heddle.kernels.registry import find
@@ -25,11 +27,11 @@ def packing(dtype, shape, transposed, group=1):
     return Spec("pack_b", (Operand(dtype, shape),), result, (result,), attrs)
 
 
-def product(dtype, leading, m, k, n, batched=False, epilogue=None):
-    wide = dtype if dtype in ("float64", "int32") else "float32"
+def product(dtype, leading, m, k, n, batched=False, epilogue=None, pairs=False):
+    wide = dtype if dtype in ("float64", "int32") or pairs else "float32"
     a, result = Operand(wide, (*leading, m, k)), Operand(dtype, (*leading, m, n))
     before = leading if batched else ()
-    b = Operand(dtype, (*before, fold("ceildiv", n, 32), k, 32))
+    b = Operand(dtype, (*before, *panels(n, k, 2 if pairs else 1)))
     outputs = (result,)
     return Spec("matmul_packed", (a, b), result, outputs, (), None, epilogue)
 
@@ -100,13 +102,66 @@ def test_bias_gelu_and_residual_as_epilogue(dtype, arch):
 
 
 def test_the_row_does_not_depend_on_the_other_rows():
-    """Row 0 of a product with 12 rows or more is bitwise the same however many there are."""
-    spec = product("float32", (), "d0", 384, 64)
+    """Row 0 of a product with 4 rows or more is bitwise the same however many there are."""
+    spec = product("float32", (), "d0", 2500, 64)
     rng = np.random.default_rng(0)
-    a, b = random(rng, (300, 384), "float32"), random(rng, (2, 384, 32), "float32")
+    a, b = random(rng, (300, 2500), "float32"), random(rng, (2, 2500, 32), "float32")
     (whole,), _ = run(spec, [a, b], {"d0": 300})
-    (part,), _ = run(spec, [a[:24], b], {"d0": 24})
-    assert whole[:24].tobytes() == part.tobytes()
+    for rows in (5, 24):
+        (part,), _ = run(spec, [a[:rows], b], {"d0": rows})
+        assert whole[:rows].tobytes() == part.tobytes()
+
+
+@pytest.mark.parametrize("arch", DOTS)
+def test_pairs_at_every_height(arch):
+    spec = product("bfloat16", (), "d0", 31, 33, pairs=True)
+    for m in (*range(13), 31, 96, 100):
+        check(spec, {"d0": m}, arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("k", [1, 2, 65, "d1"])
+def test_pairs_of_batches(k, arch):
+    for batched in (False, True):
+        spec = product("bfloat16", (2, "d0"), 25, k, 100, batched, pairs=True)
+        check(spec, {"d0": 3, "d1": 131}, arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", DOTS)
+def test_pairs_and_an_epilogue(arch):
+    shape = ("d0", 100)
+    steps = (Step("add", (0, 1), "bfloat16"), Step("cast", (2,), "float32"))
+    body = Body((Operand("bfloat16", shape),), steps, (3,))
+    spec = product("bfloat16", (), "d0", 64, 100, epilogue=body, pairs=True)
+    spec = replace(spec, outputs=(Operand("float32", shape),))
+    check(spec, {"d0": 17}, arch=arch, rtol=1.6e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("k", [1536, 2309])
+def test_the_error_of_pairs_is_that_of_float32_sums(k, arch):
+    """A sum of k products is within k 2^-24 of the sum of their magnitudes, then rounded."""
+    spec = product("bfloat16", (), 12, k, 32, pairs=True)
+    cast = Body((), (Step("cast", (0,), "float32"),), (1,))
+    wide = replace(spec, result=Operand("float32", (12, 32)), epilogue=cast)
+    spec = replace(wide, outputs=(Operand("float32", (12, 32)),))
+    rng = np.random.default_rng(0)
+    arrays = [random(rng, operand.shape, "bfloat16") for operand in spec.operands]
+    got = run(spec, arrays, arch=arch)[0][0]
+    exact = evaluate(spec, {}, arrays)[0]
+    magnitude = evaluate(spec, {}, [np.abs(array) for array in arrays])[0]
+    assert (np.abs(got - exact) <= k * 2.0**-24 * magnitude).all()
+
+
+@pytest.mark.parametrize("arch", DOTS)
+def test_the_element_beyond_an_odd_k_is_not_read(arch):
+    """The pair of a row's last element would have the next row's first, which is infinite."""
+    spec = product("bfloat16", (), 3, 5, 4, pairs=True)
+    rng = np.random.default_rng(0)
+    a, b = (random(rng, operand.shape, "bfloat16") for operand in spec.operands)
+    a[1] = np.inf
+    (got,), _ = run(spec, [a, b], arch=arch)
+    assert np.isfinite(got[0].astype(np.float32)).all()
 
 
 def test_the_sum_is_accurate():
@@ -122,12 +177,15 @@ def test_the_sum_is_accurate():
 
 def test_refusals():
     supports = find("matmul_packed", "cpu").supports
-    wanted = "a: wanted float32 or float64, got int32"
+    wanted = "a: wanted float32, float64 or bfloat16, got int32"
     assert supports(product("int32", (), 3, 4, 5)) == wanted
     plain = product("float32", (), 3, 4, 5)
     wide = Operand("float64", plain.operands[1].shape)
     spec = Spec(plain.op, (plain.operands[0], wide), plain.result, plain.outputs)
     assert supports(spec) == "b: wanted a float for float32, got float64"
+    pairs = Operand("bfloat16", plain.operands[0].shape)
+    spec = Spec(plain.op, (pairs, plain.operands[1]), plain.result, plain.outputs)
+    assert supports(spec) == "b: wanted bfloat16 for bfloat16, got float32"
     body = Body((plain.operands[0],), (), (0,))
     spec = Spec(plain.op, plain.operands, plain.result, plain.outputs, (), body)
     assert supports(spec) == "it takes no prologue"

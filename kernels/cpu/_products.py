@@ -1,0 +1,64 @@
+"""Products of panels on vectors: the loop along k that all dtypes share (see `_panels`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu._panels import PANEL, Tile
+from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
+
+vector = dialect("vector")
+
+
+def emit_products(frame: host.Frame, dtype: str, add: Add) -> None:
+    """Emits a kernel whose sums are of `dtype`.
+
+    A step along k is one element of a, or a word of 32 bits with the group of elements that b has
+    side by side; `add` gets it in every lane, with a vector of b and the sums so far.
+    """
+    spec = frame.spec
+    a, b = frame.inputs[:2]
+    element, group = spec.operands[0].dtype, _panels.group_of(spec)
+    k = frame.size(spec.operands[0].shape[-1])
+    whole, steps = sizes.floordiv(k, group), sizes.ceildiv(k, group)
+    left, right = (operand.dtype if group == 1 else "uint32" for operand in spec.operands)
+    lanes = host.lanes_for(frame.machine, [dtype])
+    zero = emit.constant(emit.register_type(dtype), 0, lanes)
+
+    def add_steps(tile: Tile, start: Size, stop: Size, before: Sequence[Any]) -> list[Any]:
+        def left_at(r: int, step: Any) -> Any:
+            place = memory.at(a, (tile.row + r) * k + step * group, element)
+            return emit.splat(memory.load(place, 0, left, alignment=size), lanes)
+
+        def last_at(r: int, step: Any) -> Any:
+            """The last word of a row, zero beyond k."""
+            mask = host.first_lanes(k - step * group, group)
+            place = (tile.row + r) * k + step * group
+            value = memory.load(a, place, memory.raw(element), group, mask)
+            word = vector.bitcast(ir.VectorType.get([1], emit.integer(32)), value)
+            return emit.splat(vector.extract(word, [], [0]), lanes)
+
+        def right_at(step: Any) -> list[Any]:
+            row = (tile.panel * steps + step) * PANEL
+            _panels.ask_ahead(frame, tile, row, right, PANEL)
+            first = row + tile.part
+            return [memory.load(b, first + half * lanes, right, lanes) for half in range(2)]
+
+        size = emit.ITEM_SIZE[element]
+        copies = copies_of(tile.height)
+        full = sizes.least(stop, whole)
+        main = full - sizes.mod(full - start, copies)
+        sums = [*before, *[zero] * (len(before) * (copies - 1))]
+        sums = merged(add_products(sums, start, main, left_at, right_at, copies, add), copies)
+        if copies > 1:
+            sums = add_products(sums, main, full, left_at, right_at, 1, add)
+        if group > 1 and not (isinstance(k, int) and k % group == 0):
+            sums = add_products(sums, full, stop, last_at, right_at, 1, add)
+        return sums
+
+    _panels.emit_stretches(frame, lanes, dtype, steps, add_steps)
