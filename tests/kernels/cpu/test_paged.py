@@ -1,0 +1,186 @@
+"""ragged_attention, paged_attention and paged_write: rows of every kind, and what is not read."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import ragged_batches as ragged
+from native import ARCHS, check, run
+from reference import evaluate
+
+from heddle.kernels.registry import find
+from heddle.kernels.spec import Body, Operand, Spec, Step
+
+OPS = ["ragged_attention", "paged_attention"]
+ROWS = ([1, 5, 0, 40, 1, 3], [7, 5, 3, 77, 100, 0])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": False},
+        {"window": 5, "size": 24, "block": 3},
+        {"window": 200, "heads": 3, "key_heads": 1, "size": 1},
+        {"heads": 2, "size": 100, "block": 64},
+        {"cache": "bfloat16", "heads": 12, "size": 40},
+        {"cache": "float16"},
+        {"dtype": "bfloat16", "size": 128},
+        {"dtype": "float16", "size": 256, "key_heads": 1},
+    ],
+)
+def test_attention(op, options, arch):
+    spec = ragged.attention(op, **options)
+    check(spec, *ragged.batch(spec, *ROWS), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("op", OPS)
+def test_a_row_does_not_depend_on_the_others(op, arch):
+    """Bit by bit, in another place among other rows; also the blocks of a table do not matter."""
+    spec = ragged.attention(op, size=48, window=60)
+    dims, arrays = ragged.batch(spec, *ROWS)
+    (whole,), _ = run(spec, arrays, dims, arch)
+    query, key, value, offsets, *rest = arrays
+    for row, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        alone = [query[start:stop], key, value, np.array([0, stop - start])]
+        if op == "paged_attention":
+            alone += [array[row : row + 1] for array in rest]
+        else:
+            (ends,) = rest
+            part = slice(ends[row], ends[row + 1])
+            alone[1:3] = key[part], value[part]
+            alone.append(np.array([0, ends[row + 1] - ends[row]]))
+        sizes = {"d0": stop - start, "d1": len(alone[1]), "d2": 2, "d3": 1}
+        (part,), _ = run(spec, alone, dims | sizes, arch)
+        assert part.tobytes() == whole[start:stop].tobytes()
+
+
+def test_paged_is_contiguous():
+    """The same keys in blocks and side by side: the same bits."""
+    spec, plain = (ragged.attention(op, block=3) for op in reversed(OPS))
+    dims, (query, *caches, offsets, lengths, table) = ragged.batch(spec, *ROWS)
+    (wanted,), _ = run(spec, [query, *caches, offsets, lengths, table], dims)
+    keys = [
+        np.concatenate(
+            [
+                cache[row[: -(-length // 3)]].reshape(-1, 2, 32)[:length]
+                for row, length in zip(table, lengths, strict=True)
+            ]
+        )
+        for cache in caches
+    ]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    sizes = {"d0": len(query), "d1": len(keys[0]), "d2": len(offsets)}
+    (found,), _ = run(plain, [query, *keys, offsets, ends], sizes)
+    assert found.tobytes() == wanted.tobytes()
+
+
+def test_chunks_of_a_prompt_are_the_whole_prompt():
+    spec = ragged.attention("paged_attention")
+    dims, arrays = ragged.batch(spec, [70], [70])
+    (whole,), _ = run(spec, arrays, dims)
+    for start, stop in ((0, 33), (33, 34), (34, 70)):
+        chunk = [arrays[0][start:stop], *arrays[1:3], np.array([0, stop - start]), np.array([stop])]
+        (part,), _ = run(spec, [*chunk, arrays[5]], dims | {"d0": stop - start})
+        assert part.tobytes() == whole[start:stop].tobytes()
+
+
+def test_tokens_without_keys_give_zeros():
+    """A row that is longer than its keys; tokens before the first row and after the last."""
+    spec = ragged.attention("paged_attention")
+    dims, arrays = ragged.batch(spec, [9], [9])
+    arrays[3], arrays[4] = np.array([2, 7]), np.array([3])
+    (found,), status = run(spec, arrays, dims)
+    assert status.tolist() == [0, 0, 0, 0]
+    np.testing.assert_array_equal(found.any(axis=(1, 2)), np.isin(np.arange(9), (4, 5, 6)))
+
+
+def test_epilogue():
+    spec = ragged.attention("paged_attention")
+    body = Body((spec.result,), (Step("add", (0, 1), "float32"),), (2,))
+    spec = Spec(spec.op, spec.operands, spec.result, spec.outputs, spec.attrs, None, body)
+    dims, arrays = ragged.batch(spec, *ROWS)
+    check(spec, dims, [*arrays, arrays[0]], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_writing(dtype, arch):
+    """Only the new rows are written: an output starts full of one byte."""
+    spec = ragged.writing(dtype, heads=3, size=21)
+    dims, arrays = ragged.batch(spec, [1, 0, 6, 3], [7, 2, 6, 30])
+    before = np.full(arrays[0].nbytes, 0xA5, np.uint8).view(arrays[0].dtype)
+    before = before.reshape(arrays[0].shape)
+    (wanted,) = evaluate(spec, dims, [before, *arrays[1:]])
+    for cuts in ((), (0.3, 0.35, 0.8)):
+        (found,), status = run(spec, arrays, dims, arch, cuts)
+        assert found.tobytes() == wanted.tobytes()
+        assert status.tolist() == [0, 0, 0, 0]
+
+
+def wrong(arrays, number, place, value):
+    changed = [array.copy() for array in arrays]
+    changed[number][place] = value
+    return changed
+
+
+@pytest.mark.parametrize("op", ["paged_attention", "paged_write"])
+@pytest.mark.parametrize(
+    ("place", "value", "status"),
+    [
+        ((-3, 2), 1, [2, 1, 9, 2]),
+        ((-3, 2), 10, [2, 10, 9, 2]),
+        ((-3, 0), -1, [2, 2, 9, -1]),
+        ((-2, 1), 21, [1, 21, 21, 0]),
+        ((-2, 1), -5, [1, -5, 21, 0]),
+        ((-1, (1, 2)), 99, [1, 99, 6, 0]),
+        ((-1, (1, 2)), -1, [1, -1, 6, 0]),
+    ],
+)
+def test_what_is_wrong_is_reported(op, place, value, status):
+    """And nothing outside is read or written: every buffer ends where memory ends."""
+    spec = ragged.writing() if op == "paged_write" else ragged.attention(op)
+    dims, arrays = ragged.batch(spec, [2, 7], [6, 10])
+    assert run(spec, wrong(arrays, *place, value), dims)[1].tolist() == status
+
+
+def test_offsets_of_keys_are_checked():
+    spec = ragged.attention("ragged_attention")
+    dims, arrays = ragged.batch(spec, [2, 7], [6, 10])
+    assert run(spec, wrong(arrays, 4, 2, 17), dims)[1].tolist() == [2, 17, 16, 6]
+    assert run(spec, wrong(arrays, 4, 2, 5), dims)[1].tolist() == [2, 5, 16, 6]
+
+
+def test_more_new_tokens_than_the_row_is_long():
+    spec = ragged.writing()
+    dims, arrays = ragged.batch(spec, [5], [5])
+    assert run(spec, wrong(arrays, 3, 0, 4), dims)[1].tolist() == [1, -1, 4, 0]
+
+
+def test_a_cache_without_blocks_is_not_read():
+    spec = ragged.attention("paged_attention")
+    dims, arrays = ragged.batch(spec, [1], [3])
+    arrays[1:3] = [array[:0] for array in arrays[1:3]]
+    (found,), status = run(spec, arrays, dims | {"d1": 0})
+    assert status.tolist() == [1, 3, 1, 0]
+    assert not found.any()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_refusals(target):
+    attention = ragged.attention
+    body = Body((Operand("float32", ("d0", 4, 32)),), (), (0,))
+    plain = attention("ragged_attention")
+    early = Spec(plain.op, plain.operands, plain.result, plain.outputs, plain.attrs, body)
+    for spec, reason in (
+        (attention("ragged_attention", "float64"), "wanted floats of up to 32 bits, got float64"),
+        (attention("ragged_attention", heads="d7"), "wanted static heads, got ('d7', 32, 2)"),
+        (attention("paged_attention", size=257), "wanted a head size of at most 256, got 257"),
+        (early, "it takes no prologue"),
+    ):
+        assert find(spec.op, target).supports(spec) == reason
+    write = ragged.writing()
+    late = Spec(write.op, write.operands, write.result, write.outputs, (), None, body)
+    assert find("paged_write", target).supports(late) == "it takes no prologue and no epilogue"

@@ -1,0 +1,72 @@
+"""Specs of attention over ragged rows, and random batches for them."""
+
+import numpy as np
+from reference import numpy_dtype
+
+from heddle.kernels.spec import Operand, Spec
+
+
+def attention(
+    op, dtype="float32", cache=None, heads=4, key_heads=2, size=32, block=4, causal=True, window=0
+):
+    """`"ragged_attention"` or `"paged_attention"`."""
+    q = Operand(dtype, ("d0", heads, size))
+    attrs = (("causal", causal), ("scale", 0.2), ("window", window))
+    if op == "ragged_attention":
+        k = Operand(cache or dtype, ("d1", key_heads, size))
+        offsets = Operand("int64", ("d2",))
+        return Spec(op, (q, k, k, offsets, offsets), q, (q,), attrs)
+    k = Operand(cache or dtype, ("d1", block, key_heads, size))
+    return Spec(op, (q, k, k, *tables()), q, (q,), attrs)
+
+
+def writing(dtype="float32", heads=2, size=32, block=4):
+    cache, new = Operand(dtype, ("d1", block, heads, size)), Operand(dtype, ("d0", heads, size))
+    return Spec("paged_write", (cache, new, *tables()), cache, (cache,))
+
+
+def tables():
+    return (
+        Operand("int64", ("d2",)),
+        Operand("int64", ("d3",)),
+        Operand("int32", ("d3", "d4")),
+    )
+
+
+def batch(spec, counts, lengths, seed=0):
+    """Dims and arrays for rows of `counts` tokens that end `lengths` keys.
+
+    What is behind a row's length must not be looked at: tables go on with blocks that do not exist,
+    and a block that no row has is full of NaN, as are the places after a row's last key.
+    """
+    rng = np.random.default_rng(seed)
+
+    def random(*shape, kind=spec.operands[1].dtype):
+        return rng.standard_normal(shape, np.float32).astype(numpy_dtype(kind))
+
+    query = random(sum(counts), *spec.operands[0].shape[1:], kind=spec.operands[0].dtype)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    dims = {"d0": sum(counts), "d2": len(counts) + 1}
+    if spec.op == "ragged_attention":
+        keys = [random(sum(lengths), *spec.operands[1].shape[1:]) for _ in range(2)]
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return dims | {"d1": sum(lengths)}, [query, *keys, offsets, ends]
+    size = spec.operands[0 if spec.op == "paged_write" else 1].shape[1]
+    needed = [-(-length // size) for length in lengths]
+    order = iter(rng.permutation(sum(needed) + 1).tolist())
+    table = np.full((len(counts), max(needed) + 2), 2**30, np.int32)
+    inner = spec.operands[1].shape[-2:]
+    kind = numpy_dtype(spec.operands[1].dtype)
+    nothing = 0 if kind.kind == "i" else np.nan
+    caches = [np.full((sum(needed) + 1, size, *inner), nothing, kind) for _ in range(2)]
+    for row, length in enumerate(lengths):
+        for number in range(needed[row]):
+            table[row, number] = block = next(order)
+            held = min(size, length - number * size)
+            for cache in caches:
+                cache[block, :held] = random(held, *inner)
+    dims |= {"d1": sum(needed) + 1, "d3": len(counts), "d4": table.shape[1]}
+    tail = [offsets, np.array(lengths, np.int64), table]
+    if spec.op == "paged_write":
+        return dims, [caches[0], random(sum(counts), *inner), *tail]
+    return dims, [query, *caches, *tail]
