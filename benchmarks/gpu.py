@@ -1,0 +1,282 @@
+"""Runs on a machine with a GPU what `benchmarks/gpu_kit.py` made on another: checks, then timings.
+
+    python benchmarks/gpu.py KIT [--device cuda] [--out results.json] [--only checks|timings|...]
+
+It builds the runtime from this checkout with CMake (nanobind, a C++ compiler), and needs NumPy;
+CuPy for the step inputs of contexts, torch for the peers. Checks run each kernel on random operands
+into outputs filled with a poison, against a float64 reference made beforehand. A timing is one CUDA
+graph of calls over operands that rotate over at least twice the L2 cache, replayed in turns with
+the peer's graph; times are medians of replays on the device. Results are JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+
+L2_BYTES = 60 << 20
+"""Of an H200, as CUDA reports it; rotation covers twice as much."""
+
+GRAPH_S, TURNS, REPLAYS = 2e-3, 5, 10
+
+POISON = 0xFF
+"""NaN in every float, -1 or the largest in integers."""
+
+
+def build(folder: Path) -> None:
+    """Builds the runtime's extension and makes `heddle` importable from `folder`."""
+    site = folder / "heddle"
+    site.mkdir(parents=True, exist_ok=True)
+    for room in ("runtime", "contexts"):
+        (site / room).mkdir(exist_ok=True)
+        for source in (ROOT / room).glob("*.py*"):
+            link = site / room / source.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(source)
+    for child in (p for p in (ROOT / "contexts").iterdir() if p.is_dir()):
+        link = site / "contexts" / child.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(child)
+    made = folder / "cmake"
+    options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
+    subprocess.run(["cmake", "-S", ROOT, "-B", made, *options], check=True)
+    subprocess.run(["cmake", "--build", made, "--parallel"], check=True)
+    extension = next(made.glob("_core*.so"))
+    (site / "runtime" / extension.name).write_bytes(extension.read_bytes())
+    sys.path.insert(0, str(folder))
+
+
+class Kit:
+    """The artifacts of a kit on one device."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        from heddle.runtime import CPU, Accelerator, InferenceSession
+
+        self.folder = folder
+        self.device = CPU() if device == "cpu" else Accelerator()
+        self.session = InferenceSession([self.device])
+        self.content = json.loads((folder / "kit.json").read_text())
+
+    def load(self, case: dict[str, Any], weights: dict[str, Any]) -> Any:
+        """The model of a case."""
+        return self.session.load(str(self.folder / f"{case['path']}.heddle"), weights)
+
+    def buffer(self, array: Any, dtype: str) -> Any:
+        """`array` on the device; bfloat16 as its bits."""
+        from heddle.runtime import Buffer
+
+        named = "bfloat16" if dtype == "bfloat16" else None
+        return Buffer.from_numpy(np.ascontiguousarray(array), dtype=named).to(self.device)
+
+    def poisoned(self, result: dict[str, Any]) -> Any:
+        """An output that holds no result."""
+        from heddle.runtime import Buffer
+
+        made = Buffer(result["dtype"], tuple(result["shape"]))
+        bits = made.to_numpy().view(np.uint8) if made.nbytes else np.zeros(0, np.uint8)
+        bits[...] = 1 if result["dtype"] == "bool" else POISON
+        return made.to(self.device)
+
+
+def floats(buffer: Any, dtype: str) -> Any:
+    """The values of a result; bfloat16 as float32."""
+    array = buffer.to_numpy()
+    if dtype == "bfloat16":
+        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def error_of(got: Any, wanted: Any) -> float:
+    """The greatest error, relative to the element or, where that is small, to the typical one."""
+    exact, found = wanted.astype(np.float64), got.astype(np.float64)
+    if not exact.size:
+        return 0.0
+    same = (exact == found) | (np.isnan(exact) & np.isnan(found))
+    typical = float(np.sqrt(np.mean(np.square(exact))))
+    with np.errstate(all="ignore"):
+        errors = np.abs(found - exact) / np.maximum(np.abs(exact), typical)
+    errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
+    return float(errors.max())
+
+
+def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
+    """Runs a check twice, the second time through what the runtime keeps of the first."""
+    held = np.load(kit.folder / f"{case['path']}.npz")
+    operands = case["operands"]
+    arrays = [held[f"in{i}"] for i in range(len(operands))]
+    pairs = list(zip(arrays, operands, strict=True))
+    fixed = [kit_weight(a, o["dtype"]) for a, o in pairs if o["weight"]]
+    model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(fixed)})
+    inputs = [kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"]]
+    worst, failed = 0.0, []
+    outputs = [kit.poisoned(result) for result in case["results"]]
+    for _ in range(3):
+        model.execute(*inputs, out=outputs)
+    for i, result in enumerate(case["results"]):
+        error = error_of(floats(outputs[i], result["dtype"]), held[f"out{i}"])
+        worst = max(worst, error)
+        if error > case["tolerances"][i]:
+            name = case["name"].split(" ")[i] if len(case["results"]) > 1 else case["name"]
+            failed.append(f"{name}: error {error:.1e}, allowed {case['tolerances'][i]:.1e}")
+    return {"error": worst, "failed": failed}
+
+
+def kit_weight(array: Any, dtype: str) -> Any:
+    """A weight as `load` takes it."""
+    from heddle.runtime import Buffer
+
+    return Buffer.from_numpy(array, dtype="bfloat16") if dtype == "bfloat16" else array
+
+
+def check_all(kit: Kit) -> list[dict[str, Any]]:
+    """Every check; what went wrong is printed as it happens, and nothing stops the rest."""
+    rows = []
+    for case in kit.content["checks"]:
+        row = {"name": case["name"], "dtype": case["dtype"], "sizes": case["sizes"]}
+        try:
+            row |= check(kit, case)
+        except Exception as error:
+            row["failed"] = [f"{type(error).__name__}: {error}"]
+        rows.append(row)
+        for text in row["failed"]:
+            print(f"FAILED {case['path']} {case['dtype']}: {text}", flush=True)
+            if "session is lost" in text:
+                return rows
+    wrong = sum(bool(row["failed"]) for row in rows)
+    print(f"checks: {len(rows)}, of which {wrong} failed", flush=True)
+    return rows
+
+
+def drawn(kit: Kit, case: dict[str, Any], number: int) -> list[Any]:
+    """One set of operands, random; normal floats, small integers, indices inside their table."""
+    rng = np.random.default_rng(number)
+    arrays = []
+    for operand in case["operands"]:
+        shape, dtype = operand["shape"], operand["dtype"]
+        if operand["values"] == "index":
+            arrays.append(rng.integers(0, next(iter(case["below"].values())), shape, np.int64))
+        elif "float" not in dtype:
+            arrays.append(rng.integers(0 if "u" in dtype else -8, 8, shape).astype(dtype))
+        else:
+            values = rng.standard_normal(shape, np.float32)
+            if operand["values"] == "positive":
+                values = np.abs(values) + np.float32(1e-3)
+            if dtype == "bfloat16":
+                values = (values.view(np.uint32) >> 16).astype(np.uint16)
+            arrays.append(values if dtype == "bfloat16" else values.astype(dtype))
+    return arrays
+
+
+def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
+    """Times a case beside its peer."""
+    from heddle.runtime import replay
+
+    sets = max(2, -(-2 * L2_BYTES // case["bytes"]))
+    calls, kept = [], []
+    for number in range(sets):
+        arrays = drawn(kit, case, number)
+        pairs = list(zip(arrays, case["operands"], strict=True))
+        weights = [kit_weight(a, o["dtype"]) for a, o in pairs if o["weight"]]
+        model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(weights)})
+        inputs = [kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"]]
+        outputs = [kit.poisoned(result) for result in case["results"]]
+        calls.append((model, tuple(inputs), tuple(outputs)))
+        kept.append([kit.buffer(a, o["dtype"]) for a, o in pairs])
+    once = statistics.median(replay(calls, count=3))
+    repeats = max(1, round(GRAPH_S / max(once, 1e-7)))
+    peer = peers.graph(case, kept, repeats) if peers else None
+    ours: list[float] = []
+    theirs: list[float] = []
+    for turn in range(TURNS):
+        order = [(ours, lambda: replay(calls, repeats, REPLAYS))]
+        if peer:
+            order.append((theirs, lambda: peer.replay(REPLAYS)))
+        for times, run in order if turn % 2 == 0 else order[::-1]:
+            times += [seconds / (repeats * sets) for seconds in run()]
+    median = statistics.median(ours)
+    row = {
+        "name": case["name"],
+        "dtype": case["dtype"],
+        "sizes": case["sizes"],
+        "sets": sets,
+        "us": round(1e6 * median, 3),
+        "gb_s": round(case["bytes"] / median / 1e9, 1),
+        "tflop_s": round(case["operations"] / median / 1e12, 2),
+    }
+    if peer:
+        row["peer"] = peer.name
+        row["peer_us"] = round(1e6 * statistics.median(theirs), 3)
+        row["ratio"] = round(row["peer_us"] / row["us"], 3)
+        mine = floats(calls[0][2][0], case["results"][0]["dtype"]).astype(np.float64)
+        row["difference"] = error_of(mine, peer.result())
+    return row
+
+
+def time_all(kit: Kit, limit_s: float) -> list[dict[str, Any]]:
+    """Every timing, as long as there is time."""
+    peers = None
+    if importlib.util.find_spec("torch"):
+        import gpu_peers
+
+        peers = gpu_peers.Torch()
+        print(gpu_peers.limits(), flush=True)
+    rows, start = [], time.monotonic()
+    for case in kit.content["timings"]:
+        if time.monotonic() - start > limit_s:
+            print(f"timings: {limit_s:.0f} s are over", flush=True)
+            break
+        try:
+            row = time_one(kit, case, peers)
+        except Exception as error:
+            row = {"name": case["name"], "sizes": case["sizes"], "failed": str(error)}
+        rows.append(row)
+        print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("kit", type=Path)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--build", type=Path, default=Path("build/gpu"))
+    parser.add_argument("--out", type=Path, default=Path("gpu.json"))
+    parser.add_argument("--only", choices=("checks", "steps", "timings"), action="append")
+    parser.add_argument("--seconds", type=float, default=300, help="most seconds of timings")
+    options = parser.parse_args()
+    build(options.build.resolve())
+    from heddle.runtime import _core
+
+    kit, parts = Kit(options.kit, options.device), options.only or ["checks", "steps", "timings"]
+    found = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "cuda": _core.cuda_info()}
+    on_gpu = options.device == "cuda"
+    try:
+        if "checks" in parts:
+            found["checks"] = check_all(kit)
+        if "steps" in parts and on_gpu:
+            import gpu_steps
+
+            found["steps"] = gpu_steps.check()
+        if "timings" in parts and on_gpu:
+            found["timings"] = time_all(kit, options.seconds)
+    finally:
+        options.out.write_text(json.dumps(found, indent=1))
+    if any(row["failed"] for row in found.get("checks", [])):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    main()

@@ -1,0 +1,61 @@
+"""The script for machines with a GPU, tried on the CPU: what it makes, checks and refuses."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    try:
+        yield importlib.import_module("gpu_kit"), importlib.import_module("gpu")
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def kit(scripts, tmp_path_factory):
+    folder, (gpu_kit, _) = tmp_path_factory.mktemp("kit"), scripts
+    timed = ("matmul", "bfloat16", {"m": 8, "n": 64, "k": 32})
+    with pytest.MonkeyPatch.context() as patch:  # as little as shows everything
+        patch.setattr(gpu_kit, "SMALL", gpu_kit.SMALL[:1])
+        patch.setattr(gpu_kit, "TARGETS", ("cpu:native",))
+        gpu_kit.make(folder, ("softmax", "quantized_matmul_8"), [timed])
+    return folder
+
+
+def test_a_kit_holds_what_its_checks_expect(scripts, kit, capsys):
+    rows = scripts[1].check_all(scripts[1].Kit(kit, "cpu"))
+    assert {row["name"] for row in rows} == {"softmax", "quantized_matmul_8"}
+    assert {row["dtype"] for row in rows} >= {"float32", "float16", "bfloat16"}
+    assert all(0 <= row["error"] < 0.02 and not row["failed"] for row in rows)
+    assert f"checks: {len(rows)}, of which 0 failed" in capsys.readouterr().out
+
+
+def test_a_wrong_result_and_a_broken_artifact_are_named(scripts, kit, tmp_path, capsys):
+    for path in kit.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    content = json.loads((kit / "kit.json").read_text())
+    wrong, broken = content["checks"][0]["path"], content["checks"][1]["path"]
+    with np.load(kit / f"{wrong}.npz") as arrays:
+        held = dict(arrays)
+    held["out0"] = held["out0"] + 1
+    np.savez(tmp_path / f"{wrong}.npz", **held)
+    (tmp_path / f"{broken}.heddle").write_bytes(b"HEDDLE")
+    rows = scripts[1].check_all(scripts[1].Kit(tmp_path, "cpu"))
+    assert [bool(row["failed"]) for row in rows[:3]] == [True, True, False]
+    printed = capsys.readouterr().out
+    for text in (f"FAILED {wrong}", "allowed", f"FAILED {broken}", "ArtifactError"):
+        assert text in printed
+
+
+def test_a_timing_says_what_it_moves(kit):
+    (row,) = json.loads((kit / "kit.json").read_text())["timings"]
+    assert row["bytes"] == 2 * (8 * 32 + 32 * 64 + 8 * 64)
+    assert row["operations"] == 2 * 8 * 32 * 64
+    assert (kit / f"{row['path']}.heddle").exists()
