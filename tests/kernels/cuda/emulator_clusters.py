@@ -94,8 +94,6 @@ def launch_registers(kernel, threads: int) -> int:
 
 def set_registers(op):
     wanted, more = number(op, "regCount"), "increase" in str(op.attributes["action"])
-    if wanted % 8 or not 24 <= wanted <= 256:
-        raise EmulatorError(f"wanted 24 to 256 registers in steps of 8, got {wanted}")
 
     def run(grid: Grid, mask: Mask):
         if not mask.all():

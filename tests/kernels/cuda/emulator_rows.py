@@ -7,6 +7,7 @@ with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run i
 import emulator_barriers
 import emulator_clusters
 import emulator_cp_async
+import emulator_inline
 import emulator_mbarrier
 import emulator_mma
 import emulator_structs
@@ -17,7 +18,14 @@ import emulator_wgmma
 
 from heddle.kernels.mlir import ir
 
-_TOPICS = (emulator_clusters, emulator_cp_async, emulator_mbarrier, emulator_tma, emulator_wgmma)
+_TOPICS = (
+    emulator_clusters,
+    emulator_cp_async,
+    emulator_inline,
+    emulator_mbarrier,
+    emulator_tma,
+    emulator_wgmma,
+)
 
 OPS = {**emulator_values.OPS, **emulator_structs.OPS}
 BLOCKING = {

@@ -39,17 +39,13 @@ class Units:
     done: int = 0
 
 
-def units_of(grid: Grid) -> Units:
-    return grid.cluster.groups.setdefault(("wgmma", int(grid.lane[0]) // WARP), Units())
-
-
 def in_step(grid: Grid, mask: Mask, what: object) -> Units:
     """The warp's state; the four warps of a warpgroup do the same things in the same order."""
     if not mask.all():
         raise EmulatorError("divergent: wgmma wants all threads of a warp")
-    units = units_of(grid)
-    warpgroup = ("steps of warpgroup", int(grid.lane[0]) // (4 * WARP))
-    steps = grid.cluster.groups.setdefault(warpgroup, [])
+    groups, block, warp = grid.cluster.groups, int(grid.block[0]), int(grid.thread[0]) // WARP
+    units = groups.setdefault(("wgmma", block, warp), Units())
+    steps = groups.setdefault(("steps of wgmma", block, warp // 4), [])
     if units.done == len(steps):
         steps.append(what)
     elif steps[units.done] != what:
@@ -144,8 +140,8 @@ def multiply(grid: Grid, shape: Shape, units: Units, a, b, sums: list | None) ->
 
     `a` is a descriptor or four registers, `b` a descriptor.
     """
-    kept = [sums] if sums is None else sums
-    if not units.fenced and not all(isinstance(part, Pending) for part in kept):
+    kept = sums is not None and all(isinstance(part, Pending) for part in sums)
+    if not units.fenced and (isinstance(a, list) or not kept):
         raise EmulatorError("no wgmma.fence before a wgmma on registers that were touched")
     warp = int(grid.thread[0]) // WARP % 4
     if isinstance(a, list):
@@ -218,13 +214,14 @@ def wait(op):
 
 def check_finished(cluster) -> None:
     """At the end: every warp of a warpgroup did all that one of them did."""
-    for key, units in cluster.groups.items():
-        if key[0] == "wgmma":
-            steps = cluster.groups["steps of warpgroup", key[1] // 4]
-            if units.done != len(steps):
-                raise EmulatorError(
-                    f"divergent: warp {key[1]} did {units.done} of {len(steps)} wgmma instructions"
-                )
+    for key, steps in list(cluster.groups.items()):
+        if key[0] == "steps of wgmma":
+            for warp in range(4 * key[2], 4 * key[2] + 4):
+                done = cluster.groups.get(("wgmma", key[1], warp), Units()).done
+                if done != len(steps):
+                    raise EmulatorError(
+                        f"divergent: warp {warp} did {done} of {len(steps)} wgmma instructions"
+                    )
 
 
 EFFECTS = {

@@ -1,0 +1,72 @@
+"""The one inline PTX that kernels use: wgmma with A in registers, which nvvm has no operation for.
+
+PTX ISA 9.0, "wgmma.mma_async": the form with four registers of A. Kernels write it as `text` does,
+in an `llvm.inline_asm` with side effects; operands: four i32 of A, the i64 descriptor of B, then
+the accumulators, tied to the results.
+"""
+
+import re
+
+import numpy as np
+from emulator_grid import Grid, Mask
+from emulator_memory import EmulatorError
+from emulator_structs import Struct
+from emulator_types import count_of
+from emulator_wgmma import Shape, in_step, multiply
+
+from heddle.kernels.mlir import ir
+
+FORM = re.compile(r"\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)\.(\w+) .*?, p, 1, 1(?:, ([01]))?;")
+
+
+def text(n: int, k: int, d: str, a: str, b: str, transposed: int | None) -> str:
+    """The PTX of D += A B; `transposed` (0 K-major, 1 N-major) is there for types of 16 bits."""
+    count = n // 2
+    sums = ", ".join(f"${i}" for i in range(count))
+    registers = ", ".join(f"${i}" for i in range(count, count + 4))
+    end = "" if transposed is None else f", {transposed}"
+    return (
+        "{ .reg .pred p; setp.ne.b32 p, 1, 0;"
+        f" wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b} {{{sums}}}, {{{registers}}},"
+        f" ${count + 4}, p, 1, 1{end}; }}"
+    )
+
+
+def constraints(n: int, d: str) -> str:
+    """The constraints of `text`: results, A, the descriptor, accumulators as the results."""
+    register = "f" if d == "f32" else "r"
+    results = [f"={register}"] * (n // 2)
+    return ",".join([*results, *"rrrr", "l", *(str(i) for i in range(n // 2))])
+
+
+def inline(op):
+    written = ir.StringAttr(op.attributes["asm_string"]).value
+    form = FORM.search(written)
+    if form is None:
+        raise EmulatorError(f"the emulator does not know the PTX {written!r}")
+    n, k, d, a, b = int(form[1]), int(form[2]), form[3], form[4], form[5]
+    major = None if form[6] is None else int(form[6])
+    right = (
+        text(n, k, d, a, b, major),
+        constraints(n, d),
+        n // 2,
+    )
+    found = (
+        written,
+        ir.StringAttr(op.attributes["constraints"]).value,
+        count_of(op.results[0].type),
+    )
+    if found != right or "has_side_effects" not in op.attributes:
+        raise EmulatorError(f"wanted the PTX {right} with side effects, got {found}")
+    shape = Shape(n, a, b, d, (1, 1), (True, not major))
+    shape.check(k)
+
+    def run(grid: Grid, mask: Mask, *values):
+        registers, descriptor, sums = list(values[:4]), values[4], list(values[5:])
+        units = in_step(grid, mask, (op, int(np.ravel(descriptor)[0])))
+        return Struct(multiply(grid, shape, units, registers, descriptor, sums))
+
+    return run
+
+
+EFFECTS = {"llvm.inline_asm": inline}
