@@ -7,17 +7,37 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu._tile import ROWS, rows_of
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec
+
+llvm, vector = dialect("llvm"), dialect("vector")
 
 
 @dataclass(frozen=True)
 class Block:
-    """The sizes of a task's blocks, and its places on the stack; all rows of padded width.
+    """The sizes of a task's blocks, and its places on the stack.
 
-    `query` is [queries, width] and scaled, `key` is [size, keys], `score` is [rows, keys], `total`
-    is [queries, width]; `top`, `weight` and `fade` hold, for each query, the greatest score, the
-    sum of exponentials, and what the last block's greatest score scales the sums by.
+    What one step of a product takes of each side is a word: a number, or a pair of bfloat16 where
+    `paired`. `query` is [queries, steps up to `depth`] in words, `key` [steps, keys] in words,
+    `value` [keys / group, width] in words, `score` [rows, keys] and then their exponentials, `peak`
+    [rows, lanes], `total` [queries, width]; `top`, `weight` and `fade` hold, for each query, the
+    greatest score, the sum of exponentials, and what the last block's greatest score scales the
+    sums by.
+
+    Attributes:
+        dtype: Of scores and sums.
+        lanes: Of a vector of it.
+        rows: Queries of a register tile.
+        queries: Of a task.
+        keys: Of a block.
+        size: Elements of a head.
+        width: The same, up to whole vectors.
+        steps: Words of a head.
+        depth: The same, up to whole vectors.
+        pair: Vectors of keys of a register tile.
+        paired: Words are pairs of bfloat16.
     """
 
     dtype: str
@@ -27,10 +47,15 @@ class Block:
     keys: int
     size: int
     width: int
+    steps: int
+    depth: int
     pair: int
+    paired: bool
     query: Any
     key: Any
+    value: Any
     score: Any
+    peak: Any
     total: Any
     top: Any
     weight: Any
@@ -39,43 +64,85 @@ class Block:
     @staticmethod
     def make(frame: host.Frame) -> Block:
         """The block of a kernel, at the start of its function."""
-        spec = frame.spec
-        dtype = _wide(spec.result.dtype)
-        lanes = host.lanes_for(frame.machine, [dtype])
+        spec, machine = frame.spec, frame.machine
+        dtype, paired = _wide(spec.result.dtype), in_pairs(spec, machine)
+        lanes, rows = host.lanes_for(machine, [dtype]), rows_of(machine)
         size = spec.operands[0].shape[-1]
         assert isinstance(size, int)
-        width = -(-size // lanes) * lanes
+        steps = -(-size // 2) if paired else size
+        width, depth = (-(-count // lanes) * lanes for count in (size, steps))
         queries, keys = query_block(spec), key_block(spec)
-        elements = [queries * width, size * keys, ROWS * keys, queries * width, *[queries] * 3]
-        places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
-        pair = min(2, keys // lanes)
-        return Block(
-            dtype, lanes, rows_of(frame.machine), queries, keys, size, width, pair, *places
+        words = keys // 2 if paired else keys
+        elements = (
+            *(queries * depth, steps * keys, words * width),
+            *(rows * keys, rows * lanes, queries * width, queries, queries, queries),
         )
+        places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
+        sizes = (queries, keys, size, width, steps, depth, min(2, keys // lanes))
+        return Block(dtype, lanes, rows, *sizes, paired, *places)
+
+    @property
+    def group(self) -> int:
+        """Elements of a word."""
+        return 2 if self.paired else 1
+
+    @property
+    def word(self) -> str:
+        """What a word is loaded as."""
+        return "uint32" if self.paired else self.dtype
 
     def vector(self, base: Any, offset: Any) -> Any:
         """A vector of the stack."""
         return memory.load(base, offset, self.dtype, self.lanes)
 
+    def words(self, base: Any, offset: Any) -> Any:
+        """A vector of words of the stack."""
+        return memory.load(base, offset, self.word, self.lanes)
+
     def scalar(self, base: Any, offset: Any) -> Any:
-        """An element of the stack."""
+        """A number of the stack."""
         return memory.load(base, offset, self.dtype)
 
     def spread(self, base: Any, offset: Any) -> Any:
-        """An element of the stack in every lane."""
+        """A number of the stack in every lane."""
         return emit.splat(self.scalar(base, offset), self.lanes)
 
-    def put(self, value: Any, base: Any, offset: Any) -> None:
-        """Writes to the stack."""
-        memory.store(value, base, offset, self.dtype)
+    def spread_word(self, base: Any, offset: Any) -> Any:
+        """A word of the stack in every lane."""
+        return emit.splat(memory.load(base, offset, self.word), self.lanes)
 
     def fill(self, number: float) -> Any:
-        """A vector of one number."""
+        """`number` in every lane."""
         return emit.constant(emit.register_type(self.dtype), number, self.lanes)
+
+    def put(self, value: Any, base: Any, offset: Any) -> None:
+        """Writes numbers to the stack."""
+        memory.store(value, base, offset, self.dtype)
+
+    def put_words(self, value: Any, base: Any, offset: Any) -> None:
+        """Writes words to the stack."""
+        memory.store(value, base, offset, self.word)
+
+    def add_product(self, left: Any, right: Any, total: Any) -> Any:
+        """`total` with the product of words added."""
+        if not self.paired:
+            return emit.fma(left, right, total)
+        pairs = ir.VectorType.get([2 * self.lanes], ir.BF16Type.get())
+        sides = [vector.bitcast(pairs, side) for side in (left, right)]
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
+
+
+def in_pairs(spec: Spec, machine: Machine) -> bool:
+    """Whether products are dot products of pairs of bfloat16."""
+    return machine.dots and spec.operands[0].dtype == "bfloat16"
 
 
 def row_of(frame: host.Frame, number: int, item: Size, head: Size, position: Size) -> Size:
-    """The row, of head size, of a position in operand `number`; a key head serves several."""
+    """The row of operand `number` (0 also: of the result) at a position of a head.
+
+    `head` counts heads of the queries, of which each head of keys serves a few.
+    """
     _, heads, length, _ = (frame.size(extent) for extent in ordered(frame.spec, number))
     if number > 0:
         head = sizes.floordiv(head, sizes.floordiv(frame.size(ordered(frame.spec, 0)[1]), heads))
@@ -93,9 +160,12 @@ def ordered(spec: Spec, number: int) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def query_block(spec: Spec) -> int:
-    """Queries of a task: 96, or fewer where their rows are long or see fewer keys than the last."""
-    counts = (48, 24) if spec.attr("causal") else (96, 48, 24)
-    return next((n for n in counts if n * row_bytes(spec) <= 2**14), ROWS)
+    """Queries of a task: 132, or fewer where their rows are long or see fewer keys than the last.
+
+    Whole tiles of 12 rows, of which 128 queries leave little unused.
+    """
+    counts = (48, 24) if spec.attr("causal") else (132, 60, 24)
+    return next((n for n in counts if n * row_bytes(spec) <= 17 << 10), ROWS)
 
 
 def key_block(spec: Spec) -> int:
@@ -104,6 +174,7 @@ def key_block(spec: Spec) -> int:
 
 
 def row_bytes(spec: Spec) -> int:
+    """Bytes of a query's row on the stack."""
     size = spec.operands[0].shape[-1]
     assert isinstance(size, int)
     return -(-size // 16) * 16 * emit.ITEM_SIZE[_wide(spec.result.dtype)]

@@ -1,26 +1,38 @@
 """softmax(q k^T scale + mask) v without the matrix of scores (arXiv:2205.14135).
 
-A task is a block of queries of one head. It walks over blocks of keys: turns k so that keys lie in
-the lanes, and for each few queries makes scores, their exponentials relative to the greatest one
-so far, and adds the values. All of it is done in register tiles like a matmul's, with scores,
-turned keys and sums in at most 64 KiB of stack, most of it in L1.
+A task is a block of queries of one head. It walks over blocks of keys: puts them on the stack with
+keys in the lanes and their values beside them, and for each few queries makes scores, their
+exponentials relative to the greatest one so far, and adds the values. All of it is done in register
+tiles like a matmul's, with at most 96 KiB of stack, of which a tile works on 48.
+
+Scores are in units of ln(2), so that their exponentials are powers of two. Where the machine has
+dot products of pairs of bfloat16, both products of that dtype are made of them, and exponentials
+are rounded to it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import bodies, crosslane, emit, host, memory, rows, sizes, vector_math
+from heddle.kernels import bodies, crosslane, emit, host, memory, rows, sizes
 from heddle.kernels.cpu._attention_block import Block, ordered, query_block, row_bytes, row_of
-from heddle.kernels.cpu._tile import add_products
+from heddle.kernels.cpu._attention_reads import LOG2_E, copy_values, read_queries, turn_keys
 from heddle.kernels.emit import select
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.powers_of_two import exp2_falling
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
+arith, vector = dialect("arith"), dialect("vector")
+
 TOGETHER = 3
 """Rows whose exponentials are computed side by side, to hide the latency of each."""
+
+UNROLLED = 2
+"""Steps of a product in one turn of its loop."""
 
 
 def launch(spec: Spec) -> Launch:
@@ -52,15 +64,16 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
     last_key = keys
     if spec.attr("causal"):
         last_key = sizes.greatest(sizes.least(first + count + (keys - queries), keys), 0)
-    _read_queries(frame, block, item, head, first, count)
+    read_queries(frame, block, item, head, first, count)
     for key in emit.loop(0, last_key, block.keys):
         present = sizes.least(emit.index(block.keys), last_key - key)
-        _turn_keys(frame, block, item, head, key, present)
+        turn_keys(frame, block, item, head, key, present)
+        copy_values(frame, block, item, head, key, present)
         for top in emit.loop(0, count, block.rows):
             _score(frame, block, (item, head, first), top, key, present)
             for r in emit.loop(0, sizes.least(emit.index(block.rows), count - top), TOGETHER):
                 _exponentials(block, top, r, present)
-            _add_values(frame, block, item, head, top, key, present)
+            _add_values(block, top, present)
     finish = rows.Finish(frame, block.lanes)
     for r in emit.loop(0, count):
         weight = block.scalar(block.weight, r)
@@ -68,53 +81,6 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
         out_at = finish.row(row_of(frame, 0, item, head, first + r))
         for column, mask in host.vectors(0, block.size, block.lanes):
             out_at(column, mask, block.vector(block.total, r * block.width + column) * share)
-
-
-def _read_queries(
-    frame: host.Frame, block: Block, item: Size, head: Size, first: Size, count: Size
-) -> None:
-    """Puts the scaled queries on the stack and clears the sums."""
-    dtype, scale = frame.spec.operands[0].dtype, frame.spec.attr("scale")
-    lowest, zero = (
-        emit.constant(emit.register_type(block.dtype), number) for number in (-math.inf, 0)
-    )
-    for r in emit.loop(0, count):
-        start = row_of(frame, 0, item, head, first + r) * block.size
-        for column, mask in host.vectors(0, block.size, block.lanes):
-            value = memory.load(frame.inputs[0], start + column, dtype, block.lanes, mask)
-            block.put(value * scale, block.query, r * block.width + column)
-    # A tile's rows beyond the last query are computed on as well, and dropped.
-    tiled = sizes.ceildiv(count, block.rows) * block.rows
-    for r in emit.loop(count, tiled):
-        for column in emit.loop(0, block.width, block.lanes):
-            block.put(block.fill(0), block.query, r * block.width + column)
-    for r in emit.loop(0, tiled):
-        block.put(lowest, block.top, r)
-        block.put(zero, block.weight, r)
-        for column in emit.loop(0, block.width, block.lanes):
-            block.put(block.fill(0), block.total, r * block.width + column)
-
-
-def _turn_keys(
-    frame: host.Frame, block: Block, item: Size, head: Size, key: Any, present: Any
-) -> None:
-    """Puts keys `key` to `key + present - 1` on the stack, keys in the lanes."""
-    dtype, lanes = frame.spec.operands[1].dtype, block.lanes
-    for group, rest in host.vectors(0, present, lanes):
-        for column, mask in host.vectors(0, block.size, lanes):
-            lines = []
-            for line in range(lanes):
-                start = row_of(frame, 1, item, head, key + group + line) * block.size + column
-                kept = mask
-                if rest is not None:
-                    # A key beyond the last is not read: its mask is empty.
-                    inside = emit.compare("less", group + line, present)
-                    wanted = block.size - column if mask is not None else emit.index(lanes)
-                    kept = host.first_lanes(select(inside, wanted, 0), lanes)
-                lines.append(memory.load(frame.inputs[1], start, dtype, lanes, kept))
-            width = lanes if mask is None else block.size % lanes
-            for number, value in enumerate(crosslane.transposed(lines)[:width]):
-                block.put(value, block.key, (column + number) * block.keys + group)
 
 
 def _score(
@@ -126,51 +92,63 @@ def _score(
     present: Any,
 ) -> None:
     """The masked products of a tile's queries with the keys, -inf where there is no key."""
-    spec = frame.spec
+    spec, lanes = frame.spec, block.lanes
     item, head, base = place
     queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
-    wide = block.pair * block.lanes
-    for column in emit.loop(0, sizes.ceildiv(present, wide) * wide, wide):
+    wide = block.pair * lanes
+    scale = emit.constant(emit.register_type(block.dtype), spec.attr("scale") * LOG2_E, lanes)
 
-        def query_at(r: int, d: Any) -> Any:
-            return block.spread(block.query, (top + r) * block.width + d)
+    def tile(column: Any, partial: bool) -> None:
+        def query_at(r: int, step: Any) -> Any:
+            return block.spread_word(block.query, (top + r) * block.depth + step)
 
-        def keys_at(d: Any, column: Any = column) -> list[Any]:
-            at = d * block.keys + column
-            return [block.vector(block.key, at + n * block.lanes) for n in range(block.pair)]
+        def keys_at(step: Any) -> list[Any]:
+            at = step * block.keys + column
+            return [block.words(block.key, at + n * lanes) for n in range(block.pair)]
 
         zeros = [block.fill(0)] * (block.rows * block.pair)
-        sums = add_products(zeros, 0, block.size, query_at, keys_at)
-        for number, value in enumerate(sums):
-            r, n = divmod(number, block.pair)
-            start = column + n * block.lanes
+        sums = _products(block, zeros, block.steps, query_at, keys_at)
+        for r in range(block.rows):
             # Rows beyond the last query are computed on as well, under the last one's mask.
             query = sizes.least(base + top + r, queries - 1)
-            visible = present
-            if spec.attr("causal"):
-                visible = sizes.least(query + (keys - queries) + 1 - key, present)
-            lanes = host.first_lanes(visible - start, block.lanes)
-            score = _apply_mask(frame, block, value, (item, head, query), key + start, lanes)
-            score = select(lanes, score, -math.inf)
-            block.put(score, block.score, start + r * block.keys)
+            peak = block.vector(block.peak, r * lanes)
+            for n in range(block.pair):
+                start = column + n * lanes
+                score = sums[r * block.pair + n]
+                score = score * scale if block.paired else score
+                visible = None
+                if partial:
+                    last = present
+                    if spec.attr("causal"):
+                        last = sizes.least(query + (keys - queries) + 1 - key, present)
+                    visible = host.first_lanes(last - start, lanes)
+                score = _apply_mask(frame, block, score, (item, head, query), key + start, visible)
+                if visible is not None:
+                    score = select(visible, score, -math.inf)
+                peak = emit.maximum(peak, score)
+                block.put(score, block.score, start + r * block.keys)
+            block.put(peak, block.peak, r * lanes)
+
+    for r in range(block.rows):
+        block.put(block.fill(-math.inf), block.peak, r * lanes)
+    if spec.attr("causal"):
+        for column in emit.loop(0, present, wide):
+            tile(column, True)
+        return
+    whole = present - sizes.mod(present, wide)
+    for column in emit.loop(0, whole, wide):
+        tile(column, False)
+    with emit.when(emit.compare("less", whole, present)):
+        tile(whole, True)
 
 
 def _exponentials(block: Block, top: Any, first: Any, present: Any) -> None:
     """Turns a few rows of scores into exponentials and brings their queries' statistics forward."""
     tile_rows = [first + n for n in range(TOGETHER)]
-
-    def largest(column: Any, *greatest: Any) -> list[Any]:
-        return [
-            emit.maximum(old, block.vector(block.score, r * block.keys + column))
-            for r, old in zip(tile_rows, greatest, strict=True)
-        ]
-
-    lowest, zero = block.fill(-math.inf), block.fill(0)
-    greatest = emit.carry(0, present, block.lanes, [lowest] * TOGETHER, largest)
     before = [block.scalar(block.top, top + r) for r in tile_rows]
     after = [
-        emit.maximum(old, crosslane.across(new, emit.maximum))
-        for old, new in zip(before, greatest, strict=True)
+        emit.maximum(old, crosslane.across(block.vector(block.peak, r * block.lanes), emit.maximum))
+        for old, r in zip(before, tile_rows, strict=True)
     ]
     shifts = [select(emit.compare("equal", value, -math.inf), 0.0, value) for value in after]
 
@@ -178,19 +156,30 @@ def _exponentials(block: Block, top: Any, first: Any, present: Any) -> None:
         following = []
         for r, shift, total in zip(tile_rows, shifts, totals, strict=True):
             score = block.vector(block.score, r * block.keys + column)
-            share = vector_math.exp_falling(score - shift)
-            block.put(share, block.score, r * block.keys + column)
+            share = exp2_falling(score - shift)
+            _put_share(block, share, r, column)
             following.append(total + share)
         return following
 
-    totals = emit.carry(0, present, block.lanes, [zero] * TOGETHER, exponential)
+    zeros = [block.fill(0)] * TOGETHER
+    totals = emit.carry(0, present, block.lanes, zeros, exponential)
     for n, r in enumerate(tile_rows):
-        fade = vector_math.exp_falling(before[n] - shifts[n])
+        fade = exp2_falling(before[n] - shifts[n])
         weight = block.scalar(block.weight, top + r)
         weight = emit.fma(weight, fade, crosslane.across(totals[n], rows.add))
         block.put(after[n], block.top, top + r)
         block.put(weight, block.weight, top + r)
         block.put(fade, block.fade, top + r)
+
+
+def _put_share(block: Block, share: Any, r: Any, column: Any) -> None:
+    """Writes exponentials over their scores; as bfloat16 they take the row's first half."""
+    if not block.paired:
+        block.put(share, block.score, r * block.keys + column)
+        return
+    narrow = arith.truncf(ir.VectorType.get([block.lanes], ir.BF16Type.get()), share)
+    bits = vector.bitcast(emit.widen(emit.integer(16), block.lanes), narrow)
+    memory.store(bits, block.score, r * (2 * block.keys) + column, "uint16")
 
 
 def _apply_mask(
@@ -210,32 +199,44 @@ def _apply_mask(
         value = emit.splat(memory.load(pointer, offset, operand.dtype), block.lanes)
     else:
         value = memory.load(pointer, offset, operand.dtype, block.lanes, lanes)
-    return select(value, score, -math.inf) if operand.dtype == "bool" else score + value
+    if operand.dtype == "bool":
+        return select(value, score, -math.inf)
+    return emit.fma(value, LOG2_E, score)
 
 
-def _add_values(
-    frame: host.Frame, block: Block, item: Size, head: Size, top: Any, key: Any, present: Any
-) -> None:
+def _products(
+    block: Block,
+    sums: Sequence[Any],
+    steps: Size,
+    left_at: Callable[[int, Any], Any],
+    right_at: Callable[[Any], Sequence[Any]],
+) -> list[Any]:
+    """The sums with left[r, k] * right[k, :] added for all steps k, in words."""
+
+    def turn(first: Any, count: int, total: Sequence[Any]) -> list[Any]:
+        for k in (first + ahead for ahead in range(count)):
+            before, total, right = iter(total), [], right_at(k)
+            for r in range(block.rows):
+                left = left_at(r, k)
+                total += [block.add_product(left, value, next(before)) for value in right]
+        return list(total)
+
+    whole = steps - sizes.mod(steps, UNROLLED)
+    sums = emit.carry(0, whole, UNROLLED, sums, lambda k, *old: turn(k, UNROLLED, old))
+    return emit.carry(whole, steps, 1, sums, lambda k, *old: turn(k, 1, old))
+
+
+def _add_values(block: Block, top: Any, present: Any) -> None:
     """Adds a tile's exponentials times the values to its sums."""
-    dtype, lanes = frame.spec.operands[2].dtype, block.lanes
-    step = row_of(frame, 2, item, head, 1) - row_of(frame, 2, item, head, 0)
-    base = row_of(frame, 2, item, head, key) * block.size
+    lanes, steps = block.lanes, sizes.ceildiv(present, block.group)
     for part in range(0, block.width, 2 * lanes):
         columns = [column for column in (part, part + lanes) if column < block.width]
-        masks = [
-            host.first_lanes(block.size - column, lanes) if column + lanes > block.size else None
-            for column in columns
-        ]
 
-        def share_at(r: int, k: Any) -> Any:
-            return block.spread(block.score, k + r * block.keys)
+        def share_at(r: int, step: Any) -> Any:
+            return block.spread_word(block.score, step + r * block.keys)
 
-        def values_at(k: Any, columns: list[int] = columns, masks: list[Any] = masks) -> list[Any]:
-            start = base + k * (step * block.size)
-            return [
-                memory.load(frame.inputs[2], start + column, dtype, lanes, mask)
-                for column, mask in zip(columns, masks, strict=True)
-            ]
+        def values_at(step: Any, columns: list[int] = columns) -> list[Any]:
+            return [block.words(block.value, step * block.width + column) for column in columns]
 
         places = [
             (top + r, (top + r) * block.width + column)
@@ -245,7 +246,7 @@ def _add_values(
         sums = [
             block.vector(block.total, place) * block.spread(block.fade, r) for r, place in places
         ]
-        sums = add_products(sums, 0, present, share_at, values_at)
+        sums = _products(block, sums, steps, share_at, values_at)
         for value, (_, place) in zip(sums, places, strict=True):
             block.put(value, block.total, place)
 

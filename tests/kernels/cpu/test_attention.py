@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from llvmlite import binding
 from native import ARCHS, check, run
 
 from heddle.kernels.registry import find
@@ -56,6 +57,20 @@ def test_head_sizes(size, arch):
 def test_dtypes(dtype, arch):
     mask = Operand(dtype, ("d0", "d1"))
     check(attention(dtype, size=20, mask=mask), sizes(29, 33), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(
+    not binding.get_host_cpu_features().get("avx512bf16"), reason="needs dot products of bfloat16"
+)
+@pytest.mark.parametrize("size", [1, 31, 100])
+def test_pairs_of_bfloat16(size):
+    """Exponentials are rounded to bfloat16: an error of 2**-9 of the greatest value."""
+    for causal in (False, True):
+        mask = None if causal else Operand("bool", ("d1",))
+        more = {"heads": 2, "key_heads": 1, "layout": "bshd", "causal": causal, "mask": mask}
+        spec = attention("bfloat16", size=size, **more)
+        for queries, keys in ((1, 1), (13, 150), (70, 33), (140, 131)):
+            check(spec, sizes(queries, keys), arch="cooperlake", rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize(
