@@ -1,8 +1,9 @@
 """a @ b of uint8 by int8 for a b that `pack_b` laid out in fours along k (see `_panels`).
 
 A step takes four elements of each row of a, as one word in every lane, and 32 words of b. Where the
-machine has dot products of bytes, a step is one of them for each vector of columns. Others widen
-both sides to 16 bits, the even elements and the odd ones apart, and add products of pairs.
+machine has dot products of bytes, a step is one of them for each vector of columns; with AMX it
+takes tiles (see `_amx`). Others widen both sides to 16 bits, the even elements and the odd ones
+apart, and add products of pairs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit, host
-from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu import _amx, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -22,6 +23,9 @@ arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
 def emit_integer(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
     frame = host.frame(spec, machine)
+    if machine.tiles:
+        _amx.emit_runs(frame, "int32")
+        return
     emit_products(frame, "int32", _add_fours if machine.dots else _add_pairs)
 
 

@@ -6,6 +6,7 @@ Products are summed in float32 (float64 for float64), in the order of k.
 - Both bfloat16: b is in pairs along k, and a step takes a pair of each row of a. Where the machine
   has dot products of pairs (VDPBF16PS), they are used: each product is exact, each of the two sums
   is rounded to nearest even, and denormal inputs and sums count as zero (Intel SDM, volume 2).
+  Tiles (TDPBF16PS) do the same with 16 pairs, the first elements and the second ones apart.
   Elsewhere both are widened. The error of a sum of k products is at most k * 2^-24 times the sum of
   their magnitudes either way, beside what denormals would add.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit, host
-from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu import _amx, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
@@ -31,7 +32,9 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
     frame = host.frame(spec, machine)
     dtype = spec.operands[0].dtype
-    if dtype == "bfloat16":
+    if dtype == "bfloat16" and machine.tiles:
+        _amx.emit_runs(frame, "float32")
+    elif dtype == "bfloat16":
         emit_products(frame, "float32", _add_dots if machine.dots else _add_widened)
     else:
         emit_products(frame, dtype, emit.fma)

@@ -42,7 +42,7 @@ def load(spec: Spec, arch: str):
     machine = MACHINES[arch]
     if not machine.tiles:
         return place(compile_cpu(spec, machine))
-    function, memory = place(amx_emulation.compile_emulated(spec, machine, MACHINES[ARCHS[-1]]))
+    function, memory = place(amx_emulation.compile_emulated(spec, machine, MACHINES[DOTS[-1]]))
     return amx_emulation.checked(function), memory
 
 

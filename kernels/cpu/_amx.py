@@ -1,0 +1,271 @@
+"""Products by panels of 32 columns in tiles of 16 rows by 64 bytes (Intel AMX).
+
+Tasks are taken in runs that share a block of rows. A kibibyte of each row is put on the stack, tile
+by tile (rows that lie a power of two apart would share a few sets of the cache), and multiplied
+with all panels of the run, whose sums wait on the stack for the next kibibyte. A step along k loads
+two tiles of each side for four products.
+
+All tiles have one shape, so that a function configures them once: rows beyond the last are computed
+and dropped, and what lies beyond k is zero on both sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu._panels import BLOCK, LINE, PANEL, Block, Tasks
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
+
+llvm = dialect("llvm")
+
+MULTIPLY = {"bfloat16": "tdpbf16ps", "uint8": "tdpbusd"}
+"""What multiplies a tile of a by one of b and adds float32 or int32, by the dtype of a."""
+
+TILE_ROWS, TILE_ROW = 16, 64
+"""Rows of a tile, and the bytes of one."""
+
+TILE = TILE_ROWS * TILE_ROW
+"""Bytes of a tile."""
+
+WORD = 4
+"""Bytes along k that lie together in b: a pair of bfloat16 or four of int8."""
+
+PANEL_ROW = PANEL * WORD
+"""Bytes of a row of a panel, and of a row of sums."""
+
+STEP = 2 * TILE
+"""Bytes that a step along k takes of a panel, and of a pair of tiles of a."""
+
+CHUNK = 16
+"""Steps before the next panel of a run: what they take of a panel stays in the first cache."""
+
+RUN = 16
+"""Panels of a run at most: putting a block's rows in tiles costs little beside as many products."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Rows of `k` elements of `dtype` from `a` on, and panels from `b` on."""
+
+    a: Any
+    b: Any
+    dtype: str
+    k: Size
+
+    @property
+    def words(self) -> Size:
+        """Rows of a panel."""
+        return sizes.ceildiv(self.k * emit.ITEM_SIZE[self.dtype], WORD)
+
+    @property
+    def steps(self) -> Size:
+        """Tiles along k; the last one may have fewer words."""
+        return sizes.ceildiv(self.words, TILE_ROWS)
+
+    @property
+    def whole(self) -> Size:
+        """Tiles along k that are full of words."""
+        return sizes.floordiv(self.words, TILE_ROWS)
+
+    @property
+    def ends_within(self) -> bool:
+        """Whether the last tile along k may have fewer words."""
+        return not isinstance(self.words, int) or self.words % TILE_ROWS > 0
+
+
+def emit_runs(frame: host.Frame, dtype: str) -> None:
+    """Emits the loop over tasks of `_panels.launch`; sums are of `dtype`."""
+    spec = frame.spec
+    k = frame.size(spec.operands[0].shape[-1])
+    sides = Sides(frame.inputs[0], frame.inputs[1], spec.operands[0].dtype, k)
+    tasks = _panels.Tasks(frame, host.lanes_for(frame.machine, [dtype]), dtype)
+    run = Run(sides, tasks)
+    # Those of the same rows follow one another. Without columns there are none.
+    along = sizes.greatest(tasks.panels, 1)
+    start, stop = sizes.floordiv(frame.first, along), sizes.ceildiv(frame.last, along)
+    for number in emit.loop(start, stop):
+        first = sizes.greatest(frame.first, number * along)
+        last = sizes.least(frame.last, number * along + along)
+        for task in emit.loop(first, last, run.panels):
+            count = sizes.least(emit.index(run.panels), last - task)
+            run.multiply(task, count)
+            for other in emit.loop(0, count):
+                tasks.write(tasks.block(task + other), run.sums(other))
+
+
+class Run:
+    """The sums of a block of rows by several panels; made in the function's entry block."""
+
+    def __init__(self, sides: Sides, tasks: Tasks) -> None:
+        self.sides, self.tasks = sides, tasks
+        m, panels = tasks.m, tasks.panels
+        self.panels = min(RUN, panels) if isinstance(panels, int) else RUN
+        self.chunk = min(CHUNK, sides.steps) if isinstance(sides.steps, int) else CHUNK
+        self.height = min(BLOCK, _whole_pairs(m)) if isinstance(m, int) else BLOCK
+        self.left = host.byte_buffer(self.height * self.chunk * TILE_ROW)
+        self.scratch = host.byte_buffer(self.panels * self.height * PANEL_ROW)
+        if sides.ends_within:
+            self.right = host.byte_buffer(STEP)
+            _clear(self.right, STEP)
+
+    def sums(self, number: Size) -> Any:
+        """The sums of the run's panel `number`, in rows of 32."""
+        return _bytes(self.scratch, number * (self.height * PANEL_ROW))
+
+    def multiply(self, task: Any, count: Size) -> None:
+        """Emits the sums of `count` tasks of the same rows, `task` and those that follow it."""
+        steps = self.sides.steps
+        block = self.tasks.block(task)
+
+        def add(start: Size, stop: Size, first: bool) -> None:
+            self._pack(block, start, stop)
+            for number in emit.loop(0, count):
+                if first:
+                    self.tasks.ask(self.tasks.block(task + number))
+                base = (block.panel + number) * self.sides.words * PANEL_ROW
+                self._fill_up(base, stop)
+                for top in emit.loop(0, block.height, 2 * TILE_ROWS):
+                    self._add_tiles(number, top, block.height - top, base, start, stop, first)
+
+        add(0, sizes.least(steps, self.chunk), True)
+        if not isinstance(steps, int) or steps > self.chunk:
+            for start in emit.loop(self.chunk, steps, self.chunk):
+                add(start, sizes.least(start + self.chunk, steps), False)
+
+    def _pack(self, block: Block, start: Size, stop: Size) -> None:
+        """Puts a part of the block's rows on the stack, tile by tile, zero beyond k."""
+        sides = self.sides
+        dtype = memory.raw(sides.dtype)
+        lanes = TILE_ROW // emit.ITEM_SIZE[dtype]
+        full = sizes.least(stop, sizes.floordiv(sides.k, lanes))
+
+        for r in emit.loop(0, block.height):
+            source = (block.row + r) * sides.k
+            place = _bytes(self.left, r // (2 * TILE_ROWS) * (self.chunk * STEP))
+            place = _bytes(place, r % (2 * TILE_ROWS) * TILE_ROW)
+
+            def copy(step: Any, mask: Any, source: Any = source, place: Any = place) -> None:
+                value = memory.load(sides.a, source + step * lanes, dtype, lanes, mask)
+                target = _bytes(place, (step - start) * STEP)
+                memory.store(value, target, 0, dtype, alignment=TILE_ROW)
+
+            for step in emit.loop(start, full):
+                copy(step, None)
+            if not isinstance(sides.k, int) or sides.k % lanes:
+                for step in emit.loop(full, stop):
+                    copy(step, host.first_lanes(sides.k - step * lanes, lanes))
+
+    def _fill_up(self, base: Size, stop: Size) -> None:
+        """Copies the last words of the panel at `base` to where zeros follow, if they come now."""
+        sides = self.sides
+        if not sides.ends_within:
+            return
+        last = sides.whole * TILE_ROWS
+        now = emit.compare("greater", emit.as_index(stop), sides.whole)
+        for r in emit.loop(0, emit.select(now, emit.as_index(sides.words - last), 0)):
+            for half in (0, TILE_ROW):
+                source = _bytes(sides.b, base + (last + r) * PANEL_ROW + half)
+                value = memory.load(source, 0, "uint32", TILE_ROW // WORD)
+                target = _bytes(self.right, r * PANEL_ROW + half)
+                memory.store(value, target, 0, "uint32", alignment=TILE_ROW)
+
+    def _add_tiles(
+        self, number: Any, top: Any, height: Size, base: Size, start: Size, stop: Size, first: bool
+    ) -> None:
+        """Adds the products of the steps from `start` to `stop - 1` to two or four tiles of sums.
+
+        They are those of the rows from `top` on, of which `height` are left, by panel `number`.
+        """
+        sides = self.sides
+        packed = _bytes(self.left, top * (self.chunk * TILE_ROW))
+        sums = _bytes(self.sums(number), top * PANEL_ROW)
+
+        def add(count: int, ask: bool) -> None:
+            def step_of(step: Any, *before: Any) -> list[Any]:
+                pair = _bytes(packed, (step - start) * STEP)
+                left = [_load(_bytes(pair, i * TILE), TILE_ROW) for i in range(count)]
+                panel = _bytes(sides.b, base + step * STEP)
+                if sides.ends_within:
+                    panel = emit.select(emit.compare("equal", step, sides.whole), self.right, panel)
+                right = [_load(_bytes(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
+                if ask:
+                    _ask(sides.b, base + sides.words * PANEL_ROW + step * STEP)
+                return [
+                    _product(sides.dtype, total, left[i // 2], right[i % 2])
+                    for i, total in enumerate(before)
+                ]
+
+            places = [
+                _bytes(sums, i * (TILE_ROWS * PANEL_ROW) + j * TILE_ROW)
+                for i in range(count)
+                for j in range(2)
+            ]
+            totals = [_zero() if first else _load(place, PANEL_ROW) for place in places]
+            totals = emit.carry(start, stop, 1, totals, step_of)
+            for place, total in zip(places, totals, strict=True):
+                _store(total, place)
+
+        # The first rows ask for the next panel; those below find this one in the first cache.
+        for ask, at in ((True, "equal"), (False, "greater")):
+            with emit.when(emit.compare(at, top, 0)):
+                for count, left in ((2, "greater"), (1, "less_equal")):
+                    with emit.when(emit.compare(left, emit.as_index(height), TILE_ROWS)):
+                        add(count, ask)
+
+
+def _whole_pairs(count: int) -> int:
+    """Rows of as many pairs of tiles as `count` rows need."""
+    return -(-count // (2 * TILE_ROWS)) * (2 * TILE_ROWS)
+
+
+def _bytes(base: Any, offset: Size) -> Any:
+    """The pointer to byte `offset`."""
+    return memory.at(base, offset, "int8")
+
+
+def _clear(base: Any, size: int) -> None:
+    lanes = TILE_ROW // WORD
+    zero = emit.constant(emit.integer(32), 0, lanes)
+    for place in range(0, size // WORD, lanes):
+        memory.store(zero, base, place, "uint32", alignment=TILE_ROW)
+
+
+def _ask(base: Any, offset: Size) -> None:
+    """Prefetches what a step takes of a panel, which need not exist.
+
+    To the second cache: the first one holds what the tiles below take again.
+    """
+    for line in range(0, STEP, LINE):
+        memory.prefetch(base, offset + line, "int8", level=2)
+
+
+# LLVM's intrinsics take each tile's shape, and it allocates registers and configures them.
+
+
+def _zero() -> Any:
+    return _intrinsic("tilezero", TILE_ROWS, TILE_ROW)
+
+
+def _load(base: Any, stride: int) -> Any:
+    return _intrinsic("tileloadd64", TILE_ROWS, TILE_ROW, base, emit.index(stride))
+
+
+def _product(dtype: str, total: Any, left: Any, right: Any) -> Any:
+    return _intrinsic(MULTIPLY[dtype], TILE_ROWS, TILE_ROW, TILE_ROW, total, left, right)
+
+
+def _store(tile: Any, base: Any) -> None:
+    arguments = (TILE_ROWS, TILE_ROW, base, emit.index(PANEL_ROW), tile)
+    _intrinsic("tilestored64", *arguments, result=None)
+
+
+def _intrinsic(name: str, *arguments: Any, result: str | None = "!llvm.x86_amx") -> Any:
+    """A call of an AMX intrinsic; a Python number is an extent of a shape."""
+    extent = emit.integer(16)
+    values = [emit.constant(extent, a) if isinstance(a, int) else a for a in arguments]
+    kind = ir.Type.parse(result) if result else None
+    return llvm.call_intrinsic(kind, f"llvm.x86.{name}.internal", values, [], [])

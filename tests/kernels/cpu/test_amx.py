@@ -1,0 +1,158 @@
+"""Products in AMX tiles, emulated, and the machine code that ships."""
+
+import re
+
+import amx_emulation
+import native
+import numpy as np
+import pytest
+from native import check, random
+from reference import evaluate, shape
+
+from heddle.graph.compiler.codegen import cpu
+from heddle.kernels.cpu import _amx
+from heddle.kernels.registry import MACHINES
+from heddle.kernels.spec import Body, Operand, Spec, Step, fold
+
+ARCH = "sapphirerapids"
+MACHINE = MACHINES[ARCH]
+OPS = {"bfloat16": "matmul_packed", "uint8": "integer_matmul_packed"}
+
+
+def product(dtype, m, k, n, leading=(), batched=False, epilogue=None):
+    of_b, group, sums = ("bfloat16", 2, "bfloat16") if dtype == "bfloat16" else ("int8", 4, "int32")
+    panels = (fold("ceildiv", n, 32), fold("ceildiv", k, group), 32, group)
+    operands = (
+        Operand(dtype, (*leading, m, k)),
+        Operand(of_b, (*(leading if batched else ()), *panels)),
+    )
+    result = Operand(sums, (*leading, m, n))
+    return Spec(OPS[dtype], operands, result, (result,), (), None, epilogue)
+
+
+def numbers(spec, dims):
+    """Integers, whose sums are exact in any order; b is zero beyond k."""
+    rng = np.random.default_rng(0)
+    extents = [shape(operand.shape, dims) for operand in spec.inputs]
+    if spec.op == "integer_matmul_packed":
+        arrays = [random(rng, size, o.dtype) for size, o in zip(extents, spec.inputs, strict=True)]
+    else:
+        arrays = [rng.integers(-8, 9, size) for size in extents]
+    k, packed = extents[0][-1], arrays[1]
+    along = np.arange(packed.shape[-3] * packed.shape[-1]).reshape(-1, 1, packed.shape[-1])
+    arrays[1] = np.where(along < k, packed, 0)
+    return [
+        array.astype(native.numpy_dtype(operand.dtype))
+        for array, operand in zip(arrays, spec.inputs, strict=True)
+    ]
+
+
+def exact(spec, dims=None):
+    """Bitwise what the reference gives, for any split of the tasks."""
+    arrays = numbers(spec, dims or {})
+    got = check(spec, dims, arrays, arch=ARCH)
+    for output, wanted in zip(got, evaluate(spec, dims or {}, arrays), strict=True):
+        np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize("dtype", OPS)
+def test_all_sizes_dynamic(dtype):
+    spec = product(dtype, "d0", "d1", "d2")
+    extents = [(1, 1, 1), (16, 32, 32), (17, 33, 33), (33, 63, 70), (96, 64, 64), (97, 101, 96)]
+    for m, k, n in [*extents, (40, 1100, 40), (3, 0, 5), (0, 7, 5), (2, 7, 0)]:
+        exact(spec, {"d0": m, "d1": k, "d2": n})
+
+
+@pytest.mark.parametrize("dtype", OPS)
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(1, 7, 33), (16, 64, 32), (200, 40, 70), (50, 1030, 33), (5, 9, 32 * (_amx.RUN + 3))],
+)
+def test_static_sizes(m, k, n, dtype):
+    exact(product(dtype, m, k, n))
+
+
+@pytest.mark.parametrize("dtype", OPS)
+@pytest.mark.parametrize("batched", [False, True])
+def test_batches(batched, dtype):
+    exact(product(dtype, "d0", 22, 40, (3,), batched), {"d0": 7})
+
+
+def test_numbers_that_are_rounded():
+    check(product("bfloat16", "d0", 200, 40), {"d0": 20}, arch=ARCH, atol=1e-4)
+
+
+def with_gelu():
+    result = Operand("bfloat16", ("d0", 100))
+    steps = (
+        Step("add", (0, 1), "bfloat16"),
+        Step("gelu", (3,), "bfloat16", (("approximate", "none"),)),
+        Step("add", (4, 2), "bfloat16"),
+    )
+    body = Body((Operand("bfloat16", (100,)), result), steps, (5,))
+    return product("bfloat16", "d0", "d1", 100, epilogue=body)
+
+
+def test_an_epilogue():
+    check(with_gelu(), {"d0": 20, "d1": 40}, arch=ARCH, atol=1e-4)
+
+
+_load = _amx._load
+MISTAKES = {
+    "_load": (_amx, lambda base, stride: _load(base, _amx.TILE_ROW), "Mismatched elements"),
+    "TILE_ROWS": (_amx, 17, "a tile of 17 rows"),
+    "ends_within": (_amx.Sides, False, "of a load lies outside of memory"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_do_not_pass(name, monkeypatch):
+    """A wrong stride, rows that no tile has, and a panel that is read beyond its end."""
+    place, value, message = MISTAKES[name]
+    native.load.cache_clear()
+    monkeypatch.setattr(place, name, value)
+    with pytest.raises(AssertionError, match=message):
+        exact(product("bfloat16", 40, 70, 40))
+    native.load.cache_clear()
+
+
+def loops(spec):
+    """The instructions of each innermost loop with products in the assembly, and all of it."""
+    module, target = cpu.optimized(amx_emulation.llvm_ir(spec, MACHINE), MACHINE)
+    lines = target.emit_assembly(module).splitlines()
+    labels = {line[:-1]: number for number, line in enumerate(lines) if line.startswith(".L")}
+    found = []
+    for number, line in enumerate(lines):
+        jump = re.match(r"\tj\w+\t(\S+)", line)
+        if jump and labels.get(jump[1], number) < number:
+            body = [part.split("\t")[1] for part in lines[labels[jump[1]] : number] if "\t" in part]
+            inner = not any(name.startswith("j") for name in body)
+            if inner and any(name.startswith("tdp") for name in body):
+                found.append(body)
+    return found, lines
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [product("bfloat16", "d0", "d1", "d2"), product("uint8", 200, 1024, 512), with_gelu()],
+    ids=["bfloat16", "uint8", "gelu"],
+)
+def test_the_machine_code(spec):
+    multiply = _amx.MULTIPLY[spec.operands[0].dtype]
+    inner, lines = loops(spec)
+    text = "\n".join(lines)
+    # Four loads for four products, or three for the two of a last tile of rows; nothing spills.
+    wanted = {(4, 4, 0), (3, 2, 0)}
+    counts = [tuple(map(body.count, ("tileloadd", multiply, "tilestored"))) for body in inner]
+    assert set(counts) == wanted
+    assert sum(count[1] for count in counts) == text.count(multiply)
+    # One for the rows that ask for the next panel and one for those below them, for sums that
+    # begin and for those that go on where there are more steps than are packed at once.
+    parts = 1 if spec.operands[0].dtype == "uint8" else 2
+    assert sorted(body.count("prefetcht1") for body in inner) == [0, 0] * parts + [32, 32] * parts
+    # Outside of them no more stores and loads than there are sums: a spill would be one more.
+    assert text.count("tilestored") <= 2 * (4 + 2) * parts
+    loads = text.count("tileloadd") - sum(count[0] for count in counts)
+    assert loads <= 2 * (4 + 2) * (parts - 1)
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 1
+    assert re.search(r"tile(loadd|stored).*%rsp", text) is None
