@@ -215,7 +215,8 @@ class Model:
             *inputs: In the order of `input_metadata`: NumPy arrays, Buffers, objects with
                 `__cuda_array_interface__` or `__dlpack__`, or numbers for tensors of rank 0. What
                 is on the host is copied to a GPU; what is on the GPU is used where it is.
-            out: Writable Buffers or arrays that receive the outputs; None: new Buffers.
+            out: Writable Buffers or arrays that receive the outputs; None: new Buffers. An output
+                that is an input with changes (`ops.paged_write`) may be that input's memory.
 
         Returns:
             The outputs in the order of `output_metadata`; `out` as a tuple where it was given.
