@@ -1,0 +1,180 @@
+"""Products by weights, float32, bfloat16 and int8: Heddle beside oneDNN and OpenBLAS.
+
+    python benchmarks/gemm.py [--threads 1 2] [--dtype float32 ...] [--rounds 7] [--save]
+
+oneDNN is called through torch with a weight that it has packed (`pip install torch`), OpenBLAS
+through NumPy, float32 alone. All candidates take turns in one process, a child for each number of
+threads. int8 is uint8 by int8 weights, summed exactly, with a scale for each column, to float32.
+The ratio is the fastest peer's median over Heddle's: above 1, Heddle is faster. `of peak` is the
+share of what the same instructions reach in registers (`heddle bench env`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from statistics import geometric_mean
+from typing import Any
+
+import measure
+import ml_dtypes
+import numpy as np
+
+from heddle.graph import DType, Graph, TensorType, Weight, compile, ops
+from heddle.pipelines.bench import limits
+from heddle.runtime import Buffer, InferenceSession
+
+DTYPES = ("float32", "bfloat16", "int8")
+SHAPES = (
+    *((size, size, size) for size in (512, 1024, 2048)),
+    *((rows, k, n) for rows in (64, 512) for n, k in ((8192, 2048), (2048, 8192))),
+)
+"""m, k and n."""
+
+TURN_S = 0.02
+"""About how long a candidate's turn takes."""
+
+Call = Callable[[], object]
+
+
+def operands(dtype: str, m: int, k: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [m, k] and a weight [n, k]."""
+    rng = np.random.default_rng(0)
+    if dtype == "int8":
+        weight = rng.integers(-127, 128, (n, k), np.int8)
+        return rng.integers(0, 256, (m, k), np.uint8), weight
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float32
+    return tuple(rng.standard_normal(shape).astype(kind) for shape in ((m, k), (n, k)))
+
+
+def buffer(array: np.ndarray) -> Buffer:
+    """The array as Heddle takes it: bfloat16 as its bits."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return Buffer.from_numpy(array.view(np.uint16), "bfloat16")
+    return Buffer.from_numpy(array)
+
+
+def heddle_candidate(session: InferenceSession, dtype: str, a: np.ndarray, w: np.ndarray) -> Call:
+    """A call of the product, with the result's buffer given."""
+    left, right = (DType.uint8, DType.int8) if dtype == "int8" else (DType[dtype],) * 2
+    with Graph("product", [TensorType(left, a.shape)]) as graph:
+        weight = graph.add_weight(Weight("w", right, w.shape))
+        x = graph.inputs[0].tensor
+        if dtype == "int8":
+            scales = np.full(len(w), 0.01, np.float32)
+            graph.output(ops.cast(ops.integer_matmul(x, weight.T), DType.float32) * scales)
+        else:
+            graph.output(x @ weight.T)
+    model = session.load(compile(graph, "cpu:native"), {"w": buffer(w)})
+    given, out = (
+        buffer(a),
+        Buffer(DType.float32.name if dtype == "int8" else dtype, (len(a), len(w))),
+    )
+    return lambda: model.execute(given, out=[out])
+
+
+def onednn_candidate(dtype: str, a: np.ndarray, w: np.ndarray) -> Call:
+    """A call of torch's oneDNN, with the weight packed for as many rows."""
+    import torch
+
+    x, weight = (torch.from_dlpack(buffer(array)) for array in (a, w))
+    if dtype == "int8":
+        packed = torch.ops.onednn.qlinear_prepack(weight, list(a.shape))
+        scales, zeros = torch.full((len(w),), 0.01), torch.zeros(len(w), dtype=torch.int64)
+        into = (None, 1.0, 0, torch.float32, "none", [], "")
+        return lambda: torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, packed, scales, zeros, *into)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, len(a))
+    return lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
+def candidates(
+    session: InferenceSession, dtype: str, shape: tuple[int, int, int]
+) -> dict[str, Call]:
+    """What takes turns, by name."""
+    a, w = operands(dtype, *shape)
+    calls = {"heddle": heddle_candidate(session, dtype, a, w)}
+    if find_spec("torch"):
+        calls["onednn"] = onednn_candidate(dtype, a, w)
+    if dtype == "float32":
+        right = np.ascontiguousarray(w.T)
+        out = np.empty((len(a), len(w)), np.float32)
+        calls["openblas"] = lambda: np.matmul(a, right, out=out)
+    return calls
+
+
+def row(
+    dtype: str,
+    shape: tuple[int, int, int],
+    threads: int,
+    peak: float,
+    times: dict[str, list[float]],
+) -> dict[str, Any]:
+    """The figures of a case."""
+    m, k, n = shape
+    rates = {name: 2e-9 * m * k * n / measure.median_ms(times[name]) for name in times}
+    ours, peers = rates["heddle"], [rate for name, rate in rates.items() if name != "heddle"]
+    found: dict[str, Any] = {"dtype": dtype, "m": m, "k": k, "n": n, "threads": threads}
+    found |= {f"{name} TFLOP/s": round(rate, 3) for name, rate in rates.items()}
+    if peers:
+        found["ratio"] = round(ours / max(peers), 3)
+    return found | {"of peak": round(ours / peak, 3)}
+
+
+def child(dtypes: list[str], threads: int, rounds: int) -> None:
+    """Measures with so many threads and prints a row for each case."""
+    session, peaks = InferenceSession(threads=threads), limits.of(threads)["tflop_s"]
+    if find_spec("torch"):
+        import torch
+
+        torch.set_num_threads(threads)
+    for dtype in dtypes:
+        peak = peaks.get(f"AMX {dtype}") or peaks[f"AVX-512 {dtype}"]
+        for shape in SHAPES:
+            calls = max(1, int(TURN_S * peak * 1e12 / (2 * np.prod(shape, dtype=float))))
+            times = measure.interleaved(candidates(session, dtype, shape), rounds, calls)
+            print(json.dumps(row(dtype, shape, threads, peak, times)), flush=True)
+
+
+def main() -> None:
+    """Measures and prints; `--save` also writes the results' file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--dtype", choices=DTYPES, nargs="+", default=list(DTYPES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.dtype, options.threads[0], options.rounds)
+        return
+    rows: list[dict[str, Any]] = []
+    for threads in options.threads:
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
+        command = [sys.executable, __file__, "--child", "--threads", str(threads)]
+        command += ["--rounds", str(options.rounds), "--dtype", *options.dtype]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
+            for line in run.stdout or ():
+                print(line, end="", flush=True)
+                rows.append(json.loads(line))
+        if run.returncode:
+            raise SystemExit(run.returncode)
+    figures: dict[str, Any] = {}
+    if find_spec("torch"):
+        figures["torch"] = version("torch")
+    for dtype in options.dtype:
+        ratios = [row["ratio"] for row in rows if row["dtype"] == dtype and "ratio" in row]
+        if ratios:
+            figures[f"geometric mean of {dtype}"] = round(geometric_mean(ratios), 3)
+    print(figures)
+    if options.save:
+        print(measure.save("gemm", {**figures, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
