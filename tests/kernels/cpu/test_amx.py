@@ -156,3 +156,28 @@ def test_the_machine_code(spec):
     assert loads <= 2 * (4 + 2) * (parts - 1)
     assert text.count("ldtilecfg") == text.count("tilerelease") == 1
     assert re.search(r"tile(loadd|stored).*%rsp", text) is None
+
+
+def test_the_configuration():
+    """What LDTILECFG reads: palette 1, and for each tile in use 16 rows of 64 bytes, else zero."""
+    text = "\n".join(loops(with_gelu())[1])
+    place = int(re.search(r"\tldtilecfg\t(\d+)\(%rsp\)", text)[1])
+    zeros = re.findall(r"\tvmovups\t%zmm\d+, (\d+)\(%rsp\)", text)
+    assert str(place) in zeros
+    writes = re.findall(r"\tmov[bw]\t\$(\d+), (\d+)\(%rsp\)", text)
+    found = {int(offset) - place: int(value) for value, offset in writes}
+    wanted = {0: 1}
+    for number in map(int, set(re.findall(r"%tmm(\d)", text))):
+        wanted |= {16 + 2 * number: _amx.TILE_ROW, 48 + number: _amx.TILE_ROWS}
+    assert found == wanted
+
+
+def test_tiles_keep_their_order_with_other_accesses():
+    """LLVM takes each for a call that may read and write any memory, as the emulation's are."""
+    module, _target = cpu.optimized(amx_emulation.llvm_ir(with_gelu(), MACHINE), MACHINE)
+    text = str(module)
+    declared = re.findall(
+        r"^declare .*@llvm\.x86\.tile(?:load|store).*\) #(\d+)$", text, re.MULTILINE
+    )
+    assert len(declared) == 2
+    assert all(f"attributes #{number} = {{ nounwind }}\n" in text for number in declared)
