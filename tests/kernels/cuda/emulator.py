@@ -18,16 +18,19 @@ import emulator_wgmma
 import numpy as np
 from emulator_clocks import Clocks
 from emulator_cluster import Cluster
+from emulator_dependence import Dependence
 from emulator_grid import BUFFER_BITS, WARP, Grid
 from emulator_memory import EmulatorError, Memory, Region
 from emulator_races import BarrierOrder, ClockOrder
 from emulator_regions import compile_block
-from emulator_rows import runs_by_warps
+from emulator_rows import runs_by_warps, waits_for_grids
 from emulator_schedule import run_all
 from emulator_tensor_map import TensorMap
 from emulator_types import size_of
 
 from heddle.kernels.mlir import ir
+
+MOST_SHARED = 227 * 1024  # Bytes that a block can have (compute capability 9.0).
 
 
 @dataclass
@@ -89,10 +92,15 @@ def launch(
         )
     }
 
+    dependence = Dependence(grid, block) if waits_for_grids(kernel) else None
+    if top > MOST_SHARED:
+        raise EmulatorError(f"{top} bytes of shared memory, wanted at most {MOST_SHARED}")
+
     def strand(lane: np.ndarray, blocks_memory: Memory, cluster: Cluster | None) -> Grid:
         return Grid(
-            grid, block, lane, blocks_memory, memory, addresses, bases, cluster, named, dict(values)
-        )
+            grid, block, lane, blocks_memory, memory, addresses, bases, cluster, dependence, named,
+            dict(values),
+        )  # fmt: skip
 
     run = compile_block(kernel.regions[0].blocks[0])
     with np.errstate(all="ignore"):  # Inactive lanes compute on garbage.

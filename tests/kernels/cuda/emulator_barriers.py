@@ -130,6 +130,8 @@ def _barrier_of_all(grid: Grid, mask: Mask) -> None:
     memory = grid.shared
     ordered = np.repeat(waiting.all(axis=1), memory.sizes)
     memory.order.barrier(np.flatnonzero(ordered))
+    if grid.dependence is not None:
+        grid.dependence.barrier(np.flatnonzero(waiting.all(axis=1)))
 
 
 BLOCKING = {"nvvm.barrier": barrier}

@@ -1,7 +1,7 @@
 """Blocks that run together: their ranks, addresses in each other's shared memory, their barrier.
 
 PTX ISA 9.0, "Special Registers": %cluster_ctarank, %cluster_ctaid, %cluster_nctaid, %clusterid,
-%nclusterid; "mapa"; "barrier.cluster"; "griddepcontrol"; "setmaxnreg"; "elect.sync".
+%nclusterid; "mapa"; "barrier.cluster"; "setmaxnreg"; "elect.sync".
 """
 
 import numpy as np
@@ -116,11 +116,6 @@ def set_registers(op):
     return run
 
 
-def order_of_grids(op):
-    """griddepcontrol: what comes before in the stream is complete here, so that it does nothing."""
-    return lambda grid, mask: None
-
-
 def prefetch(op):
     return lambda grid, mask, address: None
 
@@ -131,7 +126,6 @@ BLOCKING = {
 }
 ANYWHERE = {
     "nvvm.elect.sync": elect,
-    "nvvm.griddepcontrol": order_of_grids,
     "nvvm.prefetch": prefetch,
 }
 EFFECTS = {

@@ -73,14 +73,14 @@ def build(k: int, mistake: str = "") -> ir.Module:
             nvvm.wgmma_commit_group_sync_aligned()
             if mistake not in ("no wait for wgmma", "a stage released too early"):
                 nvvm.wgmma_wait_group_sync_aligned(0)
-            with emit.when(emit.compare("equal", thread() % 32, i32(0))):
+            with emit.when(emit.compare("equal", thread() % 128, i32(0))):
                 nvvm.mbarrier_arrive(empty(step), results=[emit.integer(64)])
             if mistake == "a stage released too early":
                 nvvm.wgmma_wait_group_sync_aligned(0)
             return sums
 
         with emit.when(emit.compare("equal", thread(), i32(0))):
-            consumers = 5 if mistake == "a wrong count" else 4
+            consumers = 2 if mistake == "a wrong count" else 1
             for stage in range(STAGES):
                 nvvm.mbarrier_init(full(i32(stage)), i32(1))
                 nvvm.mbarrier_init(empty(i32(stage)), i32(consumers))

@@ -12,6 +12,7 @@ from heddle.kernels.mlir import ir
 
 if TYPE_CHECKING:
     from emulator_cluster import Cluster
+    from emulator_dependence import Dependence
     from emulator_tensor_map import TensorMap
 
 WARP = 32
@@ -38,6 +39,7 @@ class Grid:
     addresses: dict[str, int]
     bases: np.ndarray
     cluster: Cluster | None = None
+    dependence: Dependence | None = None
     maps: dict[int, TensorMap] = field(default_factory=dict)
     values: dict[ir.Value, Any] = field(default_factory=dict)
     yielded: list[Any] = field(default_factory=list)

@@ -16,6 +16,8 @@ from emulator_memory import EmulatorError
 from emulator_threads import access
 from emulator_types import space_of
 
+from heddle.kernels.mlir import ir
+
 BYTES = 8
 MOST = 2**20 - 1  # "mbarrier: Supported range of counts", of arrivals and of bytes.
 
@@ -87,6 +89,10 @@ def _each(op, run: Callable) -> Callable:
     """Calls `run(grid, mbarrier, threads, index of its lanes, values)` for each mbarrier named."""
     where = access(op.operands[0], BYTES, BYTES)
     remote = space_of(op.operands[0]) != SHARED
+    if "relaxed" in op.attributes and ir.BoolAttr(op.attributes["relaxed"]).value:
+        raise EmulatorError("the emulator knows arrivals that release alone")
+    if remote and "cluster" not in str(op.attributes["scope"]):
+        raise EmulatorError("wanted the scope of the cluster at an mbarrier of another block")
 
     def every(grid: Grid, mask: Mask, address, *values):
         _, region, offset, threads = where(grid, mask, address)

@@ -4,9 +4,12 @@
 with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run in lockstep.
 """
 
+from collections.abc import Callable
+
 import emulator_barriers
 import emulator_clusters
 import emulator_cp_async
+import emulator_dependence
 import emulator_inline
 import emulator_mbarrier
 import emulator_mma
@@ -32,29 +35,47 @@ BLOCKING = {
     **emulator_barriers.BLOCKING,
     **emulator_mbarrier.BLOCKING,
     **emulator_clusters.BLOCKING,
+    **emulator_wgmma.BLOCKING,
 }
 EFFECTS = {
     **emulator_threads.EFFECTS,
     **emulator_barriers.EFFECTS,
     **emulator_mma.EFFECTS,
     **emulator_clusters.ANYWHERE,
+    **emulator_dependence.EFFECTS,
     **{name: row for topic in _TOPICS for name, row in topic.EFFECTS.items()},
 }
 ASYNCHRONOUS = {
     "nvvm.barrier.arrive",
     *emulator_mbarrier.BLOCKING,
     *emulator_clusters.BLOCKING,
+    *emulator_wgmma.BLOCKING,
     *(name for topic in _TOPICS for name in topic.EFFECTS),
 }
 
 
 def runs_by_warps(kernel: ir.Operation) -> bool:
     """Whether anything in the kernel orders memory by other means than barriers of whole blocks."""
+    return _any(
+        kernel,
+        lambda op: op.name in ASYNCHRONOUS or (op.name == "nvvm.barrier" and len(op.operands) > 0),
+    )
+
+
+def waits_for_grids(kernel: ir.Operation) -> bool:
+    """Whether the kernel starts before the one before it has ended."""
+    return _any(
+        kernel,
+        lambda op: op.name == "nvvm.griddepcontrol" and "wait" in str(op.attributes["kind"]),
+    )
+
+
+def _any(kernel: ir.Operation, holds: Callable[[ir.Operation], bool]) -> bool:
     found = False
 
     def visit(op):
         nonlocal found
-        found |= op.name in ASYNCHRONOUS or (op.name == "nvvm.barrier" and len(op.operands) > 0)
+        found = found or holds(op)
         return ir.WalkResult.ADVANCE
 
     kernel.walk(visit)

@@ -6,9 +6,10 @@ its operands' arrays. The comment above a group names the section of the PTX ISA
 
 from collections.abc import Callable
 
+import emulator_dependence
 import numpy as np
 from emulator_barriers import check_members
-from emulator_grid import WARP, Grid, Mask
+from emulator_grid import SHARED, SHARED_CLUSTER, WARP, Grid, Mask
 from emulator_memory import EmulatorError
 from emulator_structs import Struct
 from emulator_types import dtype_of, number, shape_of, size_of, space_of
@@ -62,6 +63,8 @@ def access(pointer: ir.Value, size: int, alignment: int) -> Callable:
             )
         full = np.zeros(len(grid.lane), np.int64)
         full[mask] = address
+        if space not in (SHARED, SHARED_CLUSTER):
+            emulator_dependence.check(grid, grid.lane[mask])
         memory, region, offset, lane = grid.place(space, full)
         return memory, region[mask], offset[mask], lane[mask]
 

@@ -11,6 +11,7 @@ until their thread waits for their group. Both go through the async proxy.
 
 import itertools
 
+import emulator_dependence
 import numpy as np
 from emulator_clocks import IN_FLIGHT
 from emulator_grid import BUFFER_BITS, Grid, Mask
@@ -80,6 +81,7 @@ def load(op):
         for lane in np.flatnonzero(mask):
             one = np.arange(len(mask)) == lane
             pick = [int(grid.spread(value)[lane]) for value in values]
+            emulator_dependence.check(grid, grid.lane[one])
             tensor, start = _map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
             _check_coordinates(tensor, start)
             memory, rank, offset, thread = to(grid, one, values[into][0])
@@ -149,6 +151,7 @@ def store(op):
         for lane in np.flatnonzero(mask):
             one = np.arange(len(mask)) == lane
             pick = [int(grid.spread(value)[lane]) for value in values]
+            emulator_dependence.check(grid, grid.lane[one])
             tensor, start = _map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
             _check_coordinates(tensor, start)
             memory, rank, offset, thread = out(grid, one, values[source][0])

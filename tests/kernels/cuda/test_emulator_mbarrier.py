@@ -144,6 +144,14 @@ BAD = {
         arrive(b),
         wait(b, 0),
     ),
+    "the emulator knows arrivals that release alone": lambda y, base, b: (
+        start(b, 1),
+        arrive(b, relaxed=True),
+    ),
+    "wanted the scope of the cluster at an mbarrier of another block": lambda y, base, b: (
+        start(b, 1),
+        nvvm.mbarrier_arrive(llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), b)),
+    ),
     "misaligned: 8 bytes": lambda y, base, b: arrive(at(b, 4)),
     "the emulator knows the proxy fences of the async proxy alone": lambda y, base, b: (
         start(b, 1),

@@ -84,6 +84,12 @@ def loaded(tensor: TensorMap, start: tuple[int, ...], mistake: str = "") -> byte
         barrier = at(base, ROOM)
         start_barrier(barrier)
         with only_thread(0):
+            if mistake == "proxy":
+                llvm.store(i32(1), base, alignment=4)
+            if mistake == "twice":
+                fetch(base, x, start, barrier)
+            if mistake == "predicate":
+                fetch(base, x, start, barrier, predicate=emit.constant(emit.integer(1), 1))
             nvvm.mbarrier_arrive_expect_tx(barrier, i32(tensor.bytes))
             offset = 128 if mistake == "alignment" else ROOM - 1024 if mistake == "room" else 0
             fetch(at(base, offset), x, start, barrier)
@@ -158,6 +164,9 @@ def test_store_writes_what_is_inside(span):
 WHOLE = ((32, 32), (32, 32), np.int32, 128)
 MISTAKES = {
     "wait": "race: reads what a copy in flight to the mbarrier at byte 4096",
+    "proxy": r"race: no fence\.proxy\.async before it writes over what thread 0 wrote in shared",
+    "twice": "race: writes over what a copy in flight to the mbarrier at byte 4096",
+    "predicate": "the emulator knows tiles without a predicate alone",
     "alignment": "misaligned: a box in shared memory at byte 128, no multiple of 1024",
     "room": r"out of bounds: thread 0 copies to 4096 bytes at 3072 of .* \(4104 bytes\)",
 }

@@ -1,10 +1,12 @@
 """wgmma by itself: types, swizzles, both majors, registers of A; and mistakes with it."""
 
+import emulator_wgmma_probe
 import ml_dtypes
 import numpy as np
 import pytest
 from emulator import Buffer, launch
 from emulator_build import arith, assemble, at, i32, kernel, llvm, nvvm, thread
+from emulator_inline import text
 from emulator_memory import EmulatorError
 from emulator_wgmma_probe import (
     SPAN_CODE,
@@ -186,3 +188,64 @@ FORBIDDEN = {
 def test_what_is_forbidden(message):
     with pytest.raises(EmulatorError, match=message):
         run("f16", PLAIN["f16"], FORBIDDEN[message])
+
+
+def alone(action):
+    """`action` in one thread, before everybody else's wgmma."""
+
+    def compute(a, b):
+        with emit.when(emit.compare("equal", thread(), i32(0))):
+            action()
+        return whole("f16")(a, b)
+
+    return compute
+
+
+def test_a_part_of_a_warp():
+    with pytest.raises(EmulatorError, match="divergent: wgmma wants all threads of a warp"):
+        run("f16", PLAIN["f16"], alone(nvvm.wgmma_commit_group_sync_aligned))
+
+
+def test_warps_that_do_different_things():
+    def compute(a, b):
+        roles = emit.scf.IfOp(emit.compare("less", thread(), i32(32)), has_else=True)
+        for branch, action in (
+            (roles.then_block, nvvm.wgmma_fence_aligned),
+            (roles.else_block, nvvm.wgmma_commit_group_sync_aligned),
+        ):
+            with ir.InsertionPoint(branch):
+                action()
+                emit.scf.yield_([])
+        return zeros("f32")
+
+    with pytest.raises(EmulatorError, match="divergent: the warps of a warpgroup do different"):
+        run("f16", PLAIN["f16"], compute)
+
+
+def test_a_warp_that_stays_away():
+    def compute(a, b):
+        sums = zeros("f32")
+        with emit.when(emit.compare("less", thread(), i32(96))):
+            whole("f16")(a, b)
+        return sums
+
+    with pytest.raises(EmulatorError, match=r"deadlock(?s:.*)warp 0 .* waits for wgmma of warp 3"):
+        run("f16", PLAIN["f16"], compute)
+
+
+def assembly(written: str):
+    def compute(a, b):
+        llvm.inline_asm(emit.integer(32), [], written, "=r", has_side_effects=True)
+        return zeros("f32")
+
+    return compute
+
+
+def test_inline_ptx_that_is_not_known(monkeypatch):
+    with pytest.raises(EmulatorError, match="the emulator does not know the PTX 'nanosleep"):
+        run("f16", PLAIN["f16"], assembly("nanosleep.u32 5;"))
+    with pytest.raises(EmulatorError, match=r"wanted the PTX .* with side effects, got .*'=r', 1"):
+        run("f16", PLAIN["f16"], assembly(text(N, 16, "f32", "bf16", "bf16", 0)))
+    monkeypatch.setattr(emulator_wgmma_probe, "text", lambda n, k, *types: text(n, 8, *types))
+    with pytest.raises(EmulatorError, match="knows k16 with sums of f32 for bf16, got k8, f32"):
+        run_from_registers()
