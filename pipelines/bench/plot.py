@@ -57,17 +57,13 @@ def roofline(rows: Sequence[Row]) -> str:
         for row in rows
         if row["operations"]
     ]
-    roofs = sorted(
-        {
-            (row["gb_s_limit"], 1e3 * row["tflop_s_limit"])
-            for row in rows
-            if row.get("gb_s_limit") and row.get("tflop_s_limit")
-        }
-    )
-    # The slowest and the fastest memory in use, and each height once, keep the picture readable.
-    roofs = roofs if len(roofs) <= 2 else [roofs[0], roofs[-1]]
-    xs = [x for x, _, _ in points] + [peak / rate for rate, peak in roofs]
-    ys = [y for _, y, _ in points] + [peak for _, peak in roofs]
+    roofed = [row for row in rows if row.get("gb_s_limit") and row.get("tflop_s_limit")]
+    rates = sorted({row["gb_s_limit"] for row in roofed})
+    peaks = sorted({1e3 * row["tflop_s_limit"] for row in roofed})
+    # The slowest and the fastest memory in use keep the picture readable.
+    rates = rates if len(rates) <= 2 else [rates[0], rates[-1]]
+    xs = [x for x, _, _ in points] + [peaks[-1] / rate for rate in rates]
+    ys = [y for _, y, _ in points] + peaks
     chart = Chart(
         "Roofline",
         _range(xs),
@@ -75,12 +71,13 @@ def roofline(rows: Sequence[Row]) -> str:
         "operations for each byte",
         "GFLOP/s",
     )
-    for rate, peak in roofs:
-        knee = peak / rate
-        chart.line([(knee, peak), (chart.x[1], peak)], f"{peak:.0f} GFLOP/s")
-        start = max(chart.x[0], chart.y[0] / rate)
-        chart.line([(start, start * rate), (knee, peak)], f"{rate:.0f} GB/s")
+    for peak in peaks:
+        chart.line((peak / rates[-1], peak), (chart.x[1], peak), f"{peak:.0f} GFLOP/s")
+    for rate in rates:
+        start, knee = max(chart.x[0], chart.y[0] / rate), peaks[-1] / rate
+        chart.line((start, start * rate), (knee, peaks[-1]), f"{rate:.0f} GB/s")
     paint = colors(rows)
+    chart.legend(paint)
     for x, y, row in points:
         chart.point(x, y, paint[row["impl"]], f"{row['impl']}: {label(row)}: {y:.1f} GFLOP/s")
     return chart.render()
@@ -98,8 +95,9 @@ def bar_chart(rows: Sequence[Row]) -> str:
         if limited:
             share = max(row["gb_s_share"], row["tflop_s_share"] or 0)
         text = f"{100 * share:.0f}%, {row['time_us']:.4g} us"
-        name = f"{row['name']} {' '.join(f'{k}={v}' for k, v in row['shape'].items())}"
-        cells.append((f"{row['impl']}: {name} {row['cache']}", paint[row["impl"]], share, text))
+        sizes = " ".join(f"{name}={size}" for name, size in row["shape"].items())
+        name = f"{row['impl']}: {row['name']} {sizes} {row['dtype']} {row['cache']}"
+        cells.append((name, paint[row["impl"]], share, text))
     unit = "the machine's limit" if limited else "the fastest"
     return bars(f"Share of {unit}", cells, unit)
 

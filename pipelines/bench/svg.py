@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -11,6 +11,12 @@ WIDTH, HEIGHT = 860, 520
 LEFT, RIGHT, TOP, BOTTOM = 80, 20, 40, 60
 COLORS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#475569")
 """Blue, orange, green, purple, slate: told apart by people who do not see red and green too."""
+
+LABEL_PLACES = (0.5, 0.3, 0.7, 0.15, 0.85)
+"""Where along a line its label may be, the best place first."""
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom in the image."""
 
 FONT = "font-family='system-ui, sans-serif' font-size='12'"
 
@@ -25,6 +31,7 @@ class Chart:
     x_title: str
     y_title: str
     parts: list[str] = field(default_factory=list)
+    labels: list[Box] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """The place of a point; what lies outside is moved to the edge."""
@@ -33,20 +40,25 @@ class Chart:
             _place(y, self.y, HEIGHT - BOTTOM, TOP),
         )
 
-    def line(self, points: Sequence[tuple[float, float]], label: str, dashes: str = "") -> None:
-        """A line through `points`, with its label at the middle of its last stretch."""
-        places = [self.at(*point) for point in points]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    def line(self, start: tuple[float, float], end: tuple[float, float], label: str) -> None:
+        """A line; its label is where no other one is, and without room under the pointer."""
+        (x0, y0), (x1, y1) = self.at(*start), self.at(*end)
         self.parts.append(
-            f"<polyline points='{path}' fill='none' stroke='#64748b' stroke-dasharray='{dashes}'/>"
+            f"<line x1='{x0:.1f}' y1='{y0:.1f}' x2='{x1:.1f}' y2='{y1:.1f}' stroke='#64748b'>"
+            f"<title>{escape(label)}</title></line>"
         )
-        (x0, y0), (x1, y1) = places[-2:]
-        angle = math.degrees(math.atan2(y1 - y0, x1 - x0))
-        x, y = (x0 + x1) / 2, (y0 + y1) / 2 - 5
-        self.parts.append(
-            f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='middle' fill='#475569' "
-            f"transform='rotate({angle:.1f} {x:.1f} {y:.1f})'>{escape(label)}</text>"
-        )
+        turn = math.atan2(y1 - y0, x1 - x0)
+        for share in LABEL_PLACES:
+            x, y = x0 + share * (x1 - x0), y0 + share * (y1 - y0) - 5
+            box = _box(x, y, label, turn)
+            if not any(_meet(box, other) for other in self.labels):
+                self.labels.append(box)
+                self.parts.append(
+                    f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='middle' fill='#475569' "
+                    f"transform='rotate({math.degrees(turn):.1f} {x:.1f} {y:.1f})'>"
+                    f"{escape(label)}</text>"
+                )
+                return
 
     def point(self, x: float, y: float, color: str, label: str) -> None:
         """A point whose label shows under the pointer."""
@@ -55,6 +67,13 @@ class Chart:
             f"<circle cx='{px:.1f}' cy='{py:.1f}' r='5' fill='{color}' fill-opacity='0.8'>"
             f"<title>{escape(label)}</title></circle>"
         )
+
+    def legend(self, colors: Mapping[str, str]) -> None:
+        """What the colors of points mean, in the lower right corner."""
+        for number, (name, color) in enumerate(reversed(colors.items())):
+            x, y = WIDTH - RIGHT - 14, HEIGHT - BOTTOM - 16 - 20 * number
+            self.parts.append(f"<circle cx='{x}' cy='{y}' r='5' fill='{color}'/>")
+            self.parts.append(_text(x - 12, y + 4, name, "end"))
 
     def render(self) -> str:
         """The whole image."""
@@ -105,6 +124,17 @@ def document(width: int, height: int, parts: Sequence[str]) -> str:
         f"width='{width}' height='{height}' {FONT}>\n"
         f"<rect width='{width}' height='{height}' fill='white'/>\n{body}\n</svg>\n"
     )
+
+
+def _box(x: float, y: float, text: str, turn: float) -> Box:
+    """The least upright box around a text in the middle of (x, y), turned by radians."""
+    wide, high, cosine, sine = 7.0 * len(text), 16.0, abs(math.cos(turn)), abs(math.sin(turn))
+    half = (wide * cosine + high * sine) / 2, (wide * sine + high * cosine) / 2
+    return x - half[0], y - half[1], x + half[0], y + half[1]
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _place(value: float, limits: tuple[float, float], start: float, end: float) -> float:

@@ -6,6 +6,7 @@ and `bench` loads the compiler, so that the others start at once.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import click
@@ -38,13 +39,20 @@ class Failure(click.ClickException):
         click.secho(f"error: {self.format_message()}", fg="red", err=True)
 
 
+def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """One sentence in yellow on stderr, without the line of code that it came from."""
+    click.secho(f"warning: {message}", fg="yellow", err=True)
+
+
 class Commands(click.Group):
     """Turns the errors that are a user's business into a `Failure`."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; `--debug` lets every error through with its traceback."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = show_warning
+                return super().invoke(ctx)
         except (HeddleError, OSError) as error:
             if ctx.params["debug"]:
                 raise

@@ -1,12 +1,11 @@
-"""Rows on disk, beside the limits, compared and drawn; no kernel runs here."""
+"""Rows on disk, beside the limits, and compared; no kernel runs here."""
 
 import errno
 import json
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from heddle.pipelines.bench import judge, plot, rows
+from heddle.pipelines.bench import judge, rows
 from heddle.pipelines.bench.compare import compare, machines_differ, overall
 from heddle.pipelines.bench.limits import better
 from heddle.pipelines.bench.machine import Level
@@ -285,50 +284,3 @@ def test_other_machines_are_named():
     assert machines_differ([row()], [row()]) == ""
     wanted = "A and B are of different machines: cpu: ['X'] and ['Y']"
     assert machines_differ([row()], [there]) == wanted
-
-
-# Pictures
-
-
-def test_the_pictures_are_whole(tmp_path):
-    made = [
-        judge.judged(row(), LIMITS, LEVELS),
-        judge.judged(row(name="<b>&", impl="numpy", time_us=2000.0, ratio=2.0), LIMITS, LEVELS),
-        judge.judged(row(name="copy", operations=0), LIMITS, LEVELS),
-    ]
-    paths = plot.save(made, tmp_path / "pictures")
-    roof, bars = (ElementTree.parse(path).getroot() for path in paths[:2])
-    svg = "{http://www.w3.org/2000/svg}"
-    points = roof.findall(f"{svg}circle/{svg}title")
-    assert [point.text.split(":")[0] for point in points] == ["heddle", "numpy"]
-    texts = [text.text for text in roof.iter(f"{svg}text")]
-    assert {"Roofline", "500 GFLOP/s", "50 GB/s"} <= set(texts)
-    assert "80%, 1000 us" in [text.text for text in bars.iter(f"{svg}text")]
-    page = paths[2].read_text()
-    assert page.count("<svg") == 2
-    assert "&lt;b&gt;&amp;" in page
-    assert "<b>" not in page
-    assert "<script" not in page
-    assert "href=" not in page
-
-
-def test_bars_without_limits_are_shares_of_the_fastest():
-    slow = row(impl="numpy", time_us=4000.0, gb_s=1.0, tflop_s=0.01)
-    text = plot.bar_chart([row(gb_s=1.0, tflop_s=0.04), slow])
-    assert "Share of the fastest" in text
-    assert "25%, 4000 us" in text
-
-
-def test_the_height_of_a_point_is_its_rate():
-    chart = plot.Chart("", (1, 100), (1, 100), "", "")
-    assert chart.at(1, 1) == (80, 460)
-    assert chart.at(100, 100) == (840, 40)
-    assert chart.at(10, 10) == (460, 250)
-    assert chart.at(1e9, 0) == (840, 460)
-
-
-def test_nothing_to_draw(tmp_path):
-    failed = {**row(), "status": "error"}
-    del failed["time_us"]
-    with pytest.raises(InputError, match="plot: wanted rows with times, found none"):
-        plot.save([failed], tmp_path)

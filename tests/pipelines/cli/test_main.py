@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_debug_shows_the_traceback(heddle, tmp_path):
 
 def test_a_wrong_command_line_exits_with_2(heddle):
     assert "No such option" in heddle("verify", "--nope", code=2).stderr
-    assert "Missing argument" in heddle("inspect", code=2).stderr
+    assert "Missing argument" in heddle("verify", code=2).stderr
 
 
 BLOCKED = """
@@ -84,3 +85,22 @@ def test_only_compile_needs_the_compiler(arguments, tiny, tiny_artifact):
     }
     command = [argument.format(**files) for argument in arguments]
     subprocess.run([sys.executable, "-c", BLOCKED, *command], check=True, timeout=60)
+
+
+def test_warnings_are_printed_as_messages(heddle, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "model.py").write_text(
+        "from heddle.graph import DType, Graph, TensorType, ops\n"
+        "def build():\n"
+        "    with Graph('g', [TensorType(DType.float32, [3])]) as graph:\n"
+        "        graph.output(ops.exp(graph.inputs[0]))\n"
+        "    return graph\n"
+    )
+    monkeypatch.setenv("HEDDLE_CACHE", str(tmp_path / "file"))
+    output = ("--output", tmp_path / "g.heddle", "-t", "cpu:x86-64-v3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        result = heddle("compile", f"{tmp_path}/model.py:build", *output)
+    (line,) = [line for line in result.stderr.splitlines() if "cache" in line]
+    assert line.startswith("warning: kernel cache ")
+    assert line.endswith("; compiling without it")

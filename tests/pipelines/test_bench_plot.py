@@ -1,0 +1,99 @@
+"""Rows as pictures: a roofline and a bar chart, and the page that holds both."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from heddle.pipelines.bench import plot
+from heddle.runtime.errors import InputError
+
+MACHINE = {"cpu": "X", "cores": 2, "heddle": "0.1.0", "date": "2026-01-01"}
+
+
+def row(**changes):
+    """An exp at 80% of its memory's bandwidth."""
+    made = {
+        "name": "exp",
+        "impl": "heddle",
+        "dtype": "float32",
+        "shape": {"m": 4096},
+        "device": "cpu",
+        "threads": 2,
+        "cache": "cold",
+        "status": "ok",
+        "flags": [],
+        "time_us": 1000.0,
+        "bytes_read": 20_000_000,
+        "bytes_written": 20_000_000,
+        "operations": 80_000_000,
+        "gb_s": 40.0,
+        "gb_s_limit": 50.0,
+        "gb_s_share": 0.8,
+        "tflop_s": 0.08,
+        "tflop_s_limit": 0.5,
+        "tflop_s_share": 0.16,
+        "bound": "memory",
+        "turns_us": [1000.0] * 12,
+        "environment": MACHINE,
+    }
+    return {**made, **changes}
+
+
+def test_the_pictures_are_whole(tmp_path):
+    made = [row(), row(name="<b>&", impl="numpy", time_us=2000.0, ratio=2.0)]
+    made.append(row(name="copy", operations=0))
+    paths = plot.save(made, tmp_path / "pictures")
+    roof, bars = (ElementTree.parse(path).getroot() for path in paths[:2])
+    svg = "{http://www.w3.org/2000/svg}"
+    points = roof.findall(f"{svg}circle/{svg}title")
+    assert {"heddle", "numpy"} <= {text.text for text in roof.iter(f"{svg}text")}
+    assert [point.text.split(":")[0] for point in points] == ["heddle", "numpy"]
+    texts = [text.text for text in roof.iter(f"{svg}text")]
+    assert {"Roofline", "500 GFLOP/s", "50 GB/s"} <= set(texts)
+    assert "80%, 1000 us" in [text.text for text in bars.iter(f"{svg}text")]
+    page = paths[2].read_text()
+    assert page.count("<svg") == 2
+    assert "&lt;b&gt;&amp;" in page
+    assert "<b>" not in page
+    assert "<script" not in page
+    assert "href=" not in page
+
+
+def test_labels_of_nearly_equal_lines_do_not_meet():
+    chart = plot.Chart("", (0.1, 1000), (1, 1000), "", "")
+    for height in (265, 266, 267, 268, 269, 270, 271):
+        chart.line((1, height), (1000, height), f"{height} GFLOP/s")
+    chart.line((0.1, 1), (1, 10), "10 GB/s")
+    boxes = chart.labels
+    assert 3 <= len(boxes) < 8
+    for number, (left, top, right, bottom) in enumerate(boxes):
+        for other in boxes[:number]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+    text = chart.render()
+    assert text.count("</title></line>") == 8
+    assert text.count("</text>") - plot.Chart("", chart.x, chart.y, "", "").render().count(
+        "</text>"
+    ) == len(boxes)
+
+
+def test_bars_without_limits_are_shares_of_the_fastest():
+    fast, slow = row(), row(impl="numpy", time_us=4000.0)
+    del fast["bound"]
+    text = plot.bar_chart([fast, slow])
+    assert "Share of the fastest" in text
+    assert "25%, 4000 us" in text
+
+
+def test_the_height_of_a_point_is_its_rate():
+    chart = plot.Chart("", (1, 100), (1, 100), "", "")
+    assert chart.at(1, 1) == (80, 460)
+    assert chart.at(100, 100) == (840, 40)
+    assert chart.at(10, 10) == (460, 250)
+    assert chart.at(1e9, 0) == (840, 460)
+
+
+def test_nothing_to_draw(tmp_path):
+    failed = {**row(), "status": "error"}
+    del failed["time_us"]
+    with pytest.raises(InputError, match="plot: wanted rows with times, found none"):
+        plot.save([failed], tmp_path)
