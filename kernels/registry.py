@@ -58,6 +58,8 @@ class Kernel:
         checks: The kernel checks values of its input and takes the status word as last buffer.
         updates: Operand 0 and the output are one memory: the kernel writes only what changes.
         space: The parameters that it is tuned by.
+        uses: Which of a CPU's `dots` and `tiles` the code for a spec depends on: a level that adds
+            others alone has no code of its own.
     """
 
     op: str
@@ -68,6 +70,7 @@ class Kernel:
     checks: bool = False
     updates: bool = False
     space: Space | None = None
+    uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
 
 
 def find(op: str, target: str) -> Kernel | None:

@@ -21,7 +21,7 @@ from heddle.graph.dtype import DType
 from heddle.graph.graph import Graph
 from heddle.graph.targets import Target, TargetWarning
 from heddle.kernels import tuning
-from heddle.kernels.registry import Machine, find
+from heddle.kernels.registry import find
 from heddle.kernels.spec import Spec
 from heddle.runtime import Artifact, artifact_writer, config
 from heddle.runtime.artifact import ArtifactRecord, Code, Program, Weight
@@ -98,15 +98,15 @@ def _compiled(
     jobs: dict[Job, str] = {}
     for target, requests in asked.items():
         for operation, wanted in requests:
-            for machine in target.machines:
-                jobs.setdefault(_job(wanted.spec, machine), label(operation))
+            for job in _jobs(wanted.spec, target):
+                jobs.setdefault(job, label(operation))
     codes = build(jobs, cache.KernelCache(config.cache_folder()), progress)
     numbers = {weight.name: number for number, weight in enumerate(weights)}
     constants = assemble.Constants()
 
     def program(target: Target) -> Program:
         def code(spec: Spec) -> tuple[Code, ...]:
-            return tuple(c for machine in target.machines for c in codes[_job(spec, machine)])
+            return tuple(c for job in _jobs(spec, target) for c in codes[job])
 
         return assemble.program(
             modules[target], target.kind, asked[target], code, numbers, constants
@@ -127,10 +127,17 @@ def _compiled(
     return Artifact.from_bytes(artifact_writer.to_bytes(record))
 
 
-def _job(spec: Spec, machine: Machine) -> Job:
-    row = find(spec.op, machine.target)
-    values = row.space.values(spec, machine) if row and row.space else {}
-    return Job(spec, machine.arch, tuple(values.items()))
+def _jobs(spec: Spec, target: Target) -> list[Job]:
+    """One for each machine whose code would not be that of one before it."""
+    row = find(spec.op, target.kind)
+    assert row is not None, "select has checked this"
+    jobs: dict[Any, Job] = {}
+    for machine in target.machines:
+        values = tuple(row.space.values(spec, machine).items()) if row.space else ()
+        level = machine.vector_bytes if target.kind == "cpu" else machine.arch
+        key = level, values, *(getattr(machine, name) for name in row.uses(spec))
+        jobs.setdefault(key, Job(spec, machine.arch, values))
+    return list(jobs.values())
 
 
 def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tuple[Weight, ...]:

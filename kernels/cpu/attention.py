@@ -263,4 +263,9 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("attention", "cpu", emit_attention, launch, supports)
+def uses(spec: Spec) -> tuple[str, ...]:
+    """Dot products multiply bfloat16 alone."""
+    return ("dots",) if spec.operands[0].dtype == "bfloat16" else ()
+
+
+KERNEL = Kernel("attention", "cpu", emit_attention, launch, supports, uses=uses)

@@ -68,4 +68,11 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("integer_matmul_packed", "cpu", emit_integer, _panels.launch, supports)
+KERNEL = Kernel(
+    "integer_matmul_packed",
+    "cpu",
+    emit_integer,
+    _panels.launch,
+    supports,
+    uses=lambda spec: ("dots", "tiles"),
+)

@@ -68,4 +68,9 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("matmul_packed", "cpu", emit_matmul, _panels.launch, supports)
+def uses(spec: Spec) -> tuple[str, ...]:
+    """Dot products and tiles multiply bfloat16 alone."""
+    return ("dots", "tiles") if spec.operands[0].dtype == "bfloat16" else ()
+
+
+KERNEL = Kernel("matmul_packed", "cpu", emit_matmul, _panels.launch, supports, uses=uses)

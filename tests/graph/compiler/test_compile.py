@@ -212,3 +212,22 @@ def test_returned_as_it_is():
     ]
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "levels"),
+    [
+        (DType.float32, ["x86-64-v3", "x86-64-v4"]),
+        (DType.bfloat16, ["x86-64-v3", "x86-64-v4", "cooperlake", "sapphirerapids"]),
+    ],
+)
+def test_a_level_has_code_of_its_own_where_it_differs(dtype, levels):
+    """Dot products and tiles are for products of bfloat16, not for the packing beside them."""
+    with Graph("product", [TensorType(dtype, (3, 4)), TensorType(dtype, (4, 5))]) as graph:
+        graph.output(graph.inputs[0].tensor @ graph.inputs[1].tensor)
+    (program,) = compile(graph, "cpu").programs
+    archs = {
+        row["name"].partition("-")[0]: [code["arch"] for code in row["codes"]]
+        for row in program["kernels"]
+    }
+    assert archs == {"pack_b": ["x86-64-v3", "x86-64-v4"], "matmul_packed": levels}

@@ -2,12 +2,14 @@
 
 import ctypes
 import mmap
+from dataclasses import replace
 
 import pytest
 
-from heddle.graph.compiler.codegen.cpu import SYMBOL, compile_cpu, to_object
+from heddle.graph.compiler.codegen.cpu import SYMBOL, build, compile_cpu, to_object
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.kernels.cpu import KERNELS
+from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 from heddle.runtime.errors import CompileError
@@ -90,6 +92,25 @@ def test_every_level_needs_nothing_outside(op, machine):
     assert (code.arch, code.format) == (machine.arch, "image")
     assert 0 <= code.entry < len(code.data)
     assert code.alignment in (16, 32, 64)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("op", SPECS)
+def test_levels_differ_in_what_the_row_says(op, dtype):
+    """Machines that are alike in vectors and in what `uses` names get the same MLIR."""
+    spec = Spec.from_json(SPECS[op].to_json().replace("float32", dtype))
+    if op == "matmul_packed" and dtype == "bfloat16":
+        a, b = spec.operands
+        spec = replace(spec, operands=(a, Operand(dtype, (b.shape[0], -(-b.shape[1] // 2), 32, 2))))
+    kernel = find(op, "cpu")
+    if kernel.supports(spec) is not None:
+        return
+    texts = {}
+    for machine in LEVELS:
+        with context(), ir.Location.unknown():
+            text = str(build(spec, machine))
+        alike = machine.vector_bytes, *(getattr(machine, name) for name in kernel.uses(spec))
+        assert texts.setdefault(alike, text) == text
 
 
 def test_same_spec_same_bytes():
