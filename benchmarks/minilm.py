@@ -1,12 +1,14 @@
-"""MiniLM at steady state: Heddle beside ONNX Runtime and OpenVINO, float32, the same threads.
+"""MiniLM at steady state, in float32 or bfloat16: Heddle beside its peers, the same threads.
 
-    python benchmarks/minilm.py [--peer onnxruntime] [--peer openvino] [--threads 2] [--save]
+    python benchmarks/minilm.py [--dtype bfloat16] [--peer openvino] [--threads 2] [--save]
 
-With peers (`pip install onnx onnxruntime openvino`), all candidates take turns in one process:
-Heddle into caller-supplied outputs; ONNX Runtime with all graph optimisations and IO binding, on
-the two graphs of `onnx_bert.py`; OpenVINO for latency, on the first of them. The ratio is the
-fastest one's median over Heddle's: above 1, Heddle is faster. Without peers only Heddle is timed.
-All tokens count (no padding).
+All candidates take turns in one process: Heddle into caller-supplied outputs; ONNX Runtime with all
+graph optimisations and IO binding, on the two graphs of `onnx_bert.py` (float32 alone, it has no
+kernels of bfloat16); OpenVINO for latency, on the first of them; PyTorch (`torch_bert.py`) by
+torch.compile and by AOTInductor. Peers are asked for with --peer and are to be installed: `pip
+install onnx onnxruntime openvino torch`. The ratio is the fastest peer's median over Heddle's:
+above 1, Heddle is faster. `cosine` is the least one between an embedding and the float32 one. All
+tokens count (no padding).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 import measure
 import numpy as np
 
-from heddle.graph import compile
+from heddle.graph import DType, compile
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert
 from heddle.runtime import InferenceSession
@@ -30,12 +32,20 @@ from heddle.runtime import InferenceSession
 # batch, sequence, rounds, calls in a turn
 SHAPES = ((1, 16, 40, 10), (1, 128, 30, 5), (32, 128, 7, 1), (8, 512, 7, 1))
 
+PEERS = ("onnxruntime", "openvino", "torch")
+
+COSINE = {"float32": 0.999999, "bfloat16": 0.999}
+"""The least cosine to Heddle's float32 with which a candidate takes part."""
+
 Call = Callable[[], np.ndarray]
 
 
-def heddle_candidate(found: checkpoint.Checkpoint, threads: int) -> Callable[[np.ndarray], Call]:
+def heddle_candidate(
+    found: checkpoint.Checkpoint, dtype: str, threads: int
+) -> Callable[[np.ndarray], Call]:
     config = bert.BertConfig.read(found.config)
-    artifact = compile(bert.sentence_embedder(config, "minilm"), targets=["cpu"])
+    graph = bert.sentence_embedder(config, "minilm", dtype=DType(dtype))
+    artifact = compile(graph, targets=["cpu"])
     session = InferenceSession(threads=threads)
     model = session.load(artifact, weights=weights.of_artifact(found.weights, artifact))
 
@@ -80,12 +90,12 @@ def onnx_candidate(path: Path, threads: int) -> Callable[[np.ndarray], Call]:
     return prepare
 
 
-def openvino_candidate(path: Path, threads: int) -> Callable[[np.ndarray], Call]:
+def openvino_candidate(path: Path, dtype: str, threads: int) -> Callable[[np.ndarray], Call]:
     import openvino
 
     settings = {
         "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
         "PERFORMANCE_HINT": "LATENCY",
     }
     compiled = openvino.Core().compile_model(str(path), "CPU", settings)
@@ -106,25 +116,33 @@ def openvino_candidate(path: Path, threads: int) -> Callable[[np.ndarray], Call]
 
 
 def peer_candidates(
-    peers: Sequence[str], found: checkpoint.Checkpoint, folder: Path, threads: int
+    peers: Sequence[str], found: checkpoint.Checkpoint, folder: Path, dtype: str, threads: int
 ) -> dict[str, Callable[[np.ndarray], Call]]:
-    import onnx_bert
-
     arrays, config = weights.read(found.weights), json.loads(found.config.read_text())
     paths = {form: folder / f"{form}.onnx" for form in ("standard", "fused")}
-    for form, path in paths.items():
-        onnx_bert.build(arrays, config, form, path)
+    if set(peers) & {"onnxruntime", "openvino"}:
+        import onnx_bert
+
+        for form, path in paths.items():
+            onnx_bert.build(arrays, config, form, path)
     candidates = {}
-    if "onnxruntime" in peers:
+    if "onnxruntime" in peers and dtype == "float32":
         for form, path in paths.items():
             candidates[f"onnxruntime {form}"] = onnx_candidate(path, threads)
     if "openvino" in peers:
-        candidates["openvino"] = openvino_candidate(paths["standard"], threads)
+        candidates["openvino"] = openvino_candidate(paths["standard"], dtype, threads)
+    if "torch" in peers:
+        import torch_bert
+
+        for name, package in (("torch.compile", None), ("AOTInductor", folder / "minilm.pt2")):
+            candidates[name] = torch_bert.candidate(arrays, config, dtype, threads, package)
     return candidates
 
 
 def measure_shape(
     candidates: dict[str, Callable[[np.ndarray], Call]],
+    exact: Callable[[np.ndarray], Call],
+    dtype: str,
     batch: int,
     sequence: int,
     rounds: int,
@@ -132,39 +150,47 @@ def measure_shape(
 ) -> dict[str, Any]:
     tokens = np.random.default_rng(0).integers(1000, 20000, (batch, sequence))
     prepared = {name: prepare(tokens) for name, prepare in candidates.items()}
-    results = {name: call().copy() for name, call in prepared.items()}
-    for name, result in results.items():
-        np.testing.assert_allclose(result, results["heddle"], atol=1e-4, err_msg=name)
+    wanted = exact(tokens)().copy()
+    cosines = {
+        name: float(np.sum(call() * wanted, axis=1).min()) for name, call in prepared.items()
+    }
+    for name, cosine in cosines.items():
+        if cosine < COSINE[dtype]:
+            raise SystemExit(f"{name}: wanted a cosine of {COSINE[dtype]}, got {cosine}")
     times = measure.interleaved(prepared, rounds, calls)
     medians = {name: measure.median_ms(seconds) for name, seconds in times.items()}
     row: dict[str, Any] = {"batch": batch, "sequence": sequence, "median_ms": medians}
     peers = [value for name, value in medians.items() if name != "heddle"]
     if peers:
         row["ratio"] = round(min(peers) / medians["heddle"], 3)
+    row["cosine"] = round(cosines["heddle"], 6)
     return row
 
 
 def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--peer", choices=["onnxruntime", "openvino"], action="append", default=[], dest="peers"
-    )
+    parser.add_argument("--peer", choices=PEERS, action="append", default=[], dest="peers")
+    parser.add_argument("--dtype", choices=list(COSINE), default="float32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     found = checkpoint.minilm()
-    candidates = {"heddle": heddle_candidate(found, options.threads)}
+    exact = heddle_candidate(found, "float32", options.threads)
+    candidates = {"heddle": heddle_candidate(found, options.dtype, options.threads)}
     with tempfile.TemporaryDirectory() as folder:
-        if options.peers:
-            candidates |= peer_candidates(options.peers, found, Path(folder), options.threads)
-        rows = [measure_shape(candidates, *shape) for shape in SHAPES]
-    for row in rows:
-        print(json.dumps(row))
+        candidates |= peer_candidates(
+            options.peers, found, Path(folder), options.dtype, options.threads
+        )
+        rows = []
+        for shape in SHAPES:
+            rows.append(measure_shape(candidates, exact, options.dtype, *shape))
+            print(json.dumps(rows[-1]), flush=True)
     if options.save:
         figures: dict[str, Any] = {"threads": options.threads, "rows": rows}
         figures |= {peer: version(peer) for peer in options.peers}
-        print(measure.save("minilm", figures))
+        name = "minilm" if options.dtype == "float32" else f"minilm_{options.dtype}"
+        print(measure.save(name, figures))
 
 
 if __name__ == "__main__":
