@@ -70,7 +70,7 @@ class Chart:
 
     def legend(self, colors: Mapping[str, str]) -> None:
         """What the colors of points mean, in the lower right corner."""
-        for number, (name, color) in enumerate(reversed(colors.items())):
+        for number, (name, color) in enumerate(reversed(list(colors.items()))):
             x, y = WIDTH - RIGHT - 14, HEIGHT - BOTTOM - 16 - 20 * number
             self.parts.append(f"<circle cx='{x}' cy='{y}' r='5' fill='{color}'/>")
             self.parts.append(_text(x - 12, y + 4, name, "end"))

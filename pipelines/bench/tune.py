@@ -215,13 +215,21 @@ def table_at(path: Path, target: str) -> Table:
     cpu, model = processor(target)
     if not path.exists():
         return Table(path.stem, cpu, model)
-    found = Table.read(path)
+    found = read_table(path)
     if found.cpu != cpu:
         raise InputError(
             f"{path}: tuned on {found.cpu} ({found.model}), this is {cpu} ({model}): "
             "give another folder with --output, and use it with HEDDLE_TUNING"
         )
     return found
+
+
+def read_table(path: Path) -> Table:
+    """The table in a file; raises InputError where it holds something else."""
+    try:
+        return Table.read(path)
+    except tuning.TableError as error:
+        raise InputError(str(error)) from None
 
 
 def processor(target: str) -> tuple[str, str]:

@@ -90,7 +90,7 @@ def stale(names: tuple[str, ...], folder: Path, target: str) -> list[str]:
     if names:
         cases = make_cases(names, (), None, "warm", (), 1, target=target)
         kernels = [problem.kernel for case in cases for problem in tune.problems(case)]
-    tables = [tuning.Table.read(path) for path in sorted(folder.glob("*.json"))]
+    tables = [tune.read_table(path) for path in sorted(folder.glob("*.json"))]
     return tuning.stale(kernels, tables)
 
 
@@ -101,14 +101,19 @@ def tune_one(problem: Problem, folder: Path) -> str:
 
     sizes = " ".join(f"{name}={size}" for name, size in problem.case.sizes.items())
     title = f"{problem.spec.op} {dtype_of(problem.spec)}, {problem.case.name} {sizes}"
-    results: list[Result] = []
+    rounds: list[list[Result]] = []
     with progress(title) as bar:
-        for number, results in enumerate(tune.search(problem, problem.case.max_time), 1):
-            bar(f"{title}: round {number}, {len(results)} candidates", number, number)
+        for results in tune.search(problem, problem.case.max_time):
+            rounds.append(results)
+            bar(f"{title}: {len(results)} candidates", len(rounds), len(rounds))
+    cells: dict[str, tuple[str, ...]] = {}
+    for number in range(len(rounds), 0, -1):
+        note = "verified" if number == len(rounds) else f"out in round {number}"
+        for result in rounds[number - 1]:
+            cells.setdefault(values_text(result.values), result_cells(result, note))
     default = values_text(problem.default), "", "1.000", "default"
-    rows = [default, *map(result_cells, results)]
-    table(title, ("values", "time [us]>", "of default>", ""), rows)
-    chosen = tune.winner(problem, results)
+    table(title, ("values", "time [us]>", "of default>", ""), [default, *cells.values()])
+    chosen = tune.winner(problem, rounds[-1])
     paths = tune.keep(problem, chosen, folder)
     kept = "the default" if chosen == problem.default else values_text(chosen)
     return f"{kept}; written to {', '.join(map(str, paths))}\n"
@@ -119,8 +124,8 @@ def values_text(values: dict[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def result_cells(result: Result) -> tuple[str, str, str, str]:
-    """A candidate's line."""
+def result_cells(result: Result, note: str) -> tuple[str, ...]:
+    """A candidate's line; `note` is for those that have times."""
     from statistics import median
 
     if result.status != "ok":
@@ -129,5 +134,5 @@ def result_cells(result: Result) -> tuple[str, str, str, str]:
         values_text(result.values),
         f"{median(result.turns):.4g}",
         f"{result.ratio:.3f}",
-        "verified",
+        note,
     )

@@ -1,0 +1,77 @@
+"""`heddle bench tune` as a person sees it; the children's answers are the test's own."""
+
+from dataclasses import replace
+
+import pytest
+
+from heddle.graph.targets import native_level
+from heddle.kernels import tuning
+from heddle.pipelines.bench import tune
+
+SIZES = ("--set", "m=64", "--set", "n=64")
+
+
+@pytest.fixture
+def child(monkeypatch):
+    """A child in which `fast`, a value of `ahead`, takes half of the others' time."""
+
+    def answer(fast):
+        def ask(problem, candidates, seconds, verify, ask):
+            slow = tuple(100.0 + noise for noise in range(12))
+            turns = {fast: tuple(turn / 2 for turn in slow)}
+            return [
+                tune.Result(values, "ok", turns.get(values["ahead"], slow), slow)
+                if values["ahead"]
+                else tune.Result(values, "crashed")
+                for values in candidates
+            ]
+
+        monkeypatch.setattr(tune, "measure", ask)
+
+    return answer
+
+
+@pytest.mark.parametrize(("fast", "kept"), [(128, "ahead=128"), (999, "the default")])
+def test_what_is_found_is_shown_and_kept(heddle, child, tmp_path, fast, kept):
+    child(fast)
+    text = heddle("bench", "tune", "transpose", *SIZES, "--output", tmp_path).stdout
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[0] == "transpose float32, transpose m=64 n=64"
+    assert lines[2] == "ahead=64 1.000 default"
+    assert "ahead=0 crashed" in lines
+    assert [line.split()[-1] for line in lines[2:7]] == ["default", *["verified"] * 3, "crashed"]
+    path = tmp_path / f"{native_level()}.json"
+    assert lines[-2] == f"{kept}; written to {path}"
+    (row,) = tuning.Table.read(path).rows
+    assert row.values == {"ahead": 128 if fast == 128 else 64}
+    assert "No row is stale." in heddle("bench", "tune", "--check", "-o", tmp_path).stdout
+
+
+def test_check_fails_for_a_stale_row(heddle, child, tmp_path):
+    child(32)
+    heddle("bench", "tune", "transpose", *SIZES, "--output", tmp_path)
+    path = tmp_path / f"{native_level()}.json"
+    table = tuning.Table.read(path)
+    path.write_text(table.with_row(replace(table.rows[0], sources="other")).to_json())
+    for names in ((), ("transpose",)):
+        text = heddle("bench", "tune", *names, "--check", "--output", tmp_path, code=1).stdout
+        wanted = f"{path.name}: transpose float32 rows=64 columns=64: measured on "
+        assert text.startswith(wanted)
+        assert text.endswith("with other sources\n")
+
+
+def test_a_table_of_another_cpu_is_left_alone(heddle, child, tmp_path):
+    path = tmp_path / f"{native_level()}.json"
+    path.write_text(tuning.Table(path.stem, "pentium4", "Pentium").to_json())
+    text = heddle("bench", "tune", "transpose", *SIZES, "-o", tmp_path, code=1).stderr
+    assert "tuned on pentium4 (Pentium), this is" in text
+
+
+def test_bad_input(heddle, tmp_path):
+    text = heddle("bench", "tune", code=2).stderr
+    assert "wanted the NAME of a kernel, or --check" in text
+    text = heddle("bench", "tune", "exp", code=1).stderr
+    assert "exp: its kernels have no parameters; those of " in text
+    (tmp_path / "cpu.json").write_text("{}")
+    text = heddle("bench", "tune", "--check", "--output", tmp_path, code=1).stderr
+    assert "cpu.json: wanted a tuning table of schema 1" in text
