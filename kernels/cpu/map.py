@@ -30,6 +30,9 @@ def emit_map(spec: Spec, machine: Machine) -> None:
     frame = host.frame(spec, machine)
     body, layout = _body(spec), _layout(spec)
     lanes = host.lanes_for(machine, [operand.dtype for operand in spec.outputs], [body])
+    # A store past the cache is worth it by whole lines: two registers go to one of 16-bit results.
+    if all(2 * lanes * emit.ITEM_SIZE[each.dtype] <= machine.vector_bytes for each in spec.outputs):
+        lanes *= 2
     computed = rows.Computed(frame, body, frame.inputs, layout, lanes)
     length = computed.shape[-1]
     blocks = sizes.ceildiv(length, BLOCK)

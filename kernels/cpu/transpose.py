@@ -21,14 +21,15 @@ from heddle.kernels.tuning import Parameter, Space
 ROWS = 16
 """Rows of a task that copies."""
 
-SQUARE = 64
-"""The side of the square of a task that turns."""
+SQUARE = 128
+"""Bytes of the side of the square of a task that turns: with more, lines that are a power of two
+apart push each other out of cache."""
 
 TILE = 16
 """The side of the largest tile in registers."""
 
 
-SPACE = Space((Parameter("ahead", (0, 32, 64, 128, 256), SQUARE),), lambda spec: _sides(spec))
+SPACE = Space((Parameter("ahead", (0, 32, 64, 128, 256), 64),), lambda spec: _sides(spec))
 """`ahead`: how many elements ahead in a line memory is asked for, 0: not at all."""
 
 
@@ -58,7 +59,7 @@ def launch(spec: Spec) -> Launch:
         tasks = fold("ceildiv", tasks, ROWS)
     else:
         for axis in (plan.order[-1], -1):
-            tasks = fold("mul", tasks, fold("ceildiv", plan.shape[axis], SQUARE))
+            tasks = fold("mul", tasks, fold("ceildiv", plan.shape[axis], _side(spec)))
     work = product((*spec.result.shape, 2 * emit.ITEM_SIZE[spec.result.dtype]))
     return Launch((tasks, 1, 1), work)
 
@@ -91,10 +92,10 @@ def _copy(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
 
 def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
     """Turns one square: its lines lie along `across` in the result, along the last axis before."""
-    frame, side = stream.frame, stream.lanes
+    frame, side, square = stream.frame, stream.lanes, _side(stream.frame.spec)
     dtype = memory.raw(frame.spec.result.dtype)
     across, last = plan.order[-1], len(shape) - 1
-    squares = tuple(sizes.ceildiv(shape[axis], SQUARE) for axis in (across, last))
+    squares = tuple(sizes.ceildiv(shape[axis], square) for axis in (across, last))
     extents = (*(shape[axis] for axis in plan.outer), *squares)
     *place, top, left = sizes.split(task, extents)
     where = dict(zip(plan.outer, place, strict=True))
@@ -102,10 +103,11 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
     source = _offset(plan, shape, where)
     target, step = _result_offset(plan, shape, where)
     ahead = SPACE.value("ahead", frame.spec, frame.machine.arch)
-    bottom = sizes.least((top + 1) * SQUARE, shape[across])
-    right = sizes.least((left + 1) * SQUARE, shape[last])
-    for row in emit.loop(top * SQUARE, bottom, side):
-        for column in emit.loop(left * SQUARE, right, side):
+    bottom = sizes.least((top + 1) * square, shape[across])
+    right = sizes.least((left + 1) * square, shape[last])
+    # Down the rows first, so that a line of the result is written in one go.
+    for column in emit.loop(left * square, right, side):
+        for row in emit.loop(top * square, bottom, side):
             height, width = bottom - row, right - column
             whole = emit.compare("greater_equal", sizes.least(height, width), side)
             base = source + row * stride + column
@@ -143,6 +145,11 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
                 return stream.either((target, step), full)
 
             emit.either(whole, [], stored, partial)
+
+
+def _side(spec: Spec) -> int:
+    """The elements of a square's side."""
+    return SQUARE // emit.ITEM_SIZE[spec.result.dtype]
 
 
 def _offset(plan: _Plan, shape: tuple[Size, ...], where: dict[int, Size]) -> Size:
