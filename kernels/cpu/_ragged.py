@@ -1,8 +1,9 @@
 """softmax(q k^T scale) v of ragged rows, in the flash manner (arXiv:2205.14135).
 
-A task is one token under one key head; those of neighbouring tokens of a row are done together,
-with all query heads that share the keys. Each block of keys, then of values, is widened once to
-float32 on the stack, where the register tiles of all queries read it, while later ones are fetched.
+A task is one token under one key head. Done together are neighbouring tokens of a row under one
+head, or the heads of one token: their keys lie side by side, and memory gives them up to twice as
+fast as those of one head. Each block of keys, then of values, is widened once to float32 on the
+stack, where the register tiles of all queries read it, while the next block is fetched.
 Sums of a query have one order, whichever queries are worked on beside it.
 """
 
@@ -10,91 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, rows, sizes, vector_math
+from heddle.kernels.cpu._ragged_block import CHUNK, COLUMNS, KEYS, Block, head_size
 from heddle.kernels.cpu._tile import add_products
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Machine
-from heddle.kernels.row_spans import Keys, RowSpans, group_of
+from heddle.kernels.row_spans import Keys, RowSpans
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, product
-
-KEYS = 32
-"""Keys of a block."""
-
-AHEAD = 2 * KEYS
-"""How many keys ahead of the work memory is asked for."""
-
-RING = 4 * KEYS
-"""Keys whose places are known."""
-
-QUERIES = 2**12
-"""Most elements of the queries that are worked on together, beyond those of one token."""
-
-_CHUNK = 4
-"""Keys of a tile of scores; its queries are what fills a register with them."""
-
-_COLUMNS = 4
-"""Vectors of a tile of values."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """Sizes of what is worked on together, and its places on the stack, all in float32.
-
-    `query` and `total` are [queries, width], `key` is [KEYS, width], `score` is [queries, KEYS];
-    `top`, `weight` and `fade` hold, for each query, the greatest score, the sum of exponentials,
-    and what the last block's greatest score scales the sums by. `places` are the elements at which
-    the keys of this block and the next start.
-    """
-
-    lanes: int
-    rows: int
-    tokens: int
-    group: int
-    size: int
-    width: int
-    query: Any
-    total: Any
-    key: Any
-    score: Any
-    top: Any
-    weight: Any
-    fade: Any
-    places: Any
-
-    @staticmethod
-    def make(frame: host.Frame) -> Block:
-        """The block of a kernel, at the start of its function."""
-        lanes = host.lanes_for(frame.machine, ["float32"])
-        size, group = head_size(frame.spec), group_of(frame.spec)
-        width, tile = -(-size // lanes) * lanes, lanes // _CHUNK
-        tokens = max(1, QUERIES // (group * width))
-        queries = -(-tokens * group // tile) * tile
-        elements = [queries * width, queries * width, KEYS * width, queries * KEYS, *[queries] * 3]
-        places = [host.byte_buffer(4 * count) for count in elements]
-        ring = host.byte_buffer(8 * RING)
-        for number in range(RING):
-            memory.store(emit.index(0), ring, number, "int64")
-        return Block(lanes, tile, tokens, group, size, width, *places, places=ring)
-
-    def vector(self, base: Any, offset: Any) -> Any:
-        """A vector of the stack."""
-        return memory.load(base, offset, "float32", self.lanes)
-
-    def scalar(self, base: Any, offset: Any) -> Any:
-        """An element of the stack."""
-        return memory.load(base, offset, "float32")
-
-    def put(self, value: Any, base: Any, offset: Any) -> None:
-        """Writes to the stack."""
-        memory.store(value, base, offset, "float32")
-
-    def fill(self, number: float) -> Any:
-        """A vector of one number."""
-        return emit.constant(emit.register_type("float32"), number, self.lanes)
 
 
 def emit_ragged(
@@ -104,16 +30,26 @@ def emit_ragged(
     frame = host.frame(spec, machine, checks=True)
     block = Block.make(frame)
     keys = keys_of(frame)
-    tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))
-    spans = RowSpans(frame, report, offsets, tokens)
+    heads = emit.as_index(frame.size(spec.operands[1].shape[-2]))
+    spans = RowSpans(frame, report, offsets, frame.size(spec.operands[0].shape[0]))
 
     def step(task: Any, following: Any) -> list[Any]:
         def work() -> list[Any]:
-            head, token = task // tokens, task % tokens
+            token, head = task // heads, task % heads
             row, stop = spans.find(token)
-            count = sizes.least(sizes.least(stop - token, block.tokens), frame.last - task)
-            _Rows(frame, block, keys, (row, stop), head, token, count).attend()
-            return [task + count]
+            position = keys.length(row) - (stop - token)
+            left = frame.last - task
+            # Tokens are done together where all of their heads are to be done.
+            whole = select(emit.compare("equal", head, 0), left // heads, 0)
+            count = sizes.least(sizes.least(stop - token, block.tokens), whole)
+            count = sizes.greatest(count, 1)
+            end = sizes.least(head + left, heads)
+            several = select(emit.compare("equal", count, 1), emit.index(block.heads), 1)
+            for first in emit.loop(head, end, several):
+                together = sizes.least(several, end - first)
+                part = _Part(frame, block, keys, row, (token, count), (first, together))
+                part.attend(position, position + (stop - token))
+            return [task + count * (end - head)]
 
         due = emit.compare("equal", task, following)
         return emit.either(due, [emit.integer(64)], work, lambda: [following])
@@ -127,46 +63,47 @@ def report(frame: host.Frame, code: int, value: Any, limit: Any, before: Any) ->
         memory.store(word, frame.status, place, "int64")
 
 
-class _Rows:
-    """`count` tokens of one row under one key head: their queries, and the blocks of keys."""
+class _Part:
+    """Tokens of one row under key heads: one of either, or of both. Each is first and count."""
 
     def __init__(
         self,
         frame: host.Frame,
         block: Block,
         keys: Keys,
-        span: tuple[Any, Any],
-        head: Any,
-        token: Any,
-        count: Any,
+        row: Any,
+        tokens: tuple[Any, Any],
+        heads: tuple[Any, Any],
     ) -> None:
-        self.frame, self.block, self.keys = frame, block, keys
-        (self.row, stop), self.head, self.token = span, head, token
-        self.queries = count * block.group
+        self.frame, self.block, self.keys, self.row = frame, block, keys, row
+        self.token, self.count = tokens
+        self.head, self.heads = heads
+        self.queries = self.count * block.group
         self.padded = sizes.ceildiv(self.queries, block.rows) * block.rows
-        self.length = keys.length(self.row)
-        # The token's place among the keys, and that of the last one.
-        self.position = self.length - (stop - token)
-        self.last = self.position + count - 1
 
-    def attend(self) -> None:
+    def attend(self, position: Any, length: Any) -> None:
+        """Over blocks of the row's `length` keys; the first token is at `position` among them."""
         block = self.block
-        self._read_queries()
-        stop = self._visible(self.last)
-        start = emit.as_index(self._hidden(self.position)) // KEYS * KEYS
-        for first in range(0, AHEAD, KEYS):
-            self._find(start + first, stop)
+        self.position, self.length = position, length
+        for head in emit.loop(0, self.heads):
+            self._read_queries(head)
+        stop = self._visible(position + self.count - 1)
+        start = emit.as_index(self._hidden(position)) // KEYS * KEYS
+        self._find(start, stop)
         for first in emit.loop(start, stop, KEYS):
             present = sizes.least(emit.index(KEYS), stop - first)
-            self._find(first + AHEAD, stop)
-            self._widen(1, first, present)
-            for top in emit.loop(0, self.padded, block.rows):
-                self._score(top, first, present)
-                self._exponentials(top, first, stop)
-            self._widen(2, first, present)
-            for top in emit.loop(0, self.padded, block.rows):
-                self._add_values(top, first, present)
-        self._write()
+            self._find(first + KEYS, stop)
+            for head in emit.loop(0, self.heads):
+                base = head * self.padded
+                self._widen(1, first, present, head)
+                for top in emit.loop(0, self.padded, block.rows):
+                    self._score(base, top, first, present, head)
+                    self._exponentials(base, top, first, stop)
+                self._widen(2, first, present, head)
+                for top in emit.loop(0, self.padded, block.rows):
+                    self._add_values(base, top, first, present, head)
+        for head in emit.loop(0, self.heads):
+            self._write(head)
 
     def _visible(self, position: Any) -> Any:
         """How many keys, from the first on, are not behind a query that is at `position`."""
@@ -179,79 +116,79 @@ class _Rows:
         window = self.frame.spec.attr("window")
         return sizes.greatest(position + 1 - window, 0) if window else 0
 
-    def _result_row(self, query: Any) -> Any:
+    def _result_row(self, head: Any, query: Any) -> Any:
         """The row, of head size, of a query: those of a token follow one another."""
         heads, group = self.frame.size(self.frame.spec.operands[0].shape[1]), self.block.group
-        return self.token * heads + self.head * group + query // group * (heads - group) + query
+        token = self.token + query // group
+        return token * heads + (self.head + head) * group + query % group
 
-    def _read_queries(self) -> None:
+    def _read_queries(self, head: Any) -> None:
         """Puts the scaled queries on the stack and clears the sums."""
         block, spec = self.block, self.frame.spec
+        dtype, scale = spec.operands[0].dtype, spec.attr("scale")
+        base = head * self.padded
         for r in emit.loop(0, self.queries):
-            start = self._result_row(r) * block.size
+            start = self._result_row(head, r) * block.size
             for column, mask in host.vectors(0, block.size, block.lanes):
-                value = memory.load(
-                    self.frame.inputs[0],
-                    start + column,
-                    spec.operands[0].dtype,
-                    block.lanes,
-                    mask,
-                )
-                block.put(value * spec.attr("scale"), block.query, r * block.width + column)
+                value = memory.load(self.frame.inputs[0], start + column, dtype, block.lanes, mask)
+                block.put(value * scale, block.query, (base + r) * block.width + column)
         # A tile's rows beyond the last query are computed on as well, and dropped.
-        for r in emit.loop(self.queries, self.padded):
+        for r in emit.loop(base + self.queries, base + self.padded):
             for column in emit.loop(0, block.width, block.lanes):
                 block.put(block.fill(0), block.query, r * block.width + column)
         lowest, zero = (emit.constant(emit.register_type("float32"), n) for n in (-math.inf, 0))
-        for r in emit.loop(0, self.padded):
+        for r in emit.loop(base, base + self.padded):
             block.put(lowest, block.top, r)
             block.put(zero, block.weight, r)
             for column in emit.loop(0, block.width, block.lanes):
                 block.put(block.fill(0), block.total, r * block.width + column)
 
     def _find(self, first: Any, stop: Any) -> None:
-        """Notes where the keys of the block from `first` on are."""
+        """Notes where the keys of the block from `first` on are, under the first head."""
         heads = self.frame.spec.operands[1].shape[-2]
-        ring = first % RING
+        ring = first % (2 * KEYS)
         for number in emit.loop(0, sizes.least(emit.index(KEYS), stop - first)):
             place, _ = self.keys.place(self.row, first + number)
             place = (place * heads + self.head) * self.block.size
             memory.store(place, self.block.places, ring + number, "int64")
 
-    def _widen(self, number: int, first: Any, present: Any) -> None:
+    def _widen(self, number: int, first: Any, present: Any, head: Any) -> None:
         """Puts the rows of operand `number` on the stack."""
         block, frame = self.block, self.frame
         dtype = frame.spec.operands[1].dtype
         for key in emit.loop(0, present):
-            place = memory.load(block.places, first % RING + key, "int64")
+            place = memory.load(block.places, first % (2 * KEYS) + key, "int64")
+            place = place + head * block.size
             for column in range(0, block.width, block.lanes):
                 rest = block.size - column
                 mask = host.first_lanes(rest, block.lanes) if rest < block.lanes else None
                 value = memory.load(frame.inputs[number], place + column, dtype, block.lanes, mask)
                 block.put(value, block.key, key * block.width + column)
 
-    def _fetch(self, number: int, first: Any, key: Any, top: Any) -> None:
-        """Asks for a row of operand `number` while the first tile is worked on."""
+    def _fetch(self, number: int, first: Any, key: Any, head: Any) -> None:
+        """Asks for a share of the block from `first` on: all heads of a key, then of the next."""
         dtype = self.frame.spec.operands[1].dtype
-        with emit.when(emit.compare("equal", top, 0)):
-            place = memory.load(self.block.places, first % RING + key, "int64")
-            for column in range(0, self.block.size, 64 // emit.ITEM_SIZE[dtype]):
-                memory.prefetch(self.frame.inputs[number], place + column, dtype, level=2)
+        piece = head * KEYS + key
+        place = memory.load(self.block.places, first % (2 * KEYS) + piece // self.heads, "int64")
+        place = place + piece % self.heads * self.block.size
+        for column in range(0, self.block.size, 64 // emit.ITEM_SIZE[dtype]):
+            memory.prefetch(self.frame.inputs[number], place + column, dtype, level=2)
 
-    def _score(self, top: Any, first: Any, present: Any) -> None:
+    def _score(self, base: Any, top: Any, first: Any, present: Any, head: Any) -> None:
         """The products of a tile's queries with the keys; those beyond `present` are of no use."""
         block = self.block
-        for key in emit.loop(0, present, _CHUNK):
-            for number in range(_CHUNK):
-                self._fetch(2, first + AHEAD, key + number, top)
+        for key in emit.loop(0, present, CHUNK):
+            with emit.when(emit.compare("equal", top, 0)):
+                for number in range(CHUNK):
+                    self._fetch(2, first + KEYS, key + number, head)
 
             def step(column: Any, *sums: Any, key: Any = key) -> list[Any]:
                 queries = [
-                    block.vector(block.query, (top + r) * block.width + column)
+                    block.vector(block.query, (base + top + r) * block.width + column)
                     for r in range(block.rows)
                 ]
                 keys = [
-                    block.vector(block.key, (key + n) * block.width + column) for n in range(_CHUNK)
+                    block.vector(block.key, (key + n) * block.width + column) for n in range(CHUNK)
                 ]
                 pairs = [(query, other) for query in queries for other in keys]
                 return [emit.fma(a, b, total) for (a, b), total in zip(pairs, sums, strict=True)]
@@ -260,11 +197,11 @@ class _Rows:
             sums = emit.carry(0, block.width, block.lanes, zeros, step)
             scores = crosslane.sums(sums)
             for r in range(block.rows):
-                part = [r * _CHUNK + n for n in range(_CHUNK)]
+                part = [r * CHUNK + n for n in range(CHUNK)]
                 value = crosslane.shuffle(scores, scores, part)
                 block.put(value, block.score, (top + r) * KEYS + key)
 
-    def _exponentials(self, top: Any, first: Any, stop: Any) -> None:
+    def _exponentials(self, base: Any, top: Any, first: Any, stop: Any) -> None:
         """Turns a tile's scores into exponentials and brings its queries' statistics forward."""
         block = self.block
         columns = range(0, KEYS, block.lanes)
@@ -284,7 +221,7 @@ class _Rows:
             greatest = scores[0]
             for score in scores[1:]:
                 greatest = emit.maximum(greatest, score)
-            before = block.scalar(block.top, query)
+            before = block.scalar(block.top, base + query)
             after = emit.maximum(before, crosslane.across(greatest, emit.maximum))
             shift = select(emit.compare("equal", after, -math.inf), 0.0, after)
             total = block.fill(0)
@@ -293,16 +230,16 @@ class _Rows:
                 block.put(share, block.score, query * KEYS + column)
                 total = total + share
             fade = vector_math.exp_falling(before - shift)
-            weight = block.scalar(block.weight, query)
+            weight = block.scalar(block.weight, base + query)
             weight = emit.fma(weight, fade, crosslane.across(total, rows.add))
-            block.put(after, block.top, query)
-            block.put(weight, block.weight, query)
-            block.put(fade, block.fade, query)
+            block.put(after, block.top, base + query)
+            block.put(weight, block.weight, base + query)
+            block.put(fade, block.fade, base + query)
 
-    def _add_values(self, top: Any, first: Any, present: Any) -> None:
+    def _add_values(self, base: Any, top: Any, first: Any, present: Any, head: Any) -> None:
         """Adds a tile's exponentials times the values to its sums."""
         block = self.block
-        part = _COLUMNS * block.lanes
+        part = COLUMNS * block.lanes
         for start in range(0, block.width, part):
             columns = range(start, min(start + part, block.width), block.lanes)
 
@@ -312,11 +249,12 @@ class _Rows:
 
             def values_at(k: Any, columns: range = columns) -> list[Any]:
                 if columns.start == 0:
-                    self._fetch(1, first + AHEAD, k, top)
+                    with emit.when(emit.compare("equal", top, 0)):
+                        self._fetch(1, first + KEYS, k, head)
                 return [block.vector(block.key, k * block.width + column) for column in columns]
 
             places = [
-                (top + r, (top + r) * block.width + column)
+                (base + top + r, (base + top + r) * block.width + column)
                 for r in range(block.rows)
                 for column in columns
             ]
@@ -329,22 +267,16 @@ class _Rows:
             for value, (_, place) in zip(sums, places, strict=True):
                 block.put(value, block.total, place)
 
-    def _write(self) -> None:
-        block = self.block
+    def _write(self, head: Any) -> None:
+        block, base = self.block, head * self.padded
         finish = rows.Finish(self.frame, block.lanes)
         for r in emit.loop(0, self.queries):
-            weight = block.scalar(block.weight, r)
+            weight = block.scalar(block.weight, base + r)
             share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
-            out_at = finish.row(self._result_row(r))
+            out_at = finish.row(self._result_row(head, r))
             for column, mask in host.vectors(0, block.size, block.lanes):
-                out_at(column, mask, block.vector(block.total, r * block.width + column) * share)
-
-
-def head_size(spec: Spec) -> int:
-    """The head size, static."""
-    size = spec.operands[0].shape[2]
-    assert isinstance(size, int)
-    return size
+                total = block.vector(block.total, (base + r) * block.width + column)
+                out_at(column, mask, total * share)
 
 
 def launch(spec: Spec, keys: Expr) -> Launch:
