@@ -20,6 +20,7 @@ from heddle.kernels import bodies, emit, host, memory, rows, sizes
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+from heddle.kernels.tuning import Parameter, Space
 
 PANEL = 32
 """Columns of a panel of packed b."""
@@ -27,17 +28,18 @@ PANEL = 32
 BLOCK = 96
 """Rows of a task: 8 register tiles of 12, or 3 of 32 with AMX."""
 
-STRETCH = 128 << 10
-"""Bytes of a panel that a block of several tiles goes through before the next."""
-
 GROUPS = {"bfloat16": 2, "uint8": 4}
 """Elements along k that lie together in b, by the dtype of a."""
 
 LINE = 64
 """Bytes of a cache line."""
 
-AHEAD = 12 << 10
-"""Bytes between what is read of b and what is asked for: memory answers meanwhile."""
+SPACE = Space(
+    (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 128)),
+    lambda spec: _sizes(spec),
+)
+"""In KiB. `ahead`: between what is read of b and what is asked for: memory answers meanwhile.
+`stretch`: of a panel, what a block of several tiles goes through before the next."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,8 @@ def emit_stretches(
         for place in emit.loop(0, block.height * PANEL, lanes):
             memory.store(zero, scratch, place, dtype)
         size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
-        parts = sizes.ceildiv(steps, STRETCH // size)
+        stretch = SPACE.value("stretch", frame.spec, frame.machine.arch) << 10
+        parts = sizes.ceildiv(steps, stretch // size)
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
         depth = emit.select(one, emit.as_index(steps), sizes.ceildiv(steps, parts))
         for start in emit.loop(0, steps, depth):
@@ -214,13 +217,19 @@ def ask_ahead(frame: host.Frame, tile: Tile, offset: Size, dtype: str, count: in
     """Prefetches for the `count` elements of b from `offset` on, once for all parts of a panel."""
     if tile.part == 0:
         size = emit.ITEM_SIZE[dtype]
+        ahead = (SPACE.value("ahead", frame.spec, frame.machine.arch) << 10) // size
         for line in range(0, count, max(1, LINE // size)):
-            memory.prefetch(frame.inputs[1], offset + (line + AHEAD // size), dtype)
+            memory.prefetch(frame.inputs[1], offset + (line + ahead), dtype)
 
 
 def group_of(spec: Spec) -> int:
     """How many elements along k lie together in b: those of a are pairs or fours of 32 bits."""
     return GROUPS.get(spec.operands[0].dtype, 1)
+
+
+def _sizes(spec: Spec) -> dict[str, Expr]:
+    batch, m, k = extents(spec)
+    return {"b": batch, "m": m, "n": spec.result.shape[-1], "k": k}
 
 
 def extents(spec: Spec) -> tuple[Expr, Expr, Expr]:

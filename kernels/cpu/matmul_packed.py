@@ -73,4 +73,12 @@ def uses(spec: Spec) -> tuple[str, ...]:
     return ("dots", "tiles") if spec.operands[0].dtype == "bfloat16" else ()
 
 
-KERNEL = Kernel("matmul_packed", "cpu", emit_matmul, _panels.launch, supports, uses=uses)
+KERNEL = Kernel(
+    "matmul_packed",
+    "cpu",
+    emit_matmul,
+    _panels.launch,
+    supports,
+    uses=uses,
+    space=_panels.SPACE,
+)
