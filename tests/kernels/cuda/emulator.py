@@ -12,8 +12,8 @@ own until it waits, and vector clocks tell what is ordered.
 from dataclasses import dataclass
 from functools import partial
 
+import emulator_bulk
 import emulator_clusters
-import emulator_tma
 import emulator_wgmma
 import numpy as np
 from emulator_clocks import Clocks
@@ -140,7 +140,7 @@ def _run_warps(kernel, run, strand, grid: int, block: int, top: int) -> None:
         cluster.running = dict.fromkeys(range(size), block // WARP)
     run_all(strands, clusters)
     for cluster in clusters:
-        emulator_tma.check_finished(cluster)
+        emulator_bulk.check_finished(cluster)
         emulator_wgmma.check_finished(cluster)
 
 

@@ -7,6 +7,7 @@ with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run i
 from collections.abc import Callable
 
 import emulator_barriers
+import emulator_bulk
 import emulator_clusters
 import emulator_cp_async
 import emulator_dependence
@@ -17,11 +18,13 @@ import emulator_structs
 import emulator_threads
 import emulator_tma
 import emulator_values
+import emulator_warps
 import emulator_wgmma
 
 from heddle.kernels.mlir import ir
 
 _TOPICS = (
+    emulator_bulk,
     emulator_clusters,
     emulator_cp_async,
     emulator_inline,
@@ -40,6 +43,7 @@ BLOCKING = {
 EFFECTS = {
     **emulator_threads.EFFECTS,
     **emulator_barriers.EFFECTS,
+    **emulator_warps.EFFECTS,
     **emulator_mma.EFFECTS,
     **emulator_clusters.ANYWHERE,
     **emulator_dependence.EFFECTS,

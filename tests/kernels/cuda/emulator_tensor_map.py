@@ -1,4 +1,7 @@
-"""Tensor maps, as the driver's cuTensorMapEncodeTiled takes and refuses them."""
+"""Tensor maps, as the driver's cuTensorMapEncodeTiled takes and refuses them.
+
+The driver also takes rows that are narrower than the swizzle.
+"""
 
 from dataclasses import dataclass, field
 
@@ -38,7 +41,7 @@ class TensorMap:
             (all(1 <= size <= 256 for size in self.box), "at most 256 elements of a box's axis"),
             (inner % 16 == 0, "rows of a box of whole 16 bytes"),
             (self.swizzle in (0, 32, 64, 128), "a swizzle of 0, 32, 64 or 128 bytes"),
-            (not self.swizzle or inner <= self.swizzle, "rows of a box within the swizzle"),
+            (self.swizzle in (0, inner), "rows of a box as wide as the swizzle"),
         ):
             if not right:
                 raise EmulatorError(f"tensor map: wanted {wanted}, got {self}")

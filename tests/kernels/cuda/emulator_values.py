@@ -221,6 +221,10 @@ def element_address(op):
     return lambda base, index: base + index.astype(np.int64) * size
 
 
+def convert_to_pointer(op):
+    return lambda x: unsigned(x).astype(np.int64)
+
+
 OPS: dict[str, Callable] = {
     # "Integer Arithmetic Instructions"
     "arith.addi": same(np.add),
@@ -252,6 +256,11 @@ OPS: dict[str, Callable] = {
     "math.absf": same(np.abs),
     "math.floor": same(np.floor),
     "math.roundeven": same(np.rint),
+    # ex2.approx, lg2.approx, rcp.approx, rsqrt.approx: the machine is off by some ulp, this is not
+    "nvvm.ex2": same(np.exp2),
+    "nvvm.log2": same(np.log2),
+    "nvvm.rcp.approx.ftz.f": same(np.reciprocal),
+    "nvvm.rsqrt": same(lambda x: (1 / np.sqrt(x.astype(np.float64))).astype(x.dtype)),
     # "Comparison and Selection Instructions": setp, selp
     "arith.cmpi": compare_integer,
     "arith.cmpf": compare_float,
@@ -280,5 +289,6 @@ OPS: dict[str, Callable] = {
     "vector.from_elements": from_elements,
     "llvm.getelementptr": element_address,
     "llvm.ptrtoint": same(lambda x: x),
+    "llvm.inttoptr": convert_to_pointer,
     "llvm.addrspacecast": same(lambda x: x),
 }

@@ -96,6 +96,10 @@ MISTAKES = {
            scf.if %some { nvvm.bar.warp.sync %all : i32 }""",
         "divergent: the lanes named",
     ),
+    "reduction of floats": (
+        "%f = arith.sitofp %tid : i32 to f32\n%v = nvvm.redux.sync fmax %f, %all : f32 -> f32",
+        "the emulator knows redux.sync of integers alone, got fmax",
+    ),
     "division by zero": ("%v = arith.divsi %one, %tid : i32", "divides by zero"),
     "loop that stands": (
         "scf.for %i = %zero to %one step %zero : i32 { }",

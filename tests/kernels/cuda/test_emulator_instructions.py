@@ -93,6 +93,63 @@ COMPUTED = {
            %r = vector.extract %e[0] : i32 from vector<2xi32>""",
         lambda v: v + 1,
     ),
+    "ballot": (
+        """%c = arith.cmpi sgt, %v, %one : i32
+           %r = nvvm.vote.sync ballot %all, %c -> i32""",
+        lambda v: [-4] * 32,
+    ),
+    "votes": (
+        """%c = arith.cmpi sge, %v, %zero : i32
+           %d = arith.cmpi sgt, %v, %last : i32
+           %e = arith.cmpi eq, %v, %one : i32
+           %f = nvvm.vote.sync all %all, %c -> i1
+           %g = nvvm.vote.sync any %all, %d -> i1
+           %h = nvvm.vote.sync uni %all, %e -> i1
+           %i = nvvm.vote.sync uni %all, %d -> i1
+           %j = arith.select %f, %v, %zero : i32
+           %k = arith.select %g, %zero, %j : i32
+           %m = arith.select %h, %zero, %k : i32
+           %r = arith.select %i, %m, %zero : i32""",
+        lambda v: v,
+    ),
+    "reductions of some lanes": (
+        """%half = arith.constant 16 : i32
+           %low = arith.constant 65535 : i32
+           %less = arith.cmpi slt, %v, %half : i32
+           %neg = arith.subi %zero, %v : i32
+           %r = scf.if %less -> (i32) {
+             %a = nvvm.redux.sync add %v, %low : i32 -> i32
+             %b = nvvm.redux.sync min %neg, %low : i32 -> i32
+             %c = nvvm.redux.sync umax %neg, %low : i32 -> i32
+             %d = arith.addi %a, %b : i32
+             %e = arith.addi %d, %c : i32
+             scf.yield %e : i32
+           } else {
+             %lane = nvvm.read.ptx.sreg.laneid : i32
+             scf.yield %lane : i32
+           }""",
+        lambda v: np.where(v < 16, 120 - 15 - 1, v),
+    ),
+    "approximations": (
+        """%f = arith.sitofp %v : i32 to f32
+           %a = nvvm.ex2 %f : f32
+           %b = nvvm.log2 %a : f32
+           %c = nvvm.rsqrt %a : f32
+           %d = nvvm.rcp.approx.ftz.f %c : f32
+           %e = arith.mulf %d, %d : f32
+           %g = nvvm.log2 %e : f32
+           %h = arith.addf %b, %g : f32
+           %i = math.roundeven %h : f32
+           %r = arith.fptosi %i : f32 to i32""",
+        lambda v: 2 * v,
+    ),
+    "a number as a pointer": (
+        """%p = llvm.ptrtoint %mine : !llvm.ptr<3> to i32
+           %q = llvm.inttoptr %p : i32 to !llvm.ptr<3>
+           llvm.store %v, %q : i32, !llvm.ptr<3>
+           %r = llvm.load %mine : !llvm.ptr<3> -> i32""",
+        lambda v: v,
+    ),
     "dynamic extraction": (
         """%a = vector.broadcast %v : i32 to vector<4xi32>
            %b = vector.insert %one, %a[2] : i32 into vector<4xi32>

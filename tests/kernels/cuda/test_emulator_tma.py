@@ -206,7 +206,7 @@ REFUSED = {
     "at most 256 elements of a box's axis": {"box": (32, 257)},
     "rows of a box of whole 16 bytes": {"box": (3, 32)},
     "a swizzle of 0, 32, 64 or 128 bytes": {"swizzle": 16},
-    "rows of a box within the swizzle": {"box": (64, 32)},
+    "rows of a box as wide as the swizzle": {"box": (64, 32)},
 }
 
 
