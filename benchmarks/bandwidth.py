@@ -1,11 +1,12 @@
 """Kernels that memory bounds, beside a copy: how much of its bandwidth they reach.
 
-    python benchmarks/bandwidth.py [--threads 2] [--save]
+    python benchmarks/bandwidth.py [--threads 2] [--peer torch] [--save]
 
 Each operation runs on 64 MiB and more of float32, in turns with two copies of `heddle bench`'s
 limits: one with ordinary stores and one past the cache. `share` is the operation's bytes a second,
 inputs read and outputs written once, over those of the faster copy: medians of the same turns.
-Outputs are the caller's.
+Outputs are the caller's. `torch` is eager PyTorch in the same turns, which makes a
+new output in each call: its median, and `ratio`, that over Heddle's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import argparse
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, NamedTuple
 
 import measure
 import numpy as np
@@ -34,38 +37,89 @@ def ones(columns: int) -> Any:
     return ops.constant(np.ones(columns, np.float32), DType.float32, DeviceRef.CPU())
 
 
-OPERATIONS: dict[str, tuple[Compute, int, tuple[int, int]]] = {
-    "add": (lambda x, y: x + y, 2, (ROWS, COLUMNS)),
-    "cast to bfloat16": (lambda x: ops.cast(x, DType.bfloat16), 1, (ROWS, COLUMNS)),
-    "gelu": (ops.gelu, 1, (ROWS, COLUMNS)),
-    "silu(x) * y": (lambda x, y: ops.silu(x) * y, 2, (ROWS, COLUMNS)),
-    "rms_norm": (lambda x: ops.rms_norm(x, ones(COLUMNS), 1e-5), 1, (ROWS, COLUMNS)),
-    "rms_norm, 384 columns": (lambda x: ops.rms_norm(x, ones(384), 1e-5), 1, (43_690, 384)),
-    "layer_norm": (
-        lambda x: ops.layer_norm(x, ones(COLUMNS), ones(COLUMNS), 1e-5),
-        1,
-        (ROWS, COLUMNS),
+WIDE = (ROWS, COLUMNS)
+
+
+class Operation(NamedTuple):
+    """What is computed of `inputs` arrays of `shape`; `torch` is the same, of tensors."""
+
+    compute: Compute
+    torch: Compute
+    inputs: int = 1
+    shape: tuple[int, int] = WIDE
+
+
+def norm(name: str, *parameters: str) -> tuple[Compute, Compute]:
+    """A norm of the last axis, in Heddle and in torch."""
+
+    def compute(x: Any) -> Any:
+        columns = int(x.shape[-1])
+        return getattr(ops, name)(x, *(ones(columns) for _ in parameters), 1e-5)
+
+    def eager(x: Any) -> Any:
+        columns = x.shape[-1]
+        given = {parameter: x.new_ones(columns) for parameter in parameters}
+        return getattr(functional(), name)(x, (columns,), **given, eps=1e-5)
+
+    return compute, eager
+
+
+def torch() -> Any:
+    """PyTorch, which only `--peer torch` needs."""
+    return import_module("torch")
+
+
+def functional() -> Any:
+    return import_module("torch.nn.functional")
+
+
+LAYER_NORM = norm("layer_norm", "weight", "bias")
+RMS_NORM = norm("rms_norm", "weight")
+SOFTMAX = (ops.softmax, lambda x: x.softmax(-1))
+
+OPERATIONS = {
+    "add": Operation(lambda x, y: x + y, lambda x, y: x + y, 2),
+    "cast to bfloat16": Operation(lambda x: ops.cast(x, DType.bfloat16), lambda x: x.bfloat16()),
+    "gelu": Operation(ops.gelu, lambda x: functional().gelu(x)),
+    "silu(x) * y": Operation(
+        lambda x, y: ops.silu(x) * y, lambda x, y: functional().silu(x) * y, 2
     ),
-    "softmax": (ops.softmax, 1, (ROWS, COLUMNS)),
-    "softmax, 1024 columns": (ops.softmax, 1, (4 * ROWS, COLUMNS // 4)),
-    "transpose": (lambda x: ops.transpose(x, 0, 1), 1, (ROWS, COLUMNS)),
+    "rms_norm": Operation(*RMS_NORM),
+    "rms_norm, 384 columns": Operation(*RMS_NORM, shape=(43_690, 384)),
+    "layer_norm": Operation(*LAYER_NORM),
+    "layer_norm, 384 columns": Operation(*LAYER_NORM, shape=(43_690, 384)),
+    "softmax": Operation(*SOFTMAX),
+    "softmax, 1024 columns": Operation(*SOFTMAX, shape=(4 * ROWS, COLUMNS // 4)),
+    "transpose": Operation(lambda x: ops.transpose(x, 0, 1), lambda x: x.T.contiguous()),
+    "transpose, 4000 x 4144": Operation(
+        lambda x: ops.transpose(x, 0, 1), lambda x: x.T.contiguous(), shape=(4000, 4144)
+    ),
+    "concat": Operation(lambda x, y: ops.concat([x, y], 1), lambda x, y: torch().cat((x, y), 1), 2),
+    "sum of rows": Operation(lambda x: ops.sum(x, axis=1), lambda x: x.sum(1, keepdim=True)),
+    "max of columns": Operation(lambda x: ops.max(x, axis=0), lambda x: x.amax(0, keepdim=True)),
+    "cumsum": Operation(ops.cumsum, lambda x: x.cumsum(-1)),
 }
-"""What is computed, its inputs, and their shape."""
 
 
 def prepared(
-    session: InferenceSession, compute: Compute, count: int, shape: tuple[int, int]
-) -> tuple[Callable[[], object], int]:
-    """A call of `compute`, and the bytes that it reads and writes."""
-    kind = TensorType(DType.float32, shape, DeviceRef.CPU())
-    with Graph("operation", input_types=[kind] * count) as graph:
-        graph.output(compute(*graph.inputs))
+    session: InferenceSession, operation: Operation, peer: str | None, threads: int
+) -> tuple[dict[str, Callable[[], object]], int]:
+    """Calls of Heddle and of the peer, and the bytes that each reads and writes."""
+    kind = TensorType(DType.float32, operation.shape, DeviceRef.CPU())
+    with Graph("operation", input_types=[kind] * operation.inputs) as graph:
+        graph.output(operation.compute(*graph.inputs))
     model: Model = session.load(compile(graph, targets=["cpu"]))
     rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal(shape, np.float32) for _ in range(count)]
+    inputs = [rng.standard_normal(operation.shape, np.float32) for _ in range(operation.inputs)]
     outputs = model.execute(*inputs)
     moved = sum(array.nbytes for array in inputs) + outputs[0].nbytes
-    return partial(model.execute, *inputs, out=outputs), moved
+    calls: dict[str, Callable[[], object]] = {
+        "heddle": partial(model.execute, *inputs, out=outputs)
+    }
+    if peer:
+        torch().set_num_threads(threads)
+        calls[peer] = partial(operation.torch, *(torch().from_numpy(array) for array in inputs))
+    return calls, moved
 
 
 def copies(session: InferenceSession, threads: int) -> tuple[dict[str, Callable[[], object]], int]:
@@ -81,36 +135,45 @@ def copies(session: InferenceSession, threads: int) -> tuple[dict[str, Callable[
     return calls, 2 * source.nbytes
 
 
-def measured(session: InferenceSession, name: str, threads: int) -> dict[str, Any]:
-    call, moved = prepared(session, *OPERATIONS[name])
+def measured(
+    session: InferenceSession, name: str, peer: str | None, threads: int
+) -> dict[str, Any]:
+    calls, moved = prepared(session, OPERATIONS[name], peer, threads)
     candidates, copied = copies(session, threads)
-    times = measure.interleaved({**candidates, name: call}, ROUNDS, CALLS)
+    times = measure.interleaved({**candidates, **calls}, ROUNDS, CALLS)
     medians = {key: measure.median_ms(seconds) for key, seconds in times.items()}
     copy = max(copied / medians[kind] for kind in candidates)
-    achieved = moved / medians[name]
-    return {
+    achieved = moved / medians["heddle"]
+    row = {
         "operation": name,
         "MiB": round(moved / 2**20),
-        "median_ms": medians[name],
+        "median_ms": medians["heddle"],
         "GB/s": round(achieved / 1e6, 1),
         "copy GB/s": round(copy / 1e6, 1),
         "share": round(achieved / copy, 2),
     }
+    if peer:
+        row |= {f"{peer}_ms": medians[peer], "ratio": round(medians[peer] / medians["heddle"], 2)}
+    return row
 
 
 def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peer", choices=["torch"])
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     session = InferenceSession(threads=options.threads)
     rows = []
     for name in OPERATIONS:
-        rows.append(measured(session, name, options.threads))
+        rows.append(measured(session, name, options.peer, options.threads))
         print(json.dumps(rows[-1]), flush=True)
+    figures: dict[str, Any] = {"threads": options.threads, "rows": rows}
+    if options.peer:
+        figures["torch"] = version("torch")
     if options.save:
-        print(measure.save("bandwidth", {"threads": options.threads, "rows": rows}))
+        print(measure.save("bandwidth", figures))
 
 
 if __name__ == "__main__":

@@ -54,19 +54,25 @@ def sum(x: Array, *, axis: int = -1) -> Array:
 
 @_reduction(dtype=rules.floating, shape=_kept_of_some)
 def mean(x: Array, *, axis: int = -1) -> Array:
-    """The mean along `axis`."""
+    """The mean along `axis`; NaN where a symbolic axis is empty at run time."""
     return np.mean(x, axis=axis, keepdims=True, dtype=x.dtype)
 
 
 @_reduction(dtype=rules.numeric, shape=_kept_of_some, name="max")
 def reduce_max(x: Array, *, axis: int = -1) -> Array:
-    """The largest value along `axis`; NaN where there is one."""
+    """The largest value along `axis`; NaN where there is one.
+
+    Where a symbolic axis is empty at run time: -inf, or the least integer.
+    """
     return np.max(x, axis=axis, keepdims=True)
 
 
 @_reduction(dtype=rules.numeric, shape=_kept_of_some, name="min")
 def reduce_min(x: Array, *, axis: int = -1) -> Array:
-    """The smallest value along `axis`; NaN where there is one."""
+    """The smallest value along `axis`; NaN where there is one.
+
+    Where a symbolic axis is empty at run time: inf, or the greatest integer.
+    """
     return np.min(x, axis=axis, keepdims=True)
 
 

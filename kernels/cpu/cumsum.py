@@ -32,7 +32,7 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
     zero = emit.constant(emit.register_type(dtype), 0)
 
     def add_up(row: Any) -> None:
-        x_at, out_at = source.row(row), finish.row(row)
+        x_at, out_at = source.row(row, ahead=True), finish.row(row)
 
         def further(column: Any, total: Any, mask: Any = None) -> list[Any]:
             sums = _prefix(x_at(column, mask)) + total

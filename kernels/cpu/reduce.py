@@ -14,8 +14,11 @@ from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
-STRIP = 64
+STRIP = 128
 """Columns of a task where the axis is not the last."""
+
+GROUP = 8
+"""Running vectors at a time, neighbours, so that more than one line of a row is read."""
 
 
 def launch(spec: Spec) -> Launch:
@@ -48,7 +51,7 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         return value if emit.is_float(dtype) else convert.cast(value, total, dtype)
 
     def along_row(row: Any) -> None:
-        x_at, out_at = source.row(row), rows.Finish(frame, 1).row(row)
+        x_at, out_at = source.row(row, ahead=True), rows.Finish(frame, 1).row(row)
 
         def wide_at(column: Any, mask: Any) -> Any:
             return convert.cast(x_at(column, mask), dtype, total)
@@ -64,14 +67,24 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         out_at = rows.Finish(frame, lanes).row(outer * between + middle)
         start = strip * STRIP
         stop = sizes.least(start + STRIP, source.length)
-        for column, mask in host.vectors(start, stop, lanes):
 
-            def further(j: Any, value: Any, column: Any = column, mask: Any = mask) -> list[Any]:
-                x = source.row((outer * count + j) * between + middle)(column, mask)
-                return [combine(value, convert.cast(x, dtype, total))]
+        def down(column: Any, mask: Any, vectors: int) -> None:
+            def further(j: Any, *values: Any) -> list[Any]:
+                x_at = source.row((outer * count + j) * between + middle)
+                found = [x_at(column + n * lanes, mask) for n in range(vectors)]
+                return [
+                    combine(value, convert.cast(x, dtype, total))
+                    for value, x in zip(values, found, strict=True)
+                ]
 
-            (value,) = emit.carry(0, count, 1, [neutral], further)
-            out_at(column, mask, finished(value, count))
+            for n, value in enumerate(emit.carry(0, count, 1, [neutral] * vectors, further)):
+                out_at(column + n * lanes, mask, finished(value, count))
+
+        single = stop - sizes.mod(stop - start, GROUP * lanes)
+        for column in emit.loop(start, single, GROUP * lanes):
+            down(column, None, GROUP)
+        for column, mask in host.vectors(single, stop, lanes):
+            down(column, mask, 1)
 
     last = spec.attr("axis") == len(spec.operands[0].shape) - 1
     for task in emit.loop(frame.first, frame.last):

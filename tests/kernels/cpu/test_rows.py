@@ -59,6 +59,32 @@ def test_mean_far_from_zero_keeps_the_variance():
     check(normalization("layer_norm", "float32", (4, 384)), {}, [x, ones, zeros], atol=3e-3)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("place", [0, 5, 300, 4095])
+def test_one_outlier_keeps_the_variance(place, arch):
+    """Also where it lies among the numbers that the distances are taken from."""
+    x = np.random.default_rng(0).standard_normal((3, 4096)).astype(np.float32)
+    x[:, place] = 1e5
+    ones, zeros = np.ones(4096, np.float32), np.zeros(4096, np.float32)
+    spec = normalization("layer_norm", "float32", (3, 4096))
+    check(spec, {}, [x, ones, zeros], arch=arch, rtol=5e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [127, 128, 600])
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
+def test_a_row_does_not_depend_on_its_neighbours(op, length):
+    """Each row alone, where all passes take turns without neighbours, and among others."""
+    spec, rng = normalization(op, "float32", ("d0", length)), np.random.default_rng(0)
+    x, *parameters = [
+        rng.standard_normal((4, length) if n == 0 else length).astype(np.float32)
+        for n in range(len(spec.operands))
+    ]
+    (together,), _ = run(spec, [x, *parameters], {"d0": 4})
+    for row in range(4):
+        (alone,), _ = run(spec, [x[row : row + 1], *parameters], {"d0": 1})
+        assert alone.tobytes() == together[row].tobytes()
+
+
 def test_softmax_of_minus_infinity_is_zero():
     x = np.full((2, 20), -np.inf, np.float32)
     x[1, 3] = 0
@@ -106,6 +132,25 @@ def test_sum_of_nothing_is_zero():
             {"d0": 0},
         )
         assert total.tolist() == ([[0, 0, 0]] if axis == 0 else [[0], [0], [0]])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "dtype", "wanted"),
+    [
+        ("max", "float32", -np.inf),
+        ("min", "float32", np.inf),
+        ("max", "int8", -128),
+        ("min", "uint16", 65535),
+        ("mean", "float32", np.nan),
+    ],
+)
+def test_others_of_nothing(kind, dtype, wanted, axis):
+    """What a reduction starts from; NumPy raises for max and min."""
+    shape = ("d0", 3) if axis == 0 else (3, "d0")
+    empty = np.zeros((0, 3) if axis == 0 else (3, 0), dtype)
+    (got,), _ = run(reduction(kind, dtype, shape, axis), [empty], {"d0": 0})
+    np.testing.assert_array_equal(got.reshape(3), np.full(3, wanted, dtype))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
