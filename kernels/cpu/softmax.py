@@ -15,7 +15,7 @@ from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
 KEPT = 2**16
-"""Bytes of a row's exponentials that are kept: they share L1 with the row and the next one."""
+"""Bytes of a row's exponentials that are kept: they stay in L2 with the rows that are worked on."""
 
 
 def launch(spec: Spec) -> Launch:
