@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import reduce
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +31,10 @@ from heddle.runtime.errors import DeviceError, InputError
 FINALISTS = 3
 GAIN = 0.02
 """The share of the default's time that a candidate has to save, beyond noise, to take its place."""
+
+PROCESSES = 3
+"""How many children time the last few, each in another order: equal code differs by percents from
+one process to the next, with where its memory lies."""
 
 Values = dict[str, int]
 Ask = Callable[[dict[str, Any], float], Any]
@@ -66,17 +71,31 @@ class Result:
     """A candidate's times beside the default's, in the same process: both in microseconds, by turn.
 
     `status` is `"ok"`, or why there are no times: `"wrong"`, `"error"`, `"crashed"`, `"hung"`.
+    `ratios` has the medians' ratio in each process.
     """
 
     values: Values
     status: str
     turns: tuple[float, ...] = ()
     default: tuple[float, ...] = ()
+    ratios: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float:
-        """The candidate's median over the default's."""
-        return median(self.turns) / median(self.default)
+        """The candidate's median over the default's: the median of those of the processes."""
+        return median(self.ratios)
+
+    def joined(self, other: Result) -> Result:
+        """This and what another process found, where both are ok; else the one that is not."""
+        if self.status != "ok" or other.status != "ok":
+            return self if self.status != "ok" else other
+        return Result(
+            self.values,
+            "ok",
+            self.turns + other.turns,
+            self.default + other.default,
+            self.ratios + other.ratios,
+        )
 
 
 def problems(case: Case) -> list[Problem]:
@@ -126,16 +145,24 @@ def search(problem: Problem, max_time: float, ask: Ask = runner.ask) -> Iterator
         rounds += 1
     for number in range(rounds):
         last = number == rounds - 1
-        results = measure(problem, survivors, max_time / rounds, last, ask)
+        times = PROCESSES if last else 1
+        seconds = max_time / rounds / times
+        runs = [measure(problem, survivors, seconds, last, ask, turn) for turn in range(times)]
+        results = [reduce(Result.joined, found) for found in zip(*runs, strict=True)]
         timed = sorted((r for r in results if r.status == "ok"), key=lambda r: r.ratio)
         yield [*timed, *(result for result in results if result.status != "ok")]
         survivors = [result.values for result in timed[: max(FINALISTS, len(timed) // 2)]]
 
 
 def measure(
-    problem: Problem, candidates: Sequence[Values], seconds: float, verify: bool, ask: Ask
+    problem: Problem,
+    candidates: Sequence[Values],
+    seconds: float,
+    verify: bool,
+    ask: Ask,
+    turn: int = 0,
 ) -> list[Result]:
-    """The candidates' times, taken in turns in one child.
+    """The candidates' times, taken in turns in one child, which begins with the one at `turn`.
 
     Where the child crashes or hangs, each half is measured in a child of its own, until it is
     known whose fault it was.
@@ -143,6 +170,8 @@ def measure(
     if not candidates:
         return []
     every = [{problem.spec.op: values} for values in (problem.default, *candidates)]
+    turn %= len(every)
+    every = every[turn:] + every[:turn]
     case = {**problem.case.to_json(), "max_time": seconds, "verify": verify}
     request = {"case": case, "candidates": every, "threads": problem.case.threads}
     try:
@@ -152,27 +181,36 @@ def measure(
             return [Result(candidates[0], error.status)]
         middle = len(candidates) // 2
         halves = candidates[:middle], candidates[middle:]
-        return [r for half in halves for r in measure(problem, half, seconds / 2, verify, ask)]
-    default, *others = rows
+        each = [measure(problem, half, seconds / 2, verify, ask, turn) for half in halves]
+        return [result for results in each for result in results]
+    default, *others = rows[len(rows) - turn :] + rows[: len(rows) - turn]
     if default["status"] != "ok":
         raise InputError(f"{problem.case.name}: the default: {default['message']}")
     return [
-        Result(values, row["status"], tuple(row["turns_us"]), tuple(default["turns_us"]))
+        _result(values, row, default["turns_us"])
         for values, row in zip(candidates, others, strict=True)
     ]
+
+
+def _result(values: Values, row: dict[str, Any], default: Sequence[float]) -> Result:
+    if row["status"] != "ok":
+        return Result(values, row["status"])
+    ratio = median(row["turns_us"]) / median(default)
+    return Result(values, "ok", tuple(row["turns_us"]), tuple(default), (ratio,))
 
 
 def winner(problem: Problem, finalists: Sequence[Result]) -> Values:
     """The fastest candidate that beats the default by `GAIN` and beyond noise, or the default.
 
-    Beyond noise: Mann and Whitney's test on the turns at 5%, adjusted after Holm.
+    Beyond noise: in every process, and by Mann and Whitney's test on the turns at 5%, adjusted
+    after Holm.
     """
     timed = [result for result in finalists if result.status == "ok"]
     ps = holm([mann_whitney(result.turns, result.default) for result in timed])
     better = [
         result
         for result, p in zip(timed, ps, strict=True)
-        if p < 1 - CONFIDENCE and result.ratio < 1 - GAIN
+        if p < 1 - CONFIDENCE and result.ratio < 1 - GAIN and max(result.ratios) < 1
     ]
     return min(better, key=lambda result: result.ratio).values if better else problem.default
 

@@ -71,7 +71,10 @@ def test_the_better_half_goes_on_and_the_last_are_verified(monkeypatch):
         ([64, 0, 32, 128, 256], False),
         ([64, 128, 32], False),
         ([64, 128], True),
+        ([128, 64], True),
+        ([64, 128], True),
     ]
+    assert rounds[-1][0].ratios == pytest.approx((0.7, 0.7, 0.7), rel=0.01)
     assert tune.winner(problem(), rounds[-1]) == {"ahead": 128}
 
 
@@ -81,10 +84,23 @@ def test_the_default_stays_unless_one_is_clearly_better(time):
     assert tune.winner(problem(), rounds[-1]) == {"ahead": 64}
 
 
+def test_a_candidate_has_to_win_in_every_process():
+    class Lucky(Child):
+        def __call__(self, request, seconds):
+            self.times = {32: 50.0} if len(self.asked) < 3 else {32: 101.0}
+            return super().__call__(request, seconds)
+
+    last = searched(Lucky({}))[-1]
+    (result,) = [result for result in last if result.values == {"ahead": 32}]
+    assert result.ratio < 0.6
+    assert tune.winner(problem(), last) == {"ahead": 64}
+
+
 def test_a_candidate_that_is_wrong_does_not_win():
     child = Child({0: 10.0, 32: 50.0}, lambda value: "wrong" if value == 0 else "ok")
     rounds = searched(child)
     assert rounds[0][-1].status == "wrong"
+    assert rounds[0][-1].turns == ()
     assert tune.winner(problem(), rounds[-1]) == {"ahead": 32}
 
 

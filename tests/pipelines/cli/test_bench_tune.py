@@ -16,11 +16,13 @@ def child(monkeypatch):
     """A child in which `fast`, a value of `ahead`, takes half of the others' time."""
 
     def answer(fast):
-        def ask(problem, candidates, seconds, verify, ask):
+        def ask(problem, candidates, seconds, verify, ask, turn=0):
             slow = tuple(100.0 + noise for noise in range(12))
             turns = {fast: tuple(turn / 2 for turn in slow)}
             return [
-                tune.Result(values, "ok", turns.get(values["ahead"], slow), slow)
+                tune._result(
+                    values, {"status": "ok", "turns_us": turns.get(values["ahead"], slow)}, slow
+                )
                 if values["ahead"]
                 else tune.Result(values, "crashed")
                 for values in candidates
