@@ -86,16 +86,19 @@ class Pool:
 
 
 def launch_registers(kernel, threads: int) -> int:
-    """Registers of a thread at launch: `nvvm.maxnreg`, else what one block can have."""
-    if "nvvm.maxnreg" in kernel.attributes:
-        return number(kernel, "nvvm.maxnreg")
-    return min(REGISTERS // threads // 8 * 8, 248)
+    """Registers of a thread at launch, 0 where the kernel does not say."""
+    registers = number(kernel, "nvvm.maxnreg")
+    if registers * threads > REGISTERS:
+        raise EmulatorError(f"{threads} threads of {registers} registers, there are {REGISTERS}")
+    return registers
 
 
 def set_registers(op):
     wanted, more = number(op, "regCount"), "increase" in str(op.attributes["action"])
 
     def run(grid: Grid, mask: Mask):
+        if not grid.cluster.registers:
+            raise EmulatorError("no nvvm.maxnreg: without it the assembler ignores setmaxnreg")
         if not mask.all():
             raise EmulatorError("divergent: setmaxnreg wants all threads of a warp")
         key = "registers", int(grid.block[0])

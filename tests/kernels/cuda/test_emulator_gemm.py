@@ -6,9 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from emulator import Buffer, launch
-from emulator_build import assemble
+from emulator_build import assemble, to_ptx
 from emulator_memory import EmulatorError
 
+from heddle.graph.compiler.codegen import ptx
 from heddle.kernels.mlir import context, ir
 
 RANDOM = np.random.default_rng(3)
@@ -120,3 +121,12 @@ def test_hopper_is_assembled():
     if cubin is None:
         pytest.skip("no PTX assembler is installed")
     assert (cubin.spills, cubin.shared) == (0, hopper.SHARED)
+
+
+def test_hopper_has_the_registers_that_it_asks_for():
+    program = ptx.find_ptxas()
+    if program is None:
+        pytest.skip("ptxas is not installed")
+    # Where it ignores setmaxnreg, it gives no more registers than the code needs: 58.
+    cubin = ptx.with_ptxas(program, to_ptx(hopper.build(5 * hopper.DEPTH), "sm_90a"), "sm_90a")
+    assert cubin.registers == 128

@@ -157,12 +157,6 @@ BAD = {
         start(b, 1),
         nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<alias>")),
     ),
-    "setmaxnreg from 248 to 240 is no increase": lambda y, base, b: nvvm.setmaxregister(
-        240, nvvm.SetMaxRegisterAction.increase
-    ),
-    "divergent: setmaxnreg wants all threads of a warp": lambda y, base, b: with_one_thread(
-        lambda: nvvm.setmaxregister(240, nvvm.SetMaxRegisterAction.decrease)
-    ),
     "waits at the barrier of the cluster without an arrival": lambda y, base, b: nvvm.cluster_wait(
         aligned=True
     ),
@@ -188,6 +182,33 @@ def with_one_thread(run) -> None:
 def test_what_is_forbidden(message):
     with pytest.raises(EmulatorError, match=message):
         execute(BAD[message])
+
+
+def registers(count: int, action: str):
+    return nvvm.setmaxregister(count, getattr(nvvm.SetMaxRegisterAction, action))
+
+
+REGISTERS = {
+    "setmaxnreg from 128 to 120 is no increase": (128, lambda: registers(120, "increase")),
+    "setmaxnreg from 128 to 136 is no decrease": (128, lambda: registers(136, "decrease")),
+    "divergent: setmaxnreg wants all threads": (
+        128,
+        lambda: with_one_thread(lambda: registers(120, "decrease")),
+    ),
+    "64 threads of 1032 registers, there are 65536": (1032, lambda: registers(24, "decrease")),
+}
+
+
+@pytest.mark.parametrize("message", REGISTERS)
+def test_registers(message):
+    most, action = REGISTERS[message]
+    with pytest.raises(EmulatorError, match=message):
+        execute(lambda y, base, b: action(), maxnreg=f"{most} : i32")
+
+
+def test_registers_of_a_kernel_that_does_not_say():
+    with pytest.raises(EmulatorError, match=r"no nvvm\.maxnreg: without it the assembler ignores"):
+        execute(lambda y, base, b: registers(24, "decrease"))
 
 
 def test_elect_takes_one_lane_of_each_warp():
