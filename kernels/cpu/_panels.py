@@ -1,6 +1,6 @@
 """Products with a right side in panels of 32 columns, task by task.
 
-A task is 96 rows of a by one panel. Its sums are on the stack, in row-major order, until they are
+A task is 64 rows of a by one panel. Its sums are on the stack, in row-major order, until they are
 complete; then the epilogue reads them, whose code is so there once. Tasks go along the panels for
 one block of rows.
 
@@ -25,8 +25,9 @@ from heddle.kernels.tuning import Parameter, Space
 PANEL = 32
 """Columns of a panel of packed b."""
 
-BLOCK = 96
-"""Rows of a task: 8 register tiles of 12, or 3 of 32 with AMX."""
+BLOCK = 64
+"""Rows of a task: 6 register tiles of 10 or 11, or 2 of 32 with AMX. Heights that are powers of two
+are so shared evenly among threads."""
 
 GROUPS = {"bfloat16": 2, "uint8": 4}
 """Elements along k that lie together in b, by the dtype of a."""
@@ -44,7 +45,7 @@ SPACE = Space(
 
 @dataclass(frozen=True)
 class Block:
-    """`height` rows of a, at most 96, by a panel.
+    """`height` rows of a, at most 64, by a panel.
 
     `row` is the first of the rows and `panel` the panel's number, among those of all batches;
     `column` is the panel's first column in the result.
@@ -76,7 +77,7 @@ class Tile:
 
 
 def launch(spec: Spec) -> Launch:
-    """One task for each 96 rows of each panel of each batch."""
+    """One task for each 64 rows of each panel of each batch."""
     batch, m, k = extents(spec)
     panels = fold("ceildiv", spec.result.shape[-1], PANEL)
     tasks = product((batch, fold("ceildiv", m, BLOCK), panels))
