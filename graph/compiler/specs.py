@@ -9,6 +9,7 @@ from typing import Any
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.collapse import collapse
 from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
 from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
 
 FREE = ("broadcast_to", "constant")
@@ -79,16 +80,28 @@ def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
     if parts.after or parts.results != (result,):
         epilogue, more = _body(parts.after, parts.results, result)
         inputs += more
+    made = _operand(result)
+    if op == "matmul_packed" and result not in parts.results and _widened(result):
+        made = replace(made, dtype="float32")
     spec = Spec(
         op,
         tuple(_operand(value) for value in operands),
-        _operand(result),
+        made,
         outputs,
         tuple(sorted(attributes.items())),
         prologue,
         epilogue,
     )
     return spec, inputs
+
+
+def _widened(product: Any) -> bool:
+    """Whether a product is only cast to float32: it is not rounded on the way, as its sums are."""
+    readers = m.users(product)
+    return all(
+        m.name(reader) == "cast" and m.tensor(reader.results[0]).dtype is DType.float32
+        for reader in readers
+    )
 
 
 def _operand(value: Any) -> Operand:

@@ -1,0 +1,36 @@
+"""Specs of groups: a product that is only widened is not rounded on the way."""
+
+import numpy as np
+import pytest
+
+from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
+from heddle.graph.compiler import assemble, pipeline
+from heddle.runtime import InferenceSession
+
+K = 64
+
+
+def product(also_rounded: bool = False) -> Graph:
+    kinds = [TensorType(DType.float32, shape) for shape in ((Dim("m", 1, 9), K), (K, 32))]
+    with Graph("product", kinds) as graph:
+        x, y = (ops.cast(value.tensor, DType.bfloat16) for value in graph.inputs)
+        narrow = x @ y
+        wide = ops.cast(narrow, DType.float32) + 1
+        graph.output(wide, *[narrow] * also_rounded)
+    return graph
+
+
+@pytest.mark.parametrize(("also_rounded", "dtype"), [(False, "float32"), (True, "bfloat16")])
+def test_the_dtype_of_a_product_is_what_its_readers_ask_for(also_rounded, dtype):
+    asked = assemble.requests(pipeline.lower(product(also_rounded).module, "cpu"))
+    (spec,) = [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
+    assert spec.result.dtype == dtype
+
+
+def test_a_widened_product_keeps_the_digits_of_its_sums():
+    """Operands of few digits, whose products are exact in float32 and not in bfloat16."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((5, K), (K, 32)))
+    model = InferenceSession(threads=1).load(compile(product(), targets=["cpu:native"]))
+    (found,) = model.execute(x, y)
+    np.testing.assert_array_equal(found.to_numpy(), x @ y + 1)
