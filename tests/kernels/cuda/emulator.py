@@ -23,7 +23,7 @@ from emulator_grid import BUFFER_BITS, WARP, Grid
 from emulator_memory import EmulatorError, Memory, Region
 from emulator_races import BarrierOrder, ClockOrder
 from emulator_regions import compile_block
-from emulator_rows import runs_by_warps, waits_for_grids
+from emulator_rows import orders_blocks, runs_by_warps, waits_for_grids
 from emulator_schedule import run_all
 from emulator_tensor_map import TensorMap
 from emulator_types import size_of
@@ -80,7 +80,8 @@ def launch(
         for i, buffer in enumerate(buffers)
     ]
     bases = np.array([((i + 1) << BUFFER_BITS) + b.shift for i, b in enumerate(buffers)], np.int64)
-    memory = Memory(regions, BarrierOrder)
+    every = Clocks(grid * block) if orders_blocks(kernel) else None
+    memory = Memory(regions, partial(ClockOrder, clocks=every) if every else BarrierOrder)
     named = {len(buffers) + 1 + i: tensor for i, tensor in enumerate(maps)}
     of_buffers, of_maps = iter(bases), iter(number << BUFFER_BITS for number in named)
     values = {
@@ -105,18 +106,18 @@ def launch(
     run = compile_block(kernel.regions[0].blocks[0])
     with np.errstate(all="ignore"):  # Inactive lanes compute on garbage.
         if runs_by_warps(kernel):
-            _run_warps(kernel, run, strand, grid, block, top)
+            _run_warps(kernel, run, strand, grid, block, top, every)
         else:
-            every = np.arange(grid * block)
+            lane = np.arange(grid * block)
             parts = Memory(_shared_regions(range(grid), top), BarrierOrder)
-            run_all({"the grid": run(strand(every, parts, None), every >= 0)}, [])
+            run_all({"the grid": run(strand(lane, parts, None), lane >= 0)}, [])
     for i, buffer in enumerate(buffers):
         if buffer.written:
             data = memory.region(i).view(buffer.array.dtype)
             buffer.array[...] = data.reshape(buffer.array.shape)
 
 
-def _run_warps(kernel, run, strand, grid: int, block: int, top: int) -> None:
+def _run_warps(kernel, run, strand, grid: int, block: int, top: int, every) -> None:
     size = 1
     if "nvvm.cluster_dim" in kernel.attributes:
         size = int(np.prod(list(kernel.attributes["nvvm.cluster_dim"])))
@@ -127,8 +128,9 @@ def _run_warps(kernel, run, strand, grid: int, block: int, top: int) -> None:
     registers = emulator_clusters.launch_registers(kernel, block)
     strands, clusters = {}, []
     for first in range(0, grid, size):
-        clocks = Clocks(size * block)
-        cluster = Cluster(first, size, block, registers, clocks)
+        clocks = every or Clocks(size * block)
+        base = 0 if every else first * block
+        cluster = Cluster(first, size, block, base, registers, clocks)
         parts = Memory(
             _shared_regions(range(first, first + size), top), partial(ClockOrder, clocks=clocks)
         )

@@ -93,6 +93,7 @@ def load(op):
             memory, rank, offset, thread = to(grid, one, values[into][0])
             _, barrier_rank, barrier_offset, _ = meet(grid, one, values[barrier][0])
             whole, *place = out(grid, one, values[source][0])
+            whole.bytes_at("reads", *place, count)
             ranks = [(int(rank[0]), int(barrier_rank[0]))]
             if values[multicast]:
                 chosen = int(grid.spread(values[multicast][0])[lane]) & 0xFFFF

@@ -32,15 +32,19 @@ class Knowledge:
 
 
 class Clocks:
-    """The clocks of the `threads` threads of one cluster, and of `agents` agents at most."""
+    """The clocks of `threads` threads: of one cluster, or of a launch that orders global memory.
+
+    `shared` is for what rows keep for all of those threads.
+    """
 
     def __init__(self, threads: int) -> None:
-        columns = 4 * threads + 256
+        columns = 3 * threads + 256
         self.known = np.zeros((threads, columns), np.int32)
         self.fenced = np.zeros((threads, columns), np.int32)
         self.generic = np.arange(columns) < threads
         """Which agents write through the generic proxy."""
         self.names: dict[object, int] = {}
+        self.shared: dict[str, object] = {}
         self.threads = threads
         self._clock = np.ones(-(-threads // WARP), np.int32)
         every = np.arange(threads)

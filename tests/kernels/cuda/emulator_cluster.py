@@ -19,13 +19,15 @@ Wait = tuple[Callable[[], bool], object]
 class Cluster:
     """`blocks` blocks from number `first` on, of `threads` threads with `registers` each at launch.
 
-    `late` are asynchronous operations that were issued and have not happened yet; `running` counts
-    the warps of each rank that have not ended; the rest is what the topics' rows keep here.
+    `clocks` number threads from thread `base` of the launch on. `late` are asynchronous operations
+    that were issued and have not happened yet; `running` counts the warps of each rank that have
+    not ended; the rest is what the topics' rows keep here.
     """
 
     first: int
     blocks: int
     threads: int
+    base: int
     registers: int
     clocks: Clocks
     late: deque[Callable[[], None]] = field(default_factory=deque)
@@ -35,8 +37,8 @@ class Cluster:
     running: dict[int, int] = field(default_factory=dict)
 
     def number(self, lane: np.ndarray) -> np.ndarray:
-        """The numbers of threads in the cluster, from those in the launch."""
-        return lane - self.first * self.threads
+        """The numbers that the clocks have for threads, from those in the launch."""
+        return lane - self.base
 
     def locate(self, space: int, address: np.ndarray, block: np.ndarray):
         """The rank in the cluster, and the offset, of shared addresses of threads of `block`.

@@ -86,7 +86,7 @@ def find(grid: Grid, region: int, offset: int) -> Mbarrier:
 
 
 def _each(op, run: Callable) -> Callable:
-    """Calls `run(grid, mbarrier, threads, index of its lanes, values)` for each mbarrier named."""
+    """Calls `run(grid, mbarrier, threads, values...)` for each mbarrier that lanes name."""
     where = access(op.operands[0], BYTES, BYTES)
     remote = space_of(op.operands[0]) != SHARED
     if "relaxed" in op.attributes and ir.BoolAttr(op.attributes["relaxed"]).value:

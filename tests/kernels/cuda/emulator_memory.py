@@ -40,7 +40,10 @@ class Memory:
         self.valid = np.repeat([r.input or r.initialised for r in regions], self.sizes)
         self.opaque = np.zeros(len(self.bytes), bool)
         """Bytes of an mbarrier, for its own instructions alone."""
-        self.order = order(len(self.bytes))
+        self._slots = (
+            np.cumsum(~self.input) - 1
+        )  # Inputs never race: the order has no room for them.
+        self.order = order(int((~self.input).sum()))
 
     def region(self, number: int) -> np.ndarray:
         """The bytes of one region as they are now."""
@@ -51,7 +54,7 @@ class Memory:
         """`count` bytes at `offset` in `region`, for each lane: uint8 [lanes, count]."""
         at = self.bytes_at("reads", region, offset, lane, count)
         self.check_ordinary(at)
-        self.refuse(self.order.read(at, lane), at)
+        self._ask(self.order.read, at, lane)
         self.check_valid(at)
         return self.bytes[at]
 
@@ -60,7 +63,7 @@ class Memory:
         at = self.bytes_at("writes", region, offset, lane, data.shape[1])
         self.check_ordinary(at)
         self.check_writable(at)
-        self.refuse(self.order.write(at, lane), at)
+        self._ask(self.order.write, at, lane)
         self.put(at, data)
 
     def compare_exchange(self, region, offset, lane, expected, desired) -> np.ndarray:
@@ -72,6 +75,26 @@ class Memory:
             if (old[i] == expected[i]).all():
                 self.bytes[place] = desired[i]
         return old
+
+    def update(self, region, offset, lane, values: np.ndarray, operation) -> np.ndarray:
+        """Atomic read, `operation` and write, lane after lane; returns the old values."""
+        at = self.bytes_at("updates", region, offset, lane, values.itemsize)
+        self.check_ordinary(at)
+        self.check_writable(at)
+        self.check_valid(at)
+        old = np.empty_like(values)
+        for i, place in enumerate(at):
+            old[i : i + 1] = self.bytes[place].view(values.dtype)
+            new = operation(old[i : i + 1], values[i : i + 1])
+            self.bytes[place] = new.astype(values.dtype).view(np.uint8)
+        return old
+
+    def _ask(self, verb, at: np.ndarray, lane: np.ndarray) -> None:
+        rows = ~self.input[at].any(axis=1)
+        if rows.all():
+            self.refuse(verb(self._slots[at], lane), at)
+        elif rows.any():
+            self.refuse(verb(self._slots[at[rows]], lane[rows]), at[rows])
 
     def put(self, at: np.ndarray, data: np.ndarray) -> None:
         """Writes without asking the order, which was asked already."""

@@ -6,6 +6,7 @@ with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run i
 
 from collections.abc import Callable
 
+import emulator_atomics
 import emulator_barriers
 import emulator_bulk
 import emulator_clusters
@@ -24,6 +25,7 @@ import emulator_wgmma
 from heddle.kernels.mlir import ir
 
 _TOPICS = (
+    emulator_atomics,
     emulator_bulk,
     emulator_clusters,
     emulator_cp_async,
@@ -45,6 +47,7 @@ EFFECTS = {
     **emulator_barriers.EFFECTS,
     **emulator_warps.EFFECTS,
     **emulator_mma.EFFECTS,
+    **emulator_atomics.ANYWHERE,
     **emulator_clusters.ANYWHERE,
     **emulator_dependence.EFFECTS,
     **{name: row for topic in _TOPICS for name, row in topic.EFFECTS.items()},
@@ -64,6 +67,11 @@ def runs_by_warps(kernel: ir.Operation) -> bool:
         kernel,
         lambda op: op.name in ASYNCHRONOUS or (op.name == "nvvm.barrier" and len(op.operands) > 0),
     )
+
+
+def orders_blocks(kernel: ir.Operation) -> bool:
+    """Whether the kernel orders global memory between its blocks."""
+    return _any(kernel, lambda op: op.name in emulator_atomics.EFFECTS)
 
 
 def waits_for_grids(kernel: ir.Operation) -> bool:

@@ -5,7 +5,7 @@ PTX ISA 9.0, "Data Movement and Conversion Instructions: Tensor copy": cp.async.
 modes. The CUDA driver API, cuTensorMapEncodeTiled, says which maps there are.
 """
 
-from functools import partial
+from collections.abc import Callable
 
 import emulator_dependence
 import numpy as np
@@ -80,20 +80,26 @@ def load(op):
             ranks = [(int(rank[0]), int(barrier_rank[0]))]
             if pick[multicast]:
                 ranks = [(r, r) for r in blocks_of(grid, pick[multicast][0] & 0xFFFF)]
+            fetch = _fetcher(grid, tensor, start, grid.lane[lane])
             for target, meeting in ranks:
                 barrier_there = find(grid, meeting, barrier_offset[0])
-                fetch = partial(_fetch, grid, tensor, start, grid.lane[lane])
                 start_load(grid, memory, target, places, thread, barrier_there, fetch)
 
     return run
 
 
-def _fetch(grid: Grid, tensor: TensorMap, start: tuple[int, ...], lane: int) -> np.ndarray:
+def _fetcher(grid: Grid, tensor: TensorMap, start: tuple[int, ...], lane: int) -> Callable:
+    """Checks what a box reads now; the function reads it."""
     source, inside = _box(tensor, start)
-    data = np.zeros(tensor.bytes, np.uint8)
-    region = np.full(int(inside.sum()), tensor.region)
-    data[inside] = grid.memory.load(region, source[inside], np.full(region.shape, lane), 1)[:, 0]
-    return data
+    region, lanes = (np.full(int(inside.sum()), number) for number in (tensor.region, lane))
+    grid.memory.bytes_at("reads", region, source[inside], lanes, 1)
+
+    def fetch() -> np.ndarray:
+        data = np.zeros(tensor.bytes, np.uint8)
+        data[inside] = grid.memory.load(region, source[inside], lanes, 1)[:, 0]
+        return data
+
+    return fetch
 
 
 def store(op):

@@ -185,7 +185,9 @@ def test_wrong_number_of_coordinates():
 
 def test_a_tensor_beyond_its_buffer():
     tensor = replace(tensor_of(*WHOLE), shape=(32, 40))
-    with pytest.raises(EmulatorError, match="out of bounds: thread 0 reads 1 bytes at 4096 of buf"):
+    with pytest.raises(
+        EmulatorError, match=r"out of bounds: .* 1 bytes at 4096 of buf.*\n.*tensor"
+    ):
         loaded(tensor, (0, 8))
 
 
