@@ -127,9 +127,18 @@ def _four_bytes(types: Types, attrs: Attrs) -> DType:
 
 @row(dtype=_four_bytes, shape=_packed_bytes, samples=(sample("uint8: n 12"),), public=False)
 def pack_int4(weight: Array) -> Array:
-    """4-bit weights in panels of 32 columns; a uint32 is eight along k, the first lowest."""
-    words = np.ascontiguousarray(weight).view("<u4")
+    """4-bit weights in panels of 32 columns, eight along k a uint32: even ones in its lower half.
+
+    Each half has the first one lowest.
+    """
+    words = _nibbles_in_order(np.ascontiguousarray(weight).view("<u4"), (0, 2, 4, 6, 1, 3, 5, 7))
     return pack_b.row.compute(words, transposed=True, group=1)
+
+
+def _nibbles_in_order(words: Array, order: tuple[int, ...]) -> Array:
+    """uint32 whose nibble i, from the lowest on, is nibble `order[i]` of `words`."""
+    moved = [(words >> np.uint32(4 * n) & 15) << np.uint32(4 * i) for i, n in enumerate(order)]
+    return np.bitwise_or.reduce(moved)
 
 
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
@@ -149,11 +158,11 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     return Shape((*a.shape[:-1], n))
 
 
-def _float32_left(types: Types, attrs: Attrs) -> DType:
-    """float32, int8 or uint32, and float32, float16 or bfloat16, which is the result's."""
+def _float_left(types: Types, attrs: Attrs) -> DType:
+    """float32 or bfloat16, int8 or uint32, and float32, float16 or bfloat16, the result's."""
     a, weight, scales = types
-    if a.dtype is not DType.float32:
-        raise GraphError(f"a: wanted float32, got {a.dtype}")
+    if a.dtype not in (DType.float32, DType.bfloat16):
+        raise GraphError(f"a: wanted float32 or bfloat16, got {a.dtype}")
     if weight.dtype not in (DType.int8, DType.uint32):
         raise GraphError(f"weight: wanted int8 or uint32, got {weight.dtype}")
     if scales.dtype not in ACTIVATIONS:
@@ -162,7 +171,7 @@ def _float32_left(types: Types, attrs: Attrs) -> DType:
 
 
 @row(
-    dtype=_float32_left,
+    dtype=_float_left,
     shape=_packed_product,
     samples=(
         sample("float32: m 64", "int8: 2 64 32", "2 2 32", columns=Dim(40), group=32),
@@ -178,7 +187,8 @@ def quantized_matmul_packed(
     """`quantized_matmul` of the results of `pack_b` or `pack_int4`, and `pack_b` for the scales."""
     integers, shares = (_unpacked(panels)[: int(columns)] for panels in (weight, scales))
     if weight.dtype == np.uint32:
-        integers = _nibbles(np.ascontiguousarray(integers).view(np.uint8))
+        words = _nibbles_in_order(integers, (0, 4, 1, 5, 2, 6, 3, 7))
+        integers = _nibbles(np.ascontiguousarray(words).view(np.uint8))
     return np.matmul(a, _scaled(integers, shares, group).T)
 
 

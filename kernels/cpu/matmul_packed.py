@@ -35,12 +35,13 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     if dtype == "bfloat16" and machine.tiles:
         _amx.emit_runs(frame, "float32")
     elif dtype == "bfloat16":
-        emit_products(frame, "float32", _add_dots if machine.dots else _add_widened)
+        emit_products(frame, "float32", add_dots if machine.dots else _add_widened)
     else:
         emit_products(frame, dtype, emit.fma)
 
 
-def _add_dots(left: Any, right: Any, total: Any) -> Any:
+def add_dots(left: Any, right: Any, total: Any) -> Any:
+    """Adds both products of pairs of bfloat16 in words of 32 bits."""
     pairs = ir.VectorType.get([2 * emit.lanes_of(total)], ir.BF16Type.get())
     sides = [vector.bitcast(pairs, side) for side in (left, right)]
     name = "llvm.x86.avx512bf16.dpbf16ps.512"

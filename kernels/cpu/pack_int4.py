@@ -1,9 +1,12 @@
 """4-bit weights [n, k / 2] in panels of 32 columns: uint32 [ceildiv(n, 32), k / 8, 32].
 
-Four bytes of a row, eight weights, become one element; a task is one panel.
+Four bytes of a row, eight weights, become one element, the even ones in its lower half and the odd
+ones in its upper: so a pair along k lies at the same place of both halves. A task is one panel.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from heddle.kernels import emit, host, memory
 from heddle.kernels.cpu import pack_b
@@ -16,8 +19,21 @@ def emit_pack_int4(spec: Spec, machine: Machine) -> None:
     frame = host.frame(spec, machine)
     n = frame.size(spec.operands[0].shape[0])
     _, words, _ = frame.shape(spec.result.shape)
+    lanes = machine.vector_bytes // 4
     for panel in emit.loop(frame.first, frame.last):
-        pack_b.turned(frame, 0, panel * pack_b.PANEL, n, words, panel * words * pack_b.PANEL)
+        first = panel * words * pack_b.PANEL
+        pack_b.turned(frame, 0, panel * pack_b.PANEL, n, words, first)
+        for place in emit.loop(first, first + words * pack_b.PANEL, lanes):
+            value = memory.load(frame.outputs[0], place, "uint32", lanes)
+            memory.store(_parted(value), frame.outputs[0], place, "uint32")
+
+
+def _parted(word: Any) -> Any:
+    """Nibbles 0 to 7 in the order 0, 2, 4, 6, 1, 3, 5, 7: neighbours are exchanged, then bytes."""
+    for distance, mask in ((4, 0x00F000F0), (8, 0x0000FF00)):
+        differ = (word ^ (word >> distance)) & mask
+        word = word ^ differ ^ (differ << distance)
+    return word
 
 
 def supports(spec: Spec) -> str | None:

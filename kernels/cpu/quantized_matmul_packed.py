@@ -1,24 +1,25 @@
 """a @ b for weights in 8 or 4 bits, in panels of 32 columns (see `_panels`), each group scaled.
 
-The integers become float32 in registers and are multiplied as they are; a group's sums are scaled
-once, when they are complete. An integer is so never rounded, and a scale costs little.
+A group's sums are scaled once, when they are complete: an integer is so never rounded, and a scale
+costs little. Where a is bfloat16 and the machine has dot products of pairs, the integers become
+bfloat16, which holds them exactly, and a step takes two elements along k; else all is float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, memory
+from heddle.kernels import bodies, convert, crosslane, emit, host, memory
 from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._panels import PANEL, Tile
-from heddle.kernels.cpu._tile import add_rows, copies_of, merged, rows_of
+from heddle.kernels.cpu._tile import add_rows, copies_of, merged
+from heddle.kernels.cpu.matmul_packed import add_dots
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec
 
-arith, llvm = dialect("arith"), dialect("llvm")
+arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
 
 STEP = 8
 """Elements along k that are taken at once: the 4-bit weights in a uint32."""
@@ -32,99 +33,137 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     k, groups = (frame.size(size) for size in (spec.operands[0].shape[-1], scales.shape[1]))
     lanes = host.lanes_for(machine, ["float32"])
     zero = emit.constant(emit.register_type("float32"), 0, lanes)
-    add_some = _add_bytes if weights.dtype == "int8" else _add_nibbles
+    pairs = machine.dots and spec.operands[0].dtype == "bfloat16"
+    right = (_Bytes if weights.dtype == "int8" else _Nibbles)(frame, lanes)
 
     def multiply(tile: Tile) -> list[Any]:
         copies = copies_of(tile.height)
-        left_at = _panels.left_reader(frame, tile, k, lanes)
         zeros = [zero] * (2 * tile.height * copies)
+        left_at = _panels.left_reader(frame, tile, k, lanes)
+
+        def pair_at(r: int, pair: Any) -> Any:
+            place = memory.at(frame.inputs[0], (tile.row + r) * k + pair * 2, "bfloat16")
+            return emit.splat(memory.load(place, 0, "uint32", alignment=2), lanes)
 
         def add_group(number: Any, *totals: Any) -> list[Any]:
-            def step(inner: Any, *sums: Any) -> list[Any]:
-                return add_some(frame, tile, number * group + inner, sums, left_at, copies)
+            def add_step(inner: Any, *sums: Any) -> list[Any]:
+                first = number * group + inner
+                right.start(tile, first)
+                if pairs:
+                    steps = map(right.pairs, range(STEP // 2))
+                    return add_rows(sums, first // 2, pair_at, steps, copies, add_dots)
+                return add_rows(sums, first, left_at, map(right.row, range(STEP)), copies)
 
-            sums = emit.carry(0, group, STEP, zeros, step)
+            sums = emit.carry(0, group, STEP, zeros, add_step)
             shares = (tile.panel * groups + number) * PANEL + tile.part
             scale = [
                 memory.load(frame.inputs[2], shares + half * lanes, scales.dtype, lanes)
                 for half in range(2)
             ]
-            pairs = enumerate(zip(sums, totals, strict=True))
-            return [emit.fma(value, scale[i % 2], total) for i, (value, total) in pairs]
+            found = enumerate(zip(sums, totals, strict=True))
+            return [emit.fma(value, scale[i % 2], total) for i, (value, total) in found]
 
         return merged(emit.carry(0, groups, 1, zeros, add_group), copies)
 
     _panels.emit_tiles(frame, lanes, "float32", multiply)
 
 
-def _add_bytes(
-    frame: host.Frame, tile: Tile, k: Any, sums: Sequence[Any], left_at: Any, copies: int
-) -> list[Any]:
-    """Adds the products of int8, a row of the panel for each k."""
-    rows, lanes = frame.size(frame.spec.operands[1].shape[1]), emit.lanes_of(sums[0])
-    first = (tile.panel * rows + k) * PANEL
-    for pair in range(0, STEP, 2):
-        _panels.ask_ahead(frame, tile, first + pair * PANEL, "int8", 2 * PANEL)
+class _Bytes:
+    """Weights of int8, a row of the panel for each k."""
 
-    def row_at(ahead: Any) -> list[Any]:
-        start = first + ahead * PANEL + tile.part
-        row = [memory.load(frame.inputs[1], start + i * lanes, "int8", lanes) for i in range(2)]
+    def __init__(self, frame: host.Frame, lanes: int) -> None:
+        self._frame, self._lanes = frame, lanes
+        self._depth = frame.size(frame.spec.operands[1].shape[1])
+
+    def start(self, tile: Tile, k: Size) -> None:
+        """Turns to the eight elements along k from `k` on."""
+        first = (tile.panel * self._depth + k) * PANEL
+        for pair in range(0, STEP, 2):
+            _panels.ask_ahead(self._frame, tile, first + pair * PANEL, "int8", 2 * PANEL)
+        self._first = first + tile.part
+
+    def row(self, number: int) -> list[Any]:
+        """Element `number` along k of each column, as float32."""
+        places = (self._first + (number * PANEL + half * self._lanes) for half in range(2))
+        weights = self._frame.inputs[1]
+        row = [memory.load(weights, place, "int8", self._lanes) for place in places]
         return [convert.cast(value, "int8", "float32") for value in row]
 
-    if _few(frame, tile):
-        return add_rows(sums, k, left_at, map(row_at, range(STEP)), copies)
-    return emit.carry(
-        0, STEP, 1, sums, lambda i, *sums: add_rows(sums, k + i, left_at, [row_at(i)], copies)
-    )
+    def pairs(self, number: int) -> list[Any]:
+        """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
+        first, second = (self.row(2 * number + i) for i in range(2))
+        return [_joined(low, high) for low, high in zip(first, second, strict=True)]
 
 
-def _add_nibbles(
-    frame: host.Frame, tile: Tile, k: Any, sums: Sequence[Any], left_at: Any, copies: int
-) -> list[Any]:
-    """Adds the products of uint32, a row of the panel for eight k, the first in the lowest bits."""
-    rows, lanes = frame.size(frame.spec.operands[1].shape[1]), emit.lanes_of(sums[0])
-    row = (tile.panel * rows + k // STEP) * PANEL
-    _panels.ask_ahead(frame, tile, row, "uint32", PANEL)
-    start = row + tile.part
-    words = [memory.load(frame.inputs[1], start + i * lanes, "uint32", lanes) for i in range(2)]
-    if _few(frame, tile):
-        return add_rows(sums, k, left_at, map(partial(_nibbles, words), range(STEP)), copies)
+class _Nibbles:
+    """Weights of 4 bits, a row of the panel for eight k: bits of the even ones below the odd."""
 
-    def step(i: Any, low: Any, high: Any, *sums: Any) -> list[Any]:
-        right = _nibbles([low, high], 0)
-        return [low >> 4, high >> 4, *add_rows(sums, k + i, left_at, [right], copies)]
+    def __init__(self, frame: host.Frame, lanes: int) -> None:
+        self._frame, self._lanes = frame, lanes
+        self._depth = frame.size(frame.spec.operands[1].shape[1])
 
-    return emit.carry(0, STEP, 1, [*words, *sums], step)[2:]
+    def start(self, tile: Tile, k: Size) -> None:
+        """Turns to the eight elements along k from `k` on."""
+        row = (tile.panel * self._depth + k // STEP) * PANEL
+        _panels.ask_ahead(self._frame, tile, row, "uint32", PANEL)
+        places = (row + (tile.part + half * self._lanes) for half in range(2))
+        weights = self._frame.inputs[1]
+        self._words = [memory.load(weights, place, "uint32", self._lanes) for place in places]
+
+    def row(self, number: int) -> list[Any]:
+        """Element `number` along k of each column, as float32."""
+        shift = 4 * (number // 2) + 16 * (number % 2)
+        lowest = [word >> shift if shift else word for word in self._words]
+        if self._lanes == 2**4:
+            return [_looked_up(word) for word in lowest]
+        return [convert.cast(word & 15, "int32", "float32") - 8.0 for word in lowest]
+
+    def pairs(self, number: int) -> list[Any]:
+        """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
+        halves = [_lanes_of(16, word) for word in self._words]
+        return [_looked_up_halves(half >> (4 * number) if number else half) for half in halves]
 
 
-def _few(frame: host.Frame, tile: Tile) -> bool:
-    """Whether the sums leave registers for the right sides of several steps."""
-    return tile.height <= rows_of(frame.machine) // 2
+def _joined(first: Any, second: Any) -> Any:
+    """Integers in float32, which are bfloat16 in its upper half, as pairs of those."""
+    low, high = (_lanes_of(16, value) for value in (first, second))
+    count = emit.lanes_of(low)
+    order = [i // 2 * 2 + 1 + (i % 2) * count for i in range(count)]
+    return crosslane.shuffle(low, high, order)
 
 
-def _nibbles(words: Sequence[Any], number: int) -> list[Any]:
-    """The integers q of bits 4 number to 4 number + 3 of `words`, which are q + 8, as float32."""
-    lowest = [word >> (4 * number) if number else word for word in words]
-    if emit.lanes_of(words[0]) == 2**4:
-        return [_looked_up(word) for word in lowest]
-    return [convert.cast(word & 15, "int32", "float32") - 8.0 for word in lowest]
+def _lanes_of(bits: int, value: Any) -> Any:
+    """The lanes of 32 bits as integers of fewer."""
+    lanes = emit.lanes_of(value) * 32 // bits
+    return vector.bitcast(emit.widen(emit.integer(bits), lanes), value)
 
 
 def _looked_up(numbers: Any) -> Any:
     """-8.0 to 7.0 by the lowest four bits of each lane: a register is the whole table."""
-    element = emit.register_type("float32")
-    kind = emit.widen(element, 2**4)
-    entries = [ir.FloatAttr.get(element, float(q)) for q in range(-8, 8)]
-    table = arith.constant(kind, ir.DenseElementsAttr.get(entries, kind))
+    table = _table(emit.register_type("float32"), 2**4)
     name = "llvm.x86.avx512.permvar.sf.512"
-    return llvm.call_intrinsic(kind, name, [table, numbers], [], [])
+    return llvm.call_intrinsic(table.type, name, [table, numbers], [], [])
+
+
+def _looked_up_halves(numbers: Any) -> Any:
+    """As `_looked_up` in bfloat16; the table is there twice, for either fifth bit."""
+    table = vector.bitcast(numbers.type, _table(ir.BF16Type.get(), 2**5))
+    name = "llvm.x86.avx512.permvar.hi.512"
+    return llvm.call_intrinsic(table.type, name, [table, numbers], [], [])
+
+
+def _table(element: Any, count: int) -> Any:
+    """-8 to 7, over and over."""
+    entries = [ir.FloatAttr.get(element, float(number % 16 - 8)) for number in range(count)]
+    kind = emit.widen(element, count)
+    return arith.constant(kind, ir.DenseElementsAttr.get(entries, kind))
 
 
 def supports(spec: Spec) -> str | None:
     """Whole groups of int8, or of 4 bits in uint32; no prologue."""
     a, weights, scales = (operand.dtype for operand in spec.operands)
-    if a != "float32" or weights not in ("int8", "uint32"):
-        return f"wanted float32 by int8 or uint32, got {a} by {weights}"
+    if a not in ("float32", "bfloat16") or weights not in ("int8", "uint32"):
+        return f"wanted float32 or bfloat16 by int8 or uint32, got {a} by {weights}"
     if scales not in ("float32", "float16", "bfloat16"):
         return f"scales: wanted float32, float16 or bfloat16, got {scales}"
     if spec.prologue is not None:
@@ -132,4 +171,11 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("quantized_matmul_packed", "cpu", emit_quantized, _panels.launch, supports)
+def uses(spec: Spec) -> tuple[str, ...]:
+    """Dot products multiply bfloat16 alone."""
+    return ("dots",) if spec.operands[0].dtype == "bfloat16" else ()
+
+
+KERNEL = Kernel(
+    "quantized_matmul_packed", "cpu", emit_quantized, _panels.launch, supports, uses=uses
+)

@@ -74,7 +74,7 @@ PACKED_MISTAKES = [
      "weight: wanted rank 2, got rank 1 (uint8[8] on cpu:0)"),
     ("pack_int4", [TensorType(U8, (4, 6))], {}, "weight: wanted [n, a multiple of 4], got [4, 6]"),
     ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 2, 32), (F16, I8, F32)), PACKED,
-     "a: wanted float32, got float16"),
+     "a: wanted float32 or bfloat16, got float16"),
     ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 2, 32), (F32, U8, F32)), PACKED,
      "weight: wanted int8 or uint32, got uint8"),
     ("quantized_matmul_packed", types((2, 64), (2, 64, 32), (2, 2, 32), (F32, I8, I8)), PACKED,

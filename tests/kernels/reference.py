@@ -153,7 +153,15 @@ def _matmul(spec, dims, a, b):
 
 
 def _pack_int4(spec, dims, weight):
+    weight = _in_order(weight.view("<u4"), (0, 2, 4, 6, 1, 3, 5, 7)).view(np.uint8)
     return _pack_b(Spec("", (), spec.result, (), (("transposed", True),)), dims, weight.view("<u4"))
+
+
+def _in_order(words, order):
+    """Each word with the nibbles that `order` numbers, from the lowest on."""
+    nibbles = words[..., None] >> (4 * np.array(order, np.uint32)) & 15
+    moved = nibbles << np.arange(0, 32, 4, dtype=np.uint32)
+    return np.ascontiguousarray(moved.sum(-1, dtype=np.uint32))
 
 
 def _nibbles(packed):
@@ -164,7 +172,8 @@ def _nibbles(packed):
 
 def _quantized_matmul_packed(spec, dims, a, weight, scales):
     weight, scales = (x.swapaxes(1, 2).reshape(-1, x.shape[1]) for x in (weight, scales))
-    weight = weight if weight.dtype == np.int8 else _nibbles(weight.copy().view(np.uint8))
+    if weight.dtype == np.uint32:
+        weight = _nibbles(_in_order(weight, (0, 4, 1, 5, 2, 6, 3, 7)).view(np.uint8))
     product = _dequantized_product(a, weight, scales, spec.attr("group"))
     return product[..., : size(spec.result.shape[-1], dims)]
 

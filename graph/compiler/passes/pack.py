@@ -19,8 +19,6 @@ from heddle.graph.ops.linear import PAIRS
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
 
-WIDENED = (DType.float16, DType.bfloat16)
-
 
 def pack(module: Any, kind: str) -> None:
     """Rewrites each product as one of panels."""
@@ -30,19 +28,13 @@ def pack(module: Any, kind: str) -> None:
     for operation in m.operations(module):
         if rewrite := REWRITES.get(m.name(operation)):
             a, above = operation.operands[0], m.owner(operation.operands[1])
-            if _widened(operation) and a not in casts:
+            if m.tensor(a).dtype is DType.float16 and a not in casts:
                 casts[a] = m.create(operation, "cast", [a], dtype=DType.float32)
-            m.replace(operation, rewrite(operation, casts[a] if _widened(operation) else a))
+            m.replace(operation, rewrite(operation, casts.get(a, a)))
             if above is not None and folded_transpose(above) and not m.users(above.results[0]):
                 above.erase()
     # Products with one operand in common pack it once.
     passmanager.PassManager.parse("builtin.module(func.func(cse))").run(module.operation)
-
-
-def _widened(operation: Any) -> bool:
-    """Whether the left side becomes float32."""
-    dtype = m.tensor(operation.operands[0]).dtype
-    return dtype in WIDENED and not (m.name(operation) == "matmul" and dtype is DType.bfloat16)
 
 
 def _matmul(operation: Any, a: Any) -> Any:

@@ -17,8 +17,9 @@ WIDE = {DType.float32: 1e-5, DType.float16: 2e-3, DType.bfloat16: 1.6e-2}
 
 def level(name):
     """The architecture as a target, skipped where this CPU is older."""
-    if name == "x86-64-v4" and "avx512bw" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this CPU has no AVX-512")
+    needed = {"x86-64-v4": "avx512bw", "cooperlake": "avx512_bf16"}.get(name, "")
+    if needed not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"this CPU has no {needed}")
     return f"cpu:{name}"
 
 
@@ -70,7 +71,7 @@ def graph_of_all(k):
     return graph, weights
 
 
-@pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4", "cooperlake"])
 def test_every_weight_with_every_dtype(arch):
     graph, weights = graph_of_all(256)
     dtypes = [dtype for dtype in WIDE for _ in range(4)]

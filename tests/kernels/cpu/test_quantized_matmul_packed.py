@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from native import ARCHS, check, random, run
+from native import ARCHS, DOTS, check, random, run
+from reference import numpy_dtype
 
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
@@ -14,7 +15,8 @@ def packing(n, length):
 
 
 def product(bits, m, k, n, group=32, dtype="float32", epilogue=None):
-    a, result = Operand("float32", (m, k)), Operand(dtype, (m, n))
+    left = "bfloat16" if dtype == "bfloat16" else "float32"
+    a, result = Operand(left, (m, k)), Operand(dtype, (m, n))
     panels = fold("ceildiv", n, 32)
     if bits == 8:
         weight = Operand("int8", (panels, k, 32))
@@ -49,10 +51,11 @@ def test_packing_any_n():
     check(packing("d0", 48), {"d0": 45})
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 @pytest.mark.parametrize("bits", [8, 4])
-def test_every_height(bits, arch):
-    spec = product(bits, "d0", 64, 33)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_height(dtype, bits, arch):
+    spec = product(bits, "d0", 64, 33, dtype=dtype)
     for m in (*range(1, 14), 31):
         close(spec, {"d0": m}, arch)
 
@@ -70,7 +73,7 @@ def test_any_m_and_n(bits):
     close(product(bits, "d0", 64, "d1"), {"d0": 200, "d1": 70})
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_results_of_16_bits_with_an_epilogue(dtype, bits, arch):
@@ -78,15 +81,19 @@ def test_results_of_16_bits_with_an_epilogue(dtype, bits, arch):
     close(product(bits, 9, 128, 40, 64, dtype, body), arch=arch)
 
 
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("bits", [8, 4])
-def test_every_integer_is_exact(bits):
+def test_every_integer_is_exact(bits, dtype, arch):
     """Row i of the identity picks the weights of k = i, times a scale that is a power of two."""
-    spec = product(bits, 32, 32, 32)
+    spec = product(bits, 32, 32, 32, dtype=dtype)
     rng = np.random.default_rng(0)
-    arrays = [np.eye(32, dtype=np.float32), None, np.full((1, 1, 32), 0.5, np.float32)]
+    kind = numpy_dtype(dtype)
+    arrays = [np.eye(32, dtype=kind), None, np.full((1, 1, 32), 0.5, kind)]
     arrays[1] = random(rng, spec.operands[1].shape, spec.operands[1].dtype)
-    (got,), _ = run(spec, arrays)
-    shifts = np.arange(0, 32, 4, dtype=np.uint32)[:, None]
+    (got,), _ = run(spec, arrays, arch=arch)
+    got = got.astype(np.float32)
+    shifts = 4 * np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)[:, None]
     wanted = arrays[1][0] if bits == 8 else (arrays[1][0][:, None] >> shifts & 15).reshape(32, 32)
     np.testing.assert_array_equal(2 * got, wanted.astype(int) - (8 if bits == 4 else 0))
 
@@ -100,7 +107,7 @@ def test_refusals():
         return Spec(spec.op, operands, spec.result, spec.outputs, spec.attrs, prologue)
 
     wide, odd = Operand("float16", a.shape), Operand("int16", weight.shape)
-    wanted = "wanted float32 by int8 or uint32, got"
+    wanted = "wanted float32 or bfloat16 by int8 or uint32, got"
     assert supports(with_operands(wide, weight, scales)) == f"{wanted} float16 by int8"
     assert supports(with_operands(a, odd, scales)) == f"{wanted} float32 by int16"
     double = Operand("float64", scales.shape)
