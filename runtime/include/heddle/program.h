@@ -65,7 +65,7 @@ struct Plan {
   std::vector<Shape> outputs;
   std::vector<Placement> placements;  ///< One for each buffer of the program.
   std::vector<Update> updates;
-  int64_t arena = 0;                  ///< Bytes.
+  int64_t arena = 0;  ///< Bytes.
   Routine routine;
 };
 
