@@ -184,7 +184,6 @@ class TensorSpec:
     @property
     def shape(self) -> tuple[int | str, ...]: ...
 
-@final
 def replay(
     calls: Sequence[tuple[Model, tuple[Any, ...], tuple[Any, ...]]],
     repeats: int = 1,
@@ -205,6 +204,7 @@ def replay(
         DeviceError: The models are on a CPU, or the device failed.
     """
 
+@final
 class Model:
     """A loaded model. It may be used from many threads at once."""
 
