@@ -12,7 +12,7 @@ from heddle.kernels.registry import find
     "name",
     [
         "matmul, float32",
-        "matmul transposed, float16",
+        "matmul transposed, float64",
         "quantized_matmul 4 bits, float32",
         "integer_matmul, uint8",
     ],
