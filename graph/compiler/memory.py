@@ -1,9 +1,10 @@
 """Static memory planning over symbolic sizes.
 
-Values that are never alive together share a slot. A slot is as large as the largest of its values,
-which for symbolic sizes is a `max` expression, and slots follow one another. Values are placed
-largest first, each into the slot where it wastes least: "greedy by size for shared objects" of
-Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
+Values that are never alive together share a slot, and several small ones lie in a slot side by side
+while its large one is not alive. A slot is as large as what reaches furthest in it, which for
+symbolic sizes is a `max` expression, and slots follow one another. Values are placed largest first,
+each into the slot that grows least: after "greedy by size" of Pisarchyk and Lee, Efficient Memory
+Management for Deep Neural Net Inference (2020).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from heddle.graph.compiler.sizes import Ranges, align, evaluate, maximum, samples
-from heddle.kernels.spec import Expr, fold
+from heddle.graph.compiler.sizes import Ranges, align, evaluate, maximum, plus, samples
+from heddle.kernels.spec import Expr
 
 
 @dataclass(frozen=True)
@@ -34,30 +35,43 @@ class Layout:
 
 @dataclass
 class _Slot:
-    members: list[int] = field(default_factory=list)
+    ends: dict[int, Expr] = field(default_factory=dict)  # by member: where in the slot it ends
+    starts: dict[int, Expr] = field(default_factory=dict)
     weights: tuple[int, ...] = ()
 
 
 def plan(values: Sequence[Lifetime], ranges: Ranges) -> Layout:
     """Places `values`: those alive at one step never overlap, for any sizes in `ranges`."""
     points = samples(ranges)
-    weights = [tuple(evaluate(align(v.size), point) for point in points) for v in values]
+
+    def weigh(size: Expr) -> tuple[int, ...]:
+        return tuple(evaluate(size, point) for point in points)
+
+    def start_in(slot: _Slot, number: int) -> Expr:
+        """Behind all that is alive together with the value."""
+        ends = [end for m, end in slot.ends.items() if _meet(values[number], values[m])]
+        return maximum(ends, ranges) if ends else 0
+
+    sizes = [align(value.size) for value in values]
+    weights = [weigh(size) for size in sizes]
     slots: list[_Slot] = []
     for number in sorted(range(len(values)), key=lambda i: (weights[i], -i), reverse=True):
-        free = [s for s in slots if not any(_meet(values[number], values[m]) for m in s.members)]
-        if free:
-            slot = min(free, key=lambda s: _misfit(s.weights, weights[number]))
-        else:
-            slots.append(slot := _Slot())
-        slot.members.append(number)
-        slot.weights = tuple(map(max, slot.weights or weights[number], weights[number]))
+        starts = [start_in(slot, number) for slot in slots]
+        ends = [plus(start, sizes[number]) for start in starts]
+        misfits = [_misfit(slot.weights, weigh(end)) for slot, end in zip(slots, ends, strict=True)]
+        best = min(range(len(slots)), key=misfits.__getitem__, default=None)
+        if best is None or misfits[best][0] >= sum(weights[number]) > 0:
+            slots.append(_Slot())
+            starts, ends, best = [*starts, 0], [*ends, sizes[number]], len(slots) - 1
+        slot = slots[best]
+        slot.starts[number], slot.ends[number] = starts[best], ends[best]
+        slot.weights = tuple(map(max, slot.weights or weights[number], weigh(ends[best])))
     offsets: list[Expr] = [0] * len(values)
     total: Expr = 0
     for slot in slots:
-        for member in slot.members:
-            offsets[member] = total
-        size = maximum([align(values[member].size) for member in sorted(slot.members)], ranges)
-        total = fold("add", total, size)
+        for member, start in slot.starts.items():
+            offsets[member] = plus(total, start)
+        total = plus(total, maximum([slot.ends[member] for member in sorted(slot.ends)], ranges))
     return Layout(tuple(offsets), total)
 
 
@@ -65,7 +79,7 @@ def _meet(a: Lifetime, b: Lifetime) -> bool:
     return a.first <= b.last and b.first <= a.last
 
 
-def _misfit(slot: tuple[int, ...], value: tuple[int, ...]) -> tuple[int, int]:
+def _misfit(slot: tuple[int, ...], end: tuple[int, ...]) -> tuple[int, int]:
     """Bytes that the slot would grow, then bytes that would lie idle, over the sampled sizes."""
-    growth = sum(max(0, v - s) for s, v in zip(slot, value, strict=True))
-    return growth, sum(max(0, s - v) for s, v in zip(slot, value, strict=True))
+    growth = sum(max(0, e - s) for s, e in zip(slot, end, strict=True))
+    return growth, sum(max(0, s - e) for s, e in zip(slot, end, strict=True))

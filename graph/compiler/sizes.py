@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from heddle.kernels.spec import Expr, fold
+from heddle.kernels.spec import Expr, fold, product
 
 ALIGNMENT = 64
 """Bytes: where each value in an arena starts."""
@@ -54,6 +54,14 @@ def monomial(size: Expr) -> tuple[int, Counter[Expr]]:
         (a, left), (b, right) = monomial(size[1]), monomial(size[2])
         return a * b, left + right
     return 1, Counter([size])
+
+
+def plus(a: Expr, b: Expr) -> Expr:
+    """`a + b`, as one product where both are numbers times the same."""
+    (m, factors), (n, others) = monomial(a), monomial(b)
+    if factors != others or not factors:
+        return fold("add", a, b)
+    return fold("mul", product(tuple(factors.elements())), m + n)
 
 
 def maximum(sizes: Iterable[Expr], ranges: Ranges) -> Expr:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.graph.compiler.memory import Lifetime, plan
-from heddle.graph.compiler.sizes import align, covers, evaluate, maximum, samples
+from heddle.graph.compiler.sizes import align, covers, evaluate, maximum, plus, samples
 
 RANGES = {"batch": (1, 64), "sequence": (1, 512)}
 
@@ -66,6 +66,23 @@ def test_a_deep_chain_needs_the_two_largest_neighbours_only():
         planned = evaluate(layout.total, point)
         assert live <= planned <= 1.25 * live
         assert planned < 0.2 * everything
+
+
+def test_small_values_lie_side_by_side_where_a_large_one_was():
+    rows = ("mul", "batch", "sequence")
+    small, large = ("mul", rows, 4 * 384), ("mul", rows, 4 * 1536)
+    lives = [Lifetime(small, 0, 2), Lifetime(small, 1, 2), Lifetime(small, 2, 3)]
+    layout = plan([*lives, Lifetime(large, 4, 5)], RANGES)
+    assert layout.total == large
+    assert layout.offsets == (0, small, ("mul", rows, 4 * 768), 0)
+
+
+def test_sums_of_alike_sizes_are_one_product():
+    rows = ("mul", "batch", "sequence")
+    assert plus(("mul", rows, 4), ("mul", 8, rows)) == ("mul", rows, 12)
+    assert plus(rows, "batch") == ("add", rows, "batch")
+    assert plus(0, rows) == rows
+    assert plus(64, 128) == 192
 
 
 def test_no_values_need_no_memory():
