@@ -78,7 +78,7 @@ class SharedArray:
             f" {{addr_space = 3 : i32, alignment = {_ALIGNMENT} : i64}}"
             f" : !llvm.array<{count} x {element}>"
         )
-        _module().regions[0].blocks[0].append(ir.Operation.parse(text))
+        module().regions[0].blocks[0].append(ir.Operation.parse(text))
         self._base = llvm.AddressOfOp(self._pointer, name).result
 
     def load(self, offset: Any, lanes: int = 1) -> Any:
@@ -99,7 +99,8 @@ class SharedArray:
         return llvm.getelementptr(self._pointer, self._base, where, [_DYNAMIC], self.element, flags)
 
 
-def _module() -> Any:
+def module() -> Any:
+    """The module that is being emitted."""
     owner = ir.InsertionPoint.current.block.owner.operation
     while owner.name != "builtin.module":
         owner = owner.parent.operation

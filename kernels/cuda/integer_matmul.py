@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert
-from heddle.kernels.cuda import _frame, matmul
+from heddle.kernels.cuda import _fma, _frame, _product
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
@@ -15,7 +15,7 @@ def emit_integer(spec: Spec, machine: Machine) -> None:
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
         left, right = (_Widened(frame.reader(number)) for number in range(2))
-        matmul.emit_tile(frame, left, right, spec.attr("transposed"))
+        _fma.emit_tile(frame, left, right, spec.attr("transposed"))
 
 
 class _Widened:
@@ -37,4 +37,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("integer_matmul", "cuda", emit_integer, matmul.launch, supports, space=matmul.SPACE)
+KERNEL = Kernel("integer_matmul", "cuda", emit_integer, _fma.launch, supports, space=_product.SPACE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit
-from heddle.kernels.cuda import _frame, matmul
+from heddle.kernels.cuda import _fma, _frame, _product
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
@@ -14,7 +14,7 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        matmul.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
+        _fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
 
 
 class _Scaled:
@@ -62,5 +62,5 @@ def supports(spec: Spec) -> str | None:
 
 
 KERNEL = Kernel(
-    "quantized_matmul", "cuda", emit_quantized, matmul.launch, supports, space=matmul.SPACE
+    "quantized_matmul", "cuda", emit_quantized, _fma.launch, supports, space=_product.SPACE
 )

@@ -28,5 +28,6 @@ def run(
     assert others == [1, 1]
     with context(), ir.Location.unknown():
         module = build(spec, MACHINE)
-        launch(module, blocks, launched.block[0], buffers, [size(name, dims) for name in spec.dims])
+        values = [size(name, dims) for name in spec.dims]
+        launch(module, blocks, launched.block[0], buffers, values, launched.shared)
     return outputs, status.tolist()

@@ -92,7 +92,7 @@ class EmulatedModel:
             grid, *others = shape(step.grid, symbols)
             assert others == [1, 1]
             dims = [size(expr, symbols) for expr in step.dims]
-            launch(module, grid, kernel.block[0], buffers, dims)
+            launch(module, grid, kernel.block[0], buffers, dims, kernel.shared)
 
     def _memory(self, held, number: int, symbols: dict[str, int]) -> np.ndarray:
         buffer = self.program.buffers[number]

@@ -21,7 +21,7 @@ HEAD = """# Registers and shared memory of the CUDA kernels
 
 As the PTX assembler of CUDA 13.0 reports them, for the kernels that the tests assemble
 (`tests/kernels/cuda/cuda_cases.py`): registers of a thread on sm_80 and sm_90a, bytes spilled (on
-either), static shared memory of a block in bytes, threads of a block. Written by
+either), shared memory of a block in bytes (static and dynamic), threads of a block. Written by
 `python tests/kernels/cuda/cuda_resources.py`; a test compares every line.
 
 | kernel, dtype | sm_80 | sm_90a | spilled | shared | threads |
@@ -34,8 +34,8 @@ def line(name: str, spec: Spec) -> str:
     found = [ptx.assemble(to_ptx(spec, MACHINES[arch]), arch) for arch in ARCHS]
     registers = " | ".join(str(cubin.registers) for cubin in found)
     spills, shared = sum(cubin.spills for cubin in found), max(cubin.shared for cubin in found)
-    threads = find(spec.op, "cuda").launch(spec).block[0]
-    return f"| {name} | {registers} | {spills} | {shared} | {threads} |"
+    launch = find(spec.op, "cuda").launch(spec)
+    return f"| {name} | {registers} | {spills} | {shared + launch.shared} | {launch.block[0]} |"
 
 
 def main() -> None:

@@ -1,0 +1,143 @@
+"""Stages of shared memory that cp.async fills with lines of a matrix, ready for ldmatrix.
+
+The 16-byte chunk c of a line of 128 bytes lies at chunk c ^ (line % 8), so that neither cp.async
+nor ldmatrix meets a bank twice. That is also where TMA's swizzle of 128 bytes puts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit, memory
+from heddle.kernels.cuda import _block, _mma
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
+
+llvm, scf, vector = (dialect(name) for name in ("llvm", "scf", "vector"))
+
+THREADS = 256
+"""Threads that fill and multiply."""
+
+LINE = 128
+"""Bytes of a line, but for narrow tiles of b."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A row-major matrix in global memory: `start` is its first element behind `pointer`."""
+
+    pointer: Any
+    dtype: str
+    start: Size
+    rows: Size
+    columns: Size
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return emit.ITEM_SIZE[self.dtype]
+
+    @property
+    def each(self) -> int:
+        """Elements of a chunk."""
+        return _mma.CHUNK // self.item
+
+    def whole(self) -> Any:
+        """Whether all chunks are aligned, an i1; None where rows cannot divide into chunks."""
+        if isinstance(self.columns, int) and self.columns % self.each:
+            return None
+        loose = llvm.ptrtoint(emit.integer(64), self.pointer) & (_mma.CHUNK - 1)
+        if not isinstance(self.columns, int):
+            loose = loose | self.columns % self.each
+        return emit.compare("equal", loose, 0)
+
+    def copy(self, target: Any, row: Size, column: Size) -> None:
+        """Starts the copy of a chunk; zeros where it lies outside."""
+        inside = emit.compare("less", row, self.rows) & emit.compare("less", column, self.columns)
+        place = (self.start + row * self.columns + column) * self.item
+        _mma.copy(target, _mma.byte_at(self.pointer, place), inside)
+
+    def elements(self, row: Size, column: Size) -> Any:
+        """A chunk read one by one, as stored; zeros where they lie outside."""
+        dtype = memory.raw(self.dtype)
+        kind = emit.memory_type(dtype)
+        line = emit.compare("less", row, self.rows)
+        values = []
+        for i in range(self.each):
+            inside = line & emit.compare("less", column + i, self.columns)
+            operation = scf.IfOp(inside, [kind], has_else=True)
+            with ir.InsertionPoint(operation.then_block):
+                place = self.start + row * self.columns + column + i
+                scf.yield_([memory.load(self.pointer, place, dtype)])
+            with ir.InsertionPoint(operation.else_block):
+                scf.yield_([emit.constant(kind, 0)])
+            values.append(operation.results[0])
+        return vector.from_elements(emit.widen(kind, self.each), values)
+
+
+class Lines:
+    """Part of a stage: lines of `length` bytes of a matrix, from byte `place` of the stage on.
+
+    A step of k covers `depth` elements. With `k_last` the matrix has k as its last axis, and lines
+    are its rows from `first` on. Else lines are steps of k, of as many columns from `first` on as
+    fit their length; further columns are in further panels of `depth` lines.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        place: int,
+        count: int,
+        length: int,
+        depth: int,
+        first: Size,
+        k_last: bool,
+    ) -> None:
+        self._matrix, self._whole = matrix, matrix.whole()
+        self._length, self._depth, self._k_last = length, depth, k_last
+        chunks = length // _mma.CHUNK
+        self._together = THREADS // chunks
+        self._passes = count // self._together
+        line, chunk = _block.thread() // chunks, _block.thread() % chunks
+        along = chunk * matrix.each
+        self._row, self._column = (first + line, along) if k_last else (line, first + along)
+        self._target = place + line * length + swizzled(line, chunk, length) * _mma.CHUNK
+
+    def fill(self, shared: _mma.DynamicShared, stage: Size, step: Size) -> None:
+        """Starts to fill the stage at byte `stage` with the elements of `step`.
+
+        What lies beyond the matrix is zero.
+        """
+        if self._whole is None:
+            self._by_elements(shared, stage, step)
+            return
+        operation = scf.IfOp(self._whole, has_else=True)
+        with ir.InsertionPoint(operation.then_block):
+            for i in range(self._passes):
+                self._matrix.copy(shared.at(self._at(stage, i)), *self._source(i, step))
+            scf.yield_([])
+        with ir.InsertionPoint(operation.else_block):
+            self._by_elements(shared, stage, step)
+            scf.yield_([])
+
+    def _by_elements(self, shared: _mma.DynamicShared, stage: Size, step: Size) -> None:
+        for i in emit.loop(0, self._passes):
+            value = self._matrix.elements(*self._source(i, step))
+            shared.store(value, self._at(stage, i))
+
+    def _at(self, stage: Size, i: Size) -> Size:
+        return stage + self._target + i * (self._together * self._length)
+
+    def _source(self, i: Size, step: Size) -> tuple[Size, Size]:
+        """Row and column in the matrix of the thread's chunk of pass `i`."""
+        if self._k_last:
+            return self._row + i * self._together, self._column + step * self._depth
+        passes = self._depth // self._together  # Of a panel.
+        row = step * self._depth + self._row + i % passes * self._together
+        return row, self._column + i // passes * (self._length // self._matrix.item)
+
+
+def swizzled(line: Size, chunk: Size, length: int) -> Size:
+    """The place of a chunk in its line: eight lines that ldmatrix reads are in different banks."""
+    return (line % 8) ^ chunk if length >= LINE else (line // 2 % 4) ^ chunk

@@ -1,0 +1,258 @@
+"""Products on tensor cores: eight warps make a tile of 128 rows by 128 or 256 columns.
+
+Operands go through three stages of shared memory (`_staging`), each 128 bytes along k. A warp makes
+64 rows by a quarter of the columns; the fragments of the next slice of k are on their way to
+registers while one is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import convert, emit, sizes
+from heddle.kernels.cuda import _block, _frame, _mma, _product, _staging
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+
+vector = dialect("vector")
+
+ROWS = 128
+"""Rows of a tile."""
+
+STAGES = 3
+SLICES = _staging.LINE // (2 * _mma.CHUNK)
+"""Of k in a stage, as deep as one mma.sync each."""
+
+_WARP_ROWS = 64
+_ACROSS = 4  # Warps along the columns of a tile; two along its rows.
+_GROUP = 8  # Tiles along m that run side by side: their columns of b stay in the L2 cache.
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What is multiplied, in tiles of so many columns; `transposed`: b is [n, k]."""
+
+    kind: _mma.Kind
+    columns: int
+    transposed: bool
+
+    @property
+    def depth(self) -> int:
+        """Elements along k of a stage, also columns of a line of b where that is [k, n]."""
+        return _staging.LINE // self.kind.item
+
+    @property
+    def warp_columns(self) -> int:
+        return self.columns // _ACROSS
+
+    @property
+    def b_place(self) -> int:
+        """Where b begins in a stage."""
+        return ROWS * _staging.LINE
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a stage."""
+        return (ROWS + self.columns) * _staging.LINE
+
+    @property
+    def pitch(self) -> int:
+        """Elements between two rows of sums in shared memory: eight more, against conflicts."""
+        return self.columns + 8
+
+
+def shared_bytes(columns: int) -> int:
+    """Dynamic shared memory of a block; the sums fit as well."""
+    return STAGES * (ROWS + columns) * _staging.LINE
+
+
+def emit_tiles(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared) -> None:
+    """Emits the tile of this block."""
+    spec = frame.spec
+    problem = _product.problem(spec)
+    m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
+    number, first_row, first_column = _place(m, n, tile)
+    a, b = (
+        _staging.Matrix(frame.inputs[i], operand.dtype, start, *shape)
+        for i, operand, start, shape in (
+            (
+                0,
+                spec.operands[0],
+                _product.start(frame, problem.batch, spec.operands[0], number, m * k),
+                (m, k),
+            ),
+            (
+                1,
+                spec.operands[1],
+                _product.start(frame, problem.batch, spec.operands[1], number, k * n),
+                (n, k) if tile.transposed else (k, n),
+            ),
+        )
+    )
+    line = _staging.LINE
+    parts = [
+        _staging.Lines(a, 0, ROWS, line, tile.depth, first_row, True),
+        _staging.Lines(
+            b, tile.b_place, tile.columns, line, tile.depth, first_column, tile.transposed
+        ),
+    ]
+    sums = _multiplied(tile, shared, parts, sizes.ceildiv(k, tile.depth))
+    _write(frame, tile, shared, sums, (number, m, n), first_row, first_column)
+
+
+def _place(m: Size, n: Size, tile: Tile) -> tuple[Size, Size, Size]:
+    """The block's number in the batch, its first row and its first column."""
+    m_tiles = emit.as_index(sizes.ceildiv(m, ROWS))
+    n_tiles = emit.as_index(sizes.ceildiv(n, tile.columns))
+    number, rest = _block.block() // (m_tiles * n_tiles), _block.block() % (m_tiles * n_tiles)
+    group, rest = rest // (n_tiles * _GROUP), rest % (n_tiles * _GROUP)
+    side_by_side = emit.minimum(m_tiles - group * _GROUP, _GROUP)
+    row = group * _GROUP + rest % side_by_side
+    return number, row * ROWS, rest // side_by_side * tile.columns
+
+
+def _multiplied(
+    tile: Tile, shared: _mma.DynamicShared, parts: Sequence[_staging.Lines], steps: Size
+) -> Sequence[Any]:
+    """The sums of a warp: for each 16 x 8 of them, row by row, four registers."""
+    fragments = _Fragments(tile, shared)
+
+    def fill(step: Size) -> None:
+        for part in parts:
+            part.fill(shared, emit.as_index(step) % STAGES * tile.stage, step)
+        _mma.commit()
+
+    def arrived() -> None:
+        """The next stage is there, and nobody reads the one before it any more."""
+        _mma.wait(STAGES - 2)
+        _block.barrier()
+
+    def step(number: Size, *carried: Any) -> Sequence[Any]:
+        sums, now = list(carried[:tile_sums]), list(carried[tile_sums:])
+        stage = number % STAGES * tile.stage
+        for i in range(SLICES):
+            if i == 0:
+                fill(number + (STAGES - 1))
+            if i < SLICES - 1:
+                following = fragments.load(stage, i + 1)
+            else:
+                arrived()
+                following = fragments.load((number + 1) % STAGES * tile.stage, 0)
+            sums = fragments.multiply(now, sums)
+            now = following
+        return [*sums, *now]
+
+    for number in range(STAGES - 1):
+        fill(number)
+    arrived()
+    zero = emit.constant(emit.register_type(tile.kind.sums), 0)
+    tile_sums = fragments.sums
+    start = [*[zero] * tile_sums, *fragments.load(emit.index(0), 0)]
+    return emit.carry(0, steps, 1, start, step)[:tile_sums]
+
+
+class _Fragments:
+    """What a warp holds of a slice of k, and where it lies in a stage."""
+
+    def __init__(self, tile: Tile, shared: _mma.DynamicShared) -> None:
+        self._tile, self._shared = tile, shared
+        self._down, self._across = _WARP_ROWS // 16, tile.warp_columns // 8
+        self.sums = self._down * self._across * 4
+        lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
+        row, column = warp // _ACROSS * _WARP_ROWS, warp % _ACROSS * tile.warp_columns
+        self._a = _along_k(row + lane % 16, lane // 16)
+        if tile.transposed:
+            line = column + lane % 8 + lane // 16 * 8
+            self._b = _along_k(line, lane // 8 % 2)
+        else:
+            self._b = self._across_k(column, lane)
+
+    def _across_k(self, column: Size, lane: Size) -> list[Size]:
+        """The byte of each pair of 8 columns, in lines that are steps of k."""
+        each = self._tile.kind.each
+        panel, chunk = column // self._tile.depth, column % self._tile.depth // each
+        line = lane % 16
+        base = (panel * self._tile.depth + line) * _staging.LINE
+        return [
+            base + _staging.swizzled(line, chunk + lane // 16 + 2 * j, _staging.LINE) * _mma.CHUNK
+            for j in range(self._across // 2)
+        ]
+
+    def load(self, stage: Size, i: int) -> list[Any]:
+        """The registers of slice `i` of the stage at byte `stage`: a's, then b's."""
+        line, place = _staging.LINE, stage + self._tile.b_place
+        a = [stage + self._a[i] + 16 * line * j for j in range(self._down)]
+        if self._tile.transposed:
+            b = [place + self._b[i] + 16 * line * j for j in range(self._across // 2)]
+        else:
+            b = [place + offset + self._tile.kind.depth * line * i for offset in self._b]
+        found = []
+        for offset in a:
+            found += _mma.load_matrices(self._shared.at(offset), transposed=False)
+        for offset in b:
+            found += _mma.load_matrices(
+                self._shared.at(offset), transposed=not self._tile.transposed
+            )
+        return found
+
+    def multiply(self, registers: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
+        """`sums` plus the products of a slice."""
+        sums = list(sums)
+        a, b = registers[: 4 * self._down], registers[4 * self._down :]
+        for i in range(self._down):
+            for j in range(self._across):
+                here = slice(4 * (i * self._across + j), 4 * (i * self._across + j) + 4)
+                sums[here] = _mma.multiply(
+                    self._tile.kind, a[4 * i : 4 * i + 4], b[2 * j : 2 * j + 2], sums[here]
+                )
+        return sums
+
+
+def _along_k(line: Size, half: Size) -> list[Size]:
+    """The byte of a chunk of each slice, in a line that runs along k."""
+    return [
+        line * _staging.LINE + _staging.swizzled(line, half + 2 * i, _staging.LINE) * _mma.CHUNK
+        for i in range(SLICES)
+    ]
+
+
+def _write(
+    frame: _frame.Frame,
+    tile: Tile,
+    shared: _mma.DynamicShared,
+    sums: Sequence[Any],
+    extent: tuple[Size, Size, Size],
+    first_row: Size,
+    first_column: Size,
+) -> None:
+    """Writes the sums through shared memory, so that neighbours are written together."""
+    number, m, n = extent
+    _mma.wait(0)
+    _block.barrier()  # The stages are free.
+    element = emit.register_type(tile.kind.sums)
+    lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
+    row = warp // _ACROSS * _WARP_ROWS + lane // 4
+    column = warp % _ACROSS * tile.warp_columns + lane % 4 * 2
+    across = tile.warp_columns // 8
+    for position in range(0, len(sums), 2):
+        tile_number, half = position // 4, position % 4 // 2
+        down, right = tile_number // across * 16 + half * 8, tile_number % across * 8
+        pair = vector.from_elements(emit.widen(element, 2), list(sums[position : position + 2]))
+        shared.store(pair, ((row + down) * tile.pitch + column + right) * 4)
+    _block.barrier()
+    write = frame.writer()
+
+    def body(lanes: int) -> None:
+        across = tile.columns // lanes
+        for index in emit.loop(_block.thread(), ROWS * across, _staging.THREADS):
+            row, column = index // across, index % across * lanes
+            inside = emit.compare("less", first_row + row, m)
+            inside = inside & emit.compare("less", first_column + column, n)
+            with emit.when(inside):
+                value = shared.load((row * tile.pitch + column) * 4, element, lanes)
+                value = convert.rounded(value, frame.spec.result.dtype)
+                write(value, (number * m + first_row + row) * n + first_column + column)
+
+    _frame.in_vectors(frame, [write.inputs], [n], body, most=8)
