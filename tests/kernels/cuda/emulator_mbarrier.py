@@ -127,7 +127,7 @@ def init(op):
         at = memory.bytes_at("initialises", region, offset, threads, BYTES)
         memory.check_ordinary(at)
         memory.refuse(memory.order.write(at, threads), at)
-        memory.opaque[at] = True
+        memory.guard(at)
         clocks = grid.cluster.clocks
         for rank, start, thread, n in zip(region, offset, threads, counts, strict=True):
             if not 0 < n <= MOST:

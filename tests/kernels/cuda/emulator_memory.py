@@ -39,7 +39,8 @@ class Memory:
         self.input = np.repeat([region.input for region in regions], self.sizes)
         self.valid = np.repeat([r.input or r.initialised for r in regions], self.sizes)
         self.opaque = np.zeros(len(self.bytes), bool)
-        """Bytes of an mbarrier, for its own instructions alone."""
+        self.guarded = False
+        self._read_only = np.array([region.input for region in regions])
         self._slots = (
             np.cumsum(~self.input) - 1
         )  # Inputs never race: the order has no room for them.
@@ -54,7 +55,7 @@ class Memory:
         """`count` bytes at `offset` in `region`, for each lane: uint8 [lanes, count]."""
         at = self.bytes_at("reads", region, offset, lane, count)
         self.check_ordinary(at)
-        self._ask(self.order.read, at, lane)
+        self._ask(self.order.read, at, lane, region)
         self.check_valid(at)
         return self.bytes[at]
 
@@ -63,7 +64,7 @@ class Memory:
         at = self.bytes_at("writes", region, offset, lane, data.shape[1])
         self.check_ordinary(at)
         self.check_writable(at)
-        self._ask(self.order.write, at, lane)
+        self._ask(self.order.write, at, lane, region)
         self.put(at, data)
 
     def compare_exchange(self, region, offset, lane, expected, desired) -> np.ndarray:
@@ -89,8 +90,8 @@ class Memory:
             self.bytes[place] = new.astype(values.dtype).view(np.uint8)
         return old
 
-    def _ask(self, verb, at: np.ndarray, lane: np.ndarray) -> None:
-        rows = ~self.input[at].any(axis=1)
+    def _ask(self, verb, at: np.ndarray, lane: np.ndarray, region) -> None:
+        rows = ~self._read_only[region]
         if rows.all():
             self.refuse(verb(self._slots[at], lane), at)
         elif rows.any():
@@ -101,8 +102,12 @@ class Memory:
         self.bytes[at] = data
         self.valid[at] = True
 
+    def guard(self, at: np.ndarray) -> None:
+        """The bytes `at` are an mbarrier from now on, for its own instructions alone."""
+        self.opaque[at] = self.guarded = True
+
     def check_ordinary(self, at: np.ndarray) -> None:
-        if self.opaque[at].any():
+        if self.guarded and self.opaque[at].any():
             raise EmulatorError(f"touches an mbarrier in {self.where(at, self.opaque[at])}")
 
     def check_valid(self, at: np.ndarray) -> None:
@@ -110,7 +115,7 @@ class Memory:
             raise EmulatorError(f"reads uninitialised bytes of {self.where(at, ~self.valid[at])}")
 
     def check_writable(self, at: np.ndarray) -> None:
-        if self.input[at].any():
+        if self._read_only.any() and self.input[at].any():
             raise EmulatorError(f"writes the input {self.where(at, self.input[at])}")
 
     def refuse(self, race, at: np.ndarray) -> None:
