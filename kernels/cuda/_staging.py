@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, memory
-from heddle.kernels.cuda import _block, _mma
+from heddle.kernels.cuda import _block, _frame, _mma, _product
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -74,6 +74,21 @@ class Matrix:
                 scf.yield_([emit.constant(kind, 0)])
             values.append(operation.results[0])
         return vector.from_elements(emit.widen(kind, self.each), values)
+
+
+def matrices(frame: _frame.Frame, number: Size) -> tuple[Matrix, Matrix]:
+    """The sides a [m, k] and b of the batch's product `number`; b is [n, k] where it is transposed."""
+    spec = frame.spec
+    problem = _product.problem(spec)
+    m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
+    shapes = (m, k), (n, k) if spec.attr("transposed") else (k, n)
+
+    def matrix(i: int) -> Matrix:
+        operand, (rows, columns) = spec.operands[i], shapes[i]
+        start = _product.start(frame, problem.batch, operand, number, rows * columns)
+        return Matrix(frame.inputs[i], operand.dtype, start, rows, columns)
+
+    return matrix(0), matrix(1)
 
 
 class Lines:

@@ -68,49 +68,51 @@ def shared_bytes(columns: int) -> int:
     return STAGES * (ROWS + columns) * _staging.LINE
 
 
-def emit_tiles(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared) -> None:
-    """Emits the tile of this block."""
-    spec = frame.spec
-    problem = _product.problem(spec)
+@dataclass(frozen=True)
+class Place:
+    """Where a block's tile is: the product's number in the batch, its first row and column.
+
+    `m`, `n` and `k` are the sizes of the product.
+    """
+
+    number: Size
+    row: Size
+    column: Size
+    m: Size
+    n: Size
+    k: Size
+
+
+def place(frame: _frame.Frame, tile: Tile) -> Place:
+    """The place of this block, in an order in which neighbours read the same memory."""
+    problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
-    number, first_row, first_column = _place(m, n, tile)
-    a, b = (
-        _staging.Matrix(frame.inputs[i], operand.dtype, start, *shape)
-        for i, operand, start, shape in (
-            (
-                0,
-                spec.operands[0],
-                _product.start(frame, problem.batch, spec.operands[0], number, m * k),
-                (m, k),
-            ),
-            (
-                1,
-                spec.operands[1],
-                _product.start(frame, problem.batch, spec.operands[1], number, k * n),
-                (n, k) if tile.transposed else (k, n),
-            ),
-        )
-    )
-    line = _staging.LINE
-    parts = [
-        _staging.Lines(a, 0, ROWS, line, tile.depth, first_row, True),
-        _staging.Lines(
-            b, tile.b_place, tile.columns, line, tile.depth, first_column, tile.transposed
-        ),
-    ]
-    sums = _multiplied(tile, shared, parts, sizes.ceildiv(k, tile.depth))
-    _write(frame, tile, shared, sums, (number, m, n), first_row, first_column)
-
-
-def _place(m: Size, n: Size, tile: Tile) -> tuple[Size, Size, Size]:
-    """The block's number in the batch, its first row and its first column."""
     m_tiles = emit.as_index(sizes.ceildiv(m, ROWS))
     n_tiles = emit.as_index(sizes.ceildiv(n, tile.columns))
     number, rest = _block.block() // (m_tiles * n_tiles), _block.block() % (m_tiles * n_tiles)
     group, rest = rest // (n_tiles * _GROUP), rest % (n_tiles * _GROUP)
     side_by_side = emit.minimum(m_tiles - group * _GROUP, _GROUP)
-    row = group * _GROUP + rest % side_by_side
-    return number, row * ROWS, rest // side_by_side * tile.columns
+    row = (group * _GROUP + rest % side_by_side) * ROWS
+    return Place(number, row, rest // side_by_side * tile.columns, m, n, k)
+
+
+def emit_tiles(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared) -> None:
+    """Emits the tile of this block."""
+    where = place(frame, tile)
+    a, b = _staging.matrices(frame, where.number)
+    line = _staging.LINE
+    parts = [
+        _staging.Lines(a, 0, ROWS, line, tile.depth, where.row, True),
+        _staging.Lines(
+            b, tile.b_place, tile.columns, line, tile.depth, where.column, tile.transposed
+        ),
+    ]
+    sums = _multiplied(tile, shared, parts, sizes.ceildiv(where.k, tile.depth))
+    _mma.wait(0)
+    _block.barrier()  # The stages are free.
+    _store(tile, shared, sums)
+    _block.barrier()
+    write(frame, tile, shared, where)
 
 
 def _multiplied(
@@ -218,41 +220,38 @@ def _along_k(line: Size, half: Size) -> list[Size]:
     ]
 
 
-def _write(
-    frame: _frame.Frame,
-    tile: Tile,
-    shared: _mma.DynamicShared,
-    sums: Sequence[Any],
-    extent: tuple[Size, Size, Size],
-    first_row: Size,
-    first_column: Size,
-) -> None:
-    """Writes the sums through shared memory, so that neighbours are written together."""
-    number, m, n = extent
-    _mma.wait(0)
-    _block.barrier()  # The stages are free.
+def _store(tile: Tile, shared: _mma.DynamicShared, sums: Sequence[Any]) -> None:
+    """Puts a warp's sums into shared memory."""
     element = emit.register_type(tile.kind.sums)
     lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
     row = warp // _ACROSS * _WARP_ROWS + lane // 4
     column = warp % _ACROSS * tile.warp_columns + lane % 4 * 2
     across = tile.warp_columns // 8
     for position in range(0, len(sums), 2):
-        tile_number, half = position // 4, position % 4 // 2
-        down, right = tile_number // across * 16 + half * 8, tile_number % across * 8
+        number, half = position // 4, position % 4 // 2
+        down, right = number // across * 16 + half * 8, number % across * 8
         pair = vector.from_elements(emit.widen(element, 2), list(sums[position : position + 2]))
         shared.store(pair, ((row + down) * tile.pitch + column + right) * 4)
-    _block.barrier()
-    write = frame.writer()
+
+
+def write(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared, where: Place) -> None:
+    """Writes the tile whose sums lie in shared memory, rows of `tile.pitch`, through the epilogue.
+
+    256 threads call, those that write next to each other being neighbours.
+    """
+    element = emit.register_type(tile.kind.sums)
+    finish = frame.writer()
 
     def body(lanes: int) -> None:
         across = tile.columns // lanes
         for index in emit.loop(_block.thread(), ROWS * across, _staging.THREADS):
             row, column = index // across, index % across * lanes
-            inside = emit.compare("less", first_row + row, m)
-            inside = inside & emit.compare("less", first_column + column, n)
+            inside = emit.compare("less", where.row + row, where.m)
+            inside = inside & emit.compare("less", where.column + column, where.n)
             with emit.when(inside):
                 value = shared.load((row * tile.pitch + column) * 4, element, lanes)
                 value = convert.rounded(value, frame.spec.result.dtype)
-                write(value, (number * m + first_row + row) * n + first_column + column)
+                line = where.number * where.m + where.row + row
+                finish(value, line * where.n + where.column + column)
 
-    _frame.in_vectors(frame, [write.inputs], [n], body, most=8)
+    _frame.in_vectors(frame, [finish.inputs], [where.n], body, most=8)
