@@ -53,6 +53,7 @@ AMPERE = f"""
   nvvm.cp.async.shared.global %s, %g, 4, cache = ca : !llvm.ptr<3>, !llvm.ptr<1>
   nvvm.cp.async.commit.group
   nvvm.cp.async.wait.group 0
+  nvvm.cp.async.mbarrier.arrive %s {{noinc = true}} : !llvm.ptr<3>
 """
 COPY = "nvvm.cp.async.bulk.tensor"
 SUMS = f"!llvm.struct<({', '.join(['f32'] * 4)})>"
