@@ -77,7 +77,7 @@ class Matrix:
 
 
 def matrices(frame: _frame.Frame, number: Size) -> tuple[Matrix, Matrix]:
-    """The sides a [m, k] and b of the batch's product `number`; b is [n, k] where it is transposed."""
+    """The sides of the batch's product `number`: a [m, k], b [k, n] or transposed [n, k]."""
     spec = frame.spec
     problem = _product.problem(spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
@@ -113,9 +113,11 @@ class Lines:
         self._length, self._depth, self._k_last = length, depth, k_last
         chunks = length // _mma.CHUNK
         self._together = THREADS // chunks
-        self._passes = count // self._together
+        self._passes = max(1, count // self._together)
         line, chunk = _block.thread() // chunks, _block.thread() % chunks
         along = chunk * matrix.each
+        self._idle = self._together > count
+        self._filling = emit.compare("less", line, count)
         self._row, self._column = (first + line, along) if k_last else (line, first + along)
         self._target = place + line * length + swizzled(line, chunk, length) * _mma.CHUNK
 
@@ -124,6 +126,13 @@ class Lines:
 
         What lies beyond the matrix is zero.
         """
+        if self._idle:
+            with emit.when(self._filling):
+                self._fill(shared, stage, step)
+        else:
+            self._fill(shared, stage, step)
+
+    def _fill(self, shared: _mma.DynamicShared, stage: Size, step: Size) -> None:
         if self._whole is None:
             self._by_elements(shared, stage, step)
             return

@@ -1,8 +1,8 @@
 """Products on tensor cores: eight warps make a tile of 128 rows by 128 or 256 columns.
 
-Operands go through three stages of shared memory (`_staging`), each 128 bytes along k. A warp makes
-64 rows by a quarter of the columns; the fragments of the next slice of k are on their way to
-registers while one is multiplied.
+Operands go through three stages of shared memory (`_staging`), each 128 bytes along k. Where
+wgmma does not multiply them (`_warpgroup_product`), a warp makes 64 rows by a quarter of the columns;
+the fragments of the next slice of k are on their way to registers while one is multiplied.
 """
 
 from __future__ import annotations
@@ -11,8 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import convert, emit, sizes
-from heddle.kernels.cuda import _block, _frame, _mma, _product, _staging
+from heddle.kernels import emit, sizes
+from heddle.kernels.cuda import (
+    _block,
+    _frame,
+    _mma,
+    _product,
+    _result,
+    _staging,
+    _warpgroup,
+    _warpgroup_product,
+)
+from heddle.kernels.cuda._result import Place
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
@@ -64,23 +74,8 @@ class Tile:
 
 
 def shared_bytes(columns: int) -> int:
-    """Dynamic shared memory of a block; the sums fit as well."""
-    return STAGES * (ROWS + columns) * _staging.LINE
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a block's tile is: the product's number in the batch, its first row and column.
-
-    `m`, `n` and `k` are the sizes of the product.
-    """
-
-    number: Size
-    row: Size
-    column: Size
-    m: Size
-    n: Size
-    k: Size
+    """Dynamic shared memory of a block, with mbarriers behind the stages; the sums fit as well."""
+    return _warpgroup.ring_bytes(STAGES, (ROWS + columns) * _staging.LINE)
 
 
 def place(frame: _frame.Frame, tile: Tile) -> Place:
@@ -107,6 +102,9 @@ def emit_tiles(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared) -> N
             b, tile.b_place, tile.columns, line, tile.depth, where.column, tile.transposed
         ),
     ]
+    if frame.machine.arch == "sm_90a" and _warpgroup_product.fits(tile):
+        _warpgroup_product.emit_tile(frame, tile, shared, STAGES, parts, where)
+        return
     sums = _multiplied(tile, shared, parts, sizes.ceildiv(where.k, tile.depth))
     _mma.wait(0)
     _block.barrier()  # The stages are free.
@@ -235,23 +233,10 @@ def _store(tile: Tile, shared: _mma.DynamicShared, sums: Sequence[Any]) -> None:
 
 
 def write(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared, where: Place) -> None:
-    """Writes the tile whose sums lie in shared memory, rows of `tile.pitch`, through the epilogue.
-
-    256 threads call, those that write next to each other being neighbours.
-    """
+    """Writes the tile whose sums lie in shared memory, rows of `tile.pitch`; 256 threads call."""
     element = emit.register_type(tile.kind.sums)
-    finish = frame.writer()
 
-    def body(lanes: int) -> None:
-        across = tile.columns // lanes
-        for index in emit.loop(_block.thread(), ROWS * across, _staging.THREADS):
-            row, column = index // across, index % across * lanes
-            inside = emit.compare("less", where.row + row, where.m)
-            inside = inside & emit.compare("less", where.column + column, where.n)
-            with emit.when(inside):
-                value = shared.load((row * tile.pitch + column) * 4, element, lanes)
-                value = convert.rounded(value, frame.spec.result.dtype)
-                line = where.number * where.m + where.row + row
-                finish(value, line * where.n + where.column + column)
+    def sums(row: Size, column: Size, lanes: int) -> Any:
+        return shared.load((row * tile.pitch + column) * 4, element, lanes)
 
-    _frame.in_vectors(frame, [finish.inputs], [where.n], body, most=8)
+    _result.write(frame, where, (ROWS, tile.columns), sums)
