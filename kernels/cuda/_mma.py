@@ -16,6 +16,7 @@ CHUNK = 16
 """Bytes that one cp.async copies, and of a row of a matrix of ldmatrix."""
 
 _DYNAMIC = -(2**31)
+_ALIGNMENT = 1024  # Of shared memory: where the swizzle of wgmma starts.
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class DynamicShared:
 
     def __init__(self, name: str) -> None:
         text = (
-            f"llvm.mlir.global external @{name}() {{addr_space = 3 : i32, alignment = 128 : i64}}"
-            " : !llvm.array<0 x i8>"
+            f"llvm.mlir.global external @{name}()"
+            f" {{addr_space = 3 : i32, alignment = {_ALIGNMENT} : i64}} : !llvm.array<0 x i8>"
         )
         _block.module().regions[0].blocks[0].append(ir.Operation.parse(text))
         self.base = llvm.AddressOfOp(ir.Type.parse("!llvm.ptr<3>"), name).result

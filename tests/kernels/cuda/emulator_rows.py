@@ -7,6 +7,7 @@ with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run i
 from collections.abc import Callable
 
 import emulator_atomics
+import emulator_arrivals
 import emulator_barriers
 import emulator_bulk
 import emulator_clusters
@@ -25,6 +26,7 @@ import emulator_wgmma
 from heddle.kernels.mlir import ir
 
 _TOPICS = (
+    emulator_arrivals,
     emulator_atomics,
     emulator_bulk,
     emulator_clusters,

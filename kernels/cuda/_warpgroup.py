@@ -1,0 +1,235 @@
+"""What warpgroups multiply with on sm_90a: mbarriers, wgmma, stmatrix (PTX ISA 9.0).
+
+Matrices lie in shared memory in lines of 128 bytes, whose chunks of 16 are swizzled (`_staging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block, _mma, _staging
+from heddle.kernels.mlir import dialect, ir
+
+arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
+
+THREADS = 4 * _block.WARP
+"""Threads of a warpgroup."""
+
+ROWS = 64
+"""Rows that one wgmma multiplies."""
+
+DEPTH = 16
+"""Of k in one wgmma of 16-bit elements."""
+
+ATOM = 8 * _staging.LINE
+"""Bytes of eight lines, after which the swizzle repeats; matrices start at multiples of it."""
+
+_BARRIER_BYTES = 8
+_TICKS = 10_000_000  # Nanoseconds that a thread may sleep in a wait before it looks again.
+
+
+# Stages that go round
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A stage in one of its rounds: its first byte, its two mbarriers, and the round's parity."""
+
+    start: Any
+    full: Any
+    empty: Any
+    parity: Any
+
+    def wait_until_empty(self) -> None:
+        """Waits until the consumers have released the stage in the round before this one."""
+        _wait(self.empty, self.parity ^ 1)
+
+    def wait_until_full(self) -> None:
+        """Waits until all is there that the producers write in this round.
+
+        What they wrote, cp.async too, they wrote through the generic proxy; wgmma reads through the
+        async proxy, so that each reader needs the proxy fence after the wait.
+        """
+        _wait(self.full, self.parity)
+        kind, space = "#nvvm.proxy_kind<async.shared>", "#nvvm.shared_space<cta>"
+        nvvm.fence_proxy(ir.Attribute.parse(kind), space=ir.Attribute.parse(space))
+
+    def arrive_after_copies(self) -> None:
+        """The thread arrives at `full` when the copies are done that it started so far."""
+        nvvm.cp_async_mbarrier_arrive(self.full, noinc=True)
+
+    def arrive_full(self) -> None:
+        """The thread has written its part of the stage."""
+        _arrive(self.full)
+
+    def arrive_empty(self) -> None:
+        """The consumers for whom the thread speaks do not read the stage any more."""
+        _arrive(self.empty)
+
+
+class Ring:
+    """Stages of `size` bytes at the start of shared memory, and behind them their mbarriers."""
+
+    def __init__(self, shared: _mma.DynamicShared, stages: int, size: int) -> None:
+        self.stages = stages
+        self._shared, self._size = shared, size
+
+    def initialise(self, full: int, empty: int) -> None:
+        """One thread makes the mbarriers, for so many arrivals; a barrier of the block follows."""
+        for number in range(self.stages):
+            for place, count in ((0, full), (self.stages, empty)):
+                nvvm.mbarrier_init(self._barrier(number + place), _word(count))
+
+    def turn(self, step: Any) -> Turn:
+        """The stage of `step`, an i32 that counts the rounds of all stages."""
+        number = step % self.stages
+        return Turn(
+            arith.extui(emit.integer(64), number * self._size),
+            self._barrier(number),
+            self._barrier(number + self.stages),
+            step // self.stages % 2,
+        )
+
+    def _barrier(self, number: Any) -> Any:
+        return self._shared.at(number * _BARRIER_BYTES + self.stages * self._size)
+
+
+def ring_bytes(stages: int, size: int) -> int:
+    """Shared memory that a `Ring` takes."""
+    return stages * (size + 2 * _BARRIER_BYTES)
+
+
+def _wait(barrier: Any, parity: Any) -> None:
+    nvvm.mbarrier_try_wait_parity(barrier, parity, _word(_TICKS))
+
+
+def _arrive(barrier: Any) -> None:
+    nvvm.mbarrier_arrive(barrier, results=[emit.integer(64)])
+
+
+def _word(number: int) -> Any:
+    return emit.constant(emit.integer(32), number)
+
+
+# Products
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """wgmma of 64 rows by `columns`: PTX's `kind` of a and b; whether k is the last axis of b."""
+
+    kind: str
+    columns: int
+    k_last: bool
+
+    def a(self, pointer: Any) -> Any:
+        """The descriptor of rows of a that start at a multiple of `ATOM`; k is their last axis."""
+        return _descriptor(pointer, _mma.CHUNK)  # No leading offset with a swizzle: any will do.
+
+    def b(self, pointer: Any, panel: int) -> Any:
+        """The descriptor of b; it lies in panels of so many bytes where k is not its last axis."""
+        return _descriptor(pointer, _mma.CHUNK if self.k_last else panel)
+
+    def a_slice(self, descriptor: Any, i: int) -> Any:
+        """The descriptor of slice `i` of k."""
+        return _behind(descriptor, i * DEPTH * 2)
+
+    def b_slice(self, descriptor: Any, i: int) -> Any:
+        """The descriptor of slice `i` of k."""
+        return _behind(descriptor, i * DEPTH * (2 if self.k_last else _staging.LINE))
+
+    def zeros(self) -> Any:
+        """Sums of a warpgroup: see `parts`."""
+        sums, zero = llvm.mlir_undef(self._sums()), emit.constant(ir.F32Type.get(), 0)
+        for i in range(self.columns // 2):
+            sums = llvm.insertvalue(sums, zero, _position(i))
+        return sums
+
+    def multiply(self, sums: Any, a: Any, b: Any) -> Any:
+        """`sums` plus a slice of a by one of b; they are in flight until `wait`."""
+        kind = ir.Attribute.parse(f"#nvvm.wgmma_type<{self.kind}>")
+        one = ir.Attribute.parse("#nvvm.wgmma_scale_in<one>")
+        return nvvm.wgmma_mma_async(
+            self._sums(),
+            sums,
+            a,
+            b,
+            ir.Attribute.parse(f"#nvvm.shape<m = {ROWS}, n = {self.columns}, k = {DEPTH}>"),
+            kind,
+            kind,
+            ir.Attribute.parse("#nvvm.wgmma_type<f32>"),
+            ir.Attribute.parse("#nvvm.wgmma_scale_out<one>"),
+            one,
+            one,
+            ir.Attribute.parse("#nvvm.mma_layout<row>"),
+            ir.Attribute.parse(f"#nvvm.mma_layout<{'col' if self.k_last else 'row'}>"),
+        )
+
+    def parts(self, sums: Any) -> list[Any]:
+        """A thread's sums in float32: for each 8 columns, two of row `lane // 4`, two 8 rows below.
+
+        They are columns `lane % 4 * 2` and the next; the rows of a warp are its 16 of the 64.
+        """
+        single = ir.F32Type.get()
+        return [llvm.extractvalue(single, sums, _position(i)) for i in range(self.columns // 2)]
+
+    def _sums(self) -> Any:
+        return ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * (self.columns // 2))})>")
+
+
+def fence() -> None:
+    """Before the first wgmma after others have touched its registers."""
+    nvvm.wgmma_fence_aligned()
+
+
+def commit() -> None:
+    """Ends a group of wgmma."""
+    nvvm.wgmma_commit_group_sync_aligned()
+
+
+def wait(left: int) -> None:
+    """Waits until at most `left` groups of the warpgroup are in flight."""
+    nvvm.wgmma_wait_group_sync_aligned(left)
+
+
+def _descriptor(pointer: Any, leading: int) -> Any:
+    """Manual, "Matrix Descriptor Format": an atom is the stride, the swizzle is of 128 bytes."""
+    start = arith.extui(emit.integer(64), llvm.ptrtoint(emit.integer(32), pointer))
+    return (start >> 4) & 0x3FFF | (1 << 62 | ATOM >> 4 << 32 | leading >> 4 << 16)
+
+
+def _behind(descriptor: Any, size: int) -> Any:
+    return descriptor + (size >> 4)
+
+
+def _position(i: int) -> Any:
+    return ir.DenseI64ArrayAttr.get([i])
+
+
+# Results
+
+
+def store_matrices(words: Sequence[Any], pointer: Any) -> None:
+    """stmatrix.x4: four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8."""
+    nvvm.stmatrix(
+        pointer,
+        list(words),
+        ir.Attribute.parse("#nvvm.mma_layout<row>"),
+        ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
+        ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
+    )
+
+
+def packed(pair: Sequence[Any], kind: str) -> Any:
+    """Two values of float32, rounded to f16 or bf16, in an i32."""
+    narrow = ir.F16Type.get() if kind == "f16" else ir.BF16Type.get()
+    both = vector.from_elements(emit.widen(ir.F32Type.get(), 2), list(pair))
+    return llvm.bitcast(emit.integer(32), arith.truncf(emit.widen(narrow, 2), both))
+
+
+def meet_in_warp() -> None:
+    """Orders what the lanes of a warp do to memory before and after it."""
+    nvvm.bar_warp_sync(_word(-1))
