@@ -6,8 +6,8 @@ with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run i
 
 from collections.abc import Callable
 
-import emulator_atomics
 import emulator_arrivals
+import emulator_atomics
 import emulator_barriers
 import emulator_bulk
 import emulator_clusters
