@@ -95,8 +95,10 @@ def emit_rows(
             out_at(column, mask, value(x_at(column, mask), column, mask, *facts))
 
         lead, rest = stream.whole(0, length, numbers[-1] * length)
+        # Both ends before the turns, which replace what a pass keeps of the row that is written.
         with emit.when(active[-1]):
             stream.edge(0, lead, write)
+            stream.edge(rest, length, write)
         stop = emit.select(active[-1], emit.as_index(rest), 0)
 
         def turns(start: Any, *chains: Any) -> list[Any]:
@@ -111,8 +113,6 @@ def emit_rows(
         chains = emit.carry(
             0, length, TURN * block, _joined(each.totals.start for each in reductions), turns
         )
-        with emit.when(active[-1]):
-            stream.edge(rest, length, write)
         own = _cut(chains, [len(each.reduction.totals.start) for each in passes])
         return _joined(each.found(length, mine) for each, mine in zip(passes, own, strict=True))
 
