@@ -27,9 +27,6 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 
-L2_BYTES = 60 << 20
-"""Of an H200, as CUDA reports it; rotation covers twice as much."""
-
 GRAPH_S, TURNS, REPLAYS = 2e-3, 5, 10
 
 POISON = 0xFF
@@ -183,8 +180,10 @@ def drawn(kit: Kit, case: dict[str, Any], number: int) -> list[Any]:
 def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
     """Times a case beside its peer."""
     from heddle.runtime import replay
+    from heddle.runtime._core import cuda_info
 
-    sets = max(2, -(-2 * L2_BYTES // case["bytes"]))
+    l2_bytes = cuda_info()["devices"][0]["l2_bytes"]
+    sets = max(2, -(-2 * l2_bytes // case["bytes"]))
     calls, kept = [], []
     for number in range(sets):
         arrays = drawn(kit, case, number)

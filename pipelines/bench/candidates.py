@@ -9,6 +9,7 @@ from heddle.kernels import tuning
 from heddle.pipelines.bench import workloads
 from heddle.pipelines.bench.case import (
     Case,
+    clock_of,
     device_of,
     heddle_calls,
     load,
@@ -44,7 +45,9 @@ def run(case: Case, candidates: Sequence[Mapping[str, tuning.Values]]) -> list[R
             rows[number] |= {"status": "error", "message": str(error)}
         if rows[number]["status"] == "ok":
             calls[number] = made
-    timings = interleaved(list(calls.values()), case.max_time, pause=False) if calls else []
+    timings = (
+        interleaved(list(calls.values()), case.max_time, False, clock_of(case)) if calls else []
+    )
     for number, timing in zip(calls, timings, strict=True):
         rows[number]["turns_us"] = [1e6 * turn for turn in timing.turns]
     return [_plain(row) for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,13 @@ import numpy as np
 
 from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
+from heddle.pipelines.bench.device_time import ModelCall, device_clock
 from heddle.pipelines.bench.machine import BUSY
-from heddle.pipelines.bench.measure import Call, Timing, interleaved
+from heddle.pipelines.bench.measure import Call, Clock, Timing, host_clock, interleaved
 from heddle.pipelines.bench.missing import MissingError
 from heddle.pipelines.bench.rows import Row
 from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
+from heddle.runtime._core import cuda_info
 from heddle.runtime.errors import HeddleError
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from heddle.runtime import Device, Model
 
 HEDDLE = "heddle"
+
+HOST_S = 1.0
+"""Seconds for the host's side of a call on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +104,15 @@ def run(case: Case) -> Iterator[Row]:
             missing[name] = str(error)
     errors = verify(case, prepared, candidates) if case.verify else {}
     pause = case.threads > 1
-    timings = interleaved(list(candidates.values()), case.max_time, pause)
+    timings = interleaved(list(candidates.values()), case.max_time, pause, clock_of(case))
     rows = {
         name: timed_row(case, prepared, name, timing)
         for name, timing in zip(candidates, timings, strict=True)
     }
     rows[HEDDLE]["arch"] = sorted(set(models[0].archs))
+    if case.target != "cpu":
+        (host,) = interleaved([candidates[HEDDLE]], min(case.max_time, HOST_S), pause=False)
+        rows[HEDDLE]["host_us"] = 1e6 * host.interval[0]
     ours = rows[HEDDLE]["time_us"]
     for name, row in rows.items():
         if name in errors:
@@ -119,6 +127,11 @@ def run(case: Case) -> Iterator[Row]:
         yield case.failed("missing", "MissingError", reason, name)
 
 
+def clock_of(case: Case) -> Clock:
+    """What times its calls."""
+    return host_clock if case.target == "cpu" else device_clock
+
+
 def device_of(case: Case) -> Device:
     """Where the case runs."""
     return CPU() if case.target == "cpu" else Accelerator()
@@ -129,8 +142,7 @@ def prepare(case: Case, workload: workloads.Workload, dtype: DType, device: Devi
     types = workload.types(case.sizes, dtype)
     result = workload.result(case.sizes, dtype)
     set_bytes = data.total_bytes([*types, result])
-    levels = machine.caches()
-    last = levels[-1].size if levels else 0
+    last = last_cache(case)
     weighted = any(operand.weight for operand in workload.operands)
     count = data.sets_wanted(set_bytes, last, weighted) if case.cache == "cold" else 1
     arrays = data.draw(workload, case.sizes, dtype, case.inputs)
@@ -144,6 +156,13 @@ def prepare(case: Case, workload: workloads.Workload, dtype: DType, device: Devi
     shape = tuple(map(int, result.shape))
     outputs = [Buffer(result.dtype.name, shape, device) for _ in range(count)]
     return Prepared(workload, dtype, arrays, sets, outputs, set_bytes)
+
+
+def last_cache(case: Case) -> int:
+    """Bytes of the last cache before memory, of the CPU or of the GPU; 0 where it is not known."""
+    if case.target != "cpu":
+        return int(cuda_info()["devices"][0]["l2_bytes"])
+    return max((level.size for level in machine.caches()), default=0)
 
 
 def load(case: Case, prepared: Prepared, session: InferenceSession) -> list[Model]:
@@ -163,14 +182,14 @@ def load(case: Case, prepared: Prepared, session: InferenceSession) -> list[Mode
 def heddle_calls(prepared: Prepared, models: list[Model]) -> list[Call]:
     """`execute` into the caller's output, for each set."""
     operands = prepared.workload.operands
-    return [
-        _execute(model, [b for o, b in zip(operands, buffers, strict=True) if not o.weight], out)
-        for model, buffers, out in zip(models, prepared.sets, prepared.outputs, strict=True)
+    inputs = [
+        tuple(b for o, b in zip(operands, buffers, strict=True) if not o.weight)
+        for buffers in prepared.sets
     ]
-
-
-def _execute(model: Model, inputs: list[Buffer], out: Buffer) -> Callable[[], object]:
-    return partial(model.execute, *inputs, out=[out])
+    sets = zip(models, inputs, prepared.outputs, strict=True)
+    if models[0].device.kind == "cpu":
+        return [partial(model.execute, *taken, out=[out]) for model, taken, out in sets]
+    return [ModelCall(model, taken, out) for model, taken, out in sets]
 
 
 def verify(case: Case, prepared: Prepared, candidates: dict[str, list[Call]]) -> dict[str, Row]:
@@ -199,16 +218,15 @@ def timed_row(case: Case, prepared: Prepared, name: str, timing: Timing) -> Row:
     """The row of one candidate."""
     middle, low, high = timing.interval
     cost = prepared.workload.cost(case.sizes, prepared.dtype)
-    last = [level.size for level in machine.caches()][-1:]
+    last = last_cache(case)
     rotated = prepared.set_bytes * len(prepared.sets)
-    short = case.cache == "cold" and bool(last) and rotated < 2 * last[0]
+    short = case.cache == "cold" and rotated < 2 * last
     flags = {
         "noisy": not timing.settled,
         "busy": timing.others > BUSY,
         "short-rotation": short,
         "zeros": case.inputs == "zeros",
         "oversubscribed": case.threads > len(os.sched_getaffinity(0)),
-        "host-timed": case.target != "cpu",
         "reference": baselines.is_reference(name, prepared.workload.row),
     }
     return {

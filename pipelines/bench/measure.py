@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from heddle.pipelines.bench.machine import Others
 from heddle.pipelines.bench.statistics import median_interval, percentile
 
 Call = Callable[[], object]
+Clock = Callable[[Sequence[Call]], float]
+"""Makes the calls that it is given, in order, and returns the mean of their seconds."""
 
 SAMPLE_S, TURN_S = 100e-6, 5e-3
 """The least time of a sample, some thousand times what the clock resolves; the time of a turn."""
@@ -66,7 +69,17 @@ class Timing:
         return percentile(self.samples, 0.95)
 
 
-def interleaved(candidates: Sequence[Sequence[Call]], max_time: float, pause: bool) -> list[Timing]:
+def host_clock(chosen: Sequence[Any]) -> float:
+    """Seconds on the host."""
+    begin = time.perf_counter()
+    for call in chosen:
+        call()
+    return (time.perf_counter() - begin) / len(chosen)
+
+
+def interleaved(
+    candidates: Sequence[Sequence[Call]], max_time: float, pause: bool, clock: Clock = host_clock
+) -> list[Timing]:
     """Times `candidates`, each given as one call for each set of buffers.
 
     All candidates step through the sets together, so that a call finds the buffers that were used
@@ -77,8 +90,9 @@ def interleaved(candidates: Sequence[Sequence[Call]], max_time: float, pause: bo
         max_time: Seconds after which the measurement ends, warm-up not among them; each candidate
             has two turns at least.
         pause: Whether to let the threads of the candidate before go to sleep.
+        clock: What takes a sample.
     """
-    rotation = _Rotation(len(candidates[0]))
+    rotation = _Rotation(len(candidates[0]), clock)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -103,30 +117,23 @@ def interleaved(candidates: Sequence[Sequence[Call]], max_time: float, pause: bo
 class _Rotation:
     """Where the next call is among the sets."""
 
-    def __init__(self, sets: int) -> None:
-        self.sets, self.place = sets, 0
+    def __init__(self, sets: int, clock: Clock) -> None:
+        self.sets, self.clock, self.place = sets, clock, 0
 
-    def take(self, calls: Sequence[Call], count: int) -> list[Call]:
+    def sample(self, calls: Sequence[Call], count: int) -> float:
         chosen = [calls[(self.place + i) % self.sets] for i in range(count)]
         self.place = (self.place + count) % self.sets
-        return chosen
-
-
-def _sample(chosen: Sequence[Call]) -> float:
-    begin = time.perf_counter()
-    for call in chosen:
-        call()
-    return (time.perf_counter() - begin) / len(chosen)
+        return self.clock(chosen)
 
 
 def _warm_up(calls: Sequence[Call], rotation: _Rotation, max_time: float) -> int:
     """Calls until the times are stable (or half of `max_time`); how many calls a sample takes."""
     end = time.monotonic() + max_time / 2
-    _sample(rotation.take(calls, 1))
-    first = _sample(rotation.take(calls, 1))
+    rotation.sample(calls, 1)
+    first = rotation.sample(calls, 1)
     count, last = _count(first), math.inf
     while time.monotonic() < end:
-        window = median(_sample(rotation.take(calls, count)) for _ in range(5))
+        window = median(rotation.sample(calls, count) for _ in range(5))
         if abs(window - last) <= STABLE * window:
             break
         count, last = _count(window), window
@@ -139,10 +146,10 @@ def _count(seconds: float) -> int:
 
 def _turn(calls: Sequence[Call], rotation: _Rotation, timing: Timing) -> None:
     # The first sample wakes the threads and fetches the code; it does not count.
-    _sample(rotation.take(calls, timing.calls))
+    rotation.sample(calls, timing.calls)
     samples: list[float] = []
     begin = time.perf_counter()
     while not samples or time.perf_counter() - begin < TURN_S:
-        samples.append(_sample(rotation.take(calls, timing.calls)))
+        samples.append(rotation.sample(calls, timing.calls))
     timing.samples += samples
     timing.turns.append(median(samples))

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from heddle.pipelines.bench.device_time import TorchCall
 from heddle.pipelines.bench.missing import MissingError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _inferred(torch: Any, run: Call) -> Call:
 
 
 def cublas(case: Case, prepared: Prepared) -> list[Call]:
-    """CuBLAS's products, each waited for as Heddle's are."""
+    """CuBLAS's products."""
     torch = torch_for("cublas")
     if prepared.workload.op != "matmul":
         raise MissingError(f"cublas: has matmul alone here, not {case.name}")
@@ -76,8 +77,7 @@ def cublas(case: Case, prepared: Prepared) -> list[Call]:
     sets = [[torch.from_dlpack(buffer).cuda() for buffer in buffers] for buffers in prepared.sets]
     outputs = [torch.from_dlpack(buffer) for buffer in prepared.outputs]
 
-    def call(a: Any, b: Any, out: Any) -> None:
-        torch.matmul(a, b, out=out)
-        torch.cuda.synchronize()
-
-    return [partial(call, a, b, out) for (a, b), out in zip(sets, outputs, strict=True)]
+    return [
+        TorchCall(torch, partial(torch.matmul, a, b, out=out))
+        for (a, b), out in zip(sets, outputs, strict=True)
+    ]

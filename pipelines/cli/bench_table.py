@@ -111,8 +111,9 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def flags(row: Row) -> str:
-    """The flags in one cell."""
-    return ",".join(row["flags"])
+    """The flags in one cell, and a GPU's time on the host."""
+    host = [f"host {number(row['host_us'])} us"] if "host_us" in row else []
+    return ",".join([*row["flags"], *host])
 
 
 def number(value: Any) -> str:

@@ -28,6 +28,7 @@ DeviceInfo describe(const Driver& driver, int index, DeviceHandle handle) {
   info.major = attribute(driver, kCapabilityMajor, handle);
   info.minor = attribute(driver, kCapabilityMinor, handle);
   info.multiprocessors = attribute(driver, kMultiprocessors, handle);
+  info.l2_bytes = attribute(driver, kL2Bytes, handle);
   return info;
 }
 

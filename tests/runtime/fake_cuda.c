@@ -158,6 +158,9 @@ OUT Result cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 16:
       *value = 132;
       return 0;
+    case 38:
+      *value = 1 << 20;
+      return 0;
     case 75:
       *value = capability / 10;
       return 0;

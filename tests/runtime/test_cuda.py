@@ -187,7 +187,7 @@ def test_cuda_info(python):
     out, _ = python("print(_core.cuda_info())", DEVICES=2, CAPABILITY=89)
     row = (
         "{{'index': {0}, 'name': 'Fake {0}', 'capability': '8.9', 'memory_bytes': 1073741824,"
-        " 'multiprocessors': 132}}"
+        " 'multiprocessors': 132, 'l2_bytes': 1048576}}"
     )
     rows = ", ".join(row.format(index) for index in range(2))
     assert out == f"{{'problem': '', 'driver': '13.0', 'devices': [{rows}]}}\n"

@@ -17,6 +17,7 @@ struct DeviceInfo {
   int minor;
   size_t memory;  ///< Bytes.
   int multiprocessors;
+  int l2_bytes;
 };
 
 /// Every GPU of this machine. Throws a device error where there is no usable driver.

@@ -35,6 +35,7 @@ enum DeviceAttribute : int {
   kMaxGridY = 6,
   kMaxGridZ = 7,
   kMultiprocessors = 16,
+  kL2Bytes = 38,
   kCapabilityMajor = 75,
   kCapabilityMinor = 76,
   kMaxSharedPerBlock = 97,  // with opt-in

@@ -24,6 +24,7 @@ nb::dict cuda_info() {
       row["capability"] = std::to_string(device.major) + "." + std::to_string(device.minor);
       row["memory_bytes"] = device.memory;
       row["multiprocessors"] = device.multiprocessors;
+      row["l2_bytes"] = device.l2_bytes;
       devices.append(row);
     }
   }
