@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit
-from heddle.kernels.cuda import _block, _frame, _staging
+from heddle.kernels.cuda import _block, _frame, _mma, _staging
+from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
+
+vector = dialect("vector")
+
+WARP_COLUMNS = 32
+"""Columns of a warp in `Shares`."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,46 @@ class Place:
     m: Size
     n: Size
     k: Size
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The sums of a tile, `count` times in shared memory: each from a part of k.
+
+    A warp holds 32 columns of `rows` rows in the registers of mma.sync: for each 16 x 8 of them,
+    row by row, four.
+    """
+
+    shared: _mma.DynamicShared
+    element: Any
+    count: int
+    rows: int
+    columns: int
+
+    @property
+    def pitch(self) -> int:
+        """Elements between two rows: eight more than columns, against conflicts."""
+        return self.columns + 8
+
+    def store(self, sums: Sequence[Any], share: Size, column: Size) -> None:
+        """Puts a warp's sums to the others of its `share`, from `column` on."""
+        lane = _block.thread() % _block.WARP
+        row = share * self.rows + lane // 4
+        across = WARP_COLUMNS // 8
+        for position in range(0, len(sums), 2):
+            number, half = position // 4, position % 4 // 2
+            down, right = number // across * 16 + half * 8, number % across * 8
+            pair = vector.from_elements(emit.widen(self.element, 2), sums[position : position + 2])
+            place = (row + down) * self.pitch + column + lane % 4 * 2 + right
+            self.shared.store(pair, place * 4)
+
+    def total(self, row: Size, column: Size, lanes: int) -> Any:
+        """Neighbouring sums of all shares, added up in their order."""
+        first, *others = (
+            self.shared.load(((i * self.rows + row) * self.pitch + column) * 4, self.element, lanes)
+            for i in range(self.count)
+        )
+        return sum(others, first)
 
 
 def write(

@@ -13,15 +13,11 @@ from typing import Any
 
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame, _mma, _product, _result, _staging
-from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
-
-vector = dialect("vector")
 
 SHARED = 96 * 1024
 """Bytes of a block's stages at most: two blocks fit a multiprocessor of sm_90a."""
 
-WARP_COLUMNS = 32
 _WARPS = _staging.THREADS // _block.WARP
 _SLICE = 2 * _mma.CHUNK  # Bytes along k of one mma.sync.
 
@@ -37,7 +33,7 @@ class Strip:
 
     @property
     def warps_along_k(self) -> int:
-        return _WARPS * WARP_COLUMNS // self.columns
+        return _WARPS * _result.WARP_COLUMNS // self.columns
 
     @property
     def deep(self) -> int:
@@ -68,11 +64,6 @@ class Strip:
     def stages(self) -> int:
         return SHARED // self.stage
 
-    @property
-    def pitch(self) -> int:
-        """Elements between two rows of sums in shared memory: eight more, against conflicts."""
-        return self.columns + 8
-
 
 def emit_strip(frame: _frame.Frame, strip: Strip, shared: _mma.DynamicShared) -> None:
     """Emits the strip of this block."""
@@ -94,61 +85,34 @@ def emit_strip(frame: _frame.Frame, strip: Strip, shared: _mma.DynamicShared) ->
             strip.transposed,
         ),
     ]
-    sums = _multiplied(strip, shared, parts, sizes.ceildiv(k, strip.depth))
-    _mma.wait(0)
-    _block.barrier()  # The stages are free.
-    _store(strip, shared, sums)
-    _block.barrier()
+    lane, slice_, first = _warp(strip)
+    a_places, b_places = _places(strip, lane, slice_, first)
+
+    def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
+        fragments = [_mma.load_matrices(shared.at(stage + place), False) for place in a_places]
+        columns: list[Any] = []
+        for place in b_places:
+            columns += _mma.load_matrices(shared.at(stage + place), not strip.transposed)
+        return products(strip.kind, fragments, columns, sums)
+
     element = emit.register_type(strip.kind.sums)
-
-    def total(row: Size, column: Size, lanes: int) -> Any:
-        parts = [
-            shared.load(((i * strip.rows + row) * strip.pitch + column) * 4, element, lanes)
-            for i in range(strip.warps_along_k)
-        ]
-        return sum(parts[1:], parts[0])
-
-    _result.write(frame, where, (strip.rows, strip.columns), total)
+    zeros = [emit.constant(element, 0)] * (strip.rows // 16 * (_result.WARP_COLUMNS // 8) * 4)
+    ring = _staging.Ring(shared, strip.stages, strip.stage)
+    sums = ring.stream(parts, sizes.ceildiv(k, strip.depth), zeros, multiply)
+    shares = _result.Shares(shared, element, strip.warps_along_k, strip.rows, strip.columns)
+    shares.store(sums, slice_, first)
+    _block.barrier()
+    _result.write(frame, where, (strip.rows, strip.columns), shares.total)
 
 
 def _warp(strip: Strip) -> tuple[Size, Size, Size]:
     """The lane, the warp's slice of k, and its first column."""
     lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
-    across = strip.columns // WARP_COLUMNS
-    return lane, warp // across, warp % across * WARP_COLUMNS
+    across = strip.columns // _result.WARP_COLUMNS
+    return lane, warp // across, warp % across * _result.WARP_COLUMNS
 
 
-def _multiplied(
-    strip: Strip, shared: _mma.DynamicShared, parts: Sequence[_staging.Lines], steps: Size
-) -> Sequence[Any]:
-    """The sums of a warp: for each 16 x 8 of them, row by row, four registers."""
-    a_places, b_places = _places(strip)
-    ahead = strip.stages - 1
-
-    def fill(step: Size) -> None:
-        for part in parts:
-            part.fill(shared, emit.as_index(step) % strip.stages * strip.stage, step)
-        _mma.commit()
-
-    def step(number: Size, *sums: Any) -> Sequence[Any]:
-        _mma.wait(ahead - 1)
-        _block.barrier()  # The stage is there, and nobody reads the one before it any more.
-        fill(number + ahead)
-        stage = number % strip.stages * strip.stage
-        a = [_mma.load_matrices(shared.at(stage + place), False) for place in a_places]
-        b: list[Any] = []
-        for place in b_places:
-            b += _mma.load_matrices(shared.at(stage + place), not strip.transposed)
-        return _products(strip.kind, a, b, sums)
-
-    for number in range(ahead):
-        fill(number)
-    zero = emit.constant(emit.register_type(strip.kind.sums), 0)
-    count = strip.rows // 16 * (WARP_COLUMNS // 8) * 4
-    return emit.carry(0, steps, 1, [zero] * count, step)
-
-
-def _products(
+def products(
     kind: _mma.Kind, a: Sequence[Sequence[Any]], b: Sequence[Any], sums: Sequence[Any]
 ) -> list[Any]:
     """`sums` plus the products of the fragments a, of 16 rows each, and b, of 8 columns each."""
@@ -160,9 +124,8 @@ def _products(
     return found
 
 
-def _places(strip: Strip) -> tuple[list[Size], list[Size]]:
+def _places(strip: Strip, lane: Size, slice_: Size, column: Size) -> tuple[list[Size], list[Size]]:
     """Where in a stage the warp's matrices are: of a for 16 rows each, of b for 16 columns each."""
-    lane, slice_, column = _warp(strip)
 
     def byte(line: Size, chunk: Size, length: int) -> Size:
         return line * length + _staging.swizzled(line, chunk, length) * _mma.CHUNK
@@ -174,23 +137,9 @@ def _places(strip: Strip) -> tuple[list[Size], list[Size]]:
     if strip.transposed:
         line = column + lane % 8 + lane // 16 * 8
         chunk = slice_ * 2 + lane // 8 % 2
-        b = [byte(line + 16 * j, chunk, strip.b_line) for j in range(WARP_COLUMNS // 16)]
+        b = [byte(line + 16 * j, chunk, strip.b_line) for j in range(_result.WARP_COLUMNS // 16)]
     else:
         line = slice_ * strip.kind.depth + lane % 16
         chunk = column // strip.kind.each + lane // 16
-        b = [byte(line, chunk + 2 * j, strip.b_line) for j in range(WARP_COLUMNS // 16)]
+        b = [byte(line, chunk + 2 * j, strip.b_line) for j in range(_result.WARP_COLUMNS // 16)]
     return a, [strip.b_place + place for place in b]
-
-
-def _store(strip: Strip, shared: _mma.DynamicShared, sums: Sequence[Any]) -> None:
-    """Puts a warp's sums into shared memory, those of each slice of k behind each other."""
-    element = emit.register_type(strip.kind.sums)
-    lane, slice_, column = _warp(strip)
-    row = slice_ * strip.rows + lane // 4
-    across = WARP_COLUMNS // 8
-    for position in range(0, len(sums), 2):
-        number, half = position // 4, position % 4 // 2
-        down, right = number // across * 16 + half * 8, number % across * 8
-        pair = vector.from_elements(emit.widen(element, 2), list(sums[position : position + 2]))
-        place = (row + down) * strip.pitch + column + lane % 4 * 2 + right
-        shared.store(pair, place * 4)

@@ -6,6 +6,7 @@ nor ldmatrix meets a bank twice. That is also where TMA's swizzle of 128 bytes p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,8 @@ class Lines:
 
     A step of k covers `depth` elements. With `k_last` the matrix has k as its last axis, and lines
     are its rows from `first` on. Else lines are steps of k, of as many columns from `first` on as
-    fit their length; further columns are in further panels of `depth` lines.
+    fit their length; further columns are in further panels of `depth` lines. `width`: as `swizzled`
+    has it.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Lines:
         depth: int,
         first: Size,
         k_last: bool,
+        width: int = _mma.CHUNK,
     ) -> None:
         self._matrix, self._whole = matrix, matrix.whole()
         self._length, self._depth, self._k_last = length, depth, k_last
@@ -119,7 +122,7 @@ class Lines:
         self._idle = self._together > count
         self._filling = emit.compare("less", line, count)
         self._row, self._column = (first + line, along) if k_last else (line, first + along)
-        self._target = place + line * length + swizzled(line, chunk, length) * _mma.CHUNK
+        self._target = place + line * length + swizzled(line, chunk, length, width) * _mma.CHUNK
 
     def fill(self, shared: _mma.DynamicShared, stage: Size, step: Size) -> None:
         """Starts to fill the stage at byte `stage` with the elements of `step`.
@@ -162,6 +165,53 @@ class Lines:
         return row, self._column + i // passes * (self._length // self._matrix.item)
 
 
-def swizzled(line: Size, chunk: Size, length: int) -> Size:
-    """The place of a chunk in its line: eight lines that ldmatrix reads are in different banks."""
-    return (line % 8) ^ chunk if length >= LINE else (line // 2 % 4) ^ chunk
+def swizzled(line: Size, chunk: Size, length: int, width: int = _mma.CHUNK) -> Size:
+    """The place of a chunk in its line of `length` bytes.
+
+    Lines are read `width` bytes at a time, of as many lines as fill all banks (128 bytes) at once:
+    those parts are in different banks then.
+    """
+    together = LINE // max(length, width)  # Lines that are in different banks as they are.
+    if together > 1:
+        return (line // together % (LINE // width // together)) * (width // _mma.CHUNK) ^ chunk
+    return (line % (LINE // width)) * (width // _mma.CHUNK) ^ chunk
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Stages of `size` bytes that go round: while one is multiplied, the others are filled."""
+
+    shared: _mma.DynamicShared
+    stages: int
+    size: int
+
+    def stream(
+        self,
+        parts: Sequence[Lines],
+        steps: Size,
+        sums: Sequence[Any],
+        multiply: Callable[[Size, Size, Sequence[Any]], Sequence[Any]],
+    ) -> Sequence[Any]:
+        """Takes `sums` through the steps: `multiply(step, stage, sums)`, the stage's first byte.
+
+        Afterwards shared memory is free for other use.
+        """
+        ahead = self.stages - 1
+
+        def fill(step: Size) -> None:
+            for part in parts:
+                part.fill(self.shared, emit.as_index(step) % self.stages * self.size, step)
+            _mma.commit()
+
+        def body(step: Any, *sums: Any) -> Sequence[Any]:
+            _mma.wait(ahead - 1)
+            _block.barrier()  # The stage is there, and nobody reads the one before it any more.
+            fill(step + ahead)
+            return multiply(step, step % self.stages * self.size, sums)
+
+        for step in range(ahead):
+            fill(step)
+        found = emit.carry(0, steps, 1, sums, body)
+        _mma.wait(0)
+        _block.barrier()
+        return found
