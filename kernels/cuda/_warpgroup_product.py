@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 arith = dialect("arith")
 
 _WARPGROUPS = _staging.THREADS // _warpgroup.THREADS
+_NARROW = 128  # Columns of tiles of which two blocks fit a multiprocessor.
 _WARP_ROWS = 16
 _PANEL = _staging.LINE // 2  # Columns of a line of results.
 
@@ -39,6 +40,8 @@ def emit_tile(
     where: Place,
 ) -> None:
     """Emits the tile at `where`, whose operands `parts` bring: the whole block calls."""
+    if tile.columns <= _NARROW:
+        _warpgroup.blocks_side_by_side(2)
     ring = _warpgroup.Ring(shared, stages, tile.stage)
     with emit.when(emit.compare("equal", _block.thread(), 0)):
         ring.initialise(full=2 * _staging.THREADS, empty=_WARPGROUPS)

@@ -1,0 +1,175 @@
+"""Products by wgmma: their results, mistakes planted in them, and what is assembled."""
+
+import re
+from dataclasses import replace
+
+import cuda_harness
+import pytest
+from cuda_cases import fused, plain, tensor
+from emulator_memory import EmulatorError
+from test_kernels import check
+
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _warpgroup as warpgroup
+from heddle.kernels.cuda import matmul
+from heddle.kernels.registry import MACHINES
+from heddle.kernels.spec import Spec
+from heddle.kernels.tuning import forced
+
+HOPPER = MACHINES["sm_90a"]
+REGISTERS, SHARED = 65536, 228 * 1024  # Of a multiprocessor of sm_90a.
+RESERVED = 1024  # Bytes of shared memory of each block that the system takes.
+
+
+@pytest.fixture(autouse=True)
+def on_hopper(monkeypatch):
+    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+
+
+def product(dtype: str, m, n: int, k: int, transposed: bool, batch: tuple = ()) -> Spec:
+    right = (n, k) if transposed else (k, n)
+    operands = [tensor(dtype, *batch, m, k), tensor(dtype, *batch[1:], *right)]
+    return plain("matmul", operands, tensor(dtype, *batch, m, n), transposed=transposed)
+
+
+def columns(count: int):
+    return forced({"matmul": {"columns": count}})
+
+
+RESULTS = {
+    # spec, columns of a tile, elements that buffers are shifted by
+    "a tile and a slice": (product("float16", 128, 128, 16, True), 128, 0),
+    "four tiles": (product("bfloat16", 130, 136, 200, False), 128, 0),
+    "more rounds than stages": (product("float16", 65, 24, 7 * 64 + 8, True), 128, 0),
+    "wide tiles": (product("bfloat16", 65, 264, 264, True), 256, 0),
+    "wide tiles of columns": (product("float16", 70, 328, 72, False), 256, 0),
+    "a body": (fused(product("bfloat16", 70, 72, 136, False), prologue=False), 128, 0),
+    "a wide body": (fused(product("float16", 65, 200, 80, True), prologue=False), 256, 0),
+    "a batch": (product("bfloat16", 67, 24, 72, True, (2, 3)), 128, 0),
+    "rows at run time": (product("float16", "d0", 24, 72, False), 128, 0),
+    "single elements": (product("bfloat16", 67, 13, 81, False), 128, 0),
+    "single elements along k": (product("float16", 67, 24, 67, True), 256, 0),
+    "unaligned buffers": (fused(product("float16", 65, 24, 72, True), prologue=False), 128, 1),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results(name):
+    spec, width, shift = RESULTS[name]
+    with columns(width):
+        assert "wgmma.mma_async" in to_ptx(spec, HOPPER)
+        check(spec, {"d0": 70}, shift)
+
+
+Turn, Ring = warpgroup.Turn, warpgroup.Ring
+turn, initialise, wait = Ring.turn, Ring.initialise, warpgroup.wait
+IN_FLIGHT = "a cp.async in flight to the mbarrier at byte"
+
+
+def nothing(*_) -> None:
+    pass
+
+
+MISTAKES = {
+    # what is planted: where, and what the emulator says
+    "no proxy fence": (
+        (Turn, "wait_until_full", lambda turn: warpgroup._wait(turn.full, turn.parity)),
+        f"no fence.proxy.async before it reads what {IN_FLIGHT}",
+    ),
+    "no wait for a full stage": (
+        (Turn, "wait_until_full", nothing),
+        f"race: reads what {IN_FLIGHT}|uninitialised",
+    ),
+    "the other parity": (
+        (Ring, "turn", lambda ring, step: _turned(ring, step)),
+        f"race: reads what {IN_FLIGHT}|deadlock",
+    ),
+    "no wait for an empty stage": (
+        (Turn, "wait_until_empty", nothing),
+        "writes what the wgmma in flight of warpgroup",
+    ),
+    "a stage is never released": ((Turn, "arrive_empty", nothing), "deadlock"),
+    "a stage is released too early": (
+        (warpgroup, "wait", lambda left: wait(2 * left)),
+        "writes what the wgmma in flight of warpgroup",
+    ),
+    "no wait for the last products": (
+        (warpgroup, "wait", lambda left: wait(1)),
+        r"looks at an accumulator before wgmma\.wait_group",
+    ),
+    "no wgmma.fence": ((warpgroup, "fence", nothing), r"no wgmma\.fence before a wgmma"),
+    "groups are not committed": ((warpgroup, "commit", nothing), "in flight|accumulator"),
+    "copies do not arrive": ((Turn, "arrive_after_copies", nothing), "deadlock"),
+    "stored parts do not arrive": ((Turn, "arrive_full", nothing), "deadlock"),
+    "too few arrivals": (
+        (Ring, "initialise", lambda ring, full, empty: initialise(ring, full // 2, empty)),
+        f"race: reads what {IN_FLIGHT}",
+    ),
+    "one warpgroup releases for both": (
+        (Ring, "initialise", lambda ring, full, empty: initialise(ring, full, 1)),
+        "more than 1 arrivals in a phase|in flight of warpgroup",
+    ),
+    "lanes do not meet": ((warpgroup, "meet_in_warp", nothing), "race: (reads|writes)"),
+}
+
+
+def _turned(ring: Ring, step):
+    found = turn(ring, step)
+    return replace(found, parity=found.parity ^ 1)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_caught(monkeypatch, name):
+    planted, message = MISTAKES[name]
+    monkeypatch.setattr(*planted)
+    with columns(128), pytest.raises(EmulatorError, match=message):
+        check(product("bfloat16", 65, 72, 5 * 64, True), {})
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+def test_wrong_descriptors_give_wrong_results(monkeypatch, transposed):
+    monkeypatch.setattr(warpgroup, "ATOM", warpgroup.ATOM // 2)
+    with columns(128), pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(product("bfloat16", 65, 72, 64, transposed), {})
+
+
+ASSEMBLED = [
+    ("bfloat16", 128, False, 4096),
+    ("bfloat16", 256, True, 4096),
+    ("float16", 128, True, "d0"),
+    ("float16", 256, False, "d0"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "width", "transposed", "m"), ASSEMBLED)
+def test_assembled(monkeypatch, dtype, width, transposed, m):
+    spec = fused(product(dtype, m, 4096, 4096, transposed), prologue=False)
+    logs = []
+    read = ptx.resources
+    monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
+    with columns(width):
+        text, launch = to_ptx(spec, HOPPER), matmul.launch(spec)
+        assert "wgmma" not in to_ptx(spec, MACHINES["sm_80"])
+    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    for instruction in (
+        f"wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{kind}.{kind}",
+        "cp.async.mbarrier.arrive.noinc.shared.b64",
+        "mbarrier.try_wait.parity.shared",
+        "fence.proxy.async.shared::cta",
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16",
+    ):
+        assert instruction in text
+    # The last of the immediates: whether b has its columns side by side.
+    products = re.findall(r"wgmma\.mma_async[^;]*;", text)
+    assert len(products) == 4
+    assert all(line.endswith(f"{int(not transposed)};") for line in products)
+    cubin = ptx.assemble(text, HOPPER.arch)
+    if cubin is None:
+        pytest.skip("no PTX assembler is installed")
+    blocks = {128: 2, 256: 1}[width]
+    assert (cubin.spills, cubin.shared) == (0, 0)
+    assert blocks * launch.block[0] * cubin.registers <= REGISTERS
+    assert blocks * (launch.shared + RESERVED) <= SHARED
+    # C7510 and its like: products that wait for one another.
+    assert not re.search(r"C75\d\d|serializ", "".join(logs))
