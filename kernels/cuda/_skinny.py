@@ -18,7 +18,9 @@ from heddle.kernels.sizes import Size
 SHARED = 96 * 1024
 """Bytes of a block's stages at most: two blocks fit a multiprocessor of sm_90a."""
 
-_WARPS = _staging.THREADS // _block.WARP
+WARPS = _staging.THREADS // _block.WARP
+"""Warps of a block."""
+
 _SLICE = 2 * _mma.CHUNK  # Bytes along k of one mma.sync.
 
 
@@ -33,7 +35,7 @@ class Strip:
 
     @property
     def warps_along_k(self) -> int:
-        return _WARPS * _result.WARP_COLUMNS // self.columns
+        return WARPS * _result.WARP_COLUMNS // self.columns
 
     @property
     def deep(self) -> int:
@@ -65,7 +67,7 @@ class Strip:
         return SHARED // self.stage
 
 
-def emit_strip(frame: _frame.Frame, strip: Strip, shared: _mma.DynamicShared) -> None:
+def emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) -> None:
     """Emits the strip of this block."""
     problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))

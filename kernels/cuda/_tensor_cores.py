@@ -1,31 +1,15 @@
-"""Which products run on tensor cores, in which pieces, and their launch."""
+"""Which products run on tensor cores, and in which pieces."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
-from heddle.kernels import emit
-from heddle.kernels.cuda import _frame, _mma, _product, _skinny, _staging, _tiles
-from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+from heddle.kernels.cuda import _by_rows, _mma, _product, _skinny, _tiles
+from heddle.kernels.spec import Expr, Spec, fold, product
 
 _PROCESSORS = 132  # Of an H100 or H200: by how many blocks at a time a choice counts.
 _NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tiles of 256.
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What a block makes while the product has at most `most` rows (None: any number)."""
-
-    most: int | None
-    piece: _tiles.Tile | _skinny.Strip
-
-    def count(self, problem: _product.Problem) -> Expr:
-        """The number of blocks."""
-        down = fold("ceildiv", problem.m, _tiles.ROWS) if self.most is None else 1
-        across = fold("ceildiv", problem.n, self.piece.columns)
-        return product((*problem.batch, down, across))
 
 
 def fits(spec: Spec) -> bool:
@@ -34,75 +18,51 @@ def fits(spec: Spec) -> bool:
     return (a.dtype, b.dtype) in _mma.KINDS and spec.prologue is None
 
 
-def emit_product(frame: _frame.Frame) -> None:
-    """Emits the product of operands 0 and 1."""
-    shared = _mma.DynamicShared("stages")
-    m = frame.size(_product.problem(frame.spec).m)
-    _emit(frame, shared, m, _plans(frame.spec))
-
-
-def _emit(frame: _frame.Frame, shared: _mma.DynamicShared, m: Size, plans: list[_Plan]) -> None:
-    piece = plans[0].piece
-
-    def this() -> list[Any]:
-        if isinstance(piece, _skinny.Strip):
-            _skinny.emit_strip(frame, piece, shared)
-        else:
-            _tiles.emit_tiles(frame, piece, shared)
-        return []
-
-    def rest() -> list[Any]:
-        _emit(frame, shared, m, plans[1:])
-        return []
-
-    if len(plans) == 1:
-        this()
-    else:
-        emit.either(emit.compare("less_equal", m, plans[0].most), [], this, rest)
-
-
-def launch(spec: Spec) -> Launch:
-    """A block for each piece of the result; how large they are depends on the rows of the call."""
-    problem, plans = _product.problem(spec), _plans(spec)
-    grid = plans[-1].count(problem)
-    for plan in reversed(plans[:-1]):
-        few: Expr = ("sub", 1, ("min", 1, ("floordiv", problem.m, (plan.most or 0) + 1)))
-        grid = ("add", ("mul", few, plan.count(problem)), ("mul", ("sub", 1, few), grid))
-    shared = max(
-        _skinny.SHARED
-        if isinstance(plan.piece, _skinny.Strip)
-        else _tiles.shared_bytes(plan.piece.columns)
-        for plan in plans
-    )
-    return Launch((fold("max", 1, grid), 1, 1), problem.work, (_staging.THREADS, 1, 1), shared)
-
-
-def _plans(spec: Spec) -> list[_Plan]:
-    """The plans of a spec by their rows; only those that its sizes leave open."""
+def ways(spec: Spec) -> Sequence[_by_rows.Way]:
+    """The ways to compute the product of operands 0 and 1."""
     a, b, *_ = spec.operands
     kind, transposed = _mma.KINDS[a.dtype, b.dtype], spec.attr("transposed")
     problem = _product.problem(spec)
-    columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem)
-    plans = [_Plan(None, _tiles.Tile(kind, columns, transposed))]
+    found = []
     if kind.item == 2:
-        wide = isinstance(problem.n, int) and problem.n >= 64 * 128
-        shapes = {16: 64 if wide else 32, 64: 64}
-        plans[:0] = [
-            _Plan(rows, _skinny.Strip(kind, rows, columns, transposed))
-            for rows, columns in shapes.items()
-        ]
-    if isinstance(problem.m, int):
-        m = problem.m
-        return [next(plan for plan in plans if plan.most is None or m <= plan.most)]
-    return plans
+        for rows, columns in ((16, narrow(problem)), (64, 64)):
+            strip = _skinny.Strip(kind, rows, columns, transposed)
+            blocks = product((*problem.batch, fold("ceildiv", problem.n, columns)))
+            body = partial(_skinny.emit_strip, strip)
+            found.append(_by_rows.Way(rows, blocks, _skinny.SHARED, body))
+    columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem)
+    tile = _tiles.Tile(kind, columns, transposed)
+    found.append(
+        _by_rows.Way(
+            None,
+            _tiles_of(problem, columns),
+            _tiles.shared_bytes(columns),
+            lambda frame, shared: _tiles.emit_tiles(frame, tile, shared),
+        )
+    )
+    return _by_rows.possible(spec, found)
+
+
+def narrow(problem: _product.Problem) -> int:
+    """The columns of a block for up to 16 rows: 64 where those make blocks enough for a GPU.
+
+    Each block reads all rows, so that wider ones ask less of the L2 cache.
+    """
+    return 64 if isinstance(problem.n, int) and problem.n >= 64 * 128 else 32
 
 
 def _columns(problem: _product.Problem) -> int:
     """The columns of tiles whose last wave leaves the fewest multiprocessors idle."""
-    down = fold("ceildiv", problem.m, _tiles.ROWS)
-    counts = [
-        product((*problem.batch, down, fold("ceildiv", problem.n, columns)))
-        for columns in (256, 128)
-    ]
-    wide, narrow = (-(-n // _PROCESSORS) if isinstance(n, int) else None for n in counts)
+    wide, narrow = (
+        -(-count // _PROCESSORS) if isinstance(count, int) else None
+        for count in (_tiles_of(problem, columns) for columns in (256, 128))
+    )
     return 256 if wide and narrow and 2 * wide <= _NARROW * narrow else 128
+
+
+def _tiles_of(problem: _product.Problem, columns: int) -> Expr:
+    down, across = (
+        fold("ceildiv", size, step)
+        for size, step in ((problem.m, _tiles.ROWS), (problem.n, columns))
+    )
+    return product((*problem.batch, down, across))

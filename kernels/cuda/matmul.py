@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cuda import _fma, _frame, _product, _tensor_cores
+from heddle.kernels.cuda import _by_rows, _fma, _frame, _product, _tensor_cores
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -13,14 +13,16 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
         if _tensor_cores.fits(spec):
-            _tensor_cores.emit_product(frame)
+            _by_rows.emit_ways(frame, _tensor_cores.ways(spec))
         else:
             _fma.emit_tile(frame, frame.reader(0), frame.reader(1), spec.attr("transposed"))
 
 
 def launch(spec: Spec) -> Launch:
-    """A block for each tile of the result."""
-    return _tensor_cores.launch(spec) if _tensor_cores.fits(spec) else _fma.launch(spec)
+    """A block for each piece of the result."""
+    if _tensor_cores.fits(spec):
+        return _by_rows.launch(spec, _tensor_cores.ways(spec))
+    return _fma.launch(spec)
 
 
 def supports(spec: Spec) -> str | None:

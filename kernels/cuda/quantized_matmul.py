@@ -1,20 +1,33 @@
-"""Matrix product by weights in 8 or 4 bits: the tiles of `matmul`, scaled while they are loaded."""
+"""Matrix product by weights in 8 or 4 bits: on tensor cores where x has 16 bits.
+
+Else by the tiles of fused multiply-adds, scaled while they are loaded.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit
-from heddle.kernels.cuda import _fma, _frame, _product
+from heddle.kernels.cuda import _by_rows, _fma, _frame, _product, _scaled
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Launch, Spec
 
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        _fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
+        if _scaled.fits(spec):
+            _by_rows.emit_ways(frame, _scaled.ways(spec))
+        else:
+            _fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
+
+
+def launch(spec: Spec) -> Launch:
+    """A block for each piece of the result."""
+    if _scaled.fits(spec):
+        return _by_rows.launch(spec, _scaled.ways(spec))
+    return _fma.launch(spec)
 
 
 class _Scaled:
@@ -61,6 +74,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel(
-    "quantized_matmul", "cuda", emit_quantized, _fma.launch, supports, space=_product.SPACE
-)
+KERNEL = Kernel("quantized_matmul", "cuda", emit_quantized, launch, supports, space=_product.SPACE)

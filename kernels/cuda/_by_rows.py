@@ -1,0 +1,69 @@
+"""Products that are cut by how many rows a call has: one launch, one kernel, several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import _frame, _mma, _product, _staging
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, fold
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a product of at most `most` rows (None: of any number) is computed.
+
+    By so many `blocks`, with `shared` bytes each; `body` emits what one block does.
+    """
+
+    most: int | None
+    blocks: Expr
+    shared: int
+    body: Callable[[_frame.Frame, _mma.DynamicShared], None]
+
+
+def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
+    """The ways that the sizes of `spec` leave open, of `ways` for more and more rows."""
+    m = _product.problem(spec).m
+    if not isinstance(m, int):
+        return ways
+    return [next(way for way in ways if way.most is None or m <= way.most)]
+
+
+def emit_ways(frame: _frame.Frame, ways: Sequence[Way]) -> None:
+    """Emits the ways, and the choice by the rows of the call."""
+    shared = _mma.DynamicShared("stages")
+    _emit(frame, shared, frame.size(_product.problem(frame.spec).m), ways)
+
+
+def _emit(frame: _frame.Frame, shared: _mma.DynamicShared, m: Size, ways: Sequence[Way]) -> None:
+    way, *others = ways
+    if not others:
+        way.body(frame, shared)
+        return
+
+    def this() -> list[Any]:
+        way.body(frame, shared)
+        return []
+
+    def rest() -> list[Any]:
+        _emit(frame, shared, m, others)
+        return []
+
+    emit.either(emit.compare("less_equal", m, way.most), [], this, rest)
+
+
+def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
+    """The launch of `ways`: the blocks of the one that the rows of the call choose."""
+    problem = _product.problem(spec)
+    *others, last = ways
+    grid = last.blocks
+    for way in reversed(others):
+        assert way.most is not None
+        more: Expr = ("min", 1, ("floordiv", problem.m, way.most + 1))
+        grid = ("add", ("mul", ("sub", 1, more), way.blocks), ("mul", more, grid))
+    shared = max(way.shared for way in ways)
+    return Launch((fold("max", 1, grid), 1, 1), problem.work, (_staging.THREADS, 1, 1), shared)

@@ -1,0 +1,287 @@
+"""Products by weights in 8 or 4 bits on tensor cores, as fast as the weights can be read.
+
+Weights become numbers of 16 bits in registers, where they are exact; the sums over one group are
+multiplied by its scales in float32. Blocks are those of `_skinny`: few columns, many stages, k
+shared out among warps.
+
+The order along k inside of 32 elements is free, as long as both sides have the same. A lane takes
+eight neighbours of a row of x (16 bytes) and eight of a row of weights, and sorts x into the pairs
+in which weights come out of their word by masks: of 4 bits (0, 4), (1, 5), ..., of 8 bits (0, 2),
+(1, 3), ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from heddle.kernels import emit, sizes
+from heddle.kernels.cuda import (
+    _block,
+    _by_rows,
+    _frame,
+    _mma,
+    _product,
+    _result,
+    _skinny,
+    _staging,
+    _tensor_cores,
+)
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Spec, fold
+
+arith, llvm = dialect("arith"), dialect("llvm")
+
+RUN = 32
+"""Elements of k that the lanes of a warp hold at once: four times eight."""
+
+_EACH = 8  # Elements of a lane in a run.
+_ALL = _result.WARP_COLUMNS // 8
+
+_MAGIC = {"f16": 0x6400, "bf16": 0x4300}
+"""1024 and 128, whose last bit is a one: a number put into the last seven bits is added to them."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A block's `rows` and `columns` of x by weights of `bits`, `group` of them to a scale."""
+
+    kind: _mma.Kind
+    rows: int
+    columns: int
+    bits: int
+    group: int
+
+    @property
+    def warps_along_k(self) -> int:
+        return _skinny.WARPS * _result.WARP_COLUMNS // self.columns
+
+    @property
+    def depth(self) -> int:
+        """Elements along k of a stage; fewer for many rows, as x takes most of a stage then."""
+        return 256 if self.rows == 16 else 128
+
+    @property
+    def slice(self) -> int:
+        """Elements along k of a stage that one warp multiplies."""
+        return self.depth // self.warps_along_k
+
+    @property
+    def x_line(self) -> int:
+        """Bytes of a line of x."""
+        return self.depth * self.kind.item
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line of weights."""
+        return self.depth * self.bits // 8
+
+    @property
+    def width(self) -> int:
+        """Bytes of weights that a warp reads from a line at once."""
+        return RUN * self.bits // 8
+
+    @property
+    def place(self) -> int:
+        """Where weights begin in a stage."""
+        return self.rows * self.x_line
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a stage."""
+        return self.place + self.columns * self.line
+
+    @property
+    def stages(self) -> int:
+        return _skinny.SHARED // self.stage
+
+    @property
+    def span(self) -> int:
+        """Elements along k whose sums a warp scales at once: they are of one group."""
+        return RUN if self.group % self.slice else self.slice
+
+
+def fits(spec: Spec) -> bool:
+    """Whether x has 16 bits, groups are whole runs, and nothing is computed before."""
+    x, *_ = spec.operands
+    kind = _mma.KINDS.get((x.dtype, x.dtype))
+    return kind is not None and spec.prologue is None and spec.attr("group") % RUN == 0
+
+
+def ways(spec: Spec) -> Sequence[_by_rows.Way]:
+    """The ways to compute the product."""
+    problem, dtype = _product.problem(spec), spec.operands[0].dtype
+    found = []
+    for most, rows, columns in ((16, 16, _tensor_cores.narrow(problem)), (None, 64, 64)):
+        strip = Strip(
+            _mma.KINDS[dtype, dtype], rows, columns, spec.attr("bits"), spec.attr("group")
+        )
+        down, across = fold("ceildiv", problem.m, rows), fold("ceildiv", problem.n, columns)
+        body = partial(_emit_strip, strip)
+        found.append(_by_rows.Way(most, fold("mul", down, across), _skinny.SHARED, body))
+    return _by_rows.possible(spec, found)
+
+
+def _emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) -> None:
+    problem = _product.problem(frame.spec)
+    m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
+    down = sizes.ceildiv(m, strip.rows)
+    row, column = _block.block() % down * strip.rows, _block.block() // down * strip.columns
+    where = _result.Place(emit.index(0), row, column, m, n, k)
+    x_type, weight_type, _ = (operand.dtype for operand in frame.spec.operands)
+    each = 8 // strip.bits  # Weights of a byte.
+    x = _staging.Matrix(frame.inputs[0], x_type, 0, m, k)
+    weights = _staging.Matrix(frame.inputs[1], weight_type, 0, n, sizes.floordiv(k, each))
+    parts = [
+        _staging.Lines(
+            x, 0, strip.rows, strip.x_line, strip.depth, row, True, RUN * strip.kind.item
+        ),
+        _staging.Lines(
+            weights, strip.place, strip.columns, strip.line, strip.line, column, True, strip.width
+        ),
+    ]
+    warp = _block.thread() // _block.WARP
+    across = strip.columns // _result.WARP_COLUMNS
+    share, first = warp // across, warp % across * _result.WARP_COLUMNS
+    lanes = _Lanes(strip, shared, share, first)
+    scales = _Scales(frame, strip, share, column + first, n, k)
+
+    def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
+        for start in range(0, strip.slice, strip.span):
+            factors = scales.load(step, start)
+            runs = range(start // RUN, (start + strip.span) // RUN)
+            weights = [lanes.weights(stage, run) for run in runs]
+            found: list[Any] = []
+            for i in range(strip.rows // 16):
+                total = lanes.products([lanes.x(stage, run, i) for run in runs], weights)
+                here = sums[len(found) : len(found) + len(total)]
+                pairs = zip(total, factors, here, strict=True)
+                found += [emit.fma(part, factor, before) for part, factor, before in pairs]
+            sums = found
+        return sums
+
+    element = emit.register_type(strip.kind.sums)
+    zeros = [emit.constant(element, 0)] * (strip.rows // 16 * _ALL * 4)
+    ring = _staging.Ring(shared, strip.stages, strip.stage)
+    sums = ring.stream(parts, sizes.ceildiv(k, strip.depth), zeros, multiply)
+    shares = _result.Shares(shared, element, strip.warps_along_k, strip.rows, strip.columns)
+    shares.store(sums, share, first)
+    _block.barrier()
+    _result.write(frame, where, (strip.rows, strip.columns), shares.total)
+
+
+class _Lanes:
+    """What the lanes of a warp hold: fragments of x and weights, made from a stage."""
+
+    def __init__(self, strip: Strip, shared: _mma.DynamicShared, share: Size, first: Size) -> None:
+        self._strip, self._shared = strip, shared
+        lane = _block.thread() % _block.WARP
+        self._line, self._member = lane // 4, lane % 4
+        self._run, self._first = share * (strip.slice // RUN), first
+
+    def x(self, stage: Size, run: int, i: int) -> list[list[Any]]:
+        """The four pairs along k of rows 16 i + 0 to 7, and of the eight rows after them."""
+        found = []
+        for half in range(2):
+            line = self._line + 16 * i + 8 * half
+            chunk = (self._run + run) * (RUN * self._strip.kind.item // _mma.CHUNK) + self._member
+            length = self._strip.x_line
+            place = _staging.swizzled(line, chunk, length, RUN * self._strip.kind.item)
+            words = self._load(stage + line * length + place * _mma.CHUNK, 4)
+            apart = 2 if self._strip.bits == 4 else 1
+            pairs = [(words[j], words[j + apart]) for j in range(4) if not j & apart]
+            found.append([join(a, b) for a, b in pairs for join in (_low, _high)])
+        return found
+
+    def weights(self, stage: Size, run: int) -> list[list[Any]]:
+        """The four pairs along k of each of the four columns of a lane."""
+        strip, found = self._strip, []
+        lane_bytes = _EACH * strip.bits // 8
+        for j in range(_ALL):
+            line = self._first + self._line + 8 * j
+            at = (self._run + run) * strip.width + self._member * lane_bytes
+            chunk, rest = at // _mma.CHUNK, at % _mma.CHUNK
+            place = _staging.swizzled(line, chunk, strip.line, strip.width) * _mma.CHUNK
+            start = stage + strip.place + line * strip.line + place + rest
+            words = self._load(start, lane_bytes // 4)
+            if strip.bits == 4:
+                found.append([self._from_nibbles(words[0] >> 4 * i) for i in range(4)])
+            else:
+                found.append([self._from_bytes(word >> 8 * i) for word in words for i in range(2)])
+        return found
+
+    def _load(self, place: Size, words: int) -> list[Any]:
+        return _block.lanes(self._shared.load(place, emit.integer(32), words))
+
+    def _from_nibbles(self, word: Any) -> Any:
+        """Two weights, stored as q + 8 in the lowest bits of each half of `word`."""
+        magic = _MAGIC[self._strip.kind.a]
+        return self._minus(word & _both(0xF) | _both(magic), _both(magic + 8))
+
+    def _from_bytes(self, word: Any) -> Any:
+        """Two weights, in the lower byte of each half of `word`: seven bits less the sign's."""
+        magic = _MAGIC[self._strip.kind.a]
+        return self._minus(word & _both(0x7F) | _both(magic), word & _both(0x80) | _both(magic))
+
+    def _minus(self, a: Any, b: Any) -> Any:
+        """The difference of two pairs of floats of 16 bits, which is exact."""
+        float16 = self._strip.kind.a == "f16"
+        kind = ir.VectorType.get([2], ir.F16Type.get() if float16 else ir.BF16Type.get())
+        word = emit.integer(32)
+        b = emit.constant(word, b) if isinstance(b, int) else b
+        return llvm.bitcast(word, arith.subf(llvm.bitcast(kind, a), llvm.bitcast(kind, b)))
+
+    def products(self, x: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The products of 16 rows and the warp's columns over some runs, four sums each."""
+        found: list[Any] = []
+        for j in range(_ALL):
+            sums = [emit.constant(emit.register_type(self._strip.kind.sums), 0)] * 4
+            for rows, columns in zip(x, weights, strict=True):
+                for pair in (0, 2):
+                    a = [rows[0][pair], rows[1][pair], rows[0][pair + 1], rows[1][pair + 1]]
+                    b = columns[j][pair : pair + 2]
+                    sums = _mma.multiply(self._strip.kind, a, b, sums)
+            found += sums
+        return found
+
+
+def _both(half: int) -> int:
+    return half << 16 | half
+
+
+def _low(a: Any, b: Any) -> Any:
+    return a & 0xFFFF | b << 16
+
+
+def _high(a: Any, b: Any) -> Any:
+    return a >> 16 | b & 0xFFFF0000
+
+
+class _Scales:
+    """The scales [n, k / group] that belong to a lane's sums."""
+
+    def __init__(
+        self, frame: _frame.Frame, strip: Strip, share: Size, first: Size, n: Size, k: Size
+    ) -> None:
+        self._strip, self._share = strip, share
+        self._pointer, self._dtype = frame.inputs[2], frame.spec.operands[2].dtype
+        self._groups = sizes.floordiv(k, strip.group)
+        column = first + _block.thread() % 4 * 2
+        self._rows = [
+            emit.minimum(column + 8 * j + i, n - 1) * self._groups
+            for j in range(_ALL)
+            for i in range(2)
+        ]
+
+    def load(self, step: Size, start: int) -> list[Any]:
+        """The scale of each sum of 16 rows, for the elements from `start` of the slice on.
+
+        Beyond k it is that of the last group, of weights that are zero there, or meet zeros.
+        """
+        at = step * self._strip.depth + self._share * self._strip.slice + start
+        group = emit.minimum(at // self._strip.group, self._groups - 1)
+        found = [_frame.load(self._pointer, row + group, self._dtype, 1) for row in self._rows]
+        return [found[2 * j + part % 2] for j in range(_ALL) for part in range(4)]
