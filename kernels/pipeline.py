@@ -117,7 +117,8 @@ def emit_rows(
         return _joined(each.found(length, mine) for each, mine in zip(passes, own, strict=True))
 
     zero = emit.constant(emit.element_of(reductions[0].totals.neutral[0]), 0)
-    emit.carry(first - len(reductions), last, 1, [zero] * sum(finds), step)
+    with emit.when(emit.compare("less", first, last)):  # else there is no row to stay inside of
+        emit.carry(first - len(reductions), last, 1, [zero] * sum(finds), step)
     stream.fence()
 
 

@@ -85,6 +85,11 @@ def test_a_row_does_not_depend_on_its_neighbours(op, length):
         assert alone.tobytes() == together[row].tobytes()
 
 
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
+def test_no_rows(op):
+    check(normalization(op, "float32", ("d0", 100)), {"d0": 0})
+
+
 def test_softmax_of_minus_infinity_is_zero():
     x = np.full((2, 20), -np.inf, np.float32)
     x[1, 3] = 0
