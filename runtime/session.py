@@ -61,7 +61,7 @@ class InferenceSession:
             source: An artifact, the path of one, or a graph, which is compiled (or found in the
                 cache).
             weights: Arrays by name, or the path of a safetensors file, which is mapped, not read.
-                On a CPU the arrays are used where they are: do not change them.
+                On a CPU arrays above 64 KiB are used where they are: do not change them.
 
         Raises:
             ArtifactError: The artifact or the weights file is missing or damaged, or weights are

@@ -20,6 +20,7 @@ from heddle.runtime import (
     _core,
     accelerator_count,
 )
+from heddle.runtime.artifact import Weight
 
 needs_no_gpu = pytest.mark.skipif(accelerator_count() > 0, reason="this machine has a GPU")
 
@@ -55,13 +56,16 @@ def test_weights_from_a_dict_a_buffer_and_a_file(weighted, session, tmp_path, fo
         np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), four * w)
 
 
-def test_weights_of_a_cpu_model_are_not_copied(weighted, session, four):
-    w = np.float32([3, 5, 7, 9])
+@pytest.mark.parametrize(("size", "copied"), [(4, True), (16384, True), (16385, False)])
+def test_large_weights_of_a_cpu_model_are_used_where_they_are(make, session, size, copied):
+    weighted = make("multiply", weights=(Weight("w", "float32", (size,)),), maximum=size)
+    w, x = np.full(size, 3, np.float32), np.arange(size, dtype=np.float32)
     count = _core.copy_count()
     model = session.load(weighted, weights={"w": w})
     w[:] = 1
-    np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), four)
-    assert _core.copy_count() == count
+    wanted = 3 * x if copied else x
+    np.testing.assert_array_equal(model.execute(x)[0].to_numpy(), wanted)
+    assert _core.copy_count() == count  # of none was the layout wrong
 
 
 @pytest.mark.parametrize(

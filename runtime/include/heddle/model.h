@@ -37,8 +37,8 @@ class Model : Counted<Model> {
   /// How many arenas all models of this process hold.
   static int64_t live_arenas();
 
-  /// Binds the weights and runs the program's init. A CPU uses weights where they are, any other
-  /// device gets a copy. Throws an artifact error (`kWeights`) that lists missing and extra
+  /// Binds the weights and runs the program's init. A CPU uses large weights where they are, any
+  /// other device gets a copy. Throws an artifact error (`kWeights`) that lists missing and extra
   /// weights, or names one of the wrong dtype or shape.
   Model(std::shared_ptr<const Program> program, const std::vector<WeightSource>& weights);
   ~Model();
