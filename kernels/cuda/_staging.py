@@ -112,7 +112,7 @@ class Lines:
         k_last: bool,
         width: int = _mma.CHUNK,
     ) -> None:
-        self._matrix, self._whole = matrix, matrix.whole()
+        self._matrix, self.whole = matrix, matrix.whole()
         self._length, self._depth, self._k_last = length, depth, k_last
         chunks = length // _mma.CHUNK
         self._together = THREADS // chunks
@@ -136,10 +136,10 @@ class Lines:
             self._fill(shared, stage, step)
 
     def _fill(self, shared: _mma.DynamicShared, stage: Size, step: Size) -> None:
-        if self._whole is None:
+        if self.whole is None:
             self._by_elements(shared, stage, step)
             return
-        operation = scf.IfOp(self._whole, has_else=True)
+        operation = scf.IfOp(self.whole, has_else=True)
         with ir.InsertionPoint(operation.then_block):
             for i in range(self._passes):
                 self._matrix.copy(shared.at(self._at(stage, i)), *self._source(i, step))

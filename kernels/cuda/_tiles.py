@@ -1,8 +1,8 @@
 """Products on tensor cores: eight warps make a tile of 128 rows by 128 or 256 columns.
 
 Operands go through three stages of shared memory (`_staging`), each 128 bytes along k. Where
-wgmma does not multiply them (`_warpgroup_product`), a warp makes 64 rows by a quarter of the columns;
-the fragments of the next slice of k are on their way to registers while one is multiplied.
+wgmma does not multiply them (`_warpgroup_product`), a warp makes 64 rows by a quarter of the
+columns; the fragments of the next slice of k are on their way to registers while one is multiplied.
 """
 
 from __future__ import annotations

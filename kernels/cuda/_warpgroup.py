@@ -33,7 +33,9 @@ _TICKS = 10_000_000  # Nanoseconds that a thread may sleep in a wait before it l
 
 def blocks_side_by_side(count: int) -> None:
     """The kernel gets no more registers than let so many blocks run on a multiprocessor."""
-    functions = [op for op in _block.module().regions[0].blocks[0] if "nvvm.kernel" in op.attributes]
+    functions = [
+        op for op in _block.module().regions[0].blocks[0] if "nvvm.kernel" in op.attributes
+    ]
     for function in functions:
         function.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(emit.integer(32), count)
 

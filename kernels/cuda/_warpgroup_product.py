@@ -44,7 +44,7 @@ def emit_tile(
         _warpgroup.blocks_side_by_side(2)
     ring = _warpgroup.Ring(shared, stages, tile.stage)
     with emit.when(emit.compare("equal", _block.thread(), 0)):
-        ring.initialise(full=2 * _staging.THREADS, empty=_WARPGROUPS)
+        ring.initialise(full=_staging.THREADS, empty=_WARPGROUPS)
     _block.barrier()
     steps = emit.as_index(sizes.ceildiv(where.k, tile.depth))
     sums = _multiplied(tile, shared, ring, parts, arith.trunci(emit.integer(32), steps))
@@ -71,9 +71,7 @@ def _multiplied(
             turn.wait_until_empty()
             for part in parts:
                 part.fill(shared, turn.start, arith.extui(emit.integer(64), step))
-            # Copies arrive by themselves; the other arrival is for what had to be stored.
-            turn.arrive_after_copies()
-            turn.arrive_full()
+            _arrive(turn, parts)
 
     def step(number: Any, sums: Any) -> Sequence[Any]:
         turn = ring.turn(number)
@@ -90,12 +88,32 @@ def _multiplied(
         fill(number + (ring.stages - 1))
         return [sums]
 
-    for number in range(ring.stages - 1):
-        fill(emit.constant(word, number))
     zero, one = emit.constant(word, 0), emit.constant(word, 1)
+    for number in emit.loop(zero, emit.constant(word, ring.stages - 1), one):
+        fill(number)
     (sums,) = emit.carry(zero, steps, one, [units.zeros()], step)
     _warpgroup.wait(0)
     return units.parts(sums)
+
+
+def _arrive(turn: _warpgroup.Turn, parts: Sequence[_staging.Lines]) -> None:
+    """Arrives when the thread's copies do; where some had to be stored, after a wait for all."""
+
+    def stored() -> Sequence[Any]:
+        _mma.commit()
+        _mma.wait(0)
+        turn.arrive_full()
+        return []
+
+    def copied() -> Sequence[Any]:
+        turn.arrive_after_copies()
+        return []
+
+    if any(part.whole is None for part in parts):
+        stored()
+    else:
+        a, b = parts
+        emit.either(a.whole & b.whole, [], copied, stored)
 
 
 def _write(
