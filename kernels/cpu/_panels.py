@@ -7,7 +7,8 @@ one block of rows.
 Without AMX a block is done in register tiles of two vectors by up to 12 rows (AVX-512) or 6: each
 step along k takes two vectors of b and spreads one element of each row of a. A block of more than
 one tile goes through k in stretches, so that its part of the panel stays in the second cache
-from tile to tile.
+from tile to tile. The result of a tile is written when its sums are complete: lines that are not in
+the first cache then arrive while the next tile is multiplied, and no queue of stores fills up.
 """
 
 from __future__ import annotations
@@ -76,6 +77,19 @@ class Tile:
         return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
 
 
+@dataclass(frozen=True)
+class Strip:
+    """The rows of a block from `top` to `bottom - 1`, at most those of a tile, by two vectors.
+
+    `part` is the first column in the panel.
+    """
+
+    block: Block
+    top: Size
+    bottom: Size
+    part: int
+
+
 def launch(spec: Spec) -> Launch:
     """One task for each 64 rows of each panel of each batch."""
     batch, m, k = extents(spec)
@@ -119,21 +133,32 @@ class Tasks:
 
     def write(self, block: Block, sums: Any) -> None:
         """Writes a block's sums through the epilogue."""
-        for r in emit.loop(0, block.height):
+        self._write(block, sums, 0, block.height, range(0, PANEL, self.lanes))
+
+    def write_strip(self, strip: Strip, sums: Any, complete: Any = None) -> None:
+        """Writes a strip of its block's sums through the epilogue, if they are `complete`."""
+        bottom = strip.bottom
+        if complete is not None:
+            bottom = emit.select(complete, emit.as_index(bottom), emit.as_index(strip.top))
+        parts = range(strip.part, strip.part + 2 * self.lanes, self.lanes)
+        self._write(strip.block, sums, strip.top, bottom, parts)
+
+    def _write(self, block: Block, sums: Any, top: Size, bottom: Size, parts: range) -> None:
+        for r in emit.loop(top, bottom):
             at = self.finish.row(block.row + r)
-            for part in range(0, PANEL, self.lanes):
+            for part in parts:
                 column = block.column + part
                 value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
                 at(column, self.finish.mask(column, self.n, PANEL), value)
 
 
 def emit_blocks(
-    frame: host.Frame, lanes: int, dtype: str, multiply: Callable[[Block, Any], None]
+    frame: host.Frame, lanes: int, dtype: str, multiply: Callable[[Tasks, Block, Any], None]
 ) -> None:
     """Emits the loop over tasks.
 
-    `multiply` emits the sums of a block, of `dtype` in rows of 32, from the pointer on that it is
-    given.
+    `multiply` emits the sums of a block and what writes them; it is given a pointer to where they
+    have room, of `dtype` in rows of 32.
     """
     tasks = Tasks(frame, lanes, dtype)
     most = min(BLOCK, tasks.m) if isinstance(tasks.m, int) else BLOCK
@@ -141,8 +166,7 @@ def emit_blocks(
     for task in emit.loop(frame.first, frame.last):
         block = tasks.block(task)
         tasks.ask(block)
-        multiply(block, sums)
-        tasks.write(block, sums)
+        multiply(tasks, block, sums)
 
 
 def emit_tiles(
@@ -150,10 +174,12 @@ def emit_tiles(
 ) -> None:
     """Emits the loop over tasks, then over their register tiles; `multiply` gives a tile's sums."""
 
-    def block_at(block: Block, scratch: Any) -> None:
-        for tile in tiles(frame, block, lanes):
-            for place, value in zip(tile.places(lanes), multiply(tile), strict=True):
-                memory.store(value, scratch, place, dtype)
+    def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
+        for strip in strips(frame, block, lanes):
+            for tile in tiles(frame, strip):
+                for place, value in zip(tile.places(lanes), multiply(tile), strict=True):
+                    memory.store(value, scratch, place, dtype)
+            tasks.write_strip(strip, scratch)
 
     emit_blocks(frame, lanes, dtype, block_at)
 
@@ -170,37 +196,44 @@ def emit_stretches(
     It is called with a tile, the first step, the one after the last, and the sums before.
     """
 
-    def block_at(block: Block, scratch: Any) -> None:
-        zero = emit.constant(emit.register_type(dtype), 0, lanes)
-        for place in emit.loop(0, block.height * PANEL, lanes):
-            memory.store(zero, scratch, place, dtype)
+    def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
         stretch = SPACE.value("stretch", frame.spec, frame.machine.arch) << 10
-        parts = sizes.ceildiv(steps, stretch // size)
+        whole = sizes.greatest(steps, 1)  # without steps the result is zero
+        parts = sizes.ceildiv(whole, stretch // size)
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
-        depth = emit.select(one, emit.as_index(steps), sizes.ceildiv(steps, parts))
-        for start in emit.loop(0, steps, depth):
+        depth = emit.select(one, emit.as_index(whole), sizes.ceildiv(whole, parts))
+        for start in emit.loop(0, whole, depth):
             stop = sizes.least(start + depth, steps)
-            for tile in tiles(frame, block, lanes):
-                places = tile.places(lanes)
-                before = [memory.load(scratch, place, dtype, lanes) for place in places]
-                for place, value in zip(places, add(tile, start, stop, before), strict=True):
-                    memory.store(value, scratch, place, dtype)
+            # The sums before the first stretch are zero, whatever lies in memory.
+            kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
+            mask = host.first_lanes(kept, lanes)
+            for strip in strips(frame, block, lanes):
+                for tile in tiles(frame, strip):
+                    places = tile.places(lanes)
+                    before = [memory.load(scratch, place, dtype, lanes, mask) for place in places]
+                    for place, value in zip(places, add(tile, start, stop, before), strict=True):
+                        memory.store(value, scratch, place, dtype)
+                tasks.write_strip(strip, scratch, emit.compare("equal", stop, steps))
 
     emit_blocks(frame, lanes, dtype, block_at)
 
 
-def tiles(frame: host.Frame, block: Block, lanes: int) -> Iterator[Tile]:
-    """Emits the Python body of a `for tile in` this; heights differ by one at most."""
-    most = rows_of(frame.machine)
-    count = sizes.ceildiv(block.height, most)
+def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
+    """Emits the Python body of a `for strip in` this; heights differ by one at most."""
+    count = sizes.ceildiv(block.height, rows_of(frame.machine))
     for part in range(0, PANEL, 2 * lanes):
         for number in emit.loop(0, count):
             top = number * block.height // count
-            here = (number + 1) * block.height // count - top
-            for height in range(most, 0, -1):
-                with emit.when(emit.compare("equal", here, height)):
-                    yield Tile(block.row + top, top, height, block.panel, part)
+            yield Strip(block, top, (number + 1) * block.height // count, part)
+
+
+def tiles(frame: host.Frame, strip: Strip) -> Iterator[Tile]:
+    """Emits the Python body of a `for tile in` this once for each height; one of them is run."""
+    block, top = strip.block, strip.top
+    for height in range(rows_of(frame.machine), 0, -1):
+        with emit.when(emit.compare("equal", strip.bottom - top, height)):
+            yield Tile(block.row + top, top, height, block.panel, strip.part)
 
 
 def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[[int, Any], Any]:
