@@ -198,20 +198,25 @@ class Ring:
         """
         ahead = self.stages - 1
 
-        def fill(step: Size) -> None:
+        def fill(step: Size, stage: Size) -> None:
             for part in parts:
-                part.fill(self.shared, emit.as_index(step) % self.stages * self.size, step)
+                part.fill(self.shared, stage, step)
             _mma.commit()
 
-        def body(step: Any, *sums: Any) -> Sequence[Any]:
+        def body(step: Any, full: Any, empty: Any, *sums: Any) -> Sequence[Any]:
             _mma.wait(ahead - 1)
             _block.barrier()  # The stage is there, and nobody reads the one before it any more.
-            fill(step + ahead)
-            return multiply(step, step % self.stages * self.size, sums)
+            fill(step + ahead, empty)
+            return [self._next(full), full, *multiply(step, full, sums)]
 
         for step in range(ahead):
-            fill(step)
-        found = emit.carry(0, steps, 1, sums, body)
+            fill(step, emit.index(step * self.size))
+        ends = [emit.index(0), emit.index(ahead * self.size)]
+        _, _, *found = emit.carry(0, steps, 1, [*ends, *sums], body)
         _mma.wait(0)
         _block.barrier()
         return found
+
+    def _next(self, stage: Any) -> Any:
+        last = emit.compare("equal", stage, (self.stages - 1) * self.size)
+        return emit.select(last, 0, stage + self.size)

@@ -24,7 +24,7 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     kind, transposed = _mma.KINDS[a.dtype, b.dtype], spec.attr("transposed")
     problem = _product.problem(spec)
     found = []
-    if kind.item == 2:
+    if kind.item == 2 or transposed:  # Strips do not sort bytes.
         for rows, columns in ((16, narrow(problem)), (64, 64)):
             strip = _skinny.Strip(kind, rows, columns, transposed)
             blocks = product((*problem.batch, fold("ceildiv", problem.n, columns)))

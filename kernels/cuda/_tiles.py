@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, sizes
+from heddle.kernels import crosslane, emit, sizes
 from heddle.kernels.cuda import (
     _block,
     _frame,
@@ -26,7 +26,7 @@ from heddle.kernels.cuda._result import Place
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
-vector = dialect("vector")
+llvm, vector = dialect("llvm"), dialect("vector")
 
 ROWS = 128
 """Rows of a tile."""
@@ -52,6 +52,11 @@ class Tile:
     def depth(self) -> int:
         """Elements along k of a stage, also columns of a line of b where that is [k, n]."""
         return _staging.LINE // self.kind.item
+
+    @property
+    def bytes_across(self) -> bool:
+        """Whether b is bytes in lines that are steps of k, which ldmatrix transposes in pairs."""
+        return self.kind.item == 1 and not self.transposed
 
     @property
     def warp_columns(self) -> int:
@@ -170,15 +175,18 @@ class _Fragments:
             self._b = self._across_k(column, lane)
 
     def _across_k(self, column: Size, lane: Size) -> list[Size]:
-        """The byte of each pair of 8 columns, in lines that are steps of k."""
-        each = self._tile.kind.each
+        """The byte of each ldmatrix, in lines that are steps of k: of 16 columns."""
+        each, length = self._tile.kind.each, _staging.LINE
         panel, chunk = column // self._tile.depth, column % self._tile.depth // each
-        line = lane % 16
-        base = (panel * self._tile.depth + line) * _staging.LINE
-        return [
-            base + _staging.swizzled(line, chunk + lane // 16 + 2 * j, _staging.LINE) * _mma.CHUNK
-            for j in range(self._across // 2)
-        ]
+        if self._tile.bytes_across:
+            matrix, row = lane // 8, lane % 8
+            line = matrix // 2 * 16 + matrix % 2 * 2 + row // 2 * 4 + row % 2
+            chunks = [chunk + j for j in range(self._across // 2)]
+        else:
+            line = lane % 16
+            chunks = [chunk + lane // 16 + 2 * j for j in range(self._across // 2)]
+        base = (panel * self._tile.depth + line) * length
+        return [base + _staging.swizzled(line, at, length) * _mma.CHUNK for at in chunks]
 
     def load(self, stage: Size, i: int) -> list[Any]:
         """The registers of slice `i` of the stage at byte `stage`: a's, then b's."""
@@ -192,9 +200,10 @@ class _Fragments:
         for offset in a:
             found += _mma.load_matrices(self._shared.at(offset), transposed=False)
         for offset in b:
-            found += _mma.load_matrices(
+            words = _mma.load_matrices(
                 self._shared.at(offset), transposed=not self._tile.transposed
             )
+            found += _sorted_bytes(words) if self._tile.bytes_across else words
         return found
 
     def multiply(self, registers: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
@@ -210,6 +219,21 @@ class _Fragments:
         return sums
 
 
+def _sorted_bytes(words: Sequence[Any]) -> list[Any]:
+    """The fragments of 8 even and of 8 odd columns, from ldmatrix of pairs of columns.
+
+    It transposes pairs of bytes: a word has two columns of two steps of k, the next word those of
+    the next two steps.
+    """
+    four, word = emit.widen(emit.integer(8), 4), emit.integer(32)
+    steps = [llvm.bitcast(four, value) for value in words]
+    return [
+        llvm.bitcast(word, crosslane.shuffle(steps[i], steps[i + 1], range(parity, 8, 2)))
+        for parity in range(2)
+        for i in (0, 2)
+    ]
+
+
 def _along_k(line: Size, half: Size) -> list[Size]:
     """The byte of a chunk of each slice, in a line that runs along k."""
     return [
@@ -223,13 +247,20 @@ def _store(tile: Tile, shared: _mma.DynamicShared, sums: Sequence[Any]) -> None:
     element = emit.register_type(tile.kind.sums)
     lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
     row = warp // _ACROSS * _WARP_ROWS + lane // 4
-    column = warp % _ACROSS * tile.warp_columns + lane % 4 * 2
+    column = warp % _ACROSS * tile.warp_columns
     across = tile.warp_columns // 8
-    for position in range(0, len(sums), 2):
-        number, half = position // 4, position % 4 // 2
-        down, right = number // across * 16 + half * 8, number % across * 8
-        pair = vector.from_elements(emit.widen(element, 2), list(sums[position : position + 2]))
-        shared.store(pair, ((row + down) * tile.pitch + column + right) * 4)
+    for number in range(0, len(sums) // 4, 2):
+        down, right = number // across * 16, number % across * 8
+        for half in range(2):
+            a, b = (sums[4 * i + 2 * half : 4 * i + 2 * half + 2] for i in (number, number + 1))
+            if tile.bytes_across:
+                parts = [(lane % 4 * 4, [a[0], b[0], a[1], b[1]])]
+            else:
+                parts = [(lane % 4 * 2, a), (lane % 4 * 2 + 8, b)]
+            for place, values in parts:
+                value = vector.from_elements(emit.widen(element, len(values)), list(values))
+                line = (row + down + 8 * half) * tile.pitch
+                shared.store(value, (line + column + right + place) * 4)
 
 
 def write(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared, where: Place) -> None:

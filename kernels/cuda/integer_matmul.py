@@ -1,21 +1,31 @@
-"""Product of 8-bit integers: the tiles of `matmul` in int32."""
+"""Product of 8-bit integers: on tensor cores; by tiles in int32 where something comes before it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from heddle.kernels import bodies, convert
-from heddle.kernels.cuda import _fma, _frame, _product
+from heddle.kernels.cuda import _by_rows, _fma, _frame, _product, _tensor_cores
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Launch, Spec
 
 
 def emit_integer(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        left, right = (_Widened(frame.reader(number)) for number in range(2))
-        _fma.emit_tile(frame, left, right, spec.attr("transposed"))
+        if _tensor_cores.fits(spec):
+            _by_rows.emit_ways(frame, _tensor_cores.ways(spec))
+        else:
+            left, right = (_Widened(frame.reader(number)) for number in range(2))
+            _fma.emit_tile(frame, left, right, spec.attr("transposed"))
+
+
+def launch(spec: Spec) -> Launch:
+    """A block for each piece of the result."""
+    if _tensor_cores.fits(spec):
+        return _by_rows.launch(spec, _tensor_cores.ways(spec))
+    return _fma.launch(spec)
 
 
 class _Widened:
@@ -37,4 +47,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("integer_matmul", "cuda", emit_integer, _fma.launch, supports, space=_product.SPACE)
+KERNEL = Kernel("integer_matmul", "cuda", emit_integer, launch, supports, space=_product.SPACE)
