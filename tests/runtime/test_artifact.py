@@ -107,6 +107,8 @@ def test_describe_says_everything_as_json(make, images):
                                 "arch": "x86-64-v3",
                                 "format": "image",
                                 "bytes": len(images["multiply"]),
+                                "offset": artifact.to_bytes().index(images["multiply"]),
+                                "entry": 0,
                                 "registers": 0,
                                 "spilled_bytes": 0,
                             }

@@ -5,6 +5,7 @@ import mmap
 from dataclasses import replace
 
 import pytest
+import ragged_batches
 
 from heddle.graph.compiler.codegen.cpu import SYMBOL, build, compile_cpu, to_object
 from heddle.graph.compiler.codegen.image import flatten
@@ -47,6 +48,9 @@ def _specs() -> dict[str, Spec]:
         "layer_norm": Spec("layer_norm", (x, row, row), x, (x,), epsilon),
         "rms_norm": Spec("rms_norm", (x, row), x, (x,), epsilon),
         "attention": Spec("attention", (q, q, q), q, (q,), attention),
+        "ragged_attention": ragged_batches.attention("ragged_attention"),
+        "paged_attention": ragged_batches.attention("paged_attention"),
+        "paged_write": ragged_batches.writing(),
         "pack_b": Spec("pack_b", (Operand("float32", (33, 40)),), packed, (packed,)),
         "matmul_packed": Spec("matmul_packed", (x, packed), product, (product,)),
         "integer_matmul_packed": Spec(
