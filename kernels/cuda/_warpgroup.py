@@ -21,12 +21,10 @@ THREADS = 4 * _block.WARP
 ROWS = 64
 """Rows that one wgmma multiplies."""
 
-DEPTH = 16
-"""Of k in one wgmma of 16-bit elements."""
-
 ATOM = 8 * _staging.LINE
 """Bytes of eight lines, after which the swizzle repeats; matrices start at multiples of it."""
 
+_SUMS = {"float32": "f32", "int32": "s32"}
 _BARRIER_BYTES = 8
 _TICKS = 10_000_000  # Nanoseconds that a thread may sleep in a wait before it looks again.
 
@@ -128,11 +126,19 @@ def _word(number: int) -> Any:
 
 @dataclass(frozen=True)
 class Matrices:
-    """wgmma of 64 rows by `columns`: PTX's `kind` of a and b; whether k is the last axis of b."""
+    """wgmma of 64 rows by `columns`, `kind.depth` deep; `k_last`: k is the last axis of b.
 
-    kind: str
+    With elements of 8 bits it has to be.
+    """
+
+    kind: _mma.Kind
     columns: int
     k_last: bool
+
+    @property
+    def each(self) -> int:
+        """Sums of a thread."""
+        return self.columns * ROWS // THREADS
 
     def a(self, pointer: Any) -> Any:
         """The descriptor of rows of a that start at a multiple of `ATOM`; k is their last axis."""
@@ -144,32 +150,37 @@ class Matrices:
 
     def a_slice(self, descriptor: Any, i: int) -> Any:
         """The descriptor of slice `i` of k."""
-        return _behind(descriptor, i * DEPTH * 2)
+        return _behind(descriptor, i * self.kind.depth * self.kind.item)
 
     def b_slice(self, descriptor: Any, i: int) -> Any:
         """The descriptor of slice `i` of k."""
-        return _behind(descriptor, i * DEPTH * (2 if self.k_last else _staging.LINE))
+        step = self.kind.item if self.k_last else _staging.LINE
+        return _behind(descriptor, i * self.kind.depth * step)
 
     def zeros(self) -> Any:
         """Sums of a warpgroup: see `parts`."""
-        sums, zero = llvm.mlir_undef(self._sums()), emit.constant(ir.F32Type.get(), 0)
-        for i in range(self.columns // 2):
+        sums, zero = llvm.mlir_undef(self._sums()), emit.constant(self._element(), 0)
+        for i in range(self.each):
             sums = llvm.insertvalue(sums, zero, _position(i))
         return sums
 
     def multiply(self, sums: Any, a: Any, b: Any) -> Any:
         """`sums` plus a slice of a by one of b; they are in flight until `wait`."""
-        kind = ir.Attribute.parse(f"#nvvm.wgmma_type<{self.kind}>")
+        a_kind, b_kind, kind = (
+            ir.Attribute.parse(f"#nvvm.wgmma_type<{name}>")
+            for name in (self.kind.a, self.kind.b, _SUMS[self.kind.sums])
+        )
+        shape = f"#nvvm.shape<m = {ROWS}, n = {self.columns}, k = {self.kind.depth}>"
         one = ir.Attribute.parse("#nvvm.wgmma_scale_in<one>")
         return nvvm.wgmma_mma_async(
             self._sums(),
             sums,
             a,
             b,
-            ir.Attribute.parse(f"#nvvm.shape<m = {ROWS}, n = {self.columns}, k = {DEPTH}>"),
+            ir.Attribute.parse(shape),
+            a_kind,
+            b_kind,
             kind,
-            kind,
-            ir.Attribute.parse("#nvvm.wgmma_type<f32>"),
             ir.Attribute.parse("#nvvm.wgmma_scale_out<one>"),
             one,
             one,
@@ -178,15 +189,18 @@ class Matrices:
         )
 
     def parts(self, sums: Any) -> list[Any]:
-        """A thread's sums in float32: for each 8 columns, two of row `lane // 4`, two 8 rows below.
+        """A thread's sums: for each 8 columns, two of row `lane // 4`, two 8 rows below.
 
         They are columns `lane % 4 * 2` and the next; the rows of a warp are its 16 of the 64.
         """
-        single = ir.F32Type.get()
-        return [llvm.extractvalue(single, sums, _position(i)) for i in range(self.columns // 2)]
+        element = self._element()
+        return [llvm.extractvalue(element, sums, _position(i)) for i in range(self.each)]
+
+    def _element(self) -> Any:
+        return emit.register_type(self.kind.sums)
 
     def _sums(self) -> Any:
-        return ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * (self.columns // 2))})>")
+        return ir.Type.parse(f"!llvm.struct<({', '.join([str(self._element())] * self.each)})>")
 
 
 def fence() -> None:
@@ -232,9 +246,9 @@ def store_matrices(words: Sequence[Any], pointer: Any) -> None:
     )
 
 
-def packed(pair: Sequence[Any], kind: str) -> Any:
-    """Two values of float32, rounded to f16 or bf16, in an i32."""
-    narrow = ir.F16Type.get() if kind == "f16" else ir.BF16Type.get()
+def packed(pair: Sequence[Any], dtype: str) -> Any:
+    """Two values of float32, rounded to float16 or bfloat16, in an i32."""
+    narrow = {"float16": ir.F16Type, "bfloat16": ir.BF16Type}[dtype].get()
     both = vector.from_elements(emit.widen(ir.F32Type.get(), 2), list(pair))
     return llvm.bitcast(emit.integer(32), arith.truncf(emit.widen(narrow, 2), both))
 

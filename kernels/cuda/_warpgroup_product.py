@@ -18,17 +18,16 @@ if TYPE_CHECKING:
     from heddle.kernels.cuda import _tiles
     from heddle.kernels.cuda._result import Place
 
-arith = dialect("arith")
+arith, vector = dialect("arith"), dialect("vector")
 
 _WARPGROUPS = _staging.THREADS // _warpgroup.THREADS
 _NARROW = 128  # Columns of tiles of which two blocks fit a multiprocessor.
-_WARP_ROWS = 16
-_PANEL = _staging.LINE // 2  # Columns of a line of results.
+_WARP_ROWS = 16  # Of a warpgroup's 64.
 
 
 def fits(tile: _tiles.Tile) -> bool:
-    """Whether wgmma multiplies these dtypes here."""
-    return tile.kind.a in ("f16", "bf16")
+    """Whether wgmma multiplies this: bytes lie along k, or nowhere."""
+    return tile.kind.item == 2 or tile.transposed
 
 
 def emit_tile(
@@ -60,7 +59,7 @@ def _multiplied(
 ) -> Sequence[Any]:
     """The sums of a thread, as `_warpgroup.Matrices.parts` has them."""
     word = emit.integer(32)
-    units = _warpgroup.Matrices(tile.kind.a, tile.columns, tile.transposed)
+    units = _warpgroup.Matrices(tile.kind, tile.columns, tile.transposed)
     rows = _block.thread() // _warpgroup.THREADS * (_warpgroup.ROWS * _staging.LINE)
     speaks = emit.compare("equal", _block.thread() % _warpgroup.THREADS, 0)
 
@@ -79,7 +78,7 @@ def _multiplied(
         a = units.a(shared.at(turn.start + rows))
         b = units.b(shared.at(turn.start + tile.b_place), tile.depth * _staging.LINE)
         _warpgroup.fence()
-        for i in range(tile.depth // _warpgroup.DEPTH):
+        for i in range(tile.depth // tile.kind.depth):
             sums = units.multiply(sums, units.a_slice(a, i), units.b_slice(b, i))
         _warpgroup.commit()
         _warpgroup.wait(1)  # This step goes on, the one before it is done.
@@ -123,39 +122,62 @@ def _write(
     sums: Sequence[Any],
     where: Place,
 ) -> None:
-    """Writes the sums, 16 rows by 64 columns of a warp at a time, through shared memory.
+    """Writes the sums: a warp its 16 rows, as many columns at a time as fit a line.
 
     They go where the warp's rows of a were in the first stage: nobody else reads or writes there.
     """
     write = frame.writer()
     dtype = frame.spec.result.dtype
     lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
-    mine = warp * (_WARP_ROWS * _staging.LINE)
+    panel = _Panel(shared, dtype, warp * (_WARP_ROWS * _staging.LINE), lane)
     first_row = where.row + warp * _WARP_ROWS
 
-    def place(row: Size, chunk: Size) -> Size:
-        within = _staging.swizzled(row, chunk, _staging.LINE)
-        return mine + row * _staging.LINE + within * _mma.CHUNK
-
     def body(lanes: int) -> None:
-        across = _PANEL // lanes
-        for panel in range(tile.columns // _PANEL):
+        across = panel.columns // lanes
+        for first in range(0, tile.columns, panel.columns):
             _warpgroup.meet_in_warp()  # All lanes have read the panel before.
-            values = sums[panel * _PANEL // 2 :][: _PANEL // 2]
-            words = [_warpgroup.packed(values[i : i + 2], tile.kind.a) for i in range(0, 32, 2)]
-            for i in range(0, 16, 4):
-                target = place(lane % _WARP_ROWS, lane // _WARP_ROWS + i // 2)
-                _warpgroup.store_matrices(words[i : i + 4], shared.at(target))
+            panel.store(sums[first // 2 : (first + panel.columns) // 2])
             _warpgroup.meet_in_warp()
             for index in emit.loop(lane, _WARP_ROWS * across, _block.WARP):
                 row, column = index // across, index % across * lanes
-                right = where.column + panel * _PANEL + column
+                right = where.column + first + column
                 inside = emit.compare("less", first_row + row, where.m)
                 with emit.when(inside & emit.compare("less", right, where.n)):
-                    within = column % tile.kind.each * tile.kind.item
-                    source = place(row, column // tile.kind.each) + within
-                    stored = shared.load(source, emit.memory_type(dtype), lanes)
-                    value = convert.from_memory(stored, dtype)
+                    value = panel.load(row, column, lanes)
                     write(value, (where.number * where.m + first_row + row) * where.n + right)
 
-    _frame.in_vectors(frame, [write.inputs], [where.n], body, most=tile.kind.each)
+    _frame.in_vectors(frame, [write.inputs], [where.n], body, most=panel.each)
+
+
+class _Panel:
+    """Lines of a warp's 16 rows of results as `dtype`, from byte `start` of shared memory on."""
+
+    def __init__(self, shared: _mma.DynamicShared, dtype: str, start: Size, lane: Size) -> None:
+        self._shared, self._dtype, self._start, self._lane = shared, dtype, start, lane
+        self._item = emit.ITEM_SIZE[dtype]
+        self.each = _mma.CHUNK // self._item
+        self.columns = _staging.LINE // self._item
+
+    def store(self, sums: Sequence[Any]) -> None:
+        """Puts the thread's sums, as `_warpgroup.Matrices.parts` has them, of all columns."""
+        lane, pairs = self._lane, [sums[i : i + 2] for i in range(0, len(sums), 2)]
+        if self._item == 2:
+            words = [_warpgroup.packed(pair, self._dtype) for pair in pairs]
+            for i in range(0, len(words), 4):  # Rows 0 and 8, then the same 8 columns on.
+                target = self._at(lane % _WARP_ROWS, lane // _WARP_ROWS + i // 2)
+                _warpgroup.store_matrices(words[i : i + 4], self._shared.at(target))
+            return
+        for i, pair in enumerate(pairs):
+            chunk = lane % 4 // 2 + i // 2 * 2
+            target = self._at(lane // 4 + i % 2 * 8, chunk) + lane % 2 * 8
+            self._shared.store(vector.from_elements(emit.widen(pair[0].type, 2), pair), target)
+
+    def load(self, row: Size, column: Size, lanes: int) -> Any:
+        """Neighbouring results, in registers."""
+        place = self._at(row, column // self.each) + column % self.each * self._item
+        stored = self._shared.load(place, emit.memory_type(self._dtype), lanes)
+        return convert.from_memory(stored, self._dtype)
+
+    def _at(self, row: Size, chunk: Size) -> Size:
+        within = _staging.swizzled(row, chunk, _staging.LINE)
+        return self._start + row * _staging.LINE + within * _mma.CHUNK

@@ -12,8 +12,7 @@ from test_kernels import check
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _warpgroup as warpgroup
-from heddle.kernels.cuda import matmul
-from heddle.kernels.registry import MACHINES
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 from heddle.kernels.tuning import forced
 
@@ -29,12 +28,15 @@ def on_hopper(monkeypatch):
 
 def product(dtype: str, m, n: int, k: int, transposed: bool, batch: tuple = ()) -> Spec:
     right = (n, k) if transposed else (k, n)
-    operands = [tensor(dtype, *batch, m, k), tensor(dtype, *batch[1:], *right)]
-    return plain("matmul", operands, tensor(dtype, *batch, m, n), transposed=transposed)
+    op, other, result = ("matmul", dtype, dtype)
+    if dtype.endswith("int8"):
+        op, other, result = ("integer_matmul", "int8", "int32")
+    operands = [tensor(dtype, *batch, m, k), tensor(other, *batch[1:], *right)]
+    return plain(op, operands, tensor(result, *batch, m, n), transposed=transposed)
 
 
 def columns(count: int):
-    return forced({"matmul": {"columns": count}})
+    return forced({op: {"columns": count} for op in ("matmul", "integer_matmul")})
 
 
 RESULTS = {
@@ -50,6 +52,9 @@ RESULTS = {
     "rows at run time": (product("float16", "d0", 24, 72, False), 128, 0),
     "single elements": (product("bfloat16", 67, 13, 81, False), 128, 0),
     "single elements along k": (product("float16", 67, 24, 67, True), 256, 0),
+    "bytes": (product("int8", 70, 40, 3 * 128 + 16, True), 128, 0),
+    "bytes without a sign": (product("uint8", 65, 264, 136, True), 256, 0),
+    "single bytes": (product("int8", 65, 13, 67, True), 128, 0),
     "unaligned buffers": (fused(product("float16", 65, 24, 72, True), prologue=False), 128, 1),
 }
 
@@ -144,31 +149,34 @@ ASSEMBLED = [
     ("bfloat16", 256, True, 4096),
     ("float16", 128, True, "d0"),
     ("float16", 256, False, "d0"),
+    ("uint8", 256, True, 4096),
 ]
+KINDS = {"float16": "k16.f32.f16.f16", "bfloat16": "k16.f32.bf16.bf16", "uint8": "k32.s32.u8.s8"}
 
 
 @pytest.mark.parametrize(("dtype", "width", "transposed", "m"), ASSEMBLED)
 def test_assembled(monkeypatch, dtype, width, transposed, m):
-    spec = fused(product(dtype, m, 4096, 4096, transposed), prologue=False)
+    spec = product(dtype, m, 4096, 4096, transposed)
+    if dtype.endswith("16"):
+        spec = fused(spec, prologue=False)
     logs = []
     read = ptx.resources
     monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
     with columns(width):
-        text, launch = to_ptx(spec, HOPPER), matmul.launch(spec)
+        text, launch = to_ptx(spec, HOPPER), find(spec.op, "cuda").launch(spec)
         assert "wgmma" not in to_ptx(spec, MACHINES["sm_80"])
-    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     for instruction in (
-        f"wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{kind}.{kind}",
+        f"wgmma.mma_async.sync.aligned.m64n{width}{KINDS[dtype]}",
         "cp.async.mbarrier.arrive.noinc.shared.b64",
         "mbarrier.try_wait.parity.shared",
         "fence.proxy.async.shared::cta",
-        "stmatrix.sync.aligned.m8n8.x4.shared.b16",
     ):
         assert instruction in text
-    # The last of the immediates: whether b has its columns side by side.
+    assert ("stmatrix.sync.aligned.m8n8.x4.shared.b16" in text) == dtype.endswith("16")
     products = re.findall(r"wgmma\.mma_async[^;]*;", text)
     assert len(products) == 4
-    assert all(line.endswith(f"{int(not transposed)};") for line in products)
+    if dtype.endswith("16"):  # The last number: whether b has its columns side by side.
+        assert all(line.endswith(f"{int(not transposed)};") for line in products)
     cubin = ptx.assemble(text, HOPPER.arch)
     if cubin is None:
         pytest.skip("no PTX assembler is installed")
