@@ -169,6 +169,7 @@ std::vector<double> CudaDevice::replay(const std::function<void(Stream)>& enqueu
     if (result == kSuccess) result = driver_.event_elapsed(&milliseconds, begin, end);
     if (number >= kWarmUp) seconds.push_back(1e-3 * static_cast<double>(milliseconds));
   }
+  if (result != kSuccess) driver_.stream_synchronize(stream_);  // a launch may still run
   for (Event event : {begin, end}) {
     if (event != nullptr) driver_.event_destroy(event);
   }

@@ -78,6 +78,7 @@ GraphCache::Entry* GraphCache::find(const Routine& routine, void* const* pointer
   };
   auto found = std::find_if(entries_.begin(), entries_.end(), same);
   *known = found != entries_.end();
+  if (*known && found->busy) return nullptr;  // another call has it
   if (!*known && entries_.size() < kEntries) {
     found = entries_.emplace(entries_.end());
   } else if (!*known) {

@@ -2,6 +2,20 @@
 
 import pytest
 
+from heddle.runtime import Artifact
+from heddle.runtime.artifact import (
+    ArtifactRecord,
+    Buffer,
+    Code,
+    Dispatch,
+    Kernel,
+    Program,
+    Routine,
+    Symbol,
+    Tensor,
+)
+from heddle.runtime.artifact_writer import to_bytes
+
 DEVICE = "cuda:0 (Fake 0, compute capability 9.0)"
 
 ON_DEVICE = """
@@ -18,6 +32,29 @@ ON_DEVICE = """
 def chain(make_chain):
     """y = 2 * -(2 * x), in three steps."""
     return make_chain("double", "negate", "double")
+
+
+@pytest.fixture
+def same_pointers():
+    """Two steps that both write y = 2 * x, and nothing else."""
+    size = ("mul", "n", 4)
+    code = (Code("sm_90a", "cubin", b"FAKE\nkernel k double 2 1\nend\n", symbol="k"),)
+    step = Dispatch(0, (0, 1), ("n",), (1, 1, 1), "n", "twice")
+    buffers = (Buffer("input", size), Buffer("output", size))
+    kernels = (Kernel("double", code, block=(32, 1, 1)),)
+    program = Program("cuda", kernels, buffers, Routine(()), Routine((step, step)))
+    tensor = {"dtype": "float32", "shape": ("n",)}
+    record = ArtifactRecord(
+        name="hand",
+        symbols=(Symbol("n", 0, 1024),),
+        inputs=(Tensor("x", **tensor),),
+        outputs=(Tensor("y", **tensor),),
+        weights=(),
+        constants=(),
+        programs=(program,),
+        provenance=(),
+    )
+    return Artifact.from_bytes(to_bytes(record))
 
 
 def test_the_second_call_with_the_same_buffers_makes_a_graph(python, chain):
@@ -186,6 +223,27 @@ def test_many_threads_with_graphs_of_their_own(python, chain):
         assert wrong == []
         """,
         chain,
+    )
+
+
+def test_many_threads_with_the_same_buffers(python, same_pointers):
+    """Calls of one input and one output have no memory that tells them apart."""
+    python(
+        ON_DEVICE
+        + """
+        import threading
+        source, targets = tensor([1, 2]), [tensor([0, 0]) for _ in range(60)]
+        gates = [threading.Barrier(3) for _ in targets]
+        def work():
+            for gate, target in zip(gates, targets):
+                gate.wait()
+                for _ in range(3): model.execute(source, out=[target])
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        assert all(target.to_numpy().tolist() == [2, 4] for target in targets)
+        """,
+        same_pointers,
     )
 
 

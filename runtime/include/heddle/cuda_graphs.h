@@ -33,8 +33,8 @@ class GraphCache {
   GraphCache& operator=(const GraphCache&) = delete;
 
   /// Launches the routine's graph for these pointers on `stream`, or returns false: there is none
-  /// yet. `enqueue` puts the steps on the stream that it is given. No two threads may ask for the
-  /// same pointers at once. Throws a device error.
+  /// yet, or another thread is launching it. `enqueue` puts the steps on the stream that it is
+  /// given. Throws a device error.
   bool launch(const Routine& routine, void* const* pointers, size_t count, Stream stream,
               const std::function<void(Stream)>& enqueue);
 
