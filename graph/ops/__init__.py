@@ -54,7 +54,13 @@ from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.rotary import rope
 from heddle.graph.ops.row import ROWS, OpRow
-from heddle.graph.ops.sampling import random_uniform, sample
+from heddle.graph.ops.sampling import (
+    log_probability,
+    penalize,
+    random_uniform,
+    sample,
+    sample_tokens,
+)
 from heddle.graph.ops.selection import argmax, argmin, take_along, top_k
 from heddle.graph.ops.sequences import cumsum, range
 from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
@@ -93,6 +99,7 @@ __all__ = [
     "less",
     "less_equal",
     "log",
+    "log_probability",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -109,6 +116,7 @@ __all__ = [
     "not_equal",
     "paged_attention",
     "paged_write",
+    "penalize",
     "permute",
     "pow",
     "quantized_matmul",
@@ -122,6 +130,7 @@ __all__ = [
     "round",
     "rsqrt",
     "sample",
+    "sample_tokens",
     "sigmoid",
     "silu",
     "sin",

@@ -13,12 +13,14 @@ from heddle.kernels.cpu import (
     pack_int4,
     paged_attention,
     paged_write,
+    penalize,
     quantized_matmul_packed,
     ragged_attention,
     random_uniform,
     reduce,
     rms_norm,
     rope,
+    sample_tokens,
     softmax,
     take_along,
     top_k,
@@ -53,5 +55,7 @@ KERNELS: tuple[Kernel, ...] = (
     top_k.KERNEL,
     take_along.KERNEL,
     random_uniform.KERNEL,
+    penalize.KERNEL,
+    sample_tokens.KERNEL,
 )
 """Every CPU kernel."""

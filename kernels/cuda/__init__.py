@@ -11,12 +11,14 @@ from heddle.kernels.cuda import (
     matmul,
     paged_attention,
     paged_write,
+    penalize,
     quantized_matmul,
     ragged_attention,
     random_uniform,
     reduce,
     rms_norm,
     rope,
+    sample_tokens,
     softmax,
     take_along,
     top_k,
@@ -49,5 +51,7 @@ KERNELS: tuple[Kernel, ...] = (
     top_k.KERNEL,
     take_along.KERNEL,
     random_uniform.KERNEL,
+    penalize.KERNEL,
+    sample_tokens.KERNEL,
 )
 """Every CUDA kernel."""

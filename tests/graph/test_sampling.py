@@ -2,10 +2,12 @@
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from heddle.graph import DType, Graph, TensorType, compile, ops
+from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
+from heddle.graph.dtype import round_bfloat16
 from heddle.graph.ops.sampling import philox
 from heddle.graph.reference import evaluate
 from heddle.runtime import InferenceSession
@@ -116,15 +118,72 @@ def test_a_token_depends_on_its_own_row_alone():
     assert (together != again).any()
 
 
+def test_a_step_with_everything():
+    """Penalties, a mask, two dtypes of logits, and log-probabilities, compiled."""
+    rows, entries = 12, 60
+    for dtype in (F32, DType.bfloat16):
+        types = [
+            TensorType(dtype, ("rows", 100)),
+            TensorType(F32, ("rows", 6)),
+            TensorType(I64, ("rows", 2)),
+            TensorType(I64, ("rows",)),
+            TensorType(DType.int32, ("rows", 4)),
+            TensorType(I64, ("entries", 2)),
+            TensorType(I64, (Dim("rows") + 1,)),
+        ]
+        with Graph("step", types) as graph:
+            logits, sampling, integers, steps, mask, seen, offsets = graph.inputs
+            logits = ops.penalize(logits * 2.0, sampling, seen, offsets)
+            tokens = ops.sample_tokens(logits, sampling, integers, steps, mask)
+            graph.output(tokens, ops.log_probability(logits, tokens), logits)
+        rng = np.random.default_rng(5)
+        sampling = rng.uniform(0.5, 1.0, (rows, 6)).astype(np.float32)
+        integers = np.stack([rng.integers(1, 30, rows), rng.integers(0, 99, rows)], axis=1)
+        mask = rng.integers(-(2**31), 2**31, (rows, 4)).astype(np.int32)
+        seen = np.stack([rng.permutation(100)[:entries], rng.integers(0, 3, entries)], axis=1)
+        offsets = np.sort(rng.integers(0, entries, rows + 1))
+        values = rng.standard_normal((rows, 100)).astype(np.float32)
+        values = round_bfloat16(values) if dtype is not F32 else values
+        arrays = [values, sampling, integers, np.arange(rows), mask, seen, offsets]
+        model = InferenceSession(threads=2).load(compile(graph))
+        held = values.astype(ml_dtypes.bfloat16) if dtype is not F32 else values
+        tokens, shares, penalized = (x.to_numpy() for x in model.execute(held, *arrays[1:]))
+        wanted = evaluate(graph, arrays)
+        np.testing.assert_array_equal(tokens, wanted[0])
+        np.testing.assert_allclose(shares, wanted[1], rtol=1e-4)
+        np.testing.assert_allclose(penalized.astype(np.float32), wanted[2], rtol=1e-2)
+
+
+def test_rows_that_cannot_be_drawn():
+    """They give -1, and the others what they give without them."""
+    with Graph("broken", [TensorType(F32, ("rows", 3)), TensorType(I64, ("rows", 2))]) as graph:
+        tokens = ops.sample(graph.inputs[0], graph.inputs[1], 0.5)
+        graph.output(tokens, ops.log_probability(graph.inputs[0], ops.squeeze(tokens, 1)))
+    logits = np.float32([[1, 2, 3], [1, np.nan, 3], [-np.inf] * 3, [0, -np.inf, 1]])
+    model = InferenceSession(threads=1).load(compile(graph))
+    tokens, _ = model.execute(logits, seeds_of(4))
+    assert tokens.to_numpy()[1:3, 0].tolist() == [-1, -1]
+    np.testing.assert_array_equal(tokens.to_numpy(), evaluate(graph, [logits, seeds_of(4)])[0])
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda x, s: ops.sample(1, s, k=2), "sample: logits: wanted a tensor value, got int"),
         (lambda x, s: ops.sample(x, 1, k=2), "sample: seeds: wanted a tensor value, got int"),
-        (lambda x, s: ops.sample(x, s, k=6),
-         "top_k: k: wanted at most 5, the least size of 5, got 6"),
-        (lambda x, s: ops.sample(x, x, k=2),
+        (lambda x, s: ops.random_uniform(ops.cast(s, F32), size=x.shape[1]),
          "random_uniform: seeds: wanted int64 or uint64, got float32; cast it first"),
+        (lambda x, s: ops.log_probability(1, s),
+         "log_probability: logits: wanted a tensor value, got int"),
+        (lambda x, s: ops.sample_tokens(s, s, s, s),
+         "sample_tokens: logits: wanted float32, float16 or bfloat16 of rank 2, got int64[2, 2]"),
+        (lambda x, s: ops.sample_tokens(x, x, x, s),
+         "sample_tokens: sampling_integers: wanted int64 of rank 2, got float32[2, 5]"),
+        (lambda x, s: ops.sample_tokens(x, x, s, s[0]),
+         "sample_tokens: sampling: wanted [2, 6], got [2, 5]"),
+        (lambda x, s: ops.penalize(x, x, s, s), "penalize: seen_offsets: wanted int64 of rank 1"),
+        (lambda x, s: ops.penalize(x, ops.concat(x, x[:, 0:1], axis=1), s, s[0]),
+         "penalize: seen_offsets: wanted [3], got [2]"),
         (lambda x, s: ops.random_uniform(s[:, 0:1], 3),
          "random_uniform: size: wanted Dim, got 3"),
     ],

@@ -1,0 +1,187 @@
+"""The next token of each row of logits: what it means is said by `graph/ops/sampling.py`.
+
+A block works on a row, which it reads for its largest logit, for a histogram of weights where top-k
+or top-p cut (`kernels/sampling_cut.py`: no sort), and for the sums of weights of its parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from heddle.kernels import bodies, convert, emit, memory, sizes
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda._histogram import Histogram
+from heddle.kernels.cuda._scan import Scan, in_warp
+from heddle.kernels.emit import compare, select
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sampling import CHUNKS, Parameters, Scores, is_finite, parameters, unsupported
+from heddle.kernels.sampling_cut import Cuts, WeightAt
+from heddle.kernels.spec import Launch, Spec, fold, product
+
+_WARPS = _frame.THREADS // _block.WARP
+
+
+def emit_sample_tokens(spec: Spec, machine: Machine) -> None:
+    """Emits a block's work."""
+    frame = _frame.frame(spec, machine)
+    sampler = _Sampler(frame)
+    with emit.when(compare("less", sampler.row, frame.size(spec.result.shape[0]))):
+        token = sampler.token()
+        with emit.when(compare("equal", sampler.thread, 0)):
+            memory.store(token, frame.outputs[0], sampler.row, "int64")
+
+
+class _Sampler:
+    """The block's row, and its shared memory."""
+
+    lanes = 1
+
+    def __init__(self, frame: _frame.Frame) -> None:
+        self.frame = frame
+        self.dtype = frame.spec.operands[0].dtype
+        self.length = emit.as_index(frame.size(frame.spec.operands[0].shape[1]))
+        self.row, self.thread = _block.block(), _block.thread()
+        self.word, number = emit.integer(64), emit.register_type("float32")
+        self.largest = _block.Reducer("largest", _frame.THREADS, number)
+        self.nearest = _block.Reducer("nearest", _frame.THREADS, self.word)
+        self.scan = Scan("before", _frame.THREADS)
+        self.sums = _block.SharedArray("sums", self.word, CHUNKS)
+        self.found = _block.SharedArray("found", self.word, 2)
+        histograms = [Histogram(name, self.scan) for name in ("first", "finer")]
+        self.cuts = Cuts(self, *histograms)
+
+    def token(self) -> Any:
+        """The token of the row, in every thread."""
+        lowest = emit.constant(emit.register_type("float32"), -math.inf)
+        maximum = partial(bodies.maximum, "float32")
+        (top,) = self.columns([lowest], lambda column, x, top: [maximum(top, x)])
+        top = self.largest(top, maximum)
+
+        def choose() -> list[Any]:
+            settings = parameters(self.frame, self.row, self.length)
+            draw = partial(self._draw, Scores(top, settings.inverse), settings)
+            first = partial(self._first_of, top)
+            return emit.either(settings.greedy, [self.word], first, draw)
+
+        return emit.either(is_finite(top), [self.word], choose, lambda: [emit.index(-1)])[0]
+
+    def x_at(self, column: Any) -> Any:
+        """The logit at `column`; what is not allowed is -inf."""
+        x = memory.load(self.frame.inputs[0], self.row * self.length + column, self.dtype)
+        if len(self.frame.inputs) <= 4:
+            return x
+        words = emit.as_index(self.frame.size(self.frame.spec.operands[4].shape[1]))
+
+        def load() -> list[Any]:
+            place = self.row * words + column // 32
+            return [memory.load(self.frame.inputs[4], place, "uint32")]
+
+        none = emit.constant(emit.integer(32), 0)
+        inside = compare("less", column, words * 32)
+        (bits,) = emit.either(inside, [none.type], load, lambda: [none])
+        bit = (bits >> convert.cast(column % 32, "int64", "int32")) & 1
+        return select(compare("equal", bit, 1), x, -math.inf)
+
+    def columns(self, values: list[Any], body: Callable[..., list[Any]]) -> list[Any]:
+        """`body(column, x, *values)` gives the next values, over this thread's columns."""
+        return emit.carry(
+            self.thread,
+            self.length,
+            _frame.THREADS,
+            values,
+            lambda i, *v: body(i, self.x_at(i), *v),
+        )
+
+    def _first_of(self, top: Any) -> list[Any]:
+        """The first place of `top`."""
+
+        def nearest(column: Any, x: Any, best: Any) -> list[Any]:
+            return [emit.minimum(select(compare("equal", x, top), column, self.length), best)]
+
+        (best,) = self.columns([self.length], nearest)
+        return [self.nearest(best, emit.minimum)]
+
+    def _draw(self, scores: Scores, settings: Parameters) -> list[Any]:
+        cut = self.cuts.find(scores, settings)
+
+        def weight_at(column: Any, x: Any) -> Any:
+            """The weight of what is kept, else 0."""
+            tied = compare("equal", x, cut.logit) & compare("less", column, cut.stop)
+            weight = scores.weight(x)
+            kept = compare("greater", x, cut.logit) | tied
+            return select(kept & compare("greater_equal", weight, settings.least), weight, 0)
+
+        return [self.passed(weight_at, settings.target)]
+
+    def each(self, body: Callable[[Any], None]) -> None:
+        """See `heddle.kernels.sampling_cut.Row`."""
+
+        def at(column: Any, x: Any) -> list[Any]:
+            body(x)
+            return []
+
+        self.columns([], at)
+
+    def passed(self, weight_at: WeightAt, target_of: Callable[[Any], Any]) -> Any:
+        """See `heddle.kernels.sampling_cut.Row`."""
+        size = sizes.ceildiv(self.length, CHUNKS * _block.WARP) * _block.WARP
+        lane, warp = self.thread % _block.WARP, self.thread // _block.WARP
+        zero = emit.index(0)
+
+        def wide_at(column: Any) -> Any:
+            weight = weight_at(column, self.x_at(column))
+            return convert.cast(weight, "int32", "int64")
+
+        _block.barrier()  # Nobody may still read the sums of the search before.
+        for chunk in emit.loop(warp, CHUNKS, _WARPS):
+            start = chunk * size
+            stop = sizes.least(start + size, self.length)
+            (part,) = emit.carry(
+                start + lane, stop, _block.WARP, [zero], lambda i, part: [part + wide_at(i)]
+            )
+            part = _block.across(part, lambda a, b: a + b, _block.WARP)
+            with emit.when(compare("equal", lane, 0)):
+                self.sums.store(part, chunk)
+        _block.barrier()
+        has_one = compare("less", self.thread, CHUNKS)
+        (part,) = emit.either(
+            has_one, [self.word], lambda: [self.sums.load(self.thread)], lambda: [zero]
+        )
+        before, total = self.scan(part)
+        target = target_of(total)
+
+        def is_in(before: Any, weight: Any) -> Any:
+            return compare("less_equal", before, target) & compare("less", target, before + weight)
+
+        with emit.when(is_in(before, part)):
+            self.found.store(self.thread, 0)
+            self.found.store(before, 1)
+        _block.barrier()
+        chunk, before = self.found.load(0), self.found.load(1)
+        _block.barrier()
+
+        def step(first: Any, before: Any) -> list[Any]:
+            column = first + lane
+            inside = compare("less", column, self.length)
+            (weight,) = emit.either(inside, [self.word], lambda: [wide_at(column)], lambda: [zero])
+            sums = in_warp(weight)
+            with emit.when(is_in(before + sums - weight, weight)):
+                self.found.store(column, 0)
+            return [before + _block.shuffle_from(sums, _block.WARP - 1)]
+
+        with emit.when(compare("equal", warp, 0)):
+            emit.carry(chunk * size, chunk * size + size, _block.WARP, [before], step)
+        _block.barrier()
+        return self.found.load(0)
+
+
+def launch(spec: Spec) -> Launch:
+    """A block for each row."""
+    shape = spec.operands[0].shape
+    return Launch((fold("max", 1, shape[0]), 1, 1), product((*shape, 24)), (_frame.THREADS, 1, 1))
+
+
+KERNEL = Kernel("sample_tokens", "cuda", emit_sample_tokens, launch, unsupported)
