@@ -14,7 +14,7 @@ from typing import Any
 
 from heddle.kernels import bodies, emit, sizes
 from heddle.kernels import vector_math as vm
-from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda import _block, _flash_dense, _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -52,7 +52,10 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over keys, and around it the start and end of the queries' results."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        _emit_results(frame)
+        if _flash_dense.fits(spec):
+            _flash_dense.emit_dense(frame)
+        else:
+            _emit_results(frame)
 
 
 def _emit_results(frame: _frame.Frame) -> None:
@@ -240,9 +243,11 @@ class _Warp:
 def launch(spec: Spec) -> Launch:
     """A block for every few queries of each head."""
     shape = _Shape.of(spec)
+    work = product((shape.batch, shape.heads, shape.queries, shape.keys, shape.size, 4))
+    if _flash_dense.fits(spec):
+        return _flash_dense.launch(spec, work)
     tiles = fold("ceildiv", shape.queries, WARPS * _queries_of_a_warp(spec))
     grid: Expr = fold("max", 1, product((shape.batch, shape.heads, tiles)))
-    work = product((shape.batch, shape.heads, shape.queries, shape.keys, shape.size, 4))
     return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))
 
 

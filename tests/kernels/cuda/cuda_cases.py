@@ -151,10 +151,9 @@ def integers(dtype: str) -> Spec:
 
 
 def large(dtype: str) -> dict[str, Spec]:
-    head = 256
     x, row = tensor(dtype, "d0", 4096), tensor(dtype, 4096)
     return {
-        f"attention {head}": attention(dtype, head=head),
+        **{f"attention {head}": attention(dtype, head=head) for head in (64, 128, 256)},
         "layer_norm 4096": plain("layer_norm", [x, row, row], x, epsilon=1e-5),
     }
 

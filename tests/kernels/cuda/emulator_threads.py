@@ -142,7 +142,7 @@ def shuffle_lanes(op):
                 (lowest | (b & ~segment)) <= highest,
             ),
         }[kind]()
-        source = np.where(inside, source, lane) + grid.lane - lane
+        source = np.where(inside, source, lane) + np.arange(len(lane)) - lane
         if not mask[source[mask]].all():
             raise EmulatorError("shuffles a value out of a lane that is not active")
         return value[source]

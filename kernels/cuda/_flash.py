@@ -1,0 +1,264 @@
+"""Attention on tensor cores: tiles of queries against tiles of keys, softmax on the way.
+
+Dao, "FlashAttention-2", arXiv:2307.08691. The rows of a tile are the queries of all heads that
+share a key head, so that keys are read once for them. Each warp has rows of its own; where 16 rows
+are all there are (decoding), each warp has all of them and keys of its own instead.
+
+Products are summed in float32, and the shares of values are rounded to 16 bits before they are
+multiplied: a result is off by at most that rounding, its own, and for float16 2 ** -25 for each
+key, times the largest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import convert, emit, sizes
+from heddle.kernels.cuda import _block, _flash_stages, _flash_warp, _frame, _mma
+from heddle.kernels.cuda._flash_stages import KEYS, KEYS_OF_A_WARP, STAGES, THREADS, WARPS
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Spec, fold
+
+vector = dialect("vector")
+
+_SIZES = (32, 64, 96, 128)
+_FEW = 16  # Rows that every warp can have.
+
+Bias = Callable[[Size, Size, Size, Any], Any]
+"""The score of a query, a head of the group and a key, as a mask changes it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The queries of a sequence by the heads of one group, and their keys.
+
+    `query` is where the row of a query and a head of the group begins, in the operand and in the
+    result; `key` where that of a key begins.
+    """
+
+    group: int
+    queries: Size
+    length: Size
+    query: Callable[[Size, Size], Size]
+    key: Callable[[Size], Size]
+    bias: Bias | None = None
+    added: bool = False
+
+    @property
+    def rows(self) -> Size:
+        return self.queries * self.group
+
+    def place(self, row: Size) -> Size:
+        """Where a row begins."""
+        return self.query(sizes.floordiv(row, self.group), sizes.mod(row, self.group))
+
+
+def fits(spec: Spec) -> bool:
+    """Whether tensor cores take the operands; heads have to be known at compile time."""
+    q, k = spec.operands[:2]
+    sixteen = q.dtype == k.dtype and q.dtype in ("float16", "bfloat16")
+    return sixteen and q.shape[-1] in _SIZES
+
+
+def rows(spec: Spec) -> int:
+    """Rows of a tile."""
+    return WARPS * 16 * _down(spec)
+
+
+def tiles(spec: Spec, queries: Expr, group: int) -> Expr:
+    """Tiles of the rows of a sequence."""
+    return fold("ceildiv", fold("mul", queries, group), rows(spec))
+
+
+def shared_bytes(spec: Spec) -> int:
+    """Dynamic shared memory of a block."""
+    return max(_flash_stages.Layout(_size(spec), count).total for count in (_FEW, rows(spec)))
+
+
+def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
+    """Emits tile number `tile` of a task, whose rows are at least one."""
+    shared, down = _mma.DynamicShared("stages"), _down(frame.spec)
+
+    def few() -> list[Any]:
+        layout = _flash_stages.Layout(_size(frame.spec), _FEW)
+        warp = _block.thread() // _block.WARP
+        share = _flash_warp.Share(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
+        work = _Tile(frame, task, layout, shared, emit.index(0), share)
+        _write_together(work, work.attend())
+        return []
+
+    def many() -> list[Any]:
+        layout = _flash_stages.Layout(_size(frame.spec), rows(frame.spec))
+        share = _flash_warp.Share(_block.thread() // _block.WARP * (16 * down), down, 0, KEYS)
+        work = _Tile(frame, task, layout, shared, tile * layout.rows, share)
+        _write_apart(work, work.attend())
+        return []
+
+    if isinstance(task.rows, int):
+        few() if task.rows <= _FEW else many()
+    else:
+        emit.either(emit.compare("less_equal", task.rows, _FEW), [], few, many)
+
+
+class _Tile:
+    """A block's tile of rows from `first` on, and what each warp has of it."""
+
+    def __init__(
+        self,
+        frame: _frame.Frame,
+        task: Task,
+        layout: _flash_stages.Layout,
+        shared: _mma.DynamicShared,
+        first: Size,
+        share: _flash_warp.Share,
+    ) -> None:
+        self.frame, self.task, self.layout, self.shared = frame, task, layout, shared
+        self.first = first
+        spec = frame.spec
+        self._causal, self._window = spec.attr("causal"), spec.attr("window", 0)
+        _flash_stages.store_queries(
+            frame, frame.reader(0), layout, shared, lambda line: task.place(self._inside(line))
+        )
+        pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
+        keys = _flash_stages.Keys((pointers[0], pointers[1]), spec.operands[1].dtype, task.key)
+        self._stages = _flash_stages.Stages(keys, layout, shared)
+        bias = task.bias and self._bias
+        scores = _flash_warp.Scores.of(spec.attr("scale"), bias, task.added)
+        _block.barrier()  # The queries are there.
+        self.warp = _flash_warp.Warp(spec.operands[0].dtype, layout, shared, share, scores)
+
+    def attend(self) -> Sequence[Any]:
+        """Over the keys, a stage at a time; the state of the warp after the last one."""
+        last = emit.minimum(emit.as_index(self.first) + self.layout.rows, self.task.rows) - 1
+        low, stop = self._range(self.first)[0], self._range(last)[1]
+        start = emit.index(0) if low is None else low
+        count = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
+        ranges = [self._range(self._inside(line)) for line in self.warp.lines]
+        # Keys that not every row sees: before the window of the last, after the end of the first.
+        late, early = self._range(last)[0], self._range(self.first)[1]
+
+        def fill(number: Size) -> None:
+            number = emit.as_index(number)
+            with emit.when(emit.compare("less", number, count)):
+                stage = self.layout.first_stage + number % STAGES * self.layout.stage
+                self._stages.fill(stage, start + number * KEYS, stop)
+            _mma.commit()
+
+        def step(number: Size, *state: Any) -> Sequence[Any]:
+            _mma.wait(STAGES - 2)
+            _block.barrier()  # The stage is there, and the one before it is free.
+            fill(number + (STAGES - 1))
+            first = start + number * KEYS
+            edge = emit.compare("greater", first + KEYS, early)
+            if late is not None:
+                edge = edge | emit.compare("less", first, late)
+            stage = self.layout.first_stage + number % STAGES * self.layout.stage
+            return self.warp.step(stage, first, edge, ranges, state)
+
+        for number in range(STAGES - 1):
+            fill(number)
+        state = emit.carry(0, count, 1, self.warp.start(), step)
+        _mma.wait(0)
+        _block.barrier()  # Shared memory is free.
+        return state
+
+    def _inside(self, line: Size) -> Size:
+        """The row of a line; beyond the last one, it is repeated."""
+        return emit.minimum(emit.as_index(self.first + line), emit.as_index(self.task.rows) - 1)
+
+    def _range(self, row: Size) -> _flash_warp.Range:
+        """The keys that a row sees."""
+        if not self._causal:
+            return None, emit.as_index(self.task.length)
+        query = sizes.floordiv(emit.as_index(row), self.task.group)
+        after = query + (self.task.length - self.task.queries) + 1
+        low = emit.maximum(after - self._window, 0) if self._window else None
+        return low, emit.maximum(after, 0)
+
+    def _bias(self, line: Size, key: Size, score: Any) -> Any:
+        assert self.task.bias is not None
+        row = self._inside(line)
+        query, member = sizes.floordiv(row, self.task.group), sizes.mod(row, self.task.group)
+        inside = emit.minimum(key, emit.as_index(self.task.length) - 1)
+        return self.task.bias(query, member, inside, score)
+
+    def write(self, rows: int, value: Callable[[Size, Size, int], Any]) -> None:
+        """Writes `value(line, column, lanes)` of `rows` lines, as far as their rows exist."""
+        write, size = self.frame.writer(), self.layout.size
+
+        def body(lanes: int) -> None:
+            across = size // lanes
+            for number in emit.loop(_block.thread(), rows * across, THREADS):
+                line, column = number // across, number % across * lanes
+                row = self.first + line
+                with emit.when(emit.compare("less", row, self.task.rows)):
+                    write(value(line, column, lanes), self.task.place(row) + column)
+
+        _frame.in_vectors(self.frame, [write.inputs], [size], body, most=8)
+
+
+def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
+    """Each warp has its own rows: they go through shared memory in 16 bits."""
+    warp, layout, dtype = tile.warp, tile.layout, tile.frame.spec.result.dtype
+    scales = [1.0 / emit.select(emit.compare("equal", t, 0.0), 1.0, t) for t in warp.totals(state)]
+    for line, column, pair in warp.pairs(state):
+        low, high = (value * scales[line] for value in pair)
+        place = warp.lines[line] * layout.pitch + column
+        tile.shared.store(_flash_warp.narrow(dtype, low, high), place * 2)
+    _block.barrier()
+    element = emit.memory_type(dtype)
+
+    def value(line: Size, column: Size, lanes: int) -> Any:
+        place = (line * layout.pitch + column) * 2
+        return convert.from_memory(tile.shared.load(place, element, lanes), dtype)
+
+    tile.write(layout.rows, value)
+
+
+def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
+    """Every warp has all rows: what they found is added up in the order of their numbers."""
+    warp, layout, shared = tile.warp, tile.layout, tile.shared
+    number = _block.thread() // _block.WARP * _FEW
+    element = emit.register_type("float32")
+    for line, column, pair in warp.pairs(state):
+        both = vector.from_elements(emit.widen(element, 2), list(pair))
+        shared.store(both, ((number + warp.lines[line]) * layout.pitch + column) * 4)
+    tops = warp.split(state)[0]
+    for line, (top, total) in enumerate(zip(tops, warp.totals(state), strict=True)):
+        with emit.when(emit.compare("equal", warp.member, 0)):
+            both = vector.from_elements(emit.widen(element, 2), [top, total])
+            shared.store(both, layout.maxima + (number + warp.lines[line]) * 8)
+    _block.barrier()
+
+    def value(line: Size, column: Size, lanes: int) -> Any:
+        rows = [line + _FEW * i for i in range(WARPS)]
+        found = [_block.lanes(shared.load(layout.maxima + row * 8, element, 2)) for row in rows]
+        top = found[0][0]
+        for other, _ in found[1:]:
+            top = emit.maximum(other, top)
+        shift = warp.shift(top)
+        total: Any = emit.constant(element, 0.0)
+        result: Any = emit.constant(element, 0.0, lanes)
+        for row, (other, part) in zip(rows, found, strict=True):
+            weight = warp.power(other, shift)
+            total = emit.fma(part, weight, total)
+            sums = shared.load((row * layout.pitch + column) * 4, element, lanes)
+            result = emit.fma(sums, weight, result)
+        total = emit.select(emit.compare("equal", total, 0.0), 1.0, total)
+        return convert.rounded(result * (1.0 / total), tile.frame.spec.result.dtype)
+
+    tile.write(_FEW, value)
+
+
+def _down(spec: Spec) -> int:
+    """Tiles of 16 rows in a warp: two, which read keys once for both, where registers suffice."""
+    return 2 if _size(spec) <= 64 and not spec.attr("masked") else 1
+
+
+def _size(spec: Spec) -> int:
+    size = spec.operands[0].shape[-1]
+    assert isinstance(size, int)
+    return size

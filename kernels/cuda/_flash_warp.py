@@ -1,0 +1,265 @@
+"""A warp's share of attention on tensor cores: scores, an online softmax in base two, and sums.
+
+Fragments are those of mma.sync.m16n8k16 (PTX ISA 9.0, "Matrix Fragments"): lane 4 g + t has of
+16 x 8 scores the columns 2 t and 2 t + 1 of the rows g and g + 8. Two such tiles, rounded to 16
+bits, are the fragment of a 16 x 16 matrix that multiplies the values: scores stay in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block, _mma
+from heddle.kernels.cuda._flash_stages import KEYS, Layout
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
+
+arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
+
+_QUAD = 4  # Lanes that share a row.
+
+Bias = Callable[[Size, Size, Any], Any]
+"""The score of a row and a key, as a mask changes it."""
+
+
+Range = tuple[Size | None, Size]
+"""The first key that a row sees, None for all up to the last; and the one after its last."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a warp has of a tile: 16 `down` lines of queries, and `keys` of each stage."""
+
+    line: Size
+    down: int
+    key: Size
+    keys: int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How a score becomes a power of two: 2 ** (`factor` * score).
+
+    `before`: scores are multiplied by it first, since they may change sign or get a bias.
+    """
+
+    factor: float
+    before: float | None
+    bias: Bias | None
+
+    @staticmethod
+    def of(scale: float, bias: Bias | None, added: bool) -> Scores:
+        """`added`: the bias adds to scaled scores in units of powers of two, else it selects."""
+        if added or scale <= 0:
+            return Scores(1.0, scale * math.log2(math.e), bias)
+        return Scores(scale * math.log2(math.e), None, bias)
+
+
+class Warp:
+    """The state of a share and its steps.
+
+    The state is, for each line of the lane, the greatest score so far and the lane's part of the
+    sum of powers, then the fragments of the weighted values.
+    """
+
+    def __init__(
+        self,
+        dtype: str,
+        layout: Layout,
+        shared: _mma.DynamicShared,
+        share: Share,
+        scores: Scores,
+    ) -> None:
+        self._kind, self._dtype = _mma.KINDS[dtype, dtype], dtype
+        self._layout, self._shared, self._share, self._scoring = layout, shared, share, scores
+        lane = _block.thread() % _block.WARP
+        self.group, self.member = lane // _QUAD, lane % _QUAD
+        self._q = layout.at(share.line + lane % 16, lane // 16)
+        self._k = layout.at(share.key + lane % 8 + lane // 16 * 8, lane // 8 % 2)
+        self._v = layout.at(share.key + lane % 16, lane // 16) + KEYS * layout.line
+        self._slices = layout.size // 16
+        # One line of tiles: queries stay in registers.
+        self._held = [self._queries(i, 0) for i in range(self._slices)] if share.down == 1 else None
+
+    def _queries(self, i: int, down: int) -> list[Any]:
+        return self._load(self._q, 16 * down, 2 * i, transposed=False)
+
+    def _load(self, place: Size, line: int, chunk: int, transposed: bool) -> list[Any]:
+        """A 16 x 16 matrix so many lines and chunks from byte `place`."""
+        found = self._layout.beyond(place, line, chunk)
+        return _mma.load_matrices(self._shared.at(found), transposed)
+
+    @property
+    def lines(self) -> list[Size]:
+        """The lines of the tile that this lane has scores of."""
+        first = self._share.line + self.group
+        return [first + 8 * i for i in range(2 * self._share.down)]
+
+    def start(self) -> list[Any]:
+        """The state before the first key."""
+        element, lines = emit.register_type("float32"), 2 * self._share.down
+        zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
+        return [top] * lines + [zero] * (lines + self._share.down * self._layout.size // 8 * 4)
+
+    def split(self, state: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Maxima, sums of powers and fragments."""
+        lines = 2 * self._share.down
+        return list(state[:lines]), list(state[lines : 2 * lines]), list(state[2 * lines :])
+
+    def step(
+        self,
+        stage: Size,
+        first: Size,
+        edge: Any,
+        ranges: Sequence[Range],
+        state: Sequence[Any],
+    ) -> list[Any]:
+        """The state after the keys from `first` on, which are at byte `stage`.
+
+        Where `edge` holds, keys outside of the `ranges` of the lines are not seen.
+        """
+        scores = self._biased(self._scores(stage), first)
+        scores = emit.either(
+            edge,
+            [value.type for value in scores],
+            lambda: self._seen(scores, first, ranges),
+            lambda: scores,
+        )
+        tops, totals, sums = self.split(state)
+        fades = []
+        for line in range(2 * self._share.down):
+            places = self._places(line)
+            best = tops[line]
+            across = scores[places[0]]
+            for place in places[1:]:
+                across = arith.maxnumf(across, scores[place])
+            best = arith.maxnumf(best, _block.across(across, arith.maxnumf, _QUAD))
+            shift = self.shift(best)
+            fade = self.power(tops[line], shift)
+            for place in places:
+                scores[place] = self.power(scores[place], shift)
+            total = scores[places[0]]
+            for place in places[1:]:
+                total = total + scores[place]
+            tops[line], totals[line] = best, emit.fma(totals[line], fade, total)
+            fades.append(fade)
+        shares = [narrow(self._dtype, scores[i], scores[i + 1]) for i in range(0, len(scores), 2)]
+        across = self._layout.size // 8 * 4
+        for place in range(len(sums)):
+            line = place // across * 2 + place % 4 // 2
+            sums[place] = sums[place] * fades[line]
+        return [*tops, *totals, *self._add_values(stage, shares, sums)]
+
+    def shift(self, top: Any) -> Any:
+        """What `power` takes: before the first key that is seen, there is nothing to shift by."""
+        top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
+        return -(top * self._scoring.factor)
+
+    def power(self, score: Any, shift: Any) -> Any:
+        """2 ** (factor * score + shift); ex2.approx errs by 2 ** -22 at most."""
+        return nvvm.ex2(emit.fma(score, self._scoring.factor, shift))
+
+    def totals(self, state: Sequence[Any]) -> list[Any]:
+        """The sums of powers of the lines, each over all lanes of the row."""
+        return [_block.across(t, lambda a, b: a + b, _QUAD) for t in self.split(state)[1]]
+
+    def pairs(self, state: Sequence[Any]) -> Iterator[tuple[int, Size, Sequence[Any]]]:
+        """The weighted values: which of the lines, the column, and the values of two columns."""
+        sums, across = self.split(state)[2], self._layout.size // 8
+        for place in range(0, len(sums), 2):
+            tile, half = place // 4, place % 4 // 2
+            column = self.member * 2 + tile % across * 8
+            yield tile // across * 2 + half, column, sums[place : place + 2]
+
+    def _places(self, line: int) -> list[int]:
+        """Where the scores of a line are in their fragments."""
+        tiles = self._share.keys // 8
+        return [
+            (line // 2 * tiles + tile) * 4 + line % 2 * 2 + part
+            for tile in range(tiles)
+            for part in range(2)
+        ]
+
+    def _scores(self, stage: Size) -> list[Any]:
+        """The products of queries and keys, fragment by fragment."""
+        tiles, down = self._share.keys // 8, self._share.down
+        sums = [emit.constant(emit.register_type("float32"), 0.0)] * (down * tiles * 4)
+        for i in range(self._slices):
+            queries = [self._held[i]] if self._held else [self._queries(i, d) for d in range(down)]
+            for pair in range(tiles // 2):
+                keys = self._load(stage + self._k, 16 * pair, 2 * i, transposed=False)
+                self._multiply(queries, keys, sums, tiles, 2 * pair)
+        return sums
+
+    def _add_values(self, stage: Size, shares: Sequence[Any], sums: list[Any]) -> list[Any]:
+        """Adds the values, weighted by the fragments `shares`."""
+        tiles, down, across = self._share.keys // 8, self._share.down, self._layout.size // 8
+        for pair in range(tiles // 2):
+            # The words of two tiles: rows g and g + 8 of the one, then of the other.
+            weights = [shares[(d * tiles + 2 * pair) * 2 :][:4] for d in range(down)]
+            for i in range(across // 2):
+                values = self._load(stage + self._v, 16 * pair, 2 * i, transposed=True)
+                self._multiply(weights, values, sums, across, 2 * i)
+        return sums
+
+    def _multiply(
+        self, a: Sequence[Any], b: Sequence[Any], sums: list[Any], across: int, tile: int
+    ) -> None:
+        """Adds to tiles `tile` and `tile` + 1 of each line of tiles, `across` in each."""
+        for down, left in enumerate(a):
+            for part in range(2):
+                here = 4 * (down * across + tile + part)
+                right = b[2 * part : 2 * part + 2]
+                sums[here : here + 4] = _mma.multiply(
+                    self._kind, left, right, sums[here : here + 4]
+                )
+
+    def _biased(self, scores: list[Any], first: Size) -> list[Any]:
+        before, bias = self._scoring.before, self._scoring.bias
+        if before is not None:
+            scores = [score * before for score in scores]
+        if bias is None:
+            return scores
+        found = list(scores)
+        for number, line in enumerate(self.lines):
+            for place in self._places(number):
+                key = first + self._share.key + self._column(place)
+                found[place] = bias(line, key, scores[place])
+        return found
+
+    def _seen(self, scores: Sequence[Any], first: Size, ranges: Sequence[Range]) -> list[Any]:
+        """-inf in place of the scores of keys outside of the ranges."""
+        word, found = emit.integer(32), list(scores)
+        own = first + self._share.key + self.member * 2
+
+        def column(end: Size) -> Any:
+            return arith.trunci(word, emit.minimum(emit.maximum(end - own, 0), KEYS))
+
+        for number, (low, high) in enumerate(ranges):
+            start, stop = None if low is None else column(low), column(high)
+            for place in self._places(number):
+                here = emit.constant(word, self._fixed(place))
+                seen = emit.compare("less", here, stop)
+                if start is not None:
+                    seen = seen & emit.compare("less_equal", start, here)
+                found[place] = emit.select(seen, scores[place], -math.inf)
+        return found
+
+    def _fixed(self, place: int) -> int:
+        """The column of a score, as far as it is the same in all lanes."""
+        return place // 4 % (self._share.keys // 8) * 8 + place % 2
+
+    def _column(self, place: int) -> Size:
+        return self.member * 2 + self._fixed(place)
+
+
+def narrow(dtype: str, low: Any, high: Any) -> Any:
+    """Two float32 numbers rounded to 16 bits, in a word (cvt.rn.bf16x2.f32 and the like)."""
+    element = ir.F16Type.get() if dtype == "float16" else ir.BF16Type.get()
+    pair = vector.from_elements(emit.widen(low.type, 2), [low, high])
+    rounded = arith.truncf(ir.VectorType.get([2], element), pair)
+    return llvm.bitcast(emit.integer(32), rounded)
