@@ -53,14 +53,13 @@ class Matrix:
             loose = loose | self.columns % self.each
         return emit.compare("equal", loose, 0)
 
-    def copy(self, target: Any, row: Size, column: Size) -> None:
-        """Starts the copy of a chunk; zeros where it lies outside."""
+    def copy(self, target: Any, row: Size, column: Size, position: Size) -> None:
+        """Starts the copy of the chunk at `position`; zeros where it lies outside."""
         inside = emit.compare("less", row, self.rows) & emit.compare("less", column, self.columns)
-        place = (self.start + row * self.columns + column) * self.item
-        _mma.copy(target, _mma.byte_at(self.pointer, place), inside)
+        _mma.copy(target, _mma.byte_at(self.pointer, position * self.item), inside)
 
-    def elements(self, row: Size, column: Size) -> Any:
-        """A chunk read one by one, as stored; zeros where they lie outside."""
+    def elements(self, row: Size, column: Size, position: Size) -> Any:
+        """The chunk at `position` read one by one, as stored; zeros where they lie outside."""
         dtype = memory.raw(self.dtype)
         kind = emit.memory_type(dtype)
         line = emit.compare("less", row, self.rows)
@@ -69,8 +68,7 @@ class Matrix:
             inside = line & emit.compare("less", column + i, self.columns)
             operation = scf.IfOp(inside, [kind], has_else=True)
             with ir.InsertionPoint(operation.then_block):
-                place = self.start + row * self.columns + column + i
-                scf.yield_([memory.load(self.pointer, place, dtype)])
+                scf.yield_([memory.load(self.pointer, position + i, dtype)])
             with ir.InsertionPoint(operation.else_block):
                 scf.yield_([emit.constant(kind, 0)])
             values.append(operation.results[0])
@@ -122,6 +120,7 @@ class Lines:
         self._idle = self._together > count
         self._filling = emit.compare("less", line, count)
         self._row, self._column = (first + line, along) if k_last else (line, first + along)
+        self._origin = matrix.start + self._row * matrix.columns + self._column
         self._target = place + line * length + swizzled(line, chunk, length, width) * _mma.CHUNK
 
     def fill(self, shared: _mma.DynamicShared, stage: Size, step: Size) -> None:
@@ -156,13 +155,16 @@ class Lines:
     def _at(self, stage: Size, i: Size) -> Size:
         return stage + self._target + i * (self._together * self._length)
 
-    def _source(self, i: Size, step: Size) -> tuple[Size, Size]:
-        """Row and column in the matrix of the thread's chunk of pass `i`."""
+    def _source(self, i: Size, step: Size) -> tuple[Size, Size, Size]:
+        """Row, column and position in the matrix of the thread's chunk of pass `i`."""
         if self._k_last:
-            return self._row + i * self._together, self._column + step * self._depth
-        passes = self._depth // self._together  # Of a panel.
-        row = step * self._depth + self._row + i % passes * self._together
-        return row, self._column + i // passes * (self._length // self._matrix.item)
+            down, right = i * self._together, step * self._depth
+        else:
+            passes = self._depth // self._together  # Of a panel.
+            down = step * self._depth + i % passes * self._together
+            right = i // passes * (self._length // self._matrix.item)
+        position = self._origin + down * self._matrix.columns + right
+        return self._row + down, self._column + right, position
 
 
 def swizzled(line: Size, chunk: Size, length: int, width: int = _mma.CHUNK) -> Size:

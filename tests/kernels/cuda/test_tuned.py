@@ -14,7 +14,6 @@ from heddle.kernels.registry import find
         "matmul, float32",
         "matmul transposed, float64",
         "quantized_matmul 4 bits, float32",
-        "integer_matmul, uint8",
     ],
 )
 def test_small_squares(name):

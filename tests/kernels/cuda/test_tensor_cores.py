@@ -1,0 +1,270 @@
+"""Products by mma.sync: results, planted mistakes, launches, banks, and what is assembled."""
+
+import re
+
+import cuda_cases as cases
+import pytest
+from cuda_cases import fused, plain, tensor
+from emulator_memory import EmulatorError
+from reference import size
+from test_kernels import check
+
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _mma, _scaled, _staging, _tensor_cores, _tiles
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Spec
+from heddle.kernels.tuning import forced
+
+SHARED_OF_SM_80 = 163 * 1024  # Bytes that one block can have ("Compute Capabilities").
+BANKS = 128  # Bytes that all banks of shared memory give at once.
+
+
+def right(n, k, transposed: bool) -> tuple:
+    return (n, k) if transposed else (k, n)
+
+
+def product(dtype: str, m, n, k, transposed: bool, batch: tuple = ()) -> Spec:
+    operands = [
+        tensor(dtype, *batch, m, k),
+        tensor(dtype, *batch, *right(n, k, transposed)),
+    ]
+    return plain("matmul", operands, tensor(dtype, *batch, m, n), transposed=transposed)
+
+
+def integers(dtype: str, m, n, k, transposed: bool) -> Spec:
+    operands = [tensor(dtype, m, k), tensor("int8", *right(n, k, transposed))]
+    return plain("integer_matmul", operands, tensor("int32", m, n), transposed=transposed)
+
+
+def quantized(dtype: str, m, n, k, bits: int, group: int) -> Spec:
+    weight = tensor("int8", n, k) if bits == 8 else tensor("uint8", n, k // 2)
+    operands = [tensor(dtype, m, k), weight, tensor(dtype, n, k // group)]
+    return plain("quantized_matmul", operands, tensor(dtype, m, n), bits=bits, group=group)
+
+
+def body(spec: Spec) -> Spec:
+    return fused(spec, prologue=False)
+
+
+RESULTS = {
+    # spec, columns of a tile, elements that buffers are shifted by
+    "four tiles": (product("bfloat16", 130, 136, 24, False), 128, 0),
+    "more rounds than stages": (product("bfloat16", 65, 24, 264, False), 128, 0),
+    "tiles of b in rows": (product("float16", 130, 72, 72, True), 128, 0),
+    "wide tiles": (body(product("float16", 65, 264, 72, True)), 256, 0),
+    "wide tiles of columns": (body(product("bfloat16", 65, 328, 72, False)), 256, 0),
+    "single elements": (product("bfloat16", 67, 13, 81, False), 128, 0),
+    "single elements along k": (product("float16", 67, 24, 67, True), 256, 0),
+    "unaligned tiles": (body(product("bfloat16", 65, 24, 72, True)), 128, 1),
+    "no k": (product("bfloat16", 65, 24, 0, False), 128, 0),
+    "one row": (product("bfloat16", 1, 24, 1032, True), 0, 0),
+    "sixteen rows": (body(product("float16", 16, 72, 200, False)), 0, 0),
+    "sixty-four rows": (body(product("bfloat16", 64, 72, 520, False)), 0, 0),
+    "forty rows of b in rows": (product("float16", 40, 72, 136, True), 0, 0),
+    "single elements of strips": (product("bfloat16", 20, 35, 70, True), 0, 0),
+    "a batch of strips": (product("float16", "d0", 24, 72, True, (3,)), 0, 0),
+    "bytes": (integers("int8", 70, 48, 272, True), 128, 0),
+    "bytes in pairs of columns": (integers("uint8", 70, 48, 144, False), 128, 0),
+    "wide tiles of bytes": (integers("int8", 65, 272, 48, False), 256, 0),
+    "few rows of bytes": (integers("uint8", 7, 40, 1040, True), 0, 0),
+    "few rows of bytes in pairs": (integers("int8", 7, 33, 45, False), 0, 0),
+    "bytes that are computed before": (fused(integers("uint8", 5, 24, 40, True)), 0, 0),
+    "8 bits in groups of 48": (quantized("float16", 5, 24, 96, 8, 48), 0, 0),
+    "8 bits in groups of 32": (quantized("bfloat16", 5, 40, 352, 8, 32), 0, 0),
+    "8 bits of float16": (body(quantized("float16", 33, 72, 384, 8, 128)), 0, 0),
+    "4 bits in groups of 64": (quantized("float16", 16, 40, 320, 4, 64), 0, 0),
+    "4 bits of many rows": (body(quantized("bfloat16", 70, 24, 384, 4, 128)), 0, 0),
+    "4 bits unaligned": (quantized("bfloat16", 3, 33, 64, 4, 64), 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results(name):
+    spec, width, shift = RESULTS[name]
+    with forced({spec.op: {"columns": width}}):
+        check(spec, {"d0": 5}, shift)
+
+
+def test_strips_of_64_columns(monkeypatch):
+    monkeypatch.setattr(_tensor_cores, "narrow", lambda problem: 64)
+    check(product("bfloat16", 3, 72, 200, False), {})
+    check(product("float16", 16, 24, 72, True), {})
+    check(quantized("bfloat16", 2, 72, 320, 4, 64), {})
+    check(quantized("bfloat16", 5, 24, 96, 8, 32), {})
+
+
+@pytest.mark.parametrize("m", [5, 40, 70])
+def test_rows_of_run_time_choose_the_way(m):
+    check(product("bfloat16", "d0", 72, "d1", False, (2,)), {"d0": m, "d1": 136})
+    check(quantized("float16", "d0", 40, 64, 8, 64), {"d0": m})
+
+
+def nothing(*_) -> None:
+    pass
+
+
+wait, place = _mma.wait, _staging.swizzled
+MISTAKES = {
+    "no wait": ((_mma, "wait", nothing), "race: reads what a cp.async in flight"),
+    "a wait for one less": (
+        (_mma, "wait", lambda left: wait(left + 1)),
+        "race: reads what a cp.async in flight",
+    ),
+    "no barrier": ((_staging._block, "barrier", nothing), "race: "),
+    "copies of 16 bytes everywhere": (
+        (_staging.Matrix, "whole", lambda matrix: _always()),
+        "misaligned",
+    ),
+}
+
+
+def _always():
+    return _staging.emit.constant(_staging.emit.integer(1), 1)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("spec", ["tiles", "strips", "scaled"])
+def test_mistakes_are_caught(monkeypatch, spec, name):
+    aligned = name != "copies of 16 bytes everywhere"
+    k = 520 if aligned else 516
+    specs = {
+        "tiles": product("bfloat16", 65, 24, k, True),
+        "strips": product("bfloat16", 17, 24, k + 512, True),
+        "scaled": quantized("bfloat16", 5, 24, 4096 + 32, 8, 32),
+    }
+    planted, message = MISTAKES[name]
+    monkeypatch.setattr(*planted)
+    with pytest.raises(EmulatorError, match=message):
+        check(specs[spec], {}, 0 if aligned else 1)
+
+
+ROWS = (1, 16, 17, 64, 65, 129, 1000)
+
+
+@pytest.mark.parametrize("n", [24, 4096, 28672])
+def test_launch_of_rows_at_run_time_is_that_of_known_rows(n):
+    def launches(m):
+        specs = (product("bfloat16", m, n, 64, True), quantized("float16", m, n, 64, 4, 32))
+        return [find(spec.op, "cuda").launch(spec) for spec in specs]
+
+    for m in ROWS:
+        with forced({"matmul": {"columns": 128}}):
+            for general, known in zip(launches("d0"), launches(m), strict=True):
+                assert size(general.grid[0], {"d0": m}) == known.grid[0]
+                assert general.block == known.block == (256, 1, 1)
+                assert general.shared >= known.shared
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "columns", "blocks"),
+    [
+        (4096, 4096, 256, 512),
+        (512, 4096, 128, 128),
+        (512, 6144, 256, 96),
+        (2048, 4096, 256, 256),
+        (128, 4096, 128, 32),
+    ],
+)
+def test_columns_of_tiles(m, n, columns, blocks):
+    spec = product("bfloat16", m, n, 4096, False)
+    launch = find("matmul", "cuda").launch(spec)
+    assert launch.grid == (blocks, 1, 1)
+    assert launch.shared == _tiles.shared_bytes(columns) <= SHARED_OF_SM_80
+
+
+def strips():
+    for n in (4096, 28672):
+        for spec in (
+            product("bfloat16", 1, n, 4096, False),
+            product("bfloat16", 1, n, 4096, True),
+            quantized("bfloat16", 1, n, 4096, 8, 128),
+            quantized("bfloat16", 1, n, 4096, 4, 128),
+        ):
+            module = _scaled if spec.op == "quantized_matmul" else _tensor_cores
+            (way,) = module.ways(spec)
+            yield way, way.body.args[0]
+
+
+def test_strips_keep_enough_bytes_in_flight():
+    """Little's law: 4.3 TB/s for 700 ns on 132 multiprocessors is 23 KB on each of them."""
+    for way, strip in strips():
+        b = strip.stage - strip.rows * strip.depth * strip.kind.item
+        at_once = max(1, min(2, way.blocks // 132))
+        assert at_once * (strip.stages - 1) * b >= 23_000
+        assert strip.stages * strip.stage <= way.shared
+        shares = strip.warps_along_k * strip.rows * (strip.columns + 8) * 4
+        assert shares <= way.shared
+
+
+@pytest.mark.parametrize(
+    ("length", "width"),
+    [(64, 16), (128, 16), (256, 16), (128, 32), (256, 32), (256, 64), (512, 64)],
+)
+def test_neighbouring_lines_are_in_different_banks(length, width):
+    """Each phase of ldmatrix and of ld.shared gives `width` bytes of as many lines as there are."""
+    lines = BANKS // width
+    for first in range(0, 32, lines):
+        for part in range(0, length // 16, width // 16):
+            chunks = [
+                line * length // 16 + _staging.swizzled(line, chunk, length, width)
+                for line in range(first, first + lines)
+                for chunk in range(part, part + width // 16)
+            ]
+            assert len({chunk % 8 for chunk in chunks}) == 8
+    for line in range(8):
+        found = {_staging.swizzled(line, c, length, width) for c in range(length // 16)}
+        assert found == set(range(length // 16))
+
+
+LARGE = {
+    "tiles": product("bfloat16", 4096, 4096, 4096, False),
+    "tiles of float16": body(product("float16", 4096, 4096, 4096, True)),
+    "rows at run time": product("bfloat16", "d0", 4096, 4096, False),
+    "strips": body(product("bfloat16", 16, 4096, 4096, False)),
+    "wide strips": product("bfloat16", 64, 4096, 4096, True),
+    "bytes": integers("int8", 4096, 4096, 4096, False),
+    "8 bits": quantized("bfloat16", "d0", 4096, 4096, 8, 128),
+    "4 bits": body(quantized("float16", "d0", 28672, 4096, 4, 32)),
+}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", LARGE)
+def test_assembled(name, arch):
+    spec = LARGE[name]
+    text = to_ptx(spec, MACHINES[arch])
+    assert "cp.async.cg.shared.global" in text
+    if arch == "sm_80" or "tiles" not in name:
+        assert re.search(r"mma\.sync\.aligned\.m16n8k(16|32)\.row\.col", text)
+        matrices = spec.op != "quantized_matmul"
+        assert ("ldmatrix.sync.aligned.m8n8.x4" in text) == matrices
+    assert not any(word in text for word in ("call", ".local"))
+    cubin = ptx.assemble(text, arch)
+    if cubin is None:
+        pytest.skip("no PTX assembler is installed")
+    assert cubin.spills == 0
+    launch = find(spec.op, "cuda").launch(spec)
+    assert cubin.shared + launch.shared <= SHARED_OF_SM_80
+    assert cubin.registers * launch.block[0] <= 65536
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+def test_sizes_of_run_time_spill_nothing_on_sm_80(transposed):
+    text = to_ptx(product("bfloat16", "d0", "d1", "d2", transposed), MACHINES["sm_80"])
+    cubin = ptx.assemble(text, "sm_80")
+    if cubin is None:
+        pytest.skip("no PTX assembler is installed")
+    assert cubin.spills == 0
+
+
+def test_what_comes_before_keeps_a_product_off_tensor_cores():
+    for spec in (product("float16", 8, 8, 8, True), integers("int8", 8, 8, 8, True)):
+        assert _tensor_cores.fits(spec)
+        assert not _tensor_cores.fits(fused(spec))
+    assert not _tensor_cores.fits(cases.ALL["matmul, float32"])
+    spec = quantized("bfloat16", 8, 8, 64, 4, 32)
+    assert _scaled.fits(spec)
+    assert not _scaled.fits(fused(spec))
+    assert not _scaled.fits(quantized("bfloat16", 8, 8, 96, 4, 48))
+    assert not _scaled.fits(cases.quantized("float32", 8))
