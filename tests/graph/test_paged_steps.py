@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heddle.contexts import StepBatch, TextContext
+from heddle.contexts import SamplingParams, StepBatch, TextContext
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
 from heddle.runtime import Buffer, InferenceSession
 
@@ -13,8 +13,8 @@ ROWS, TOKENS, LONGEST = 4, 32, 40
 F32, I64, I32 = DType.float32, DType.int64, DType.int32
 
 
-def layer():
-    """From a step's inputs to the logits of each row's last token, and the caches."""
+def layer(samples=False):
+    """From a step's inputs to the logits of each row's last token, or a token; and the caches."""
     rows, tokens = Dim("rows", 1, ROWS), Dim("tokens", 1, TOKENS)
     cache = (BLOCKS, BLOCK, KEY_HEADS, SIZE)
     types = {
@@ -25,8 +25,11 @@ def layer():
         "keys": TensorType(F32, cache),
         "values": TensorType(F32, cache),
     }
+    if samples:
+        types["sampling"] = TensorType(F32, (rows, 6))
+        types["sampling_integers"] = TensorType(I64, (rows, 2))
     with Graph("layer", list(types.values()), list(types)) as graph:
-        words, *row, keys, values = graph.inputs
+        words, *row, keys, values = graph.inputs[:6]
 
         def projected(name, heads):
             weight = graph.add_weight(Weight(name, F32, (VOCABULARY, heads * SIZE)))
@@ -37,7 +40,10 @@ def layer():
         attended = ops.paged_attention(projected("q", HEADS), keys, values, *row)
         last = ops.gather(attended, row[0][1:] - 1, 0)
         out = graph.add_weight(Weight("o", F32, (HEADS * SIZE, VOCABULARY)))
-        graph.output(ops.reshape(last, (rows, HEADS * SIZE)) @ out, keys, values)
+        found = ops.reshape(last, (rows, HEADS * SIZE)) @ out
+        if samples:
+            found = ops.sample_tokens(found, *graph.inputs[6:], row[1])
+        graph.output(found, keys, values)
     return graph
 
 
@@ -103,3 +109,54 @@ def test_rows_join_and_leave(threads):
         assert not batch.commit(running, found.argmax(axis=1))
     assert not waiting
     assert seen > 40
+
+
+def generated(model, contexts):
+    """Runs contexts side by side until each is full; their tokens."""
+    caches = [Buffer(np.float32, (BLOCKS, BLOCK, KEY_HEADS, SIZE)) for _ in range(2)]
+    batch = StepBatch(ROWS, TOKENS, LONGEST, blocks=LONGEST // BLOCK)
+    each = BLOCKS // ROWS
+    running = list(contexts)
+    held = {id(context): range(i * each, (i + 1) * each) for i, context in enumerate(contexts)}
+    while running:
+        for row in batch.write(running):
+            batch.write_blocks(row, held[id(running[row])])
+        batch.send()
+        inputs = batch.inputs
+        step = [inputs[name] for name in ("tokens", "row_offsets", "lengths", "blocks")]
+        tokens = np.empty(len(running), np.int64)
+        settings = [inputs["sampling"], inputs["sampling_integers"]]
+        model.execute(*step, *caches, *settings, out=[tokens, *caches])
+        assert not batch.commit(running, tokens)
+        running = [context for context in running if not context.is_done]
+    return [context.tokens.all.tolist() for context in contexts]
+
+
+def test_sampled_tokens_depend_on_their_own_request_alone():
+    """From contexts to tokens and back, with the sampling of each: alone, together, again."""
+    graph = layer(samples=True)
+    weights = {
+        name: np.random.default_rng(4).standard_normal(weight.shape).astype(np.float32)
+        for name, weight in graph.weights.items()
+    }
+    model = InferenceSession(threads=2).load(compile(graph), weights)
+    params = [
+        SamplingParams(top_k=1),
+        SamplingParams(top_k=-1, temperature=2.0, seed=5),
+        SamplingParams(top_k=-1, temperature=2.0, seed=6),
+        SamplingParams(top_k=20, top_p=0.95, min_p=0.01, temperature=2.0, seed=5),
+    ]
+
+    def contexts():
+        return [
+            TextContext(max_length=20, tokens=np.array([1, 2, 3]), sampling_params=p)
+            for p in params
+        ]
+
+    together = generated(model, contexts())
+    assert [len(tokens) for tokens in together] == [20] * 4
+    assert len({tuple(tokens) for tokens in together}) == 4
+    assert together == generated(model, contexts())
+    assert together == [generated(model, [context])[0] for context in contexts()]
+    first = np.array([1, 2, 3])
+    assert together[0][3] == int(np.argmax(logits(weights, first)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import ragged_batches
+import sampling_rows
 
 from heddle.graph.compiler.codegen.cpu import SYMBOL, build, compile_cpu, to_object
 from heddle.graph.compiler.codegen.image import flatten
@@ -77,6 +78,8 @@ def _specs() -> dict[str, Spec]:
         "cumsum": Spec("cumsum", (x,), x, (x,)),
         "iota": Spec("iota", (scalar, scalar), row, (row,)),
         "random_uniform": Spec("random_uniform", (Operand("int64", ("d0", 2)),), x, (x,)),
+        "penalize": sampling_rows.penalizing(),
+        "sample_tokens": sampling_rows.drawing(mask=True),
         "gather": Spec("gather", (x, Operand("int64", (5,))), chosen, (chosen,), (("axis", 0),)),
     }  # fmt: skip
 
