@@ -11,6 +11,7 @@ from test_kernels import check
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _block, _staging
 from heddle.kernels.cuda import _warpgroup as warpgroup
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
@@ -113,6 +114,10 @@ MISTAKES = {
         (Ring, "initialise", lambda ring, full, empty: initialise(ring, full // 2, empty)),
         f"race: reads what {IN_FLIGHT}",
     ),
+    "no barrier after the initialisation": (
+        (_block, "barrier", nothing),
+        "uses the mbarrier .* while thread 0 initialises it|nobody initialised an mbarrier",
+    ),
     "one warpgroup releases for both": (
         (Ring, "initialise", lambda ring, full, empty: initialise(ring, full, 1)),
         "more than 1 arrivals in a phase|in flight of warpgroup",
@@ -140,9 +145,16 @@ def test_parts_that_are_stored_have_to_arrive(monkeypatch):
         check(product("bfloat16", 65, 13, 64, False), {})
 
 
+LAYOUTS = {
+    "the stride of a descriptor": (warpgroup, "ATOM", warpgroup.ATOM // 2),
+    "the swizzle of lines": (_staging, "swizzled", lambda line, chunk, *_: chunk),
+}
+
+
 @pytest.mark.parametrize("transposed", [True, False])
-def test_wrong_descriptors_give_wrong_results(monkeypatch, transposed):
-    monkeypatch.setattr(warpgroup, "ATOM", warpgroup.ATOM // 2)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_wrong_layouts_give_wrong_results(monkeypatch, name, transposed):
+    monkeypatch.setattr(*LAYOUTS[name])
     with columns(128), pytest.raises(AssertionError, match="Not equal to tolerance"):
         check(product("bfloat16", 65, 72, 64, transposed), {})
 
