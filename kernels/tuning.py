@@ -92,8 +92,8 @@ class Table:
             content = json.loads(path.read_text())
             if content["schema"] != SCHEMA or content["place"] != path.stem:
                 raise KeyError("schema or place")
-            rows = tuple(Row(**row) for row in content["rows"])
-            return Table(path.stem, content["cpu"], content["model"], rows)
+            rows = tuple(map(_row, content["rows"]))
+            return Table(path.stem, str(content["cpu"]), str(content["model"]), rows)
         except (ValueError, KeyError, TypeError) as error:
             message = f"{path}: wanted a tuning table of schema {SCHEMA} for {path.stem}"
             raise TableError(f"{message}: {error!r}") from None
@@ -108,6 +108,17 @@ class Table:
         """This table with `new` in the place of the row of the same kernel, dtype and class."""
         rows = [row for row in self.rows if _key(row) != _key(new)]
         return Table(self.place, self.cpu, self.model, tuple(sorted([*rows, new], key=_key)))
+
+
+def _row(content: Mapping[str, Any]) -> Row:
+    row = Row(**content)
+    for name, value in content.items():
+        if not isinstance(value, dict if name in ("shape", "values") else str):
+            raise TypeError(f"{name} {value!r}")
+    for number in (*row.shape.values(), *row.values.values()):
+        if not isinstance(number, int):
+            raise TypeError(f"number {number!r}")
+    return row
 
 
 def _key(row: Row) -> tuple[Any, ...]:

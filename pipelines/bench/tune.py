@@ -102,8 +102,12 @@ def problems(case: Case) -> list[Problem]:
     """The kernels with parameters among those that run `case`.
 
     Raises:
-        InputError: There is none; the message lists the kernels that have parameters.
+        InputError: There is none, and the message lists the kernels that have parameters; or a size
+            is 0, of which there is nothing to time.
     """
+    empty = next((name for name, size in case.sizes.items() if size == 0), None)
+    if empty is not None:
+        raise InputError(f"{case.name}: --set: wanted sizes of 1 or more, got {empty}=0")
     workload = workloads.find(case.name)
     here = machine_of(case.target)
     dtype = workloads.dtype_of(workload, case.dtype)
@@ -213,6 +217,17 @@ def winner(problem: Problem, finalists: Sequence[Result]) -> Values:
         if p < 1 - CONFIDENCE and result.ratio < 1 - GAIN and max(result.ratios) < 1
     ]
     return min(better, key=lambda result: result.ratio).values if better else problem.default
+
+
+def check_folder(problem: Problem, folder: Path) -> None:
+    """Makes the folder, and raises what `keep` would raise, before anything is measured."""
+    assert problem.kernel.space
+    for parameter in problem.kernel.space.parameters:
+        place = tuning.place_of(parameter, problem.machine)
+        table_at(folder / f"{place}.json", problem.case.target)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{folder}: cannot be written: give another folder with --output")
 
 
 def keep(problem: Problem, values: Values, folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ import click
 
 from heddle.pipelines.cli.bench_cases import make_cases
 from heddle.pipelines.cli.console import listed, progress, table
+from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.pipelines.bench.tune import Problem, Result
@@ -75,8 +76,7 @@ def tune_command(
     cases = make_cases(names, baselines=(), verify=False, inputs="normal", **options)
     found = [problem for case in cases for problem in tune.problems(case)]
     for problem in found:
-        place = folder / f"{problem.machine.arch}.json"
-        tune.table_at(place, problem.case.target)  # a table of another CPU: say so before measuring
+        tune.check_folder(problem, folder)
     for problem in found:
         click.echo(tune_one(problem, folder))
 
@@ -86,6 +86,8 @@ def stale(names: tuple[str, ...], folder: Path, target: str) -> list[str]:
     from heddle.kernels import tuning
     from heddle.pipelines.bench import tune
 
+    if not folder.is_dir():
+        raise InputError(f"--output: wanted a folder of tuning tables, got {str(folder)!r}")
     kernels = [*tune.tunable("cpu"), *tune.tunable("cuda")]
     if names:
         cases = make_cases(names, (), None, "warm", (), 1, target=target)

@@ -46,6 +46,7 @@ def inspect(
     'heddle bench list', or of those that run for it, built afresh.
     """
     if kernel is not None:
+        refuse("without --kernel", {"--json": as_json})
         wanted = Wanted(kernel, show, arch)
         if artifact is None:
             click.echo(afresh(wanted, sizes, dtype, target or "cpu"))

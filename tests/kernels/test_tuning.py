@@ -84,6 +84,9 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     assert Table.read(path) == whole
 
 
+ROW = {"op": "a", "dtype": "b", "shape": {}, "values": {}, "date": "", "sources": ""}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -93,6 +96,12 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
         json.dumps({"schema": 2, "place": "cpu", "cpu": "", "model": "", "rows": []}),
         json.dumps({"schema": 1, "place": "cuda", "cpu": "", "model": "", "rows": []}),
         json.dumps({"schema": 1, "place": "cpu", "cpu": "", "model": "", "rows": [{"op": "a"}]}),
+        *(
+            json.dumps(
+                {"schema": 1, "place": "cpu", "cpu": "", "model": "", "rows": [ROW | change]}
+            )
+            for change in ({"shape": "m"}, {"values": 3}, {"values": {"a": "1"}}, {"sources": None})
+        ),
     ],
 )
 def test_what_is_no_table(tmp_path, text):

@@ -1,5 +1,6 @@
 """`heddle bench tune` as a person sees it; the children's answers are the test's own."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -77,3 +78,22 @@ def test_bad_input(heddle, tmp_path):
     (tmp_path / "cpu.json").write_text("{}")
     text = heddle("bench", "tune", "--check", "--output", tmp_path, code=1).stderr
     assert "cpu.json: wanted a tuning table of schema 1" in text
+    text = heddle("bench", "tune", "--check", "--output", tmp_path / "none", code=1).stderr
+    assert "--output: wanted a folder of tuning tables, got '" in text
+    text = heddle("bench", "tune", "transpose", "--set", "m=0", "--output", tmp_path, code=1).stderr
+    assert "transpose: --set: wanted sizes of 1 or more, got m=0" in text
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_anything_is_measured(
+    heddle, tmp_path, monkeypatch
+):
+    def measure(*arguments):
+        raise AssertionError
+
+    monkeypatch.setattr(tune, "measure", measure)
+    monkeypatch.setattr(tune.os, "access", lambda path, how: how != os.W_OK)
+    text = heddle("bench", "tune", "transpose", *SIZES, "-o", tmp_path, code=1).stderr
+    assert f"{tmp_path}: cannot be written: give another folder with --output" in text
+    (tmp_path / "file").touch()
+    text = heddle("bench", "tune", "transpose", *SIZES, "-o", tmp_path / "file" / "x", code=1)
+    assert "Not a directory" in text.stderr

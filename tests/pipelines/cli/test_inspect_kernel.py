@@ -129,6 +129,7 @@ def test_a_kernel_that_the_artifact_does_not_have(heddle, artifact):
         ((), "wanted an ARTIFACT, or --kernel NAME"),
         (("a.heddle", "--show", "asm"), "--show: is for use with --kernel"),
         (("a.heddle", "--kernel", "x", "--dtype", "int8"), "--dtype: is for use without ARTIFACT"),
+        (("--kernel", "softmax", "--json"), "--json: is for use without --kernel"),
     ],
 )
 def test_bad_usage(heddle, arguments, message):
