@@ -33,7 +33,7 @@ from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
 
-arith, llvm = dialect("arith"), dialect("llvm")
+llvm = dialect("llvm")
 
 RUN = 32
 """Elements of k that the lanes of a warp hold at once: four times eight."""
@@ -41,8 +41,33 @@ RUN = 32
 _EACH = 8  # Elements of a lane in a run.
 _ALL = _result.WARP_COLUMNS // 8
 
-_MAGIC = {"f16": 0x6400, "bf16": 0x4300}
-"""1024 and 128, whose last bit is a one: a number put into the last seven bits is added to them."""
+
+@dataclass(frozen=True)
+class _Half:
+    """A float of 16 bits: bits of its fraction, bias of its exponent, and where weights go.
+
+    The bits of an integer below 256, read as such a float, are the integer times the least
+    subnormal number, 2**(1 - bias - fraction). Weights become q * 2**place, which is exact.
+    """
+
+    fraction: int
+    bias: int
+    place: int
+
+    def power(self, exponent: int) -> int:
+        """The bits of 2**exponent, twice in a word."""
+        return ((exponent + self.bias) << self.fraction) * 0x10001
+
+    def lift(self, shift: int) -> int:
+        """What brings integers that lie `shift` bits too high to their place."""
+        return self.power(self.place - (1 - self.bias - self.fraction) - shift)
+
+    def lower(self, offset: int) -> int:
+        """The bits of -(2**offset) in the place of weights, twice in a word."""
+        return self.power(self.place + offset) | 0x80008000
+
+
+_HALVES = {"f16": _Half(10, 15, -10), "bf16": _Half(7, 127, -13)}
 
 
 @dataclass(frozen=True)
@@ -168,7 +193,8 @@ def _emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) -
     ring = _staging.Ring(shared, strip.stages, strip.stage)
     sums = ring.stream(parts, sizes.ceildiv(k, strip.depth), zeros, multiply)
     shares = _result.Shares(shared, element, strip.warps_along_k, strip.rows, strip.columns)
-    shares.store(sums, share, first)
+    whole = 2.0 ** -_HALVES[strip.kind.a].place
+    shares.store([part * whole for part in sums], share, first)
     _block.barrier()
     _result.write(frame, where, (strip.rows, strip.columns), shares.total)
 
@@ -207,32 +233,32 @@ class _Lanes:
             place = _staging.swizzled(line, chunk, strip.line, strip.width) * _mma.CHUNK
             start = stage + strip.place + line * strip.line + place + rest
             words = self._load(start, lane_bytes // 4)
-            if strip.bits == 4:
-                found.append([self._from_nibbles(words[0] >> 4 * i) for i in range(4)])
-            else:
-                found.append([self._from_bytes(word >> 8 * i) for word in words for i in range(2)])
+            found.append([pair for word in words for pair in self._pairs(word)])
         return found
+
+    def _pairs(self, word: Any) -> list[Any]:
+        """The weights in a word, two in a register: of 4 bits, 8 of them, else 4."""
+        if self._strip.bits == 4:  # q + 8
+            low, high, offset = (0x000F000F, 0), (0x00F000F0, 4), 3
+            parts = [(source, mask) for source in (word, word >> 8) for mask in (low, high)]
+        else:
+            unsigned, offset = word ^ 0x80808080, 7
+            parts = [(source, (0x00FF00FF, 0)) for source in (unsigned, unsigned >> 8)]
+        return [self._widened(source & mask, shift, offset) for source, (mask, shift) in parts]
+
+    def _widened(self, integers: Any, shift: int, offset: int) -> Any:
+        """The integers in the halves of a word, less 2**offset, as floats in their place."""
+        half, word = _HALVES[self._strip.kind.a], emit.integer(32)
+        float_type = ir.F16Type.get() if self._strip.kind.a == "f16" else ir.BF16Type.get()
+        pair = ir.VectorType.get([2], float_type)
+        times, less = (
+            llvm.bitcast(pair, emit.constant(word, bits))
+            for bits in (half.lift(shift), half.lower(offset))
+        )
+        return llvm.bitcast(word, emit.fma(llvm.bitcast(pair, integers), times, less))
 
     def _load(self, place: Size, words: int) -> list[Any]:
         return _block.lanes(self._shared.load(place, emit.integer(32), words))
-
-    def _from_nibbles(self, word: Any) -> Any:
-        """Two weights, stored as q + 8 in the lowest bits of each half of `word`."""
-        magic = _MAGIC[self._strip.kind.a]
-        return self._minus(word & _both(0xF) | _both(magic), _both(magic + 8))
-
-    def _from_bytes(self, word: Any) -> Any:
-        """Two weights, in the lower byte of each half of `word`: seven bits less the sign's."""
-        magic = _MAGIC[self._strip.kind.a]
-        return self._minus(word & _both(0x7F) | _both(magic), word & _both(0x80) | _both(magic))
-
-    def _minus(self, a: Any, b: Any) -> Any:
-        """The difference of two pairs of floats of 16 bits, which is exact."""
-        float16 = self._strip.kind.a == "f16"
-        kind = ir.VectorType.get([2], ir.F16Type.get() if float16 else ir.BF16Type.get())
-        word = emit.integer(32)
-        b = emit.constant(word, b) if isinstance(b, int) else b
-        return llvm.bitcast(word, arith.subf(llvm.bitcast(kind, a), llvm.bitcast(kind, b)))
 
     def products(self, x: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
         """The products of 16 rows and the warp's columns over some runs, four sums each."""
@@ -246,10 +272,6 @@ class _Lanes:
                     sums = _mma.multiply(self._strip.kind, a, b, sums)
             found += sums
         return found
-
-
-def _both(half: int) -> int:
-    return half << 16 | half
 
 
 def _low(a: Any, b: Any) -> Any:

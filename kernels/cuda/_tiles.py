@@ -252,13 +252,15 @@ def _store(tile: Tile, shared: _mma.DynamicShared, sums: Sequence[Any]) -> None:
     for number in range(0, len(sums) // 4, 2):
         down, right = number // across * 16, number % across * 8
         for half in range(2):
-            a, b = (sums[4 * i + 2 * half : 4 * i + 2 * half + 2] for i in (number, number + 1))
+            a, b = (
+                list(sums[4 * i + 2 * half : 4 * i + 2 * half + 2]) for i in (number, number + 1)
+            )
             if tile.bytes_across:
                 parts = [(lane % 4 * 4, [a[0], b[0], a[1], b[1]])]
             else:
                 parts = [(lane % 4 * 2, a), (lane % 4 * 2 + 8, b)]
             for place, values in parts:
-                value = vector.from_elements(emit.widen(element, len(values)), list(values))
+                value = vector.from_elements(emit.widen(element, len(values)), values)
                 line = (row + down + 8 * half) * tile.pitch
                 shared.store(value, (line + column + right + place) * 4)
 

@@ -2,7 +2,8 @@
 
 The one difference that kernels meet is how floating point constants are written. LLVM 24 prints
 `f0x3F4C422A`, shortest decimals that are not exact (`4.4715e-02`) and `+inf`; up to LLVM 22 the
-language takes exact decimals, the bits of a double (`0x3FE9884540000000`) and `0xH` for half.
+language takes exact decimals, the bits of a double (`0x3FE9884540000000`), `0xH` for half and `0xR`
+for bfloat.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import struct
 
 _TOKEN = re.compile(
-    r"\b(?P<kind>half|float|double)\b"
+    r"\b(?P<kind>half|bfloat|float|double)\b"
     r"|\bf0x(?P<bits>[0-9A-Fa-f]+)\b"
     r"|(?<![\w.%@])(?P<number>-?\d+\.\d+e[+-]\d+|[+-]inf|[+-]q?nan)\b"
 )
@@ -28,11 +29,16 @@ def for_older_llvm(text: str) -> str:
         if token["kind"]:
             kind = token["kind"]  # A constant is of the type that was named last before it.
             return token[0]
+        if token["bits"] and kind == "bfloat":
+            return f"0xR{token['bits']}"
         if token["bits"]:
             number, width = _FORMATS[_DIGITS[len(token["bits"])]]
             value = struct.unpack(number, struct.pack(width, int(token["bits"], 16)))[0]
         else:
             value = float(token["number"].replace("qnan", "nan"))
+        if kind == "bfloat":
+            bits = struct.unpack("<I", struct.pack("<f", value))[0]
+            return f"0xR{bits + 0x7FFF + (bits >> 16 & 1) >> 16:04X}"
         number, width = _FORMATS[kind]
         rounded = struct.pack(number, value)
         if kind == "half":

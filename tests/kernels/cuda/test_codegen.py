@@ -134,6 +134,8 @@ def test_mean_of_integers_is_refused():
         ("float 4.471500e-02", "float 0x3FA6E4E260000000"),
         ("double 1.000000e-01", "double 0x3FB999999999999A"),
         ("half f0x3C00, half -2.500000e+00", "half 0xH3C00, half 0xHC100"),
+        ("bfloat 1.329230e+36, bfloat f0xBC80", "bfloat 0xR7B80, bfloat 0xRBC80"),
+        ("bfloat 1.003906e+00, float 1.0e+00", "bfloat 0xR3F80, float 0x3FF0000000000000"),
         ("float -inf, double +inf", "float 0xFFF0000000000000, double 0x7FF0000000000000"),
         ("float +qnan", "float 0x7FF8000000000000"),
         ("<4 x float> splat (float 5.000000e-01)", "<4 x float> splat (float 0x3FE0000000000000)"),

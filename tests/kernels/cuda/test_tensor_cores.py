@@ -4,10 +4,12 @@ import re
 from dataclasses import replace
 
 import cuda_cases as cases
+import numpy as np
 import pytest
 from cuda_cases import fused, plain, tensor
+from cuda_harness import run
 from emulator_memory import EmulatorError
-from reference import size
+from reference import numpy_dtype, size
 from test_kernels import check
 
 from heddle.graph.compiler.codegen import ptx
@@ -103,6 +105,20 @@ def test_strips_of_64_columns(monkeypatch):
 def test_rows_of_run_time_choose_the_way(m):
     check(product("bfloat16", "d0", 72, "d1", False, (2,)), {"d0": m, "d1": 136})
     check(quantized("float16", "d0", 40, 64, 8, 64), {"d0": m})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_each_weight_is_exact(bits, dtype):
+    k, n, number = 32, 16, numpy_dtype(dtype)
+    stored = np.arange(n * k * bits // 8).astype(np.uint8).reshape(n, -1)
+    if bits == 8:
+        wanted = stored.view(np.int8)
+    else:
+        wanted = np.stack([stored & 15, stored >> 4], axis=-1).reshape(n, k).astype(int) - 8
+    arrays = [np.eye(k, dtype=number), stored.view(np.int8 if bits == 8 else np.uint8)]
+    ((found,), _) = run(quantized(dtype, k, n, k, bits, k), [*arrays, np.ones((n, 1), number)], {})
+    np.testing.assert_array_equal(found.T.astype(int), wanted)
 
 
 def nothing(*_) -> None:
