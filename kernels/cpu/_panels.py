@@ -40,8 +40,8 @@ SPACE = Space(
     (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 128)),
     lambda spec: _sizes(spec),
 )
-"""In KiB. `ahead`: between what is read of b and what is asked for: memory answers meanwhile.
-`stretch`: of a panel, what a block of several tiles goes through before the next."""
+"""In KiB. `ahead`: between what a block of one tile reads of b and what it asks for: memory answers
+meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Tile:
-    """`height` rows of a block from its row `top` on, by two vectors of its panel.
+    """`height` rows of a block of `all_rows` from its row `top` on, by two vectors of its panel.
 
     `row` and `panel` count through all batches, `part` is the first column in the panel.
     """
@@ -68,6 +68,7 @@ class Tile:
     row: Size
     top: Size
     height: int
+    all_rows: Size
     panel: Size
     part: int
 
@@ -125,8 +126,19 @@ class Tasks:
 
     def ask(self, block: Block) -> None:
         """Prefetches the lines of the result that `write` will fill."""
+        self._ask(block, 0, block.height)
+
+    def ask_strip(self, strip: Strip, complete: Any = True) -> None:
+        """Prefetches the lines of the result that `write_strip` will fill.
+
+        Strip by strip: the rows of a block may lie so far apart that they share a few sets of the
+        cache, and would not stay.
+        """
+        self._ask(strip.block, strip.top, _bottom(strip, complete))
+
+    def _ask(self, block: Block, top: Size, bottom: Size) -> None:
         dtype = self.frame.spec.outputs[0].dtype
-        for r in emit.loop(0, block.height):
+        for r in emit.loop(top, bottom):
             first = (block.row + r) * self.n + block.column
             for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
                 memory.prefetch(self.frame.outputs[0], first + line, dtype, level=2)
@@ -135,13 +147,10 @@ class Tasks:
         """Writes a block's sums through the epilogue."""
         self._write(block, sums, 0, block.height, range(0, PANEL, self.lanes))
 
-    def write_strip(self, strip: Strip, sums: Any, complete: Any = None) -> None:
+    def write_strip(self, strip: Strip, sums: Any, complete: Any = True) -> None:
         """Writes a strip of its block's sums through the epilogue, if they are `complete`."""
-        bottom = strip.bottom
-        if complete is not None:
-            bottom = emit.select(complete, emit.as_index(bottom), emit.as_index(strip.top))
         parts = range(strip.part, strip.part + 2 * self.lanes, self.lanes)
-        self._write(strip.block, sums, strip.top, bottom, parts)
+        self._write(strip.block, sums, strip.top, _bottom(strip, complete), parts)
 
     def _write(self, block: Block, sums: Any, top: Size, bottom: Size, parts: range) -> None:
         for r in emit.loop(top, bottom):
@@ -150,6 +159,13 @@ class Tasks:
                 column = block.column + part
                 value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
                 at(column, self.finish.mask(column, self.n, PANEL), value)
+
+
+def _bottom(strip: Strip, complete: Any) -> Size:
+    """Where the rows of a strip end: at its top if it is not `complete`."""
+    if complete is True:
+        return strip.bottom
+    return emit.select(complete, emit.as_index(strip.bottom), emit.as_index(strip.top))
 
 
 def emit_blocks(
@@ -165,7 +181,6 @@ def emit_blocks(
     sums = host.byte_buffer(most * PANEL * emit.ITEM_SIZE[dtype])
     for task in emit.loop(frame.first, frame.last):
         block = tasks.block(task)
-        tasks.ask(block)
         multiply(tasks, block, sums)
 
 
@@ -176,6 +191,7 @@ def emit_tiles(
 
     def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         for strip in strips(frame, block, lanes):
+            tasks.ask_strip(strip)
             for tile in tiles(frame, strip):
                 for place, value in zip(tile.places(lanes), multiply(tile), strict=True):
                     memory.store(value, scratch, place, dtype)
@@ -208,13 +224,15 @@ def emit_stretches(
             # The sums before the first stretch are zero, whatever lies in memory.
             kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
             mask = host.first_lanes(kept, lanes)
+            complete = emit.compare("equal", stop, steps)
             for strip in strips(frame, block, lanes):
+                tasks.ask_strip(strip, complete)
                 for tile in tiles(frame, strip):
                     places = tile.places(lanes)
                     before = [memory.load(scratch, place, dtype, lanes, mask) for place in places]
                     for place, value in zip(places, add(tile, start, stop, before), strict=True):
                         memory.store(value, scratch, place, dtype)
-                tasks.write_strip(strip, scratch, emit.compare("equal", stop, steps))
+                tasks.write_strip(strip, scratch, complete)
 
     emit_blocks(frame, lanes, dtype, block_at)
 
@@ -233,7 +251,7 @@ def tiles(frame: host.Frame, strip: Strip) -> Iterator[Tile]:
     block, top = strip.block, strip.top
     for height in range(rows_of(frame.machine), 0, -1):
         with emit.when(emit.compare("equal", strip.bottom - top, height)):
-            yield Tile(block.row + top, top, height, block.panel, strip.part)
+            yield Tile(block.row + top, top, height, block.height, block.panel, strip.part)
 
 
 def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[[int, Any], Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._panels import PANEL, Tile
-from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged
+from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged, rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -44,12 +44,12 @@ def emit_products(frame: host.Frame, dtype: str, add: Add) -> None:
             return emit.splat(vector.extract(word, [], [0]), lanes)
 
         def right_at(step: Any) -> list[Any]:
-            row = (tile.panel * steps + step) * PANEL
-            _panels.ask_ahead(frame, tile, row, right, PANEL)
-            first = row + tile.part
+            ask(step)
+            first = (tile.panel * steps + step) * PANEL + tile.part
             return [memory.load(b, first + half * lanes, right, lanes) for half in range(2)]
 
         size = emit.ITEM_SIZE[element]
+        ask = _asker(frame, tile, tile.panel * steps, start, stop, PANEL * emit.ITEM_SIZE[right])
         copies = copies_of(tile.height)
         full = sizes.least(stop, whole)
         main = full - sizes.mod(full - start, copies)
@@ -62,3 +62,28 @@ def emit_products(frame: host.Frame, dtype: str, add: Add) -> None:
         return sums
 
     _panels.emit_stretches(frame, lanes, dtype, steps, add_steps)
+
+
+def _asker(
+    frame: host.Frame, tile: Tile, panel: Size, start: Size, stop: Size, size: int
+) -> Callable[[Any], None]:
+    """`ask(step)`: prefetches of b beside a step of a tile, which takes `size` bytes.
+
+    `panel` is the step at which the panel begins, `start` and `stop` are where the stretch does
+    and ends. Tiles ask for the next stretch, each for a share like that of its rows, so that
+    memory is busy at all times. A block of one tile has no stretches, and asks for what comes soon.
+    """
+    rows = emit.as_index(tile.all_rows)
+    one = emit.compare("less_equal", rows, rows_of(frame.machine))
+    soon = _panels.SPACE.value("ahead", frame.spec, frame.machine.arch) << 10
+    stretch = (stop - start) * size
+    pace = emit.index(size * tile.height) // rows
+    ahead = emit.select(one, soon, emit.as_index(stretch))
+    first = (panel + start) * size + ahead + stretch * tile.top // rows - pace * start
+
+    def ask(step: Any) -> None:
+        if tile.part == 0:  # the columns beside them lie in the same lines, or the next
+            for half in (0, pace // 2):
+                memory.prefetch(frame.inputs[1], first + pace * step + half, "int8")
+
+    return ask
