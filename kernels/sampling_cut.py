@@ -32,16 +32,24 @@ WeightAt = Callable[[Any, Any], Any]
 
 
 class Row(Protocol):
-    """The row that is worked on, `lanes` logits at a time."""
+    """The row that is worked on, `lanes` logits at a time.
+
+    No fewer than `parts` of its logits, or all, are no smaller than `floor`.
+    """
 
     lanes: int
     length: Any
+    floor: Any
+    parts: Any
 
-    def each(self, body: Callable[[Any], None]) -> None:
-        """Emits `body(x)` for all logits."""
+    def each(self, least: Any, body: Callable[[Any], None]) -> None:
+        """Emits `body(x)` for logits, at least those that are no smaller than `least`."""
 
-    def passed(self, weight_at: WeightAt, target_of: Callable[[Any], Any]) -> Any:
-        """The column where the running sum of weights passes the target for their total."""
+    def passed(self, least: Any, weight_at: WeightAt, target_of: Callable[[Any], Any]) -> Any:
+        """The column where the running sum of weights passes the target for their total.
+
+        Smaller logits than `least` have no weight.
+        """
 
 
 class Histogram(Protocol):
@@ -89,7 +97,8 @@ class Cuts:
         fewer = compare("less", settings.top_k, self._length)
 
         def search() -> list[Any]:
-            total = self._count_all()
+            few = compare("less_equal", settings.top_k, self._row.parts)
+            total = self._count_all(select(few, self._row.floor, -math.inf))
             whole = [emit.constant(kinds[0], -math.inf), *map(emit.index, (0, 0)), total]
             by_count = partial(self._narrow, "count", settings.top_k)
             types = [kinds[0], *[kinds[1]] * 3]
@@ -108,14 +117,15 @@ class Cuts:
 
         return Cut(*emit.either(fewer | settings.cuts, kinds, search, everything))
 
-    def _count_all(self) -> Any:
-        """Fills the first histogram; returns the sum of all weights."""
+    def _count_all(self, least: Any) -> Any:
+        """Fills the first histogram from `least` on; returns the sum of the weights."""
         self._first.clear()
 
         def count(x: Any) -> None:
-            self._first.add(self._scores.bin(x), partial(self._scores.weight, x))
+            bins = select(compare("greater_equal", x, least), self._scores.bin(x), BINS)
+            self._first.add(bins, partial(self._scores.weight, x))
 
-        self._row.each(count)
+        self._row.each(least, count)
         return self._first.total()
 
     def _narrow(self, by: str, limit: Any, total: Any) -> list[Any]:
@@ -171,7 +181,7 @@ class Cuts:
             inside = compare("less_equal", below, range_, unsigned=True)
             self._finer.add(select(inside, below >> narrow, BINS), partial(self._scores.weight, x))
 
-        self._row.each(look)
+        self._row.each(number_of(low), look)
         bins = (width >> shift) + 1
         number, count, weight = self._finer.walk(by, limit, count, weight, bins)
         first = high - (number << shift)
@@ -186,4 +196,4 @@ class Cuts:
         def ties(column: Any, x: Any) -> Any:
             return arith.extui(kind, compare("equal", x, logit))
 
-        return [self._row.passed(ties, lambda total: kept - 1) + 1]
+        return [self._row.passed(logit, ties, lambda total: kept - 1) + 1]

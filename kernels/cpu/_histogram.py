@@ -13,7 +13,7 @@ from heddle.kernels.sampling import BINS
 vector = dialect("vector")
 
 
-def _any(mask: Any) -> Any:
+def any_lane(mask: Any) -> Any:
     """Whether a lane is set."""
     bits = vector.bitcast(ir.VectorType.get([1], emit.integer(emit.lanes_of(mask))), mask)
     return compare("not_equal", vector.extract(bits, [], [0]), 0)
@@ -38,7 +38,7 @@ class Histogram:
 
     def add(self, bins: Any, weights: Callable[[], Any]) -> None:
         """See `Histogram`."""
-        with emit.when(_any(compare("less", bins, BINS))):
+        with emit.when(any_lane(compare("less", bins, BINS))):
             memory.store(bins, self._bins, 0, "int32")
             memory.store(weights(), self._added, 0, "int32")
             for lane in range(self._lanes):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._histogram import Histogram
+from heddle.kernels.cpu._histogram import Histogram, any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
@@ -21,7 +21,7 @@ from heddle.kernels.sampling import CHUNKS, Parameters, Scores, is_finite, param
 from heddle.kernels.sampling_cut import Cuts, WeightAt
 from heddle.kernels.spec import Launch, Spec, product
 
-vector = dialect("vector")
+arith, vector = dialect("arith"), dialect("vector")
 
 
 def launch(spec: Spec) -> Launch:
@@ -46,14 +46,16 @@ class _Sampler:
         self.lanes = host.lanes_for(frame.machine, ["float32"])
         self.length = emit.as_index(frame.size(frame.spec.operands[0].shape[1]))
         self.lowest = emit.constant(emit.register_type("float32"), -math.inf, self.lanes)
-        self.places = crosslane.numbers(emit.integer(64), self.lanes)
+        self.places = crosslane.numbers(emit.integer(32), self.lanes)
+        self.size = sizes.ceildiv(self.length, CHUNKS * self.lanes) * self.lanes
+        self.parts = sizes.ceildiv(self.length, emit.maximum(self.size, 1))
         self.sums, self.weights, self.found = map(host.byte_buffer, (8 * CHUNKS, 4 * self.lanes, 8))
         self.cuts = Cuts(self, Histogram(self.lanes), Histogram(self.lanes))
 
     def token(self, row: Any) -> Any:
         """The token of `row`, an i64."""
         self.row = row
-        top = rows.reduce(self.length, self.lowest, self.x_at, partial(bodies.maximum, "float32"))
+        top = self._top()
 
         def choose() -> list[Any]:
             settings = parameters(self.frame, row, self.length)
@@ -63,6 +65,21 @@ class _Sampler:
             )
 
         return emit.either(is_finite(top), [emit.integer(64)], choose, lambda: [emit.index(-1)])[0]
+
+    def _top(self) -> Any:
+        """The largest logit; `floor` is the smallest of the largest ones of all parts."""
+        maximum = partial(bodies.maximum, "float32")
+
+        def part(start: Any, top: Any, floor: Any) -> list[Any]:
+            count = sizes.least(self.size, self.length - start)
+            largest = rows.reduce(
+                count, self.lowest, lambda i, mask: self.x_at(start + i, mask), maximum
+            )
+            return [maximum(top, largest), emit.minimum(largest, floor)]
+
+        infinite = [emit.constant(emit.register_type("float32"), x * math.inf) for x in (-1, 1)]
+        top, self.floor = emit.carry(0, self.length, self.size, infinite, part)
+        return top
 
     def x_at(self, column: Any, mask: Any) -> Any:
         """The logits from `column` on, a multiple of the lanes; what is not allowed is -inf."""
@@ -101,46 +118,50 @@ class _Sampler:
         rest = host.first_lanes(stop - whole, self.lanes)
         return list(body(whole, self.x_at(whole, rest), *values))
 
-    def each(self, body: Callable[[Any], None]) -> None:
+    def each(self, least: Any, body: Callable[[Any], None]) -> None:
         """See `heddle.kernels.sampling_cut.Row`."""
 
         def at(column: Any, x: Any) -> list[Any]:
-            body(x)
+            with emit.when(any_lane(compare("greater_equal", x, least))):
+                body(x)
             return []
 
         self.vectors(emit.index(0), self.length, [], at)
 
     def _first_of(self, top: Any) -> Any:
         """The first place of `top`."""
+        one = emit.constant(emit.integer(32), 1, self.lanes)
 
-        def nearest(column: Any, x: Any, best: Any) -> list[Any]:
-            here = select(compare("equal", x, top), self.places + column, self.length)
-            return [emit.minimum(here, best)]
+        def weights(column: Any, x: Any) -> Any:
+            return select(compare("equal", x, top), one, 0)
 
-        best = emit.splat(self.length, self.lanes)
-        (best,) = self.vectors(emit.index(0), self.length, [best], nearest)
-        return crosslane.across(best, emit.minimum)
+        return self.passed(top, weights, lambda total: emit.index(0))
 
     def _draw(self, scores: Scores, settings: Parameters) -> list[Any]:
         cut = self.cuts.find(scores, settings)
 
         def weights(column: Any, x: Any) -> Any:
             """The weights of what is kept, else 0."""
-            tied = compare("equal", x, cut.logit) & compare("less", self.places + column, cut.stop)
+            left = arith.trunci(emit.integer(32), cut.stop - column)
+            tied = compare("equal", x, cut.logit) & compare("less", self.places, left)
             kept = compare("greater", x, cut.logit) | tied
             weight = scores.weight(x)
             return select(kept & compare("greater_equal", weight, settings.least), weight, 0)
 
-        return [self.passed(weights, settings.target)]
+        return [self.passed(cut.logit, weights, settings.target)]
 
-    def passed(self, weights: WeightAt, target_of: Callable[[Any], Any]) -> Any:
+    def passed(self, least: Any, weights: WeightAt, target_of: Callable[[Any], Any]) -> Any:
         """See `heddle.kernels.sampling_cut.Row`."""
-        size = sizes.ceildiv(self.length, CHUNKS * self.lanes) * self.lanes
+        size = self.size
         zero = emit.constant(emit.integer(64), 0, self.lanes // 2)
 
         def add(column: Any, x: Any, even: Any, odd: Any) -> list[Any]:
-            pairs = vector.bitcast(zero.type, weights(column, x))
-            return [even + (pairs & (2**32 - 1)), odd + (pairs >> 32)]
+            def pairs() -> list[Any]:
+                pairs = vector.bitcast(zero.type, weights(column, x))
+                return [even + (pairs & (2**32 - 1)), odd + (pairs >> 32)]
+
+            reaches = any_lane(compare("greater_equal", x, least))
+            return emit.either(reaches, [zero.type] * 2, pairs, lambda: [even, odd])
 
         def add_chunk(start: Any, total: Any) -> list[Any]:
             stop = sizes.least(start + size, self.length)

@@ -43,6 +43,7 @@ class _Sampler:
         self.frame = frame
         self.dtype = frame.spec.operands[0].dtype
         self.length = emit.as_index(frame.size(frame.spec.operands[0].shape[1]))
+        self.parts = emit.index(_frame.THREADS)
         self.row, self.thread = _block.block(), _block.thread()
         self.word, number = emit.integer(64), emit.register_type("float32")
         self.largest = _block.Reducer("largest", _frame.THREADS, number)
@@ -58,6 +59,7 @@ class _Sampler:
         lowest = emit.constant(emit.register_type("float32"), -math.inf)
         maximum = partial(bodies.maximum, "float32")
         (top,) = self.columns([lowest], lambda column, x, top: [maximum(top, x)])
+        self.floor = self.largest(top, emit.minimum)
         top = self.largest(top, maximum)
 
         def choose() -> list[Any]:
@@ -114,26 +116,32 @@ class _Sampler:
             kept = compare("greater", x, cut.logit) | tied
             return select(kept & compare("greater_equal", weight, settings.least), weight, 0)
 
-        return [self.passed(weight_at, settings.target)]
+        return [self.passed(cut.logit, weight_at, settings.target)]
 
-    def each(self, body: Callable[[Any], None]) -> None:
+    def each(self, least: Any, body: Callable[[Any], None]) -> None:
         """See `heddle.kernels.sampling_cut.Row`."""
 
         def at(column: Any, x: Any) -> list[Any]:
-            body(x)
+            with emit.when(compare("greater_equal", x, least)):
+                body(x)
             return []
 
         self.columns([], at)
 
-    def passed(self, weight_at: WeightAt, target_of: Callable[[Any], Any]) -> Any:
+    def passed(self, least: Any, weight_at: WeightAt, target_of: Callable[[Any], Any]) -> Any:
         """See `heddle.kernels.sampling_cut.Row`."""
         size = sizes.ceildiv(self.length, CHUNKS * _block.WARP) * _block.WARP
         lane, warp = self.thread % _block.WARP, self.thread // _block.WARP
         zero = emit.index(0)
 
         def wide_at(column: Any) -> Any:
-            weight = weight_at(column, self.x_at(column))
-            return convert.cast(weight, "int32", "int64")
+            x = self.x_at(column)
+
+            def weight() -> list[Any]:
+                return [convert.cast(weight_at(column, x), "int32", "int64")]
+
+            reaches = compare("greater_equal", x, least)
+            return emit.either(reaches, [self.word], weight, lambda: [zero])[0]
 
         _block.barrier()  # Nobody may still read the sums of the search before.
         for chunk in emit.loop(warp, CHUNKS, _WARPS):
