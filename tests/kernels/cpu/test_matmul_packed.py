@@ -76,6 +76,14 @@ def test_shapes(k, n, arch):
     check(product("float32", (), "d0", k, n), {"d0": 25}, arch=arch, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_stretches(arch):
+    """None, one, and several, the last of which alone writes."""
+    for k in (0, 1000, 2500):
+        check(product("float32", (), 30, k, 33), arch=arch, rtol=1e-5, atol=1e-4)
+        check(product("float32", (), 30, "d0", 33), {"d0": k}, arch=arch, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_batches(batched):
     spec = product("float32", (2, "d0"), 13, 20, 40, batched)
