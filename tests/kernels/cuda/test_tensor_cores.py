@@ -18,6 +18,8 @@ from heddle.kernels.cuda import _mma, _scaled, _staging, _tensor_cores, _tiles
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 from heddle.kernels.tuning import forced
+from heddle.pipelines.cli import disassembly
+from heddle.runtime.errors import InputError
 
 SHARED_OF_SM_80 = 163 * 1024  # Bytes that one block can have ("Compute Capabilities").
 BANKS = 128  # Bytes that all banks of shared memory give at once.
@@ -267,6 +269,28 @@ def test_assembled(name):
         assert cubin.spills == 0
         assert cubin.shared + launch.shared <= SHARED_OF_SM_80
         assert cubin.registers * launch.block[0] <= 65536
+
+
+MACHINE_CODE = {
+    "tiles": ("HMMA.16816.F32.BF16", "LDSM.16.M88.4", "LDSM.16.MT88.4"),
+    "bytes": ("IMMA.16832.S8.S8", "LDSM.16.M88.4", "LDSM.16.MT88.4"),
+    "8 bits": ("HMMA.16816.F32.BF16", "HFMA2", "LDS.128"),
+    "4 bits with a body": ("HMMA.16816.F32 ", "HFMA2", "LDS.128"),
+}
+
+
+@pytest.mark.parametrize("name", MACHINE_CODE)
+def test_machine_code(name):
+    cubin = ptx.assemble(to_ptx(ASSEMBLED[name][0], MACHINES["sm_80"]), "sm_80")
+    if cubin is None:
+        pytest.skip("no PTX assembler is installed")
+    try:
+        code = disassembly.sass(cubin.data)
+    except InputError as missing:
+        pytest.skip(str(missing))
+    for instruction in (*MACHINE_CODE[name], "LDGSTS.E.BYPASS", "LDGDEPBAR"):
+        assert instruction in code
+    assert not re.search(r"\b(LDL|STL)\b", code)
 
 
 def test_what_comes_before_keeps_a_product_off_tensor_cores():
