@@ -13,7 +13,7 @@ from typing import Any
 
 from heddle.kernels import emit, memory
 from heddle.kernels import vector_math as vm
-from heddle.kernels.cuda import _block, _frame, gather
+from heddle.kernels.cuda import _block, _flash_ragged, _frame, gather
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import Keys, RowSpans, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -31,13 +31,16 @@ def emit_ragged(
     """Emits a warp's work; operand `offsets` holds where the queries of each row begin."""
     frame = _frame.frame(spec, machine, checks=True)
     with frame.unless_empty():
-        keys, write = keys_of(frame), frame.writer()
+        keys = keys_of(frame)
         tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))
         spans = RowSpans(frame, report, offsets, tokens)
+        if _flash_ragged.fits(spec):
+            _flash_ragged.emit_ragged(frame, keys, spans, offsets)
+            return
         warp = _block.block() * WARPS + _block.thread() // _block.WARP
         with emit.when(emit.compare("less", warp, tokens * _parts(spec))):
             token, part = warp // _parts(spec), warp % _parts(spec)
-            _Warp(frame, keys, write, spans.find(token), token, part).attend()
+            _Warp(frame, keys, frame.writer(), spans.find(token), token, part).attend()
 
 
 def report(frame: _frame.Frame, code: int, value: Any, limit: Any, before: Any) -> None:
@@ -175,10 +178,12 @@ def _parts(spec: Spec) -> int:
     return heads // _heads_of_a_warp(spec)
 
 
-def launch(spec: Spec, keys: Expr) -> Launch:
-    """A warp for every few heads of each token; a token may see all `keys`."""
+def launch(spec: Spec, keys: Expr, offsets: int = 3) -> Launch:
+    """A warp for every few heads of each token, or a block for a tile; it may see all `keys`."""
+    work = product((*spec.operands[0].shape, keys, 4))
+    if _flash_ragged.fits(spec):
+        return _flash_ragged.launch(spec, offsets, work)
     tokens = spec.operands[0].shape[0]
     warps = fold("mul", tokens, _parts(spec))
     grid = fold("max", 1, fold("ceildiv", warps, WARPS))
-    work = product((*spec.operands[0].shape, keys, 4))
     return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))

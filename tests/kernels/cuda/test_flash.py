@@ -153,8 +153,7 @@ def test_a_wrong_swizzle_gives_wrong_results(monkeypatch):
 
 ARCHS = ("sm_80", "sm_90a")
 ASSEMBLED = {
-    **{f"{size}": attention("bfloat16", size, (8, 2), causal=True) for size in (32, 64, 96, 128)},
-    "64, float16": attention("float16", 64, (3, 3)),
+    **{f"{size}": attention("bfloat16", size, (8, 2), causal=True) for size in (64, 96, 128)},
     "64, mask": attention("bfloat16", 64, mask=cases.tensor("bool", 1, 1, "d0", "d1")),
     "128, mask": attention("float16", 128, mask=cases.tensor("float16", "d0", "d1"), causal=True),
     "64, fused": cases.fused(attention("bfloat16", 64, causal=True)),
