@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Literal
 
 from heddle.kernels.spec import Launch, Spec
 from heddle.kernels.tuning import Space
@@ -57,6 +58,9 @@ class Kernel:
         supports: None when the spec can be computed, else the reason why not, as a phrase.
         checks: The kernel checks values of its input and takes the status word as last buffer.
         updates: Operand 0 and the output are one memory: the kernel writes only what changes.
+        overwrites: Inputs that an output of the same type may lie over, because each element is
+            read just before the result is written to its place, and by no other task: `"epilogue"`,
+            or `"all"` where that holds for the root's operands and the prologue, too.
         space: The parameters that it is tuned by.
         uses: Which of a CPU's `dots` and `tiles` the code for a spec depends on: a level that adds
             others alone has no code of its own.
@@ -69,6 +73,7 @@ class Kernel:
     supports: Callable[[Spec], str | None]
     checks: bool = False
     updates: bool = False
+    overwrites: Literal["", "epilogue", "all"] = ""
     space: Space | None = None
     uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
 

@@ -74,5 +74,6 @@ KERNEL = Kernel(
     emit_integer,
     _panels.launch,
     supports,
+    overwrites="epilogue",
     uses=lambda spec: ("dots", "tiles"),
 )

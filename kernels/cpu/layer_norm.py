@@ -54,4 +54,4 @@ def emit_layer_norm(spec: Spec, machine: Machine) -> None:
     pipeline.emit_rows(source, finish, [moments], normal)
 
 
-KERNEL = Kernel("layer_norm", "cpu", emit_layer_norm, launch, rows.unsupported)
+KERNEL = Kernel("layer_norm", "cpu", emit_layer_norm, launch, rows.unsupported, overwrites="all")

@@ -80,6 +80,7 @@ KERNEL = Kernel(
     emit_matmul,
     _panels.launch,
     supports,
+    overwrites="epilogue",
     uses=uses,
     space=_panels.SPACE,
 )

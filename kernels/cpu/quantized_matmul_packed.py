@@ -177,5 +177,11 @@ def uses(spec: Spec) -> tuple[str, ...]:
 
 
 KERNEL = Kernel(
-    "quantized_matmul_packed", "cpu", emit_quantized, _panels.launch, supports, uses=uses
+    "quantized_matmul_packed",
+    "cpu",
+    emit_quantized,
+    _panels.launch,
+    supports,
+    overwrites="epilogue",
+    uses=uses,
 )

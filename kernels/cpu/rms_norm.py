@@ -40,4 +40,4 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
     pipeline.emit_rows(source, finish, [squares], normal)
 
 
-KERNEL = Kernel("rms_norm", "cpu", emit_rms_norm, launch, rows.unsupported)
+KERNEL = Kernel("rms_norm", "cpu", emit_rms_norm, launch, rows.unsupported, overwrites="all")

@@ -2,11 +2,13 @@
 
 A producer writes an output in place. A reshape is the value that it renames. What init computes
 for main stays in the state; everything else lives in the arena of its routine only from its
-producer to its last reader, and shares memory with what lives at other times.
+producer to its last reader, and shares memory with what lives at other times. A kernel that reads
+each element of an input just before it writes the result to its place may write over that input.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +58,8 @@ def plan(module: Any, kind: str) -> None:
     state = _place_state(module, places)
     sizes = {
         "state": state,
-        "init_arena": _place_arena(module, places, ranges, "init"),
-        "main_arena": _place_arena(module, places, ranges, "main"),
+        "init_arena": _place_arena(module, kind, places, ranges, "init"),
+        "main_arena": _place_arena(module, kind, places, ranges, "main"),
     }
     for operation in _fused(module):
         texts = [ir.StringAttr.get(str(places[value])) for value in operation.results]
@@ -132,20 +134,47 @@ def _place_state(module: Any, places: dict[Any, Place]) -> Expr:
     return offset
 
 
-def _place_arena(module: Any, places: dict[Any, Place], ranges: Ranges, routine: str) -> Expr:
+def _place_arena(
+    module: Any, kind: str, places: dict[Any, Place], ranges: Ranges, routine: str
+) -> Expr:
     """Plans what is left of a routine's values; returns the bytes that they need."""
     operations = _fused(module, routine)
     position = {op.results[0]: index for index, op in enumerate(operations)}
-    values = [v for op in operations for v in op.results if v not in places]
-    lifetimes = []
-    for value in values:
+    values = {v: [v] for op in operations for v in op.results if v not in places}
+
+    def span(value: Any) -> tuple[int, int]:
         first = position[m.result(m.owner(value))]
-        last = max([first, *(position[m.result(reader)] for reader in _readers(value))])
-        lifetimes.append(memory.Lifetime(byte_size(value), first, last))
+        return first, max([first, *(position[m.result(r)] for r in _readers(value))])
+
+    for operation in operations:
+        for result, source in _overwritten(operation, kind):
+            if source in values and result in values and span(source)[1] == span(result)[0]:
+                values[result] = values.pop(source) + values[result]
+    lifetimes = [
+        memory.Lifetime(byte_size(chain[0]), span(chain[0])[0], span(chain[-1])[1])
+        for chain in values.values()
+    ]
     layout = memory.plan(lifetimes, ranges)
-    for value, offset in zip(values, layout.offsets, strict=True):
-        places[value] = Place("arena", offset=offset)
+    for chain, offset in zip(values.values(), layout.offsets, strict=True):
+        for value in chain:
+            places[value] = Place("arena", offset=offset)
     return layout.total
+
+
+def _overwritten(operation: Any, kind: str) -> Iterator[tuple[Any, Any]]:
+    """Pairs of a result and what it may lie over: an input that is read there and nowhere else."""
+    spec = request(parts_of(operation)).spec
+    row = registry.find(spec.op, kind)
+    inputs = [root_value(value) for value in operation.operands]
+    after = len(spec.epilogue.inputs) if spec.epilogue else 0
+    count = {"": 0, "epilogue": after, "all": len(inputs)}[row.overwrites if row else ""]
+    own = list(zip(inputs, spec.inputs, strict=True))[len(inputs) - count :]
+    free = {value: seen for value, seen in own if inputs.count(value) == 1}
+    for result, output in zip(operation.results, spec.outputs, strict=True):
+        source = next((value for value, seen in free.items() if seen == output), None)
+        if source is not None:
+            del free[source]
+            yield result, source
 
 
 def _readers(value: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from heddle.graph.compiler import module as m
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.sizes import evaluate
+from heddle.graph.compiler.specs import parts_of, request
 
 WIDTH, HEADS, LAYERS = 48, 4, 3
 POINTS = [(1, 1), (1, 7), (3, 5), (8, 64), (2, 61), (7, 1)]
@@ -36,9 +37,20 @@ def transformer():
     return graph
 
 
+def overwritten(step):
+    """What may be written over: what a packed product's epilogue, or a norm, reads once."""
+    spec, roots = request(parts_of(step)).spec, [root_value(value) for value in step.operands]
+    first = {"matmul_packed": 2, "rms_norm": 0, "softmax": 0}.get(spec.op, len(roots))
+    types = list(zip(roots, spec.inputs, strict=True))[first:]
+    return [v for v, seen in types if seen == spec.outputs[0] and roots.count(v) == 1]
+
+
 @pytest.fixture(scope="module", params=["cpu", "cuda"])
-def planned(request):
-    """The total, and (first step, last step, offset, size) of each value in main's arena."""
+def planned(request: pytest.FixtureRequest):
+    """The total, and (first step, last step, offset, size) of each value in main's arena.
+
+    What is overwritten by a result is one value with it.
+    """
     module = lower(transformer().module, request.param)
     steps = [op for op in m.operations(module) if m.name(op) == "fused" and stage(op) == "main"]
     values = {}
@@ -51,6 +63,10 @@ def planned(request):
             place = Place.parse(text.value)
             if place.kind == "arena":
                 values[value] = [number, number, place.offset, byte_size(value)]
+                for source in overwritten(step):
+                    if source in values and values[source][1:3] == [number, place.offset]:
+                        values[value][0] = values.pop(source)[0]
+                        break
     total = Dim(m.main(module).attributes["heddle.main_arena"].value).expr
     return total, list(values.values())
 
@@ -83,3 +99,33 @@ def test_places_read_back():
         assert [evaluate(again.offset, {"n": n}) for n in (1, 64, 65)] == [
             evaluate(place.offset, {"n": n}) for n in (1, 64, 65)
         ]
+
+
+@pytest.mark.parametrize(
+    ("compute", "over"),
+    [
+        (lambda h, y, w: ops.softmax(h + y @ w), True),
+        (lambda h, y, w: ops.softmax(ops.tanh(h) * (y @ w)), True),
+        (lambda h, y, w: h + ops.softmax(h + y @ w), False),  # it is read later
+        (lambda h, y, w: ops.softmax(h + h @ w), False),  # it is multiplied
+        (lambda h, y, w: ops.softmax(ops.sum(h, axis=0) + y @ w), False),  # it is broadcast
+    ],
+    ids=["added", "in a body", "read later", "multiplied", "broadcast"],
+)
+def test_a_product_lies_over_what_its_epilogue_alone_reads(compute, over):
+    square = TensorType(DType.float32, (Dim("n", 1, 64), WIDTH))
+    with Graph("over", [square, square]) as graph:
+        w = graph.add_weight(Weight("w", DType.float32, (WIDTH, WIDTH)))
+        h, y = (ops.softmax(value) for value in graph.inputs)
+        graph.output(compute(h, y, w))
+    module = lower(graph.module, "cpu")
+    steps = [op for op in m.operations(module) if m.name(op) == "fused" and stage(op) == "main"]
+    (product,) = (op for op in steps if request(parts_of(op)).spec.op == "matmul_packed")
+    mine = product.attributes["places"][0].value
+    read = {
+        m.owner(root_value(value)).attributes["places"][0].value
+        for value in product.operands
+        if m.owner(root_value(value)) in steps
+    }
+    assert mine.startswith("arena")
+    assert (mine in read) is over
