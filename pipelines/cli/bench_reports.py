@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import print_json, progress, table
+from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.pipelines.bench.compare import Verdict
@@ -111,9 +112,14 @@ def compare_command(
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a file; says on stderr where lines of it were cut off."""
-    from heddle.pipelines.bench.rows import read
+    from heddle.pipelines.bench.rows import key, read
 
     rows, broken = read(path)
+    for row in rows:
+        try:
+            key(row)
+        except (KeyError, AttributeError) as error:
+            raise InputError(f"{path}: wanted rows of the bench, got one with {error!r}") from None
     if broken:
         click.secho(f"{path}: {broken} unfinished lines were left out", fg="yellow", err=True)
     return rows

@@ -273,3 +273,15 @@ def test_plot(runs, tmp_path):
 )
 def test_numbers_have_three_digits(value, text):
     assert number(value) == text
+
+
+@pytest.mark.parametrize("command", ["compare", "plot"])
+def test_rows_of_something_else(tmp_path, command):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"schema": 1}')
+    files = [str(path)] * (2 if command == "compare" else 1)
+    result = CliRunner().invoke(bench, [command, *files])
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception) == (
+        f"{path}: wanted rows of the bench, got one with KeyError('shape')"
+    )
