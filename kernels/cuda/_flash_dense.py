@@ -13,7 +13,8 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 def fits(spec: Spec) -> bool:
     """Whether tensor cores take `spec`: 16 bits, and heads known at compile time."""
-    return _flash.fits(spec) and all(isinstance(count, int) for count in _heads(spec))
+    heads = _heads(spec)
+    return _flash.fits(spec) and all(isinstance(count, int) and count > 0 for count in heads)
 
 
 def emit_dense(frame: _frame.Frame) -> None:
@@ -44,7 +45,7 @@ def emit_dense(frame: _frame.Frame) -> None:
 
     def bias(number: Size, member: Size, key: Size, score: Any) -> Any:
         assert mask is not None
-        where = _place_of_mask(frame, (batch, key_head * group + member, number, key))
+        where = place_of_mask(frame, (batch, key_head * group + member, number, key))
         value = mask(where, 1)
         if added:
             return emit.fma(value, math.log2(math.e), score)
@@ -76,8 +77,8 @@ def _queries(spec: Spec) -> Expr:
     return spec.operands[0].shape[_axes(spec)[1]]
 
 
-def _place_of_mask(frame: _frame.Frame, indices: tuple[Size, Size, Size, Size]) -> Size:
-    """Where the mask's value is; its dims that are 1 stretch."""
+def place_of_mask(frame: _frame.Frame, indices: tuple[Size, Size, Size, Size]) -> Size:
+    """Where the mask's value of a batch, head, query and key is; its dims that are 1 stretch."""
     shape = frame.spec.operands[3].shape
     where: Size = 0
     stride: Size = 1

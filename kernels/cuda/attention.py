@@ -2,7 +2,7 @@
 
 A warp works on a few queries. Each of its lanes scores one of 32 keys at a time, so that a key is
 read once for all of them; then each lane adds up its own elements of the values, weighted by what
-the other lanes scored. Scores never leave registers.
+the other lanes scored. Scores never leave registers. (On tensor cores: `_flash.py`.)
 """
 
 from __future__ import annotations
@@ -220,16 +220,9 @@ class _Warp:
         return query + self._shape.keys - self._shape.queries
 
     def _mask(self, query: Size, key: Size) -> Any:
-        """The mask's value; its dims that are 1 stretch."""
-        operand = self._spec.operands[3]
-        where: Size = 0
-        stride: Size = 1
+        """The mask's value."""
         indices = (self.batch, self._head, query, key)
-        for index, size in zip(reversed(indices), reversed(operand.shape), strict=False):
-            if size != 1:
-                where = index * stride + where
-                stride = self._frame.size(size) * stride
-        return self._read[3](where, 1)
+        return self._read[3](_flash_dense.place_of_mask(self._frame, indices), 1)
 
     def _row(self, heads: Size, length: Size, head: Size, number: Size) -> Size:
         """Where the row of `number` in a sequence starts, in the layout of the operands."""
