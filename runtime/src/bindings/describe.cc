@@ -57,7 +57,8 @@ nb::dict code_row(const Artifact& artifact, const CodeRecord& code) {
   row["arch"] = text(artifact, code.arch);
   row["format"] = kFormats[static_cast<uint32_t>(code.format) - 1];
   row["bytes"] = code.size;
-  row["offset"] = artifact.sections()[static_cast<uint32_t>(Section::kCode) - 1].offset + code.offset;
+  row["offset"] =
+      artifact.sections()[static_cast<uint32_t>(Section::kCode) - 1].offset + code.offset;
   row["entry"] = code.entry;
   row["registers"] = code.registers;
   row["spilled_bytes"] = code.spills;
