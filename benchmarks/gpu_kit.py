@@ -22,7 +22,7 @@ from heddle.graph import DType, Graph, TensorType, compile
 from heddle.graph.dtype import bfloat16_bits
 from heddle.graph.ops.build import build
 from heddle.pipelines.bench import data, workloads
-from heddle.pipelines.bench.workloads import Workload
+from heddle.pipelines.bench.workload import Workload
 
 TARGETS = ("cpu:native", "cuda")
 

@@ -254,13 +254,16 @@ class StepBatch:
             log_probabilities: One entry for each, or None.
 
         Returns:
-            For each row whose context has refused its token, why; the others went on.
+            For each row whose context has refused its token, why; the others went on. A token
+            below 0 (`ops.sample_tokens` had nothing to choose from) is a ValueError of its row.
         """
         refused: dict[int, Exception] = {}
         entries = log_probabilities or [None] * len(contexts)
         rows = zip(contexts, self._step.fetch(next_tokens).tolist(), entries, strict=True)
         for row, (context, token, entry) in enumerate(rows):
             try:
+                if token < 0:
+                    raise ValueError(f"StepBatch: wanted a token for row {row}, got {token}")
                 context.update(token, entry)
             except (AssertionError, ValueError) as error:
                 refused[row] = error

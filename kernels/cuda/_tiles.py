@@ -107,7 +107,7 @@ def emit_tiles(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared) -> N
             b, tile.b_place, tile.columns, line, tile.depth, where.column, tile.transposed
         ),
     ]
-    if frame.machine.arch == "sm_90a" and _warpgroup_product.fits(tile):
+    if frame.machine.arch == "sm_90a" and _warpgroup_product.fits(tile, where):
         _warpgroup_product.emit_tile(frame, tile, shared, STAGES, parts, where)
         return
     sums = _multiplied(tile, shared, parts, sizes.ceildiv(where.k, tile.depth))

@@ -25,9 +25,14 @@ _NARROW = 128  # Columns of tiles of which two blocks fit a multiprocessor.
 _WARP_ROWS = 16  # Of a warpgroup's 64.
 
 
-def fits(tile: _tiles.Tile) -> bool:
-    """Whether wgmma multiplies this: bytes lie along k, or nowhere."""
-    return tile.kind.item == 2 or tile.transposed
+def fits(tile: _tiles.Tile, where: Place) -> bool:
+    """Whether wgmma multiplies this: bytes lie along k, or nowhere.
+
+    Where n and k are run-time sizes, registers do not suffice, and ptxas lets products wait for one
+    another.
+    """
+    static = isinstance(where.n, int) and isinstance(where.k, int)
+    return static and (tile.kind.item == 2 or tile.transposed)
 
 
 def emit_tile(

@@ -17,6 +17,7 @@ from heddle.pipelines.bench.machine import BUSY
 from heddle.pipelines.bench.measure import Call, Clock, Timing, host_clock, interleaved
 from heddle.pipelines.bench.missing import MissingError
 from heddle.pipelines.bench.rows import Row
+from heddle.pipelines.bench.workload import Workload
 from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
 from heddle.runtime._core import cuda_info
 from heddle.runtime.errors import HeddleError
@@ -75,7 +76,7 @@ class Case:
 class Prepared:
     """The operands in `sets`, the output of each, and what they hold."""
 
-    workload: workloads.Workload
+    workload: Workload
     dtype: DType
     arrays: list[NDArray[Any]]
     sets: list[list[Buffer]]
@@ -137,7 +138,7 @@ def device_of(case: Case) -> Device:
     return CPU() if case.target == "cpu" else Accelerator()
 
 
-def prepare(case: Case, workload: workloads.Workload, dtype: DType, device: Device) -> Prepared:
+def prepare(case: Case, workload: Workload, dtype: DType, device: Device) -> Prepared:
     """Draws the operands and copies them into as many sets as the cache asks for."""
     types = workload.types(case.sizes, dtype)
     result = workload.result(case.sizes, dtype)

@@ -9,7 +9,7 @@ import numpy as np
 
 from heddle.graph import DType, TensorType
 from heddle.graph.dtype import bfloat16_bits, round_bfloat16, widen_bfloat16
-from heddle.pipelines.bench.workloads import Operand, Workload
+from heddle.pipelines.bench.workload import Operand, Workload
 from heddle.runtime import CPU, Buffer, Device
 
 if TYPE_CHECKING:
@@ -28,8 +28,16 @@ ROWS: dict[str, Callable[[np.random.Generator, tuple[int, ...], int], NDArray[An
     "offsets": lambda rng, shape, length: np.arange(shape[0]) * length,
     "lengths": lambda rng, shape, length: np.full(shape, length),
     "blocks": lambda rng, shape, length: rng.permutation(np.prod(shape)).reshape(shape),
+    "sampling": lambda rng, shape, length: np.tile([0.8, 0.95, 0.05, 0.5, 0.5, 1.1], (shape[0], 1)),
+    "top-k and seed": lambda rng, shape, length: np.stack(
+        [np.full(shape[0], 50), np.arange(shape[0])], axis=1
+    ),
+    "seen": lambda rng, shape, length: np.stack(
+        [np.arange(shape[0]) % length, rng.integers(0, 4, shape[0])], axis=1
+    ),
 }
-"""How rows of one length lie: where each begins, how long it is, which blocks hold it."""
+"""What the rows of a step have: where each begins, how long it is, which blocks hold it, how its
+tokens are sampled, which tokens it has seen and how often."""
 
 
 def draw(workload: Workload, sizes: Mapping[str, int], dtype: DType, inputs: str) -> list[Any]:

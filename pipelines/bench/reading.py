@@ -13,7 +13,8 @@ from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import MACHINES, Machine, every, find
 from heddle.kernels.spec import Spec
 from heddle.pipelines.bench import workloads
-from heddle.pipelines.bench.workloads import WORKLOADS, Workload
+from heddle.pipelines.bench.workload import Workload
+from heddle.pipelines.bench.workloads import WORKLOADS
 from heddle.runtime.errors import CompileError, InputError
 
 FORMS = {"cpu": ("mlir", "llvm", "asm"), "cuda": ("mlir", "llvm", "ptx", "sass")}

@@ -1,106 +1,15 @@
-"""What can be benched: each workload is an op with operands, sizes and attributes."""
+"""What can be benched, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from heddle.graph import Dim, DType, Graph, Shape, TensorType, Weight
+from heddle.graph import Dim, DType, Shape
 from heddle.graph.ops import ROWS, OpRow
-from heddle.graph.ops.build import build
-from heddle.graph.ops.row import Cost
-from heddle.runtime.errors import GraphError, InputError
-
-Sizes = Mapping[str, int]
-Attrs = Callable[[Sizes, DType], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Operand:
-    """An operand: its dims, `"m k//2"`, and its `dtype` where it is not the workload's.
-
-    `weight`: bound at load, where its kernel may pack it. `values`: how its elements are drawn
-    (see `heddle.pipelines.bench.data`); indices are below the size that is named in `below`, rows
-    have its length.
-    """
-
-    dims: str
-    dtype: str = ""
-    weight: bool = False
-    values: str = "normal"
-    below: str = ""
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A kernel to time: the op, its operands, and the default sizes (each may have several)."""
-
-    name: str
-    op: str
-    operands: tuple[Operand, ...]
-    sizes: Mapping[str, tuple[int, ...]]
-    attrs: Attrs = field(default=lambda sizes, dtype: {})
-
-    @property
-    def row(self) -> OpRow:
-        """The op's row."""
-        return ROWS[self.op]
-
-    def types(self, sizes: Sizes, dtype: DType) -> list[TensorType]:
-        """The operands' types."""
-        return [
-            TensorType(
-                DType[operand.dtype] if operand.dtype else dtype,
-                [Dim(dim).evaluate(sizes) for dim in operand.dims.split()],
-            )
-            for operand in self.operands
-        ]
-
-    def canonical(self, sizes: Sizes, dtype: DType) -> dict[str, Any]:
-        """All attributes in the form that the dialect holds."""
-        given = {attr.name: attr.default for attr in self.row.attrs} | self.attrs(sizes, dtype)
-        return self.row.canonical(self.types(sizes, dtype), given) if self.row.canonical else given
-
-    def result(self, sizes: Sizes, dtype: DType) -> TensorType:
-        """The result's type; raises GraphError where the op does not take the dtype or a size."""
-        return self.row.infer(self.types(sizes, dtype), self.canonical(sizes, dtype))
-
-    def cost(self, sizes: Sizes, dtype: DType) -> Cost:
-        """What the op moves and computes."""
-        types, attrs = self.types(sizes, dtype), self.canonical(sizes, dtype)
-        return self.row.cost(types, attrs, self.row.infer(types, attrs))
-
-    def graph(self, sizes: Sizes, dtype: DType) -> Graph:
-        """The graph with this one op; weights are called `w0`, `w1`, ..."""
-        pairs = list(zip(self.operands, self.types(sizes, dtype), strict=True))
-        with Graph(self.name, [type for operand, type in pairs if not operand.weight]) as graph:
-            inputs = iter(graph.inputs)
-            values = []
-            for operand, type in pairs:
-                if operand.weight:
-                    weight = Weight(f"w{len(graph.weights)}", type.dtype, type.shape)
-                    values.append(graph.add_weight(weight))
-                else:
-                    values.append(next(inputs))
-            graph.output(build(self.row, tuple(values), self.attrs(sizes, dtype)))
-        return graph
-
-    def dtypes(self) -> list[str]:
-        """The names of the dtypes that the op takes; that of its operands where all are fixed."""
-        if all(operand.dtype for operand in self.operands):
-            return [self.operands[0].dtype]
-        sizes = {name: values[0] for name, values in self.sizes.items()}
-        found = []
-        for dtype in DType:
-            try:
-                self.result(sizes, dtype)
-            except GraphError:
-                continue
-            found.append(dtype.name)
-        return found
-
+from heddle.pipelines.bench.workload import Attrs, Operand, Sizes, Workload
+from heddle.runtime.errors import InputError
 
 MATRIX = {"m": (4096,), "n": (4096,)}
 """64 MiB in float32: more than the caches hold."""
@@ -152,6 +61,8 @@ _PAGED = (
 )
 _PAGED_SIZES = {"b": (8,), "s": (1,), "t": (1024,), "h": (32,), "g": (8,), "d": (128,)}
 _AXIS = {**MATRIX, "axis": (1,)}
+_SAMPLING = Operand("m 6", "float32", values="sampling", below="m")
+_LOGITS = {"m": (64,), "n": (131072,)}
 _TABLE = Operand("rows n"), Operand("m", "int64", values="index", below="rows")
 
 _OTHERS = (
@@ -201,6 +112,28 @@ _OTHERS = (
     ),
     Workload("attention", "attention", _HEADS, _HEAD_SIZES),
     Workload("attention_causal", "attention", _HEADS, _HEAD_SIZES, _attrs(causal=True)),
+    Workload(
+        "sample_tokens",
+        "sample_tokens",
+        (
+            _X,
+            _SAMPLING,
+            Operand("m 2", "int64", values="top-k and seed", below="m"),
+            Operand("m", "int64", values="lengths", below="n"),
+        ),
+        _LOGITS,
+    ),
+    Workload(
+        "penalize",
+        "penalize",
+        (
+            _X,
+            _SAMPLING,
+            Operand("m*s 2", "int64", values="seen", below="n"),
+            Operand("m+1", "int64", values="offsets", below="s"),
+        ),
+        {**_LOGITS, "s": (1024,)},
+    ),
     Workload(
         "ragged_attention",
         "ragged_attention",

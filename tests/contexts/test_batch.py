@@ -124,6 +124,15 @@ def test_commit_hands_out_tokens_and_keeps_errors_apart(text, matcher):
         batch.commit(contexts, np.array([6]))
 
 
+def test_commit_refuses_a_row_that_has_no_token(text):
+    contexts = [text(), text()]
+    refused = StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, np.array([-1, 5]))
+    assert {row: str(error) for row, error in refused.items()} == {
+        0: "StepBatch: wanted a token for row 0, got -1"
+    }
+    assert [context.generated_tokens.tolist() for context in contexts] == [[], [5]]
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=5),

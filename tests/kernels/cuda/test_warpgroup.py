@@ -166,18 +166,18 @@ def test_others_multiply_without():
 
 
 ASSEMBLED = [
-    ("bfloat16", 128, False, 4096),
-    ("bfloat16", 256, True, 4096),
-    ("float16", 128, True, "d0"),
-    ("float16", 256, False, "d0"),
-    ("uint8", 256, True, 4096),
+    ("bfloat16", 128, False, (4096, 4096, 4096)),
+    ("bfloat16", 256, True, (4096, 4096, 4096)),
+    ("float16", 128, True, ("d0", 4096, 4096)),
+    ("float16", 256, False, ("d0", 4096, 4096)),
+    ("uint8", 256, True, (4096, 4096, 4096)),
 ]
 KINDS = {"float16": "k16.f32.f16.f16", "bfloat16": "k16.f32.bf16.bf16", "uint8": "k32.s32.u8.s8"}
 
 
-@pytest.mark.parametrize(("dtype", "width", "transposed", "m"), ASSEMBLED)
-def test_assembled(monkeypatch, dtype, width, transposed, m):
-    spec = product(dtype, m, 4096, 4096, transposed)
+@pytest.mark.parametrize(("dtype", "width", "transposed", "sizes"), ASSEMBLED)
+def test_assembled(monkeypatch, dtype, width, transposed, sizes):
+    spec = product(dtype, *sizes, transposed)
     if dtype.endswith("16"):
         spec = fused(spec, prologue=False)
     logs = []
