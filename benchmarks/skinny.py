@@ -4,7 +4,7 @@
 
 A call multiplies by one weight; as many as fill 128 MiB, more than the caches hold, take turns, so
 that each is read from memory. Two limits are measured between the cases: a kernel that only reads
-as many bytes (the largest element of each row of integers), and a float32 product whose operands
+as many bytes (the largest element of each row of integers), and a bfloat16 product whose operands
 stay in the caches. The limit of a case is the larger of the times that its bytes need at the one
 rate and its multiplications at the other. Activations and scales are bfloat16.
 """
@@ -98,13 +98,18 @@ def reading(session: InferenceSession) -> Callable[[], object]:
     return lambda: model.execute(next(turns), out=out)
 
 
+def ones(*shape: int) -> Buffer:
+    """Ones in bfloat16."""
+    return Buffer.from_numpy(np.full(shape, 0x3F80, np.uint16), dtype="bfloat16")
+
+
 def computing(session: InferenceSession) -> Callable[[], object]:
-    """A call of a float32 product that is bound by its multiplications."""
+    """A call of a bfloat16 product that is bound by its multiplications."""
     m, k, n = PRODUCT
-    with Graph("compute", [TensorType(DType.float32, (m, k))]) as graph:
-        graph.output(graph.inputs[0] @ graph.add_weight(Weight("w", DType.float32, (k, n))))
-    model = session.load(compile(graph, "cpu"), {"w": np.ones((k, n), np.float32)})
-    x, out = Buffer.from_numpy(np.ones((m, k), np.float32)), [Buffer("float32", (m, n))]
+    with Graph("compute", [TensorType(DType.bfloat16, (m, k))]) as graph:
+        graph.output(graph.inputs[0] @ graph.add_weight(Weight("w", DType.bfloat16, (k, n))))
+    model = session.load(compile(graph, "cpu"), {"w": ones(k, n)})
+    x, out = ones(m, k), [Buffer("bfloat16", (m, n))]
     return lambda: model.execute(x, out=out)
 
 
@@ -149,7 +154,7 @@ def main() -> None:
     figures = {
         "threads": options.threads,
         "read GB/s": round(read, 1),
-        "float32 TFLOP/s": round(computed, 3),
+        "bfloat16 TFLOP/s": round(computed, 3),
         "rows": rows,
     }
     print({name: value for name, value in figures.items() if name != "rows"})
