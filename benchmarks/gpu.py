@@ -37,16 +37,12 @@ def build(folder: Path) -> None:
     """Builds the runtime's extension and makes `heddle` importable from `folder`."""
     site = folder / "heddle"
     site.mkdir(parents=True, exist_ok=True)
-    for room in ("runtime", "contexts"):
-        (site / room).mkdir(exist_ok=True)
-        for source in (ROOT / room).glob("*.py*"):
-            link = site / room / source.name
-            link.unlink(missing_ok=True)
-            link.symlink_to(source)
-    for child in (p for p in (ROOT / "contexts").iterdir() if p.is_dir()):
-        link = site / "contexts" / child.name
+    links = {site / room: ROOT / room for room in ("contexts", "pipelines")}
+    links |= {site / "runtime" / p.name: p for p in (ROOT / "runtime").glob("*.py*")}
+    (site / "runtime").mkdir(exist_ok=True)
+    for link, source in links.items():
         link.unlink(missing_ok=True)
-        link.symlink_to(child)
+        link.symlink_to(source)
     made = folder / "cmake"
     options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
     subprocess.run(["cmake", "-S", ROOT, "-B", made, *options], check=True)
@@ -96,21 +92,10 @@ def floats(buffer: Any, dtype: str) -> Any:
     return array
 
 
-def error_of(got: Any, wanted: Any) -> float:
-    """The greatest error, relative to the element or, where that is small, to the typical one."""
-    exact, found = wanted.astype(np.float64), got.astype(np.float64)
-    if not exact.size:
-        return 0.0
-    same = (exact == found) | (np.isnan(exact) & np.isnan(found))
-    typical = float(np.sqrt(np.mean(np.square(exact))))
-    with np.errstate(all="ignore"):
-        errors = np.abs(found - exact) / np.maximum(np.abs(exact), typical)
-    errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
-    return float(errors.max())
-
-
 def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
-    """Runs a check twice, the second time through what the runtime keeps of the first."""
+    """Runs a check three times: from the second on through what the runtime keeps of the first."""
+    from heddle.pipelines.bench.accuracy import error_of
+
     held = np.load(kit.folder / f"{case['path']}.npz")
     operands = case["operands"]
     arrays = [held[f"in{i}"] for i in range(len(operands))]
@@ -179,6 +164,7 @@ def drawn(kit: Kit, case: dict[str, Any], number: int) -> list[Any]:
 
 def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
     """Times a case beside its peer."""
+    from heddle.pipelines.bench.accuracy import error_of
     from heddle.runtime import replay
     from heddle.runtime._core import cuda_info
 

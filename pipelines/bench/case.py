@@ -12,6 +12,7 @@ import numpy as np
 
 from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
+from heddle.pipelines.bench.accuracy import error_of
 from heddle.pipelines.bench.device_time import ModelCall, device_clock
 from heddle.pipelines.bench.machine import BUSY
 from heddle.pipelines.bench.measure import Call, Clock, Timing, host_clock, interleaved
@@ -208,7 +209,7 @@ def verify(case: Case, prepared: Prepared, candidates: dict[str, list[Call]]) ->
     for name, calls in candidates.items():
         returned = calls[0]()
         got = baselines.result_of(name, returned, prepared.outputs[0], result.dtype)
-        error = data.error_of(got, wanted)
+        error = error_of(got, wanted)
         rows[name] = {"max_error": error, "tolerance": allowed}
         if error > allowed and name == HEDDLE:
             rows[name]["status"] = "wrong"

@@ -113,19 +113,6 @@ def sets_wanted(set_bytes: int, last_cache: int, weighted: bool) -> int:
     return min(max(-(-2 * last_cache // max(set_bytes, 1)), 2), most)
 
 
-def error_of(got: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """The greatest error, relative to the element or, where that is small, to the typical one."""
-    exact, found = wanted.astype(np.float64), got.astype(np.float64)
-    if not exact.size:
-        return 0.0
-    same = (exact == found) | (np.isnan(exact) & np.isnan(found))
-    typical = float(np.sqrt(np.mean(np.square(exact))))
-    with np.errstate(all="ignore"):
-        errors = np.abs(found - exact) / np.maximum(np.abs(exact), typical)
-    errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
-    return float(errors.max())
-
-
 def tolerance(dtype: DType, operations: int, elements: int) -> float:
     """The error that is allowed to a result of `dtype`.
 

@@ -6,6 +6,7 @@ import pytest
 from heddle.graph import DType
 from heddle.graph.ops import ROWS
 from heddle.pipelines.bench import baselines, case, data, products, workloads
+from heddle.pipelines.bench.accuracy import error_of
 from heddle.pipelines.bench.case import Case, run, run_safely
 from heddle.runtime import CPU, accelerator_count
 from heddle.runtime.errors import GraphError, InputError
@@ -116,13 +117,13 @@ def test_how_many_sets_a_cold_run_has():
 
 def test_errors_are_relative_to_the_typical_element():
     wanted = np.array([3.0, -4.0, 0.0, np.nan, np.inf])[:3]
-    assert data.error_of(wanted, wanted) == 0
+    assert error_of(wanted, wanted) == 0
     typical = np.sqrt(25 / 3)
-    assert data.error_of(wanted + np.array([0, 0, 0.1]), wanted) == pytest.approx(0.1 / typical)
-    assert data.error_of(wanted + np.array([0.3, 0, 0]), wanted) == pytest.approx(0.1)
-    assert data.error_of(np.array([np.nan, 1]), np.array([1.0, 1])) == np.inf
-    assert data.error_of(np.array([np.nan, 1]), np.array([np.nan, 1])) == 0
-    assert data.error_of(np.zeros(0), np.zeros(0)) == 0
+    assert error_of(wanted + np.array([0, 0, 0.1]), wanted) == pytest.approx(0.1 / typical)
+    assert error_of(wanted + np.array([0.3, 0, 0]), wanted) == pytest.approx(0.1)
+    assert error_of(np.array([np.nan, 1]), np.array([1.0, 1])) == np.inf
+    assert error_of(np.array([np.nan, 1]), np.array([np.nan, 1])) == 0
+    assert error_of(np.zeros(0), np.zeros(0)) == 0
 
 
 def test_tolerances():
