@@ -29,8 +29,32 @@ TARGETS = ("cpu:native", "cuda")
 FLOATS = ("float32", "bfloat16", "float16")
 
 SMALL: tuple[dict[str, int], ...] = (
-    {"m": 19, "n": 129, "k": 70, "b": 2, "h": 3, "s": 21, "t": 45, "d": 24, "rows": 50},
-    {"m": 16, "n": 128, "k": 128, "b": 1, "h": 4, "s": 32, "t": 64, "d": 64, "rows": 64},
+    {
+        "m": 19,
+        "n": 129,
+        "k": 70,
+        "b": 2,
+        "h": 3,
+        "s": 21,
+        "t": 45,
+        "d": 24,
+        "rows": 50,
+        "g": 1,
+        "block": 9,
+    },
+    {
+        "m": 16,
+        "n": 128,
+        "k": 128,
+        "b": 1,
+        "h": 4,
+        "s": 32,
+        "t": 64,
+        "d": 64,
+        "rows": 64,
+        "g": 2,
+        "block": 16,
+    },
 )
 """Sizes of the checks: odd ones, and such as are read in vectors. Others are a workload's first."""
 
