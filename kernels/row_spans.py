@@ -132,6 +132,19 @@ class Table:
         block = emit.maximum(emit.minimum(block, self._blocks - 1), 0)
         return block * self._block_size + key % self._block_size, known
 
+    def put(self, spans: RowSpans, token: Any, write: Callable[[Any], None]) -> None:
+        """Emits `write(place)` for a new token's place; one outside of the cache is reported."""
+        row, stop = spans.find(token)
+        length = self.length(row)
+        with emit.when(compare("greater", length, 0)):
+            position = length - (stop - token)
+            with emit.when(compare("less", position, 0)):
+                self._report(self._frame, OUT_OF_RANGE, position, length, emit.index(0))
+            with emit.when(compare("greater_equal", position, 0)):
+                place, known = self.place(row, position)
+                with emit.when(known):
+                    write(place)
+
 
 def _of_row(row: Any, count: Callable[[], Any]) -> Any:
     """`count()` for a row, 0 for -1, of which nothing is read."""

@@ -13,6 +13,7 @@ from typing import Any
 from heddle.kernels import convert, emit, memory, ordering, philox, vector_math
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect
+from heddle.kernels.row_spans import OUT_OF_RANGE, Report
 from heddle.kernels.spec import Spec
 
 arith = dialect("arith")
@@ -169,13 +170,23 @@ class Penalties:
     """The penalties of a row, from columns 3 to 5 of operand 1."""
 
     def __init__(self, frame: Any, row: Any) -> None:
-        self._dtype = frame.spec.result.dtype
+        self._frame, self._row, self._dtype = frame, row, frame.spec.result.dtype
         self._before, self._after = frame.inputs[0], frame.outputs[0]
         self._frequency, self._presence, self._repetition = (
             memory.load(frame.inputs[1], row * 6 + i, "float32") for i in (3, 4, 5)
         )
 
-    def apply(self, place: Any, count: Any) -> None:
+    def apply(self, entry: Any, vocabulary: Any, report: Report) -> None:
+        """Writes the logit of the token of `entry`; one outside of the vocabulary is reported."""
+        seen = self._frame.inputs[2]
+        token, count = (memory.load(seen, entry * 2 + i, "int64") for i in (0, 1))
+        known = compare("less", token, vocabulary, unsigned=True)
+        with emit.when(known ^ True):
+            report(self._frame, OUT_OF_RANGE, token, vocabulary, emit.index(0))
+        with emit.when(known):
+            self._write(self._row * vocabulary + token, count)
+
+    def _write(self, place: Any, count: Any) -> None:
         """Writes the logit at `place`, of a token that was generated `count` times."""
         x = memory.load(self._before, place, self._dtype)
         positive = compare("greater", x, 0.0)

@@ -6,9 +6,9 @@ import numpy as np
 
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
-from heddle.graph.ops import costs, rules
+from heddle.graph.ops import costs
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.linear import panels, product_shape, unpacked
+from heddle.graph.ops.linear import packed_shape, product_shape, unpacked
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.runtime.errors import GraphError
@@ -62,17 +62,7 @@ def _by_int8(types: Types) -> DType:
 
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]` and panels of `[..., k, n]` (or `[k, n]`) in fours give `[..., m, n]`."""
-    a, b = types
-    rules.check_rank("a", a, 2)
-    rules.check_rank("b", b, 4)
-    n: Dim = attrs["columns"]
-    *leading, m, k = a.shape
-    if list(b.shape[:-4]) not in ([], leading):
-        raise GraphError(f"b: wanted leading dims {Shape(leading)} or none, got {b.shape}")
-    wanted = panels(n, k, FOURS)
-    if Shape(b.shape[-4:]) != wanted:
-        raise GraphError(f"b: wanted panels {wanted} for n = {n}, got {b.shape}")
-    return Shape((*leading, m, n))
+    return packed_shape(types, attrs, FOURS)
 
 
 @row(

@@ -117,8 +117,13 @@ def _left(types: Types, attrs: Attrs) -> DType:
 
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]` and panels of `[..., k, n]` (or `[k, n]`) give `[..., m, n]`."""
+    return packed_shape(types, attrs, PAIRS if types[0].dtype is DType.bfloat16 else 1)
+
+
+def packed_shape(types: Types, attrs: Attrs, group: int) -> Shape:
+    """The shape of a product by panels whose elements lie in groups of `group` along k."""
     a, b = types
-    group, rank = (PAIRS, 4) if a.dtype is DType.bfloat16 else (1, 3)
+    rank = 3 if group == 1 else 4
     rules.check_rank("a", a, 2)
     rules.check_rank("b", b, rank)
     n: Dim = attrs["columns"]

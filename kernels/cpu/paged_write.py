@@ -6,12 +6,13 @@ the new rows are written. A place outside of the cache is reported, and its toke
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu._ragged import report
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import OUT_OF_RANGE, RowSpans, Table
+from heddle.kernels.row_spans import RowSpans, Table
 from heddle.kernels.spec import Launch, Spec, product
 
 
@@ -28,16 +29,8 @@ def emit_paged_write(spec: Spec, machine: Machine) -> None:
     tokens, *inner = frame.shape(spec.operands[1].shape)
     spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
     for token in emit.loop(frame.first, frame.last):
-        row, stop = spans.find(token)
-        length = table.length(row)
-        with emit.when(emit.compare("greater", length, 0)):
-            position = length - (stop - token)
-            with emit.when(emit.compare("less", position, 0)):
-                report(frame, OUT_OF_RANGE, position, length, emit.index(0))
-            with emit.when(emit.compare("greater_equal", position, 0)):
-                place, known = table.place(row, position)
-                with emit.when(known):
-                    _copy(frame, token, place, sizes.product(tuple(inner)))
+        write = partial(_copy, frame, token, size=sizes.product(tuple(inner)))
+        table.put(spans, token, write)
 
 
 def _copy(frame: host.Frame, token: Any, place: Any, size: sizes.Size) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import emit, host, memory
+from heddle.kernels import emit, host
 from heddle.kernels.cpu._ragged import report
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import OUT_OF_RANGE, RowSpans
+from heddle.kernels.row_spans import RowSpans
 from heddle.kernels.sampling import Penalties, unsupported
 from heddle.kernels.spec import Launch, Spec, product
 
@@ -31,12 +31,7 @@ def emit_penalize(spec: Spec, machine: Machine) -> None:
         penalties = Penalties(frame, row)
         start, stop, wrong = spans.ends(row)
         for entry in emit.loop(start, emit.select(wrong, start, stop)):
-            token, count = (memory.load(frame.inputs[2], entry * 2 + i, "int64") for i in (0, 1))
-            known = emit.compare("less", token, vocabulary, unsigned=True)
-            with emit.when(known ^ True):
-                report(frame, OUT_OF_RANGE, token, vocabulary, emit.index(0))
-            with emit.when(known):
-                penalties.apply(row * vocabulary + token, count)
+            penalties.apply(entry, vocabulary, report)
 
     for row in emit.loop(frame.first, frame.last):
         penalize(row)

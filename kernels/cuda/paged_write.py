@@ -12,7 +12,7 @@ from heddle.kernels import emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda._ragged import WARPS, report
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import OUT_OF_RANGE, RowSpans, Table
+from heddle.kernels.row_spans import RowSpans, Table
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 
@@ -24,16 +24,7 @@ def emit_paged_write(spec: Spec, machine: Machine) -> None:
     spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
     token = _block.block() * WARPS + _block.thread() // _block.WARP
     with emit.when(emit.compare("less", token, tokens)):
-        row, stop = spans.find(token)
-        length = table.length(row)
-        with emit.when(emit.compare("greater", length, 0)):
-            position = length - (stop - token)
-            with emit.when(emit.compare("less", position, 0)):
-                report(frame, OUT_OF_RANGE, position, length, emit.index(0))
-            with emit.when(emit.compare("greater_equal", position, 0)):
-                place, known = table.place(row, position)
-                with emit.when(known):
-                    _copy(frame, token * size, place * size, size)
+        table.put(spans, token, lambda place: _copy(frame, token * size, place * size, size))
 
 
 def _copy(frame: _frame.Frame, source: Any, target: Any, size: sizes.Size) -> None:

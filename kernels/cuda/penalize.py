@@ -6,11 +6,11 @@ starts (`Kernel.updates`). A token outside of the vocabulary is reported, and dr
 
 from __future__ import annotations
 
-from heddle.kernels import emit, memory
+from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda._ragged import report
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import OUT_OF_RANGE, RowSpans
+from heddle.kernels.row_spans import RowSpans
 from heddle.kernels.sampling import Penalties, unsupported
 from heddle.kernels.spec import Launch, Spec, fold, product
 
@@ -26,12 +26,7 @@ def emit_penalize(spec: Spec, machine: Machine) -> None:
         start, stop, wrong = spans.ends(row)
         stop = emit.select(wrong, start, stop)
         for entry in emit.loop(start + _block.thread(), stop, _frame.THREADS):
-            token, count = (memory.load(frame.inputs[2], entry * 2 + i, "int64") for i in (0, 1))
-            known = emit.compare("less", token, vocabulary, unsigned=True)
-            with emit.when(known ^ True):
-                report(frame, OUT_OF_RANGE, token, vocabulary, emit.index(0))
-            with emit.when(known):
-                penalties.apply(row * vocabulary + token, count)
+            penalties.apply(entry, vocabulary, report)
 
 
 def launch(spec: Spec) -> Launch:
