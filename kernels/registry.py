@@ -54,9 +54,11 @@ class Kernel:
         op: The root op that it computes (`Spec.op`).
         target: `"cpu"` or `"cuda"`.
         emit: Emits the body of one function for a spec on a machine.
-        launch: The grid of a spec, independent of the machine's ISA.
+        launch: How a spec is started on every machine that has no launch of its own.
+        own_launch: How a spec is started on one architecture, or None where it is as anywhere. What
+            memory it takes (workspace, counters) is there for the other architectures too.
         supports: None when the spec can be computed, else the reason why not, as a phrase.
-        checks: The kernel checks values of its input and takes the status word as last buffer.
+        checks: The kernel checks values of its input and takes the status word.
         updates: Operand 0 and the output are one memory: the kernel writes only what changes.
         overwrites: Inputs that an output of the same type may lie over, because each element is
             read just before the result is written to its place, and by no other task: `"epilogue"`,
@@ -76,6 +78,29 @@ class Kernel:
     overwrites: Literal["", "epilogue", "all"] = ""
     space: Space | None = None
     uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
+    own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
+
+    def launch_on(self, spec: Spec, machine: Machine) -> Launch:
+        """How `spec` is started on `machine`."""
+        return self.own_launch(spec, machine) or self.launch(spec)
+
+    def launches(self, spec: Spec) -> tuple[Launch, ...]:
+        """Every way in which `spec` is started on the machines of the target, each once."""
+        machines = [machine for machine in MACHINES.values() if machine.target == self.target]
+        return tuple(dict.fromkeys(self.launch_on(spec, machine) for machine in machines))
+
+    def extras(self, spec: Spec) -> tuple[str, ...]:
+        """The pointers that follow the buffers: of workspace, counters and status those it takes.
+
+        The same on every machine of the target.
+        """
+        launches = self.launches(spec)
+        wanted = {
+            "workspace": any(launch.workspace != 0 for launch in launches),
+            "counters": any(launch.counters for launch in launches),
+            "status": self.checks,
+        }
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
 
 def find(op: str, target: str) -> Kernel | None:

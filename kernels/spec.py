@@ -72,8 +72,7 @@ class Spec:
         attrs: The root's attributes, sorted by name.
 
     Buffers are passed in the order of `buffers`: the prologue's inputs, the operands that are not
-    computed, the epilogue's inputs, the outputs, then the status word where the kernel checks its
-    input's values (see `Kernel.checks`).
+    computed, the epilogue's inputs, the outputs. `docs/design.md` says what follows them.
     """
 
     op: str
@@ -125,19 +124,62 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """How the runtime starts a kernel; a function of the spec alone, the same for every ISA.
+class TensorMap:
+    """How TMA copies boxes of a buffer (CUDA driver API, `cuTensorMapEncodeTiled`).
 
-    CPU: `grid[0]` is the number of tasks of the one-dimensional task range; block and shared are
-    unused. CUDA: `grid` in blocks, `block` in threads, `shared` bytes of dynamic shared memory.
-    `work` estimates the whole dispatch in elementary operations or bytes, whichever is larger: the
-    thread pool keeps small work on one thread by it.
+    What lies outside of `shape` is read as zeros and not written. The map is valid where the
+    buffer's address and all strides are multiples of 16 bytes; elsewhere the kernel gets zeros in
+    its place, has to see that for itself, and to do without.
+
+    Attributes:
+        buffer: The buffer's number in `Spec.buffers`; its dtype is that of the elements.
+        shape: The sizes, outermost first, 1 to 5 of them.
+        strides: The bytes from one element to the next along each axis but the last, which is
+            dense.
+        box: The elements of a box along each axis, at most 256 each.
+        swizzle: The bytes of a line in shared memory within which chunks of 16 are permuted: 32,
+            64, 128, or 0 for none.
+    """
+
+    buffer: int
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the runtime starts a kernel, and what it gives it beside its buffers.
+
+    Attributes:
+        grid: CPU: `grid[0]` is the number of tasks of the one-dimensional task range. CUDA: blocks.
+        work: An estimate of the whole dispatch in elementary operations or bytes, whichever is
+            larger: the thread pool keeps small work on one thread by it.
+
+    The rest is for CUDA:
+        block: Threads of a block.
+        shared: Bytes of dynamic shared memory of a block.
+        cluster: Blocks of a cluster, along x; divides `grid[0]`.
+        resident: Where not 0, no more blocks are started than this for each multiprocessor, in
+            whole clusters: each takes work in steps of the grid that it sees.
+        overlaps: The kernel waits (`griddepcontrol.wait`) before it touches global memory, so that
+            it may be started before the one in front of it has ended.
+        workspace: Bytes of scratch memory, at a multiple of 64, contents unknown.
+        counters: 32-bit words that are zero at the start, and that the kernel leaves as zeros.
+        tensor_maps: What it copies by TMA.
     """
 
     grid: tuple[Expr, Expr, Expr]
     work: Expr
     block: tuple[int, int, int] = field(default=(1, 1, 1))
     shared: int = 0
+    cluster: int = 1
+    resident: int = 0
+    overlaps: bool = False
+    workspace: Expr = 0
+    counters: int = 0
+    tensor_maps: tuple[TensorMap, ...] = ()
 
 
 def names(size: Expr) -> set[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from heddle.kernels import bodies, broadcast, emit, memory, sizes
 from heddle.kernels.cuda import _block
 from heddle.kernels.mlir import dialect, ir
-from heddle.kernels.registry import Machine
+from heddle.kernels.registry import Machine, find
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Body, Expr, Operand, Spec, fold, product
 
@@ -29,14 +29,23 @@ _MOST_BLOCKS = 4096  # Of a kernel whose threads take several vectors each: fill
 
 @dataclass(frozen=True)
 class Frame:
-    """What the emitted function was given: pointers in the order of `Spec.buffers`."""
+    """What the emitted function was given.
+
+    Attributes:
+        inputs, outputs: Pointers, in the order of `Spec.buffers`.
+        workspace, counters, status: Pointers, each None where the kernel takes none.
+        tensor_maps: Pointers to those of the launch on this machine.
+    """
 
     spec: Spec
     machine: Machine
     dims: dict[str, Any]
     inputs: list[Any]
     outputs: list[Any]
+    workspace: Any
+    counters: Any
     status: Any
+    tensor_maps: list[Any]
 
     def size(self, expr: Expr) -> Size:
         """The value of a size: an int where it is static."""
@@ -73,19 +82,28 @@ class Frame:
             yield
 
 
-def frame(spec: Spec, machine: Machine, checks: bool = False) -> Frame:
+def frame(spec: Spec, machine: Machine) -> Frame:
     """The arguments of the function that is being emitted, at the start of its entry block."""
+    row = find(spec.op, machine.target)
+    assert row is not None, "this kernel is a row"
     arguments = list(ir.InsertionPoint.current.block.arguments)
-    reads, count = len(spec.inputs), len(spec.buffers)
+    extras = row.extras(spec)
+    reads, writes, count = len(spec.inputs), len(spec.outputs), len(spec.dims)
+    outputs = reads + writes
+    dims = outputs + len(extras)
+    pointers = dict(zip(extras, arguments[outputs:dims], strict=True))
     # A block's arguments come without operators.
-    values = [emit.Number(value) for value in arguments[count + checks :]]
+    values = [emit.Number(value) for value in arguments[dims : dims + count]]
     return Frame(
         spec,
         machine,
         dict(zip(spec.dims, values, strict=True)),
         inputs=arguments[:reads],
-        outputs=arguments[reads:count],
-        status=arguments[count] if checks else None,
+        outputs=arguments[reads:outputs],
+        workspace=pointers.get("workspace"),
+        counters=pointers.get("counters"),
+        status=pointers.get("status"),
+        tensor_maps=arguments[dims + count :],
     )
 
 

@@ -29,7 +29,7 @@ def emit_ragged(
     spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], Keys], offsets: int = 3
 ) -> None:
     """Emits a warp's work; operand `offsets` holds where the queries of each row begin."""
-    frame = _frame.frame(spec, machine, checks=True)
+    frame = _frame.frame(spec, machine)
     with frame.unless_empty():
         keys = keys_of(frame)
         tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))

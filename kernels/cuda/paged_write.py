@@ -18,7 +18,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 def emit_paged_write(spec: Spec, machine: Machine) -> None:
     """Emits a warp's work."""
-    frame = _frame.frame(spec, machine, checks=True)
+    frame = _frame.frame(spec, machine)
     tokens, *inner = frame.shape(spec.operands[1].shape)
     size = sizes.product(tuple(inner))
     spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)

@@ -17,7 +17,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 def emit_penalize(spec: Spec, machine: Machine) -> None:
     """Emits a thread's work."""
-    frame = _frame.frame(spec, machine, checks=True)
+    frame = _frame.frame(spec, machine)
     spans = RowSpans(frame, report, 3, frame.size(spec.operands[2].shape[0]))
     rows, vocabulary = map(emit.as_index, frame.shape(spec.result.shape))
     row = _block.block()

@@ -13,7 +13,7 @@ from heddle.kernels.spec import Spec, product
 
 def emit_take_along(spec: Spec, machine: Machine) -> None:
     """Emits the sweep, one element at a time: neighbours are anywhere."""
-    frame = _frame.frame(spec, machine, checks=True)
+    frame = _frame.frame(spec, machine)
     x, indices, write = frame.reader(0), frame.reader(1), frame.writer()
     limit = emit.as_index(frame.size(spec.operands[0].shape[-1]))
     count = frame.size(spec.result.shape[-1])

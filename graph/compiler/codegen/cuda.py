@@ -67,7 +67,10 @@ def llvm_ir(module: Any) -> str:
 
 
 def build(spec: Spec, machine: Machine) -> Any:
-    """A module with the kernel's function `(buffers..., status?, dims...)`, in the current context.
+    """A module with the kernel's function, in the current context.
+
+    Its parameters are those of `docs/design.md`: `(buffers..., workspace?, counters?, status?, dims...,
+    tensor maps...)`.
 
     Raises:
         CompileError: There is no CUDA kernel for `spec`.
@@ -76,8 +79,9 @@ def build(spec: Spec, machine: Machine) -> Any:
     reason = kernel.supports(spec) if kernel else "no such kernel"
     if kernel is None or reason:
         raise CompileError(f"{spec.op} on {machine.arch}: {reason}")
-    pointers = [emit.pointer_type()] * (len(spec.buffers) + kernel.checks)
-    kinds = [*pointers, *[emit.integer(64)] * len(spec.dims)]
+    launch, pointer = kernel.launch_on(spec, machine), emit.pointer_type()
+    kinds = [pointer] * (len(spec.buffers) + len(kernel.extras(spec)))
+    kinds += [emit.integer(64)] * len(spec.dims) + [pointer] * len(launch.tensor_maps)
     parameters = ", ".join(str(kind) for kind in kinds)
     llvm_dialect = dialect("llvm")
     module = ir.Module.create()
@@ -85,13 +89,28 @@ def build(spec: Spec, machine: Machine) -> Any:
         kind = ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({parameters})>"))
         function = llvm_dialect.LLVMFuncOp(NAME, kind)
         function.attributes["nvvm.kernel"] = ir.UnitAttr.get()
-        threads = kernel.launch(spec).block[0]
-        function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([threads])
+        function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([launch.block[0]])
+        if launch.cluster > 1:
+            function.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([launch.cluster])
+        if launch.tensor_maps:
+            function.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
     with ir.InsertionPoint(function.body.blocks.append(*kinds)):
         kernel.emit(spec, machine)
         llvm_dialect.return_()
     module.operation.verify()
     return module
+
+
+def _by_value(count: int, maps: int) -> Any:
+    """The attributes of `count` parameters, of which the last `maps` are tensor maps."""
+    tensor_map = ir.DictAttr.get(
+        {
+            "llvm.byval": ir.TypeAttr.get(ir.Type.parse("!llvm.array<128 x i8>")),
+            "llvm.align": ir.IntegerAttr.get(emit.integer(64), 64),
+            "nvvm.grid_constant": ir.UnitAttr.get(),
+        }
+    )
+    return ir.ArrayAttr.get([ir.DictAttr.get({})] * (count - maps) + [tensor_map] * maps)
 
 
 def _generate(text: str, arch: str) -> str:

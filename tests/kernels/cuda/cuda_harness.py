@@ -2,32 +2,65 @@
 
 import numpy as np
 from emulator import Buffer, launch
+from emulator_tensor_map import TensorMap
 from reference import numpy_dtype, shape, size
 
 from heddle.graph.compiler.codegen.cuda import build
 from heddle.kernels.mlir import context, ir
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import MACHINES, Machine, find
 from heddle.kernels.spec import Spec
+from heddle.kernels.spec import TensorMap as Described
 
 MACHINE = MACHINES["sm_80"]
+PROCESSORS = 2
+"""Multiprocessors of the GPU that is emulated: so few that grids are cut."""
 
 
 def run(
-    spec: Spec, arrays: list[np.ndarray], dims: dict[str, int], shift: int = 0
+    spec: Spec,
+    arrays: list[np.ndarray],
+    dims: dict[str, int],
+    shift: int = 0,
+    machine: Machine | None = None,
 ) -> tuple[list[np.ndarray], list[int]]:
     """The outputs and the status word; `shift` moves every buffer off its alignment by elements."""
-    kernel = find(spec.op, "cuda")
-    launched = kernel.launch(spec)
+    machine, kernel = machine or MACHINE, find(spec.op, "cuda")
+    launched = kernel.launch_on(spec, machine)
     outputs = [np.empty(shape(o.shape, dims), numpy_dtype(o.dtype)) for o in spec.outputs]
     buffers = [Buffer(x, shift=shift * x.itemsize) for x in arrays]
     buffers += [Buffer(x, written=True, shift=shift * x.itemsize) for x in outputs]
-    status = np.zeros(4, np.int64)
-    if kernel.checks:
-        buffers.append(Buffer(status, written=True, initialised=True))
+    maps = [_tensor_map(described, buffers, dims) for described in launched.tensor_maps]
+    launches = kernel.launches(spec)
+    scratch = {
+        "workspace": np.empty(max(size(one.workspace, dims) for one in launches), np.uint8),
+        "counters": np.zeros(max(one.counters for one in launches), np.uint32),
+        "status": np.zeros(4, np.int64),
+    }
+    for name in kernel.extras(spec):
+        cleared = name != "workspace"
+        buffers.append(Buffer(scratch[name], written=True, initialised=cleared))
     blocks, *others = shape(launched.grid, dims)
     assert others == [1, 1]
+    assert blocks % launched.cluster == 0
+    if launched.resident:
+        whole = PROCESSORS * launched.resident // launched.cluster * launched.cluster
+        blocks = min(blocks, max(whole, launched.cluster))
     with context(), ir.Location.unknown():
-        module = build(spec, MACHINE)
+        module = build(spec, machine)
         values = [size(name, dims) for name in spec.dims]
-        launch(module, blocks, launched.block[0], buffers, values, launched.shared)
-    return outputs, status.tolist()
+        launch(module, blocks, launched.block[0], buffers, values, launched.shared, maps)
+    assert not scratch["counters"].any(), "counters are left as zeros"
+    return outputs, scratch["status"].tolist()
+
+
+def _tensor_map(described: Described, buffers: list[Buffer], dims: dict[str, int]) -> TensorMap:
+    buffer = buffers[described.buffer]
+    sizes, strides = shape(described.shape, dims), shape(described.strides, dims)
+    return TensorMap(
+        buffer,
+        buffer.array.itemsize,
+        tuple(reversed(sizes)),
+        tuple(reversed(strides)),
+        tuple(reversed(described.box)),
+        described.swizzle,
+    )

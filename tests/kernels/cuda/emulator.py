@@ -9,6 +9,7 @@ lockstep. Where there is more (asynchronous copies, mbarriers, matrix units), ea
 own until it waits, and vector clocks tell what is ordered.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,8 +51,11 @@ def launch(
     pointers: list[Buffer | TensorMap],
     dims: list[int],
     shared: int = 0,
+    maps: Sequence[TensorMap] = (),
 ) -> None:
     """Runs the module's one kernel; written buffers hold the result afterwards.
+
+    Arguments are passed in the order of `pointers`, `dims`, `maps`.
 
     A tensor map's buffer need not be an argument itself. `shared` is the dynamic shared memory in
     bytes: what an array of no elements stands for.
@@ -61,10 +65,11 @@ def launch(
     """
     kernel = next(op.operation for op in module.body.operations if op.operation.name == "llvm.func")
     arguments = kernel.regions[0].blocks[0].arguments
-    if len(arguments) != len(pointers) + len(dims):
-        raise EmulatorError(f"wanted {len(arguments)} arguments, got {len(pointers)} + {len(dims)}")
-    maps = [pointer for pointer in pointers if isinstance(pointer, TensorMap)]
-    buffers = [pointer for pointer in pointers if isinstance(pointer, Buffer)]
+    given = [*pointers, *dims, *maps]
+    if len(arguments) != len(given):
+        raise EmulatorError(f"wanted {len(arguments)} arguments, got {len(given)}")
+    maps = [argument for argument in given if isinstance(argument, TensorMap)]
+    buffers = [argument for argument in given if isinstance(argument, Buffer)]
     for tensor in maps:
         if not any(tensor.buffer is buffer for buffer in buffers):
             buffers.append(tensor.buffer)
@@ -84,13 +89,15 @@ def launch(
     memory = Memory(regions, partial(ClockOrder, clocks=every) if every else BarrierOrder)
     named = {len(buffers) + 1 + i: tensor for i, tensor in enumerate(maps)}
     of_buffers, of_maps = iter(bases), iter(number << BUFFER_BITS for number in named)
+
+    def value(argument: Buffer | TensorMap | int) -> int:
+        if isinstance(argument, Buffer):
+            return next(of_buffers)
+        return next(of_maps) if isinstance(argument, TensorMap) else argument
+
     values = {
-        argument: np.array([value], np.int64)
-        for argument, value in zip(
-            arguments,
-            [*(next(of_maps if isinstance(p, TensorMap) else of_buffers) for p in pointers), *dims],
-            strict=True,
-        )
+        argument: np.array([value(one)], np.int64)
+        for argument, one in zip(arguments, given, strict=True)
     }
 
     dependence = Dependence(grid, block) if waits_for_grids(kernel) else None
