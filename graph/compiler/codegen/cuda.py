@@ -69,8 +69,8 @@ def llvm_ir(module: Any) -> str:
 def build(spec: Spec, machine: Machine) -> Any:
     """A module with the kernel's function, in the current context.
 
-    Its parameters are those of `docs/design.md`: `(buffers..., workspace?, counters?, status?, dims...,
-    tensor maps...)`.
+    Its parameters are those of `docs/design.md`: `(buffers..., workspace?, counters?, status?,
+    dims..., tensor maps...)`.
 
     Raises:
         CompileError: There is no CUDA kernel for `spec`.
