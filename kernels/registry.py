@@ -86,8 +86,9 @@ class Kernel:
 
     def launches(self, spec: Spec) -> tuple[Launch, ...]:
         """Every way in which `spec` is started on the machines of the target, each once."""
+        common = self.launch(spec)
         machines = [machine for machine in MACHINES.values() if machine.target == self.target]
-        return tuple(dict.fromkeys(self.launch_on(spec, machine) for machine in machines))
+        return tuple(dict.fromkeys(self.own_launch(spec, one) or common for one in machines))
 
     def extras(self, spec: Spec) -> tuple[str, ...]:
         """The pointers that follow the buffers: of workspace, counters and status those it takes.

@@ -53,7 +53,9 @@ class Constant:
     data: bytes
 
 
-BufferKind = Literal["input", "output", "weight", "constant", "state", "arena", "status"]
+BufferKind = Literal[
+    "input", "output", "weight", "constant", "state", "arena", "status", "counters"
+]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Buffer:
 
     `index` numbers the input, output, weight or constant; `offset` places a value in the state
     (kept from init on: packed weights) or in the arena (of init or of one execute), in bytes, a
-    multiple of 64. `size` is in bytes.
+    multiple of 64. `size` is in bytes. The counters are the same memory for every kernel, zero
+    before and after each.
     """
 
     kind: BufferKind
@@ -72,19 +75,36 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """How TMA copies boxes of a buffer, as `heddle.kernels.spec.TensorMap` says it.
+
+    `buffer` is its position among the dispatch's, `item` the bytes of an element.
+    """
+
+    buffer: int
+    item: int
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True)
 class Dispatch:
     """Run a kernel: buffer numbers and dimension values in the kernel's own order.
 
-    `label` says what this is to a person: the op and the user's line. `grid` and `work` are those
-    of `heddle.kernels.spec.Launch`.
+    `label` says what this is to a person: the op and the user's line. `work` is that of
+    `heddle.kernels.spec.Launch`; there is a grid for each launch of the kernel, and the tensor maps
+    are those of the launches one after another.
     """
 
     kernel: int
     buffers: tuple[int, ...]
     dims: tuple[Expr, ...]
-    grid: tuple[Expr, Expr, Expr]
+    grids: tuple[tuple[Expr, ...], ...]
     work: Expr
     label: str
+    tensor_maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,8 @@ class Code:
 
     `format` is `"image"` (position-independent x86-64 bytes, code and data together, aligned to
     `alignment`, called at `entry`), `"cubin"` or `"ptx"` (NUL-terminated), where `symbol` is
-    looked up. `registers` and `spills` are 0 where the assembler does not tell.
+    looked up. `registers` and `spills` are 0 where the assembler does not tell. `launch` is the
+    number of the kernel's launch that it is made for.
     """
 
     arch: str
@@ -114,6 +135,22 @@ class Code:
     symbol: str = ""
     registers: int = 0
     spills: int = 0
+    launch: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is started, apart from its grid: see `heddle.kernels.spec.Launch`.
+
+    `tensor_maps` is their number.
+    """
+
+    block: tuple[int, int, int] = (1, 1, 1)
+    shared: int = 0
+    cluster: int = 1
+    resident: int = 0
+    overlaps: bool = False
+    tensor_maps: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,8 +160,7 @@ class Kernel:
     name: str
     codes: tuple[Code, ...]
     checks: bool = False
-    block: tuple[int, int, int] = (1, 1, 1)
-    shared: int = 0
+    launches: tuple[Launch, ...] = (Launch(),)
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,16 @@ from heddle.runtime.artifact import (
     Dispatch,
     Expr,
     Kernel,
+    Launch,
     Program,
     Routine,
+    TensorMap,
     Weight,
 )
 from heddle.runtime.errors import ArtifactError, CompileError
 
 MAGIC = b"\x89HDL\r\n\x1a\n"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 64
 
 _SECTIONS = (
@@ -42,9 +44,11 @@ _SECTIONS = (
     ("constants", 16),
     ("programs", 80),
     ("kernels", 48),
+    ("launches", 32),
     ("codes", 64),
     ("buffers", 16),
-    ("instructions", 48),
+    ("instructions", 56),
+    ("tensor maps", 48),
     ("arguments", 4),
     ("code", 1),
     ("constant data", 1),
@@ -73,9 +77,10 @@ _DTYPES = _numbered(
 _OPS = _numbered(" ".join(_CALCULATE), 3)
 _TARGETS = _numbered("cpu cuda")
 _FORMATS = _numbered("image cubin ptx")
-_BUFFERS = _numbered("input output weight constant state arena status")
+_BUFFERS = _numbered("input output weight constant state arena status counters")
 _HAS_SHA256, _EMBEDDED = 1, 2
 _DISPATCH, _COPY = 1, 2
+_MOST_AXES = 5  # Of a tensor map.
 
 
 def to_bytes(record: ArtifactRecord) -> bytes:
@@ -271,20 +276,29 @@ class _Writer:
         codes = self._count("codes"), len(kernel.codes)
         for code in kernel.codes:
             self._code(code)
+        launches = self._count("launches"), len(kernel.launches)
+        for launch in kernel.launches:
+            self._launch(launch)
         name = self._text(kernel.name)
+        self._add("kernels", "9I12x", *name, *codes, *launches, kernel.checks, *arity)
+
+    def _launch(self, launch: Launch) -> None:
         self._add(
-            "kernels", "11I4x", *name, *codes, kernel.checks, *kernel.block, kernel.shared, *arity
+            "launches",
+            "8I",
+            *launch.block,
+            *(launch.shared, launch.cluster, launch.resident, launch.overlaps, launch.tensor_maps),
         )
 
     def _code(self, code: Code) -> None:
         offset = self._data("code", code.data)
         self._add(
             "codes",
-            "9I4xQQ8x",
+            "10IQQ8x",
             self._number(_FORMATS, code.format, "code format"),
             *self._text(code.arch),
             *self._text(code.symbol),
-            *(code.entry, code.alignment, code.registers, code.spills),
+            *(code.entry, code.alignment, code.registers, code.spills, code.launch),
             *(offset, len(code.data)),
         )
 
@@ -297,20 +311,36 @@ class _Writer:
         rows = [self._instruction(step) for step in routine.instructions]
         first = self._count("instructions")
         for row in rows:
-            self._add("instructions", "12I", *row)
+            self._add("instructions", "13I4x", *row)
         return first, len(rows)
 
     def _instruction(self, step: Dispatch | Copy) -> tuple[int, ...]:
         numbers: tuple[int, ...]
-        sizes: tuple[Expr, ...]
+        maps: tuple[TensorMap, ...] = ()
         if isinstance(step, Copy):
-            opcode, kernel, numbers = _COPY, 0, (step.source, step.target)
-            dims, sizes = self._dims(()), (step.size, 1, 1, step.size)
+            opcode, kernel, numbers, work = _COPY, 0, (step.source, step.target), step.size
+            dims = grids = self._dims(())
         else:
-            opcode, kernel, numbers = _DISPATCH, step.kernel, step.buffers
-            dims, sizes = self._dims(step.dims), (*step.grid, step.work)
+            opcode, kernel, numbers, work = _DISPATCH, step.kernel, step.buffers, step.work
+            dims = self._dims(step.dims)
+            grids = self._dims(size for grid in step.grids for size in grid)
+            maps = step.tensor_maps
         buffers = self._count("arguments"), len(numbers)
         for number in numbers:
             self._add("arguments", "I", number)
-        slots = (self._slot(size) for size in sizes)
-        return (opcode, kernel, *buffers, *dims, *slots, *self._text(step.label))
+        boxes = self._tensor_maps(maps)
+        label = self._text(step.label)
+        return opcode, kernel, *buffers, *dims, *grids, *boxes, self._slot(work), *label
+
+    def _tensor_maps(self, maps: Iterable[TensorMap]) -> tuple[int, int]:
+        rows = [
+            (
+                *(row.buffer, row.item, *self._dims(row.shape), *self._dims(row.strides)),
+                *(*row.box, *(0,) * (_MOST_AXES - len(row.box)), row.swizzle),
+            )
+            for row in maps
+        ]
+        first = self._count("tensor maps")
+        for row in rows:
+            self._add("tensor maps", "12I", *row)
+        return first, len(rows)

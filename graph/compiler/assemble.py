@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from heddle.graph import attributes
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.constants import constant_bytes
-from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage
+from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage, workspace
 from heddle.graph.compiler.passes.select import kernel_name
 from heddle.graph.compiler.sizes import substitute
 from heddle.graph.compiler.specs import Request, parts_of, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
-from heddle.kernels.spec import Expr, Launch, Spec
+from heddle.kernels import spec as spec_rows
+from heddle.kernels.emit import ITEM_SIZE
+from heddle.kernels.spec import Expr, Spec
 from heddle.runtime.artifact import (
     Buffer,
     BufferKind,
@@ -24,14 +26,18 @@ from heddle.runtime.artifact import (
     Copy,
     Dispatch,
     Kernel,
+    Launch,
     Program,
     Routine,
     Symbol,
     Tensor,
+    TensorMap,
 )
 
 STATUS_BYTES = 32
 """The status word: four int64 (docs/design.md)."""
+
+COUNTER_BYTES = 4
 
 
 def requests(module: Any) -> list[tuple[Any, Request]]:
@@ -122,30 +128,45 @@ def program(
         spec = wanted.spec
         row = registry.find(spec.op, kind)
         assert row is not None, "select has checked this"
-        launch = row.launch(spec)
+        launches = row.launches(spec)
 
-        def kernel(row: registry.Kernel = row, spec: Spec = spec, launch: Launch = launch) -> Any:
-            name = kernel_name(spec)
-            return Kernel(name, codes(spec), row.checks, launch.block, launch.shared)
+        def kernel(row: registry.Kernel = row, spec: Spec = spec) -> Kernel:
+            return _kernel(row, spec, codes(spec))
 
         values = dict(zip(spec.dims, wanted.dims, strict=True))
 
         def size(expr: Expr, values: Mapping[str, Expr] = values) -> Expr:
             return substitute(expr, lambda name: values[name])
 
+        def tensor_map(described: spec_rows.TensorMap, spec: Spec = spec) -> TensorMap:
+            item = ITEM_SIZE[spec.buffers[described.buffer].dtype]
+            shape, strides = tuple(map(size, described.shape)), tuple(map(size, described.strides))
+            return TensorMap(
+                described.buffer, item, shape, strides, described.box, described.swizzle
+            )
+
         passed = [buffer(value) for value in (*operation.operands, *operation.results)]
         if row.updates:
             routines[stage(operation)] += _update(operation, passed)
-        if row.checks:
-            passed.append(_buffer(buffers, Place("status"), STATUS_BYTES))
+        for extra in row.extras(spec):
+            match extra:
+                case "workspace":
+                    place = Place.parse(operation.attributes["workspace"].value)
+                    passed.append(_buffer(buffers, place, workspace(operation, kind)))
+                case "counters":
+                    most = max(launch.counters for launch in launches)
+                    passed.append(_buffer(buffers, Place("counters"), COUNTER_BYTES * most))
+                case "status":
+                    passed.append(_buffer(buffers, Place("status"), STATUS_BYTES))
         routines[stage(operation)].append(
             Dispatch(
                 kernels.number(spec, kernel),
                 tuple(passed),
                 wanted.dims,
-                cast("tuple[Expr, Expr, Expr]", tuple(map(size, launch.grid))),
-                size(launch.work),
+                tuple(tuple(map(size, launch.grid)) for launch in launches),
+                size(launches[0].work),
                 m.label(operation),
+                tuple(tensor_map(one) for launch in launches for one in launch.tensor_maps),
             )
         )
     routines["main"] += _copies(module, places, buffers)
@@ -163,6 +184,28 @@ def program(
         init=Routine(tuple(routines["init"]), total("init_arena")),
         main=Routine(tuple(routines["main"]), total("main_arena")),
         state=state,
+    )
+
+
+def _kernel(row: registry.Kernel, spec: Spec, codes: tuple[Code, ...]) -> Kernel:
+    """A kernel, each of its codes with the launch of its architecture."""
+    launches = row.launches(spec)
+    numbers = [launches.index(row.launch_on(spec, registry.MACHINES[c.arch])) for c in codes]
+    return Kernel(
+        kernel_name(spec),
+        tuple(replace(code, launch=n) for code, n in zip(codes, numbers, strict=True)),
+        row.checks,
+        tuple(
+            Launch(
+                launch.block,
+                launch.shared,
+                launch.cluster,
+                launch.resident,
+                launch.overlaps,
+                len(launch.tensor_maps),
+            )
+            for launch in launches
+        ),
     )
 
 

@@ -203,7 +203,7 @@ def artifact(kind: str, arch: str, slices: int, size: int, repeats: int, results
     words = slices * size
     tasks = slices * repeats
     buffers = (Buffer("input", 4 * words), Buffer("output", 4 * results))
-    run = Dispatch(0, (0, 1), (size, repeats), (tasks, 1, 1), LARGE, kind)
+    run = Dispatch(0, (0, 1), (size, repeats), ((tasks, 1, 1),), LARGE, kind)
     program = Program(
         "cpu", (Kernel(kind, (code(kind, arch),)),), buffers, Routine(()), Routine((run,))
     )

@@ -6,10 +6,11 @@
 namespace heddle {
 
 const char* section_name(Section section) {
-  static constexpr const char* kNames[] = {
-      "strings", "model",        "provenance", "symbols",  "sizes",         "dims",
-      "tensors", "weights",      "constants",  "programs", "kernels",       "codes",
-      "buffers", "instructions", "arguments",  "code",     "constant data", "weight data"};
+  static constexpr const char* kNames[] = {"strings",   "model",    "provenance",    "symbols",
+                                           "sizes",     "dims",     "tensors",       "weights",
+                                           "constants", "programs", "kernels",       "launches",
+                                           "codes",     "buffers",  "instructions",  "tensor maps",
+                                           "arguments", "code",     "constant data", "weight data"};
   return kNames[static_cast<uint32_t>(section) - 1];
 }
 
@@ -60,6 +61,16 @@ Span<InstructionRecord> Artifact::instructions(Range range) const {
 Span<uint32_t> Artifact::arguments(const InstructionRecord& instruction) const {
   const Range range = instruction.buffers;
   return records<uint32_t>(Section::kArguments).part(range.first, range.count);
+}
+
+Span<LaunchRecord> Artifact::launches(const KernelRecord& kernel) const {
+  const Range range = kernel.launches;
+  return records<LaunchRecord>(Section::kLaunches).part(range.first, range.count);
+}
+
+Span<TensorMapRecord> Artifact::tensor_maps(const InstructionRecord& instruction) const {
+  const Range range = instruction.tensor_maps;
+  return records<TensorMapRecord>(Section::kTensorMaps).part(range.first, range.count);
 }
 
 Span<CodeRecord> Artifact::codes(const KernelRecord& kernel) const {

@@ -5,6 +5,7 @@ namespace {
 
 constexpr uint64_t kLargestState = uint64_t{1} << 47;
 constexpr uint64_t kStatusBytes = 32;
+constexpr uint64_t kCounterBytes = 1 << 16;
 constexpr uint32_t kCpu = 1, kCuda = 2;
 
 }  // namespace
@@ -40,7 +41,6 @@ void Verifier::codes() const {
       uint8_t last = artifact_.code(row)[row.size - 1];
       expect(last == 0, field("last byte"), "NUL at the end of PTX", last);
     }
-    expect(row.zero == 0, field("zero"), "zero", row.zero);
     expect_zero(row.reserved, field("zero"));
   }
 }
@@ -73,18 +73,37 @@ void Verifier::kernels(const ProgramRecord& program) const {
     };
     expect_text(row.name, field("name"));
     expect_range(row.codes, Section::kCodes, field("codes"));
+    expect_range(row.launches, Section::kLaunches, field("launches"));
     expect(row.codes.first >= end, field("codes"), "codes of its own, in order", row.codes.first);
     end = uint64_t{row.codes.first} + row.codes.count;
     expect(row.codes.count <= kMaxArchs, field("codes"), "at most 64", row.codes.count);
     for (const CodeRecord& code : artifact_.codes(row)) {
       expect((code.format == CodeFormat::kImage) == (program.target == kCpu), field("codes"),
              "images on a CPU, cubins and PTX on CUDA", static_cast<uint32_t>(code.format));
+      expect(code.launch < row.launches.count, field("codes"), "a launch of the kernel",
+             code.launch);
     }
     expect(row.flags <= kKernelChecks, field("flags"), "bit 1 alone", row.flags);
-    for (uint32_t size : row.block) expect(size > 0, field("block"), "1 or more", size);
+    expect(row.launches.count > 0 && (program.target == kCuda || row.launches.count == 1),
+           field("launches"), "one, or on CUDA more", row.launches.count);
+    launches(row);
     expect(row.buffers <= kMaxArguments, field("buffers"), "at most 256", row.buffers);
     expect(row.dims <= kMaxArguments, field("dims"), "at most 256", row.dims);
-    expect(row.zero == 0, field("zero"), "zero", row.zero);
+    expect_zero(row.zero, field("zero"));
+  }
+}
+
+void Verifier::launches(const KernelRecord& kernel) const {
+  Span<LaunchRecord> rows = artifact_.launches(kernel);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const LaunchRecord& row = rows[i];
+    auto field = [&](const char* name) {
+      return Field{Section::kLaunches, kernel.launches.first + i, name};
+    };
+    for (uint32_t size : row.block) expect(size > 0, field("block"), "1 or more", size);
+    expect(row.cluster > 0 && row.cluster <= kMaxCluster, field("cluster"), "1 to 8", row.cluster);
+    expect(row.flags <= kLaunchOverlaps, field("flags"), "bit 1 alone", row.flags);
+    expect(row.tensor_maps <= kMaxTensorMaps, field("tensor maps"), "at most 16", row.tensor_maps);
   }
 }
 
@@ -96,7 +115,7 @@ void Verifier::buffers(const ProgramRecord& program) const {
       return Field{Section::kBuffers, program.buffers.first + i, name};
     };
     uint32_t kind = static_cast<uint32_t>(row.kind);
-    expect(kind >= 1 && kind <= 7, field("kind"), "1 to 7", kind);
+    expect(kind >= 1 && kind <= 8, field("kind"), "1 to 8", kind);
     expect_below(row.offset, count(Section::kSizes), field("offset"));
     expect_below(row.size, count(Section::kSizes), field("size"));
     placed(program, row, program.buffers.first + i);
@@ -133,6 +152,7 @@ void Verifier::placed(const ProgramRecord& program, const BufferRecord& buffer,
   if (buffer.kind == BufferKind::kWeight) expect_static(artifact_.weights()[buffer.index].size);
   if (buffer.kind == BufferKind::kConstant) expect_static(artifact_.constants()[buffer.index].size);
   if (buffer.kind == BufferKind::kStatus) expect_static(kStatusBytes);
+  if (buffer.kind == BufferKind::kCounters) expect_static(kCounterBytes);
   if (buffer.kind == BufferKind::kArena) return;
   expect_number(buffer.offset, field("offset"));
   uint64_t offset = static_cast<uint64_t>(artifact_.sizes()[buffer.offset].b);
@@ -154,31 +174,69 @@ void Verifier::instructions(const ProgramRecord& program, Range range, bool init
     };
     uint32_t opcode = static_cast<uint32_t>(row.opcode);
     expect(opcode == 1 || opcode == 2, field("opcode"), "1 or 2", opcode);
-    uint32_t buffers = 2, dims = 0;
+    uint32_t buffers = 2, dims = 0, grids = 0, maps = 0;
     if (row.opcode == Opcode::kDispatch) {
       expect_below(row.kernel, program.kernels.count, field("kernel"));
-      buffers = artifact_.kernels(program)[row.kernel].buffers;
-      dims = artifact_.kernels(program)[row.kernel].dims;
+      const KernelRecord& kernel = artifact_.kernels(program)[row.kernel];
+      buffers = kernel.buffers;
+      dims = kernel.dims;
+      grids = 3 * kernel.launches.count;
+      for (const LaunchRecord& launch : artifact_.launches(kernel)) maps += launch.tensor_maps;
     } else {
       expect(row.kernel == 0, field("kernel"), "zero, for it is a copy", row.kernel);
     }
-    if (row.buffers.count != buffers) {
-      fail(field("buffers"), std::to_string(buffers), std::to_string(row.buffers.count));
-    }
-    if (row.dims.count != dims) {
-      fail(field("dims"), std::to_string(dims), std::to_string(row.dims.count));
-    }
-    expect_range(row.buffers, Section::kArguments, field("buffers"));
-    expect_range(row.dims, Section::kDims, field("dims"));
+    auto expect_count = [&](Range found, uint32_t wanted, Section target, const char* name) {
+      if (found.count != wanted) {
+        fail(field(name), std::to_string(wanted), std::to_string(found.count));
+      }
+      expect_range(found, target, field(name));
+    };
+    expect_count(row.buffers, buffers, Section::kArguments, "buffers");
+    expect_count(row.dims, dims, Section::kDims, "dims");
+    expect_count(row.grids, grids, Section::kDims, "grids");
+    expect_count(row.tensor_maps, maps, Section::kTensorMaps, "tensor maps");
     expect_text(row.label, field("label"));
-    for (Slot slot : {row.grid[0], row.grid[1], row.grid[2], row.work}) {
-      expect_below(slot, count(Section::kSizes), field("grid or work"));
-      if (init) expect_number(slot, field("grid or work of init"));
-    }
+    expect_below(row.work, count(Section::kSizes), field("work"));
+    expect(row.zero == 0, field("zero"), "zero", row.zero);
     if (init) {
+      expect_number(row.work, field("work of init"));
+      for (Slot slot : artifact_.dims(row.grids)) expect_number(slot, field("grids of init"));
       for (Slot slot : artifact_.dims(row.dims)) expect_number(slot, field("dims of init"));
     }
     arguments(program, row, range.first + i, init);
+    tensor_maps(row, init);
+  }
+}
+
+void Verifier::tensor_maps(const InstructionRecord& instruction, bool init) const {
+  Span<TensorMapRecord> rows = artifact_.tensor_maps(instruction);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const TensorMapRecord& row = rows[i];
+    auto field = [&](const char* name) {
+      return Field{Section::kTensorMaps, instruction.tensor_maps.first + i, name};
+    };
+    const uint32_t rank = row.shape.count;
+    expect_below(row.argument, instruction.buffers.count, field("argument"));
+    expect(row.item == 1 || row.item == 2 || row.item == 4 || row.item == 8, field("item"),
+           "1, 2, 4 or 8 bytes", row.item);
+    expect(rank >= 1 && rank <= kMaxMapRank, field("shape"), "1 to 5 axes", rank);
+    expect(row.strides.count == rank - 1, field("strides"), "all axes but the last",
+           row.strides.count);
+    for (Range range : {row.shape, row.strides}) {
+      expect_range(range, Section::kDims, field("shape or strides"));
+      if (!init) continue;
+      for (Slot slot : artifact_.dims(range)) expect_number(slot, field("shape of init"));
+    }
+    for (uint32_t axis = 0; axis < kMaxMapRank; ++axis) {
+      const uint32_t size = row.box[axis];
+      expect(axis < rank ? size >= 1 && size <= 256 : size == 0, field("box"),
+             "1 to 256 along each axis, then zeros", size);
+    }
+    const uint32_t line = row.box[rank - 1] * row.item;
+    expect(line % 16 == 0 && (row.swizzle == 0 || line <= row.swizzle), field("box"),
+           "lines of whole 16 bytes within the swizzle", line);
+    expect(row.swizzle == 0 || row.swizzle == 32 || row.swizzle == 64 || row.swizzle == 128,
+           field("swizzle"), "0, 32, 64 or 128 bytes", row.swizzle);
   }
 }
 

@@ -76,6 +76,8 @@ class Verifier {
   void instructions(const ProgramRecord& program, Range range, bool init) const;
   void arguments(const ProgramRecord& program, const InstructionRecord& instruction, size_t record,
                  bool init) const;
+  void launches(const KernelRecord& kernel) const;
+  void tensor_maps(const InstructionRecord& instruction, bool init) const;
 
   const Artifact& artifact_;
 };

@@ -136,17 +136,17 @@ void CpuCode::run(const Routine& routine, const Call& call) const {
     if (step.opcode == Opcode::kCopy) {
       // An output that is its input's memory is a copy already.
       if (buffers[1] != buffers[0]) {
-        std::memmove(buffers[1], buffers[0], static_cast<size_t>(step.grid[0]));
+        std::memmove(buffers[1], buffers[0], static_cast<size_t>(step.work));
       }
       if (call.times != nullptr) call.times->push_back(now());
       continue;
     }
     const Kernel& kernel = kernels_[step.kernel];
-    if (step.work < kWorkPerHandover || step.grid[0] == 1) {
-      kernel.function(step.dims, buffers, 0, step.grid[0]);
+    if (step.work < kWorkPerHandover || step.grids[0] == 1) {
+      kernel.function(step.dims, buffers, 0, step.grids[0]);
     } else {
       Dispatch dispatch{kernel.function, step.dims, buffers};
-      pool_->run(run_tasks, &dispatch, step.grid[0]);
+      pool_->run(run_tasks, &dispatch, step.grids[0]);
     }
     if (call.times != nullptr) call.times->push_back(now());
     if (kernel.checks && call.status[0] != 0) {

@@ -1,5 +1,6 @@
 #include "heddle/cuda_program.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <functional>
@@ -48,6 +49,38 @@ template <class Number>
 std::string grid_text(const Number* grid) {
   return std::to_string(grid[0]) + " x " + std::to_string(grid[1]) + " x " +
          std::to_string(grid[2]);
+}
+
+/// What a kernel is given in place of a tensor map that the device cannot follow.
+constexpr EncodedTensorMap kNoTensorMap{};
+
+/// A tensor map as the device reads it, for a tensor at `address`.
+EncodedTensorMap encode(const Driver& driver, const TensorMap& map, void* address) {
+  const uint32_t rank = map.record->shape.count;
+  bool fits = reinterpret_cast<uintptr_t>(address) % 16 == 0;
+  uint64_t shape[kMaxMapRank], strides[kMaxMapRank];  // here the innermost axis comes first
+  uint32_t box[kMaxMapRank], steps[kMaxMapRank];
+  for (uint32_t axis = 0; axis < rank; ++axis) {
+    const uint32_t from = rank - 1 - axis;
+    shape[axis] = static_cast<uint64_t>(map.shape[from]);
+    box[axis] = map.record->box[from];
+    steps[axis] = 1;
+    fits = fits && map.shape[from] > 0 && map.shape[from] <= int64_t{1} << 32;
+    if (axis == 0) continue;
+    strides[axis - 1] = static_cast<uint64_t>(map.strides[from]);
+    fits = fits && map.strides[from] % 16 == 0 && map.strides[from] < int64_t{1} << 40;
+  }
+  if (!fits) return kNoTensorMap;
+  // Elements are only moved, so that their size is all that matters of their type.
+  int type = 0, swizzle = 0;
+  for (uint32_t item = map.record->item; item > 1; item /= 2) ++type;
+  for (uint32_t bytes = map.record->swizzle; bytes > 16; bytes /= 2) ++swizzle;
+  constexpr int kTypes[] = {0, 1, 2, 4};  // CU_TENSOR_MAP_DATA_TYPE_UINT8, 16, 32, 64
+  EncodedTensorMap encoded;
+  driver.check(driver.encode_tensor_map(&encoded, kTypes[type], rank, address, shape, strides, box,
+                                        steps, 0, swizzle, kPromoteTo256Bytes, 0),
+               "cuda: cuTensorMapEncodeTiled");
+  return encoded;
 }
 
 std::string label(const Routine& routine, const Step& step) {
@@ -111,16 +144,24 @@ void CudaProgram::load(const Artifact& artifact, const KernelRecord& record) {
         ErrorKind::kDevice,
         where + ": wanted code that this device runs, the artifact has " + archs(artifact, record));
   }
-  if (record.shared > static_cast<unsigned>(device_.shared_limit())) {
-    throw Error(ErrorKind::kDevice, where + ": wanted " + std::to_string(record.shared) +
+  const LaunchRecord& launch = artifact.launches(record)[code->launch];
+  if (launch.shared > static_cast<unsigned>(device_.shared_limit())) {
+    throw Error(ErrorKind::kDevice, where + ": wanted " + std::to_string(launch.shared) +
                                         " bytes of shared memory, the device has " +
                                         std::to_string(device_.shared_limit()));
   }
   LoadedKernel& kernel = kernels_.emplace_back();
   kernel.name = name;
   kernel.arch = artifact.text(code->arch);
-  for (int axis = 0; axis < 3; ++axis) kernel.block[axis] = record.block[axis];
-  kernel.shared = record.shared;
+  kernel.launch = launch;
+  kernel.number = code->launch;
+  for (uint32_t i = 0; i < code->launch; ++i) {
+    kernel.first_map += artifact.launches(record)[i].tensor_maps;
+  }
+  if (launch.resident > 0) {
+    const unsigned room = launch.resident * static_cast<unsigned>(device_.info().multiprocessors);
+    kernel.most_blocks = std::max(room / launch.cluster, 1u) * launch.cluster;
+  }
   kernel.checks = (record.flags & kKernelChecks) != 0;
 
   char log[2048] = {};
@@ -139,11 +180,11 @@ void CudaProgram::load(const Artifact& artifact, const KernelRecord& record) {
   const std::string symbol(artifact.text(code->symbol));
   driver_.check(driver_.module_function(&kernel.function, kernel.module, symbol.c_str()),
                 where + ": looking up " + symbol);
-  if (kernel.shared > kSharedWithoutAsking) {
+  if (launch.shared > kSharedWithoutAsking) {
     driver_.check(
         driver_.function_set(kernel.function, kMaxDynamicSharedSize,
-                             static_cast<int>(kernel.shared)),
-        where + ": asking for " + std::to_string(kernel.shared) + " bytes of shared memory");
+                             static_cast<int>(launch.shared)),
+        where + ": asking for " + std::to_string(launch.shared) + " bytes of shared memory");
   }
 }
 
@@ -190,13 +231,17 @@ bool CudaProgram::checked(const Step& step) const {
   return step.opcode == Opcode::kDispatch && kernels_[step.kernel].checks;
 }
 
+const int64_t* CudaProgram::grid(const Step& step) const {
+  return step.grids + 3 * kernels_[step.kernel].number;
+}
+
 void CudaProgram::check_grid(const Routine& routine, const Step& step) const {
   if (step.opcode != Opcode::kDispatch) return;
   const int* limits = device_.grid_limits();
   for (int axis = 0; axis < 3; ++axis) {
-    if (step.grid[axis] <= limits[axis]) continue;
+    if (grid(step)[axis] <= limits[axis]) continue;
     throw Error(ErrorKind::kInput, label(routine, step) + ": this shape needs a grid of " +
-                                       grid_text(step.grid) + " blocks, " + device_.text() +
+                                       grid_text(grid(step)) + " blocks, " + device_.text() +
                                        " allows " + grid_text(limits));
   }
 }
@@ -207,12 +252,12 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
     const auto source = reinterpret_cast<Address>(call.pointers[step.arguments[0]]);
     const auto target = reinterpret_cast<Address>(call.pointers[step.arguments[1]]);
     if (source == target) return;  // an output that is its input's memory is a copy already
-    driver_.check(driver_.copy_on_device(target, source, static_cast<size_t>(step.grid[0]), stream),
+    driver_.check(driver_.copy_on_device(target, source, static_cast<size_t>(step.work), stream),
                   device_.text() + ": " + label(routine, step));
     return;
   }
   const LoadedKernel& kernel = kernels_[step.kernel];
-  // A parameter is passed by the address of its value: the pointers first, then the dims.
+  // A parameter is passed by the address of its value: pointers, dims, tensor maps.
   thread_local std::vector<void*> parameters;
   parameters.clear();
   for (uint32_t i = 0; i < step.argument_count; ++i) {
@@ -221,10 +266,31 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
   for (uint32_t i = 0; i < step.dim_count; ++i) {
     parameters.push_back(const_cast<int64_t*>(&step.dims[i]));
   }
-  const Result result = driver_.launch(
-      kernel.function, static_cast<unsigned>(step.grid[0]), static_cast<unsigned>(step.grid[1]),
-      static_cast<unsigned>(step.grid[2]), kernel.block[0], kernel.block[1], kernel.block[2],
-      kernel.shared, stream, parameters.data(), nullptr);
+  EncodedTensorMap maps[kMaxTensorMaps];
+  for (uint32_t i = 0; i < kernel.launch.tensor_maps; ++i) {
+    const TensorMap& map = step.tensor_maps[kernel.first_map + i];
+    maps[i] = encode(driver_, map, call.pointers[step.arguments[map.record->argument]]);
+    parameters.push_back(&maps[i]);
+  }
+  const int64_t* blocks = grid(step);
+  LaunchAttribute attributes[2] = {{kLaunchCluster, 0, {kernel.launch.cluster, 1, 1}},
+                                   {kLaunchProgrammatic, 0, {1}}};
+  LaunchConfig config{{static_cast<unsigned>(blocks[0]), static_cast<unsigned>(blocks[1]),
+                       static_cast<unsigned>(blocks[2])},
+                      {kernel.launch.block[0], kernel.launch.block[1], kernel.launch.block[2]},
+                      kernel.launch.shared,
+                      stream,
+                      attributes,
+                      0};
+  if (kernel.most_blocks > 0) config.grid[0] = std::min(config.grid[0], kernel.most_blocks);
+  const bool clustered = kernel.launch.cluster > 1;
+  // Only a kernel lets the next one start before its own end.
+  const bool behind_kernel =
+      &step != routine.steps.data() && (&step)[-1].opcode == Opcode::kDispatch;
+  const bool overlaps = behind_kernel && (kernel.launch.flags & kLaunchOverlaps) != 0;
+  if (!clustered) config.attributes += 1;
+  config.attribute_count = static_cast<unsigned>(clustered) + static_cast<unsigned>(overlaps);
+  const Result result = driver_.launch(&config, kernel.function, parameters.data(), nullptr);
   if (result != kSuccess) {
     throw Error(ErrorKind::kDevice, device_.text() + ": launching kernel " + kernel.name + " for " +
                                         label(routine, step) + ": " + driver_.explain(result) +

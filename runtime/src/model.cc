@@ -8,7 +8,8 @@
 namespace heddle {
 namespace {
 
-// The status word and its padding lie in front of the arena, in the same block of memory.
+// The status word with its padding, and the counters behind it, lie in front of the arena, in the
+// same block of memory.
 constexpr int64_t kStatusBytes = 64;
 
 [[noreturn]] void fail(const std::string& where, const std::string& wanted,
@@ -79,14 +80,15 @@ void check_outputs(const Program& program, const Plan& plan, Span<TensorView> in
 struct Model::Arena : Counted<Arena> {
   using Counted<Arena>::live;
 
-  /// Makes room for `size` bytes, with a status word of zeros.
-  void grow(const std::shared_ptr<Device>& device, int64_t size) {
-    size_t wanted = kStatusBytes + static_cast<size_t>(size);
+  /// Makes room for a plan, with a status word and counters of zeros.
+  void grow(const std::shared_ptr<Device>& device, const Plan& plan) {
+    const auto front = static_cast<size_t>(kStatusBytes + plan.counters);
+    const size_t wanted = front + static_cast<size_t>(plan.arena);
     if (memory && memory->size() >= wanted) return;
     memory.reset();
     memory = Storage::allocate(device, wanted);
-    const int64_t zeros[4] = {};
-    device->copy_from_host(memory->data(), zeros, sizeof(zeros));
+    const std::vector<uint8_t> zeros(front);
+    device->copy_from_host(memory->data(), zeros.data(), front);
   }
 
   std::shared_ptr<Storage> memory;
@@ -111,7 +113,7 @@ class Model::Lease {
       arena_->stream = stream;
       arena_->outputs.resize(plan.outputs.size());
     }
-    arena_->grow(model.program_->device(), plan.arena);
+    arena_->grow(model.program_->device(), plan);
     arena_->pointers.resize(plan.placements.size());
   }
 
@@ -146,7 +148,7 @@ void Model::initialize() {
   state_ = Storage::allocate(device, state_size());
   const Plan& plan = program_->init();
   Arena arena;
-  arena.grow(device, plan.arena);
+  arena.grow(device, plan);
   arena.pointers.resize(plan.placements.size());
   run(plan, arena, {}, nullptr);
   device->synchronize(nullptr);
@@ -184,7 +186,7 @@ std::vector<StepTime> Model::profile(Span<TensorView> inputs) const {
         copy ? "copy" : artifact.text(artifact.kernels(program_->record())[step.kernel].name);
     row.label = artifact.text(step.instruction->label);
     row.nanoseconds = times[rows.size()] - times[rows.size() - 1];
-    row.work = copy ? step.grid[0] : step.work;
+    row.work = step.work;
     row.bytes = 0;
     for (uint32_t i = 0; i < step.argument_count; ++i) {
       row.bytes += plan->placements[step.arguments[i]].size;
@@ -237,7 +239,10 @@ Call Model::call(const Plan& plan, Arena& arena, Span<TensorView> inputs) const 
         pointer = at(state_->data(), place.offset);
         break;
       case BufferKind::kArena:
-        pointer = at(at(status, kStatusBytes), place.offset);
+        pointer = at(status, kStatusBytes + plan.counters + place.offset);
+        break;
+      case BufferKind::kCounters:
+        pointer = at(status, kStatusBytes);
         break;
       case BufferKind::kStatus:
         break;

@@ -1,5 +1,6 @@
 #include "plan.h"
 
+#include <algorithm>
 #include <string>
 
 #include "heddle/error.h"
@@ -19,6 +20,9 @@ class Planner {
     if (plan_->arena < 0) fail("the arena", "0 bytes or more", std::to_string(plan_->arena));
     plan_->placements.reserve(buffers_.size());
     for (const BufferRecord& buffer : buffers_) {
+      if (buffer.kind == BufferKind::kCounters) {
+        plan_->counters = std::max(plan_->counters, (sizes_[buffer.size] + 63) / 64 * 64);
+      }
       plan_->placements.push_back(
           {buffer.kind, buffer.index, sizes_[buffer.offset], sizes_[buffer.size]});
     }
@@ -27,11 +31,13 @@ class Planner {
   void lay_out(Range instructions) {
     Routine& routine = plan_->routine;
     routine.artifact = &artifact_;
-    size_t dims = 0;
+    size_t sizes = 0, maps = 0;
     for (const InstructionRecord& row : artifact_.instructions(instructions)) {
-      dims += row.dims.count;
+      sizes += row.dims.count + row.grids.count;
+      maps += row.tensor_maps.count;
     }
-    routine.dims.reserve(dims);  // the steps point into it
+    routine.sizes.reserve(sizes);  // the steps point into these
+    routine.tensor_maps.reserve(maps);
     routine.steps.reserve(instructions.count);
     for (const InstructionRecord& row : artifact_.instructions(instructions)) add(row);
   }
@@ -49,33 +55,67 @@ class Planner {
   void add(const InstructionRecord& row) {
     Routine& routine = plan_->routine;
     Span<uint32_t> arguments = artifact_.arguments(row);
-    Step step{row.opcode,
-              row.kernel,
-              arguments.data(),
-              static_cast<uint32_t>(arguments.size()),
-              row.dims.count,
-              routine.dims.data() + routine.dims.size(),
-              {sizes_[row.grid[0]], sizes_[row.grid[1]], sizes_[row.grid[2]]},
-              sizes_[row.work],
-              &row};
-    if (row.opcode == Opcode::kCopy) step.grid[1] = step.grid[2] = 1;
-    bool empty = false;
-    for (int64_t size : step.grid) {
+    Step step{row.opcode,        row.kernel,
+              arguments.data(),  static_cast<uint32_t>(arguments.size()),
+              row.dims.count,    values(row.dims),
+              values(row.grids), routine.tensor_maps.data() + routine.tensor_maps.size(),
+              sizes_[row.work],  &row};
+    bool empty = row.opcode == Opcode::kCopy && step.work == 0;
+    for (uint32_t i = 0; i < row.grids.count; ++i) {
+      const int64_t size = step.grids[i];
       if (size < 0) fail(label(row), "a grid of 0 or more", std::to_string(size));
       empty = empty || size == 0;
     }
     for (uint32_t argument : arguments) check(row, argument);
-    for (Slot slot : artifact_.dims(row.dims)) routine.dims.push_back(sizes_[slot]);
+    for (const TensorMapRecord& record : artifact_.tensor_maps(row)) {
+      routine.tensor_maps.push_back(tensor_map(row, record, arguments[record.argument]));
+    }
     if (row.opcode == Opcode::kCopy) {
+      if (step.work < 0) fail(label(row), "a copy of 0 or more bytes", std::to_string(step.work));
       for (uint32_t argument : arguments) {
         int64_t room = plan_->placements[argument].size;
-        if (step.grid[0] > room) {
+        if (step.work > room) {
           fail(label(row), "a copy of at most " + std::to_string(room) + " bytes",
-               std::to_string(step.grid[0]));
+               std::to_string(step.work));
         }
       }
     }
     if (!empty) routine.steps.push_back(step);
+  }
+
+  /// Where the values of `range` in dims are from now on.
+  const int64_t* values(Range range) {
+    std::vector<int64_t>& sizes = plan_->routine.sizes;
+    const int64_t* first = sizes.data() + sizes.size();
+    for (Slot slot : artifact_.dims(range)) sizes.push_back(sizes_[slot]);
+    return first;
+  }
+
+  /// A tensor map with its sizes known, which has to lie inside its buffer.
+  TensorMap tensor_map(const InstructionRecord& row, const TensorMapRecord& record,
+                       uint32_t buffer) const {
+    TensorMap map{&record, {}, {}};
+    Span<Slot> shape = artifact_.dims(record.shape), strides = artifact_.dims(record.strides);
+    int64_t end = record.item;
+    bool fine = true, empty = false;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      const bool last = axis + 1 == shape.size();
+      const int64_t size = sizes_[shape[axis]], stride = last ? record.item : sizes_[strides[axis]];
+      int64_t reach = 0;
+      fine = fine && size >= 0 && stride >= 0 &&
+             !__builtin_mul_overflow(size - 1, stride, &reach) &&
+             !__builtin_add_overflow(end, reach, &end);
+      empty = empty || size == 0;
+      map.shape[axis] = size;
+      map.strides[axis] = stride;
+    }
+    const int64_t room = plan_->placements[buffer].size;
+    if (!fine || (!empty && end > room)) {
+      fail(label(row) + ", tensor map of buffer " + std::to_string(buffer),
+           "sizes and strides of 0 or more inside " + std::to_string(room) + " bytes",
+           fine ? std::to_string(end) + " bytes" : "others");
+    }
+    return map;
   }
 
   /// What can go wrong with a buffer only now that sizes are known.
@@ -136,8 +176,8 @@ std::vector<Update> find_updates(const Plan& plan, const Artifact& artifact) {
     if (source.kind != BufferKind::kInput || target.kind != BufferKind::kOutput) continue;
     DType from = static_cast<DType>(artifact.inputs()[source.index].dtype);
     DType to = static_cast<DType>(artifact.outputs()[target.index].dtype);
-    if (step.grid[0] != *plan.inputs[source.index].bytes(from) ||
-        step.grid[0] != *plan.outputs[target.index].bytes(to)) {
+    if (step.work != *plan.inputs[source.index].bytes(from) ||
+        step.work != *plan.outputs[target.index].bytes(to)) {
       continue;
     }
     Update update{source.index, target.index};

@@ -66,10 +66,10 @@ TEST_CASE("artifact: files that are not there, or none") {
 
 TEST_CASE("artifact: a newer format is refused by name, whatever else it holds") {
   Patch patch;
-  patch.header().version = 2;
+  patch.header().version = 3;
   Error error = caught([&] { parse(patch.bytes()); });
   CHECK(error.reason() == ArtifactReason::kVersion);
-  CHECK(std::string(error.what()) == "<memory>: header: format version: wanted 1, got 2");
+  CHECK(std::string(error.what()) == "<memory>: header: format version: wanted 2, got 3");
 }
 
 TEST_CASE("artifact: bytes behind the end") {

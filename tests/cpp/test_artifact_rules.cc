@@ -30,7 +30,7 @@ constexpr uint32_t kFar = 1000000;
 
 TEST_CASE("rules: header and table") {
   CHECK(refused([](Patch& patch) { patch.header().sections = 17; }) ==
-        "header: sections: wanted 18, got 17");
+        "header: sections: wanted 20, got 17");
   CHECK(refused([](Patch& patch) { patch.header().zero[3] = 1; }) ==
         "header: zero: wanted 0, got 1");
   CHECK(refused([](Patch& patch) { patch.row(Section::kModel).kind = 3; }) ==
@@ -38,7 +38,7 @@ TEST_CASE("rules: header and table") {
   CHECK(refused([](Patch& patch) { patch.row(Section::kSizes).record_size = 8; }) ==
         "section sizes: record size: wanted 16, got 8");
   CHECK(refused([](Patch& patch) { patch.row(Section::kStrings).offset += 64; }) ==
-        "section strings: offset: wanted 640, got 704");
+        "section strings: offset: wanted 704, got 768");
   CHECK(refused([](Patch& patch) {
           patch.row(Section::kStrings).size = kFar;
         }).rfind("section strings: bytes up to the file's end: wanted ", 0) == 0);
@@ -60,7 +60,7 @@ TEST_CASE("rules: a table that is cut off, with a header that agrees") {
   patch.bytes().resize(100);
   Error error = caught([&] { parse(patch.bytes()); });
   CHECK(error.reason() == ArtifactReason::kTruncated);
-  CHECK(std::string(error.what()) == "<memory>: section table: bytes: wanted 640, got 100");
+  CHECK(std::string(error.what()) == "<memory>: section table: bytes: wanted 704, got 100");
 }
 
 TEST_CASE("rules: strings and model") {
@@ -205,8 +205,8 @@ TEST_CASE("rules: codes and kernels") {
         "section codes, record 0, last byte: wanted NUL at the end of PTX, got 195");
   CHECK(code([](auto& row) { row.format = CodeFormat::kCubin; }) ==
         "section kernels, record 0, codes: wanted images on a CPU, cubins and PTX on CUDA, got 2");
-  CHECK(code([](auto& row) { row.zero = 3; }) ==
-        "section codes, record 0, zero: wanted zero, got 3");
+  CHECK(code([](auto& row) { row.launch = 1; }) ==
+        "section kernels, record 0, codes: wanted a launch of the kernel, got 1");
   CHECK(code([](auto& row) { row.reserved[0] = 3; }) ==
         "section codes, record 0, zero: wanted zero, got 3");
   CHECK(code([](auto& row) { row.size = 0; }) ==
@@ -221,14 +221,28 @@ TEST_CASE("rules: codes and kernels") {
         "section kernels, record 1, codes: wanted codes of its own, in order, got 1");
   CHECK(kernel([](auto& row) { row.flags = 2; }) ==
         "section kernels, record 1, flags: wanted bit 1 alone, got 2");
-  CHECK(kernel([](auto& row) { row.block[2] = 0; }) ==
-        "section kernels, record 1, block: wanted 1 or more, got 0");
+  CHECK(kernel([](auto& row) { row.launches.count = 3; }) ==
+        "section kernels, record 1, launches: wanted records inside the 3 of launches, got a range "
+        "that ends at 4");
+  CHECK(kernel([](auto& row) { row.launches.count = 2; }) ==
+        "section kernels, record 1, launches: wanted one, or on CUDA more, got 2");
   CHECK(kernel([](auto& row) { row.buffers = 257; }) ==
         "section kernels, record 1, buffers: wanted at most 256, got 257");
   CHECK(kernel([](auto& row) { row.dims = 257; }) ==
         "section kernels, record 1, dims: wanted at most 256, got 257");
-  CHECK(kernel([](auto& row) { row.zero = 1; }) ==
+  CHECK(kernel([](auto& row) { row.zero[11] = 1; }) ==
         "section kernels, record 1, zero: wanted zero, got 1");
+  auto launch = [](const std::function<void(LaunchRecord&)>& change) {
+    return refused<LaunchRecord>(Section::kLaunches, 1, change);
+  };
+  CHECK(launch([](auto& row) { row.block[2] = 0; }) ==
+        "section launches, record 1, block: wanted 1 or more, got 0");
+  CHECK(launch([](auto& row) { row.cluster = 9; }) ==
+        "section launches, record 1, cluster: wanted 1 to 8, got 9");
+  CHECK(launch([](auto& row) { row.flags = 2; }) ==
+        "section launches, record 1, flags: wanted bit 1 alone, got 2");
+  CHECK(launch([](auto& row) { row.tensor_maps = 17; }) ==
+        "section launches, record 1, tensor maps: wanted at most 16, got 17");
 }
 
 TEST_CASE("rules: programs and buffers") {
@@ -254,8 +268,8 @@ TEST_CASE("rules: programs and buffers") {
   auto buffer = [](size_t record, const std::function<void(BufferRecord&)>& change) {
     return refused<BufferRecord>(Section::kBuffers, record, change);
   };
-  CHECK(buffer(0, [](auto& row) { row.kind = static_cast<BufferKind>(8); }) ==
-        "section buffers, record 0, kind: wanted 1 to 7, got 8");
+  CHECK(buffer(0, [](auto& row) { row.kind = static_cast<BufferKind>(9); }) ==
+        "section buffers, record 0, kind: wanted 1 to 8, got 9");
   CHECK(buffer(0, [](auto& row) { row.index = 3; }) ==
         "section buffers, record 0, index: wanted a number below 3, got 3");
   CHECK(buffer(8, [](auto& row) { row.index = 1; }) ==
@@ -288,11 +302,20 @@ TEST_CASE("rules: instructions") {
         "section instructions, record 3, dims: wanted 0, got 1");
   CHECK(instruction(1, [](auto& row) { row.buffers.first = kFar; }).find("of arguments, got") !=
         std::string::npos);
-  CHECK(instruction(1, [](auto& row) { row.work = kFar; }).find("grid or work: wanted a number") !=
+  CHECK(instruction(1, [](auto& row) { row.work = kFar; }).find("work: wanted a number") !=
         std::string::npos);
-  CHECK(instruction(0, [](auto& row) { row.grid[0] = 0; }) ==
-        "section instructions, record 0, grid or work of init: wanted a size that is a number, got "
-        "'batch'");
+  CHECK(instruction(1, [](auto& row) { row.grids.count = 2; }) ==
+        "section instructions, record 1, grids: wanted 3, got 2");
+  CHECK(instruction(1, [](auto& row) { row.tensor_maps.count = 1; }) ==
+        "section instructions, record 1, tensor maps: wanted 0, got 1");
+  CHECK(instruction(1, [](auto& row) { row.zero = 1; }) ==
+        "section instructions, record 1, zero: wanted zero, got 1");
+  CHECK(
+      instruction(0, [](auto& row) { row.work = 0; }) ==
+      "section instructions, record 0, work of init: wanted a size that is a number, got 'batch'");
+  CHECK(
+      instruction(0, [](auto& row) { row.grids.first = 0; }) ==
+      "section instructions, record 0, grids of init: wanted a size that is a number, got 'batch'");
   CHECK(
       instruction(0, [](auto& row) { row.dims.first = 0; }) ==
       "section instructions, record 0, dims of init: wanted a size that is a number, got 'batch'");

@@ -261,7 +261,7 @@ TEST_CASE("program: sizes that go wrong only now") {
   CHECK(refused(2, [&](Patch& patch, SizeRecord*) { program(patch)->main_arena = kBatch; }) ==
         "'gather at tiny.py:2', buffer 8: wanted a multiple of 64, inside 2 bytes, got 8 bytes at "
         "64");
-  CHECK(refused(2, [&](Patch& patch, SizeRecord*) { step(patch, 3)->grid[0] = kArena; }) ==
+  CHECK(refused(2, [&](Patch& patch, SizeRecord*) { step(patch, 3)->work = kArena; }) ==
         "'copy at tiny.py:4': wanted a copy of at most 32 bytes, got 128");
   CHECK(refused(2, [&](Patch&, SizeRecord* sizes) { sizes[kBatch4].op = SizeOp::kSub; }) ==
         "output 'same': wanted sizes of 0 or more that fit 63 bits in bytes, got [-2]");
@@ -271,7 +271,7 @@ TEST_CASE("program: sizes that go wrong only now") {
         }) == "the arena: wanted 0 bytes or more, got -4");
   CHECK(refused(0, [&](Patch& patch, SizeRecord* sizes) {
           sizes[kBytes].op = SizeOp::kSub;
-          step(patch, 1)->grid[0] = kBytes;
+          patch.records<Slot>(Section::kDims)[step(patch, 1)->grids.first] = kBytes;
         }) == "'gather at tiny.py:2': wanted a grid of 0 or more, got -4");
   CHECK(refused(0, [&](Patch&,
                        SizeRecord* sizes) { sizes[kCeilDiv] = {SizeOp::kMod, kBatch4, kBatch}; }) ==

@@ -88,7 +88,7 @@ def floats(*values: float) -> bytes:
 
 
 def dispatch(kernel: int, buffers: tuple[int, ...], columns: int, rows: object, label: str):
-    return Dispatch(kernel, buffers, (columns,), (rows, 1, 1), ("mul", rows, columns), label)
+    return Dispatch(kernel, buffers, (columns,), ((rows, 1, 1),), ("mul", rows, columns), label)
 
 
 def record() -> ArtifactRecord:

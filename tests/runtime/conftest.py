@@ -24,6 +24,7 @@ from heddle.runtime.artifact import (
     Code,
     Dispatch,
     Kernel,
+    Launch,
     Program,
     Routine,
     Symbol,
@@ -92,11 +93,12 @@ def program(kernel, code, *, target="cpu", weights=(), dtype="float32", shape=("
     buffers += [Buffer("output", size)] + [Buffer("status", 32)] * checks
     tasks = size if kernel == "same" else count
     grid = launch.pop("grid", (tasks, 1, 1))
+    maps = launch.pop("maps", ())
     numbers = tuple(range(len(buffers)))
-    step = Dispatch(0, numbers, (count,), grid, tasks, f"{kernel} at m.py:1")
+    step = Dispatch(0, numbers, (count,), (grid,), tasks, f"{kernel} at m.py:1", maps)
     return Program(
         target=target,
-        kernels=(Kernel(kernel, code, checks=checks, **launch),),
+        kernels=(Kernel(kernel, code, checks, (Launch(**launch, tensor_maps=len(maps)),)),),
         buffers=tuple(buffers),
         init=Routine(()),
         main=Routine((step,)),
@@ -139,7 +141,8 @@ def make_cuda():
     """Makes the artifact of one elementwise kernel for the fake driver."""
 
     def made(kernel, codes=("sm_80", "sm_90a"), *, ptx=(), weights=(), **options):
-        lines = f"kernel k_{kernel} {kernel} {FAKE[kernel]} 1\nend\n"
+        maps = len(options.get("maps", ()))
+        lines = f"kernel k_{kernel} {kernel} {FAKE[kernel]} 1 {maps}\nend\n"
         rows = [Code(arch, "cubin", f"FAKE {arch}\n{lines}".encode()) for arch in codes]
         rows += [Code(arch, "ptx", f".version 8.0\n{lines}\0".encode()) for arch in ptx]
         rows = tuple(replace(row, symbol=f"k_{kernel}") for row in rows)
@@ -162,14 +165,14 @@ def make_chain():
         for number, name in enumerate(names):
             text = f"FAKE\nkernel k {name} {FAKE[name]} 1\nend\n"
             code = (Code("sm_90a", "cubin", text.encode(), symbol="k"),)
-            kernels.append(Kernel(name, code, checks=name == "check", block=(32, 1, 1)))
+            kernels.append(Kernel(name, code, name == "check", (Launch((32, 1, 1)),)))
             kind = "output" if number == last else "arena"
             offset = 0 if number == last else 4096 * number
             buffers.append(Buffer(kind, ("mul", "n", 4), offset=offset))
             source = number + 1 if number else 0
             status = (1,) if name == "check" else ()
             numbers = (source, number + 2, *status)
-            steps.append(Dispatch(number, numbers, ("n",), (1, 1, 1), "n", f"step {number}"))
+            steps.append(Dispatch(number, numbers, ("n",), ((1, 1, 1),), "n", f"step {number}"))
         main = Routine(tuple(steps), arena=4096 * last)
         return artifact(
             Program("cuda", tuple(kernels), tuple(buffers), Routine(()), main), maximum=1024

@@ -2,7 +2,7 @@
 
    The tests build it as libcuda.so.1. Device addresses carry a tag, so a host access to device
    memory crashes. A module is text: "FAKE" (cubin) or ".version 8.0" (PTX), then one line
-   "kernel <symbol> <action> <buffers> <dims>" each, then "end".
+   "kernel <symbol> <action> <buffers> <dims> [<tensor maps>]" each, then "end".
    Environment: FAKE_CUDA_LOG (file), FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY
    (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), and faults:
    FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function), FAKE_CUDA_LOAD, FAKE_CUDA_LAUNCH,
@@ -14,13 +14,14 @@
 #include <string.h>
 
 #define TAG (1ull << 60)
+#define MARK 0x7e507e507e507e50ull /* in front of a tensor map */
 #define HOST(address) ((void*)(uintptr_t)((address) & ~TAG))
 #define OUT __attribute__((visibility("default")))
 
 typedef int Result;
 typedef struct {
   char symbol[64], action[32];
-  int buffers, dims;
+  int buffers, dims, maps;
 } Kernel;
 typedef struct {
   int count;
@@ -28,7 +29,7 @@ typedef struct {
 } Module;
 typedef struct {
   size_t size;
-  char padding[48];
+  char padding[56];
 } Header;
 typedef struct { /* a launch, or a copy where there is no kernel */
   Kernel* kernel;
@@ -338,7 +339,8 @@ OUT Result cuModuleLoadDataEx(Module** made, const char* image, unsigned options
   for (const char* line = strchr(image, '\n') + 1; strncmp(line, "end", 3);
        line = strchr(line, '\n') + 1) {
     Kernel* k = &module->kernels[module->count++];
-    if (sscanf(line, "kernel %63s %31s %d %d", k->symbol, k->action, &k->buffers, &k->dims) != 4) {
+    if (sscanf(line, "kernel %63s %31s %d %d %d", k->symbol, k->action, &k->buffers, &k->dims,
+               &k->maps) < 4) {
       free(module);
       return 200;
     }
@@ -381,6 +383,11 @@ static void act(const Kernel* k, const uint64_t* words) {
   } else if (!strcmp(k->action, "negate")) {
     float *a = buffers[0], *b = buffers[1];
     for (int64_t i = 0; i < size; i++) b[i] = -a[i];
+  } else if (!strcmp(k->action, "scratch")) { /* doubles by way of a workspace; adds counters */
+    float *a = buffers[0], *b = buffers[1], *scratch = buffers[2];
+    int32_t* counters = buffers[3];
+    for (int64_t i = 0; i < size; i++) scratch[i] = 2 * a[i];
+    for (int64_t i = 0; i < size; i++) b[i] = scratch[i] + counters[i];
   } else if (!strcmp(k->action, "check")) { /* negative numbers are out of range */
     float *a = buffers[0], *b = buffers[1];
     int64_t* status = buffers[2];
@@ -406,17 +413,66 @@ OUT Result cuGraphLaunch(Graph* graph, void* stream) {
   return current ? 0 : 201;
 }
 
+OUT Result cuTensorMapEncodeTiled(uint64_t* map, int type, unsigned rank, void* address,
+                                  const uint64_t* shape, const uint64_t* strides,
+                                  const unsigned* box, const unsigned* steps, int interleave,
+                                  int swizzle, int promotion, int fill) {
+  if (told("cuTensorMapEncodeTiled") || (uintptr_t)map % 64 || interleave || promotion != 3 || fill)
+    return 1;
+  if (rank < 1 || rank > 5 || !((uintptr_t)address & TAG) || (uintptr_t)address % 16) return 1;
+  const char* path = getenv("FAKE_CUDA_LOG");
+  FILE* file = path ? fopen(path, "a") : NULL;
+  if (file) fprintf(file, "tensor map type %d swizzle %d shape", type, swizzle);
+  for (unsigned i = 0; i < rank; i++) {
+    if (!shape[i] || steps[i] != 1 || !box[i] || (i && strides[i - 1] % 16)) return 1;
+    if (file) fprintf(file, " %llu", (unsigned long long)shape[i]);
+  }
+  if (file) fprintf(file, " strides");
+  for (unsigned i = 0; file && i + 1 < rank; i++) {
+    fprintf(file, " %llu", (unsigned long long)strides[i]);
+  }
+  if (file) fprintf(file, " box");
+  for (unsigned i = 0; file && i < rank; i++) fprintf(file, " %u", box[i]);
+  if (file) fprintf(file, "\n"), fclose(file);
+  memset(map, 0, 128);
+  map[0] = MARK;
+  return 0;
+}
+
 #ifndef WITHOUT_LAUNCH
-OUT Result cuLaunchKernel(Kernel* k, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                          unsigned by, unsigned bz, unsigned shared, void* stream,
-                          void** parameters, void** extra) {
+typedef struct {
+  int id, padding;
+  unsigned value[16];
+} Attribute;
+typedef struct {
+  unsigned grid[3], block[3], shared;
+  void* stream;
+  Attribute* attributes;
+  unsigned count;
+} Config;
+OUT Result cuLaunchKernelEx(const Config* config, Kernel* k, void** parameters, void** extra) {
+  const unsigned *g = config->grid, *b = config->block;
+  void* stream = config->stream;
   const char* path = getenv("FAKE_CUDA_LOG");
   if (path) {
     FILE* file = fopen(path, "a");
-    fprintf(file, "launch %s grid %u %u %u block %u %u %u shared %u stream %ld dims", k->symbol, gx,
-            gy, gz, bx, by, bz, shared, (long)(uintptr_t)stream);
+    fprintf(file, "launch %s grid %u %u %u block %u %u %u shared %u stream %ld dims", k->symbol,
+            g[0], g[1], g[2], b[0], b[1], b[2], config->shared, (long)(uintptr_t)stream);
     for (int i = 0; i < k->dims; i++) {
       fprintf(file, " %lld", *(long long*)parameters[k->buffers + i]);
+    }
+    for (unsigned i = 0; i < config->count; i++) {
+      const unsigned* value = config->attributes[i].value;
+      if (config->attributes[i].id == 4) {
+        fprintf(file, " cluster %u %u %u", value[0], value[1], value[2]);
+      } else {
+        fprintf(file, " attribute %d %u", config->attributes[i].id, value[0]);
+      }
+    }
+    /* Tensor maps follow the dims; a map of ours begins with its mark. */
+    for (int i = k->buffers + k->dims; i < k->buffers + k->dims + k->maps; i++) {
+      const uint64_t* map = parameters[i];
+      fprintf(file, map[0] == MARK ? " map" : map[0] ? " nonsense" : " no map");
     }
     fprintf(file, "\n");
     fclose(file);

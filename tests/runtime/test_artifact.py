@@ -72,7 +72,7 @@ def test_describe_says_everything_as_json(make, images):
     assert described == {
         "name": "hand",
         "path": "<memory>",
-        "format": 1,
+        "format": 2,
         "bytes": artifact.nbytes,
         "provenance": {"maker": "by hand"},
         "symbols": [{"name": "n", "minimum": 0, "maximum": 1 << 20}],
@@ -98,10 +98,18 @@ def test_describe_says_everything_as_json(make, images):
                     {
                         "name": "multiply",
                         "checks": False,
-                        "block": [1, 1, 1],
-                        "shared_bytes": 0,
                         "buffers": 3,
                         "dims": 1,
+                        "launches": [
+                            {
+                                "block": [1, 1, 1],
+                                "shared_bytes": 0,
+                                "cluster": 1,
+                                "resident": 0,
+                                "overlaps": False,
+                                "tensor_maps": 0,
+                            }
+                        ],
                         "codes": [
                             {
                                 "arch": "x86-64-v3",
@@ -111,6 +119,7 @@ def test_describe_says_everything_as_json(make, images):
                                 "entry": 0,
                                 "registers": 0,
                                 "spilled_bytes": 0,
+                                "launch": 0,
                             }
                         ],
                     }
@@ -122,7 +131,7 @@ def test_describe_says_everything_as_json(make, images):
                         {
                             "label": "multiply at m.py:1",
                             "kernel": "multiply",
-                            "grid": ["n", 1, 1],
+                            "grids": [["n", 1, 1]],
                             "work": "n",
                         }
                     ],
@@ -141,16 +150,17 @@ def test_requirements_are_what_all_kernels_have(make_cuda):
         {"target": "cuda", "any_of": ["sm_80", "sm_90a", "sm_80 (ptx)"]}
     ]
     (kernel,) = artifact.programs[0]["kernels"]
-    assert (kernel["block"], kernel["shared_bytes"]) == ([128, 1, 1], 1024)
+    (launch,) = kernel["launches"]
+    assert (launch["block"], launch["shared_bytes"]) == ([128, 1, 1], 1024)
     assert [code["format"] for code in kernel["codes"]] == ["cubin", "cubin", "ptx"]
 
 
 def test_errors_carry_their_reason(make, tmp_path):
     whole = make("double").to_bytes()
     newer = bytearray(whole)
-    newer[8] = 2
+    newer[8] = 3
     flipped = bytearray(whole)
-    flipped[64 + 32 * 18] ^= 1  # the first byte of the first section
+    flipped[64 + 32 * 20] ^= 1  # the first byte of the first section
     for data, reason in (
         (b"", ArtifactReason.TRUNCATED),
         (b"PK" + whole[2:], ArtifactReason.NOT_AN_ARTIFACT),

@@ -19,10 +19,12 @@ from heddle.runtime.artifact import (
     Copy,
     Dispatch,
     Kernel,
+    Launch,
     Program,
     Routine,
     Symbol,
     Tensor,
+    TensorMap,
     Weight,
 )
 from heddle.runtime.artifact_writer import to_bytes
@@ -78,10 +80,59 @@ def test_the_reader_refuses_what_the_writer_did_not_write():
 
 
 def dispatch(kernel=0, buffers=(), dims=(), grid=(1, 1, 1), work=1):
-    return Dispatch(kernel, buffers, dims, grid, work, "op at file.py:1")
+    return Dispatch(kernel, buffers, dims, (grid,), work, "op at file.py:1")
+
+
+def mapped(**changes):
+    """An artifact whose one kernel takes a tensor map, with changes of it."""
+    row = TensorMap(0, 2, (4, 32), (64,), (4, 32), 64)
+    return one(
+        programs=(
+            program(
+                target="cuda",
+                kernels=(Kernel("k", (), launches=(Launch(tensor_maps=1),)),),
+                buffers=(Buffer("arena", 256),),
+                main=Routine(
+                    (
+                        dataclasses.replace(
+                            dispatch(buffers=(0,)),
+                            tensor_maps=(dataclasses.replace(row, **changes),),
+                        ),
+                    ),
+                ),
+            ),
+        )
+    )
 
 
 RULES = {
+    "map of no argument": (mapped(buffer=1), "argument: wanted a number below 1, got 1"),
+    "item of a map": (mapped(item=3), "item: wanted 1, 2, 4 or 8 bytes, got 3"),
+    "map without axes": (
+        mapped(shape=(), strides=(), box=()),
+        "shape: wanted 1 to 5 axes, got 0",
+    ),
+    "strides of a map": (
+        mapped(strides=(64, 2)),
+        "strides: wanted all axes but the last, got 2",
+    ),
+    "box of a map": (
+        mapped(box=(257, 32)),
+        "box: wanted 1 to 256 along each axis, then zeros, got 257",
+    ),
+    "box with more axes": (
+        mapped(box=(4, 32, 1)),
+        "box: wanted 1 to 256 along each axis, then zeros, got 1",
+    ),
+    "lines of a box": (
+        mapped(box=(4, 31)),
+        "box: wanted lines of whole 16 bytes within the swizzle, got 62",
+    ),
+    "lines wider than the swizzle": (
+        mapped(swizzle=32),
+        "box: wanted lines of whole 16 bytes within the swizzle, got 64",
+    ),
+    "swizzle": (mapped(swizzle=96), "swizzle: wanted 0, 32, 64 or 128 bytes, got 96"),
     "unknown symbol": (
         one(outputs=(Tensor("y", "float32", ("m",)),)),
         "size 'm': wanted a number or the name of a symbol",

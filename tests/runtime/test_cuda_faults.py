@@ -91,7 +91,7 @@ def test_a_driver_that_lacks_a_function(python, make_cuda, fake):
     out, _ = python(
         "fails(DeviceError, load)", make_cuda("double"), folder=fake("-DWITHOUT_LAUNCH")
     )
-    assert out == "cuda: the driver for CUDA 13.0 lacks the function cuLaunchKernel\n"
+    assert out == "cuda: the driver for CUDA 13.0 lacks the function cuLaunchKernelEx\n"
 
 
 def test_a_device_that_is_not_there(python, make_cuda):

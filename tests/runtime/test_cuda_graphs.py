@@ -9,6 +9,7 @@ from heddle.runtime.artifact import (
     Code,
     Dispatch,
     Kernel,
+    Launch,
     Program,
     Routine,
     Symbol,
@@ -39,9 +40,9 @@ def same_pointers():
     """Two steps that both write y = 2 * x, and nothing else."""
     size = ("mul", "n", 4)
     code = (Code("sm_90a", "cubin", b"FAKE\nkernel k double 2 1\nend\n", symbol="k"),)
-    step = Dispatch(0, (0, 1), ("n",), (1, 1, 1), "n", "twice")
+    step = Dispatch(0, (0, 1), ("n",), ((1, 1, 1),), "n", "twice")
     buffers = (Buffer("input", size), Buffer("output", size))
-    kernels = (Kernel("double", code, block=(32, 1, 1)),)
+    kernels = (Kernel("double", code, launches=(Launch((32, 1, 1)),)),)
     program = Program("cuda", kernels, buffers, Routine(()), Routine((step, step)))
     tensor = {"dtype": "float32", "shape": ("n",)}
     record = ArtifactRecord(

@@ -15,7 +15,7 @@ from typing import Any
 from heddle.graph import attributes
 from heddle.graph.compiler import memory
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.sizes import Ranges, align
+from heddle.graph.compiler.sizes import Ranges, align, substitute
 from heddle.graph.compiler.specs import parts_of, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
@@ -49,7 +49,10 @@ class Place:
 
 
 def plan(module: Any, kind: str) -> None:
-    """Gives each fused op its results' `places`, and the function the sizes of its memories."""
+    """Gives each fused op its results' `places` and its `workspace`, where its kernel takes one.
+
+    The function gets the sizes of its memories.
+    """
     main = m.main(module)
     ranges = attributes.read_symbols(main.attributes["heddle.symbols"])
     places: dict[Any, Place] = {}
@@ -62,6 +65,8 @@ def plan(module: Any, kind: str) -> None:
         "main_arena": _place_arena(module, kind, places, ranges, "main"),
     }
     for operation in _fused(module):
+        if operation in places:
+            operation.attributes["workspace"] = ir.StringAttr.get(str(places[operation]))
         texts = [ir.StringAttr.get(str(places[value])) for value in operation.results]
         operation.attributes["places"] = ir.ArrayAttr.get(texts)
     for name, size in sizes.items():
@@ -84,6 +89,18 @@ def byte_size(value: Any) -> Expr:
     """The bytes of a value."""
     kind = m.tensor(value)
     return (kind.shape.elements * kind.dtype.size).expr
+
+
+def workspace(operation: Any, kind: str) -> Expr:
+    """The bytes of scratch memory that a fused op's kernel takes."""
+    wanted = request(parts_of(operation))
+    row = registry.find(wanted.spec.op, kind)
+    sizes = dict.fromkeys(launch.workspace for launch in row.launches(wanted.spec)) if row else {}
+    most: Expr = 0
+    for size in sizes:
+        most = fold("max", most, size) if most else size
+    values = dict(zip(wanted.spec.dims, wanted.dims, strict=True))
+    return substitute(most, lambda name: values[name])
 
 
 def _fused(module: Any, routine: str | None = None) -> list[Any]:
@@ -146,6 +163,7 @@ def _place_arena(
         first = position[m.result(m.owner(value))]
         return first, max([first, *(position[m.result(r)] for r in _readers(value))])
 
+    scratch = {op: size for op in operations if (size := workspace(op, kind)) != 0}
     for operation in operations:
         for result, source in _overwritten(operation, kind):
             if source in values and result in values and span(source)[1] == span(result)[0]:
@@ -154,8 +172,11 @@ def _place_arena(
         memory.Lifetime(byte_size(chain[0]), span(chain[0])[0], span(chain[-1])[1])
         for chain in values.values()
     ]
+    steps = [position[op.results[0]] for op in scratch]
+    lifetimes += map(memory.Lifetime, scratch.values(), steps, steps)
     layout = memory.plan(lifetimes, ranges)
-    for chain, offset in zip(values.values(), layout.offsets, strict=True):
+    owners = [*values.values(), *([op] for op in scratch)]
+    for chain, offset in zip(owners, layout.offsets, strict=True):
         for value in chain:
             places[value] = Place("arena", offset=offset)
     return layout.total

@@ -63,7 +63,9 @@ class Artifact : Counted<Artifact> {
   Span<BufferRecord> buffers(const ProgramRecord& program) const;
   Span<InstructionRecord> instructions(Range range) const;
   Span<uint32_t> arguments(const InstructionRecord& instruction) const;
+  Span<LaunchRecord> launches(const KernelRecord& kernel) const;
   Span<CodeRecord> codes(const KernelRecord& kernel) const;
+  Span<TensorMapRecord> tensor_maps(const InstructionRecord& instruction) const;
 
   const uint8_t* code(const CodeRecord& record) const;
   const uint8_t* constant(const ConstantRecord& record) const;

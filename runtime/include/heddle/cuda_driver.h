@@ -51,50 +51,79 @@ constexpr int kJitErrorLogBytes = 6;         // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYT
 constexpr int kCaptureThreadLocal = 1;       // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 constexpr int kOldestDriver = 12000;         // the first release that runs sm_90a code
 
+enum LaunchAttributeKind : int { kLaunchCluster = 4, kLaunchProgrammatic = 6 };
+
+// CUlaunchAttribute: the value is a union of 64 bytes.
+struct LaunchAttribute {
+  LaunchAttributeKind kind;
+  unsigned padding;
+  unsigned value[16];
+};
+
+// CUlaunchConfig.
+struct LaunchConfig {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+// CUtensorMap.
+struct alignas(64) EncodedTensorMap {
+  std::uint64_t words[16];
+};
+
+constexpr int kPromoteTo256Bytes = 3;  // CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
+
 // One row for each function that is used: member, exported symbol, parameters.
-#define HEDDLE_CUDA_FUNCTIONS(X)                                                             \
-  X(init, "cuInit", (unsigned))                                                              \
-  X(get_version, "cuDriverGetVersion", (int*))                                               \
-  X(error_name, "cuGetErrorName", (Result, const char**))                                    \
-  X(error_string, "cuGetErrorString", (Result, const char**))                                \
-  X(count_devices, "cuDeviceGetCount", (int*))                                               \
-  X(device_get, "cuDeviceGet", (DeviceHandle*, int))                                         \
-  X(device_name, "cuDeviceGetName", (char*, int, DeviceHandle))                              \
-  X(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, DeviceHandle))                      \
-  X(device_attribute, "cuDeviceGetAttribute", (int*, DeviceAttribute, DeviceHandle))         \
-  X(context_retain, "cuDevicePrimaryCtxRetain", (Context*, DeviceHandle))                    \
-  X(context_release, "cuDevicePrimaryCtxRelease_v2", (DeviceHandle))                         \
-  X(context_push, "cuCtxPushCurrent_v2", (Context))                                          \
-  X(context_pop, "cuCtxPopCurrent_v2", (Context*))                                           \
-  X(memory_allocate, "cuMemAlloc_v2", (Address*, std::size_t))                               \
-  X(memory_free, "cuMemFree_v2", (Address))                                                  \
-  X(memory_allocate_async, "cuMemAllocAsync", (Address*, std::size_t, Stream))               \
-  X(memory_free_async, "cuMemFreeAsync", (Address, Stream))                                  \
-  X(copy_to_device, "cuMemcpyHtoDAsync_v2", (Address, const void*, std::size_t, Stream))     \
-  X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void*, Address, std::size_t, Stream))             \
-  X(copy_on_device, "cuMemcpyDtoDAsync_v2", (Address, Address, std::size_t, Stream))         \
-  X(fill_bytes, "cuMemsetD8Async", (Address, unsigned char, std::size_t, Stream))            \
-  X(stream_create, "cuStreamCreate", (Stream*, unsigned))                                    \
-  X(stream_destroy, "cuStreamDestroy_v2", (Stream))                                          \
-  X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
-  X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                       \
-  X(event_create, "cuEventCreate", (Event*, unsigned))                                       \
-  X(event_record, "cuEventRecord", (Event, Stream))                                          \
-  X(event_elapsed, "cuEventElapsedTime", (float*, Event, Event))                             \
-  X(event_destroy, "cuEventDestroy_v2", (Event))                                             \
-  X(capture_begin, "cuStreamBeginCapture_v2", (Stream, int))                                 \
-  X(capture_end, "cuStreamEndCapture", (Stream, Graph*))                                     \
-  X(graph_instantiate, "cuGraphInstantiateWithFlags", (GraphExec*, Graph, std::uint64_t))    \
-  X(graph_launch, "cuGraphLaunch", (GraphExec, Stream))                                      \
-  X(graph_destroy, "cuGraphDestroy", (Graph))                                                \
-  X(graph_exec_destroy, "cuGraphExecDestroy", (GraphExec))                                   \
-  X(module_load, "cuModuleLoadDataEx", (Module*, const void*, unsigned, int*, void**))       \
-  X(module_unload, "cuModuleUnload", (Module))                                               \
-  X(module_function, "cuModuleGetFunction", (Function*, Module, const char*))                \
-  X(function_set, "cuFuncSetAttribute", (Function, int, int))                                \
-  X(launch, "cuLaunchKernel",                                                                \
-    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, \
-     void**, void**))
+#define HEDDLE_CUDA_FUNCTIONS(X)                                                               \
+  X(init, "cuInit", (unsigned))                                                                \
+  X(get_version, "cuDriverGetVersion", (int*))                                                 \
+  X(error_name, "cuGetErrorName", (Result, const char**))                                      \
+  X(error_string, "cuGetErrorString", (Result, const char**))                                  \
+  X(count_devices, "cuDeviceGetCount", (int*))                                                 \
+  X(device_get, "cuDeviceGet", (DeviceHandle*, int))                                           \
+  X(device_name, "cuDeviceGetName", (char*, int, DeviceHandle))                                \
+  X(device_memory, "cuDeviceTotalMem_v2", (std::size_t*, DeviceHandle))                        \
+  X(device_attribute, "cuDeviceGetAttribute", (int*, DeviceAttribute, DeviceHandle))           \
+  X(context_retain, "cuDevicePrimaryCtxRetain", (Context*, DeviceHandle))                      \
+  X(context_release, "cuDevicePrimaryCtxRelease_v2", (DeviceHandle))                           \
+  X(context_push, "cuCtxPushCurrent_v2", (Context))                                            \
+  X(context_pop, "cuCtxPopCurrent_v2", (Context*))                                             \
+  X(memory_allocate, "cuMemAlloc_v2", (Address*, std::size_t))                                 \
+  X(memory_free, "cuMemFree_v2", (Address))                                                    \
+  X(memory_allocate_async, "cuMemAllocAsync", (Address*, std::size_t, Stream))                 \
+  X(memory_free_async, "cuMemFreeAsync", (Address, Stream))                                    \
+  X(copy_to_device, "cuMemcpyHtoDAsync_v2", (Address, const void*, std::size_t, Stream))       \
+  X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void*, Address, std::size_t, Stream))               \
+  X(copy_on_device, "cuMemcpyDtoDAsync_v2", (Address, Address, std::size_t, Stream))           \
+  X(fill_bytes, "cuMemsetD8Async", (Address, unsigned char, std::size_t, Stream))              \
+  X(stream_create, "cuStreamCreate", (Stream*, unsigned))                                      \
+  X(stream_destroy, "cuStreamDestroy_v2", (Stream))                                            \
+  X(stream_synchronize, "cuStreamSynchronize", (Stream))                                       \
+  X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                         \
+  X(event_create, "cuEventCreate", (Event*, unsigned))                                         \
+  X(event_record, "cuEventRecord", (Event, Stream))                                            \
+  X(event_elapsed, "cuEventElapsedTime", (float*, Event, Event))                               \
+  X(event_destroy, "cuEventDestroy_v2", (Event))                                               \
+  X(capture_begin, "cuStreamBeginCapture_v2", (Stream, int))                                   \
+  X(capture_end, "cuStreamEndCapture", (Stream, Graph*))                                       \
+  X(graph_instantiate, "cuGraphInstantiateWithFlags", (GraphExec*, Graph, std::uint64_t))      \
+  X(graph_launch, "cuGraphLaunch", (GraphExec, Stream))                                        \
+  X(graph_destroy, "cuGraphDestroy", (Graph))                                                  \
+  X(graph_exec_destroy, "cuGraphExecDestroy", (GraphExec))                                     \
+  X(module_load, "cuModuleLoadDataEx", (Module*, const void*, unsigned, int*, void**))         \
+  X(module_unload, "cuModuleUnload", (Module))                                                 \
+  X(module_function, "cuModuleGetFunction", (Function*, Module, const char*))                  \
+  X(function_set, "cuFuncSetAttribute", (Function, int, int))                                  \
+  X(launch, "cuLaunchKernelEx", (const LaunchConfig*, Function, void**, void**))               \
+  X(encode_tensor_map, "cuTensorMapEncodeTiled",                                               \
+    (EncodedTensorMap*, int, std::uint32_t, void*, const std::uint64_t*, const std::uint64_t*, \
+     const std::uint32_t*, const std::uint32_t*, int, int, int, int))
 
 // The loaded driver. There is one for the process; it is never unloaded.
 class Driver {

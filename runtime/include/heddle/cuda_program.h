@@ -20,8 +20,10 @@ struct LoadedKernel {
   std::string arch;
   Module module = nullptr;
   Function function = nullptr;
-  unsigned block[3] = {1, 1, 1};
-  unsigned shared = 0;  ///< Bytes of dynamic shared memory.
+  LaunchRecord launch{};     ///< The one of the code that was chosen,
+  uint32_t number = 0;       ///< its number among the kernel's,
+  uint32_t first_map = 0;    ///< and of its first tensor map among theirs.
+  unsigned most_blocks = 0;  ///< Along x, as many as may be resident; 0: any number.
   bool checks = false;
 };
 
@@ -53,6 +55,7 @@ class CudaProgram final : public LoadedCode {
   void load(const Artifact& artifact, const KernelRecord& record);
   bool checked(const Step& step) const;
   void check_grid(const Routine& routine, const Step& step) const;
+  const int64_t* grid(const Step& step) const;  // of the launch that this device takes
   void start(const Routine& routine, const Step& step, const Call& call, Stream stream) const;
   void finish(const Routine& routine, Stream stream) const;
   Status read_status(const Call& call, Stream stream) const;  // and clears it

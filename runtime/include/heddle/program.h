@@ -13,7 +13,15 @@
 
 namespace heddle {
 
-/// One instruction with its sizes known. A copy has no kernel, and its bytes in `grid[0]`.
+/// How TMA copies boxes of a buffer, with its sizes known: those of the record, outermost first.
+/// The last stride is the element.
+struct TensorMap {
+  const TensorMapRecord* record;
+  int64_t shape[kMaxMapRank];
+  int64_t strides[kMaxMapRank];
+};
+
+/// One instruction with its sizes known. A copy has no kernel, and its bytes as `work`.
 struct Step {
   Opcode opcode;
   uint32_t kernel;            ///< Relative to the program's first.
@@ -21,7 +29,9 @@ struct Step {
   uint32_t argument_count;
   uint32_t dim_count;
   const int64_t* dims;
-  int64_t grid[3];  ///< All above zero: a dispatch with nothing to do is no step.
+  const int64_t* grids;  ///< Three for each launch of the kernel, all above zero: a dispatch with
+                         ///< nothing to do is no step.
+  const TensorMap* tensor_maps;  ///< Those of the kernel's launches, in order.
   int64_t work;
   const InstructionRecord* instruction;
 };
@@ -35,7 +45,8 @@ struct Routine {
   uint64_t number = next_number();  ///< No two routines of a process have the same.
   const Artifact* artifact = nullptr;
   std::vector<Step> steps;
-  std::vector<int64_t> dims;  ///< What the steps' `dims` point into.
+  std::vector<int64_t> sizes;          ///< What the steps' `dims` and `grids` point into.
+  std::vector<TensorMap> tensor_maps;  ///< What the steps' `tensor_maps` point into.
 
  private:
   static uint64_t next_number();
@@ -65,7 +76,8 @@ struct Plan {
   std::vector<Shape> outputs;
   std::vector<Placement> placements;  ///< One for each buffer of the program.
   std::vector<Update> updates;
-  int64_t arena = 0;  ///< Bytes.
+  int64_t arena = 0;     ///< Bytes.
+  int64_t counters = 0;  ///< Bytes, a multiple of 64: the same for every plan of a program.
   Routine routine;
 };
 

@@ -12,7 +12,7 @@ namespace heddle {
 #endif
 
 constexpr uint8_t kMagic[8] = {0x89, 'H', 'D', 'L', '\r', '\n', 0x1A, '\n'};
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kFormatVersion = 2;
 
 enum class Section : uint32_t {
   kStrings = 1,
@@ -26,15 +26,17 @@ enum class Section : uint32_t {
   kConstants,
   kPrograms,
   kKernels,
+  kLaunches,
   kCodes,
   kBuffers,
   kInstructions,
+  kTensorMaps,
   kArguments,
   kCode,
   kConstantData,
   kWeightData,
 };
-constexpr uint32_t kSectionCount = 18;
+constexpr uint32_t kSectionCount = 20;
 
 /// `"strings"`; the section names of the documentation.
 const char* section_name(Section section);
@@ -162,12 +164,30 @@ constexpr uint32_t kMaxArchs = 64;
 struct KernelRecord {
   Str name;
   Range codes;
+  Range launches;
   uint32_t flags;
-  uint32_t block[3];
-  uint32_t shared;
   uint32_t buffers;
   uint32_t dims;
-  uint32_t zero;
+  uint8_t zero[12];
+};
+
+constexpr uint32_t kLaunchOverlaps = 1;
+
+/// The most blocks of a cluster that every device with clusters runs ("CUDA C++ Programming Guide",
+/// thread block clusters).
+constexpr uint32_t kMaxCluster = 8;
+
+/// The most tensor maps of one launch: a kernel's parameters are 4 KiB.
+constexpr uint32_t kMaxTensorMaps = 16;
+
+/// How a kernel is started on the devices of the codes that name it.
+struct LaunchRecord {
+  uint32_t block[3];
+  uint32_t shared;
+  uint32_t cluster;
+  uint32_t resident;
+  uint32_t flags;
+  uint32_t tensor_maps;
 };
 
 enum class CodeFormat : uint32_t { kImage = 1, kCubin, kPtx };
@@ -180,7 +200,7 @@ struct CodeRecord {
   uint32_t alignment;
   uint32_t registers;
   uint32_t spills;
-  uint32_t zero;
+  uint32_t launch;  // relative to the kernel's first
   uint64_t offset;
   uint64_t size;
   uint8_t reserved[8];
@@ -194,6 +214,7 @@ enum class BufferKind : uint32_t {
   kState,
   kArena,
   kStatus,
+  kCounters,
 };
 
 struct BufferRecord {
@@ -210,9 +231,23 @@ struct InstructionRecord {
   uint32_t kernel;
   Range buffers;
   Range dims;
-  Slot grid[3];
-  Slot work;
+  Range grids;  // in dims: x, y, z for each launch of the kernel
+  Range tensor_maps;
+  Slot work;  // a copy: bytes
   Str label;
+  uint32_t zero;
+};
+
+/// The most axes of a tensor map.
+constexpr uint32_t kMaxMapRank = 5;
+
+struct TensorMapRecord {
+  uint32_t argument;  // relative to the instruction's first
+  uint32_t item;      // bytes of an element
+  Range shape;        // in dims, outermost first
+  Range strides;      // in dims, bytes, of all axes but the last
+  uint32_t box[kMaxMapRank];
+  uint32_t swizzle;
 };
 
 static_assert(sizeof(HeaderRecord) == 64 && sizeof(SectionRecord) == 32);
@@ -221,6 +256,7 @@ static_assert(sizeof(SymbolRecord) == 24 && sizeof(SizeRecord) == 16);
 static_assert(sizeof(TensorRecord) == 24 && sizeof(WeightRecord) == 72);
 static_assert(sizeof(ConstantRecord) == 16 && sizeof(ProgramRecord) == 80);
 static_assert(sizeof(KernelRecord) == 48 && sizeof(CodeRecord) == 64);
-static_assert(sizeof(BufferRecord) == 16 && sizeof(InstructionRecord) == 48);
+static_assert(sizeof(LaunchRecord) == 32 && sizeof(TensorMapRecord) == 48);
+static_assert(sizeof(BufferRecord) == 16 && sizeof(InstructionRecord) == 56);
 
 }  // namespace heddle

@@ -62,6 +62,18 @@ nb::dict code_row(const Artifact& artifact, const CodeRecord& code) {
   row["entry"] = code.entry;
   row["registers"] = code.registers;
   row["spilled_bytes"] = code.spills;
+  row["launch"] = code.launch;
+  return row;
+}
+
+nb::dict launch_row(const LaunchRecord& launch) {
+  nb::dict row;
+  row["block"] = std::vector<uint32_t>(launch.block, launch.block + 3);
+  row["shared_bytes"] = launch.shared;
+  row["cluster"] = launch.cluster;
+  row["resident"] = launch.resident;
+  row["overlaps"] = (launch.flags & kLaunchOverlaps) != 0;
+  row["tensor_maps"] = launch.tensor_maps;
   return row;
 }
 
@@ -70,13 +82,16 @@ nb::list kernel_rows(const Artifact& artifact, const ProgramRecord& program) {
   for (const KernelRecord& kernel : artifact.kernels(program)) {
     nb::list codes;
     for (const CodeRecord& code : artifact.codes(kernel)) codes.append(code_row(artifact, code));
+    nb::list launches;
+    for (const LaunchRecord& launch : artifact.launches(kernel)) {
+      launches.append(launch_row(launch));
+    }
     nb::dict row;
     row["name"] = text(artifact, kernel.name);
     row["checks"] = (kernel.flags & kKernelChecks) != 0;
-    row["block"] = std::vector<uint32_t>(kernel.block, kernel.block + 3);
-    row["shared_bytes"] = kernel.shared;
     row["buffers"] = kernel.buffers;
     row["dims"] = kernel.dims;
+    row["launches"] = launches;
     row["codes"] = codes;
     rows.append(row);
   }
@@ -86,16 +101,21 @@ nb::list kernel_rows(const Artifact& artifact, const ProgramRecord& program) {
 nb::dict routine(const Artifact& artifact, const ProgramRecord& program, Range range, Slot arena) {
   nb::list steps;
   for (const InstructionRecord& instruction : artifact.instructions(range)) {
-    nb::list grid;
-    for (Slot slot : instruction.grid) grid.append(size(artifact, slot));
+    nb::list grids;
+    Span<Slot> slots = artifact.dims(instruction.grids);
+    for (size_t first = 0; first < slots.size(); first += 3) {
+      nb::list grid;
+      for (size_t axis = 0; axis < 3; ++axis) grid.append(size(artifact, slots[first + axis]));
+      grids.append(grid);
+    }
     nb::dict row;
     row["label"] = text(artifact, instruction.label);
     if (instruction.opcode == Opcode::kDispatch) {
       row["kernel"] = text(artifact, artifact.kernels(program)[instruction.kernel].name);
-      row["grid"] = grid;
+      row["grids"] = grids;
       row["work"] = size(artifact, instruction.work);
     } else {
-      row["copied_bytes"] = grid[0];
+      row["copied_bytes"] = size(artifact, instruction.work);
     }
     steps.append(row);
   }

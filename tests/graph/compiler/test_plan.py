@@ -1,15 +1,19 @@
 """The memory of a lowered transformer, by the places that the plan has written into the module."""
 
 import itertools
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
+from heddle.graph.compiler import assemble
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.sizes import evaluate
 from heddle.graph.compiler.specs import parts_of, request
+from heddle.kernels import registry
 
 WIDTH, HEADS, LAYERS = 48, 4, 3
 POINTS = [(1, 1), (1, 7), (3, 5), (8, 64), (2, 61), (7, 1)]
@@ -129,3 +133,50 @@ def test_a_product_lies_over_what_its_epilogue_alone_reads(compute, over):
     }
     assert mine.startswith("arena")
     assert (mine in read) is over
+
+
+def test_scratch_memory_is_arena_for_its_own_step(monkeypatch):
+    """A kernel that asks for a workspace and counters gets them, and shares the arena's bytes."""
+    wanted = {"softmax": 6000, "layer_norm": 100}
+    find = registry.find
+
+    def asking(op, target):
+        row = find(op, target)
+        if op not in wanted:
+            return row
+
+        def launch(spec):
+            size = ("mul", spec.result.shape[0], wanted[op])
+            return replace(row.launch(spec), workspace=size, counters=8)
+
+        return replace(row, launch=launch)
+
+    monkeypatch.setattr(registry, "find", asking)
+    with Graph("scratch", [TensorType(DType.float32, ("n", 64))]) as graph:
+        x = graph.inputs[0].tensor
+        weight, bias = (ops.constant(np.ones(64, np.float32)) for _ in range(2))
+        graph.output(ops.softmax(ops.layer_norm(ops.softmax(x), weight, bias)))
+    module = lower(graph.module, "cuda")
+    program = assemble.program(
+        module, "cuda", assemble.requests(module), lambda spec: (), {}, assemble.Constants()
+    )
+    steps = program.main.instructions
+    scratch = [[program.buffers[number] for number in step.buffers[-2:]] for step in steps]
+    for (workspace, counters), name in zip(
+        scratch, ("softmax", "layer_norm", "softmax"), strict=True
+    ):
+        assert (workspace.kind, counters.kind, counters.size) == ("arena", "counters", 32)
+        for n in (1, 3, 100):
+            size, start = (evaluate(expr, {"n": n}) for expr in (workspace.size, workspace.offset))
+            assert size == n * wanted[name]
+            assert start % 64 == 0
+            assert start + size <= evaluate(program.main.arena, {"n": n})
+    # The values between the steps are not in the way of the scratch memory.
+    for before, after in itertools.pairwise(steps):
+        shared = program.buffers[before.buffers[-3]]
+        for step in (before, after):
+            workspace = program.buffers[step.buffers[-2]]
+            start, end = (evaluate(workspace.offset, {"n": 3}), evaluate(workspace.size, {"n": 3}))
+            first, size = (evaluate(shared.offset, {"n": 3}), evaluate(shared.size, {"n": 3}))
+            assert first + size <= start or start + end <= first
+    assert evaluate(program.main.arena, {"n": 3}) < 3 * (2 * 6000 + 100)

@@ -91,7 +91,7 @@ def test_an_own_table_changes_code_launch_and_provenance(own, monkeypatch):
     assert after.to_bytes() == compile(_product(), ["cuda:sm_80"]).to_bytes()
     for artifact, threads in ((before, 256), (after, 64)):
         (kernel,) = artifact.describe()["programs"][0]["kernels"]
-        assert kernel["block"][0] == threads
+        assert kernel["launches"][0]["block"][0] == threads
         assert artifact.describe()["provenance"]["tuning"].startswith("cuda ")
     monkeypatch.delenv("HEDDLE_TUNING")
     assert "tuning" not in compile(_product(), ["cuda:sm_80"]).describe()["provenance"]

@@ -9,7 +9,6 @@ from heddle.graph.compiler.codegen.cuda import build
 from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import MACHINES, Machine, find
 from heddle.kernels.spec import Spec
-from heddle.kernels.spec import TensorMap as Described
 
 MACHINE = MACHINES["sm_80"]
 PROCESSORS = 2
@@ -29,7 +28,10 @@ def run(
     outputs = [np.empty(shape(o.shape, dims), numpy_dtype(o.dtype)) for o in spec.outputs]
     buffers = [Buffer(x, shift=shift * x.itemsize) for x in arrays]
     buffers += [Buffer(x, written=True, shift=shift * x.itemsize) for x in outputs]
-    maps = [_tensor_map(described, buffers, dims) for described in launched.tensor_maps]
+    maps = []
+    for described in launched.tensor_maps:
+        buffer = buffers[described.buffer]
+        maps.append(tensor_map(buffer, buffer.array.itemsize, described, dims))
     launches = kernel.launches(spec)
     scratch = {
         "workspace": np.empty(max(size(one.workspace, dims) for one in launches), np.uint8),
@@ -39,12 +41,7 @@ def run(
     for name in kernel.extras(spec):
         cleared = name != "workspace"
         buffers.append(Buffer(scratch[name], written=True, initialised=cleared))
-    blocks, *others = shape(launched.grid, dims)
-    assert others == [1, 1]
-    assert blocks % launched.cluster == 0
-    if launched.resident:
-        whole = PROCESSORS * launched.resident // launched.cluster * launched.cluster
-        blocks = min(blocks, max(whole, launched.cluster))
+    blocks = blocks_started(launched, shape(launched.grid, dims))
     with context(), ir.Location.unknown():
         module = build(spec, machine)
         values = [size(name, dims) for name in spec.dims]
@@ -53,14 +50,20 @@ def run(
     return outputs, scratch["status"].tolist()
 
 
-def _tensor_map(described: Described, buffers: list[Buffer], dims: dict[str, int]) -> TensorMap:
-    buffer = buffers[described.buffer]
-    sizes, strides = shape(described.shape, dims), shape(described.strides, dims)
+def blocks_started(launched, grid: tuple[int, ...]) -> int:
+    """How many blocks a runtime starts for a `Launch`, of the kernel's or of the artifact's."""
+    blocks, *others = grid
+    assert others == [1, 1]
+    assert blocks % launched.cluster == 0
+    if not launched.resident:
+        return blocks
+    whole = PROCESSORS * launched.resident // launched.cluster * launched.cluster
+    return min(blocks, max(whole, launched.cluster))
+
+
+def tensor_map(buffer: Buffer, item: int, described, values: dict[str, int]) -> TensorMap:
+    """The map of a `TensorMap`, of the kernel's or of the artifact's."""
+    sizes, strides = shape(described.shape, values), shape(described.strides, values)
     return TensorMap(
-        buffer,
-        buffer.array.itemsize,
-        tuple(reversed(sizes)),
-        tuple(reversed(strides)),
-        tuple(reversed(described.box)),
-        described.swizzle,
+        buffer, item, sizes[::-1], strides[::-1], described.box[::-1], described.swizzle
     )

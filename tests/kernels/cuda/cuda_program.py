@@ -3,7 +3,7 @@
 from functools import cache
 
 import numpy as np
-from cuda_harness import MACHINE
+from cuda_harness import MACHINE, blocks_started, tensor_map
 from emulator import Buffer, launch
 from reference import numpy_dtype, shape, size
 
@@ -11,13 +11,14 @@ from heddle.graph.compiler import assemble
 from heddle.graph.compiler.codegen.cuda import build
 from heddle.graph.compiler.pipeline import lower
 from heddle.kernels.mlir import context, ir
+from heddle.kernels.registry import find
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code, Copy, Dispatch, Routine
 
 
 def _spec_as_code(spec: Spec) -> tuple[Code, ...]:
     """In place of machine code: the spec, for the emulator to build."""
-    return (Code("sm_80", "ptx", spec.to_json().encode()),)
+    return (Code(MACHINE.arch, "ptx", spec.to_json().encode()),)
 
 
 @cache
@@ -62,6 +63,7 @@ class EmulatedModel:
             "constant": self.constants,
             "state": [np.zeros(self.program.state, np.uint8)],
             "status": [np.zeros(32, np.uint8)],
+            "counters": [np.zeros(1 << 16, np.uint8)],
         }
         for routine in (self.program.init, self.program.main):
             held["arena"] = [np.zeros(size(routine.arena, symbols), np.uint8)]
@@ -83,16 +85,24 @@ class EmulatedModel:
         kernel = self.program.kernels[step.kernel]
         spec = Spec.from_json(kernel.codes[0].data.decode())
         memory = [self._memory(held, number, symbols) for number in step.buffers]
+        extras = find(spec.op, "cuda").extras(spec)
+        initialised = [False] * len(spec.buffers) + [extra != "workspace" for extra in extras]
         buffers = [
-            Buffer(data, written=i >= len(spec.inputs), initialised=i >= len(spec.buffers))
+            Buffer(data, written=i >= len(spec.inputs), initialised=initialised[i])
             for i, data in enumerate(memory)
         ]
         emulated, module = _kernel(kernel.codes[0].data)
+        chosen = kernel.codes[0].launch
+        started = kernel.launches[chosen]
+        first = sum(before.tensor_maps for before in kernel.launches[:chosen])
+        rows = step.tensor_maps[first : first + started.tensor_maps]
+        maps = [tensor_map(buffers[row.buffer], row.item, row, symbols) for row in rows]
         with emulated, ir.Location.unknown():
-            grid, *others = shape(step.grid, symbols)
-            assert others == [1, 1]
+            grid = shape(step.grids[chosen], symbols)
             dims = [size(expr, symbols) for expr in step.dims]
-            launch(module, grid, kernel.block[0], buffers, dims, kernel.shared)
+            blocks = blocks_started(started, grid)
+            launch(module, blocks, started.block[0], buffers, dims, started.shared, maps)
+        assert not held["counters"][0].any(), "counters are left as zeros"
 
     def _memory(self, held, number: int, symbols: dict[str, int]) -> np.ndarray:
         buffer = self.program.buffers[number]
