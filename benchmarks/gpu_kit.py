@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from heddle.graph import DType, Graph, TensorType, compile
-from heddle.graph.dtype import bfloat16_bits
+from heddle.graph import DType, Graph, TensorType, compile, rounding
 from heddle.graph.ops.build import build
 from heddle.pipelines.bench import data, workloads
 from heddle.pipelines.bench.workload import Workload
@@ -96,7 +95,7 @@ def sizes_of(workload: Workload, small: dict[str, int]) -> dict[str, int]:
 
 def stored(array: Any, dtype: DType) -> Any:
     """`array` as it lies in a buffer."""
-    return bfloat16_bits(array) if dtype is DType.bfloat16 else array
+    return rounding.stored(array, dtype)
 
 
 def described(operands: list[tuple[TensorType, bool, str]]) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from heddle.graph.dim import Dim
-from heddle.graph.dtype import DType, bfloat16_bits, widen_bfloat16
+from heddle.graph.dtype import DType
+from heddle.graph.rounding import held, loaded, stored
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import ir
 from heddle.runtime.errors import GraphError
@@ -115,9 +116,9 @@ def read_symbols(attr: Any) -> dict[str, tuple[int, int]]:
 
 
 def constant_attr(array: np.ndarray[Any, Any], dtype: DType) -> Any:
-    """Dense elements of `dtype` (bfloat16: from float32 values), in the current context."""
+    """Dense elements of `dtype`, in the current context."""
     element = dtype.to_mlir()
-    data = bfloat16_bits(array) if dtype is DType.bfloat16 else array.astype(dtype.to_numpy())
+    data = stored(array, dtype)
     tensor = ir.RankedTensorType.get(array.shape, element, loc=ir.Location.unknown())
     return ir.DenseElementsAttr.get(np.ascontiguousarray(data).reshape(array.shape), type=tensor)
 
@@ -135,26 +136,28 @@ def element_dtype(attr: Any) -> DType:
 
 
 def constant_array(attr: Any) -> np.ndarray[Any, Any]:
-    """The inverse of `constant_attr`; bfloat16 comes as float32."""
-    if element_dtype(attr) is not DType.bfloat16:
+    """The inverse of `constant_attr`, in an array of `DType.to_numpy`."""
+    dtype = element_dtype(attr)
+    if dtype.in_numpy:
         return np.array(attr)
     shape = ir.ShapedType(attr.type).shape
     return np.array(
-        np.broadcast_to(_bfloat16_values(attr).reshape(() if attr.is_splat else shape), shape)
+        np.broadcast_to(_values(attr, dtype).reshape(() if attr.is_splat else shape), shape)
     )
 
 
-def _bfloat16_values(attr: Any) -> np.ndarray[Any, Any]:
-    """The elements, or the one that all are, from the text: the bindings read no bfloat16."""
+def _values(attr: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    """The elements, or the one that all are, from the text: the bindings do not read them."""
     body = str(attr).removeprefix("dense<").rpartition("> : ")[0]
     if body.startswith('"0x'):
-        return widen_bfloat16(np.frombuffer(bytes.fromhex(body[3:-1]), "<u2"))
+        little = dtype.to_bits().newbyteorder("<")
+        return loaded(np.frombuffer(bytes.fromhex(body[3:-1]), little), dtype)
     texts = body.replace("[", "").replace("]", "").split(", ") if body else []
-    return np.array([_bfloat16_value(text) for text in texts], np.float32)
+    return held(np.array([_value(text, dtype) for text in texts], np.float32), dtype)
 
 
-def _bfloat16_value(text: str) -> float:
-    """A number as MLIR prints it: infinities and NaN are the bits in hex."""
+def _value(text: str, dtype: DType) -> float:
+    """A number as MLIR prints it, in six digits: infinities and NaN are the bits in hex."""
     if text.startswith("0x"):
-        return float(widen_bfloat16(np.array(int(text, 16), np.uint16)))
+        return float(loaded(np.array(int(text, 16), dtype.to_bits()), dtype))
     return float(text)

@@ -11,6 +11,7 @@ from heddle.graph.dim import MAXIMUM, Dim
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops.promotion import check_fits
+from heddle.graph.rounding import held
 from heddle.graph.types import TensorType
 from heddle.runtime.errors import GraphError
 
@@ -75,7 +76,8 @@ def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, An
         array = np.asarray(value)
     except ValueError:
         raise GraphError(f"wanted lists of one length at each level, got {value!r}") from None
-    if array.dtype.kind not in "biuf" and array.dtype.name != DType.bfloat16.value:
+    numbers = array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1
+    if not numbers and array.dtype.name not in DType.__members__:
         raise GraphError(f"wanted numbers, got {array.dtype.name}")
     if dtype is None:
         dtype = DType.from_numpy(array.dtype)
@@ -84,7 +86,7 @@ def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, An
     if not isinstance(dtype, DType):
         raise GraphError(f"wanted a DType, got {dtype!r}")
     finite = array[np.isfinite(array)]
-    if finite.size and array.dtype.kind in "biuf":
+    if finite.size and numbers:
         for number in (finite.min().item(), finite.max().item()):
             check_fits(number, dtype)
-    return array.astype(dtype.to_numpy()), dtype
+    return held(array, dtype), dtype

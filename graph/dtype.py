@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import re
 from enum import Enum
-from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ class DType(Enum):
     bfloat16 = "bfloat16"
     float32 = "float32"
     float64 = "float64"
+    float8_e4m3fn = "float8_e4m3fn"
+    float8_e5m2 = "float8_e5m2"
 
     def __str__(self) -> str:
         return self.name
@@ -43,6 +45,19 @@ class DType(Enum):
     def is_float(self) -> builtins.bool:
         """Whether this is a floating-point type."""
         return _CATEGORY[self] == _FLOAT
+
+    @property
+    def is_float8(self) -> builtins.bool:
+        """Whether this is a float of 8 bits.
+
+        Such tensors are moved, cast and multiplied; other arithmetic wants a cast first.
+        """
+        return self.is_float and self.size == 1
+
+    @property
+    def in_numpy(self) -> builtins.bool:
+        """Whether NumPy has this type; see `to_numpy`."""
+        return self not in _BITS
 
     @property
     def is_integer(self) -> builtins.bool:
@@ -62,8 +77,8 @@ class DType(Enum):
     @property
     def range(self) -> tuple[float, float]:
         """The least and the greatest finite value (exact ints for integers)."""
-        if self is DType.bfloat16:
-            return -BFLOAT16_MAX, BFLOAT16_MAX
+        if self in _LARGEST:
+            return -_LARGEST[self], _LARGEST[self]
         if self is DType.bool:
             return 0, 1
         info: Any = (np.finfo if self.is_float else np.iinfo)(self.to_numpy())
@@ -73,14 +88,18 @@ class DType(Enum):
     def to_numpy(self) -> np.dtype[Any]:
         """The NumPy dtype that holds values of this type.
 
-        NumPy has no bfloat16: such values are held in float32, rounded to bfloat16
-        (`round_bfloat16`).
+        NumPy has no bfloat16 and no floats of 8 bits: their values are held in float32, rounded
+        (`heddle.graph.rounding`).
         """
-        return np.dtype("float32" if self is DType.bfloat16 else self.value)
+        return np.dtype(self.value if self.in_numpy else "float32")
+
+    def to_bits(self) -> np.dtype[Any]:
+        """The NumPy dtype of elements as they lie in memory: `to_numpy`, or unsigned integers."""
+        return np.dtype(_BITS.get(self, self.value))
 
     @staticmethod
     def from_numpy(dtype: Any) -> DType:
-        """The type for a NumPy dtype, or ml_dtypes' bfloat16.
+        """The type for a NumPy dtype, or one of ml_dtypes.
 
         Raises:
             TypeError: Heddle has no such type.
@@ -112,16 +131,20 @@ class DType(Enum):
         return _FROM_TEXT[text]
 
 
-BFLOAT16_MAX = float.fromhex("0x1.fep127")
-
 _BOOL, _UNSIGNED, _SIGNED, _FLOAT = range(4)
 _CATEGORIES = {"bool": _BOOL, "uint": _UNSIGNED, "int": _SIGNED, "float": _FLOAT, "bfloat": _FLOAT}
-_CATEGORY = {dtype: _CATEGORIES[dtype.name.rstrip("0123456789")] for dtype in DType}
-_SIZE = {
-    dtype: 1 if dtype is DType.bool else int(dtype.name.lstrip(ascii_lowercase)) // 8
-    for dtype in DType
+_PARTS = {dtype: re.split(r"(\d+)", dtype.name, maxsplit=1) for dtype in DType}
+_CATEGORY = {dtype: _CATEGORIES[parts[0]] for dtype, parts in _PARTS.items()}
+_SIZE = {dtype: int(parts[1]) // 8 if parts[1:] else 1 for dtype, parts in _PARTS.items()}
+_BITS = {DType.bfloat16: "uint16", DType.float8_e4m3fn: "uint8", DType.float8_e5m2: "uint8"}
+_LARGEST = {
+    DType.bfloat16: float.fromhex("0x1.fep127"),
+    DType.float8_e4m3fn: 448.0,
+    DType.float8_e5m2: 57344.0,
 }
 _FLOATS = {
+    DType.float8_e4m3fn: ir.Float8E4M3FNType,
+    DType.float8_e5m2: ir.Float8E5M2Type,
     DType.float16: ir.F16Type,
     DType.bfloat16: ir.BF16Type,
     DType.float32: ir.F32Type,
@@ -133,25 +156,6 @@ _FROM_TEXT = {
     **{f"i{bits}": DType[f"int{bits}"] for bits in (8, 16, 32, 64)},
     **{f"ui{bits}": DType[f"uint{bits}"] for bits in (8, 16, 32, 64)},
     **{f"f{bits}": DType[f"float{bits}"] for bits in (16, 32, 64)},
+    "f8E4M3FN": DType.float8_e4m3fn,
+    "f8E5M2": DType.float8_e5m2,
 }
-
-
-def round_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Float32 values rounded to the nearest bfloat16 (ties to even), still as float32."""
-    return widen_bfloat16(bfloat16_bits(values))
-
-
-def bfloat16_bits(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bits of float32 values rounded to bfloat16, as uint16."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
-    quiet = (bits >> 16) | 0x40  # adding to a NaN's bits could carry it over to infinity
-    kept: np.ndarray[Any, Any] = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
-    shaped: np.ndarray[Any, Any] = kept.reshape(np.shape(values))
-    return shaped
-
-
-def widen_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The float32 values of bfloat16 bits."""
-    values: np.ndarray[Any, Any] = (bits.astype(np.uint32) << 16).view(np.float32)
-    return values

@@ -1,6 +1,6 @@
 """What a graph computes, by NumPy: the specification that compiled code is compared with.
 
-A bfloat16 tensor is a float32 array whose values are rounded to bfloat16.
+A tensor of a dtype that NumPy lacks is a float32 array of rounded values (`rounding.held`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from heddle.graph.attributes import constant_array
 from heddle.graph.dialect import attrs_of
 from heddle.graph.dim import Dim
-from heddle.graph.dtype import DType, round_bfloat16
 from heddle.graph.ops.row import ROWS, Array
+from heddle.graph.rounding import held
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import InputError
 
@@ -39,8 +39,8 @@ def evaluate(
     for index, (array, type) in enumerate(zip(arrays, types, strict=True)):
         _bind(f"input {index}", array, type, symbols)
     pairs = enumerate(zip(arrays, types, strict=True))
-    held = [_held(f"input {index}", array, type, symbols) for index, (array, type) in pairs]
-    return _run_block(block, held, symbols, weights or {})
+    taken = [_taken(f"input {index}", array, type, symbols) for index, (array, type) in pairs]
+    return _run_block(block, taken, symbols, weights or {})
 
 
 def run(
@@ -62,15 +62,14 @@ def run(
         if name not in weights:
             raise InputError(f"weights: wanted {name!r}, got {', '.join(weights) or 'none'}")
         type = TensorType.from_mlir(op.results[0].type)
-        return [_held(f"weight {name!r}", np.asarray(weights[name]), type, symbols)]
+        return [_taken(f"weight {name!r}", np.asarray(weights[name]), type, symbols)]
     if op.name == "heddle.fused":
         return _run_block(op.regions[0].blocks[0], arrays, symbols, weights)
     row = ROWS[op.name.removeprefix("heddle.")]
     attrs = {name: _numbers(value, symbols) for name, value in attrs_of(row, op).items()}
     result = row.reference(*arrays, **attrs)
-    if TensorType.from_mlir(op.results[0].type).dtype is DType.bfloat16:
-        result = round_bfloat16(result)
-    return [result]
+    dtype = TensorType.from_mlir(op.results[0].type).dtype
+    return [result if dtype.in_numpy else held(result, dtype)]
 
 
 def _run_block(
@@ -94,13 +93,13 @@ def _bind(name: str, array: Array, type: TensorType, symbols: Symbols) -> None:
             symbols.setdefault(dim.name, size)
 
 
-def _held(name: str, array: Array, type: TensorType, symbols: Symbols) -> Array:
+def _taken(name: str, array: Array, type: TensorType, symbols: Symbols) -> Array:
     """The array as the reference holds it, after a check against its type."""
     wanted = tuple(dim.evaluate(symbols) for dim in type.shape)
     if array.shape != wanted:
         raise InputError(f"{name}: wanted shape {wanted} ({type}), got {array.shape}")
-    if type.dtype is DType.bfloat16 and array.dtype.name in ("bfloat16", "float32"):
-        return round_bfloat16(array.astype(np.float32))
+    if not type.dtype.in_numpy and array.dtype.name in (type.dtype.value, "float32"):
+        return held(array, type.dtype)
     if array.dtype.name != type.dtype.value:
         raise InputError(f"{name}: wanted dtype {type.dtype}, got {array.dtype.name}")
     return array

@@ -1,6 +1,8 @@
 """Conversions between dtypes, in registers and to and from memory, without any library call.
 
-bfloat16 is rounded with integer operations: LLVM may turn its own conversion into a call.
+bfloat16 is rounded with integer operations: LLVM may turn its own conversion into a call. So are
+the floats of 8 bits (OCP 8-bit Floating Point Specification, version 1.0), without saturation: what
+is too large becomes infinity, or NaN in float8_e4m3fn, which has none.
 """
 
 from __future__ import annotations
@@ -8,9 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.mlir import dialect
+from heddle.kernels.mlir import dialect, ir
 
 arith = dialect("arith")
+
+FLOAT8 = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
+"""The bits of the mantissa, and the bias of the exponent."""
 
 
 def from_memory(value: Any, dtype: str) -> Any:
@@ -23,6 +28,8 @@ def from_memory(value: Any, dtype: str) -> Any:
     if dtype == "bfloat16":
         bits = arith.extui(emit.widen(emit.integer(32), lanes), value)
         return emit.bitcast(bits << 16, emit.register_type(dtype))
+    if dtype in FLOAT8:
+        return _from_float8(value, dtype)
     return value
 
 
@@ -39,12 +46,54 @@ def to_memory(value: Any, dtype: str) -> Any:
         quiet = (bits >> 16) | 0x40
         is_nan = emit.compare("not_equal", value, value)
         return arith.trunci(kind, emit.select(is_nan, quiet, rounded))
+    if dtype in FLOAT8:
+        return arith.trunci(kind, _to_float8(value, dtype))
     return value
 
 
+def _from_float8(code: Any, dtype: str) -> Any:
+    """By way of float16, whose mantissa begins with theirs: float8_e5m2 is its upper byte."""
+    lanes = emit.lanes_of(code)
+    wide = arith.extsi(emit.widen(emit.integer(16), lanes), code)
+    # The sign of a float8_e4m3fn was spread over the first bit of the exponent.
+    wide = (wide << 7) & 0xBFFF if dtype == "float8_e4m3fn" else wide << 8
+    half = emit.bitcast(wide, ir.F16Type.get())
+    value = arith.extf(emit.widen(ir.F32Type.get(), lanes), half)
+    if dtype == "float8_e5m2":
+        return value
+    bits = emit.bitcast(value * 2.0**8, emit.integer(32))
+    is_nan = emit.compare("equal", code & 0x7F, 0x7F)
+    bits = bits | emit.select(is_nan, 0x7FC00000, emit.like(bits, 0))
+    return emit.bitcast(bits, ir.F32Type.get())
+
+
+def _to_float8(value: Any, dtype: str) -> Any:
+    """The code of a float32 value, in 32 bits."""
+    mantissa, bias = FLOAT8[dtype]
+    dropped = 23 - mantissa
+    bits = emit.bitcast(value, emit.integer(32))
+    magnitude = bits & 0x7FFFFFFF
+    half = 2 ** (dropped - 1) - 1
+    normal = (magnitude + ((magnitude >> dropped) & 1) + half) >> dropped
+    normal = normal - ((127 - bias) << mantissa)
+    # A sum with a number whose last bit is that of the denormals is rounded to a multiple of it.
+    base = 2.0 ** (24 - bias - mantissa)
+    base_bits = (127 + 24 - bias - mantissa) << 23
+    total = emit.bitcast(magnitude, ir.F32Type.get()) + base
+    denormal = emit.bitcast(total, emit.integer(32)) - base_bits
+    is_denormal = emit.compare("less", magnitude, (127 + 1 - bias) << 23)
+    code = emit.select(is_denormal, denormal, normal)
+    if dtype == "float8_e4m3fn":
+        code = emit.minimum(code, 0x7F, unsigned=True)  # also of infinity and NaN
+    else:
+        code = emit.minimum(code, 0x7C, unsigned=True)
+        code = emit.select(emit.compare("not_equal", value, value), 0x7E, code)
+    return code | ((bits >> 24) & 0x80)
+
+
 def rounded(value: Any, dtype: str) -> Any:
-    """A float32 value rounded to float16 or bfloat16 and back; others pass through."""
-    if dtype not in ("float16", "bfloat16"):
+    """A float32 value rounded to a narrow float and back; others pass through."""
+    if dtype not in emit.NARROW:
         return value
     return from_memory(to_memory(value, dtype), dtype)
 
@@ -53,7 +102,7 @@ def cast(value: Any, source: str, target: str) -> Any:
     """A register value of dtype `source` as one of dtype `target`.
 
     Floats become integers by truncation, saturated, NaN as 0; integers wrap; a float is rounded to
-    nearest even once, also from float64 to the 16-bit floats.
+    nearest even once, also from float64 to the narrow floats.
     """
     if source == target:
         return value
@@ -121,8 +170,8 @@ def _float_to_integer(value: Any, target: str) -> Any:
 
 
 def _integer_to_float(value: Any, source: str, target: str) -> Any:
-    """Through float64 for the 16-bit floats, so that there is one rounding."""
-    narrow = target in ("float16", "bfloat16")
+    """Through float64 for the narrow floats, so that there is one rounding."""
+    narrow = target in emit.NARROW
     if source != "bool" and emit.ITEM_SIZE[source] < 4:
         value, source = _resize(value, source, emit.integer(32)), "int32"
     wide = emit.register_type("float64" if narrow else target)

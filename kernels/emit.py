@@ -17,19 +17,22 @@ from heddle.kernels.mlir import dialect, ir
 arith, math, scf, vector = (dialect(name) for name in ("arith", "math", "scf", "vector"))
 
 ITEM_SIZE = {
-    **dict.fromkeys(("bool", "int8", "uint8"), 1),
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
     **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
     **dict.fromkeys(("int32", "uint32", "float32"), 4),
     **dict.fromkeys(("int64", "uint64", "float64"), 8),
 }
 """Bytes of one element in memory."""
 
+NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Floats that are float32 in registers."""
+
 
 # Types
 
 
 def is_float(dtype: str) -> bool:
-    """Whether `dtype` is one of the four floating dtypes."""
+    """Whether `dtype` is a floating dtype."""
     return dtype.startswith(("float", "bfloat"))
 
 
@@ -49,17 +52,20 @@ def pointer_type() -> Any:
 
 
 def memory_type(dtype: str) -> Any:
-    """The type of one element in memory: bool is a byte, bfloat16 its 16 bits."""
-    if dtype == "bfloat16" or not is_float(dtype):
+    """The type of one element in memory: bool is a byte, what NumPy lacks its bits."""
+    if dtype not in _MEMORY:
         return integer(8 * ITEM_SIZE[dtype])
-    return {"float16": ir.F16Type, "float32": ir.F32Type, "float64": ir.F64Type}[dtype].get()
+    return _MEMORY[dtype].get()
 
 
 def register_type(dtype: str) -> Any:
-    """The type that a value is computed in: bool is i1, float16 and bfloat16 are float32."""
+    """The type that a value is computed in: bool is i1, narrow floats are float32."""
     if dtype == "bool":
         return integer(1)
-    return memory_type("float32" if dtype in ("float16", "bfloat16") else dtype)
+    return memory_type("float32" if dtype in NARROW else dtype)
+
+
+_MEMORY = {"float16": ir.F16Type, "float32": ir.F32Type, "float64": ir.F64Type}
 
 
 def widen(element: Any, lanes: int) -> Any:

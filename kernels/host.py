@@ -72,7 +72,7 @@ def lanes_for(machine: Machine, dtypes: Sequence[str], bodies: Sequence[Body | N
 
 
 def _register_bytes(dtype: str) -> int:
-    return 4 if dtype in ("float16", "bfloat16") else emit.ITEM_SIZE[dtype]
+    return 4 if dtype in emit.NARROW else emit.ITEM_SIZE[dtype]
 
 
 def vectors(start: Size, stop: Size, lanes: int) -> Iterator[tuple[Any, Any]]:

@@ -72,7 +72,8 @@ def _numbered(names: str, first: int = 1) -> dict[str, int]:
 
 
 _DTYPES = _numbered(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
+    "float8_e4m3fn float8_e5m2"
 )
 _OPS = _numbered(" ".join(_CALCULATE), 3)
 _TARGETS = _numbered("cpu cuda")

@@ -8,12 +8,11 @@ import numpy as np
 
 from heddle.graph.attributes import constant_array
 from heddle.graph.compiler import module as m
-from heddle.graph.dtype import DType, bfloat16_bits
+from heddle.graph.rounding import stored
 
 
 def constant_bytes(operation: Any) -> bytes:
     """The row-major little-endian bytes of a constant's elements."""
     array = constant_array(operation.attributes["value"])
-    if m.tensor(operation.results[0]).dtype is DType.bfloat16:
-        array = bfloat16_bits(array)
+    array = stored(array, m.tensor(operation.results[0]).dtype)
     return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()

@@ -17,7 +17,6 @@ from heddle.graph.compiler.codegen.pool import Job
 from heddle.graph.compiler.module import label
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.tuned import described, own_tables
-from heddle.graph.dtype import DType
 from heddle.graph.graph import Graph
 from heddle.graph.targets import Target, TargetWarning
 from heddle.kernels import tuning
@@ -161,10 +160,9 @@ def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tup
 
 
 def _bytes(weight: types.Weight, shape: tuple[int, ...], value: Any) -> bytes | memoryview:
-    """The bytes of an array for `weight`; bfloat16 comes as ml_dtypes' or as uint16 bits."""
+    """The bytes of an array for `weight`; what NumPy lacks comes as ml_dtypes' or as bits."""
     array = np.asarray(value)
-    bits = weight.dtype is DType.bfloat16 and array.dtype.name in ("bfloat16", "uint16")
-    if array.shape != shape or not (bits or array.dtype == weight.dtype.to_numpy()):
+    if array.shape != shape or array.dtype.name not in (weight.dtype.name, weight.dtype.to_bits()):
         raise CompileError(
             f"weight {weight.name!r}: wanted {weight.dtype}{list(shape)}, "
             f"got {array.dtype}{list(array.shape)}"

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from heddle.graph.dtype import DType, round_bfloat16
+from heddle.graph.dtype import DType
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.rounding import held
 from heddle.graph.value import TensorValue
 from heddle.runtime.errors import GraphError
 
@@ -237,11 +238,10 @@ def cast(x: Array, *, dtype: DType) -> Array:
     """`x` in another dtype.
 
     Floats round to nearest even; to an integer they lose their fraction, and are undefined where
-    the value does not fit. Integers wrap. To bool: whether it is not zero.
+    the value does not fit. Integers wrap. To bool: whether it is not zero. What is too large for
+    a float becomes infinity, or NaN in float8_e4m3fn, which has none: clip it before.
     """
-    if dtype is DType.bfloat16:
-        return round_bfloat16(x.astype(np.float32))
-    return x.astype(dtype.to_numpy())
+    return held(x, dtype)
 
 
 def clip(x: Any, low: Any, high: Any) -> TensorValue:

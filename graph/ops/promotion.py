@@ -18,10 +18,13 @@ def promote_dtypes(a: DType, b: DType) -> DType:
     """The dtype of the higher category; within a category, the wider one.
 
     Raises:
-        GraphError: The result could not hold every value of the other dtype (floats may round).
+        GraphError: The result could not hold every value of the other dtype (floats may round),
+            or one of them is a float of 8 bits, which nobody means to compute in.
     """
     if a is b:
         return a
+    if a.is_float8 or b.is_float8:
+        raise GraphError(f"wanted one dtype where one is a float of 8 bits, got {a} and {b}; cast")
     result = max(a, b, key=lambda dtype: (dtype.category, dtype.size))
     (low, high), (least, greatest) = (dtype.range for dtype in (a if result is b else b, result))
     if (a.size == b.size and a.category == b.category) or low < least or high > greatest:

@@ -167,9 +167,9 @@ class OpRow:
     def reference(self, *arrays: Array, **attrs: Any) -> Array:
         """What the op computes: its specification.
 
-        float16 operands (and ml_dtypes' bfloat16) are widened to float32 and the result is rounded
-        to their dtype at the end (`follows_first`: to that of the first operand). Attributes are
-        canonical.
+        float16 operands (and the small floats of ml_dtypes) are widened to float32 and the result
+        is rounded to their dtype at the end (`follows_first`: to that of the first operand).
+        Attributes are canonical.
         """
         deciding = arrays[:1] if self.follows_first else arrays
         low = next((a.dtype for a in map(np.asarray, deciding) if _is_low(a.dtype)), None)
@@ -181,7 +181,7 @@ class OpRow:
 
 
 def _is_low(dtype: np.dtype[Any]) -> bool:
-    return dtype.name in ("float16", "bfloat16")
+    return dtype.name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 ROWS: dict[str, OpRow] = {}

@@ -26,9 +26,17 @@ def same(types: Types, attrs: Attrs) -> DType:
     return one_dtype(types)
 
 
+def computed_dtype(types: Types) -> DType:
+    """The dtype that all operands have, which is no float of 8 bits."""
+    dtype = one_dtype(types)
+    if dtype.is_float8:
+        raise GraphError(f"wanted a dtype to compute in, got {dtype}; cast it first")
+    return dtype
+
+
 def numeric(types: Types, attrs: Attrs) -> DType:
     """Integers and floats; the operands' own."""
-    dtype = one_dtype(types)
+    dtype = computed_dtype(types)
     if dtype is DType.bool:
         raise GraphError("wanted a numeric dtype, got bool; cast it first")
     return dtype
@@ -36,7 +44,7 @@ def numeric(types: Types, attrs: Attrs) -> DType:
 
 def signed(types: Types, attrs: Attrs) -> DType:
     """Signed integers and floats; the operands' own."""
-    dtype = one_dtype(types)
+    dtype = computed_dtype(types)
     if not dtype.is_signed:
         raise GraphError(f"wanted a dtype with negative values, got {dtype}; cast it first")
     return dtype
@@ -44,7 +52,7 @@ def signed(types: Types, attrs: Attrs) -> DType:
 
 def floating(types: Types, attrs: Attrs) -> DType:
     """Floats; the operands' own."""
-    dtype = one_dtype(types)
+    dtype = computed_dtype(types)
     if not dtype.is_float:
         raise GraphError(f"wanted a floating-point dtype, got {dtype}; cast it first")
     return dtype

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heddle.graph import DType, TensorType
-from heddle.graph.dtype import bfloat16_bits, round_bfloat16, widen_bfloat16
+from heddle.graph.rounding import held, loaded, stored
 from heddle.pipelines.bench.workload import Operand, Workload
 from heddle.runtime import CPU, Buffer, Device
 
@@ -41,7 +41,7 @@ tokens are sampled, which tokens it has seen and how often."""
 
 
 def draw(workload: Workload, sizes: Mapping[str, int], dtype: DType, inputs: str) -> list[Any]:
-    """One NumPy array for each operand; bfloat16 as rounded float32."""
+    """One NumPy array for each operand; what NumPy lacks as rounded float32."""
     rng = np.random.default_rng(SEED)
     types = workload.types(sizes, dtype)
     return [
@@ -72,7 +72,7 @@ def _draw(
     values = rng.standard_normal(shape, wide)
     if operand.values == "positive":
         values = np.abs(values) + wide(1e-3)
-    return round_bfloat16(values) if dtype is DType.bfloat16 else values.astype(dtype.to_numpy())
+    return held(values, dtype)
 
 
 def described(workload: Workload, dtype: DType, inputs: str) -> str:
@@ -95,16 +95,13 @@ def described(workload: Workload, dtype: DType, inputs: str) -> str:
 
 def buffer_of(array: NDArray[Any], dtype: DType, device: Device | None = None) -> Buffer:
     """A new buffer with the values of `array`."""
-    stored = bfloat16_bits(array) if dtype is DType.bfloat16 else array
-    name = "bfloat16" if dtype is DType.bfloat16 else None
-    buffer = Buffer.from_numpy(np.ascontiguousarray(stored), dtype=name)
+    buffer = Buffer.from_numpy(np.ascontiguousarray(stored(array, dtype)), dtype=dtype.name)
     return buffer.copy() if device is None or device == CPU() else buffer.to(device)
 
 
 def array_of(buffer: Buffer, dtype: DType) -> NDArray[Any]:
-    """The values of a buffer; bfloat16 as float32."""
-    array = buffer.to_numpy()
-    return widen_bfloat16(array.view(np.uint16)) if dtype is DType.bfloat16 else array
+    """The values of a buffer; what NumPy lacks as float32."""
+    return loaded(buffer.to_numpy().view(dtype.to_bits()), dtype)
 
 
 def sets_wanted(set_bytes: int, last_cache: int, weighted: bool) -> int:

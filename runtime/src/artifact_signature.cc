@@ -184,7 +184,7 @@ void Verifier::tensors() const {
   Span<TensorRecord> rows = artifact_.records<TensorRecord>(Section::kTensors);
   for (size_t i = 0; i < rows.size(); ++i) {
     expect_text(rows[i].name, {Section::kTensors, i, "name"});
-    expect(is_dtype(rows[i].dtype), {Section::kTensors, i, "dtype"}, "1 to 13", rows[i].dtype);
+    expect(is_dtype(rows[i].dtype), {Section::kTensors, i, "dtype"}, "1 to 15", rows[i].dtype);
     expect_shape(rows[i].shape, {Section::kTensors, i, "shape"});
     expect(rows[i].zero == 0, {Section::kTensors, i, "zero"}, "zero", rows[i].zero);
   }
@@ -214,7 +214,7 @@ void Verifier::weights() const {
   for (size_t i = 0; i < rows.size(); ++i) {
     const WeightRecord& row = rows[i];
     auto field = [i](const char* name) { return Field{Section::kWeights, i, name}; };
-    expect(is_dtype(row.dtype), field("dtype"), "1 to 13", row.dtype);
+    expect(is_dtype(row.dtype), field("dtype"), "1 to 15", row.dtype);
     expect_shape(row.shape, field("shape"));
     for (Slot slot : artifact_.dims(row.shape)) expect_number(slot, field("shape"));
     expect(row.flags < 4, field("flags"), "bits 1 and 2 alone", row.flags);

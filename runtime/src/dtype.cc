@@ -8,10 +8,10 @@ struct Row {
   size_t size;
 };
 
-constexpr Row kRows[] = {{"bool", 1},   {"int8", 1},    {"int16", 2},    {"int32", 4},
-                         {"int64", 8},  {"uint8", 1},   {"uint16", 2},   {"uint32", 4},
-                         {"uint64", 8}, {"float16", 2}, {"bfloat16", 2}, {"float32", 4},
-                         {"float64", 8}};
+constexpr Row kRows[] = {{"bool", 1},    {"int8", 1},          {"int16", 2},      {"int32", 4},
+                         {"int64", 8},   {"uint8", 1},         {"uint16", 2},     {"uint32", 4},
+                         {"uint64", 8},  {"float16", 2},       {"bfloat16", 2},   {"float32", 4},
+                         {"float64", 8}, {"float8_e4m3fn", 1}, {"float8_e5m2", 1}};
 
 const Row& row(DType dtype) { return kRows[static_cast<uint32_t>(dtype) - 1]; }
 

@@ -132,8 +132,8 @@ TEST_CASE("rules: symbols, sizes, dims, tensors") {
   CHECK(refused<Slot>(Section::kDims, 2, [](auto& slot) {
           slot = kFar;
         }).find("section dims, record 2, slot: wanted a number below ") == 0);
-  CHECK(refused<TensorRecord>(Section::kTensors, 3, [](auto& row) { row.dtype = 14; }) ==
-        "section tensors, record 3, dtype: wanted 1 to 13, got 14");
+  CHECK(refused<TensorRecord>(Section::kTensors, 3, [](auto& row) { row.dtype = 16; }) ==
+        "section tensors, record 3, dtype: wanted 1 to 15, got 16");
   CHECK(refused<TensorRecord>(Section::kTensors, 3, [](auto& row) { row.zero = 1; }) ==
         "section tensors, record 3, zero: wanted zero, got 1");
   CHECK(refused<TensorRecord>(Section::kTensors, 0, [](auto& row) {
@@ -159,7 +159,7 @@ TEST_CASE("rules: weights and constants") {
     return refused<WeightRecord>(Section::kWeights, record, change);
   };
   CHECK(weight(0, [](auto& row) { row.dtype = 0; }) ==
-        "section weights, record 0, dtype: wanted 1 to 13, got 0");
+        "section weights, record 0, dtype: wanted 1 to 15, got 0");
   CHECK(weight(0, [](auto& row) { row.shape.first = 0; }) ==
         "section weights, record 0, shape: wanted a size that is a number, got 'batch'");
   CHECK(weight(0, [](auto& row) { row.flags = 4; }) ==

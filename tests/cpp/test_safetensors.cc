@@ -59,6 +59,12 @@ TEST_CASE("safetensors: names, shapes and data without a copy") {
   CHECK(tensors->tensors()[1].dtype == DType::kBFloat16);
   CHECK(tensors->tensors()[1].shape == Shape{});
   CHECK(std::memcmp(tensors->tensors()[1].data, "xy", 2) == 0);
+  const char* bytes = R"({"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]},)"
+                      R"("b":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[2,3]}})";
+  TemporaryFile small(with_length(bytes, "xyz"));
+  auto floats = Safetensors::open(small.path());
+  CHECK(floats->tensors()[0].dtype == DType::kFloat8E4M3FN);
+  CHECK(floats->tensors()[1].dtype == DType::kFloat8E5M2);
 }
 
 TEST_CASE("safetensors: an empty file of tensors") {

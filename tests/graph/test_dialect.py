@@ -7,6 +7,7 @@ from heddle.graph import Dim, DType, Graph, TensorType, dialect, ops
 from heddle.graph.attributes import constant_array, constant_attr
 from heddle.graph.ops.build import build
 from heddle.graph.ops.row import ROWS, sample
+from heddle.graph.rounding import held
 from heddle.kernels import mlir
 from heddle.kernels.mlir import ir, passmanager
 from heddle.runtime.errors import GraphError
@@ -248,7 +249,7 @@ def test_constants_round_trip(dtype):
     if dtype.is_float:
         arrays.append(np.array([np.inf, -np.inf, np.nan, 0.5]))
     for array in arrays:
-        values = array.astype(dtype.to_numpy())
+        values = held(array, dtype)
         with mlir.context():
             again = constant_array(constant_attr(values, dtype))
         assert again.dtype == values.dtype

@@ -239,6 +239,7 @@ GRAPHS = [
     (lambda: constant([1j], F32), "constant: wanted numbers, got complex128"),
     (lambda: constant(np.zeros(2, np.longdouble)), "constant: dtype: wanted one of bool, int8, "
      "int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64, "
+     "float8_e4m3fn, float8_e5m2, "
      f"got {np.dtype(np.longdouble).name}"),
     (lambda: constant([[1], [1, 2]]),
      "constant: wanted lists of one length at each level, got [[1], [1, 2]]"),

@@ -57,6 +57,29 @@ def test_promotion_invalid(left, right):
         graph.output()
 
 
+@pytest.mark.parametrize("other", ["float32", "float8_e5m2", "int8"])
+def test_floats_of_8_bits_are_not_promoted_invalid(other):
+    types = [tensor(2, dtype=DType.float8_e4m3fn), tensor(2, dtype=DType[other])]
+    with Graph("g", types) as graph:
+        text = (
+            f"add: wanted one dtype where one is a float of 8 bits, got float8_e4m3fn and {other}"
+        )
+        with pytest.raises(GraphError, match=text):
+            graph.inputs[0] + graph.inputs[1]
+        graph.output()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: x + x, ops.exp, ops.neg, ops.max, lambda x: x < x, ops.softmax]
+)
+def test_floats_of_8_bits_are_not_computed_in_invalid(make):
+    with Graph("g", [tensor(2, dtype=DType.float8_e5m2)]) as graph:
+        text = "wanted a dtype to compute in, got float8_e5m2; cast it first"
+        with pytest.raises(GraphError, match=text):
+            make(graph.inputs[0])
+        graph.output()
+
+
 @pytest.mark.parametrize("number", [1, -3, 0.1, float("inf"), 16777217])
 def test_a_number_takes_the_tensors_dtype(number):
     with Graph("g", [tensor(2, dtype=DType.bfloat16)]) as graph:

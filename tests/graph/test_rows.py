@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.graph import DType, Graph, ops
-from heddle.graph.dtype import round_bfloat16
 from heddle.graph.ops.build import build
 from heddle.graph.ops.row import ROWS
 from heddle.graph.reference import evaluate
+from heddle.graph.rounding import held
 from heddle.runtime.errors import GraphError
 
 CASES = [
@@ -22,8 +22,7 @@ CASES = [
 
 def data_of(rng, dtype, shape):
     if dtype.is_float:
-        values = rng.standard_normal(shape).astype(np.float32)
-        return round_bfloat16(values) if dtype is DType.bfloat16 else values.astype(dtype.value)
+        return held(rng.standard_normal(shape), dtype)
     return rng.integers(0, 2 if dtype is DType.bool else 4, shape).astype(dtype.value)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
-from heddle.graph.dtype import round_bfloat16
 from heddle.graph.ops.sampling import philox
 from heddle.graph.reference import evaluate
+from heddle.graph.rounding import held as rounded
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import GraphError
 
@@ -143,7 +143,7 @@ def test_a_step_with_everything():
         seen = np.stack([rng.permutation(100)[:entries], rng.integers(0, 3, entries)], axis=1)
         offsets = np.sort(rng.integers(0, entries, rows + 1))
         values = rng.standard_normal((rows, 100)).astype(np.float32)
-        values = round_bfloat16(values) if dtype is not F32 else values
+        values = rounded(values, dtype)
         arrays = [values, sampling, integers, np.arange(rows), mask, seen, offsets]
         model = InferenceSession(threads=2).load(compile(graph))
         held = values.astype(ml_dtypes.bfloat16) if dtype is not F32 else values

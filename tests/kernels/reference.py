@@ -1,16 +1,17 @@
 """What a `Spec` means, in NumPy: bodies by the references of the op rows, roots in float64."""
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 
 from heddle.graph import ops  # noqa: F401  (declares the rows)
 from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS
+from heddle.kernels.emit import NARROW
 from heddle.kernels.spec import Expr, Spec, fold
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    return np.dtype(name)
 
 
 def size(expr: Expr, dims: dict[str, int]) -> int:
@@ -46,7 +47,7 @@ def evaluate(spec: Spec, dims: dict[str, int], arrays: list[np.ndarray]) -> list
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
+    return array.astype(np.float32) if array.dtype.name in NARROW else array
 
 
 def _stored(spec: Spec, results, dims) -> list[np.ndarray]:
@@ -72,10 +73,8 @@ def _body(body, inputs, points) -> list[np.ndarray]:
 
 
 def _cast(value: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "bfloat16":
-        return ROWS["cast"].compute(value, dtype=DType.bfloat16)
     with np.errstate(all="ignore"):
-        return _wide(value.astype(dtype))
+        return ROWS["cast"].compute(value, dtype=DType[dtype])
 
 
 def _precise(array: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ def test_numpy_and_back(dtype, shape):
         assert np.shares_memory(np.asarray(buffer), array)
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
+@pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_new_memory_is_aligned_and_writable(dtype):
     buffer = Buffer(dtype, (3, 5))
     assert buffer.writable
@@ -140,23 +140,27 @@ def test_there_is_no_cuda_array_interface_on_a_cpu():
         buffer.__cuda_array_interface__  # noqa: B018
 
 
-def test_bfloat16_bits_where_ml_dtypes_is_missing():
-    script = """
+@pytest.mark.parametrize(("dtype", "bits"), [("bfloat16", "uint16"), ("float8_e5m2", "uint8")])
+def test_bits_where_ml_dtypes_is_missing(dtype, bits):
+    script = f"""
+dtype, raw = "{dtype}", "{bits}"
+"""
+    script += """
 import sys
 sys.modules["ml_dtypes"] = None
 import numpy as np
 from heddle.runtime import Buffer, InputError
-bits = np.arange(6, dtype=np.uint16).reshape(2, 3)
-buffer = Buffer.from_numpy(bits, dtype="bfloat16")
-assert buffer.dtype == "bfloat16"
+bits = np.arange(6, dtype=raw).reshape(2, 3)
+buffer = Buffer.from_numpy(bits, dtype=dtype)
+assert buffer.dtype == dtype
 for array in (buffer.to_numpy(), np.asarray(buffer)):
-    assert array.dtype == np.uint16 and np.shares_memory(array, bits)
+    assert array.dtype == raw and np.shares_memory(array, bits)
     assert np.array_equal(array, bits)
-assert buffer.copy().dtype == "bfloat16"
+assert buffer.copy().dtype == dtype
 try:
     Buffer.from_numpy(bits, dtype="float32")
 except InputError as error:
-    assert str(error) == "Buffer: wanted elements of the size of float32, got uint16", error
+    assert str(error) == f"Buffer: wanted elements of the size of float32, got {raw}", error
 else:
     raise AssertionError
 assert not hasattr(buffer, "__array_interface__")
@@ -164,11 +168,12 @@ assert not hasattr(buffer, "__array_interface__")
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
 
 
-def test_bfloat16_arrays_of_ml_dtypes():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    array = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_arrays_of_ml_dtypes(dtype):
+    pytest.importorskip("ml_dtypes")
+    array = np.arange(6).astype(dtype).reshape(2, 3)
     buffer = Buffer.from_numpy(array)
-    assert buffer.dtype == "bfloat16"
+    assert buffer.dtype == dtype
     assert buffer.to_numpy().dtype == array.dtype
     assert np.shares_memory(buffer.to_numpy(), array)
     np.testing.assert_array_equal(Buffer.from_numpy(array.T).to_numpy(), array.T)

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import struct
 
 import numpy as np
 import pytest
@@ -32,6 +33,25 @@ def test_a_buffer_takes_numpy(dtype):
     buffer = Buffer.from_dlpack(Only(array))
     assert (buffer.dtype, buffer.shape, buffer.device) == (dtype, (2, 3), CPU())
     assert np.shares_memory(buffer.to_numpy(), array)
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("float8_e4m3fn", 10), ("float8_e5m2", 12)])
+def test_floats_of_8_bits(dtype, code):
+    bits = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    source = Buffer.from_numpy(bits, dtype=dtype)
+    buffer = Buffer.from_dlpack(Only(source))
+    assert (buffer.dtype, buffer.shape) == (dtype, (2, 3))
+    np.testing.assert_array_equal(buffer.to_numpy().view(np.uint8), bits)
+    assert _type_code(source.__dlpack__()) == (code, 8, 1)
+
+
+def _type_code(capsule):
+    """The code, bits and lanes of the tensor in a capsule."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address = get(capsule, b"dltensor")
+    # The data's pointer, then three 32-bit words: device type, device, rank.
+    return struct.unpack("BBH", ctypes.string_at(address + 8 + 12, 4))
 
 
 def test_a_round_trip_of_bfloat16():

@@ -126,7 +126,14 @@ def holds(wide: DType, narrow: DType) -> bool:
     return least <= low and high <= greatest
 
 
-_MANTISSA = {DType.bfloat16: 8, DType.float16: 11, DType.float32: 24, DType.float64: 53}
+_MANTISSA = {
+    DType.float8_e5m2: 3,
+    DType.float8_e4m3fn: 4,
+    DType.bfloat16: 8,
+    DType.float16: 11,
+    DType.float32: 24,
+    DType.float64: 53,
+}
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "add": (_neutral(-0.0, (0, 1)),),

@@ -22,10 +22,12 @@ enum class DType : uint32_t {
   kBFloat16,
   kFloat32,
   kFloat64,
+  kFloat8E4M3FN,
+  kFloat8E5M2,
 };
 
 /// Whether a number read from a file is a dtype.
-constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= 13; }
+constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= 15; }
 
 /// Bytes of one element.
 size_t dtype_size(DType dtype);

@@ -72,15 +72,18 @@ bool Argument::take_exported(PyObject* object) {
   if (dtype.is_none()) {
     refuse("wanted an array, got " + class_of(array) + ": " + nb::str(failure.value()).c_str());
   }
-  if (!nb::getattr(dtype, "name", nb::none()).equal(nb::str("bfloat16"))) {
+  nb::object name = nb::getattr(dtype, "name", nb::none());
+  std::optional<DType> known;
+  if (nb::isinstance<nb::str>(name)) known = dtype_from_name(nb::cast<nb::str>(name).c_str());
+  if (!known || !typestr_of(*known).empty()) {
     refuse("wanted an array of a dtype of Heddle, got " + class_of(array) + " of dtype " +
            nb::str(dtype).c_str());
   }
-  // NumPy has no format for bfloat16: take the bits.
-  nb::object bits = array.attr("view")("uint16");
+  // NumPy has no format for the dtypes of ml_dtypes: take the bits.
+  nb::object bits = array.attr("view")(dtype_size(*known) == 1 ? "uint8" : "uint16");
   if (PyObject_GetBuffer(bits.ptr(), &held_, kHow) != 0) throw nb::python_error();
   take_held();
-  view_.dtype = DType::kBFloat16;
+  view_.dtype = *known;
   return true;
 }
 
@@ -189,6 +192,9 @@ void Argument::take_number(nb::handle number, DType wanted) {
       (PyBool_Check(number.ptr()) == 0 && wanted == DType::kBool)) {
     refuse(std::string("wanted a number for ") + dtype_name(wanted) + ", got " + class_of(number) +
            " " + nb::str(number).c_str());
+  }
+  if (wanted == DType::kFloat8E4M3FN || wanted == DType::kFloat8E5M2) {
+    refuse(std::string("wanted an array for ") + dtype_name(wanted) + ", got " + class_of(number));
   }
   if (wanted == DType::kBFloat16) {
     // Round to nearest even on the bits of a float32.

@@ -59,7 +59,10 @@ nb::object to_device(nb::handle self, DeviceName target) {
 // What both array interfaces say alike.
 nb::dict interface(const BufferObject& self) {
   const std::string typestr = typestr_of(self.buffer.dtype());
-  if (typestr.empty()) lacks("Buffer: bfloat16 has no typestr; use DLPack or to_numpy()");
+  if (typestr.empty()) {
+    lacks(std::string("Buffer: ") + dtype_name(self.buffer.dtype()) +
+          " has no typestr; use DLPack or to_numpy()");
+  }
   nb::dict interface;
   interface["version"] = 3;
   interface["typestr"] = typestr;
@@ -93,9 +96,9 @@ nb::dict cuda_array_interface(const BufferObject& self) {
   return result;
 }
 
-nb::object bfloat16_dtype(nb::handle fallback) {
+nb::object ml_dtype(DType dtype, nb::handle fallback) {
   try {
-    return nb::module_::import_("ml_dtypes").attr("bfloat16");
+    return nb::module_::import_("ml_dtypes").attr(dtype_name(dtype));
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_ImportError)) throw;
     return nb::borrow(fallback);
@@ -108,11 +111,13 @@ nb::object to_numpy(nb::handle self) {
     return to_numpy(nb::cast(copy_to(object, {})));
   }
   nb::object asarray = nb::module_::import_("numpy").attr("asarray");
-  if (object.buffer.dtype() != DType::kBFloat16) return asarray(self);
-  const BufferObject bits{Buffer(object.buffer.storage(), DType::kUInt16, object.buffer.shape()),
+  const DType dtype = object.buffer.dtype();
+  if (!typestr_of(dtype).empty()) return asarray(self);
+  const DType unsigned_type = dtype_size(dtype) == 1 ? DType::kUInt8 : DType::kUInt16;
+  const BufferObject bits{Buffer(object.buffer.storage(), unsigned_type, object.buffer.shape()),
                           object.writable};
   nb::object array = asarray(nb::cast(bits));
-  return array.attr("view")(bfloat16_dtype(array.attr("dtype")));
+  return array.attr("view")(ml_dtype(dtype, array.attr("dtype")));
 }
 
 nb::object as_array(nb::handle self, nb::handle dtype, nb::handle copy) {

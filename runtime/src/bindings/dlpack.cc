@@ -9,7 +9,7 @@
 namespace heddle::bindings {
 namespace {
 
-// The structures of the DLPack specification, version 1.
+// The structures of the DLPack specification, version 1; the floats of 8 bits came with 1.1.
 
 constexpr int32_t kCpu = 1;
 constexpr int32_t kCuda = 2;
@@ -60,11 +60,14 @@ struct Row {
 };
 
 constexpr Row kTypes[] = {
-    {DType::kBool, {6, 8, 1}},     {DType::kInt8, {0, 8, 1}},      {DType::kInt16, {0, 16, 1}},
-    {DType::kInt32, {0, 32, 1}},   {DType::kInt64, {0, 64, 1}},    {DType::kUInt8, {1, 8, 1}},
-    {DType::kUInt16, {1, 16, 1}},  {DType::kUInt32, {1, 32, 1}},   {DType::kUInt64, {1, 64, 1}},
-    {DType::kFloat16, {2, 16, 1}}, {DType::kBFloat16, {4, 16, 1}}, {DType::kFloat32, {2, 32, 1}},
-    {DType::kFloat64, {2, 64, 1}},
+    {DType::kBool, {6, 8, 1}},        {DType::kInt8, {0, 8, 1}},
+    {DType::kInt16, {0, 16, 1}},      {DType::kInt32, {0, 32, 1}},
+    {DType::kInt64, {0, 64, 1}},      {DType::kUInt8, {1, 8, 1}},
+    {DType::kUInt16, {1, 16, 1}},     {DType::kUInt32, {1, 32, 1}},
+    {DType::kUInt64, {1, 64, 1}},     {DType::kFloat16, {2, 16, 1}},
+    {DType::kBFloat16, {4, 16, 1}},   {DType::kFloat32, {2, 32, 1}},
+    {DType::kFloat64, {2, 64, 1}},    {DType::kFloat8E4M3FN, {10, 8, 1}},
+    {DType::kFloat8E5M2, {12, 8, 1}},
 };
 
 DType dtype_of(TypeCode type) {

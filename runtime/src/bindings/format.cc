@@ -4,8 +4,8 @@ namespace heddle::bindings {
 namespace {
 
 // In the order of DType.
-constexpr const char* kTypestrs[] = {"|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2",
-                                     "<u4", "<u8", "<f2", "",    "<f4", "<f8"};
+constexpr const char* kTypestrs[] = {"|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4",
+                                     "<u8", "<f2", "",    "<f4", "<f8", "",    ""};
 
 // Integers by size: 1, 2, 4, 8 bytes.
 std::optional<DType> integer(bool is_signed, ptrdiff_t size) {

@@ -15,7 +15,7 @@ std::optional<DType> dtype_from_format(const char* format, ptrdiff_t item_size);
 /// The dtype of a `typestr` of NumPy's array interface (`"<f4"`), if it is one of Heddle.
 std::optional<DType> dtype_from_typestr(const std::string& typestr);
 
-/// The `typestr` of a dtype; empty for bfloat16, which has none.
+/// The `typestr` of a dtype; empty for those that NumPy lacks: bfloat16 and the floats of 8 bits.
 std::string typestr_of(DType dtype);
 
 }  // namespace heddle::bindings

@@ -5,17 +5,17 @@ All samples of all op rows are outputs of one graph, and so of one artifact.
 
 from dataclasses import dataclass, replace
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from heddle.graph import DType, Graph, compile
-from heddle.graph.dtype import round_bfloat16
 from heddle.graph.ops.build import build
 from heddle.graph.ops.row import ROWS
 from heddle.graph.reference import evaluate
+from heddle.graph.rounding import held
 from heddle.graph.targets import Target, native_level
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import GraphError
@@ -23,6 +23,7 @@ from heddle.runtime.errors import GraphError
 LEVELS = [machine.arch for machine in Target.parse("cpu").machines]
 RUNNABLE = LEVELS[: LEVELS.index(native_level()) + 1]
 DTYPES = [DType[n] for n in ("float32", "bool", "uint8", "int32", "int64", "float16", "bfloat16")]
+DTYPES.append(DType.float8_e4m3fn)
 TOLERANCE = {"float64": 1e-6, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 SIZES = ({"k": 4, "m": 5, "n": 6}, {"k": 7, "m": 33, "n": 129}, {"k": 16, "m": 4, "n": 32})
 OTHERS = {"b": 2, "c": 3, "h": 4, "s": 19, "t": 21}
@@ -61,25 +62,24 @@ def every_sample(dtypes):
 
 
 def arrays_for(types, sizes, rng):
-    """Inputs as the reference holds them: bfloat16 in float32; integers that index any axis."""
+    """Inputs as the reference holds them; integers that index any axis."""
     for type in types:
         shape = [dim.evaluate(sizes) for dim in type.shape]
         if type.dtype.is_float:
             values = rng.standard_normal(shape).astype(np.float32)
-            low = type.dtype is DType.bfloat16
-            yield round_bfloat16(values) if low else values.astype(type.dtype.value)
+            yield held(values, type.dtype)
         else:
             top = 2 if type.dtype is DType.bool else 4
             yield rng.integers(0, top, shape).astype(type.dtype.value)
 
 
 def given_to_the_model(array, type):
-    return array.astype(ml_dtypes.bfloat16) if type.dtype is DType.bfloat16 else array
+    return array if type.dtype.in_numpy else array.astype(type.dtype.value)
 
 
 def assert_close(found, wanted, name):
     dtype = found.dtype.name
-    found = found.astype(np.float32) if dtype == "bfloat16" else found
+    found = found.astype(DType[dtype].to_numpy())
     assert found.dtype == wanted.dtype, name
     if dtype not in TOLERANCE:
         np.testing.assert_array_equal(found, wanted, err_msg=name)

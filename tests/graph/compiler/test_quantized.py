@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
-from heddle.graph.dtype import round_bfloat16
 from heddle.graph.reference import evaluate
+from heddle.graph.rounding import held
 from heddle.runtime import InferenceSession
 
 WIDE = {DType.float32: 1e-5, DType.float16: 2e-3, DType.bfloat16: 1.6e-2}
@@ -25,7 +25,7 @@ def level(name):
 
 def numbers(rng, dtype, shape):
     values = rng.standard_normal(shape).astype(np.float32)
-    return round_bfloat16(values) if dtype is DType.bfloat16 else values.astype(dtype.to_numpy())
+    return held(values, dtype)
 
 
 def weights_of(rng, dtype, bits, n, k, group):

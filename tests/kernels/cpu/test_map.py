@@ -13,7 +13,8 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 NUMBERS = FLOATS + SIGNED + UNSIGNED
-DTYPES = (*NUMBERS, "bool")
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+DTYPES = (*NUMBERS, *FLOAT8, "bool")
 GELU = {"none": (("approximate", "none"),), "tanh": (("approximate", "tanh"),)}
 
 
@@ -29,7 +30,7 @@ def all_ops(dtype: str) -> Spec:
     x = Operand(dtype, ("d0", 37))
     steps = [Step(op, (0, 1), "bool") for op in ("equal", "not_equal")]
     steps.append(Step("where", (2, 0, 1), dtype))
-    if dtype != "bool":
+    if dtype in NUMBERS:
         steps += [Step(op, (0, 1), dtype) for op in ("add", "sub", "mul", "maximum", "minimum")]
         orders = ("less", "less_equal", "greater", "greater_equal")
         steps += [Step(op, (0, 1), "bool") for op in orders]
@@ -71,7 +72,7 @@ def test_cast_to_every_dtype(source, arch):
     spec = elementwise([Operand(source, shape)], steps, results, shape)
     rng = np.random.default_rng(3)
     x = random(rng, shape, source)
-    if source in FLOATS:
+    if source in FLOATS + FLOAT8:
         # Where the value does not fit an integer the result is free: 0 to 127 fits all.
         x = np.abs(x * 20).clip(0, 127).astype(x.dtype)
         x[:4] = 0
@@ -90,16 +91,17 @@ def test_float_to_integer_saturates():
         assert values.tolist() == [int(v) for v in clamped], target
 
 
-@pytest.mark.parametrize("target", ["float16", "bfloat16"])
+@pytest.mark.parametrize("target", ["float16", "bfloat16", *FLOAT8])
 def test_float64_is_rounded_once(target):
     # Just above the middle of two numbers: rounding to float32 first would land on the middle.
-    bits = {"float16": 10, "bfloat16": 7}[target]
+    bits = {"float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}[target]
     middle = 1 + 2.0 ** -(bits + 1)
     x = np.array([middle, middle + 2**-40, middle - 2**-40, -middle - 2**-40, 1e300, np.nan])
     spec = elementwise([Operand("float64", (6,))], [Step("cast", (0,), target)], [1], (6,))
     got = run(spec, [x])[0][0].astype(np.float64)
     up = 1 + 2.0**-bits
-    np.testing.assert_array_equal(got, [1, up, 1, -up, np.inf, np.nan])
+    over = np.nan if target == "float8_e4m3fn" else np.inf
+    np.testing.assert_array_equal(got, [1, up, 1, -up, over, np.nan])
 
 
 @settings(max_examples=12, deadline=None)
