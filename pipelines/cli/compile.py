@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, progress
+from heddle.pipelines.cli.options import quantize_options
 
 
 @click.command(
@@ -18,6 +19,7 @@ from heddle.pipelines.cli.console import bytes_text, listed, print_json, progres
         "heddle compile minilm --embed-weights",
         "heddle compile minilm -t cpu -t cuda:sm_90a -o minilm.heddle",
         "heddle compile minilm --dtype bfloat16",
+        "heddle compile path/to/llama --quantize int8 --embed-weights",
         "heddle compile model.py:build --weights model.safetensors",
         "heddle compile model.py:build --stop-after fuse",
     ),
@@ -46,8 +48,9 @@ from heddle.pipelines.cli.console import bytes_text, listed, print_json, progres
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="What a checkpoint's model computes in; by default float32.",
+    help="What a model computes in; by default float32, or as a language model is stored.",
 )
+@quantize_options
 @click.option("--embed-weights", is_flag=True, help="Put the weights into the artifact.")
 @click.option("--stop-after", metavar="PASS", help="Print the module after this pass and stop.")
 @click.option(
@@ -62,6 +65,8 @@ def compile_command(
     output: Path | None,
     weights: Path | None,
     dtype: str | None,
+    quantize: str | None,
+    group: int,
     embed_weights: bool,
     stop_after: str | None,
     dump: Path | None,
@@ -70,18 +75,20 @@ def compile_command(
     """Compile SOURCE to one artifact that needs no compiler to run.
 
     SOURCE is minilm (all-MiniLM-L6-v2, if its package is installed), a folder with config.json,
-    model.safetensors and tokenizer.json of a BERT encoder, or FILE.py:FUNCTION, a function without
-    arguments that returns a Graph.
+    model.safetensors and tokenizer.json of a BERT encoder or of a language model (Llama, Mistral,
+    Qwen2, Qwen3), or FILE.py:FUNCTION, a function without arguments that returns a Graph.
     """
     from heddle.graph import DType, Target, compile
     from heddle.graph.compiler.pipeline import lower
     from heddle.pipelines.cli.source import load
+    from heddle.pipelines.models.llama import Quantization
     from heddle.pipelines.weights import select
     from heddle.runtime import config
 
     if dump:
         config.put("HEDDLE_DUMP", str(dump))
-    found = load(source, DType(dtype) if dtype else None)
+    held = Quantization.parse(quantize, group) if quantize else None
+    found = load(source, DType(dtype) if dtype else None, held)
     if stop_after:
         for target in Target.merge(targets):
             click.echo(lower(found.graph.module, target.kind, stop_after=stop_after))

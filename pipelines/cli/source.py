@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from heddle.graph import DType, Graph
-from heddle.pipelines import checkpoint, weights
-from heddle.pipelines.models import bert
+from heddle.pipelines import checkpoint, language_model, weights
+from heddle.pipelines.models import bert, llama, llama_config
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,25 @@ class Source:
     weights: Path | None = None
 
 
-def load(text: str, dtype: DType | None = None) -> Source:
+def load(
+    text: str, dtype: DType | None = None, quantization: llama.Quantization | None = None
+) -> Source:
     """The graph that `text` means: `minilm`, a folder, or `model.py:function`.
 
-    `dtype` is what a checkpoint's model computes in, by default float32.
+    `dtype` is what a checkpoint's model computes in, by default float32 for an encoder and what its
+    weights are stored in for a language model, whose weights `quantization` makes smaller.
     """
     path, colon, function = text.rpartition(":")
     if colon and path.endswith(".py"):
-        if dtype is not None:
-            raise click.UsageError(f"--dtype: wanted minilm or a model's folder, got {text!r}")
+        for option, value in (("--dtype", dtype), ("--quantize", quantization)):
+            if value is not None:
+                raise click.UsageError(f"{option}: wanted a model's folder, got {text!r}")
         return Source(from_function(Path(path), function))
     found = checkpoint.find(text)
+    if llama_config.read_object(found.config).get("model_type") in llama_config.MODEL_TYPES:
+        return Source(language_model.build(found, dtype, quantization), found.weights)
+    if quantization is not None:
+        raise click.UsageError(f"--quantize: wanted a language model, got {text!r}")
     config = bert.BertConfig.read(found.config)
     prefix = weights.prefix(weights.read(found.weights))
     name = "minilm" if text == "minilm" else found.folder.resolve().name

@@ -63,23 +63,25 @@ def check_weights(artifact: Artifact, path: Path) -> int:
     Raises:
         ArtifactError: A weight is missing or another one; the message names the first.
     """
-    from heddle.pipelines.weights import read
+    import numpy as np
+
+    from heddle.pipelines.weights import dtype_of, of_artifact
     from heddle.runtime.errors import ArtifactError, ArtifactReason
 
     def fail(weight: dict[str, Any], wanted: str, got: str) -> ArtifactError:
         message = f"{path}: weight {weight['name']!r}: wanted {wanted}, got {got}"
         return ArtifactError(message, ArtifactReason.WEIGHTS)
 
-    arrays = read(path)
+    arrays = of_artifact(path, artifact)
     for weight in artifact.weights:
         array = arrays.get(weight["name"])
         wanted = f"{weight['dtype']} {list(weight['shape'])}"
         if array is None:
             raise fail(weight, wanted, "none of that name")
-        found = f"{array.dtype.name} {list(array.shape)}"
+        found = f"{dtype_of(array)} {list(array.shape)}"
         if found != wanted:
             raise fail(weight, wanted, found)
-        digest = hashlib.sha256(array.tobytes()).hexdigest()
+        digest = hashlib.sha256(np.asarray(array).tobytes()).hexdigest()
         if not weight["sha256"]:
             raise fail(weight, "a sha256 in the artifact", "none: it was compiled without weights")
         if digest != weight["sha256"]:

@@ -143,7 +143,7 @@ class LlamaConfig:
 
     def frequencies(self) -> NDArray[np.float32]:
         """Radians of rotation for each position, float32 [head_dim / 2] (arXiv:2104.09864)."""
-        exponents = np.arange(0, self.head_dim, 2, np.float64) / self.head_dim
+        exponents = np.arange(0, self.head_dim, 2) / self.head_dim
         plain = self.rope_theta**-exponents
         scaled = self.rope_scaling.apply(plain) if self.rope_scaling else plain
         return scaled.astype(np.float32)
@@ -197,7 +197,7 @@ def _rope(values: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
 
 def _windows(values: Mapping[str, Any]) -> tuple[int, ...]:
     """For each layer the keys that a token sees; Qwen slides in its last layers, if at all."""
-    layers, window = values["num_hidden_layers"], values.get("sliding_window") or 0
+    layers, window = int(values["num_hidden_layers"]), int(values.get("sliding_window") or 0)
     kinds = values.get("layer_types")
     if kinds is not None:
         if len(kinds) != layers:

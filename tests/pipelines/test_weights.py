@@ -45,7 +45,7 @@ BROKEN = {
         r"w: wanted 12 bytes within the 8 of data, got 0 to 8",
     ),
     "negative offset": (({"w": {**ROW, "data_offsets": [-8, 0]}}, bytes(8)), "got -8 to 0"),
-    "dtype": (({"w": {**ROW, "dtype": "BF16"}}, bytes(8)), "w: wanted a dtype of .*, got BF16"),
+    "dtype": (({"w": {**ROW, "dtype": "F4"}}, bytes(8)), "w: wanted a dtype of .*, got F4"),
     "not json": ((b"{", b""), "the header is malformed"),
     "not rows": (({"w": 3}, b""), "the header is malformed"),
 }

@@ -1,0 +1,216 @@
+"""`heddle generate`: prompts through a language model."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from heddle.pipelines.cli.console import listed, print_json, progress
+from heddle.pipelines.cli.options import quantize_options
+
+if TYPE_CHECKING:
+    from heddle.contexts import TextGenerationRequest
+    from heddle.pipelines.generation import TextGenerator
+    from heddle.runtime import Model
+
+
+@click.command(
+    short_help="Continue prompts with a language model.",
+    epilog=listed(
+        "Examples:",
+        'heddle generate path/to/llama --prompt "Once upon a time"',
+        "heddle generate path/to/qwen --chat --prompt Hello --quantize int4 --temperature 0.7",
+        'heddle generate llama.heddle --tokenizer path/to/llama --prompt "Once upon a time"',
+    ),
+)
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.option("--prompt", "prompts", multiple=True, help="May be repeated; else stdin is one.")
+@click.option("--chat", is_flag=True, help="The prompt is a user's message, by the chat template.")
+@click.option("--max-tokens", default=128, show_default=True, type=click.IntRange(1))
+@click.option("--temperature", default=0.0, show_default=True, help="0: the likeliest token.")
+@click.option("--top-k", default=-1, show_default=True, help="-1: all.")
+@click.option("--top-p", default=1.0, show_default=True)
+@click.option("--min-p", default=0.0, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--stop", multiple=True, help="A text that ends the output; may be repeated.")
+@click.option("--json-schema", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--regex", help="What the output matches.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    help="What the model computes in; by default what it is stored in.",
+)
+@quantize_options
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@click.option("--cache-tokens", type=click.IntRange(1), help="Room of the cache; default 8192.")
+@click.option(
+    "--tokenizer",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with tokenizer.json, where MODEL is an artifact.",
+)
+@click.option("--weights", type=click.Path(path_type=Path), help="Where they are not embedded.")
+@click.option("--json", "as_json", is_flag=True, help="Print texts and times as JSON.")
+def generate(
+    model: Path,
+    prompts: tuple[str, ...],
+    dtype: str | None,
+    quantize: str | None,
+    group: int,
+    threads: int | None,
+    cache_tokens: int | None,
+    tokenizer: Path | None,
+    weights: Path | None,
+    as_json: bool,
+    regex: str | None,
+    **chosen: Any,
+) -> None:
+    """Continue each prompt with MODEL, and print the text as it comes.
+
+    MODEL is the folder of a language model (Llama, Mistral, Qwen2, Qwen3), which is compiled for
+    this CPU, or an artifact that `heddle compile` made of one. Several prompts run side by side.
+    """
+    try:
+        from heddle.pipelines.generation import CACHE_TOKENS, TextGenerator
+        from heddle.pipelines.generation_tokenizer import TextTokenizer
+    except ModuleNotFoundError:
+        raise click.ClickException(
+            "wanted the package tokenizers, which is not installed; pip install tokenizers"
+        ) from None
+
+    if model.is_dir():
+        if weights:
+            raise click.UsageError("--weights: wanted an artifact as MODEL, got a folder")
+        loaded = from_folder(model, dtype, quantize, group, threads)
+    else:
+        for option, value in (("--dtype", dtype), ("--quantize", quantize)):
+            if value:
+                raise click.UsageError(f"{option}: wanted a folder as MODEL, got a file")
+        if tokenizer is None:
+            raise click.UsageError("--tokenizer: wanted the model's folder, got none")
+        loaded = from_artifact(model, weights, threads)
+    generator = TextGenerator(
+        loaded, TextTokenizer(tokenizer or model), cache_tokens=cache_tokens or CACHE_TOKENS
+    )
+    texts = list(prompts) or [sys.stdin.read()]
+    requests = [request(text, number, **chosen) for number, text in enumerate(texts)]
+    report = run(generator, requests, regex, shown=not as_json)
+    if as_json:
+        print_json(report)
+    else:
+        click.echo(summary(report), err=True)
+
+
+def from_folder(
+    folder: Path, dtype: str | None, quantize: str | None, group: int, threads: int | None
+) -> Model:
+    """The checkpoint in `folder`, compiled for this CPU."""
+    from heddle.graph import DType, compile
+    from heddle.pipelines import language_model, weights
+    from heddle.pipelines.checkpoint import Checkpoint
+    from heddle.pipelines.models.llama import Quantization
+    from heddle.runtime import InferenceSession
+
+    found = Checkpoint(folder)
+    held = Quantization.parse(quantize, group) if quantize else None
+    graph = language_model.build(found, DType(dtype) if dtype else None, held)
+    with progress("compiling") as report:
+        artifact = compile(graph, "cpu:native", progress=report)
+    arrays = weights.select(found.weights, graph.weights)
+    return InferenceSession(threads=threads).load(artifact, arrays)
+
+
+def from_artifact(path: Path, weights: Path | None, threads: int | None) -> Model:
+    """The artifact at `path`, with the weights in the file `weights` or its own."""
+    from heddle.pipelines.weights import of_artifact
+    from heddle.runtime import Artifact, InferenceSession
+
+    artifact = Artifact.load(path)
+    arrays = weights and of_artifact(weights, artifact)
+    return InferenceSession(threads=threads).load(artifact, arrays)
+
+
+def request(
+    text: str,
+    number: int,
+    chat: bool,
+    json_schema: Path | None,
+    stop: tuple[str, ...],
+    max_tokens: int,
+    **sampling: Any,
+) -> TextGenerationRequest:
+    """What is asked for, as a request."""
+    import json
+
+    from heddle.contexts import SamplingParams, TextGenerationRequest
+    from heddle.runtime.errors import InputError
+
+    form: Any = None
+    try:
+        if json_schema:
+            form = {"type": "json_schema", "json_schema": json.loads(json_schema.read_text())}
+        params = SamplingParams(**sampling, max_new_tokens=max_tokens, stop=list(stop))
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    given: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
+    return TextGenerationRequest(
+        id=f"prompt {number}",
+        index=number,
+        model_name="",
+        response_format=form,
+        sampling_params=params,
+        **(given if chat else {"prompt": text}),
+    )
+
+
+def run(
+    generator: TextGenerator,
+    requests: list[TextGenerationRequest],
+    regex: str | None,
+    shown: bool,
+) -> dict[str, Any]:
+    """Runs the requests to their ends; texts, why they ended, and times of both phases."""
+    from heddle.runtime.errors import InputError
+
+    texts = {generator.submit(each, regex): "" for each in requests}
+    counts = dict.fromkeys(texts, 0)
+    reasons: dict[str, str] = {}
+    prompt_tokens = sum(generator.prompt_length(name) for name in texts)
+    start = time.perf_counter()
+    first, early = 0.0, 0
+    while len(reasons) < len(texts):
+        for delta in generator.step():
+            if delta.error:
+                raise InputError(f"{delta.request_id}: {delta.error}")
+            texts[delta.request_id] += delta.text
+            counts[delta.request_id] += len(delta.tokens)
+            if delta.finish_reason:
+                reasons[delta.request_id] = delta.finish_reason
+            if shown and len(texts) == 1:
+                click.echo(delta.text, nl=False)
+        if not first and all(counts.values()):
+            first, early = time.perf_counter() - start, sum(counts.values())
+    total = time.perf_counter() - start
+    if shown:
+        click.echo("" if len(texts) == 1 else "\n\n".join(texts.values()))
+    return {
+        "texts": [
+            {"text": text, "tokens": counts[name], "finish_reason": reasons[name]}
+            for name, text in texts.items()
+        ],
+        "prefill": {"tokens": prompt_tokens, "seconds": first},
+        "decode": {"tokens": sum(counts.values()) - early, "seconds": total - first},
+    }
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Tokens and tokens a second of both phases."""
+    parts = []
+    for name in ("prefill", "decode"):
+        tokens, seconds = report[name]["tokens"], report[name]["seconds"]
+        rate = f", {tokens / seconds:.1f} tokens/s" if tokens and seconds else ""
+        parts.append(f"{name}: {tokens} tokens in {seconds:.2f} s{rate}")
+    return "\n".join(parts)

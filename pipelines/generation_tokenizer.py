@@ -1,0 +1,184 @@
+"""Text in, tokens out, and back: the tokenizer of a language model, its chat template, its ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from heddle.runtime.errors import InputError
+
+UNFINISHED = "\ufffd"
+"""What a decoder writes for bytes that are no whole character yet."""
+
+
+class TextTokenizer:
+    """The tokenizer of a checkpoint: `tokenizer.json`, and what the files beside it say.
+
+    Args:
+        folder: Where they are: `tokenizer_config.json` for the chat template,
+            `generation_config.json` or `config.json` for the tokens that end a text.
+
+    Attributes:
+        file: The path of `tokenizer.json`.
+        eos_token_ids: The tokens that end a text.
+
+    Raises:
+        InputError: There is no tokenizer, or a file is no JSON object.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "tokenizer.json"
+        try:
+            self._tokenizer = Tokenizer.from_file(str(self.file))
+        except Exception as error:  # the library raises nothing more specific
+            raise InputError(f"{self.file}: wanted a tokenizer.json: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._config = _object(folder / "tokenizer_config.json")
+        generation = _object(folder / "generation_config.json") or _object(folder / "config.json")
+        ends = generation.get("eos_token_id")
+        if ends is None and (token := _text_of(self._config.get("eos_token"))):
+            ends = self._tokenizer.token_to_id(token)
+        listed = ends if isinstance(ends, list) else [ends]
+        self.eos_token_ids = frozenset(int(token) for token in listed if token is not None)
+        template = folder / "chat_template.jinja"
+        named = self._config.get("chat_template")
+        self._template = template.read_text() if template.is_file() else _template(named)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The tokens of `text`, with those that the tokenizer puts around it."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`, without special ones."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+    def chat(self, messages: Iterable[Any], **options: Any) -> str:
+        """The prompt for a conversation, by the model's chat template.
+
+        Args:
+            messages: `{"role": ..., "content": ...}` each, or objects with these attributes.
+            **options: Further names of the template, such as `tools`.
+
+        Raises:
+            InputError: There is no template, jinja2 is not installed, or the template refuses.
+        """
+        if not self._template:
+            raise InputError(f"{self.file.parent}: wanted a chat template for messages, got none")
+        try:
+            from jinja2 import TemplateError
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ModuleNotFoundError:
+            raise InputError(
+                "chat template: wanted the package jinja2, which is not installed; "
+                "pip install jinja2"
+            ) from None
+
+        def refuse(message: str) -> None:
+            raise TemplateError(message)
+
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = refuse
+        tokens = {name: _text_of(self._config.get(name)) or "" for name in SPECIAL}
+        rows = [
+            row if isinstance(row, dict) else {"role": row.role, "content": row.content}
+            for row in messages
+        ]
+        names = {"add_generation_prompt": True, **tokens, **options, "messages": rows}
+        try:
+            text: str = environment.from_string(self._template).render(names)
+        except TemplateError as error:
+            raise InputError(f"chat template: {error}") from None
+        return text
+
+    def stream(self) -> TextStream:
+        """A new `TextStream`."""
+        return TextStream(self)
+
+
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+"""Names of special tokens that chat templates use."""
+
+
+class TextStream:
+    """The text of a growing list of tokens, piece by piece.
+
+    What a token adds can depend on the one before it, and a character can take several tokens: so
+    two short ends of the list are decoded each time, and what one has more is new.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._start = self._shown = 0
+
+    def push(self, tokens: Iterable[int], final: bool = False) -> str:
+        """What is new with `tokens`; with `final` also what is no whole character."""
+        self._tokens += tokens
+        text = self._tokenizer.decode(self._tokens[self._start :])
+        before = self._tokenizer.decode(self._tokens[self._start : self._shown])
+        if text.endswith(UNFINISHED) and not final:
+            return ""
+        self._start, self._shown = self._shown, len(self._tokens)
+        return text[len(before) :]
+
+
+class StopStrings:
+    """Holds back the end of a stream in which a stop string may have begun.
+
+    Args:
+        strings: The stop strings.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self._strings = [text for text in strings if text]
+        self._held = ""
+
+    def push(self, text: str, final: bool = False) -> str:
+        """What of `text` and the text held back can be shown; with `final` all of it."""
+        text = self._held + text
+        most = max((len(stop) for stop in self._strings), default=1) - 1
+        kept = 0
+        if not final:
+            for size in range(min(most, len(text)), 0, -1):
+                if any(stop.startswith(text[-size:]) for stop in self._strings):
+                    kept = size
+                    break
+        self._held = text[len(text) - kept :]
+        return text[: len(text) - kept]
+
+    def cut(self, text: str, stop: str) -> str:
+        """What of `text` and the text held back stands before the stop string `stop`."""
+        text, self._held = self._held + text, ""
+        return text[: text.index(stop)]
+
+
+def _object(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path}: wanted JSON, got {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: wanted a JSON object, got {type(values).__name__}")
+    return values
+
+
+def _text_of(token: Any) -> str | None:
+    """A special token, written as its text or as an object with `content`."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _template(named: Any) -> str:
+    """The chat template: a text, or the one called `default` of several."""
+    if isinstance(named, list):
+        by_name = {row["name"]: row["template"] for row in named}
+        return str(by_name.get("default", ""))
+    return str(named or "")
