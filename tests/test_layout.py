@@ -94,7 +94,7 @@ def test_every_cuda_kernel_has_the_stem_of_its_op():
     """Same stem in each backend; packing and its matmul are how the CPU lays out weights."""
     cpu, cuda = ({p.stem for p in (ROOT / "kernels" / t).glob("*.py")} for t in ("cpu", "cuda"))
     packed = {"pack_b", "pack_int4"}
-    packed |= {f"{kind}matmul_packed" for kind in ("", "integer_", "quantized_")}
+    packed |= {f"{kind}matmul_packed" for kind in ("", "grouped_", "integer_", "quantized_")}
     assert cpu - cuda <= packed | {s for s in cpu if s.startswith("_")}
     plain = {stem.removesuffix("_packed") for stem in packed}
     assert cuda - cpu <= plain | {s for s in cuda if s.startswith("_")}

@@ -15,7 +15,7 @@ from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
 FREE = ("broadcast_to", "constant")
 """Ops that cost nothing inside a body: an input is read as broadcast, a splat is an immediate."""
 
-PRODUCTS = ("matmul", "integer_matmul")
+PRODUCTS = ("matmul", "integer_matmul", "grouped_matmul")
 """Ops whose kernels read a transposed b as it is."""
 
 
@@ -81,7 +81,11 @@ def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
         epilogue, more = _body(parts.after, parts.results, result)
         inputs += more
     made = _operand(result)
-    if op == "matmul_packed" and result not in parts.results and _widened(result):
+    if (
+        op in ("matmul_packed", "grouped_matmul_packed")
+        and result not in parts.results
+        and _widened(result)
+    ):
         made = replace(made, dtype="float32")
     spec = Spec(
         op,
@@ -227,6 +231,16 @@ def _arg(op: Any) -> tuple[str, dict[str, Attr]]:
     return "top_k", {"smallest": m.name(op) == "argmin"}
 
 
+def _group_offsets(op: Any) -> tuple[str, dict[str, Attr]]:
+    return "group_rows", {"kind": "offsets", **m.attrs(op)}
+
+
+def _group_order(op: Any) -> tuple[str, dict[str, Attr]]:
+    attrs = m.attrs(op)
+    kind = "places" if attrs["places"] else "order"
+    return "group_rows", {"kind": kind, "groups": attrs["groups"]}
+
+
 def _without(*names: str) -> Callable[[Any], tuple[str, dict[str, Attr]]]:
     """An op whose attributes `names` are already in its shapes."""
 
@@ -250,7 +264,10 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     **dict.fromkeys(("softmax", "cumsum"), _without("axis")),  # legalize makes it the last
     **dict.fromkeys(("iota", "random_uniform"), _without("size")),
     "slice": _without("sizes"),
+    "group_offsets": _group_offsets,
+    "group_order": _group_order,
     "matmul_packed": _without("columns"),
+    "grouped_matmul_packed": _without("columns"),
     "integer_matmul_packed": _without("columns"),
     "quantized_matmul_packed": _without("columns"),
     "attention": _attention,

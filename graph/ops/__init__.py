@@ -32,6 +32,7 @@ from heddle.graph.ops.elementwise import (
 )
 from heddle.graph.ops.elementwise import power as pow
 from heddle.graph.ops.elementwise import round_even as round
+from heddle.graph.ops.grouped import group_offsets, group_order, grouped_matmul
 from heddle.graph.ops.indexing import flatten, slice_tensor, split, squeeze, transpose, unsqueeze
 from heddle.graph.ops.integer import integer_matmul
 from heddle.graph.ops.linear import matmul
@@ -93,6 +94,9 @@ __all__ = [
     "gelu",
     "greater",
     "greater_equal",
+    "group_offsets",
+    "group_order",
+    "grouped_matmul",
     "integer_matmul",
     "isnan",
     "layer_norm",

@@ -103,10 +103,10 @@ def unpacked(packed: Array, k: int, n: int) -> Array:
     return plain.reshape(*leading, steps * group, count * width)[..., :k, :n]
 
 
-def _left(types: Types, attrs: Attrs) -> DType:
+def left_of_panels(types: Types, attrs: Attrs) -> DType:
     """Floats; that of b. Both sides are bfloat16, or a is float32 where b has 16 bits."""
-    a, b = types
-    rules.floating(types[1:], attrs)
+    a, b = types[:2]
+    rules.floating(types[1:2], attrs)
     if (a.dtype, b.dtype) == (DType.bfloat16, DType.bfloat16):
         return b.dtype
     wanted = DType.float64 if b.dtype is DType.float64 else DType.float32
@@ -137,7 +137,7 @@ def packed_shape(types: Types, attrs: Attrs, group: int) -> Shape:
 
 
 @row(
-    dtype=_left,
+    dtype=left_of_panels,
     shape=_packed_product,
     samples=(
         sample("float32: b m k", "3 k 32", columns=Dim(70)),

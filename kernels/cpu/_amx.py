@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._panels import BLOCK, LINE, PANEL, Block, Tasks
+from heddle.kernels.cpu._blocks import PANEL, Rows
+from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -77,24 +77,19 @@ class Sides:
         return not isinstance(self.words, int) or self.words % TILE_ROWS > 0
 
 
-def emit_runs(frame: host.Frame, dtype: str) -> None:
-    """Emits the loop over tasks of `_panels.launch`; sums are of `dtype`."""
+def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
+    """Emits the loop over tasks, whose rows are cut by `kind`; sums are of `dtype`."""
     spec = frame.spec
     k = frame.size(spec.operands[0].shape[-1])
     sides = Sides(frame.inputs[0], frame.inputs[1], spec.operands[0].dtype, k)
-    tasks = _panels.Tasks(frame, host.lanes_for(frame.machine, [dtype]), dtype)
+    tasks = kind(frame, host.lanes_for(frame.machine, [dtype]), dtype)
     run = Run(sides, tasks)
-    # Those of the same rows follow one another. Without columns there are none.
-    along = sizes.greatest(tasks.panels, 1)
-    start, stop = sizes.floordiv(frame.first, along), sizes.ceildiv(frame.last, along)
-    for number in emit.loop(start, stop):
-        first = sizes.greatest(frame.first, number * along)
-        last = sizes.least(frame.last, number * along + along)
-        for task in emit.loop(first, last, run.panels):
-            count = sizes.least(emit.index(run.panels), last - task)
-            run.multiply(task, count)
+    for rows, first, last in tasks.runs():
+        for panel in emit.loop(first, last, run.panels):
+            count = sizes.least(emit.index(run.panels), last - panel)
+            run.multiply(rows, panel, count)
             for other in emit.loop(0, count):
-                tasks.write(tasks.block(task + other), run.sums(other))
+                tasks.write(rows.block(panel + other), run.sums(other))
 
 
 class Run:
@@ -116,17 +111,17 @@ class Run:
         """The sums of the run's panel `number`, in rows of 32."""
         return _bytes(self.scratch, number * (self.height * PANEL_ROW))
 
-    def multiply(self, task: Any, count: Size) -> None:
-        """Emits the sums of `count` tasks of the same rows, `task` and those that follow it."""
-        steps = self.sides.steps
-        block = self.tasks.block(task)
+    def multiply(self, rows: Rows, panel: Size, count: Size) -> None:
+        """Emits the sums of the rows by `count` of their panels, from number `panel` on."""
+        steps = rows.steps(self.sides.steps)
 
         def add(start: Size, stop: Size, first: bool) -> None:
-            self._pack(block, start, stop)
+            self._pack(rows, start, stop)
             for number in emit.loop(0, count):
+                block = rows.block(panel + number)
                 if first:
-                    self.tasks.ask(self.tasks.block(task + number))
-                base = (block.panel + number) * self.sides.words * PANEL_ROW
+                    self.tasks.ask(block)
+                base = block.panel * self.sides.words * PANEL_ROW
                 self._fill_up(base, stop)
                 for top in emit.loop(0, block.height, 2 * TILE_ROWS):
                     self._add_tiles(number, top, block.height - top, base, start, stop, first)
@@ -136,15 +131,15 @@ class Run:
             for start in emit.loop(self.chunk, steps, self.chunk):
                 add(start, sizes.least(start + self.chunk, steps), False)
 
-    def _pack(self, block: Block, start: Size, stop: Size) -> None:
-        """Puts a part of the block's rows on the stack, tile by tile, zero beyond k."""
+    def _pack(self, rows: Rows, start: Size, stop: Size) -> None:
+        """Puts a part of the rows on the stack, tile by tile, zero beyond k."""
         sides = self.sides
         dtype = memory.raw(sides.dtype)
         lanes = TILE_ROW // emit.ITEM_SIZE[dtype]
         full = sizes.least(stop, sizes.floordiv(sides.k, lanes))
 
-        for r in emit.loop(0, block.height):
-            source = (block.row + r) * sides.k
+        for r in emit.loop(0, rows.height):
+            source = (rows.row + r) * sides.k
             place = _bytes(self.left, r // (2 * TILE_ROWS) * (self.chunk * STEP))
             place = _bytes(place, r % (2 * TILE_ROWS) * TILE_ROW)
 

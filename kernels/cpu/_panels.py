@@ -14,17 +14,14 @@ the first cache then arrive while the next tile is multiplied, and no queue of s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Strip, Tile
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.tuning import Parameter, Space
-
-PANEL = 32
-"""Columns of a panel of packed b."""
 
 BLOCK = 64
 """Rows of a task: 6 register tiles of 10 or 11, or 2 of 32 with AMX. Heights that are powers of two
@@ -42,53 +39,6 @@ SPACE = Space(
 )
 """In KiB. `ahead`: between what a block of one tile reads of b and what it asks for: memory answers
 meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """`height` rows of a, at most 64, by a panel.
-
-    `row` is the first of the rows and `panel` the panel's number, among those of all batches;
-    `column` is the panel's first column in the result.
-    """
-
-    row: Size
-    height: Size
-    panel: Size
-    column: Size
-
-
-@dataclass(frozen=True)
-class Tile:
-    """`height` rows of a block of `all_rows` from its row `top` on, by two vectors of its panel.
-
-    `row` and `panel` count through all batches, `part` is the first column in the panel.
-    """
-
-    row: Size
-    top: Size
-    height: int
-    all_rows: Size
-    panel: Size
-    part: int
-
-    def places(self, lanes: int) -> list[Size]:
-        """Where its sums are among the block's, in row-major order."""
-        columns = (self.part, self.part + lanes)
-        return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
-
-
-@dataclass(frozen=True)
-class Strip:
-    """The rows of a block from `top` to `bottom - 1`, at most those of a tile, by two vectors.
-
-    `part` is the first column in the panel.
-    """
-
-    block: Block
-    top: Size
-    bottom: Size
-    part: int
 
 
 def launch(spec: Spec) -> Launch:
@@ -116,13 +66,25 @@ class Tasks:
         self.panels, self.blocks = sizes.ceildiv(self.n, PANEL), sizes.ceildiv(self.m, BLOCK)
         self.finish = rows.Finish(frame, lanes)
 
-    def block(self, task: Any) -> Block:
-        """The block of a task; those of the same rows follow one another."""
-        item, number, panel = sizes.split(task, (self.batch, self.blocks, self.panels))
-        top = number * BLOCK
+    def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
+        """Emits the Python body of a `for rows, first, last in` this.
+
+        The tasks are these rows by their panels from `first` to `last - 1`.
+        """
+        along = sizes.greatest(self.panels, 1)  # without columns there are no tasks
+        start, stop = self.frame.first // along, sizes.ceildiv(self.frame.last, along)
+        for number in emit.loop(start, stop):
+            before = number * along
+            first = sizes.greatest(self.frame.first - before, 0)
+            yield self.rows(number), first, sizes.least(self.frame.last - before, along)
+
+    def rows(self, number: Size) -> Rows:
+        """The rows of number `number`, of those of all batches."""
+        item, part = sizes.split(number, (self.batch, self.blocks))
+        top = part * BLOCK
         height = sizes.least(emit.index(BLOCK), self.m - top)
-        packed = item * self.panels + panel if batched(self.frame.spec) else panel
-        return Block(item * self.m + top, height, packed, panel * PANEL)
+        panel = item * self.panels if batched(self.frame.spec) else emit.index(0)
+        return Rows(item * self.m + top, height, panel, True)
 
     def ask(self, block: Block) -> None:
         """Prefetches the lines of the result that `write` will fill."""
@@ -168,20 +130,17 @@ def _bottom(strip: Strip, complete: Any) -> Size:
     return emit.select(complete, emit.as_index(strip.bottom), emit.as_index(strip.top))
 
 
-def emit_blocks(
-    frame: host.Frame, lanes: int, dtype: str, multiply: Callable[[Tasks, Block, Any], None]
-) -> None:
+def emit_blocks(tasks: Tasks, multiply: Callable[[Tasks, Block, Any], None]) -> None:
     """Emits the loop over tasks.
 
     `multiply` emits the sums of a block and what writes them; it is given a pointer to where they
-    have room, of `dtype` in rows of 32.
+    have room, in rows of 32.
     """
-    tasks = Tasks(frame, lanes, dtype)
     most = min(BLOCK, tasks.m) if isinstance(tasks.m, int) else BLOCK
-    sums = host.byte_buffer(most * PANEL * emit.ITEM_SIZE[dtype])
-    for task in emit.loop(frame.first, frame.last):
-        block = tasks.block(task)
-        multiply(tasks, block, sums)
+    sums = host.byte_buffer(most * PANEL * emit.ITEM_SIZE[tasks.dtype])
+    for part, first, last in tasks.runs():
+        for panel in emit.loop(first, last):
+            multiply(tasks, part.block(panel), sums)
 
 
 def emit_tiles(
@@ -197,13 +156,11 @@ def emit_tiles(
                     memory.store(value, scratch, place, dtype)
             tasks.write_strip(strip, scratch)
 
-    emit_blocks(frame, lanes, dtype, block_at)
+    emit_blocks(Tasks(frame, lanes, dtype), block_at)
 
 
 def emit_stretches(
-    frame: host.Frame,
-    lanes: int,
-    dtype: str,
+    tasks: Tasks,
     steps: Size,
     add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
 ) -> None:
@@ -211,20 +168,22 @@ def emit_stretches(
 
     It is called with a tile, the first step, the one after the last, and the sums before.
     """
+    frame, lanes, dtype = tasks.frame, tasks.lanes, tasks.dtype
 
     def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
         stretch = SPACE.value("stretch", frame.spec, frame.machine.arch) << 10
-        whole = sizes.greatest(steps, 1)  # without steps the result is zero
+        due = block.steps(steps)
+        whole = sizes.greatest(due, 1)  # without steps the result is zero
         parts = sizes.ceildiv(whole, stretch // size)
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
         depth = emit.select(one, emit.as_index(whole), sizes.ceildiv(whole, parts))
         for start in emit.loop(0, whole, depth):
-            stop = sizes.least(start + depth, steps)
+            stop = sizes.least(start + depth, due)
             # The sums before the first stretch are zero, whatever lies in memory.
             kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
             mask = host.first_lanes(kept, lanes)
-            complete = emit.compare("equal", stop, steps)
+            complete = emit.compare("equal", stop, due)
             for strip in strips(frame, block, lanes):
                 tasks.ask_strip(strip, complete)
                 for tile in tiles(frame, strip):
@@ -234,7 +193,7 @@ def emit_stretches(
                         memory.store(value, scratch, place, dtype)
                 tasks.write_strip(strip, scratch, complete)
 
-    emit_blocks(frame, lanes, dtype, block_at)
+    emit_blocks(tasks, block_at)
 
 
 def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._panels import PANEL, Tile
+from heddle.kernels.cpu._blocks import PANEL, Tile
 from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged, rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
@@ -15,8 +15,10 @@ from heddle.kernels.sizes import Size
 vector = dialect("vector")
 
 
-def emit_products(frame: host.Frame, dtype: str, add: Add) -> None:
-    """Emits a kernel whose sums are of `dtype`.
+def emit_products(
+    frame: host.Frame, dtype: str, add: Add, tasks: type[_panels.Tasks] = _panels.Tasks
+) -> None:
+    """Emits a kernel whose sums are of `dtype`, and whose rows are cut by `tasks`.
 
     A step along k is one element of a, or a word of 32 bits with the group of elements that b has
     side by side; `add` gets it in every lane, with a vector of b and the sums so far.
@@ -26,7 +28,7 @@ def emit_products(frame: host.Frame, dtype: str, add: Add) -> None:
     element, group = spec.operands[0].dtype, _panels.group_of(spec)
     k = frame.size(spec.operands[0].shape[-1])
     whole, steps = sizes.floordiv(k, group), sizes.ceildiv(k, group)
-    left, right = (operand.dtype if group == 1 else "uint32" for operand in spec.operands)
+    left, right = (operand.dtype if group == 1 else "uint32" for operand in spec.operands[:2])
     lanes = host.lanes_for(frame.machine, [dtype])
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
 
@@ -61,7 +63,7 @@ def emit_products(frame: host.Frame, dtype: str, add: Add) -> None:
             sums = add_products(sums, full, stop, last_at, right_at, 1, add)
         return sums
 
-    _panels.emit_stretches(frame, lanes, dtype, steps, add_steps)
+    _panels.emit_stretches(tasks(frame, lanes, dtype), steps, add_steps)
 
 
 def _asker(

@@ -18,6 +18,7 @@ from typing import Any
 from heddle.kernels import bodies, emit, host
 from heddle.kernels.cpu import _amx, _panels
 from heddle.kernels.cpu._products import emit_products
+from heddle.kernels.cpu._tile import Add
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
@@ -30,14 +31,24 @@ HIGH = 0xFFFF0000
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    frame = host.frame(spec, machine)
-    dtype = spec.operands[0].dtype
+    emit_blocks(host.frame(spec, machine), _panels.Tasks)
+
+
+def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
+    """Emits the products of all blocks of `tasks`."""
+    dtype, machine = frame.spec.operands[0].dtype, frame.machine
     if dtype == "bfloat16" and machine.tiles:
-        _amx.emit_runs(frame, "float32")
-    elif dtype == "bfloat16":
-        emit_products(frame, "float32", add_dots if machine.dots else _add_widened)
+        _amx.emit_runs(frame, "float32", tasks)
     else:
-        emit_products(frame, dtype, emit.fma)
+        sums, add = adding(dtype, machine)
+        emit_products(frame, sums, add, tasks)
+
+
+def adding(dtype: str, machine: Machine) -> tuple[str, Add]:
+    """The dtype of the sums for an a of `dtype`, and what adds a step without tiles."""
+    if dtype == "bfloat16":
+        return "float32", add_dots if machine.dots else _add_widened
+    return dtype, emit.fma
 
 
 def add_dots(left: Any, right: Any, total: Any) -> Any:
@@ -57,7 +68,7 @@ def _add_widened(left: Any, right: Any, total: Any) -> Any:
 
 def supports(spec: Spec) -> str | None:
     """Floats; no prologue, which would be computed again for each panel."""
-    a, b = (operand.dtype for operand in spec.operands)
+    a, b = (operand.dtype for operand in spec.operands[:2])
     if a not in ("float32", "float64", "bfloat16"):
         return f"a: wanted float32, float64 or bfloat16, got {a}"
     if a == "bfloat16" and b != a:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from heddle.kernels import convert, emit, sizes
 from heddle.kernels.cuda import _block, _frame, _product
+from heddle.kernels.cuda._result import Place
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
@@ -66,34 +67,53 @@ class _Cut:
         return _block.thread() % self.across * EACH
 
 
+def side_of(spec: Spec) -> int:
+    """Rows and columns of a block."""
+    return _cut(spec).side
+
+
 def _cut(spec: Spec) -> _Cut:
     return _Cut(_product.SPACE.value("square", spec, "cuda"))
 
 
 def emit_tile(frame: _frame.Frame, left: Side, right: Side, transposed: bool) -> None:
-    """Emits the loop over k: load two tiles, wait, multiply, wait.
-
-    `left` and `right` read a and b in what the result is computed in; `transposed`: b is
-    [..., n, k].
-    """
+    """Emits the tile of this block; see `emit_tile_at`."""
     spec = frame.spec
     problem = _product.problem(spec)
     m, n, k = (emit.as_index(frame.size(x)) for x in (problem.m, problem.n, problem.k))
-    element = emit.register_type(spec.result.dtype)
-    cut = _cut(spec)
-    count = cut.depth * cut.pitch
-    tiles = [_block.SharedArray(name, element, count) for name in ("a_tile", "b_tile")]
-    n_tiles = sizes.ceildiv(n, cut.side)
-    m_tiles = sizes.ceildiv(m, cut.side)
+    side = side_of(spec)
+    n_tiles, m_tiles = sizes.ceildiv(n, side), sizes.ceildiv(m, side)
     rest, n_tile = _block.block() // n_tiles, _block.block() % n_tiles
     number, m_tile = rest // m_tiles, rest % m_tiles
     a_start, b_start = (
         _product.start(frame, problem.batch, spec.operands[i], number, size)
         for i, size in ((0, m * k), (1, k * n))
     )
-    first_row, first_column = m_tile * cut.side, n_tile * cut.side
-    a = _Tile(cut, left, tiles[0], a_start, m, k, first_row, True)
-    b = _Tile(cut, right, tiles[1], b_start, n, k, first_column, transposed)
+    where = Place(number, m_tile * side, n_tile * side, m, n, k)
+    emit_tile_at(frame, (left, right), transposed, where, (a_start, b_start))
+
+
+def emit_tile_at(
+    frame: _frame.Frame,
+    sides: tuple[Side, Side],
+    transposed: bool,
+    where: Place,
+    starts: tuple[Size, Size],
+) -> None:
+    """Emits the loop over k: load two tiles, wait, multiply, wait.
+
+    The sides read a and b, from `starts` on, in what the result is computed in; `transposed`: b is
+    [..., n, k].
+    """
+    spec = frame.spec
+    number, m, n, k = where.number, where.m, where.n, where.k
+    element = emit.register_type(spec.result.dtype)
+    cut = _cut(spec)
+    count = cut.depth * cut.pitch
+    tiles = [_block.SharedArray(name, element, count) for name in ("a_tile", "b_tile")]
+    first_row, first_column = where.row, where.column
+    a = _Tile(cut, sides[0], tiles[0], starts[0], m, k, first_row, True)
+    b = _Tile(cut, sides[1], tiles[1], starts[1], n, k, first_column, transposed)
 
     write = frame.writer()
 

@@ -74,7 +74,18 @@ def emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) ->
     strips = sizes.ceildiv(n, strip.columns)
     column = _block.block() % strips * strip.columns
     where = _result.Place(_block.block() // strips, emit.index(0), column, m, n, k)
-    a, b = _staging.matrices(frame, where.number)
+    emit_strip_at(strip, frame, shared, where, _staging.matrices(frame, where.number))
+
+
+def emit_strip_at(
+    strip: Strip,
+    frame: _frame.Frame,
+    shared: _mma.DynamicShared,
+    where: _result.Place,
+    sides: tuple[_staging.Matrix, _staging.Matrix],
+) -> None:
+    """Emits the strip at `where` of the product of both sides."""
+    a, b = sides
     parts = [
         _staging.Lines(a, 0, strip.rows, strip.deep, strip.depth, where.row, True),
         _staging.Lines(
@@ -83,7 +94,7 @@ def emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) ->
             strip.columns if strip.transposed else strip.depth,
             strip.b_line,
             strip.depth,
-            column,
+            where.column,
             strip.transposed,
         ),
     ]
@@ -100,7 +111,7 @@ def emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) ->
     element = emit.register_type(strip.kind.sums)
     zeros = [emit.constant(element, 0)] * (strip.rows // 16 * (_result.WARP_COLUMNS // 8) * 4)
     ring = _staging.Ring(shared, strip.stages, strip.stage)
-    sums = ring.stream(parts, sizes.ceildiv(k, strip.depth), zeros, multiply)
+    sums = ring.stream(parts, sizes.ceildiv(where.k, strip.depth), zeros, multiply)
     shares = _result.Shares(shared, element, strip.warps_along_k, strip.rows, strip.columns)
     shares.store(sums, slice_, first)
     _block.barrier()

@@ -84,22 +84,38 @@ def shared_bytes(columns: int) -> int:
 
 
 def place(frame: _frame.Frame, tile: Tile) -> Place:
-    """The place of this block, in an order in which neighbours read the same memory."""
+    """The place of this block."""
     problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
     m_tiles = emit.as_index(sizes.ceildiv(m, ROWS))
     n_tiles = emit.as_index(sizes.ceildiv(n, tile.columns))
     number, rest = _block.block() // (m_tiles * n_tiles), _block.block() % (m_tiles * n_tiles)
-    group, rest = rest // (n_tiles * _GROUP), rest % (n_tiles * _GROUP)
+    row, column = ordered(rest, m_tiles, n_tiles)
+    return Place(number, row * ROWS, column * tile.columns, m, n, k)
+
+
+def ordered(number: Size, m_tiles: Any, n_tiles: Any) -> tuple[Size, Size]:
+    """Row and column of a tile, in an order in which neighbours read the same memory."""
+    group, rest = number // (n_tiles * _GROUP), number % (n_tiles * _GROUP)
     side_by_side = emit.minimum(m_tiles - group * _GROUP, _GROUP)
-    row = (group * _GROUP + rest % side_by_side) * ROWS
-    return Place(number, row, rest // side_by_side * tile.columns, m, n, k)
+    return group * _GROUP + rest % side_by_side, rest // side_by_side
 
 
 def emit_tiles(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared) -> None:
     """Emits the tile of this block."""
     where = place(frame, tile)
-    a, b = _staging.matrices(frame, where.number)
+    emit_tile(frame, tile, shared, where, _staging.matrices(frame, where.number))
+
+
+def emit_tile(
+    frame: _frame.Frame,
+    tile: Tile,
+    shared: _mma.DynamicShared,
+    where: Place,
+    sides: tuple[_staging.Matrix, _staging.Matrix],
+) -> None:
+    """Emits the tile at `where` of the product of both sides."""
+    a, b = sides
     line = _staging.LINE
     parts = [
         _staging.Lines(a, 0, ROWS, line, tile.depth, where.row, True),

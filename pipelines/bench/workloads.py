@@ -90,6 +90,26 @@ _OTHERS = (
         (Operand("b m k"), Operand("b k n")),
         {"b": (12,), "m": (128,), "k": (64,), "n": (128,)},
     ),
+    Workload(
+        "grouped_matmul",
+        "grouped_matmul",
+        (
+            Operand("g*s k"),
+            Operand("g k n", weight=True),
+            Operand("g+1", "int64", values="offsets", below="s"),
+        ),
+        {"g": (8,), "s": (1, 16, 256), "k": (2048,), "n": (2048,)},
+    ),
+    *(
+        Workload(
+            op,
+            op,
+            (Operand("m", "int64", values="index", below="g"),),
+            {"m": (8192,), "g": (8,)},
+            lambda sizes, dtype: {"groups": sizes["g"]},
+        )
+        for op in ("group_offsets", "group_order")
+    ),
     *(
         Workload(
             f"quantized_matmul_{bits}",

@@ -151,6 +151,25 @@ def _matmul(spec, dims, a, b):
     return _precise(a) @ _precise(b)
 
 
+def _grouped_matmul(spec, dims, x, weights, offsets):
+    if spec.op == "grouped_matmul_packed":
+        products = [_matmul_packed(spec, dims, x, packed) for packed in weights]
+    else:
+        products = [_matmul(spec, dims, x, b) for b in weights]
+    result = np.zeros((len(x), size(spec.result.shape[-1], dims)))
+    for product, start, stop in zip(products, offsets, offsets[1:], strict=False):
+        result[start:stop] = product[start:stop]
+    return result
+
+
+def _group_rows(spec, dims, groups_of):
+    kind, groups = spec.attr("kind"), spec.attr("groups")
+    if kind == "offsets":
+        return np.searchsorted(np.sort(groups_of), np.arange(groups + 1))
+    order = np.argsort(groups_of, kind="stable")
+    return np.argsort(order) if kind == "places" else order
+
+
 def _pack_int4(spec, dims, weight):
     weight = _in_order(weight.view("<u4"), (0, 2, 4, 6, 1, 3, 5, 7)).view(np.uint8)
     return _pack_b(Spec("", (), spec.result, (), (("transposed", True),)), dims, weight.view("<u4"))
@@ -251,6 +270,8 @@ _ROOTS = {
     "quantized_matmul_packed": _quantized_matmul_packed,
     "quantized_matmul": _quantized_matmul,
     "matmul": _matmul,
+    **dict.fromkeys(("grouped_matmul", "grouped_matmul_packed"), _grouped_matmul),
+    "group_rows": _group_rows,
     "integer_matmul": _matmul,
     "integer_matmul_packed": _matmul_packed,
     "transpose": lambda spec, dims, x: np.transpose(x, spec.attr("permutation")),

@@ -45,6 +45,15 @@ def _matmul(operation: Any, a: Any) -> Any:
     return m.create(operation, "matmul_packed", [a, packed], columns=columns)
 
 
+def _grouped_matmul(operation: Any, a: Any) -> Any:
+    _, b, offsets = operation.operands
+    source, transposed = _behind(b)
+    group = PAIRS if m.tensor(a).dtype is DType.bfloat16 else 1
+    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=group)
+    columns = m.tensor(operation.results[0]).shape[-1]
+    return m.create(operation, "grouped_matmul_packed", [a, packed, offsets], columns=columns)
+
+
 def _quantized_matmul(operation: Any, a: Any) -> Any:
     _, weight, scales = operation.operands
     attrs = m.attrs(operation)
@@ -94,6 +103,7 @@ def _behind(b: Any) -> tuple[Any, bool]:
 
 REWRITES: dict[str, Callable[[Any, Any], Any]] = {
     "matmul": _matmul,
+    "grouped_matmul": _grouped_matmul,
     "integer_matmul": _integer_matmul,
     "quantized_matmul": _quantized_matmul,
 }

@@ -41,6 +41,7 @@ def _specs() -> dict[str, Spec]:
     chosen, best = Operand("float32", (5, 33)), Operand("int64", ("d0", 4))
     scalar, picked = Operand("float32", ()), Operand("float32", ("d0", 4))
     angles, even = Operand("float32", (16,)), Operand("float32", ("d0", 32))
+    tokens, sorting = Operand("int64", ("d0",)), (("groups", 5), ("kind", "order"))
     where = (("starts", (0, 32)), ("steps", (1, -1)))
     return {
         "map": Spec("map", outputs[:1], outputs[0], outputs, (), body),
@@ -54,6 +55,13 @@ def _specs() -> dict[str, Spec]:
         "paged_write": ragged_batches.writing(),
         "pack_b": Spec("pack_b", (Operand("float32", (33, 40)),), packed, (packed,)),
         "matmul_packed": Spec("matmul_packed", (x, packed), product, (product,)),
+        "grouped_matmul_packed": Spec(
+            "grouped_matmul_packed",
+            (x, Operand("float32", (3, 2, 33, 32)), Operand("int32", (4,))),
+            product,
+            (product,),
+        ),
+        "group_rows": Spec("group_rows", (tokens,), tokens, (tokens,), sorting),
         "integer_matmul_packed": Spec(
             "integer_matmul_packed",
             (Operand("uint8", ("d0", 33)), Operand("int8", (2, 9, 32, 4))),

@@ -1,0 +1,77 @@
+"""What products by panels are cut into: rows by their panels, blocks, strips of them, tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.sizes import Size
+
+PANEL = 32
+"""Columns of a panel of packed b."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`height` rows of a, at most 64, from `row` on, and the panels that they are multiplied by.
+
+    These begin with number `panel`, among those of all batches. `multiplied` is True, or an i1
+    where there may be nothing to multiply by: then the result is zero.
+    """
+
+    row: Size
+    height: Size
+    panel: Size
+    multiplied: Any
+
+    def block(self, panel: Size) -> Block:
+        """These rows by panel number `panel` of theirs."""
+        first, column = self.panel + panel, panel * PANEL
+        return Block(self.row, self.height, first, self.multiplied, column)
+
+    def steps(self, steps: Size) -> Size:
+        """Steps along k, of which there are so many where something is multiplied."""
+        if self.multiplied is True:
+            return steps
+        return emit.select(self.multiplied, emit.as_index(steps), 0)
+
+
+@dataclass(frozen=True)
+class Block(Rows):
+    """The rows by one panel; `column` is its first one in the result."""
+
+    column: Size
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`height` rows of a block of `all_rows` from its row `top` on, by two vectors of its panel.
+
+    `row` and `panel` count through all batches, `part` is the first column in the panel.
+    """
+
+    row: Size
+    top: Size
+    height: int
+    all_rows: Size
+    panel: Size
+    part: int
+
+    def places(self, lanes: int) -> list[Size]:
+        """Where its sums are among the block's, in row-major order."""
+        columns = (self.part, self.part + lanes)
+        return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The rows of a block from `top` to `bottom - 1`, at most those of a tile, by two vectors.
+
+    `part` is the first column in the panel.
+    """
+
+    block: Block
+    top: Size
+    bottom: Size
+    part: int

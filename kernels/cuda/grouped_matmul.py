@@ -1,0 +1,204 @@
+"""Rows sorted by group, each group by its own b: the pieces of `matmul`, each within one group.
+
+There is a block for each piece that there may be; a block looks for its own one among the offsets,
+a group in each lane, and ends where it finds none. With few rows for each group a piece has few
+rows: then the time is that of reading b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from heddle.kernels import emit, sizes
+from heddle.kernels.cuda import (
+    _block,
+    _by_rows,
+    _fma,
+    _frame,
+    _mma,
+    _product,
+    _ragged,
+    _result,
+    _scan,
+    _skinny,
+    _staging,
+    _tensor_cores,
+    _tiles,
+)
+from heddle.kernels.cuda import matmul as matmul_
+from heddle.kernels.cuda._result import Place
+from heddle.kernels.emit import compare, select
+from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_groups import RowGroups, most
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+_Sides = tuple[_staging.Matrix, _staging.Matrix]
+
+
+def emit_grouped(spec: Spec, machine: Machine) -> None:
+    """Emits the piece of this block."""
+    frame = _frame.frame(spec, machine)
+    with frame.unless_empty():
+        if _on_tensor_cores(spec):
+            _by_rows.emit_ways(frame, _ways(spec))
+        else:
+            _emit_multiply_adds(frame)
+
+
+def _on_tensor_cores(spec: Spec) -> bool:
+    return (spec.operands[0].dtype, spec.operands[1].dtype) in _mma.KINDS
+
+
+def _kind(spec: Spec) -> _mma.Kind:
+    a, b, _ = spec.operands
+    return _mma.KINDS[a.dtype, b.dtype]
+
+
+def _ways(spec: Spec) -> list[_by_rows.Way]:
+    """Pieces of 16, 64 and 128 rows, by how many a group has in the mean."""
+    kind, transposed, groups = _kind(spec), spec.attr("transposed"), spec.operands[1].shape[0]
+    problem, found = _product.problem(spec), []
+
+    def way(limit: int | None, rows: int, columns: int, shared: int, emit_at: Any) -> _by_rows.Way:
+        body = partial(_emit_piece, rows, columns, emit_at)
+        return _by_rows.Way(limit, _pieces(spec, rows, columns), shared, body)
+
+    if isinstance(groups, int):
+        for rows, columns in ((16, _tensor_cores.narrow(problem)), (64, 64)):
+            strip = _skinny.Strip(kind, rows, columns, transposed)
+            emit_at = partial(_skinny.emit_strip_at, strip)
+            found.append(way(rows * groups, rows, columns, _skinny.SHARED, emit_at))
+    columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem.n)
+    tile = _tiles.Tile(kind, columns, transposed)
+
+    def emit_tile(frame: _frame.Frame, shared: Any, where: Place, sides: _Sides) -> None:
+        _tiles.emit_tile(frame, tile, shared, where, sides)
+
+    found.append(way(None, _tiles.ROWS, columns, _tiles.shared_bytes(columns), emit_tile))
+    return list(_by_rows.possible(spec, found))
+
+
+def _columns(n: Expr) -> int:
+    """Wide tiles for wgmma: two narrow ones on a multiprocessor leave too few registers."""
+    return 256 if isinstance(n, int) else 128
+
+
+def _pieces(spec: Spec, rows: int, columns: int) -> Expr:
+    return product((most(spec, rows), fold("ceildiv", spec.result.shape[-1], columns)))
+
+
+def _emit_piece(
+    rows: int,
+    columns: int,
+    emit_at: Callable[[_frame.Frame, _mma.DynamicShared, Place, _Sides], None],
+    frame: _frame.Frame,
+    shared: _mma.DynamicShared,
+) -> None:
+    """Emits a piece of so many rows and columns; one of no group is zeros."""
+
+    def body(group: Any, where: Place) -> None:
+        a, b = _staging.matrices(frame, emit.index(0))
+        start = group * emit.as_index(where.n) * where.k
+        a, b = replace(a, rows=where.m), replace(b, start=start)
+        sums = emit.register_type(_kind(frame.spec).sums)
+
+        def multiplied() -> list[Any]:
+            emit_at(frame, shared, where, (a, b))
+            return []
+
+        def zeros() -> list[Any]:
+            none = (rows, columns), lambda row, column, lanes: emit.constant(sums, 0, lanes)
+            _result.write(frame, where, *none)
+            return []
+
+        emit.either(compare("greater_equal", group, 0), [], multiplied, zeros)
+
+    _in_group(frame, rows, columns, body)
+
+
+def _emit_multiply_adds(frame: _frame.Frame) -> None:
+    side = _fma.side_of(frame.spec)
+    readers = frame.reader(0), frame.reader(1)
+
+    def body(group: Any, where: Place) -> None:
+        n, k = emit.as_index(where.n), emit.as_index(where.k)
+        start = emit.maximum(group, 0) * n * k
+        k = select(compare("greater_equal", group, 0), k, 0)
+        where = replace(where, n=n, k=k)
+        transposed = frame.spec.attr("transposed")
+        _fma.emit_tile_at(frame, readers, transposed, where, (emit.index(0), start))
+
+    _in_group(frame, side, side, body)
+
+
+def _in_group(
+    frame: _frame.Frame, rows: int, columns: int, body: Callable[[Any, Place], None]
+) -> None:
+    """Emits `body(group, where)` for this block's piece, if there is one."""
+    n, k = frame.shape((frame.spec.result.shape[-1], frame.spec.operands[0].shape[-1]))
+    pieces = emit.as_index(frame.size(most(frame.spec, rows)))
+    n_tiles = emit.as_index(sizes.ceildiv(n, columns))
+    piece, column = _tiles.ordered(_block.block(), pieces, n_tiles)
+    group, row, end = _find(RowGroups(frame, _ragged.report), piece, rows)
+    with emit.when(compare("less", row, end)):
+        body(group, Place(emit.index(0), row, column * columns, end, n, k))
+
+
+def _find(groups: RowGroups, piece: Any, height: int) -> tuple[Any, Any, Any]:
+    """The group of a piece, -1 for none, its first row and the group's end; not there: both 0.
+
+    A warp looks at 32 spans at a time, and adds up how many pieces they have.
+    """
+    lane = _block.thread() % _block.WARP
+    zero = emit.index(0)
+
+    def look(first: Any, before: Any, *found: Any) -> list[Any]:
+        number = first + lane
+
+        def span() -> list[Any]:
+            return list(groups.span(number))
+
+        word = emit.integer(64)
+        inside = compare("less", number, groups.count)
+        start, end = emit.either(inside, [word, word], span, lambda: [zero, zero])
+        count = sizes.ceildiv(end - start, height)
+        upto = before + _scan.in_warp(count)
+        here = piece - (upto - count)
+        mine = compare("greater_equal", here, 0) & compare("less", here, count)
+        values = (groups.group(number) + 1, start + here * height, end)
+        chosen = [
+            _block.across(select(mine, value, 0), emit.maximum, _block.WARP) for value in values
+        ]
+        last = _block.shuffle_from(upto, _block.WARP - 1)
+        return [last, *(emit.maximum(a, b) for a, b in zip(found, chosen, strict=True))]
+
+    _, group, row, end = emit.carry(0, groups.count, _block.WARP, [zero] * 4, look)
+    return group - 1, row, end
+
+
+def launch(spec: Spec) -> Launch:
+    """A block for each piece that there may be."""
+    if _on_tensor_cores(spec):
+        return _by_rows.launch(spec, _ways(spec))
+    side = _fma.side_of(spec)
+    grid = fold("max", 1, _pieces(spec, side, side))
+    threads = _fma.launch(spec).block
+    return Launch((grid, 1, 1), _product.problem(spec).work, threads)
+
+
+def supports(spec: Spec) -> str | None:
+    """As `matmul`, without a prologue, by integer offsets."""
+    offsets = spec.operands[2].dtype
+    if offsets not in ("int32", "int64"):
+        return f"offsets: wanted int32 or int64, got {offsets}"
+    if spec.prologue is not None:
+        return "it takes no prologue"
+    return matmul_.supports(replace(spec, operands=spec.operands[:2]))
+
+
+KERNEL = Kernel(
+    "grouped_matmul", "cuda", emit_grouped, launch, supports, checks=True, space=_product.SPACE
+)
