@@ -20,13 +20,21 @@
 namespace heddle {
 namespace {
 
-// How finely a thread claims its own share: what is left of it can be taken over by others.
-constexpr int64_t kChunksPerShare = 32;
 constexpr uint64_t kOpen = uint64_t{1} << 32;
+
+// How long an idle worker spins before it offers its core to others after each look for a job.
+constexpr std::chrono::microseconds kPatience{20};
 
 using Clock = std::chrono::steady_clock;
 
 inline void pause() { __builtin_ia32_pause(); }
+
+cpu_set_t set_of(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core : cores) CPU_SET(core, &set);
+  return set;
+}
 
 std::vector<int> allowed_cores() {
   cpu_set_t set;
@@ -47,7 +55,15 @@ std::vector<int> allowed_cores() {
 struct alignas(64) Share {
   std::atomic<int64_t> next{0};
   int64_t end = 0;
-  int64_t chunk = 1;
+
+  /// Claims the next tasks, half of those that are left: few claims for a thread that comes first,
+  /// and what others can take over is never less than what it has in hand. False: there are none.
+  bool claim(int64_t* first, int64_t* last) {
+    int64_t count = std::max<int64_t>(1, (end - next.load(std::memory_order_relaxed)) / 2);
+    *first = next.fetch_add(count, std::memory_order_relaxed);
+    *last = std::min(*first + count, end);
+    return *first < end;
+  }
 };
 
 }  // namespace
@@ -58,11 +74,7 @@ struct ThreadPool::State {
   void work(size_t self) {
     for (size_t i = 0; i < active; ++i) {
       Share& share = shares[(self + i) % active];
-      for (;;) {
-        int64_t first = share.next.fetch_add(share.chunk, std::memory_order_relaxed);
-        if (first >= share.end) break;
-        function(context, first, std::min(first + share.chunk, share.end));
-      }
+      for (int64_t first, last; share.claim(&first, &last);) function(context, first, last);
     }
   }
 
@@ -78,14 +90,18 @@ struct ThreadPool::State {
 
   /// Returns the number of a job that is not `seen`: spins for a while, then sleeps.
   uint32_t wait(uint32_t seen, std::chrono::microseconds spin) {
-    auto until = Clock::now() + spin;
+    const auto start = Clock::now();
     for (;;) {
       for (int i = 0; i < 64; ++i) {
         uint32_t now = job.load(std::memory_order_acquire);
         if (now != seen) return now;
         pause();
       }
-      if (Clock::now() < until) continue;
+      const auto waited = Clock::now() - start;
+      if (waited < spin) {
+        if (waited > kPatience) sched_yield();
+        continue;
+      }
       sleepers.fetch_add(1);
       ::syscall(SYS_futex, &job, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
       sleepers.fetch_sub(1);
@@ -96,7 +112,20 @@ struct ThreadPool::State {
   void announce() {
     job.fetch_add(1);
     if (sleepers.load() > 0) {
+      leave_core(sched_getcpu());
       ::syscall(SYS_futex, &job, FUTEX_WAKE_PRIVATE, shares.size(), nullptr, nullptr, 0);
+    }
+  }
+
+  /// Keeps the workers off the caller's core. Linux may wake a thread on the core of the one that
+  /// wakes it, while another is idle: both then share that core until its next balancing.
+  void leave_core(int core) {
+    if (core == avoided || cores.size() < shares.size()) return;
+    avoided = core;
+    cpu_set_t others = set_of(cores);
+    CPU_CLR(core, &others);
+    for (std::thread& worker : workers) {
+      pthread_setaffinity_np(worker.native_handle(), sizeof(others), &others);
     }
   }
 
@@ -110,6 +139,8 @@ struct ThreadPool::State {
   size_t active = 0;
   std::vector<Share> shares;
   std::vector<std::thread> workers;
+  std::vector<int> cores;  // That workers are moved among; none where each is bound to its own.
+  int avoided = -1;        // The one among them that they keep off.
   pid_t process = ::getpid();
 };
 
@@ -117,6 +148,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   std::vector<int> cores = allowed_cores();
   threads_ = options.threads > 0 ? options.threads : static_cast<int>(cores.size());
   state_ = std::make_unique<State>(threads_);
+  if (!options.pin) state_->cores = cores;
   std::chrono::microseconds spin(options.spin_microseconds);
   for (int i = 1; i < threads_; ++i) {
     try {
@@ -128,9 +160,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
                                           error.what());
     }
     if (options.pin) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(cores[static_cast<size_t>(i) % cores.size()], &set);
+      cpu_set_t set = set_of({cores[static_cast<size_t>(i) % cores.size()]});
       pthread_setaffinity_np(state_->workers.back().native_handle(), sizeof(set), &set);
     }
   }
@@ -168,7 +198,6 @@ void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks) 
     int64_t size = tasks / active + (i < tasks % active ? 1 : 0);
     share.next.store(begin, std::memory_order_relaxed);
     share.end = begin += size;
-    share.chunk = (size + kChunksPerShare - 1) / kChunksPerShare;
   }
   state.gate.fetch_or(kOpen, std::memory_order_release);
   state.announce();

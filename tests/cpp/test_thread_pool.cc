@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +34,25 @@ struct Tasks {
   }
 
   mutable std::vector<std::atomic<int>> runs;
+};
+
+/// Two tasks that wait for each other, so that each is on a thread of its own.
+struct Meeting {
+  static void run(const void* context, int64_t first, int64_t last) {
+    auto& meeting = *static_cast<const Meeting*>(context);
+    REQUIRE(last - first == 1);
+    if (std::this_thread::get_id() != meeting.caller) {
+      cpu_set_t mine;
+      sched_getaffinity(0, sizeof(mine), &mine);
+      meeting.apart = !CPU_ISSET(meeting.core, &mine);
+    }
+    for (++meeting.present; meeting.present.load() < 2;) std::this_thread::yield();
+  }
+
+  std::thread::id caller;
+  int core;
+  mutable std::atomic<int> present{0};
+  mutable std::atomic<bool> apart{false};
 };
 
 }  // namespace
@@ -135,4 +155,24 @@ TEST_CASE("thread pool: threads that the system refuses") {
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("thread pool: who is woken is kept off the caller's core") {
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+  if (CPU_COUNT(&allowed) < 2) return;
+  std::thread([&] {
+    ThreadPool pool({2, false, 20});
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (!CPU_ISSET(core, &allowed)) continue;
+      cpu_set_t own;
+      CPU_ZERO(&own);
+      CPU_SET(core, &own);
+      REQUIRE(sched_setaffinity(0, sizeof(own), &own) == 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the worker goes to sleep
+      Meeting meeting{std::this_thread::get_id(), core};
+      pool.run(Meeting::run, &meeting, 2);
+      CHECK(meeting.apart.load());
+    }
+  }).join();
 }
