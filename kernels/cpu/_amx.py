@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu._blocks import PANEL, Rows
-from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
+from heddle.kernels.cpu._blocks import Rows
+from heddle.kernels.cpu._panels import BLOCK, LINE, PANEL, Tasks
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -89,7 +89,7 @@ def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
             count = sizes.least(emit.index(run.panels), last - panel)
             run.multiply(rows, panel, count)
             for other in emit.loop(0, count):
-                tasks.write(rows.block(panel + other), run.sums(other))
+                tasks.write(tasks.block(rows, panel + other), run.sums(other))
 
 
 class Run:
@@ -118,7 +118,7 @@ class Run:
         def add(start: Size, stop: Size, first: bool) -> None:
             self._pack(rows, start, stop)
             for number in emit.loop(0, count):
-                block = rows.block(panel + number)
+                block = self.tasks.block(rows, panel + number)
                 if first:
                     self.tasks.ask(block)
                 base = block.panel * self.sides.words * PANEL_ROW

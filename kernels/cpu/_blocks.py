@@ -1,4 +1,4 @@
-"""What products by panels are cut into: rows by their panels, blocks, strips of them, tiles."""
+"""What products by panels are cut into: rows by their panels, blocks and strips of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.sizes import Size
-
-PANEL = 32
-"""Columns of a panel of packed b."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +22,6 @@ class Rows:
     panel: Size
     multiplied: Any
 
-    def block(self, panel: Size) -> Block:
-        """These rows by panel number `panel` of theirs."""
-        first, column = self.panel + panel, panel * PANEL
-        return Block(self.row, self.height, first, self.multiplied, column)
-
     def steps(self, steps: Size) -> Size:
         """Steps along k, of which there are so many where something is multiplied."""
         if self.multiplied is True:
@@ -42,26 +34,6 @@ class Block(Rows):
     """The rows by one panel; `column` is its first one in the result."""
 
     column: Size
-
-
-@dataclass(frozen=True)
-class Tile:
-    """`height` rows of a block of `all_rows` from its row `top` on, by two vectors of its panel.
-
-    `row` and `panel` count through all batches, `part` is the first column in the panel.
-    """
-
-    row: Size
-    top: Size
-    height: int
-    all_rows: Size
-    panel: Size
-    part: int
-
-    def places(self, lanes: int) -> list[Size]:
-        """Where its sums are among the block's, in row-major order."""
-        columns = (self.part, self.part + lanes)
-        return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
 
 
 @dataclass(frozen=True)

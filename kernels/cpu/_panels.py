@@ -14,14 +14,19 @@ the first cache then arrive while the next tile is multiplied, and no queue of s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Strip, Tile
+from heddle.kernels.cpu._blocks import Block, Rows, Strip
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.tuning import Parameter, Space
+
+PANEL = 32
+"""Columns of a panel of packed b."""
+
 
 BLOCK = 64
 """Rows of a task: 6 register tiles of 10 or 11, or 2 of 32 with AMX. Heights that are powers of two
@@ -39,6 +44,26 @@ SPACE = Space(
 )
 """In KiB. `ahead`: between what a block of one tile reads of b and what it asks for: memory answers
 meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`height` rows of a block of `all_rows` from its row `top` on, by two vectors of its panel.
+
+    `row` and `panel` count through all batches, `part` is the first column in the panel.
+    """
+
+    row: Size
+    top: Size
+    height: int
+    all_rows: Size
+    panel: Size
+    part: int
+
+    def places(self, lanes: int) -> list[Size]:
+        """Where its sums are among the block's, in row-major order."""
+        columns = (self.part, self.part + lanes)
+        return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
 
 
 def launch(spec: Spec) -> Launch:
@@ -85,6 +110,11 @@ class Tasks:
         height = sizes.least(emit.index(BLOCK), self.m - top)
         panel = item * self.panels if batched(self.frame.spec) else emit.index(0)
         return Rows(item * self.m + top, height, panel, True)
+
+    def block(self, rows: Rows, panel: Size) -> Block:
+        """Some rows by panel number `panel` of theirs."""
+        first, column = rows.panel + panel, panel * PANEL
+        return Block(rows.row, rows.height, first, rows.multiplied, column)
 
     def ask(self, block: Block) -> None:
         """Prefetches the lines of the result that `write` will fill."""
@@ -140,7 +170,7 @@ def emit_blocks(tasks: Tasks, multiply: Callable[[Tasks, Block, Any], None]) -> 
     sums = host.byte_buffer(most * PANEL * emit.ITEM_SIZE[tasks.dtype])
     for part, first, last in tasks.runs():
         for panel in emit.loop(first, last):
-            multiply(tasks, part.block(panel), sums)
+            multiply(tasks, tasks.block(part, panel), sums)
 
 
 def emit_tiles(

@@ -11,7 +11,7 @@ from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, host, memory
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._blocks import PANEL, Tile
+from heddle.kernels.cpu._panels import PANEL, Tile
 from heddle.kernels.cpu._tile import add_rows, copies_of, merged
 from heddle.kernels.cpu.matmul_packed import add_dots
 from heddle.kernels.mlir import dialect, ir
