@@ -33,13 +33,20 @@ PRODUCT = (96, 2048, 1024)
 
 @dataclass(frozen=True)
 class Kind:
-    """How weights are held: 16 bits without groups, or 8 or 4."""
+    """How weights are held: 16 bits without groups, or 8 or 4 of integers or `floats`."""
 
     bits: int
     group: int = 0
+    floats: DType | None = None
 
     def __str__(self) -> str:
-        return f"int{self.bits}, groups of {self.group}" if self.group else "bfloat16"
+        held = self.floats or f"int{self.bits}"
+        return f"{held}, groups of {self.group}" if self.group else "bfloat16"
+
+    @property
+    def dtype(self) -> DType:
+        """What holds the weights."""
+        return self.floats or (DType.int8 if self.bits == 8 else DType.uint8)
 
     @property
     def nbytes(self) -> int:
@@ -52,7 +59,15 @@ class Kind:
         return math.ceil(STREAMED / self.nbytes)
 
 
-KINDS = (Kind(16), Kind(8, 128), Kind(8, 32), Kind(4, 128), Kind(4, 32))
+KINDS = (
+    Kind(16),
+    Kind(8, 128),
+    Kind(8, 32),
+    Kind(4, 128),
+    Kind(4, 32),
+    Kind(8, 128, DType.float8_e4m3fn),
+    Kind(8, K, DType.float8_e4m3fn),
+)
 ROWS = (1, 4, 8, 16)
 
 
@@ -61,8 +76,7 @@ def product(graph: Graph, kind: Kind) -> TensorValue:
     x = graph.inputs[0].tensor
     if not kind.group:
         return x @ graph.add_weight(Weight("w", DType.bfloat16, (N, K))).T
-    dtype = DType.int8 if kind.bits == 8 else DType.uint8
-    w = graph.add_weight(Weight("w", dtype, (N, K * kind.bits // 8)))
+    w = graph.add_weight(Weight("w", kind.dtype, (N, K * kind.bits // 8)))
     s = graph.add_weight(Weight("s", DType.bfloat16, (N, K // kind.group)))
     return ops.quantized_matmul(x, w, s, bits=kind.bits, group=kind.group)
 
@@ -73,9 +87,10 @@ def skinny(session: InferenceSession, kind: Kind) -> Callable[[int], Callable[[]
         graph.output(product(graph, kind))
     artifact = compile(graph, "cpu")
     # The bytes matter, the numbers do not: 0x3c3c is 0.0115 in bfloat16.
-    integers = np.full((N, K * kind.bits // 8), 0x3C, np.int8 if kind.bits == 8 else np.uint8)
+    held = np.full((N, K * kind.bits // 8), 0x3C, np.uint8)
     small = Buffer.from_numpy(np.full((N, K // (kind.group or 1)), 0x3C3C, np.uint16), "bfloat16")
-    given = {"w": Buffer.from_numpy(integers), "s": small} if kind.group else {"w": small}
+    weights = Buffer.from_numpy(held, kind.dtype.name)
+    given = {"w": weights, "s": small} if kind.group else {"w": small}
     models = [session.load(artifact, given) for _ in range(kind.count)]
 
     def prepare(rows: int) -> Callable[[], object]:

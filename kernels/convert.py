@@ -17,6 +17,9 @@ arith = dialect("arith")
 FLOAT8 = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
 """The bits of the mantissa, and the bias of the exponent."""
 
+LARGEST = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
+"""The code of the largest number."""
+
 
 def from_memory(value: Any, dtype: str) -> Any:
     """A value of `emit.memory_type(dtype)` as `emit.register_type(dtype)`."""

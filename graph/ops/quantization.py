@@ -1,7 +1,8 @@
 """Products with weights in 8 or 4 bits, plain and packed.
 
-A weight stands for `q * scale`, with an integer q and one scale for each group of consecutive
-elements along k: symmetric quantization of the weights alone (Frantar et al., arXiv:2210.17323).
+A weight stands for `q * scale`, with an integer or a float of 8 bits as q and one scale for each
+group of consecutive elements along k: symmetric quantization of the weights alone (Frantar et al.,
+arXiv:2210.17323; Micikevicius et al., arXiv:2209.05433).
 The products are those of floats; nothing is rounded but the result.
 """
 
@@ -13,14 +14,14 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.linear import PANEL, pack_b
+from heddle.graph.ops.linear import PANEL, pack_b, panels, unpacked
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
 ACTIVATIONS = (DType.float32, DType.float16, DType.bfloat16)
 
-INTEGERS = {8: DType.int8, 4: DType.uint8}
+HELD = {8: (DType.int8, DType.float8_e4m3fn, DType.float8_e5m2), 4: (DType.uint8,)}
 """What holds weights of so many bits."""
 
 GROUPS = 32
@@ -28,6 +29,9 @@ GROUPS = 32
 
 BYTES = 4
 """Bytes of 4-bit weights in an element of the packed tensor."""
+
+FLOATS = 4
+"""Weights of 8-bit floats along k that lie together in panels."""
 
 
 def _check_rank(name: str, type: TensorType, rank: int) -> None:
@@ -41,15 +45,16 @@ def _check_group(group: int) -> None:
 
 
 def _activations(types: Types, attrs: Attrs) -> DType:
-    """float32, float16 or bfloat16 for x and scales; the weight is int8, or uint8 for 4 bits."""
+    """float32, float16 or bfloat16 for x and scales; the weight has 8 bits, or 4 in uint8."""
     x, weight, scales = types
     bits = attrs["bits"]
-    if bits not in INTEGERS:
+    if bits not in HELD:
         raise GraphError(f"bits: wanted 8 or 4, got {bits}")
     if x.dtype not in ACTIVATIONS:
         raise GraphError(f"x: wanted float32, float16 or bfloat16, got {x.dtype}")
-    if weight.dtype is not INTEGERS[bits]:
-        raise GraphError(f"weight: wanted {INTEGERS[bits]} for {bits} bits, got {weight.dtype}")
+    if weight.dtype not in HELD[bits]:
+        wanted = " or ".join(map(str, HELD[bits]))
+        raise GraphError(f"weight: wanted {wanted} for {bits} bits, got {weight.dtype}")
     if scales.dtype is not x.dtype:
         raise GraphError(f"scales: wanted {x.dtype}, as x, got {scales.dtype}")
     return x.dtype
@@ -81,14 +86,17 @@ def _product(types: Types, attrs: Attrs) -> Shape:
     samples=(
         sample("m 64", "int8: n 64", "n 2", bits=8, group=32),
         sample("b m 128", "uint8: n 64", "n 1", bits=4, group=128),
+        sample("m 64", "float8_e4m3fn: n 64", "n 1", bits=8, group=64),
+        sample("m 64", "float8_e5m2: n 64", "n 2", bits=8, group=32),
     ),
     promotion="none",
     cost=costs.product,
+    follows_first=True,
 )
 def quantized_matmul(
     x: Array, weight: Array, scales: Array, *, bits: int = 8, group: int = 128
 ) -> Array:
-    """`x @ w.T` for `w = q * scale`: q is the int8 weight, or in 4 bits `q + 8`, even k lower.
+    """`x @ w.T` for `w = q * scale`: q is the 8-bit weight, or in 4 bits `q + 8`, even k lower.
 
     Element (i, j) of q has the scale (i, j // group). In 4 bits, byte j of a row holds elements 2j
     (its lower half) and 2j + 1, each as q + 8, with q from -8 to 7.
@@ -141,30 +149,36 @@ def _nibbles_in_order(words: Array, order: tuple[int, ...]) -> Array:
     return np.bitwise_or.reduce(moved)
 
 
+def packed_group(dtype: DType) -> int:
+    """Elements along k that lie together in the panels of a weight of `dtype`."""
+    return FLOATS if dtype.is_float8 else 1
+
+
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]`, panels of weights and panels `[ceildiv(n, 32), k / group, 32]` of scales."""
     a, weight, scales = types
     rules.check_rank("a", a, 2)
     _check_group(attrs["group"])
     n: Dim = attrs["columns"]
-    k, panels = a.shape[-1], (n + (PANEL - 1)) // PANEL
-    depth = k if weight.dtype is DType.int8 else k // 8
+    k = a.shape[-1]
     if k % attrs["group"] != 0:
         raise GraphError(f"a: wanted whole groups of {attrs['group']}, got {a.shape}")
-    for name, type, length in (("weight", weight, depth), ("scales", scales, k // attrs["group"])):
-        wanted = Shape((panels, length, Dim(PANEL)))
+    held = panels(n, k // 8 if weight.dtype is DType.uint32 else k, packed_group(weight.dtype))
+    shares = panels(n, k // attrs["group"], 1)
+    for name, type, wanted in (("weight", weight, held), ("scales", scales, shares)):
         if type.shape != wanted:
             raise GraphError(f"{name}: wanted panels {wanted} for n = {n}, got {type.shape}")
     return Shape((*a.shape[:-1], n))
 
 
 def _float_left(types: Types, attrs: Attrs) -> DType:
-    """float32 or bfloat16, int8 or uint32, and float32, float16 or bfloat16, the result's."""
+    """float32 or bfloat16, 8 bits or uint32, and float32, float16 or bfloat16, the result's."""
     a, weight, scales = types
     if a.dtype not in (DType.float32, DType.bfloat16):
         raise GraphError(f"a: wanted float32 or bfloat16, got {a.dtype}")
-    if weight.dtype not in (DType.int8, DType.uint32):
-        raise GraphError(f"weight: wanted int8 or uint32, got {weight.dtype}")
+    if weight.dtype not in (*HELD[8], DType.uint32):
+        wanted = " or ".join(map(str, (*HELD[8], DType.uint32)))
+        raise GraphError(f"weight: wanted {wanted}, got {weight.dtype}")
     if scales.dtype not in ACTIVATIONS:
         raise GraphError(f"scales: wanted float32, float16 or bfloat16, got {scales.dtype}")
     return scales.dtype
@@ -176,6 +190,7 @@ def _float_left(types: Types, attrs: Attrs) -> DType:
     samples=(
         sample("float32: m 64", "int8: 2 64 32", "2 2 32", columns=Dim(40), group=32),
         sample("float32: b m 64", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64),
+        sample("float32: m 64", "float8_e5m2: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
     ),
     promotion="none",
     cost=costs.product,
@@ -185,13 +200,10 @@ def quantized_matmul_packed(
     a: Array, weight: Array, scales: Array, *, columns: Dim, group: int
 ) -> Array:
     """`quantized_matmul` of the results of `pack_b` or `pack_int4`, and `pack_b` for the scales."""
-    integers, shares = (_unpacked(panels)[: int(columns)] for panels in (weight, scales))
+    k, n = a.shape[-1], int(columns)
+    depth = k // 8 if weight.dtype == np.uint32 else k
+    integers, shares = unpacked(weight, depth, n).T, unpacked(scales, k // group, n).T
     if weight.dtype == np.uint32:
         words = _nibbles_in_order(integers, (0, 4, 1, 5, 2, 6, 3, 7))
         integers = _nibbles(np.ascontiguousarray(words).view(np.uint8))
     return np.matmul(a, _scaled(integers, shares, group).T)
-
-
-def _unpacked(panels: Array) -> Array:
-    """The `[n, k]` matrix in `[panels, k, 32]`."""
-    return np.swapaxes(panels, 1, 2).reshape(-1, panels.shape[1])

@@ -1,7 +1,7 @@
 """a @ b for weights in 8 or 4 bits, in panels of 32 columns (see `_panels`), each group scaled.
 
-A group's sums are scaled once, when they are complete: an integer is so never rounded, and a scale
-costs little. Where a is bfloat16 and the machine has dot products of pairs, the integers become
+A group's sums are scaled once, when they are complete: a weight is so never rounded, and a scale
+costs little. Where a is bfloat16 and the machine has dot products of pairs, the weights become
 bfloat16, which holds them exactly, and a step takes two elements along k; else all is float32.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, host, memory
-from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu import _float8, _panels
 from heddle.kernels.cpu._panels import PANEL, Tile
 from heddle.kernels.cpu._tile import add_rows, copies_of, merged
-from heddle.kernels.cpu.matmul_packed import add_dots
+from heddle.kernels.cpu.matmul_packed import HIGH, add_dots
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -34,7 +34,7 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     lanes = host.lanes_for(machine, ["float32"])
     zero = emit.constant(emit.register_type("float32"), 0, lanes)
     pairs = machine.dots and spec.operands[0].dtype == "bfloat16"
-    right = (_Bytes if weights.dtype == "int8" else _Nibbles)(frame, lanes)
+    right = RIGHT[weights.dtype](frame, lanes)
 
     def multiply(tile: Tile) -> list[Any]:
         copies = copies_of(tile.height)
@@ -124,6 +124,53 @@ class _Nibbles:
         return [_looked_up_halves(half >> (4 * number) if number else half) for half in halves]
 
 
+class _Floats:
+    """Weights of 8-bit floats, a row of the panel for four k: a word of 32 bits for each column."""
+
+    def __init__(self, frame: host.Frame, lanes: int) -> None:
+        self._frame, self._lanes = frame, lanes
+        self._dtype = frame.spec.operands[1].dtype
+        self._depth = frame.size(frame.spec.operands[1].shape[1])
+        self._looks_up = frame.machine.vector_bytes == 64
+
+    def start(self, tile: Tile, k: Size) -> None:
+        """Turns to the eight elements along k from `k` on."""
+        row = (tile.panel * self._depth + k // _float8.TOGETHER) * PANEL
+        rows = [row + number * PANEL for number in range(STEP // _float8.TOGETHER)]
+        self._words = []
+        for first in rows:
+            _panels.ask_ahead(self._frame, tile, first, "uint32", PANEL)
+            places = (first + (tile.part + half * self._lanes) for half in range(2))
+            weights = self._frame.inputs[1]
+            words = [memory.load(weights, place, "uint32", self._lanes) for place in places]
+            self._words.append(words)
+        if self._looks_up:
+            split = [[_float8.split(word, self._dtype) for word in row] for row in self._words]
+            self._pairs = [list(pair) for row in split for pair in zip(*row, strict=True)]
+
+    def row(self, number: int) -> list[Any]:
+        """Element `number` along k of each column, as float32."""
+        if not self._looks_up:
+            words = self._words[number // _float8.TOGETHER]
+            return [_float8.single(word, number % _float8.TOGETHER, self._dtype) for word in words]
+        pairs = self._pairs[number // 2]
+        words = [pair & HIGH if number % 2 else pair << 16 for pair in pairs]
+        return [emit.bitcast(word, emit.register_type("float32")) for word in words]
+
+    def pairs(self, number: int) -> list[Any]:
+        """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
+        return self._pairs[number]
+
+
+RIGHT: dict[str, Any] = {
+    "int8": _Bytes,
+    "uint32": _Nibbles,
+    "float8_e4m3fn": _Floats,
+    "float8_e5m2": _Floats,
+}
+"""How weights are read, by their dtype."""
+
+
 def _joined(first: Any, second: Any) -> Any:
     """Integers in float32, which are bfloat16 in its upper half, as pairs of those."""
     low, high = (_lanes_of(16, value) for value in (first, second))
@@ -160,10 +207,10 @@ def _table(element: Any, count: int) -> Any:
 
 
 def supports(spec: Spec) -> str | None:
-    """Whole groups of int8, or of 4 bits in uint32; no prologue."""
+    """Whole groups of int8, of 4 bits in uint32, or of 8-bit floats; no prologue."""
     a, weights, scales = (operand.dtype for operand in spec.operands)
-    if a not in ("float32", "bfloat16") or weights not in ("int8", "uint32"):
-        return f"wanted float32 or bfloat16 by int8 or uint32, got {a} by {weights}"
+    if a not in ("float32", "bfloat16") or weights not in RIGHT:
+        return f"wanted float32 or bfloat16 by {', '.join(RIGHT)}, got {a} by {weights}"
     if scales not in ("float32", "float16", "bfloat16"):
         return f"scales: wanted float32, float16 or bfloat16, got {scales}"
     if spec.prologue is not None:

@@ -189,7 +189,8 @@ def _nibbles(packed):
 
 
 def _quantized_matmul_packed(spec, dims, a, weight, scales):
-    weight, scales = (x.swapaxes(1, 2).reshape(-1, x.shape[1]) for x in (weight, scales))
+    parts = [x.reshape(*x.shape[:3], -1).swapaxes(1, 2) for x in (weight, scales)]
+    weight, scales = (x.reshape(-1, x.shape[2] * x.shape[3]) for x in parts)
     if weight.dtype == np.uint32:
         weight = _nibbles(_in_order(weight, (0, 4, 1, 5, 2, 6, 3, 7)).view(np.uint8))
     product = _dequantized_product(a, weight, scales, spec.attr("group"))

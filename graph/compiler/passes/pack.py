@@ -16,6 +16,7 @@ from heddle.graph.compiler.specs import folded_transpose
 from heddle.graph.dtype import DType
 from heddle.graph.ops.integer import FOURS
 from heddle.graph.ops.linear import PAIRS
+from heddle.graph.ops.quantization import packed_group
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
 
@@ -60,7 +61,8 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
     if attrs["bits"] == 4:
         packed = m.create(operation, "pack_int4", [weight])
     else:
-        packed = m.create(operation, "pack_b", [weight], transposed=True, group=1)
+        group = packed_group(m.tensor(weight).dtype)
+        packed = m.create(operation, "pack_b", [weight], transposed=True, group=group)
     shares = m.create(operation, "pack_b", [scales], transposed=True, group=1)
     columns = m.tensor(operation.results[0]).shape[-1]
     return m.create(

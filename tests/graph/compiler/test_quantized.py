@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +12,15 @@ from heddle.runtime import InferenceSession
 
 WIDE = {DType.float32: 1e-5, DType.float16: 2e-3, DType.bfloat16: 1.6e-2}
 """Dtypes of activations, and the rounding that results may differ by."""
+
+KINDS = (
+    (DType.int8, 70, 32),
+    (DType.uint8, 33, 128),
+    (DType.uint8, 96, 32),
+    (DType.float8_e4m3fn, 40, 64),
+    (DType.float8_e5m2, 33, 256),
+)
+"""Dtypes of weights, with n and the size of a group."""
 
 
 def level(name):
@@ -28,8 +36,10 @@ def numbers(rng, dtype, shape):
     return held(values, dtype)
 
 
-def weights_of(rng, dtype, bits, n, k, group):
-    if bits == 8:
+def weights_of(rng, dtype, kind, n, k, group):
+    if kind.is_float8:
+        integers = numbers(rng, kind, (n, k))
+    elif kind is DType.int8:
         integers = rng.integers(-128, 128, (n, k)).astype(np.int8)
     else:
         integers = rng.integers(0, 256, (n, k // 2)).astype(np.uint8)
@@ -44,8 +54,7 @@ def weight_dtype(name):
 
 def given(dtype, array):
     """What the runtime takes for what the reference holds."""
-    bits16 = dtype is DType.bfloat16 and array.dtype == np.float32
-    return array.astype(ml_dtypes.bfloat16) if bits16 else array
+    return array if dtype.in_numpy else array.astype(dtype.value)
 
 
 def graph_of_all(k):
@@ -59,10 +68,14 @@ def graph_of_all(k):
             return graph.add_weight(Weight(name, dtype, array.shape))
 
         for x in graph.inputs:
-            for bits, n, group in ((8, 70, 32), (4, 33, 128), (4, 96, 32)):
-                name, kind = f"{x.dtype} {bits} {n}", DType.int8 if bits == 8 else DType.uint8
-                integers, scales = weights_of(rng, x.dtype, bits, n, k, group)
-                w, s = weight(f"{name} w", kind, integers), weight(f"{name} s", x.dtype, scales)
+            for kind, n, group in KINDS:
+                name = f"{kind} {n} for {x.dtype}"
+                integers, scales = weights_of(rng, x.dtype, kind, n, k, group)
+                w, s = (
+                    weight(name, kind, integers),
+                    weight(f"{x.dtype} for {name}", x.dtype, scales),
+                )
+                bits = 4 if kind is DType.uint8 else 8
                 product = ops.quantized_matmul(x, w, s, bits=bits, group=group)
                 results.append(ops.relu(product))
             w = weight(f"{x.dtype} plain", x.dtype, numbers(rng, x.dtype, (50, k)))
@@ -74,7 +87,7 @@ def graph_of_all(k):
 @pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4", "cooperlake"])
 def test_every_weight_with_every_dtype(arch):
     graph, weights = graph_of_all(256)
-    dtypes = [dtype for dtype in WIDE for _ in range(4)]
+    dtypes = [dtype for dtype in WIDE for _ in range(len(KINDS) + 1)]
     loaded = {name: given(weight_dtype(name), array) for name, array in weights.items()}
     model = InferenceSession(threads=2).load(compile(graph, level(arch)), loaded)
     rng = np.random.default_rng(1)

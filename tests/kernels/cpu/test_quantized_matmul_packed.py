@@ -14,14 +14,16 @@ def packing(n, length):
     return Spec("pack_int4", (Operand("uint8", (n, length)),), result, (result,))
 
 
-def product(bits, m, k, n, group=32, dtype="float32", epilogue=None):
+FLOATS = ("float8_e4m3fn", "float8_e5m2")
+HELD = ("int8", "uint32", *FLOATS)
+
+
+def product(held, m, k, n, group=32, dtype="float32", epilogue=None):
     left = "bfloat16" if dtype == "bfloat16" else "float32"
     a, result = Operand(left, (m, k)), Operand(dtype, (m, n))
     panels = fold("ceildiv", n, 32)
-    if bits == 8:
-        weight = Operand("int8", (panels, k, 32))
-    else:
-        weight = Operand("uint32", (panels, k // 8, 32))
+    shapes = {"int8": (panels, k, 32), "uint32": (panels, k // 8, 32)}
+    weight = Operand(held, shapes.get(held, (panels, k // 4, 32, 4)))
     scales = Operand(dtype, (panels, k // group, 32))
     attrs = (("group", group),)
     return Spec(
@@ -52,41 +54,41 @@ def test_packing_any_n():
 
 
 @pytest.mark.parametrize("arch", DOTS)
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_every_height(dtype, bits, arch):
-    spec = product(bits, "d0", 64, 33, dtype=dtype)
+def test_every_height(dtype, held, arch):
+    spec = product(held, "d0", 64, 33, dtype=dtype)
     for m in (*range(1, 14), 31):
         close(spec, {"d0": m}, arch)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize(("k", "group"), [(32, 32), (384, 128), (192, 64), (96, 96)])
-def test_groups(k, group, bits, arch):
+def test_groups(k, group, held, arch):
     for n in (1, 32, 70):
-        close(product(bits, 5, k, n, group), arch=arch)
+        close(product(held, 5, k, n, group), arch=arch)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-def test_any_m_and_n(bits):
-    close(product(bits, "d0", 64, "d1"), {"d0": 200, "d1": 70})
+@pytest.mark.parametrize("held", HELD)
+def test_any_m_and_n(held):
+    close(product(held, "d0", 64, "d1"), {"d0": 200, "d1": 70})
 
 
 @pytest.mark.parametrize("arch", DOTS)
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_results_of_16_bits_with_an_epilogue(dtype, bits, arch):
+def test_results_of_16_bits_with_an_epilogue(dtype, held, arch):
     body = Body((Operand(dtype, (40,)),), (Step("add", (0, 1), dtype),), (2,))
-    close(product(bits, 9, 128, 40, 64, dtype, body), arch=arch)
+    close(product(held, 9, 128, 40, 64, dtype, body), arch=arch)
 
 
 @pytest.mark.parametrize("arch", DOTS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("bits", [8, 4])
-def test_every_integer_is_exact(bits, dtype, arch):
+@pytest.mark.parametrize("held", HELD[:2])
+def test_every_integer_is_exact(held, dtype, arch):
     """Row i of the identity picks the weights of k = i, times a scale that is a power of two."""
-    spec = product(bits, 32, 32, 32, dtype=dtype)
+    spec = product(held, 32, 32, 32, dtype=dtype)
     rng = np.random.default_rng(0)
     kind = numpy_dtype(dtype)
     arrays = [np.eye(32, dtype=kind), None, np.full((1, 1, 32), 0.5, kind)]
@@ -94,20 +96,36 @@ def test_every_integer_is_exact(bits, dtype, arch):
     (got,), _ = run(spec, arrays, arch=arch)
     got = got.astype(np.float32)
     shifts = 4 * np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)[:, None]
-    wanted = arrays[1][0] if bits == 8 else (arrays[1][0][:, None] >> shifts & 15).reshape(32, 32)
-    np.testing.assert_array_equal(2 * got, wanted.astype(int) - (8 if bits == 4 else 0))
+    wanted = (
+        arrays[1][0] if held == "int8" else (arrays[1][0][:, None] >> shifts & 15).reshape(32, 32)
+    )
+    np.testing.assert_array_equal(2 * got, wanted.astype(int) - (8 if held == "uint32" else 0))
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("held", FLOATS)
+def test_every_float_of_8_bits_is_exact(held, dtype, arch):
+    """Column i has code i somewhere along k, and zeros, which infinity and NaN do not meet."""
+    kind, codes = numpy_dtype(dtype), np.arange(256)
+    weights = np.zeros((8, 8, 32, 4), np.uint8)
+    weights[codes // 32, codes % 32 // 4, codes % 32, codes % 4] = codes
+    arrays = [np.ones((1, 32), kind), weights.view(held), np.full((8, 1, 32), 2, kind)]
+    (got,), _ = run(product(held, 1, 32, 256, dtype=dtype), arrays, arch=arch)
+    values = codes.astype(np.uint8).view(held).astype(np.float32)
+    np.testing.assert_array_equal(got[0].astype(np.float32), 2 * values)
 
 
 def test_refusals():
     supports = find("quantized_matmul_packed", "cpu").supports
-    spec = product(8, 3, 32, 5)
+    spec = product("int8", 3, 32, 5)
     a, weight, scales = spec.operands
 
     def with_operands(*operands, prologue=None):
         return Spec(spec.op, operands, spec.result, spec.outputs, spec.attrs, prologue)
 
     wide, odd = Operand("float16", a.shape), Operand("int16", weight.shape)
-    wanted = "wanted float32 or bfloat16 by int8 or uint32, got"
+    wanted = "wanted float32 or bfloat16 by int8, uint32, float8_e4m3fn, float8_e5m2, got"
     assert supports(with_operands(wide, weight, scales)) == f"{wanted} float16 by int8"
     assert supports(with_operands(a, odd, scales)) == f"{wanted} float32 by int16"
     double = Operand("float64", scales.shape)
