@@ -61,6 +61,37 @@ def _shuffle(value: Any, kind: Any, source: Any) -> Any:
     return nvvm.shfl_sync(members, value, source, clamp, kind, results=[element])
 
 
+def of_all(value: Any) -> Any:
+    """The greatest of the lanes, of less than 32 bits.
+
+    After redux.sync the assembler knows that all lanes have the same. Of what was loaded or
+    shuffled it does not: for sm_80 it guards the shuffles of all that depends on it, and spills.
+    """
+    return _reduced(value, nvvm.ReductionKind.MAX)
+
+
+def over_all(value: Any) -> Any:
+    """The sum over the lanes, of less than 32 bits."""
+    return _reduced(value, nvvm.ReductionKind.ADD)
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """`a / b` rounded down, both of less than 32 bits.
+
+    A quotient of 64 bits has branches, of which the assembler does not know that all lanes take the
+    same; see `of_all`.
+    """
+    word = emit.integer(32)
+    sides = (arith.trunci(word, emit.as_index(side)) for side in (a, b))
+    return arith.extui(emit.integer(64), arith.divui(*sides))
+
+
+def _reduced(value: Any, kind: Any) -> Any:
+    word, members = emit.integer(32), emit.constant(emit.integer(32), _ALL_LANES)
+    found = nvvm.redux_sync(arith.trunci(word, value), kind, members, results=[word])
+    return arith.extsi(emit.integer(64), found)
+
+
 class SharedArray:
     """A static array in the block's shared memory.
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit, sizes
-from heddle.kernels.cuda import _block, _flash_stages, _flash_warp, _frame, _mma
+from heddle.kernels.cuda import _block, _flash_split, _flash_stages, _flash_warp, _frame, _mma
+from heddle.kernels.cuda._flash_split import FEW
 from heddle.kernels.cuda._flash_stages import KEYS, KEYS_OF_A_WARP, STAGES, THREADS, WARPS
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -25,7 +26,6 @@ from heddle.kernels.spec import Expr, Spec, fold
 vector = dialect("vector")
 
 _SIZES = (32, 64, 96, 128)
-_FEW = 16  # Rows that every warp can have.
 
 Bias = Callable[[Size, Size, Size, Any], Any]
 """The score of a query, a head of the group and a key, as a mask changes it."""
@@ -46,6 +46,7 @@ class Task:
     key: Callable[[Size], Size]
     bias: Bias | None = None
     added: bool = False
+    split: _flash_split.Split | None = None
 
     @property
     def rows(self) -> Size:
@@ -75,19 +76,37 @@ def tiles(spec: Spec, queries: Expr, group: int) -> Expr:
 
 def shared_bytes(spec: Spec) -> int:
     """Dynamic shared memory of a block."""
-    return max(_flash_stages.Layout(_size(spec), count).total for count in (_FEW, rows(spec)))
+    return max(_flash_stages.Layout(_size(spec), count).total for count in (FEW, rows(spec)))
+
+
+def seen(spec: Spec, group: int, queries: Size, length: Size, row: Size) -> _flash_warp.Range:
+    """The keys that a row of a sequence sees: one of `queries`, that end its `length` keys."""
+    if not spec.attr("causal"):
+        return None, emit.as_index(length)
+    window = spec.attr("window", 0)
+    after = sizes.floordiv(emit.as_index(row), group) + (length - queries) + 1
+    low = emit.maximum(after - window, 0) if window else None
+    return low, emit.maximum(after, 0)
+
+
+def stages(spec: Spec, group: int, queries: Size, length: Size) -> Size:
+    """Stages of the keys that the rows of a sequence see."""
+    low = seen(spec, group, queries, length, 0)[0]
+    stop = seen(spec, group, queries, length, queries * group - 1)[1]
+    start = emit.index(0) if low is None else low
+    return sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
 
 
 def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
-    """Emits tile number `tile` of a task, whose rows are at least one."""
+    """Emits tile number `tile` of a task, whose rows are at least one; 0 where rows are few."""
     shared, down = _mma.DynamicShared("stages"), _down(frame.spec)
 
     def few() -> list[Any]:
-        layout = _flash_stages.Layout(_size(frame.spec), _FEW)
+        layout = _flash_stages.Layout(_size(frame.spec), FEW)
         warp = _block.thread() // _block.WARP
         share = _flash_warp.Share(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
         work = _Tile(frame, task, layout, shared, emit.index(0), share)
-        _write_together(work, work.attend())
+        _write_together(work, work.attend(task.split))
         return []
 
     def many() -> list[Any]:
@@ -98,9 +117,9 @@ def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
         return []
 
     if isinstance(task.rows, int):
-        few() if task.rows <= _FEW else many()
+        few() if task.rows <= FEW else many()
     else:
-        emit.either(emit.compare("less_equal", task.rows, _FEW), [], few, many)
+        emit.either(emit.compare("less_equal", task.rows, FEW), [], few, many)
 
 
 class _Tile:
@@ -118,7 +137,6 @@ class _Tile:
         self.frame, self.task, self.layout, self.shared = frame, task, layout, shared
         self.first = first
         spec = frame.spec
-        self._causal, self._window = spec.attr("causal"), spec.attr("window", 0)
         _flash_stages.store_queries(
             frame, frame.reader(0), layout, shared, lambda line: task.place(self._inside(line))
         )
@@ -130,13 +148,16 @@ class _Tile:
         _block.barrier()  # The queries are there.
         self.warp = _flash_warp.Warp(spec.operands[0].dtype, layout, shared, share, scores)
 
-    def attend(self) -> Sequence[Any]:
+    def attend(self, split: _flash_split.Split | None = None) -> Sequence[Any]:
         """Over the keys, a stage at a time; the state of the warp after the last one."""
         last = emit.minimum(emit.as_index(self.first) + self.layout.rows, self.task.rows) - 1
         low, stop = self._range(self.first)[0], self._range(last)[1]
         start = emit.index(0) if low is None else low
         count = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
-        ranges = [self._range(self._inside(line)) for line in self.warp.lines]
+        if split is not None:
+            before, count = split.share(count)
+            start = start + before * KEYS
+        ranges = [_flash_warp.in_words(self._range(self._inside(line))) for line in self.warp.lines]
         # Keys that not every row sees: before the window of the last, after the end of the first.
         late, early = self._range(last)[0], self._range(self.first)[1]
 
@@ -170,13 +191,8 @@ class _Tile:
         return emit.minimum(emit.as_index(self.first + line), emit.as_index(self.task.rows) - 1)
 
     def _range(self, row: Size) -> _flash_warp.Range:
-        """The keys that a row sees."""
-        if not self._causal:
-            return None, emit.as_index(self.task.length)
-        query = sizes.floordiv(emit.as_index(row), self.task.group)
-        after = query + (self.task.length - self.task.queries) + 1
-        low = emit.maximum(after - self._window, 0) if self._window else None
-        return low, emit.maximum(after, 0)
+        task = self.task
+        return seen(self.frame.spec, task.group, task.queries, task.length, row)
 
     def _bias(self, line: Size, key: Size, score: Any) -> Any:
         assert self.task.bias is not None
@@ -188,14 +204,14 @@ class _Tile:
     def write(self, rows: int, value: Callable[[Size, Size, int], Any]) -> None:
         """Writes `value(line, column, lanes)` of `rows` lines, as far as their rows exist."""
         write, size = self.frame.writer(), self.layout.size
+        count = emit.minimum(emit.as_index(self.task.rows) - self.first, rows)
 
         def body(lanes: int) -> None:
             across = size // lanes
-            for number in emit.loop(_block.thread(), rows * across, THREADS):
+            for number in emit.loop(_block.thread(), count * across, THREADS):
                 line, column = number // across, number % across * lanes
-                row = self.first + line
-                with emit.when(emit.compare("less", row, self.task.rows)):
-                    write(value(line, column, lanes), self.task.place(row) + column)
+                place = self.task.place(self.first + line) + column
+                write(value(line, column, lanes), place)
 
         _frame.in_vectors(self.frame, [write.inputs], [size], body, most=8)
 
@@ -221,7 +237,7 @@ def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
 def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
     """Every warp has all rows: what they found is added up in the order of their numbers."""
     warp, layout, shared = tile.warp, tile.layout, tile.shared
-    number = _block.thread() // _block.WARP * _FEW
+    number = _block.thread() // _block.WARP * FEW
     element = emit.register_type("float32")
     for line, column, pair in warp.pairs(state):
         both = vector.from_elements(emit.widen(element, 2), list(pair))
@@ -233,8 +249,8 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
             shared.store(both, layout.maxima + (number + warp.lines[line]) * 8)
     _block.barrier()
 
-    def value(line: Size, column: Size, lanes: int) -> Any:
-        rows = [line + _FEW * i for i in range(WARPS)]
+    def found(line: Size, column: Size, lanes: int) -> _flash_split.Sums:
+        rows = [line + FEW * i for i in range(WARPS)]
         found = [_block.lanes(shared.load(layout.maxima + row * 8, element, 2)) for row in rows]
         top = found[0][0]
         for other, _ in found[1:]:
@@ -247,10 +263,18 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
             total = emit.fma(part, weight, total)
             sums = shared.load((row * layout.pitch + column) * 4, element, lanes)
             result = emit.fma(sums, weight, result)
-        total = emit.select(emit.compare("equal", total, 0.0), 1.0, total)
-        return convert.rounded(result * (1.0 / total), tile.frame.spec.result.dtype)
+        return top, total, result
 
-    tile.write(_FEW, value)
+    def write(sums: _flash_split.Found) -> None:
+        def value(line: Size, column: Size, lanes: int) -> Any:
+            _, total, result = sums(line, column, lanes)
+            total = emit.select(emit.compare("equal", total, 0.0), 1.0, total)
+            return convert.rounded(result * (1.0 / total), tile.frame.spec.result.dtype)
+
+        tile.write(FEW, value)
+
+    task = tile.task
+    _flash_split.bring_together(task.split, tile.frame, task.rows, layout.size, warp, found, write)
 
 
 def _down(spec: Spec) -> int:

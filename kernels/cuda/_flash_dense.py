@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heddle.kernels import emit, sizes
-from heddle.kernels.cuda import _block, _flash, _flash_stages, _frame
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block, _flash, _flash_split, _flash_stages, _frame
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -23,10 +23,21 @@ def emit_dense(frame: _frame.Frame) -> None:
     heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
     group, size = heads // key_heads, int(spec.operands[0].shape[3])  # type: ignore[arg-type]
     queries, keys = (frame.size(operand.shape[_axes(spec)[1]]) for operand in spec.operands[:2])
-    count = sizes.evaluate(_flash.tiles(spec, _queries(spec), group), frame.dims)
-    # The last tiles of causal attention have the most keys: they come first.
-    rest, tile = _block.block() // count, emit.as_index(count) - 1 - _block.block() % count
+    tiles = frame.size(_flash.tiles(spec, _queries(spec), group))
+    parts = _parts(spec)
+    if not isinstance(parts, int):
+        batch, is_few, stages = frame.shape(
+            (spec.operands[0].shape[0], _is_few(spec), _stages(spec))
+        )
+        length = _flash_split.length_of_parts(batch * stages, key_heads)
+        parts = (_flash_split.count(stages, length) - 1) * is_few + 1
+    count = tiles * parts  # There are several tiles, or several parts.
+    rest = _block.quotient(_block.block(), count)
+    number = _block.block() - rest * count
     batch, key_head = rest // key_heads, rest % key_heads
+    split = None
+    if not (isinstance(parts, int) and parts == 1):
+        split = _flash_split.Split(number, parts, rest * parts, 1, rest)
 
     def place(heads: Size, length: Size, head: Size, number: Size) -> Size:
         if spec.attr("layout") == "bhsd":
@@ -51,16 +62,48 @@ def emit_dense(frame: _frame.Frame) -> None:
             return emit.fma(value, math.log2(math.e), score)
         return emit.select(value, score, -math.inf)
 
-    task = _flash.Task(group, queries, keys, query, key, bias if masked else None, added)
-    _flash.emit_tile(frame, task, tile)
+    task = _flash.Task(group, queries, keys, query, key, bias if masked else None, added, split)
+    # The last tiles of causal attention have the most keys: they come first.
+    _flash.emit_tile(frame, task, emit.as_index(tiles) - 1 - number)
 
 
 def launch(spec: Spec, work: Expr) -> Launch:
-    """A block for each tile of the rows of each key head."""
+    """A block for each tile of the rows of each key head, or for each part of their keys."""
     heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
+    batch, parts = spec.operands[0].shape[0], _parts(spec)
     tiles = _flash.tiles(spec, _queries(spec), heads // key_heads)
-    grid = fold("max", 1, product((spec.operands[0].shape[0], key_heads, tiles)))
-    return Launch((grid, 1, 1), work, (_flash_stages.THREADS, 1, 1), _flash.shared_bytes(spec))
+    grid = fold("max", 1, product((batch, key_heads, tiles, parts)))
+    is_split = fold("min", 1, fold("sub", parts, 1))
+    slots = product((batch, key_heads, parts, is_split)) if parts != 1 else 0
+    return Launch(
+        (grid, 1, 1),
+        work,
+        (_flash_stages.THREADS, 1, 1),
+        _flash.shared_bytes(spec),
+        workspace=_flash_split.workspace(slots, spec.operands[0].shape[3]),  # type: ignore[arg-type]
+        counters=_flash_split.BLOCKS if parts != 1 else 0,
+    )
+
+
+def _parts(spec: Spec) -> Expr:
+    """Parts of the keys of each key head: one, unless rows are few."""
+    is_few, stages = _is_few(spec), _stages(spec)
+    every = product((spec.operands[0].shape[0], _heads(spec)[1], stages))
+    length = fold("max", fold("ceildiv", every, _flash_split.BLOCKS), _flash_split.LEAST)
+    further = fold("sub", fold("max", fold("ceildiv", stages, length), 1), 1)
+    return 1 if is_few == 0 else fold("add", 1, fold("mul", is_few, further))
+
+
+def _is_few(spec: Spec) -> Expr:
+    """1 where every warp can have all rows of a key head, else 0."""
+    heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
+    rows = fold("mul", _queries(spec), heads // key_heads)
+    return fold("min", 1, fold("floordiv", _flash_split.FEW, fold("max", 1, rows)))
+
+
+def _stages(spec: Spec) -> Expr:
+    """Stages of the keys of a key head."""
+    return fold("ceildiv", spec.operands[1].shape[_axes(spec)[1]], _flash_stages.KEYS)
 
 
 def _axes(spec: Spec) -> tuple[int, int]:

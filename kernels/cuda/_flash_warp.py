@@ -30,6 +30,13 @@ Range = tuple[Size | None, Size]
 """The first key that a row sees, None for all up to the last; and the one after its last."""
 
 
+def in_words(range_: Range) -> Range:
+    """The range in 32 bits: a lane holds those of all its rows."""
+    low, high = range_
+    word = emit.integer(32)
+    return None if low is None else arith.trunci(word, low), arith.trunci(word, high)
+
+
 @dataclass(frozen=True)
 class Share:
     """What a warp has of a tile: 16 `down` lines of queries, and `keys` of each stage."""
@@ -234,10 +241,10 @@ class Warp:
     def _seen(self, scores: Sequence[Any], first: Size, ranges: Sequence[Range]) -> list[Any]:
         """-inf in place of the scores of keys outside of the ranges."""
         word, found = emit.integer(32), list(scores)
-        own = first + self._share.key + self.member * 2
+        own = arith.trunci(word, first + self._share.key + self.member * 2)
 
-        def column(end: Size) -> Any:
-            return arith.trunci(word, emit.minimum(emit.maximum(end - own, 0), KEYS))
+        def column(end: Any) -> Any:
+            return emit.minimum(emit.maximum(end - own, 0), KEYS)
 
         for number, (low, high) in enumerate(ranges):
             start, stop = None if low is None else column(low), column(high)

@@ -182,7 +182,7 @@ def launch(spec: Spec, keys: Expr, offsets: int = 3) -> Launch:
     """A warp for every few heads of each token, or a block for a tile; it may see all `keys`."""
     work = product((*spec.operands[0].shape, keys, 4))
     if _flash_ragged.fits(spec):
-        return _flash_ragged.launch(spec, offsets, work)
+        return _flash_ragged.launch(spec, offsets, keys, work)
     tokens = spec.operands[0].shape[0]
     warps = fold("mul", tokens, _parts(spec))
     grid = fold("max", 1, fold("ceildiv", warps, WARPS))

@@ -98,8 +98,8 @@ def test_a_missing_barrier_is_caught(monkeypatch):
     spec, rows = CASES["paged, one token each"]
     calls = iter(range(1000))
     barrier = _block.barrier
-    # The first one is for the sums of tiles, then come those of few queries.
-    monkeypatch.setattr(_block, "barrier", lambda: next(calls) == 2 or barrier())
+    # The first two are for the sums of tiles and slots, then come those of few queries.
+    monkeypatch.setattr(_block, "barrier", lambda: next(calls) == 3 or barrier())
     dims, arrays = batch(spec, *rows)
     with pytest.raises(EmulatorError, match=r"race: reads what a cp\.async in flight"):
         run(spec, arrays, dims)

@@ -1,0 +1,199 @@
+"""Keys of few rows shared out among blocks: results, planted mistakes, launches, assembly."""
+
+import emulator
+import numpy as np
+import pytest
+import ragged_batches as ragged
+from cuda_harness import run
+from emulator_memory import EmulatorError
+from reference import evaluate, size
+from test_flash import arrays_for, attention, check, in_float64
+
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _flash_split, _handover
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Spec
+
+ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
+
+
+def known(spec, queries: int, keys: int):
+    """`spec` with its dims `d0` and `d1` known at compile time."""
+    text = spec.to_json().replace('"d0"', str(queries)).replace('"d1"', str(keys))
+    return Spec.from_json(text)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Parts of one stage of 64 keys, as far as eight of them for all sequences go."""
+    monkeypatch.setattr(_flash_split, "LEAST", 1)
+    monkeypatch.setattr(_flash_split, "BLOCKS", 8)
+
+
+RAGGED = {
+    "one long row": (
+        ragged.attention("paged_attention", "bfloat16", size=32, block=16),
+        ([1], [300]),
+    ),
+    "long, short and many": (
+        ragged.attention("paged_attention", "float16", heads=2, key_heads=1, size=32, block=7),
+        ([2, 40, 1, 0, 1], [200, 41, 3, 9, 140]),
+    ),
+    "window": (
+        ragged.attention("ragged_attention", "bfloat16", size=32, window=140),
+        ([3, 1], [200, 180]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED)
+@pytest.mark.usefixtures("short")
+def test_ragged(name):
+    spec, rows = RAGGED[name]
+    dims, arrays = ragged.batch(spec, *rows)
+    (found,), status = run(spec, arrays, dims)
+    assert status == [0, 0, 0, 0]
+    wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
+    largest = np.nanmax(np.abs(arrays[2].astype(np.float64)))
+    error = np.max(np.abs(found.astype(np.float64) - wanted)) / largest
+    assert error <= 3 * ROUNDING[spec.result.dtype] + 2**-16
+
+
+DENSE = {
+    "one query": (attention("bfloat16", 32, (8, 2), causal=True), (1, 330)),
+    "few queries": (attention("float16", 64, (2, 2), layout="bhsd"), (3, 130)),
+    "too many queries": (attention("float16", 32, (2, 2)), (17, 130)),
+    "of known sizes": (known(attention("bfloat16", 32, (3, 1)), 2, 200), (2, 200)),
+}
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.usefixtures("short")
+def test_dense(name):
+    spec, sizes = DENSE[name]
+    dims = dict(zip(("d0", "d1"), sizes, strict=True))
+    arrays = arrays_for(spec, dims)
+    (found,), _ = run(spec, arrays, dims)
+    largest = np.max(np.abs(arrays[2].astype(np.float64)))
+    check(found, in_float64(spec, arrays), spec.result.dtype, largest)
+
+
+def turned(monkeypatch) -> None:
+    """Blocks begin in the other order from now on, so that another one is the last to end."""
+    run_all = emulator.run_all
+
+    def in_turn(strands, clusters):
+        run_all(dict(reversed(strands.items())), clusters)
+
+    monkeypatch.setattr(emulator, "run_all", in_turn)
+
+
+def of_one_row():
+    """Equal scores, and values that cancel: another order of their sum is another result."""
+    spec = attention("bfloat16", 32, (2, 1))
+    dims = {"d0": 1, "d1": 190}
+    query, keys, values = arrays_for(spec, dims)
+    values[:, 3], values[:, 130] = 2**20, -(2**20)
+    return spec, [query * 0, keys, values], dims
+
+
+@pytest.mark.usefixtures("short")
+def test_it_does_not_matter_who_is_last(monkeypatch):
+    (first,), _ = run(*of_one_row())
+    turned(monkeypatch)
+    (second,), _ = run(*of_one_row())
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_sum_that_begins_with_ones_own_part_depends_on_who_is_last(monkeypatch):
+    total, in_order = _flash_split._Slots.total, _handover.in_order
+
+    def own_first(slots, *arguments):
+        def turned(parts, state, load, add):
+            def from_here(part):
+                return load((part + slots.split.part) % parts)
+
+            return in_order(parts, state, from_here, add)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(_handover, "in_order", turned)
+            return total(slots, *arguments)
+
+    monkeypatch.setattr(_flash_split._Slots, "total", own_first)
+    (first,), _ = run(*of_one_row())
+    turned(monkeypatch)
+    (second,), _ = run(*of_one_row())
+    assert (first != second).any()
+
+
+def nothing(*_) -> None:
+    pass
+
+
+def always(counters, place, parts):
+    """As if every block were the last one."""
+    _handover._block.barrier()
+    return _handover.emit.constant(_handover.emit.integer(1), 1)
+
+
+MISTAKES = {
+    "no fence": (_handover, "fence", nothing, "race: reads what another thread wrote in buffer 4"),
+    "nobody waits": (_handover, "is_last", always, "buffer 4"),
+    "slots of another size": (
+        _flash_split,
+        "slot",
+        lambda size: 15 * size,
+        "race: writes|race: two",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.usefixtures("short")
+def test_a_mistake_is_caught(monkeypatch, name):
+    module, function, planted, message = MISTAKES[name]
+    monkeypatch.setattr(module, function, planted)
+    with pytest.raises(EmulatorError, match=message):
+        run(*of_one_row())
+
+
+@pytest.mark.usefixtures("short")
+def test_a_counter_that_is_not_reset_is_caught(monkeypatch):
+    monkeypatch.setattr(_handover, "reset", nothing)
+    with pytest.raises(AssertionError, match="counters are left as zeros"):
+        run(*of_one_row())
+
+
+def test_as_many_blocks_as_keys_ask_for():
+    spec = ragged.attention(
+        "paged_attention", "bfloat16", heads=32, key_heads=8, size=128, block=16
+    )
+    launch = find(spec.op, "cuda").launch(spec)
+    for rows, keys, wanted in ((1, 8192, 32), (64, 8192, 66), (1, 96, 0)):
+        dims = {"d0": rows, "d1": 9, "d2": rows + 1, "d3": rows, "d4": keys // 16}
+        tiles = -(-rows * 4 // 64) + rows + 2
+        assert size(launch.grid[0], dims) == 8 * (tiles + min(wanted, 66))
+        assert size(launch.workspace, dims) == 2 * 8 * min(wanted, 66) * 16 * 130 * 4
+    assert launch.counters == 4 * 132
+
+
+ASSEMBLED = {
+    "paged": ragged.attention("paged_attention", "bfloat16", heads=32, key_heads=8, size=128),
+    "one query": attention("float16", 128, (32, 8), causal=True),
+    "of known sizes": known(attention("bfloat16", 128, (32, 8), causal=True), 1, 8192),
+}
+
+
+@pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_no_register_is_spilled(name, arch):
+    text = to_ptx(ASSEMBLED[name], MACHINES[arch])
+    assert text.count("membar.gl") == 2
+    assert "atom.global.add.u32" in text or "atom.add.u32" in text
+    assert ptx.assemble(text, arch).spills == 0
