@@ -7,7 +7,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._blocks import PANEL, Tile
+from heddle.kernels.cpu._panels import PANEL, Tile
 from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged, rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
