@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
 
@@ -18,7 +18,8 @@ class Machine:
     `target` is `"cpu"` or `"cuda"`; `arch` is LLVM's name of the CPU, or `"sm_80"`, `"sm_90a"`.
     `vector_bytes` is the register width (32 or 64 on a CPU, 16 on CUDA). Of a CPU, `dots` says that
     it adds products of pairs of bfloat16 and of fours of int8 to 32 bits (AVX512-BF16 and
-    AVX512-VNNI), and `tiles` that it multiplies tiles (AMX).
+    AVX512-VNNI), and `tiles` that it multiplies tiles (AMX). `overlaps` says that a GPU starts a
+    kernel before the one in front of it has ended (programmatic dependent launch).
     """
 
     target: str
@@ -26,6 +27,7 @@ class Machine:
     vector_bytes: int
     dots: bool = False
     tiles: bool = False
+    overlaps: bool = False
 
 
 MACHINES = {
@@ -36,7 +38,7 @@ MACHINES = {
         Machine("cpu", "cooperlake", 64, dots=True),
         Machine("cpu", "sapphirerapids", 64, dots=True, tiles=True),
         Machine("cuda", "sm_80", 16),
-        Machine("cuda", "sm_90a", 16),
+        Machine("cuda", "sm_90a", 16, overlaps=True),
     )
 }
 
@@ -82,13 +84,13 @@ class Kernel:
 
     def launch_on(self, spec: Spec, machine: Machine) -> Launch:
         """How `spec` is started on `machine`."""
-        return self.own_launch(spec, machine) or self.launch(spec)
+        launch = self.own_launch(spec, machine) or self.launch(spec)
+        return replace(launch, overlaps=machine.overlaps)
 
     def launches(self, spec: Spec) -> tuple[Launch, ...]:
         """Every way in which `spec` is started on the machines of the target, each once."""
-        common = self.launch(spec)
         machines = [machine for machine in MACHINES.values() if machine.target == self.target]
-        return tuple(dict.fromkeys(self.own_launch(spec, one) or common for one in machines))
+        return tuple(dict.fromkeys(self.launch_on(spec, machine) for machine in machines))
 
     def extras(self, spec: Spec) -> tuple[str, ...]:
         """The pointers that follow the buffers: of workspace, counters and status those it takes.

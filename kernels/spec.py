@@ -163,8 +163,8 @@ class Launch:
         cluster: Blocks of a cluster, along x; divides `grid[0]`.
         resident: Where not 0, no more blocks are started than this for each multiprocessor, in
             whole clusters: each takes work in steps of the grid that it sees.
-        overlaps: The kernel waits (`griddepcontrol.wait`) before it touches global memory, so that
-            it may be started before the one in front of it has ended.
+        overlaps: The kernel is started before the one in front of it has ended, and waits for that
+            (`griddepcontrol.wait`) before all else; set by `Kernel.launch_on`.
         workspace: Bytes of scratch memory, at a multiple of 64, contents unknown.
         counters: 32-bit words that are zero at the start, and that the kernel leaves as zeros.
         tensor_maps: What it copies by TMA.

@@ -284,9 +284,9 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
                       0};
   if (kernel.most_blocks > 0) config.grid[0] = std::min(config.grid[0], kernel.most_blocks);
   const bool clustered = kernel.launch.cluster > 1;
-  // Only a kernel lets the next one start before its own end.
-  const bool behind_kernel =
-      &step != routine.steps.data() && (&step)[-1].opcode == Opcode::kDispatch;
+  // Only a kernel lets the next one start before its own end, and graphs know of it since 12.3.
+  const bool behind_kernel = driver_.version() >= kOldestOverlap && &step != routine.steps.data() &&
+                             (&step)[-1].opcode == Opcode::kDispatch;
   const bool overlaps = behind_kernel && (kernel.launch.flags & kLaunchOverlaps) != 0;
   if (!clustered) config.attributes += 1;
   config.attribute_count = static_cast<unsigned>(clustered) + static_cast<unsigned>(overlaps);

@@ -100,6 +100,8 @@ def test_a_kernel_may_overlap_the_kernel_before_it(python):
     first, second = launches(log)
     assert "attribute" not in first
     assert second == f"{first} attribute 6 1"
+    _, log = python(CALL.format(x="x"), made, VERSION=12020)  # whose graphs know nothing of it
+    assert launches(log) == [first, first]
 
 
 def test_tensor_maps_say_where_boxes_are(python):

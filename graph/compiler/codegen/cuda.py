@@ -95,10 +95,22 @@ def build(spec: Spec, machine: Machine) -> Any:
         if launch.tensor_maps:
             function.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
     with ir.InsertionPoint(function.body.blocks.append(*kinds)):
+        if launch.overlaps:
+            _overlap()
         kernel.emit(spec, machine)
         llvm_dialect.return_()
     module.operation.verify()
     return module
+
+
+def _overlap() -> None:
+    """Lets the next kernel start as soon as there is room, and waits for the end of the last one.
+
+    What the last one waited for has ended then, too (PTX ISA 9.0, griddepcontrol).
+    """
+    for action in ("launch_dependents", "wait"):
+        kind = ir.Attribute.parse(f"#nvvm<grid_dep_action {action}>")
+        ir.Operation.create("nvvm.griddepcontrol", attributes={"kind": kind})
 
 
 def _by_value(count: int, maps: int) -> Any:

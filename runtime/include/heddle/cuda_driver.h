@@ -49,6 +49,7 @@ constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr int kJitErrorLog = 5;              // CU_JIT_ERROR_LOG_BUFFER
 constexpr int kJitErrorLogBytes = 6;         // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
 constexpr int kCaptureThreadLocal = 1;       // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr int kOldestOverlap = 12030;        // the first that captures programmatic launches
 constexpr int kOldestDriver = 12000;         // the first release that runs sm_90a code
 
 enum LaunchAttributeKind : int { kLaunchCluster = 4, kLaunchProgrammatic = 6 };
