@@ -117,6 +117,7 @@ class Inputs:
         self.pointers = pointers
         self._layout = broadcast.join(shape, operands)
         self._shape = frame.shape(self._layout.shape)
+        self._in_rows = bool(shape) and self._layout.shape[-1] == shape[-1]
 
     @property
     def row(self) -> Size:
@@ -129,9 +130,15 @@ class Inputs:
         rows = zip(self.pointers, self.operands, self._layout.moves, strict=True)
         return [(pointer, operand.dtype) for pointer, operand, moves in rows if moves[-1]]
 
-    def load(self, position: Any, lanes: int) -> list[Any]:
+    def load(self, position: Any, lanes: int, place: tuple[Size, Size] | None = None) -> list[Any]:
+        """The inputs at `position`; `place`: its row and column, where they are known.
+
+        They save a division, for which ptxas calls a function where a row's length is not known.
+        """
         row, column = 0, position
-        if len(self._shape) > 1:
+        if place and self._in_rows and len(self._shape) > 1:
+            row, column = place
+        elif len(self._shape) > 1:
             row = sizes.floordiv(position, self._shape[-1])
             column = sizes.mod(position, self._shape[-1])
         starts = self._layout.row_starts(row, self._shape)
@@ -182,15 +189,23 @@ class Writer:
         operands = body.inputs if body else ()
         self.inputs = Inputs(frame, frame.spec.result.shape, operands, pointers)
 
+    def results(
+        self, value: Any, position: Any, place: tuple[Size, Size] | None = None
+    ) -> list[Any]:
+        """What the outputs get for the lanes of `value`, the root's result from `position` on.
+
+        `place` as `Inputs.load` has it.
+        """
+        if self._body is None:
+            return [value]
+        lanes = emit.lanes_of(value)
+        dtypes = [self._frame.spec.result.dtype, *(o.dtype for o in self._body.inputs)]
+        values = [value, *self.inputs.load(position, lanes, place)]
+        return bodies.evaluate(self._body, values, dtypes, lanes)
+
     def __call__(self, value: Any, position: Any) -> None:
         """Writes the lanes of `value`, the root's result from `position` on."""
-        values = [value]
-        if self._body is not None:
-            lanes = emit.lanes_of(value)
-            values += self.inputs.load(position, lanes)
-            dtypes = [self._frame.spec.result.dtype, *(o.dtype for o in self._body.inputs)]
-            values = bodies.evaluate(self._body, values, dtypes, lanes)
-        store_all(self._frame, values, position)
+        store_all(self._frame, self.results(value, position), position)
 
 
 def store_all(frame: Frame, values: Sequence[Any], position: Any) -> None:

@@ -1,8 +1,8 @@
 """Products on tensor cores: eight warps make a tile of 128 rows by 128 or 256 columns.
 
-Operands go through three stages of shared memory (`_staging`), each 128 bytes along k. Where
-wgmma does not multiply them (`_warpgroup_product`), a warp makes 64 rows by a quarter of the
-columns; the fragments of the next slice of k are on their way to registers while one is multiplied.
+Operands go through three stages of shared memory (`_staging`), each 128 bytes along k. A warp makes
+64 rows by a quarter of the columns by mma.sync; the fragments of the next slice of k are on their
+way to registers while one is multiplied.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from heddle.kernels.cuda import (
     _product,
     _result,
     _staging,
-    _warpgroup,
-    _warpgroup_product,
 )
 from heddle.kernels.cuda._result import Place
 from heddle.kernels.mlir import dialect
@@ -79,8 +77,8 @@ class Tile:
 
 
 def shared_bytes(columns: int) -> int:
-    """Dynamic shared memory of a block, with mbarriers behind the stages; the sums fit as well."""
-    return _warpgroup.ring_bytes(STAGES, (ROWS + columns) * _staging.LINE)
+    """Dynamic shared memory of a block; the sums fit as well."""
+    return STAGES * (ROWS + columns) * _staging.LINE
 
 
 def place(frame: _frame.Frame, tile: Tile) -> Place:
@@ -123,9 +121,6 @@ def emit_tile(
             b, tile.b_place, tile.columns, line, tile.depth, where.column, tile.transposed
         ),
     ]
-    if frame.machine.arch == "sm_90a" and _warpgroup_product.fits(tile, where):
-        _warpgroup_product.emit_tile(frame, tile, shared, STAGES, parts, where)
-        return
     sums = _multiplied(tile, shared, parts, sizes.ceildiv(where.k, tile.depth))
     _mma.wait(0)
     _block.barrier()  # The stages are free.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block, _mma, _staging
+from heddle.kernels.cuda import _block, _mma, _pieces, _staging, _tma
 from heddle.kernels.mlir import dialect, ir
 
 arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
@@ -27,15 +27,6 @@ ATOM = 8 * _staging.LINE
 _SUMS = {"float32": "f32", "int32": "s32"}
 _BARRIER_BYTES = 8
 _TICKS = 10_000_000  # Nanoseconds that a thread may sleep in a wait before it looks again.
-
-
-def blocks_side_by_side(count: int) -> None:
-    """The kernel gets no more registers than let so many blocks run on a multiprocessor."""
-    functions = [
-        op for op in _block.module().regions[0].blocks[0] if "nvvm.kernel" in op.attributes
-    ]
-    for function in functions:
-        function.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(emit.integer(32), count)
 
 
 # Stages that go round
@@ -55,40 +46,39 @@ class Turn:
         _wait(self.empty, self.parity ^ 1)
 
     def wait_until_full(self) -> None:
-        """Waits until all is there that the producers write in this round.
-
-        What they wrote, cp.async too, they wrote through the generic proxy; wgmma reads through the
-        async proxy, so that each reader needs the proxy fence after the wait.
-        """
+        """Waits until all is there that comes in this round."""
         _wait(self.full, self.parity)
-        kind, space = "#nvvm.proxy_kind<async.shared>", "#nvvm.shared_space<cta>"
-        nvvm.fence_proxy(ir.Attribute.parse(kind), space=ir.Attribute.parse(space))
 
-    def arrive_after_copies(self) -> None:
-        """The thread arrives at `full` when the copies are done that it started so far."""
-        nvvm.cp_async_mbarrier_arrive(self.full, noinc=True)
+    def expect(self, size: int) -> None:
+        """The thread arrives at `full`, which then waits for so many bytes by TMA as well."""
+        nvvm.mbarrier_arrive_expect_tx(self.full, _word(size))
 
     def arrive_full(self) -> None:
-        """The thread has written its part of the stage."""
+        """The threads for whom this one speaks have written the stage."""
         _arrive(self.full)
 
     def arrive_empty(self) -> None:
         """The consumers for whom the thread speaks do not read the stage any more."""
         _arrive(self.empty)
 
+    def arrive_empty_at(self, block: Any) -> None:
+        """The same, in another block of the cluster."""
+        _tma.arrive_at(self.empty, block)
+
 
 class Ring:
-    """Stages of `size` bytes at the start of shared memory, and behind them their mbarriers."""
+    """Stages of `size` bytes at the start of shared memory; their mbarriers from `barriers` on."""
 
-    def __init__(self, shared: _mma.DynamicShared, stages: int, size: int) -> None:
+    def __init__(self, shared: _mma.DynamicShared, stages: int, size: int, barriers: int) -> None:
         self.stages = stages
-        self._shared, self._size = shared, size
+        self._shared, self._size, self._barriers = shared, size, barriers
 
-    def initialise(self, full: int, empty: int) -> None:
-        """One thread makes the mbarriers, for so many arrivals; a barrier of the block follows."""
+    def initialise(self, full: Any, empty: Any) -> None:
+        """One thread makes the mbarriers, for so many arrivals (i32); the block meets after it."""
         for number in range(self.stages):
             for place, count in ((0, full), (self.stages, empty)):
-                nvvm.mbarrier_init(self._barrier(number + place), _word(count))
+                nvvm.mbarrier_init(self._barrier(number + place), count)
+        nvvm.fence_mbarrier_init()
 
     def turn(self, step: Any) -> Turn:
         """The stage of `step`, an i32 that counts the rounds of all stages."""
@@ -101,12 +91,12 @@ class Ring:
         )
 
     def _barrier(self, number: Any) -> Any:
-        return self._shared.at(number * _BARRIER_BYTES + self.stages * self._size)
+        return self._shared.at(number * _BARRIER_BYTES + self._barriers)
 
 
-def ring_bytes(stages: int, size: int) -> int:
-    """Shared memory that a `Ring` takes."""
-    return stages * (size + 2 * _BARRIER_BYTES)
+def ring_bytes(stages: int) -> int:
+    """Shared memory of the mbarriers of a `Ring`."""
+    return stages * 2 * _BARRIER_BYTES
 
 
 def _wait(barrier: Any, parity: Any) -> None:
@@ -256,3 +246,8 @@ def packed(pair: Sequence[Any], dtype: str) -> Any:
 def meet_in_warp() -> None:
     """Orders what the lanes of a warp do to memory before and after it."""
     nvvm.bar_warp_sync(_word(-1))
+
+
+def meet(number: Any, threads: int) -> None:
+    """A barrier of so many threads of the block, the one with that number."""
+    nvvm.barrier(barrier_id=_pieces.word(number), number_of_threads=_word(threads))

@@ -1,188 +1,218 @@
-"""Products on tensor cores of sm_90a: two warpgroups make a tile of 128 rows, 64 each, by wgmma.
+"""Products by wgmma, on sm_90a: one block for each multiprocessor goes from tile to tile.
 
-Both also copy. While wgmma reads one stage, each thread starts its copies to the stage that was
-read before; mbarriers say which stage is full, and which is empty.
+Of its three warpgroups one brings operands to a ring of stages, by TMA, and two multiply, 64 rows
+of a tile each. Two blocks of a cluster have tiles one above the other: each fetches half of the
+columns of b for both. `_pieces` says who makes which tiles, `_warpgroup_result` writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from heddle.kernels import convert, emit, sizes
-from heddle.kernels.cuda import _block, _frame, _mma, _staging, _warpgroup
-from heddle.kernels.mlir import dialect
+from heddle.kernels import emit, sizes
+from heddle.kernels.cuda import (
+    _block,
+    _frame,
+    _mma,
+    _partial_sums,
+    _pieces,
+    _staging,
+    _tiles,
+    _tma,
+    _warpgroup,
+    _warpgroup_feed,
+    _warpgroup_result,
+)
+from heddle.kernels.cuda._result import Place
+from heddle.kernels.cuda._warpgroup_plan import CONSUMERS, Plan
 from heddle.kernels.sizes import Size
+from heddle.kernels.spec import product
 
-if TYPE_CHECKING:
-    from heddle.kernels.cuda import _tiles
-    from heddle.kernels.cuda._result import Place
-
-arith, vector = dialect("arith"), dialect("vector")
-
-_WARPGROUPS = _staging.THREADS // _warpgroup.THREADS
-_NARROW = 128  # Columns of tiles of which two blocks fit a multiprocessor.
-_WARP_ROWS = 16  # Of a warpgroup's 64.
+_ROWS_TOGETHER = 2048  # Of tiles that are made side by side: what they read stays in the L2 cache.
 
 
-def fits(tile: _tiles.Tile, where: Place) -> bool:
-    """Whether wgmma multiplies this: bytes lie along k, or nowhere.
+def emit_product(frame: _frame.Frame, plan: Plan) -> None:
+    """Emits what a block does."""
+    block = _Block(frame, plan)
+    thread = _block.thread()
+    with emit.when(emit.compare("equal", thread, 0)):
+        for tensor_map in frame.tensor_maps:
+            _tma.prefetch(tensor_map)
+        block.initialise()
+    block.meet()
+    _tma.wait_for_grids_before()
+    consumes = emit.compare("less", thread, CONSUMERS * _warpgroup.THREADS)
 
-    Where n and k are run-time sizes, registers do not suffice, and ptxas lets products wait for one
-    another.
-    """
-    static = isinstance(where.n, int) and isinstance(where.k, int)
-    return static and (tile.kind.item == 2 or tile.transposed)
-
-
-def emit_tile(
-    frame: _frame.Frame,
-    tile: _tiles.Tile,
-    shared: _mma.DynamicShared,
-    stages: int,
-    parts: Sequence[_staging.Lines],
-    where: Place,
-) -> None:
-    """Emits the tile at `where`, whose operands `parts` bring: the whole block calls."""
-    if tile.columns <= _NARROW:
-        _warpgroup.blocks_side_by_side(2)
-    ring = _warpgroup.Ring(shared, stages, tile.stage)
-    with emit.when(emit.compare("equal", _block.thread(), 0)):
-        ring.initialise(full=_staging.THREADS, empty=_WARPGROUPS)
-    _block.barrier()
-    steps = emit.as_index(sizes.ceildiv(where.k, tile.depth))
-    sums = _multiplied(tile, shared, ring, parts, arith.trunci(emit.integer(32), steps))
-    _write(frame, tile, shared, sums, where)
-
-
-def _multiplied(
-    tile: _tiles.Tile,
-    shared: _mma.DynamicShared,
-    ring: _warpgroup.Ring,
-    parts: Sequence[_staging.Lines],
-    steps: Any,
-) -> Sequence[Any]:
-    """The sums of a thread, as `_warpgroup.Matrices.parts` has them."""
-    word = emit.integer(32)
-    units = _warpgroup.Matrices(tile.kind, tile.columns, tile.transposed)
-    rows = _block.thread() // _warpgroup.THREADS * (_warpgroup.ROWS * _staging.LINE)
-    speaks = emit.compare("equal", _block.thread() % _warpgroup.THREADS, 0)
-
-    def fill(step: Any) -> None:
-        """Starts the thread's copies of `step`, if there is one."""
-        with emit.when(emit.compare("less", step, steps)):
-            turn = ring.turn(step)
-            turn.wait_until_empty()
-            for part in parts:
-                part.fill(shared, turn.start, arith.extui(emit.integer(64), step))
-            _arrive(turn, parts)
-
-    def step(number: Any, sums: Any) -> Sequence[Any]:
-        turn = ring.turn(number)
-        turn.wait_until_full()
-        a = units.a(shared.at(turn.start + rows))
-        b = units.b(shared.at(turn.start + tile.b_place), tile.depth * _staging.LINE)
-        _warpgroup.fence()
-        for i in range(tile.depth // tile.kind.depth):
-            sums = units.multiply(sums, units.a_slice(a, i), units.b_slice(b, i))
-        _warpgroup.commit()
-        _warpgroup.wait(1)  # This step goes on, the one before it is done.
-        with emit.when(emit.compare("greater", number, 0) & speaks):
-            ring.turn(number - 1).arrive_empty()
-        fill(number + (ring.stages - 1))
-        return [sums]
-
-    zero, one = emit.constant(word, 0), emit.constant(word, 1)
-    for number in emit.loop(zero, emit.constant(word, ring.stages - 1), one):
-        fill(number)
-    (sums,) = emit.carry(zero, steps, one, [units.zeros()], step)
-    _warpgroup.wait(0)
-    return units.parts(sums)
-
-
-def _arrive(turn: _warpgroup.Turn, parts: Sequence[_staging.Lines]) -> None:
-    """Arrives when the thread's copies do; where some had to be stored, after a wait for all."""
-
-    def stored() -> Sequence[Any]:
-        _mma.commit()
-        _mma.wait(0)
-        turn.arrive_full()
+    def consume() -> list[Any]:
+        block.consume()
         return []
 
-    def copied() -> Sequence[Any]:
-        turn.arrive_after_copies()
+    def produce() -> list[Any]:
+        block.feed.produce(block.each_piece)
         return []
 
-    if any(part.whole is None for part in parts):
-        stored()
-    else:
-        a, b = parts
-        emit.either(a.whole & b.whole, [], copied, stored)
+    emit.either(consumes, [], consume, produce)
+    block.meet()
 
 
-def _write(
-    frame: _frame.Frame,
-    tile: _tiles.Tile,
-    shared: _mma.DynamicShared,
-    sums: Sequence[Any],
-    where: Place,
-) -> None:
-    """Writes the sums: a warp its 16 rows, as many columns at a time as fit a line.
+class _Block:
+    """What the threads of a block have in common."""
 
-    They go where the warp's rows of a were in the first stage: nobody else reads or writes there.
-    """
-    write = frame.writer()
-    dtype = frame.spec.result.dtype
-    lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
-    panel = _Panel(shared, dtype, warp * (_WARP_ROWS * _staging.LINE), lane)
-    first_row = where.row + warp * _WARP_ROWS
+    def __init__(self, frame: _frame.Frame, plan: Plan) -> None:
+        self._frame, self._plan, tile = frame, plan, plan.tile
+        problem = plan.problem
+        self._m, self._n, self._k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
+        self._shared = shared = _mma.DynamicShared("stages")
+        self._ring = _warpgroup.Ring(shared, plan.stages, tile.stage, plan.barriers)
+        self._rank = _tma.rank() if plan.cluster > 1 else 0
+        # Few rows: the tiles of a cluster lie side by side, so that none is without rows.
+        beside: Any = False
+        if plan.cluster > 1 and not isinstance(self._m, int):
+            beside = emit.compare("less_equal", self._m, _tiles.ROWS)
+        self._beside = beside
+        self._down = _chosen(beside, 1, plan.cluster)
+        self._across = _chosen(beside, plan.cluster, 1)
+        self._tiles_down = _ceildiv(self._m, self._down * _tiles.ROWS)
+        self._tiles_across = _ceildiv(self._n, self._across * tile.columns)
+        number = frame.size(product(problem.batch))
+        tiles = self._tiles_down * self._tiles_across * _pieces.word(number)
+        steps = sizes.greatest(sizes.ceildiv(self._k, tile.depth), 1)
+        self._steps = _pieces.word(steps)
+        self._pieces = _pieces.Pieces(tiles, self._steps, plan.cluster, plan.cut)
+        stores = frame.tensor_maps[-1] if plan.stored else None
+        self.feed = _warpgroup_feed.Feed(frame, plan, shared, self._ring, self._rank, self._beside)
+        self._meeting = _partial_sums.Meeting(
+            frame,
+            shared,
+            plan.flags,
+            tile.kind.sums,
+            tile.columns * _warpgroup.ROWS // _warpgroup.THREADS,
+            plan.cluster * CONSUMERS,
+        )
+        self._out = _warpgroup_result.WayOut(frame, shared, plan.panels, stores)
 
-    def body(lanes: int) -> None:
-        across = panel.columns // lanes
-        for first in range(0, tile.columns, panel.columns):
-            _warpgroup.meet_in_warp()  # All lanes have read the panel before.
-            panel.store(sums[first // 2 : (first + panel.columns) // 2])
-            _warpgroup.meet_in_warp()
-            for index in emit.loop(lane, _WARP_ROWS * across, _block.WARP):
-                row, column = index // across, index % across * lanes
-                right = where.column + first + column
-                inside = emit.compare("less", first_row + row, where.m)
-                with emit.when(inside & emit.compare("less", right, where.n)):
-                    value = panel.load(row, column, lanes)
-                    write(value, (where.number * where.m + first_row + row) * where.n + right)
+    def initialise(self) -> None:
+        """One thread makes the mbarriers."""
+        one = emit.constant(emit.integer(32), 1)
+        self._ring.initialise(full=one, empty=_pieces.word(self._down * CONSUMERS))
 
-    _frame.in_vectors(frame, [write.inputs], [where.n], body, most=panel.each)
+    def meet(self) -> None:
+        """Waits for all threads that use this block's shared memory."""
+        if self._plan.cluster > 1:
+            _tma.meet_in_cluster()
+        else:
+            _block.barrier()
 
+    def _place(self, tile: Any) -> Place:
+        """The place of the block's tile, in an order in which neighbours read the same memory."""
+        each = self._tiles_down * self._tiles_across
+        number, rest = tile // each, tile % each
+        together = _ROWS_TOGETHER // (_tiles.ROWS * self._plan.cluster)
+        group, rest = (
+            rest // (self._tiles_across * together),
+            rest % (self._tiles_across * together),
+        )
+        side_by_side = emit.minimum(self._tiles_down - group * together, together)
+        row, column = group * together + rest % side_by_side, rest // side_by_side
+        row = row * self._down + _chosen(self._beside, 0, self._rank)
+        column = column * self._across + _chosen(self._beside, self._rank, 0)
+        return Place(
+            _pieces.size(number),
+            _pieces.size(row * _tiles.ROWS),
+            _pieces.size(column * self._plan.tile.columns),
+            self._m,
+            self._n,
+            self._k,
+        )
 
-class _Panel:
-    """Lines of a warp's 16 rows of results as `dtype`, from byte `start` of shared memory on."""
+    def each_piece(self, body: Callable[[_pieces.Piece, Place, Any], None]) -> None:
+        """Emits `body(piece, place, step)`, whose steps count through all pieces from `step` on."""
 
-    def __init__(self, shared: _mma.DynamicShared, dtype: str, start: Size, lane: Size) -> None:
-        self._shared, self._dtype, self._start, self._lane = shared, dtype, start, lane
-        self._item = emit.ITEM_SIZE[dtype]
-        self.each = _mma.CHUNK // self._item
-        self.columns = _staging.LINE // self._item
+        def one(number: Any, step: Any) -> Sequence[Any]:
+            piece = self._pieces[_pieces.word(number)]
+            body(piece, self._place(piece.tile), step)
+            return [step + piece.length]
 
-    def store(self, sums: Sequence[Any]) -> None:
-        """Puts the thread's sums, as `_warpgroup.Matrices.parts` has them, of all columns."""
-        lane, pairs = self._lane, [sums[i : i + 2] for i in range(0, len(sums), 2)]
-        if self._item == 2:
-            words = [_warpgroup.packed(pair, self._dtype) for pair in pairs]
-            for i in range(0, len(words), 4):  # Rows 0 and 8, then the same 8 columns on.
-                target = self._at(lane % _WARP_ROWS, lane // _WARP_ROWS + i // 2)
-                _warpgroup.store_matrices(words[i : i + 4], self._shared.at(target))
+        count = _pieces.size(self._pieces.count)
+        emit.carry(0, count, 1, [emit.constant(emit.integer(32), 0)], one)
+
+    def consume(self) -> None:
+        """What each of the first warpgroups does: it multiplies, and writes its rows."""
+        self.each_piece(self._make)
+        with emit.when(emit.compare("equal", _block.thread() % _block.WARP, 0)):
+            self._out.finish()
+
+    def _make(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
+        sums = self._multiplied(piece, first)
+
+        def alone() -> list[Any]:
+            self._out(len(sums), lambda first, each: sums[first : first + each], place)
+            return []
+
+        def together() -> list[Any]:
+            warpgroup = _pieces.word(_block.thread() // _warpgroup.THREADS)
+            part = _pieces.word(self._rank) * CONSUMERS + warpgroup
+            with emit.when(self._meeting.bring(piece, part, sums, place)):
+                self._out(
+                    len(sums),
+                    lambda first, each: self._meeting.total(piece, part, first, each),
+                    place,
+                )
+            return []
+
+        with emit.when(emit.compare("greater", piece.length, 0)):
+            if self._plan.cut:
+                whole = emit.compare("equal", piece.length, self._steps)
+                emit.either(whole, [], alone, together)
+            else:
+                alone()
+
+    def _multiplied(self, piece: _pieces.Piece, first: Any) -> Sequence[Any]:
+        """The sums of a thread, as `_warpgroup.Matrices.parts` has them."""
+        tile = self._plan.tile
+        units = _warpgroup.Matrices(tile.kind, tile.columns, tile.transposed)
+        rows = _block.thread() // _warpgroup.THREADS * (_warpgroup.ROWS * _staging.LINE)
+
+        def step(i: Any, sums: Any) -> Sequence[Any]:
+            turn = self._ring.turn(first + i)
+            turn.wait_until_full()
+            a = units.a(self._shared.at(turn.start + rows))
+            b = units.b(self._shared.at(turn.start + tile.b_place), tile.depth * _staging.LINE)
+            _warpgroup.fence()
+            for slice_ in range(tile.depth // tile.kind.depth):
+                sums = units.multiply(sums, units.a_slice(a, slice_), units.b_slice(b, slice_))
+            _warpgroup.commit()
+            _warpgroup.wait(1)  # This step goes on, the one before it is done.
+            with emit.when(emit.compare("greater", i, 0)):
+                self._release(first + i - 1)
+            return [sums]
+
+        zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
+        (sums,) = emit.carry(zero, piece.length, one, [units.zeros()], step)
+        _warpgroup.wait(0)
+        with emit.when(emit.compare("greater", piece.length, 0)):
+            self._release(first + piece.length - 1)
+        return units.parts(sums)
+
+    def _release(self, step: Any) -> None:
+        """The warpgroup does not read a stage any more, and says so to all who write it."""
+        turn, thread = self._ring.turn(step), _block.thread() % _warpgroup.THREADS
+        if self._plan.cluster == 1:
+            with emit.when(emit.compare("equal", thread, 0)):
+                turn.arrive_empty()
             return
-        for i, pair in enumerate(pairs):
-            chunk = lane % 4 // 2 + i // 2 * 2
-            target = self._at(lane // 4 + i % 2 * 8, chunk) + lane % 2 * 8
-            self._shared.store(vector.from_elements(emit.widen(pair[0].type, 2), pair), target)
+        with emit.when(emit.compare("less", _pieces.word(thread), self._down)):
+            other = _chosen(self._beside, self._rank, _pieces.word(thread))
+            turn.arrive_empty_at(other)
 
-    def load(self, row: Size, column: Size, lanes: int) -> Any:
-        """Neighbouring results, in registers."""
-        place = self._at(row, column // self.each) + column % self.each * self._item
-        stored = self._shared.load(place, emit.memory_type(self._dtype), lanes)
-        return convert.from_memory(stored, self._dtype)
 
-    def _at(self, row: Size, chunk: Size) -> Size:
-        within = _staging.swizzled(row, chunk, _staging.LINE)
-        return self._start + row * _staging.LINE + within * _mma.CHUNK
+def _chosen(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where the condition holds, which may be known, else `b`; words, or known numbers."""
+    if isinstance(condition, bool):
+        return a if condition else b
+    return emit.select(condition, _pieces.word(a), _pieces.word(b))
+
+
+def _ceildiv(size: Size, step: Any) -> Any:
+    return (_pieces.word(size) + (_pieces.word(step) - 1)) // _pieces.word(step)

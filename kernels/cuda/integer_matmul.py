@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert
-from heddle.kernels.cuda import _by_rows, _fma, _frame, _product, _tensor_cores
+from heddle.kernels.cuda import (
+    _by_rows,
+    _fma,
+    _frame,
+    _product,
+    _tensor_cores,
+    _warpgroup_plan,
+    _warpgroup_product,
+)
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -13,8 +21,11 @@ from heddle.kernels.spec import Launch, Spec
 def emit_integer(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
     frame = _frame.frame(spec, machine)
+    plan = _warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
-        if _tensor_cores.fits(spec):
+        if plan:
+            _warpgroup_product.emit_product(frame, plan)
+        elif _tensor_cores.fits(spec):
             _by_rows.emit_ways(frame, _tensor_cores.ways(spec))
         else:
             left, right = (_Widened(frame.reader(number)) for number in range(2))
@@ -47,4 +58,12 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("integer_matmul", "cuda", emit_integer, launch, supports, space=_product.SPACE)
+KERNEL = Kernel(
+    "integer_matmul",
+    "cuda",
+    emit_integer,
+    launch,
+    supports,
+    space=_product.SPACE,
+    own_launch=_warpgroup_plan.own_launch,
+)

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cuda import _by_rows, _fma, _frame, _product, _tensor_cores
+from heddle.kernels.cuda import (
+    _by_rows,
+    _fma,
+    _frame,
+    _product,
+    _tensor_cores,
+    _warpgroup_plan,
+    _warpgroup_product,
+)
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -11,8 +19,11 @@ from heddle.kernels.spec import Launch, Spec
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the product of operands 0 and 1."""
     frame = _frame.frame(spec, machine)
+    plan = _warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
-        if _tensor_cores.fits(spec):
+        if plan:
+            _warpgroup_product.emit_product(frame, plan)
+        elif _tensor_cores.fits(spec):
             _by_rows.emit_ways(frame, _tensor_cores.ways(spec))
         else:
             _fma.emit_tile(frame, frame.reader(0), frame.reader(1), spec.attr("transposed"))
@@ -33,4 +44,12 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("matmul", "cuda", emit_matmul, launch, supports, space=_product.SPACE)
+KERNEL = Kernel(
+    "matmul",
+    "cuda",
+    emit_matmul,
+    launch,
+    supports,
+    space=_product.SPACE,
+    own_launch=_warpgroup_plan.own_launch,
+)

@@ -61,9 +61,11 @@ def blocks_started(launched, grid: tuple[int, ...]) -> int:
     return min(blocks, max(whole, launched.cluster))
 
 
-def tensor_map(buffer: Buffer, item: int, described, values: dict[str, int]) -> TensorMap:
-    """The map of a `TensorMap`, of the kernel's or of the artifact's."""
+def tensor_map(buffer: Buffer, item: int, described, values: dict[str, int]) -> TensorMap | int:
+    """The map of a `TensorMap`, of the kernel's or of the artifact's; 0 where there can be none."""
     sizes, strides = shape(described.shape, values), shape(described.strides, values)
+    if buffer.shift % 16 or any(stride % 16 for stride in strides) or 0 in sizes:
+        return 0
     return TensorMap(
         buffer, item, sizes[::-1], strides[::-1], described.box[::-1], described.swizzle
     )

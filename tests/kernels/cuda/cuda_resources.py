@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -21,8 +22,9 @@ HEAD = """# Registers and shared memory of the CUDA kernels
 
 As the PTX assembler of CUDA 13.0 reports them, for the kernels that the tests assemble
 (`tests/kernels/cuda/cuda_cases.py`): registers of a thread on sm_80 and sm_90a, bytes spilled (on
-either), shared memory of a block in bytes (static and dynamic), threads of a block. Written by
-`python tests/kernels/cuda/cuda_resources.py`; a test compares every line.
+either), shared memory of a block in bytes (static and dynamic), threads of a block; of both
+architectures where they differ. Written by `python tests/kernels/cuda/cuda_resources.py`; a test
+compares every line.
 
 | kernel, dtype | sm_80 | sm_90a | spilled | shared | threads |
 |---|---|---|---|---|---|
@@ -31,11 +33,19 @@ either), shared memory of a block in bytes (static and dynamic), threads of a bl
 
 def line(name: str, spec: Spec) -> str:
     """The table's line of one kernel."""
-    found = [ptx.assemble(to_ptx(spec, MACHINES[arch]), arch) for arch in ARCHS]
+    machines = [MACHINES[arch] for arch in ARCHS]
+    found = [ptx.assemble(to_ptx(spec, machine), machine.arch) for machine in machines]
+    launches = [find(spec.op, "cuda").launch_on(spec, machine) for machine in machines]
     registers = " | ".join(str(cubin.registers) for cubin in found)
-    spills, shared = sum(cubin.spills for cubin in found), max(cubin.shared for cubin in found)
-    launch = find(spec.op, "cuda").launch(spec)
-    return f"| {name} | {registers} | {spills} | {shared + launch.shared} | {launch.block[0]} |"
+    spills = sum(cubin.spills for cubin in found)
+    pairs = zip(found, launches, strict=True)
+    shared = _of_both(cubin.shared + launch.shared for cubin, launch in pairs)
+    threads = _of_both(launch.block[0] for launch in launches)
+    return f"| {name} | {registers} | {spills} | {shared} | {threads} |"
+
+
+def _of_both(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in dict.fromkeys(numbers))
 
 
 def main() -> None:

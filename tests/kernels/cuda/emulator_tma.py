@@ -96,7 +96,8 @@ def _fetcher(grid: Grid, tensor: TensorMap, start: tuple[int, ...], lane: int) -
 
     def fetch() -> np.ndarray:
         data = np.zeros(tensor.bytes, np.uint8)
-        data[inside] = grid.memory.load(region, source[inside], lanes, 1)[:, 0]
+        if inside.any():
+            data[inside] = grid.memory.load(region, source[inside], lanes, 1)[:, 0]
         return data
 
     return fetch
@@ -120,6 +121,8 @@ def store(op):
             places = swizzle(int(offset[0]) + np.arange(tensor.bytes), tensor.swizzle)
             data = start_store(grid, memory, int(rank[0]), places, thread)
             target, inside = _box(tensor, start)
+            if not inside.any():
+                continue
             region = np.full(int(inside.sum()), tensor.region)
             whole = np.full(region.shape, grid.lane[lane])
             grid.memory.store(region, target[inside], whole, data[inside][:, None])

@@ -11,15 +11,23 @@ from test_kernels import check
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _block, _staging
+from heddle.kernels.cuda import (
+    _partial_sums,
+    _pieces,
+    _staging,
+    _tma,
+    _warpgroup_product,
+    _warpgroup_result,
+)
 from heddle.kernels.cuda import _warpgroup as warpgroup
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 from heddle.kernels.tuning import forced
+from heddle.pipelines.cli import disassembly
+from heddle.runtime.errors import InputError
 
 HOPPER = MACHINES["sm_90a"]
-REGISTERS, SHARED = 65536, 228 * 1024  # Of a multiprocessor of sm_90a.
-RESERVED = 1024  # Bytes of shared memory of each block that the system takes.
+REGISTERS, SHARED = 65536, 227 * 1024  # Of a multiprocessor of sm_90a, and of a block.
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +35,15 @@ def on_hopper(monkeypatch):
     monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
 
 
-def product(dtype: str, m, n: int, k: int, transposed: bool, batch: tuple = ()) -> Spec:
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """Tiles are cut as small as can be, among the clusters of six multiprocessors."""
+    monkeypatch.setattr(_pieces, "LEAST", 1)
+    monkeypatch.setattr(_pieces, "COST", 0)
+    monkeypatch.setattr(cuda_harness, "PROCESSORS", 6)
+
+
+def product(dtype: str, m, n, k, transposed: bool, batch: tuple = ()) -> Spec:
     right = (n, k) if transposed else (k, n)
     op, other, result = ("matmul", dtype, dtype)
     if dtype.endswith("int8"):
@@ -36,44 +52,68 @@ def product(dtype: str, m, n: int, k: int, transposed: bool, batch: tuple = ()) 
     return plain(op, operands, tensor(result, *batch, m, n), transposed=transposed)
 
 
+def body(spec: Spec, outputs: int = 2) -> Spec:
+    return fused(spec, prologue=False, outputs=outputs)
+
+
 def columns(count: int):
     return forced({op: {"columns": count} for op in ("matmul", "integer_matmul")})
 
 
 RESULTS = {
-    # spec, columns of a tile, elements that buffers are shifted by
+    # spec, columns of a tile, elements that buffers are shifted by, d0, d1, d2
     "a tile and a slice": (product("float16", 128, 128, 16, True), 128, 0),
-    "four tiles": (product("bfloat16", 130, 136, 136, False), 128, 0),
     "more rounds than stages": (product("float16", 65, 24, 7 * 64 + 8, True), 128, 0),
-    "wide tiles": (product("bfloat16", 65, 264, 200, True), 256, 0),
-    "wide tiles of columns": (product("float16", 70, 328, 72, False), 256, 0),
-    "a body": (fused(product("bfloat16", 70, 72, 136, False), prologue=False), 128, 0),
-    "a wide body": (fused(product("float16", 65, 200, 80, True), prologue=False), 256, 0),
-    "a batch": (product("bfloat16", 67, 24, 72, True, (2, 3)), 128, 0),
-    "rows at run time": (product("float16", "d0", 24, 72, False), 128, 0),
-    "single elements": (product("bfloat16", 67, 13, 81, False), 128, 0),
-    "single elements along k": (product("float16", 67, 24, 67, True), 256, 0),
+    "a cluster": (product("bfloat16", 130, 72, 136, False), 128, 0),
+    "several tiles of a cluster": (product("bfloat16", 258, 136, 72, True), 128, 0),
+    "wide tiles of columns": (product("float16", 130, 328, 72, False), 256, 0),
+    "a body": (body(product("bfloat16", 130, 72, 72, False)), 128, 0),
+    "a body that is stored by TMA": (body(product("float16", 70, 72, 72, True), 1), 128, 0),
+    "a batch": (product("bfloat16", 131, 24, 72, True, (2, 2)), 128, 0),
+    "few rows at run time": (product("float16", "d0", 264, 72, False), 128, 0, 70),
+    "sizes at run time": (product("float16", "d0", "d1", "d2", True), 128, 0, 200, 24, 72),
+    "odd sizes at run time": (product("float16", "d0", "d1", "d2", False), 128, 0, 66, 27, 65),
+    "no k at run time": (product("float16", "d0", "d1", "d2", True), 128, 0, 66, 24, 0),
+    "single elements": (product("bfloat16", 131, 13, 81, False), 128, 0),
     "bytes": (product("int8", 70, 40, 3 * 128 + 16, True), 128, 0),
-    "bytes without a sign": (product("uint8", 65, 264, 136, True), 256, 0),
-    "single bytes": (product("int8", 65, 13, 67, True), 128, 0),
-    "unaligned buffers": (fused(product("float16", 65, 24, 72, True), prologue=False), 128, 1),
+    "bytes without a sign": (product("uint8", 131, 24, 136, True), 128, 0),
+    "single bytes": (product("int8", 66, 13, 67, True), 128, 0),
+    "unaligned buffers": (body(product("float16", 130, 24, 72, True)), 128, 1),
 }
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_results(monkeypatch, name):
-    spec, width, shift = RESULTS[name]
-    emitted = []
-    commit = warpgroup.commit
-    monkeypatch.setattr(warpgroup, "commit", lambda: (emitted.append(width), commit()))
+def test_results(name):
+    spec, width, shift, *dims = RESULTS[name]
     with columns(width):
-        check(spec, {"d0": 70}, shift)
-    assert emitted == [width]
+        check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
 
 
-Turn, Ring = warpgroup.Turn, warpgroup.Ring
-turn, initialise, wait = Ring.turn, Ring.initialise, warpgroup.wait
-IN_FLIGHT = "a cp.async in flight to the mbarrier at byte"
+PIECES = {
+    "two pieces": (product("bfloat16", 66, 24, 8 * 64, True), ()),
+    "more clusters than tiles": (body(product("float16", 258, 24, 4 * 64, False)), ()),
+    "bytes": (product("int8", 70, 24, 4 * 128, True), ()),
+    "few rows": (body(product("bfloat16", "d0", 264, 5 * 64, True), 1), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_tiles_in_pieces(monkeypatch, in_pieces, name):
+    spec, dims = PIECES[name]
+    brought = []
+    bring = _partial_sums.Meeting.bring
+    monkeypatch.setattr(
+        _partial_sums.Meeting, "bring", lambda *args: (brought.append(1), bring(*args))[1]
+    )
+    with columns(128):
+        check(spec, {f"d{i}": size for i, size in enumerate(dims)})
+    assert brought
+
+
+Turn, Ring, WayOut = warpgroup.Turn, warpgroup.Ring, _warpgroup_result.WayOut
+turn, initialise, wait, expect = Ring.turn, Ring.initialise, warpgroup.wait, Turn.expect
+load, meet, read = _tma.load, _warpgroup_product._Block.meet, _tma.wait_until_read
+IN_FLIGHT = "a copy in flight to the mbarrier at byte"
 
 
 def nothing(*_) -> None:
@@ -82,23 +122,23 @@ def nothing(*_) -> None:
 
 MISTAKES = {
     # what is planted: where, and what the emulator says
-    "no proxy fence": (
-        (Turn, "wait_until_full", lambda turn: warpgroup._wait(turn.full, turn.parity)),
-        f"no fence.proxy.async before it reads what {IN_FLIGHT}",
-    ),
     "no wait for a full stage": (
         (Turn, "wait_until_full", nothing),
         f"race: reads what {IN_FLIGHT}|uninitialised",
     ),
     "the other parity": (
         (Ring, "turn", lambda ring, step: _turned(ring, step)),
-        f"race: reads what {IN_FLIGHT}|deadlock",
+        f"race: reads what {IN_FLIGHT}|deadlock|uninitialised",
     ),
     "no wait for an empty stage": (
         (Turn, "wait_until_empty", nothing),
-        "writes what the wgmma in flight of warpgroup",
+        "writes what the wgmma in flight of warpgroup|more than 1 arrivals",
     ),
-    "a stage is never released": ((Turn, "arrive_empty", nothing), "deadlock"),
+    "a stage is never released": ((Turn, "arrive_empty_at", nothing), "deadlock"),
+    "a stage is released to its own block alone": (
+        (Turn, "arrive_empty_at", lambda turn, block: turn.arrive_empty()),
+        "arrivals in a phase|race: writes",
+    ),
     "a stage is released too early": (
         (warpgroup, "wait", lambda left: wait(2 * left)),
         "writes what the wgmma in flight of warpgroup",
@@ -109,20 +149,36 @@ MISTAKES = {
     ),
     "no wgmma.fence": ((warpgroup, "fence", nothing), r"no wgmma\.fence before a wgmma"),
     "groups are not committed": ((warpgroup, "commit", nothing), "in flight|accumulator"),
-    "copies do not arrive": ((Turn, "arrive_after_copies", nothing), "deadlock"),
-    "too few arrivals": (
-        (Ring, "initialise", lambda ring, full, empty: initialise(ring, full // 2, empty)),
-        f"race: reads what {IN_FLIGHT}",
+    "too few bytes are expected": (
+        (Turn, "expect", lambda turn, size: expect(turn, size - 64 * 128)),
+        f"race: reads what {IN_FLIGHT}|uninitialised",
     ),
-    "no barrier after the initialisation": (
-        (_block, "barrier", nothing),
-        "uses the mbarrier .* while thread 0 initialises it|nobody initialised an mbarrier",
+    "too many bytes are expected": (
+        (Turn, "expect", lambda turn, size: expect(turn, size + 16)),
+        "deadlock",
+    ),
+    "nobody is in the mask of a multicast": (
+        (_tma, "load", lambda *args: load(*args[:4])),
+        "deadlock",
     ),
     "one warpgroup releases for both": (
-        (Ring, "initialise", lambda ring, full, empty: initialise(ring, full, 1)),
-        "more than 1 arrivals in a phase|in flight of warpgroup",
+        (Ring, "initialise", lambda ring, full, empty: initialise(ring, full, empty // 2)),
+        "arrivals in a phase|in flight of warpgroup|race: writes over",
     ),
+    "blocks do not meet": (
+        (_warpgroup_product._Block, "meet", nothing),
+        "nobody initialised an mbarrier|initialises it|which ended",
+    ),
+    "no proxy fence before a store": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
     "lanes do not meet": ((warpgroup, "meet_in_warp", nothing), "race: (reads|writes)"),
+    "a panel is filled while it is stored": (
+        (_tma, "wait_until_read", lambda left: read(left) if left == 0 else None),
+        "race: writes what a bulk store",
+    ),
+    "the block does not wait for its stores": (
+        (WayOut, "finish", nothing),
+        "ends while its bulk stores read shared memory",
+    ),
 }
 
 
@@ -136,73 +192,119 @@ def test_mistakes_are_caught(monkeypatch, name):
     planted, message = MISTAKES[name]
     monkeypatch.setattr(*planted)
     with columns(128), pytest.raises(EmulatorError, match=message):
-        check(product("bfloat16", 65, 72, 5 * 64, True), {})
+        check(product("int8", 130, 72, 7 * 128, True), {})
 
 
-def test_parts_that_are_stored_have_to_arrive(monkeypatch):
-    monkeypatch.setattr(Turn, "arrive_full", nothing)
-    with columns(128), pytest.raises(EmulatorError, match="deadlock"):
-        check(product("bfloat16", 65, 13, 64, False), {})
+ELEMENTS = {
+    "parts that are stored do not arrive": ((Turn, "arrive_full", nothing), "deadlock"),
+    "no proxy fence": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
+    "no barrier of those who store": ((warpgroup, "meet", nothing), "race: reads|uninitialised"),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_mistakes_with_single_elements_are_caught(monkeypatch, name):
+    planted, message = ELEMENTS[name]
+    monkeypatch.setattr(*planted)
+    with columns(128), pytest.raises(EmulatorError, match=message):
+        check(product("bfloat16", 66, 13, 65, False), {})
+
+
+MEETINGS = {
+    "no barrier before a piece arrives": ((warpgroup, "meet", nothing), "race: |uninitialised"),
+    "no fence of the GPU": ((_partial_sums, "_fence", nothing), "race: reads what"),
+}
+
+
+@pytest.mark.parametrize("name", MEETINGS)
+def test_mistakes_with_pieces_are_caught(monkeypatch, in_pieces, name):
+    planted, message = MEETINGS[name]
+    monkeypatch.setattr(*planted)
+    with columns(128), pytest.raises(EmulatorError, match=message):
+        check(PIECES["two pieces"][0], {})
 
 
 LAYOUTS = {
     "the stride of a descriptor": (warpgroup, "ATOM", warpgroup.ATOM // 2),
-    "the swizzle of lines": (_staging, "swizzled", lambda line, chunk, *_: chunk),
+    "the swizzle of panels": (_staging, "swizzled", lambda line, chunk, *_: chunk),
 }
 
 
-@pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_wrong_layouts_give_wrong_results(monkeypatch, name, transposed):
+def test_wrong_layouts_give_wrong_results(monkeypatch, name):
     monkeypatch.setattr(*LAYOUTS[name])
     with columns(128), pytest.raises(AssertionError, match="Not equal to tolerance"):
-        check(product("bfloat16", 65, 72, 64, transposed), {})
+        check(product("bfloat16", 66, 72, 64, False), {})
 
 
 def test_others_multiply_without():
     assert "wgmma" not in to_ptx(product("bfloat16", 128, 128, 64, True), MACHINES["sm_80"])
-    bytes_across = product("int8", 128, 128, 128, False)
-    assert "wgmma" not in to_ptx(bytes_across, HOPPER)
+    for spec in (product("int8", 128, 128, 128, False), product("bfloat16", 64, 128, 64, True)):
+        assert "wgmma" not in to_ptx(spec, HOPPER)
 
 
-ASSEMBLED = [
-    ("bfloat16", 128, False, (4096, 4096, 4096)),
-    ("bfloat16", 256, True, (4096, 4096, 4096)),
-    ("float16", 128, True, ("d0", 4096, 4096)),
-    ("float16", 256, False, ("d0", 4096, 4096)),
-    ("uint8", 256, True, (4096, 4096, 4096)),
-]
+ASSEMBLED = {
+    "plain": (product("bfloat16", 4096, 4096, 4096, True), 256),
+    "narrow": (product("float16", 4096, 4096, 4096, False), 128),
+    "a body": (body(product("bfloat16", 4096, 4096, 4096, False), 1), 256),
+    "two outputs": (body(product("float16", "d0", 4096, 4096, True)), 256),
+    "run-time sizes": (body(product("float16", "d0", "d1", "d2", False)), 256),
+    "bytes": (product("uint8", 4096, 4096, 4096, True), 256),
+    "one row of tiles": (product("bfloat16", 128, 4096, 4096, True), 256),
+}
 KINDS = {"float16": "k16.f32.f16.f16", "bfloat16": "k16.f32.bf16.bf16", "uint8": "k32.s32.u8.s8"}
 
 
-@pytest.mark.parametrize(("dtype", "width", "transposed", "sizes"), ASSEMBLED)
-def test_assembled(monkeypatch, dtype, width, transposed, sizes):
-    spec = product(dtype, *sizes, transposed)
-    if dtype.endswith("16"):
-        spec = fused(spec, prologue=False)
+def assembled(name: str, log: list[str] | None = None):
+    """The PTX, the launch and the cubin of a spec."""
+    spec, width = ASSEMBLED[name]
+    with columns(width):
+        text, launch = to_ptx(spec, HOPPER), find(spec.op, "cuda").launch_on(spec, HOPPER)
+    return spec, text, launch, ptx.assemble(text, HOPPER.arch)
+
+
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_assembled(monkeypatch, name):
     logs = []
     read = ptx.resources
     monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
-    with columns(width):
-        text, launch = to_ptx(spec, HOPPER), find(spec.op, "cuda").launch(spec)
-    for instruction in (
-        f"wgmma.mma_async.sync.aligned.m64n{width}{KINDS[dtype]}",
-        "cp.async.mbarrier.arrive.noinc.shared.b64",
-        "mbarrier.try_wait.parity.shared",
-        "fence.proxy.async.shared::cta",
+    spec, text, launch, cubin = assembled(name)
+    dtype, transposed = spec.operands[0].dtype, spec.attr("transposed")
+    several = launch.cluster > 1
+    for instruction, wanted in (
+        (f"wgmma.mma_async.sync.aligned.m64n{ASSEMBLED[name][1]}{KINDS[dtype]}", True),
+        ("cp.async.bulk.tensor.3d.shared::cluster.global", True),
+        (".multicast::cluster", several),
+        ("barrier.cluster.wait", several),
+        ("mbarrier.try_wait.parity.shared", True),
+        ("cp.async.bulk.tensor.3d.global.shared::cta", len(spec.outputs) == 1),
+        ("stmatrix.sync.aligned.m8n8.x4.shared.b16", dtype.endswith("16")),
+        ("griddepcontrol.wait", True),
     ):
-        assert instruction in text
-    assert ("stmatrix.sync.aligned.m8n8.x4.shared.b16" in text) == dtype.endswith("16")
+        assert (instruction in text) == wanted
     products = re.findall(r"wgmma\.mma_async[^;]*;", text)
     assert len(products) == 4
     if dtype.endswith("16"):  # The last number: whether b has its columns side by side.
         assert all(line.endswith(f"{int(not transposed)};") for line in products)
-    cubin = ptx.assemble(text, HOPPER.arch)
+    assert launch.shared <= SHARED
     if cubin is None:
         pytest.skip("no PTX assembler is installed")
-    blocks = {128: 2, 256: 1}[width]
     assert (cubin.spills, cubin.shared) == (0, 0)
-    assert blocks * launch.block[0] * cubin.registers <= REGISTERS
-    assert blocks * (launch.shared + RESERVED) <= SHARED
-    # C7510 and its like: products that wait for one another.
+    # A quarter of a multiprocessor holds three of the block's warps, in units of 8 registers.
+    assert -(-cubin.registers // 8) * 8 * launch.block[0] <= REGISTERS
+    # C7510 and its like: products that wait for one another, and setmaxnreg without effect.
     assert not re.search(r"C75\d\d|serializ", "".join(logs))
+
+
+def test_machine_code():
+    *_, cubin = assembled("plain")
+    if cubin is None:
+        pytest.skip("no PTX assembler is installed")
+    try:
+        code = disassembly.sass(cubin.data)
+    except InputError as missing:
+        pytest.skip(str(missing))
+    for instruction in ("HGMMA.64x256x16.F32.BF16", "UTMALDG.3D", "UTMASTG.3D", "SYNCS"):
+        assert instruction in code
+    assert "UTMALDG.3D.MULTICAST" in code
+    assert not re.search(r"\b(LDL|STL)\b", code)

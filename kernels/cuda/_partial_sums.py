@@ -1,0 +1,106 @@
+"""Tiles in pieces: sums of each go to the workspace, and who comes last adds them up.
+
+All pieces are added in their order, so that it does not matter who is last. Each warpgroup of a
+tile is alone in this: it has a counter of its own, which whoever comes last sets back to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit, memory
+from heddle.kernels.cuda import _block, _frame, _mma, _pieces, _warpgroup, _warpgroup_result
+from heddle.kernels.cuda._result import Place
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
+
+llvm, nvvm, vector = (dialect(name) for name in ("llvm", "nvvm", "vector"))
+
+FLAG = 4
+"""Bytes of shared memory for each warpgroup."""
+
+_VECTOR = 4  # Sums of 32 bits that a thread writes at once.
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the sums of tiles come together.
+
+    `count` sums of `dtype` in each thread; `parts` warpgroups of a tile in the whole cluster;
+    shared memory from byte `flags` on.
+    """
+
+    frame: _frame.Frame
+    shared: _mma.DynamicShared
+    flags: int
+    dtype: str
+    count: int
+    parts: int
+
+    def bring(self, piece: _pieces.Piece, part: Any, sums: Sequence[Any], where: Place) -> Any:
+        """Whether this warpgroup, `part` of its tile, is the last to bring its sums."""
+        with emit.when(_warpgroup_result.has_rows(where)):
+            for i in range(0, self.count, _VECTOR):
+                together = vector.from_elements(self._kind(_VECTOR), list(sums[i : i + _VECTOR]))
+                place = self._place(piece.number, part, i)
+                memory.store(
+                    together, self.frame.workspace, place, self.dtype, alignment=_mma.CHUNK
+                )
+        warpgroup = _block.thread() // _warpgroup.THREADS
+        flag = self.flags + warpgroup * FLAG
+        _warpgroup.meet(warpgroup + 1, _warpgroup.THREADS)
+        with emit.when(emit.compare("equal", _block.thread() % _warpgroup.THREADS, 0)):
+            self.shared.store(self._arrive(piece, part), flag)
+        _warpgroup.meet(warpgroup + 1, _warpgroup.THREADS)
+        before = self.shared.load(flag, emit.integer(32), 1)
+        return emit.compare("equal", before, piece.count - 1)
+
+    def total(self, piece: _pieces.Piece, part: Any, first: int, count: int) -> Sequence[Any]:
+        """So many of a thread's sums, from `first` on, of all pieces of a tile."""
+
+        def body(number: Any, *sums: Any) -> Sequence[Any]:
+            found = []
+            for i in range(0, count, _VECTOR):
+                place = self._place(number, part, first + i)
+                more = memory.load(
+                    self.frame.workspace, place, self.dtype, _VECTOR, alignment=_mma.CHUNK
+                )
+                found += [sums[i + j] + lane for j, lane in enumerate(_block.lanes(more))]
+            return found
+
+        zeros = [emit.constant(self._kind(1), 0)] * count
+        start, stop = (_pieces.size(x) for x in (piece.first, piece.first + piece.count))
+        return emit.carry(start, stop, 1, zeros, body)
+
+    def _arrive(self, piece: _pieces.Piece, part: Any) -> Any:
+        """How many pieces were there before; the last one sets the counter back."""
+        word = emit.integer(32)
+        counter = _mma.byte_at(
+            self.frame.counters, _pieces.size(piece.rest * self.parts + part) * 4
+        )
+        _fence()
+        one, relaxed = emit.constant(word, 1), llvm.AtomicOrdering.monotonic
+        before = llvm.atomicrmw(llvm.AtomicBinOp.add, counter, one, relaxed, syncscope="device")
+        _fence()
+        with emit.when(emit.compare("equal", before, piece.count - 1)):
+            llvm.atomicrmw(
+                llvm.AtomicBinOp.xchg, counter, emit.constant(word, 0), relaxed, syncscope="device"
+            )
+        return before
+
+    def _place(self, number: Any, part: Any, i: int) -> Size:
+        """The element where a thread keeps its sums from `i` on; its neighbours' lie beside."""
+        group = _pieces.size(number) * self.parts + _pieces.size(part)
+        thread = _block.thread() % _warpgroup.THREADS
+        return group * (self.count * _warpgroup.THREADS) + (
+            thread * _VECTOR + i * _warpgroup.THREADS
+        )
+
+    def _kind(self, lanes: int) -> Any:
+        return emit.widen(emit.register_type(self.dtype), lanes)
+
+
+def _fence() -> None:
+    nvvm.memory_barrier(ir.Attribute.parse("#nvvm.mem_scope<gpu>"))

@@ -1,0 +1,165 @@
+"""What brings operands of products by wgmma to shared memory: one thread by TMA, or a warpgroup.
+
+A stage has 128 lines of a along k, and behind them b: as many lines along k, or panels of lines
+that are steps of k. Chunks of 16 bytes are swizzled in lines of 128. Where lines of the matrices
+do not divide into chunks, or are not aligned, a warpgroup reads single elements in place of TMA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import (
+    _block,
+    _frame,
+    _mma,
+    _pieces,
+    _product,
+    _staging,
+    _tiles,
+    _tma,
+    _warpgroup,
+)
+from heddle.kernels.cuda._result import Place
+from heddle.kernels.cuda._warpgroup_plan import Plan, brings
+from heddle.kernels.sizes import Size
+
+EachPiece = Callable[[Callable[[_pieces.Piece, Place, Any], None]], None]
+"""Emits a body for each piece of a block: with its place, and the number of its first step."""
+
+_BARRIER = 3  # The consumers have 1 and 2.
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Who fills the stages of `ring`.
+
+    `rank` is the number of the block in its cluster; `beside`: the blocks of the cluster have tiles
+    side by side, and b for themselves.
+    """
+
+    frame: _frame.Frame
+    plan: Plan
+    shared: _mma.DynamicShared
+    ring: _warpgroup.Ring
+    rank: Any
+    beside: Any
+
+    def produce(self, each_piece: EachPiece) -> None:
+        """What the last warpgroup does, for each piece of the block."""
+
+        def by_tma() -> list[Any]:
+            with emit.when(_speaks()):
+                each_piece(self._copy)
+            return []
+
+        def by_threads() -> list[Any]:
+            each_piece(self._gather)
+            return []
+
+        if not brings(self.plan):
+            by_threads()
+            return
+        whole = emit.compare("greater", emit.as_index(self.frame.size(self.plan.problem.k)), 0)
+        for side in _staging.matrices(self.frame, emit.index(0)):
+            whole = whole & side.whole()
+        emit.either(whole, [], by_tma, by_threads)
+
+    def _steps_of(self, piece: _pieces.Piece, first: Any) -> Iterator[tuple[_warpgroup.Turn, Any]]:
+        """Emits a loop over a piece's stages, each when it is empty; and where in k they are."""
+        zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
+        for i in emit.loop(zero, piece.length, one):
+            turn = self.ring.turn(first + i)
+            turn.wait_until_empty()
+            yield turn, (piece.start + i) * self.plan.tile.depth
+
+    def _copy(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
+        maps, tile, problem = self.frame.tensor_maps, self.plan.tile, self.plan.problem
+        a, b = (
+            _pieces.word(_product.start(self.frame, problem.batch, operand, place.number, 1))
+            for operand in self.plan.spec.operands
+        )
+        row, column = _pieces.word(place.row), _pieces.word(place.column)
+        for turn, k in self._steps_of(piece, first):
+            turn.expect(tile.stage)
+            _tma.load(self.shared.at(turn.start), maps[0], [a, row, k], turn.full)
+
+            def half(number: Any, blocks: Any, turn: Any = turn, k: Any = k) -> None:
+                lines = number * self.plan.half
+                start = turn.start + (tile.b_place + _pieces.size(lines * _staging.LINE))
+                for panel in range(1 if tile.transposed else tile.columns // tile.depth):
+                    down, right = (column + lines, k)
+                    if not tile.transposed:
+                        down, right = k + lines, column + panel * tile.depth
+                    target = self.shared.at(start + panel * (tile.depth * _staging.LINE))
+                    _tma.load(target, maps[1], [b, down, right], turn.full, blocks)
+
+            self._halves(half)
+
+    def _halves(self, half: Callable[[Any, Any], None]) -> None:
+        """Emits `half(number, blocks)` for the parts of b that this block fetches."""
+
+        def alone() -> list[Any]:
+            for number in range(self.plan.cluster):
+                half(_pieces.word(number), None)
+            return []
+
+        def for_all() -> list[Any]:
+            half(self.rank, _pieces.word((1 << self.plan.cluster) - 1))
+            return []
+
+        if self.plan.cluster == 1:
+            alone()
+        elif isinstance(self.beside, bool):
+            for_all()
+        else:
+            emit.either(self.beside, [], alone, for_all)
+
+    def _gather(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
+        """All threads read the elements of chunks, one by one."""
+        tile = self.plan.tile
+        a, b = _staging.matrices(self.frame, place.number)
+
+        for turn, k in self._steps_of(piece, first):
+            deep = _pieces.size(k)
+
+            def of_a(line: Size, along: Size, k: Size = deep) -> tuple[Size, Size]:
+                return place.row + line, k + along
+
+            def of_b(line: Size, along: Size, k: Size = deep) -> tuple[Size, Size]:
+                if tile.transposed:
+                    return place.column + line, k + along
+                panel = line // tile.depth * tile.depth
+                return k + line % tile.depth, place.column + panel + along
+
+            self._fill(a, turn.start, _tiles.ROWS, of_a)
+            self._fill(b, turn.start + tile.b_place, tile.columns, of_b)
+            _tma.fence()
+            _warpgroup.meet(_BARRIER, _warpgroup.THREADS)
+            with emit.when(_speaks()):
+                turn.arrive_full()
+
+    def _fill(
+        self,
+        matrix: _staging.Matrix,
+        start: Size,
+        lines: int,
+        at: Callable[[Size, Size], tuple[Size, Size]],
+    ) -> None:
+        """Fills lines from byte `start` on; `at` a line and an element there lies a row, column."""
+        chunks = _staging.LINE // _mma.CHUNK
+        first = _block.thread() % _warpgroup.THREADS
+        for index in emit.loop(first, lines * chunks, _warpgroup.THREADS):
+            line, chunk = index // chunks, index % chunks
+            row, column = at(line, chunk * matrix.each)
+            position = matrix.start + row * matrix.columns + column
+            within = _staging.swizzled(line, chunk, _staging.LINE) * _mma.CHUNK
+            value = matrix.elements(row, column, position)
+            self.shared.store(value, start + line * _staging.LINE + within)
+
+
+def _speaks() -> Any:
+    return emit.compare("equal", _block.thread() % _warpgroup.THREADS, 0)

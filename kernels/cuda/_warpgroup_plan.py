@@ -1,0 +1,162 @@
+"""Where products run by wgmma on sm_90a: in which tiles, clusters, and pieces of shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import (
+    _block,
+    _mma,
+    _partial_sums,
+    _pieces,
+    _product,
+    _staging,
+    _tensor_cores,
+    _tiles,
+    _warpgroup,
+    _warpgroup_result,
+)
+from heddle.kernels.registry import Machine
+from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
+
+PROCESSORS = 132
+"""Multiprocessors of an H100 or H200."""
+
+CONSUMERS = 2
+"""Warpgroups that multiply; one more brings operands."""
+
+THREADS = (CONSUMERS + 1) * _warpgroup.THREADS
+_SHARED = 227 * 1024  # Bytes that a block can have.
+_PANELS = (
+    CONSUMERS * _warpgroup.THREADS // _block.WARP * _warpgroup_result.PANELS
+) * _warpgroup_result.PANEL
+_FEW = 64  # Rows that strips are for.
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is computed: its tiles, blocks of a cluster, whether tiles may be cut."""
+
+    spec: Spec
+    tile: _tiles.Tile
+    cluster: int
+    cut: bool
+
+    @property
+    def problem(self) -> _product.Problem:
+        return _product.problem(self.spec)
+
+    @property
+    def stages(self) -> int:
+        """As many as fit beside the panels, the mbarriers and the flags."""
+        return (_SHARED - _PANELS - 1024) // self.tile.stage
+
+    @property
+    def panels(self) -> int:
+        """Where the panels begin in shared memory."""
+        return self.stages * self.tile.stage
+
+    @property
+    def barriers(self) -> int:
+        """Where the mbarriers begin."""
+        return self.panels + _PANELS
+
+    @property
+    def flags(self) -> int:
+        """Where the flags of tiles in pieces begin."""
+        return self.barriers + _warpgroup.ring_bytes(self.stages)
+
+    @property
+    def half(self) -> int:
+        """Lines of b in a box: of the stage's, those that one block of the cluster fetches."""
+        return (self.tile.columns if self.tile.transposed else self.tile.depth) // self.cluster
+
+    @property
+    def tiles(self) -> Expr:
+        """Tiles of a cluster, one above the other."""
+        problem = self.problem
+        down = fold("ceildiv", problem.m, _tiles.ROWS * self.cluster)
+        return product((*problem.batch, down, fold("ceildiv", problem.n, self.tile.columns)))
+
+    @property
+    def stored(self) -> bool:
+        """Whether TMA stores the output."""
+        return _warpgroup_result.by_tma(self.spec)
+
+
+def launch(plan: Plan) -> Launch:
+    """As many blocks as there is work for, one for each multiprocessor at most."""
+    clusters = PROCESSORS // plan.cluster
+    steps = fold("ceildiv", plan.problem.k, plan.tile.depth)
+    parts = fold("max", 1, fold("floordiv", steps, _pieces.LEAST)) if plan.cut else 1
+    tiles = fold("max", 1, plan.tiles)
+    groups = fold("min", clusters, fold("mul", tiles, parts))
+    pieces = fold("min", 2 * clusters, fold("mul", 2, fold("mul", tiles, parts)))
+    each = plan.cluster * _tiles.ROWS * plan.tile.columns * 4
+    return Launch(
+        (fold("mul", groups, plan.cluster), 1, 1),
+        plan.problem.work,
+        (THREADS, 1, 1),
+        plan.flags + CONSUMERS * _partial_sums.FLAG,
+        cluster=plan.cluster,
+        resident=1,
+        overlaps=True,
+        workspace=fold("mul", pieces, each) if plan.cut else 0,
+        counters=PROCESSORS * CONSUMERS if plan.cut else 0,
+        tensor_maps=_maps(plan),
+    )
+
+
+def _maps(plan: Plan) -> tuple[TensorMap, ...]:
+    """Those of a, b and the output, of what TMA can copy at all."""
+    spec, tile = plan.spec, plan.tile
+    width = _staging.LINE // emit.ITEM_SIZE[spec.result.dtype]
+    found = []
+    if brings(plan):
+        for i, lines in enumerate((_tiles.ROWS, plan.half)):
+            found.append(_map(plan, i, spec.operands[i].shape, (lines, tile.depth)))
+    if plan.stored:
+        box = _warpgroup_result.WARP_ROWS, width
+        found.append(_map(plan, len(spec.inputs), spec.result.shape, box))
+    return tuple(found)
+
+
+def _map(plan: Plan, buffer: int, shape: tuple[Expr, ...], box: tuple[int, int]) -> TensorMap:
+    """Boxes of the matrices of a buffer."""
+    *batch, rows, columns = shape
+    if not plan.problem.batch:
+        batch, rows = [], product((*batch, rows))
+    item = emit.ITEM_SIZE[plan.spec.buffers[buffer].dtype]
+    line = fold("mul", columns, item)
+    shape = product(tuple(batch)), rows, columns
+    return TensorMap(buffer, shape, (fold("mul", rows, line), line), (1, *box), _staging.LINE)
+
+
+def brings(plan: Plan) -> bool:
+    """Whether lines of a and b can divide into chunks of 16 bytes, as TMA wants them."""
+    lengths = [operand.shape[-1] for operand in plan.spec.operands]
+    return all(not isinstance(x, int) or (x and x % plan.tile.kind.each == 0) for x in lengths)
+
+
+def plan_for(spec: Spec, machine: Machine) -> Plan | None:
+    """The plan on `machine`; None where the product is not by wgmma.
+
+    Bytes have to lie along k, and known rows to be more than strips are for.
+    """
+    if machine.arch != "sm_90a" or not _tensor_cores.fits(spec):
+        return None
+    tile_of = _mma.KINDS[spec.operands[0].dtype, spec.operands[1].dtype]
+    transposed, m = spec.attr("transposed"), _product.problem(spec).m
+    few = isinstance(m, int) and m <= _FEW
+    if few or (tile_of.item == 1 and not transposed):
+        return None
+    columns = _product.SPACE.value("columns", spec, "cuda") or 256
+    cluster = 1 if isinstance(m, int) and m <= _tiles.ROWS else 2
+    return Plan(spec, _tiles.Tile(tile_of, columns, transposed), cluster, cut=True)
+
+
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """The launch on `machine`, where it is that of a `Plan`."""
+    plan = plan_for(spec, machine)
+    return launch(plan) if plan else None
