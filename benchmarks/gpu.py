@@ -1,12 +1,13 @@
 """Runs on a machine with a GPU what `benchmarks/gpu_kit.py` made on another: checks, then timings.
 
-    python benchmarks/gpu.py KIT [--device cuda] [--out results.json] [--only checks|timings|...]
+    python benchmarks/gpu.py KIT [--device cuda] [--out results.json] [--only checks|sanitizer|...]
 
 It builds the runtime from this checkout with CMake (nanobind, a C++ compiler), and needs NumPy;
 CuPy for the step inputs of contexts, torch for the peers. Checks run each kernel on random operands
-into outputs filled with a poison, against a float64 reference made beforehand. A timing is one CUDA
-graph of calls over operands that rotate over at least twice the L2 cache, replayed in turns with
-the peer's graph; times are medians of replays on the device. Results are JSON.
+into outputs filled with a poison, against a float64 reference made beforehand; then each tool of
+compute-sanitizer, where it is installed, watches the checks once more. A timing is one CUDA graph
+of calls over operands that rotate over at least twice the L2 cache, replayed in turns with the
+peer's graph; times are medians of replays on the device. Results are JSON.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,6 +28,14 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
+
+PARTS = ("checks", "sanitizer", "steps", "timings")
+
+SANITIZERS = ("memcheck", "racecheck", "synccheck")
+"""Tools of compute-sanitizer ("Compute Sanitizer User Manual", NVIDIA)."""
+
+SANITIZER_FOUND = 77
+"""Its exit status where a tool has something to report."""
 
 GRAPH_S, TURNS, REPLAYS = 2e-3, 5, 10
 
@@ -141,6 +152,32 @@ def check_all(kit: Kit) -> list[dict[str, Any]]:
     return rows
 
 
+def sanitize(kit: Path, build: Path, device: str, limit_s: float) -> list[dict[str, Any]]:
+    """What each tool of compute-sanitizer says of the checks, in at most `limit_s` seconds each."""
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        print("sanitizer: compute-sanitizer is not on PATH", flush=True)
+        return []
+    rows = []
+    for tool in SANITIZERS:
+        watched = [program, "--tool", tool, "--error-exitcode", str(SANITIZER_FOUND)]
+        checks = [sys.executable, __file__, kit, "--only", "checks", "--device", device]
+        with tempfile.TemporaryDirectory() as folder:
+            command = [*watched, *checks, "--build", build, "--out", Path(folder) / "checks.json"]
+            row: dict[str, Any] = {"tool": tool}
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+                reports = [line for line in done.stdout.splitlines() if line.startswith("=====")]
+                row |= {"status": done.returncode, "reports": reports[:40]}
+                if done.returncode not in (0, SANITIZER_FOUND):
+                    row["error"] = (done.stdout + done.stderr)[-1000:]
+            except subprocess.TimeoutExpired:
+                row["status"] = "timed out"
+        print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+        rows.append(row)
+    return rows
+
+
 def drawn(kit: Kit, case: dict[str, Any], number: int) -> list[Any]:
     """One set of operands, random; normal floats, small integers, indices inside their table."""
     rng = np.random.default_rng(number)
@@ -237,18 +274,24 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--build", type=Path, default=Path("build/gpu"))
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
-    parser.add_argument("--only", choices=("checks", "steps", "timings"), action="append")
-    parser.add_argument("--seconds", type=float, default=300, help="most seconds of timings")
+    parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="most seconds of timings, and of a sanitizer"
+    )
     options = parser.parse_args()
     build(options.build.resolve())
     from heddle.runtime import _core
 
-    kit, parts = Kit(options.kit, options.device), options.only or ["checks", "steps", "timings"]
+    kit, parts = Kit(options.kit, options.device), options.only or PARTS
     found = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "cuda": _core.cuda_info()}
     on_gpu = options.device == "cuda"
     try:
         if "checks" in parts:
             found["checks"] = check_all(kit)
+        if "sanitizer" in parts:
+            found["sanitizer"] = sanitize(
+                options.kit, options.build, options.device, options.seconds
+            )
         if "steps" in parts and on_gpu:
             import gpu_steps
 
@@ -257,7 +300,9 @@ def main() -> None:
             found["timings"] = time_all(kit, options.seconds)
     finally:
         options.out.write_text(json.dumps(found, indent=1))
-    if any(row["failed"] for row in found.get("checks", [])):
+    wrong = [row for row in found.get("checks", []) if row["failed"]]
+    wrong += [row for row in found.get("sanitizer", []) if row["status"] != 0]
+    if wrong:
         raise SystemExit(1)
 
 

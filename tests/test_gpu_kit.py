@@ -54,6 +54,32 @@ def test_a_wrong_result_and_a_broken_artifact_are_named(scripts, kit, tmp_path, 
         assert text in printed
 
 
+def test_each_sanitizer_runs_the_checks(scripts, tmp_path, monkeypatch, capsys):
+    """Beside a program in place of compute-sanitizer, which finds a race."""
+    _, gpu = scripts
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu.sanitize(tmp_path, tmp_path, "cuda", 60) == []
+    assert "compute-sanitizer is not on PATH" in capsys.readouterr().out
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "race = sys.argv[2] == 'racecheck'\n"
+        "assert sys.argv[8:10] == ['--only', 'checks'], sys.argv\n"
+        "print('========= ' + ('Error: Race reported' if race else 'ERROR SUMMARY: 0 errors'))\n"
+        "sys.exit(int(sys.argv[4]) if race else 3 if sys.argv[2] == 'synccheck' else 0)\n"
+    )
+    program.chmod(0o755)
+    rows = gpu.sanitize(tmp_path, tmp_path, "cuda", 60)
+    assert [(row["tool"], row["status"]) for row in rows] == [
+        ("memcheck", 0),
+        ("racecheck", gpu.SANITIZER_FOUND),
+        ("synccheck", 3),
+    ]
+    assert rows[1]["reports"] == ["========= Error: Race reported"]
+    assert "ERROR SUMMARY" in rows[2]["error"]
+
+
 def test_a_timing_says_what_it_moves(kit):
     (row,) = json.loads((kit / "kit.json").read_text())["timings"]
     assert row["bytes"] == 2 * (8 * 32 + 32 * 64 + 8 * 64)
