@@ -66,9 +66,14 @@ def meet_in_cluster() -> None:
 
 
 def arrive_at(barrier: Any, block: Any) -> None:
-    """Arrives at the mbarrier that is at the same place in a block of the cluster."""
+    """Arrives at the mbarrier that is at the same place in a block of the cluster.
+
+    This says what the async proxy has done, as the thread has waited for it, and hands over nothing
+    else: to release what threads did takes a fence of the whole GPU.
+    """
     there = nvvm.mapa(_of_cluster(), barrier, block)
-    nvvm.mbarrier_arrive(there, scope=ir.Attribute.parse("#nvvm.mem_scope<cluster>"))
+    cluster = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
+    nvvm.mbarrier_arrive(there, scope=cluster, relaxed=True)
 
 
 def wait_for_grids_before() -> None:

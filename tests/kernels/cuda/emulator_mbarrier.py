@@ -89,8 +89,6 @@ def _each(op, run: Callable) -> Callable:
     """Calls `run(grid, mbarrier, threads, values...)` for each mbarrier that lanes name."""
     where = access(op.operands[0], BYTES, BYTES)
     remote = space_of(op.operands[0]) != SHARED
-    if "relaxed" in op.attributes and ir.BoolAttr(op.attributes["relaxed"]).value:
-        raise EmulatorError("the emulator knows arrivals that release alone")
     if remote and "cluster" not in str(op.attributes["scope"]):
         raise EmulatorError("wanted the scope of the cluster at an mbarrier of another block")
 
@@ -147,9 +145,16 @@ def init(op):
 
 
 def arrive(op):
+    """A relaxed arrival hands over what the thread has waited for, of the async proxy, alone."""
+    relaxed = "relaxed" in op.attributes and ir.BoolAttr(op.attributes["relaxed"]).value
+
     def run(grid: Grid, found: Mbarrier, threads, counts=None):
         times = len(threads) if counts is None else int(counts.sum())
-        found.arrive(times, grid.cluster.clocks.release(threads))
+        brought = grid.cluster.clocks.release(threads)
+        if relaxed:
+            brought.known[grid.cluster.clocks.generic] = 0
+            brought.fenced[grid.cluster.clocks.generic] = 0
+        found.arrive(times, brought)
 
     return _each(op, run)
 

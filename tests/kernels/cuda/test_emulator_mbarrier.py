@@ -97,6 +97,7 @@ def test_phases():
     assert execute(hand_over())[32:].tolist() == [6 * (31 - i) for i in range(32)]
 
 
+CLUSTER = "#nvvm.mem_scope<cluster>"
 MISTAKES = {
     "wait": "race: reads what thread 31 wrote|reads uninitialised bytes of shared memory",
     "parity": "race: reads what thread 31 wrote|reads uninitialised bytes of shared memory",
@@ -112,18 +113,28 @@ def test_phases_with_a_mistake(mistake):
         execute(hand_over(mistake))
 
 
-def test_a_warp_barrier_lets_one_lane_arrive_for_all():
+def one_arrives_for_all(**options):
     def body(y, base, barrier):
         start(barrier, 1)
         with when("less", thread(), 32):
             put(base, thread() * 4, thread())
             nvvm.bar_warp_sync(i32(-1))
             with when("equal", thread(), 0):
-                arrive(barrier)
+                arrive(barrier, **options)
         wait(barrier, 0)
         put(y, thread() * 4, get(base, (thread() % 32) * 4))
 
-    assert execute(body).tolist() == [*range(32), *range(32)]
+    return body
+
+
+def test_a_warp_barrier_lets_one_lane_arrive_for_all():
+    assert execute(one_arrives_for_all()).tolist() == [*range(32), *range(32)]
+
+
+def test_a_relaxed_arrival_hands_over_nothing_that_threads_wrote():
+    relaxed = one_arrives_for_all(relaxed=True, scope=ir.Attribute.parse(CLUSTER))
+    with pytest.raises(EmulatorError, match="race: reads what thread"):
+        execute(relaxed)
 
 
 BAD = {
@@ -143,10 +154,6 @@ BAD = {
         nvvm.mbarrier_expect_tx(b, i32(1)),
         arrive(b),
         wait(b, 0),
-    ),
-    "the emulator knows arrivals that release alone": lambda y, base, b: (
-        start(b, 1),
-        arrive(b, relaxed=True),
     ),
     "wanted the scope of the cluster at an mbarrier of another block": lambda y, base, b: (
         start(b, 1),
