@@ -163,10 +163,11 @@ def group_of(spec: Spec) -> int:
 def unsupported(spec: Spec) -> str | None:
     """Why a kernel of ragged attention does not take `spec`, or None.
 
-    Kernels take floats of up to 32 bits, static heads of a size of up to 256, and no prologue.
+    Kernels take floats of up to 32 bits (queries of 8 bits aside), static heads of a size of up to
+    256, and no prologue.
     """
-    for operand in spec.operands[:3]:
-        if operand.dtype not in ("float32", "float16", "bfloat16"):
+    for number, operand in enumerate(spec.operands[:3]):
+        if operand.dtype not in ("float32", *(emit.NARROW if number else emit.NARROW[:2])):
             return f"wanted floats of up to 32 bits, got {operand.dtype}"
     heads = (*spec.operands[0].shape[1:], spec.operands[1].shape[-2])
     if any(not isinstance(size, int) or size == 0 for size in heads):

@@ -249,6 +249,12 @@ def clip(x: Any, low: Any, high: Any) -> TensorValue:
     return minimum(maximum(x, low), high)
 
 
+def saturating_cast(x: Any, dtype: DType) -> TensorValue:
+    """`x` in a float `dtype`: what is too large becomes its largest number; NaN stays NaN."""
+    low, high = dtype.range
+    return cast(clip(x, low, high), dtype=dtype)
+
+
 def _erf(x: Array) -> Array:
     values: Any = np.frompyfunc(math.erf, 1, 1)(x)
     return np.asarray(values, x.dtype)

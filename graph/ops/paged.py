@@ -21,6 +21,7 @@ from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
 _FLOATS = (DType.float32, DType.bfloat16, DType.float16)
+_FLOATS8 = (DType.float8_e4m3fn, DType.float8_e5m2)
 
 
 def _integers(names: dict[str, DType], types: Types) -> None:
@@ -33,7 +34,7 @@ def _attended(types: Types) -> DType:
     query, key, value = (type.dtype for type in types[:3])
     if query not in _FLOATS:
         raise GraphError(f"query: wanted float32, bfloat16 or float16, got {query}; cast it first")
-    narrow = (query,) if query is not DType.float32 else _FLOATS
+    narrow = (*((query,) if query is not DType.float32 else _FLOATS), *_FLOATS8)
     if key not in narrow:
         wanted = " or ".join(map(str, narrow))
         raise GraphError(f"key: wanted {wanted} for a query of {query}, got {key}; cast it first")
@@ -43,7 +44,7 @@ def _attended(types: Types) -> DType:
 
 
 def _ragged_dtype(types: Types, attrs: Attrs) -> DType:
-    """float32, bfloat16, float16; the query's. Keys have it, or 16 bits. Offsets are int64."""
+    """float32, bfloat16, float16; the query's. Keys have it, or fewer bits. Offsets are int64."""
     _integers({"query_offsets": DType.int64, "key_offsets": DType.int64}, types[3:])
     return _attended(types)
 
@@ -52,7 +53,7 @@ _CACHE = {"row_offsets": DType.int64, "lengths": DType.int64, "block_tables": DT
 
 
 def _paged_dtype(types: Types, attrs: Attrs) -> DType:
-    """float32, bfloat16, float16; the query's. Caches have it, or 16 bits. Tables are int32."""
+    """float32, bfloat16, float16; the query's. Caches have it, or fewer bits. Tables are int32."""
     _integers(_CACHE, types[3:])
     return _attended(types)
 

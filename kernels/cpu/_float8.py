@@ -33,6 +33,12 @@ def split(words: Any, dtype: str) -> list[Any]:
     return [_looked_up(upper << 8, upper, dtype), _looked_up(upper, upper >> 8, dtype)]
 
 
+def joined(codes: Any, dtype: str) -> Any:
+    """32 codes as bfloat16, two in a word of 32 bits. AVX-512 alone."""
+    wide = arith.extui(emit.widen(emit.integer(16), emit.lanes_of(codes)), codes)
+    return _looked_up(wide << 8, wide, dtype)
+
+
 def single(words: Any, number: int, dtype: str) -> Any:
     """Code `number` of each word of 32 bits, as float32, on any CPU."""
     count = emit.lanes_of(words)

@@ -43,13 +43,15 @@ def changed(operands, number, kind):
             "ragged_attention",
             changed(RAGGED, 1, (F64, ("k", 2, 8))),
             {},
-            "key: wanted float32 or bfloat16 or float16 for a query of float32, got float64",
+            "key: wanted float32 or bfloat16 or float16 or float8_e4m3fn or float8_e5m2 "
+            "for a query of float32, got float64",
         ),
         (
             "paged_attention",
             changed(PAGED, 0, (BF16, ("t", 4, 8))),
             {},
-            "key: wanted bfloat16 for a query of bfloat16, got float32; cast it first",
+            "key: wanted bfloat16 or float8_e4m3fn or float8_e5m2 for a query of bfloat16, "
+            "got float32; cast it first",
         ),
         (
             "ragged_attention",
@@ -286,3 +288,33 @@ def test_one_cache_for_all_layers():
     model.execute(*arrays, out=out)
     for array, result in zip(out, wanted, strict=True):
         np.testing.assert_allclose(array, result, rtol=1e-5, atol=1e-6)
+
+
+def test_a_scaled_cache_of_8_bits():
+    """As docs/ops.md says: keys by a scale for each head, values by one for all."""
+    rng = np.random.default_rng(3)
+    scales = [np.exp2(rng.uniform(-3, 3, shape), dtype=np.float32) for shape in ((HEADS, 1), ())]
+    types = step_types()
+    types[3:5] = [TensorType(DType.float8_e4m3fn, type.shape) for type in types[3:5]]
+    with Graph("scaled", types) as graph:
+        query, key, value, keys, values, *rows = graph.inputs
+        key_scale, value_scale = (ops.constant(scale) for scale in scales)
+        keys, values = (
+            ops.paged_write(cache, ops.saturating_cast(new / by, cache.dtype), *rows)
+            for cache, new, by in ((keys, key, key_scale), (values, value, value_scale))
+        )
+        repeated = ops.reshape(ops.broadcast_to(key_scale, (HEADS, 2)), (4, 1))
+        attended = ops.paged_attention(query * repeated, keys, values, *rows)
+        graph.output(attended * value_scale, keys, values)
+    model = InferenceSession(threads=2).load(compile(graph))
+    arrays = step_arrays()
+    arrays[1][0] *= 1e6  # beyond the largest number
+    caches = [Buffer(DType.float8_e4m3fn, array.shape) for array in arrays[3:5]]
+    for cache, array in zip(caches, arrays[3:5], strict=True):
+        cache.to_numpy()[...] = array.astype("float8_e4m3fn")
+    wanted = evaluate(graph, [*arrays[:3], *(cache.to_numpy() for cache in caches), *arrays[5:]])
+    found = model.execute(*arrays[:3], *caches, *arrays[5:])
+    for array, result in zip(found, wanted, strict=True):
+        array = array.to_numpy().astype(np.float32)
+        np.testing.assert_allclose(array, result, rtol=1e-5, atol=1e-5)
+    assert np.abs(wanted[1]).max() == 448

@@ -16,6 +16,8 @@ CASES = {
     "paged": ragged.attention("paged_attention", heads=3, key_heads=1, size=40, block=3),
     "paged, bfloat16": ragged.attention("paged_attention", "bfloat16", heads=12),
     "paged, cache in float16": ragged.attention("paged_attention", cache="float16", window=9),
+    "paged, cache of 8 bits": ragged.attention("paged_attention", "bfloat16", "float8_e4m3fn"),
+    "ragged, keys of 8 bits": ragged.attention("ragged_attention", cache="float8_e5m2", window=4),
     "writing": ragged.writing(heads=3, size=21),
     "writing bfloat16": ragged.writing("bfloat16"),
 }
