@@ -98,6 +98,14 @@ class Pieces:
         return ((unit + 1) * self._parts - 1) // emit.maximum(self._units, 1)
 
 
+def last_wave(rest: int, steps: int, groups: int) -> float:
+    """How many steps it takes to make the rest of the tiles, of so many steps each."""
+    parts = max(rest, min(groups, rest * steps // LEAST))
+    if (parts - rest) * steps > parts * COST:
+        return rest * steps / parts + COST
+    return steps if rest else 0
+
+
 def word(size: Any) -> Any:
     """A size as an i32."""
     kind = emit.integer(32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from heddle.kernels import emit
@@ -32,6 +33,14 @@ _PANELS = (
     CONSUMERS * _warpgroup.THREADS // _block.WARP * _warpgroup_result.PANELS
 ) * _warpgroup_result.PANEL
 _FEW = 64  # Rows that strips are for.
+_SLOWER = {
+    256: 1.0,
+    192: 1.03,
+    128: 1.1,
+}  # Tiles of so many columns: they read more for each product.
+_ALONE = 1.05  # The same of blocks that have no other to share b with.
+_WRITING = 2  # Steps in whose time a tile is written, beyond what other work hides.
+_LARGE = 4096  # What sizes that are not known are taken for.
 
 
 @dataclass(frozen=True)
@@ -151,9 +160,33 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
     few = isinstance(m, int) and m <= _FEW
     if few or (tile_of.item == 1 and not transposed):
         return None
-    columns = _product.SPACE.value("columns", spec, "cuda") or 256
-    cluster = 1 if isinstance(m, int) and m <= _tiles.ROWS else 2
-    return Plan(spec, _tiles.Tile(tile_of, columns, transposed), cluster, cut=True)
+    columns = _product.SPACE.value("columns", spec, "cuda")
+    known = all(isinstance(size, int) for size in _sizes(spec))
+    clusters = [1] if isinstance(m, int) and m <= _tiles.ROWS else [2, 1] if known else [2]
+    plans = [
+        Plan(spec, _tiles.Tile(tile_of, width, transposed), cluster, cut)
+        for width in ([columns] if columns else _SLOWER)
+        for cluster in clusters
+        for cut in ([False, True] if known else [True])
+    ]
+    return min(plans, key=_time)
+
+
+def _time(plan: Plan) -> float:
+    """An estimate of what a product takes, in columns of steps of tiles."""
+    tile = plan.tile
+    *batch, m, n, k = (size if isinstance(size, int) else _LARGE for size in _sizes(plan.spec))
+    down, across = -(-m // (_tiles.ROWS * plan.cluster)), -(-n // tile.columns)
+    groups, steps = PROCESSORS // plan.cluster, max(1, -(-k // tile.depth))
+    whole, rest = divmod(math.prod(batch) * down * across, groups)
+    last = _pieces.last_wave(rest, steps, groups) if plan.cut else steps * min(rest, 1)
+    slower = _SLOWER[tile.columns] * (_ALONE if plan.cluster == 1 else 1)
+    return (whole * steps + last + _WRITING * (whole + 1)) * tile.columns * slower
+
+
+def _sizes(spec: Spec) -> tuple[Expr, ...]:
+    problem = _product.problem(spec)
+    return (*problem.batch, problem.m, problem.n, problem.k)
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
