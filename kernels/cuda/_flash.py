@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit, sizes
-from heddle.kernels.cuda import _block, _flash_split, _flash_stages, _flash_warp, _frame, _mma
+from heddle.kernels.cuda import (
+    _block,
+    _flash_softmax,
+    _flash_split,
+    _flash_stages,
+    _flash_warp,
+    _frame,
+    _mma,
+)
 from heddle.kernels.cuda._flash_split import FEW
 from heddle.kernels.cuda._flash_stages import KEYS, KEYS_OF_A_WARP, STAGES, THREADS, WARPS
 from heddle.kernels.mlir import dialect
@@ -79,7 +87,7 @@ def shared_bytes(spec: Spec) -> int:
     return max(_flash_stages.Layout(_size(spec), count).total for count in (FEW, rows(spec)))
 
 
-def seen(spec: Spec, group: int, queries: Size, length: Size, row: Size) -> _flash_warp.Range:
+def seen(spec: Spec, group: int, queries: Size, length: Size, row: Size) -> _flash_softmax.Range:
     """The keys that a row of a sequence sees: one of `queries`, that end its `length` keys."""
     if not spec.attr("causal"):
         return None, emit.as_index(length)
@@ -144,7 +152,7 @@ class _Tile:
         keys = _flash_stages.Keys((pointers[0], pointers[1]), spec.operands[1].dtype, task.key)
         self._stages = _flash_stages.Stages(keys, layout, shared)
         bias = task.bias and self._bias
-        scores = _flash_warp.Scores.of(spec.attr("scale"), bias, task.added)
+        scores = _flash_softmax.Scores.of(spec.attr("scale"), bias, task.added)
         _block.barrier()  # The queries are there.
         self.warp = _flash_warp.Warp(spec.operands[0].dtype, layout, shared, share, scores)
 
@@ -157,7 +165,9 @@ class _Tile:
         if split is not None:
             before, count = split.share(count)
             start = start + before * KEYS
-        ranges = [_flash_warp.in_words(self._range(self._inside(line))) for line in self.warp.lines]
+        ranges = [
+            _flash_softmax.in_words(self._range(self._inside(line))) for line in self.warp.lines
+        ]
         # Keys that not every row sees: before the window of the last, after the end of the first.
         late, early = self._range(last)[0], self._range(self.first)[1]
 
@@ -190,7 +200,7 @@ class _Tile:
         """The row of a line; beyond the last one, it is repeated."""
         return emit.minimum(emit.as_index(self.first + line), emit.as_index(self.task.rows) - 1)
 
-    def _range(self, row: Size) -> _flash_warp.Range:
+    def _range(self, row: Size) -> _flash_softmax.Range:
         task = self.task
         return seen(self.frame.spec, task.group, task.queries, task.length, row)
 
@@ -223,7 +233,7 @@ def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
     for line, column, pair in warp.pairs(state):
         low, high = (value * scales[line] for value in pair)
         place = warp.lines[line] * layout.pitch + column
-        tile.shared.store(_flash_warp.narrow(dtype, low, high), place * 2)
+        tile.shared.store(_flash_softmax.narrow(dtype, low, high), place * 2)
     _block.barrier()
     element = emit.memory_type(dtype)
 

@@ -8,33 +8,15 @@ bits, are the fragment of a 16 x 16 matrix that multiplies the values: scores st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block, _mma
+from heddle.kernels.cuda import _block, _flash_softmax, _mma
+from heddle.kernels.cuda._flash_softmax import narrow
 from heddle.kernels.cuda._flash_stages import KEYS, Layout
-from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
-
-arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
-
-_QUAD = 4  # Lanes that share a row.
-
-Bias = Callable[[Size, Size, Any], Any]
-"""The score of a row and a key, as a mask changes it."""
-
-
-Range = tuple[Size | None, Size]
-"""The first key that a row sees, None for all up to the last; and the one after its last."""
-
-
-def in_words(range_: Range) -> Range:
-    """The range in 32 bits: a lane holds those of all its rows."""
-    low, high = range_
-    word = emit.integer(32)
-    return None if low is None else arith.trunci(word, low), arith.trunci(word, high)
 
 
 @dataclass(frozen=True)
@@ -47,26 +29,7 @@ class Share:
     keys: int
 
 
-@dataclass(frozen=True)
-class Scores:
-    """How a score becomes a power of two: 2 ** (`factor` * score).
-
-    `before`: scores are multiplied by it first, since they may change sign or get a bias.
-    """
-
-    factor: float
-    before: float | None
-    bias: Bias | None
-
-    @staticmethod
-    def of(scale: float, bias: Bias | None, added: bool) -> Scores:
-        """`added`: the bias adds to scaled scores in units of powers of two, else it selects."""
-        if added or scale <= 0:
-            return Scores(1.0, scale * math.log2(math.e), bias)
-        return Scores(scale * math.log2(math.e), None, bias)
-
-
-class Warp:
+class Warp(_flash_softmax.Softmax):
     """The state of a share and its steps.
 
     The state is, for each line of the lane, the greatest score so far and the lane's part of the
@@ -79,12 +42,12 @@ class Warp:
         layout: Layout,
         shared: _mma.DynamicShared,
         share: Share,
-        scores: Scores,
+        scores: _flash_softmax.Scores,
     ) -> None:
         self._kind, self._dtype = _mma.KINDS[dtype, dtype], dtype
-        self._layout, self._shared, self._share, self._scoring = layout, shared, share, scores
+        self._layout, self._shared, self._share = layout, shared, share
+        super().__init__(scores, share.keys, share.down, share.key)
         lane = _block.thread() % _block.WARP
-        self.group, self.member = lane // _QUAD, lane % _QUAD
         self._q = layout.at(share.line + lane % 16, lane // 16)
         self._k = layout.at(share.key + lane % 8 + lane // 16 * 8, lane // 8 % 2)
         self._v = layout.at(share.key + lane % 16, lane // 16) + KEYS * layout.line
@@ -122,7 +85,7 @@ class Warp:
         stage: Size,
         first: Size,
         edge: Any,
-        ranges: Sequence[Range],
+        ranges: Sequence[_flash_softmax.Range],
         state: Sequence[Any],
     ) -> list[Any]:
         """The state after the keys from `first` on, which are at byte `stage`.
@@ -133,27 +96,11 @@ class Warp:
         scores = emit.either(
             edge,
             [value.type for value in scores],
-            lambda: self._seen(scores, first, ranges),
+            lambda: self.seen(scores, first, ranges),
             lambda: scores,
         )
         tops, totals, sums = self.split(state)
-        fades = []
-        for line in range(2 * self._share.down):
-            places = self._places(line)
-            best = tops[line]
-            across = scores[places[0]]
-            for place in places[1:]:
-                across = arith.maxnumf(across, scores[place])
-            best = arith.maxnumf(best, _block.across(across, arith.maxnumf, _QUAD))
-            shift = self.shift(best)
-            fade = self.power(tops[line], shift)
-            for place in places:
-                scores[place] = self.power(scores[place], shift)
-            total = scores[places[0]]
-            for place in places[1:]:
-                total = total + scores[place]
-            tops[line], totals[line] = best, emit.fma(totals[line], fade, total)
-            fades.append(fade)
+        scores, tops, totals, fades = self.shares(scores, tops, totals)
         shares = [narrow(self._dtype, scores[i], scores[i + 1]) for i in range(0, len(scores), 2)]
         across = self._layout.size // 8 * 4
         for place in range(len(sums)):
@@ -161,18 +108,9 @@ class Warp:
             sums[place] = sums[place] * fades[line]
         return [*tops, *totals, *self._add_values(stage, shares, sums)]
 
-    def shift(self, top: Any) -> Any:
-        """What `power` takes: before the first key that is seen, there is nothing to shift by."""
-        top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
-        return -(top * self._scoring.factor)
-
-    def power(self, score: Any, shift: Any) -> Any:
-        """2 ** (factor * score + shift); ex2.approx errs by 2 ** -22 at most."""
-        return nvvm.ex2(emit.fma(score, self._scoring.factor, shift))
-
     def totals(self, state: Sequence[Any]) -> list[Any]:
         """The sums of powers of the lines, each over all lanes of the row."""
-        return [_block.across(t, lambda a, b: a + b, _QUAD) for t in self.split(state)[1]]
+        return self.sums(self.split(state)[1])
 
     def pairs(self, state: Sequence[Any]) -> Iterator[tuple[int, Size, Sequence[Any]]]:
         """The weighted values: which of the lines, the column, and the values of two columns."""
@@ -181,15 +119,6 @@ class Warp:
             tile, half = place // 4, place % 4 // 2
             column = self.member * 2 + tile % across * 8
             yield tile // across * 2 + half, column, sums[place : place + 2]
-
-    def _places(self, line: int) -> list[int]:
-        """Where the scores of a line are in their fragments."""
-        tiles = self._share.keys // 8
-        return [
-            (line // 2 * tiles + tile) * 4 + line % 2 * 2 + part
-            for tile in range(tiles)
-            for part in range(2)
-        ]
 
     def _scores(self, stage: Size) -> list[Any]:
         """The products of queries and keys, fragment by fragment."""
@@ -234,39 +163,6 @@ class Warp:
         found = list(scores)
         for number, line in enumerate(self.lines):
             for place in self._places(number):
-                key = first + self._share.key + self._column(place)
+                key = first + self._share.key + self.column(place)
                 found[place] = bias(line, key, scores[place])
         return found
-
-    def _seen(self, scores: Sequence[Any], first: Size, ranges: Sequence[Range]) -> list[Any]:
-        """-inf in place of the scores of keys outside of the ranges."""
-        word, found = emit.integer(32), list(scores)
-        own = arith.trunci(word, first + self._share.key + self.member * 2)
-
-        def column(end: Any) -> Any:
-            return emit.minimum(emit.maximum(end - own, 0), KEYS)
-
-        for number, (low, high) in enumerate(ranges):
-            start, stop = None if low is None else column(low), column(high)
-            for place in self._places(number):
-                here = emit.constant(word, self._fixed(place))
-                seen = emit.compare("less", here, stop)
-                if start is not None:
-                    seen = seen & emit.compare("less_equal", start, here)
-                found[place] = emit.select(seen, scores[place], -math.inf)
-        return found
-
-    def _fixed(self, place: int) -> int:
-        """The column of a score, as far as it is the same in all lanes."""
-        return place // 4 % (self._share.keys // 8) * 8 + place % 2
-
-    def _column(self, place: int) -> Size:
-        return self.member * 2 + self._fixed(place)
-
-
-def narrow(dtype: str, low: Any, high: Any) -> Any:
-    """Two float32 numbers rounded to 16 bits, in a word (cvt.rn.bf16x2.f32 and the like)."""
-    element = ir.F16Type.get() if dtype == "float16" else ir.BF16Type.get()
-    pair = vector.from_elements(emit.widen(low.type, 2), [low, high])
-    rounded = arith.truncf(ir.VectorType.get([2], element), pair)
-    return llvm.bitcast(emit.integer(32), rounded)
