@@ -21,6 +21,7 @@ Key = tuple[int, bytes]
 class _Held:
     """The blocks of a context in order, and how many of them are known by their tokens."""
 
+    context: TextContext  # kept, so that its id stays its own
     blocks: list[int] = field(default_factory=list)
     known: int = 0
     last: int = 0
@@ -70,7 +71,7 @@ class CacheBlocks:
 
     def reserve(self, context: TextContext, length: int) -> bool:
         """Give `context` room for `length` tokens; False, and nothing done, where there is none."""
-        held = self._held.get(id(context)) or _Held()
+        held = self._held.get(id(context)) or _Held(context)
         more = self.needed(length) - len(held.blocks)
         if more > len(self._free):
             return False
@@ -95,7 +96,7 @@ class CacheBlocks:
         """
         if id(context) in self._held or context.tokens.processed_length:
             raise ValueError("CacheBlocks.reuse: wanted a context at its start, got one behind it")
-        held = _Held()
+        held = _Held(context)
         tokens = context.tokens.all
         for start in range(0, len(tokens) - self.size, self.size):
             block = self._by_key.get((held.last, tokens[start : start + self.size].tobytes()))

@@ -33,7 +33,7 @@ def load(
     if colon and path.endswith(".py"):
         for option, value in (("--dtype", dtype), ("--quantize", quantization)):
             if value is not None:
-                raise click.UsageError(f"{option}: wanted a model's folder, got {text!r}")
+                raise click.UsageError(f"{option}: wanted minilm or a model's folder, got {text!r}")
         return Source(from_function(Path(path), function))
     found = checkpoint.find(text)
     if llama_config.read_object(found.config).get("model_type") in llama_config.MODEL_TYPES:

@@ -3,22 +3,22 @@
     pip install torch==2.13.0 transformers numpy
     python tests/golden/make_decoders.py
 
-Each model has the features of its family and weights drawn by `weights`, so that none are recorded.
-It runs in float64 from its float32 weights; results are rounded to float32 once. For each model
-`NAME` there is `NAME.config`, its configuration as JSON (UTF-8 in uint8); `NAME.tokens` int64, a
-random prompt and after it 64 tokens, each the likeliest one; `NAME.logits` float32 [tokens,
-vocabulary], those of each token's successor; and `NAME.gap` float64, the least difference between
-the best and the second best logit of the 64 steps.
+Each model has the features of its family, and weights that `decoder_weights.py` draws, so that none
+are recorded. It runs in float64 from its float32 weights; results are rounded to float32 once. For
+each model `NAME` there is `NAME.config`, its configuration as JSON (UTF-8 in uint8); `NAME.tokens`
+int64, a random prompt and after it 64 tokens, each the likeliest one; `NAME.logits` float32
+[tokens, vocabulary], those of each token's successor; and `NAME.gap` float64, the least difference
+between the best and the second best logit of the 64 steps.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 import torch
+from decoder_weights import weight
 from transformers import AutoConfig, AutoModelForCausalLM
 
 SIZES = {
@@ -69,15 +69,6 @@ MODELS = {
 }
 
 PROMPT, STEPS = 23, 64
-
-
-def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The weight `name`, drawn from a seed of its own; those of norms are around 1."""
-    generator = np.random.default_rng(crc32(name.encode()))
-    if name.endswith("norm.weight"):
-        return (1 + 0.2 * generator.standard_normal(shape)).astype(np.float32)
-    scale = 0.3 if "embed_tokens" in name or len(shape) == 1 else 1.5 / shape[-1] ** 0.5
-    return (scale * generator.standard_normal(shape)).astype(np.float32)
 
 
 def record(name: str, changes: dict[str, object]) -> dict[str, np.ndarray]:

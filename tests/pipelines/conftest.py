@@ -1,15 +1,25 @@
-"""A tiny BERT checkpoint with random weights, as Hugging Face would write it."""
+"""Tiny checkpoints with random weights, as Hugging Face would write them: BERT, and a decoder."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from heddle.graph import compile
+from heddle.pipelines import weights
+from heddle.pipelines.checkpoint import Checkpoint
+from heddle.pipelines.language_model import build as language_model_of
 from heddle.pipelines.models.bert import BertConfig, sentence_embedder
+from heddle.pipelines.models.llama import language_model
+from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.runtime import InferenceSession, Model
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
+from decoder_weights import weight
 
 CONFIG = {
     "model_type": "bert",
@@ -99,3 +109,51 @@ def tiny_artifact(tiny, tiny_weights) -> Path:
 def bare_artifact(tiny) -> Path:
     """The same, compiled without ever seeing the weights."""
     return compiled(tiny, "bare.heddle")
+
+
+DECODER = {
+    "model_type": "llama",
+    "vocab_size": 260,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "eos_token_id": [257],
+}
+
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ bos_token }}"
+
+
+@pytest.fixture(scope="session")
+def decoder(tmp_path_factory) -> Path:
+    """The folder of a decoder whose tokens are bytes, with its weights in two files."""
+    folder = tmp_path_factory.mktemp("decoder")
+    (folder / "config.json").write_text(json.dumps(DECODER))
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in ("<s>", "</s>")])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    special = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": CHAT}
+    (folder / "tokenizer_config.json").write_text(json.dumps(special))
+    graph = language_model(LlamaConfig.of(DECODER))
+    arrays = {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
+    files = {name: f"model-{'2' if 'layers.1' in name else '1'}.safetensors" for name in arrays}
+    for file in set(files.values()):
+        save_file({n: a for n, a in arrays.items() if files[n] == file}, folder / file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": files}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def decoder_model(decoder) -> Model:
+    """The same, compiled and loaded in float32."""
+    found = Checkpoint(decoder)
+    graph = language_model_of(found)
+    arrays = weights.select(found.weights, graph.weights)
+    return InferenceSession(threads=2).load(compile(graph, "cpu:native"), arrays)

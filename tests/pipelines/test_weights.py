@@ -1,13 +1,15 @@
-"""Reading a checkpoint's safetensors file."""
+"""Reading a checkpoint's safetensors files."""
 
 import json
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from heddle.pipelines import weights
+from heddle.pipelines.checkpoint import Checkpoint
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 
@@ -31,6 +33,45 @@ def test_reads_what_safetensors_writes(tmp_path, dtype):
         assert read[name].dtype == array.dtype
         np.testing.assert_array_equal(read[name], array)
         assert not read[name].flags.writeable
+
+
+def test_bfloat16_is_a_buffer_over_the_file(tmp_path):
+    values = np.array([[1, -2.5, 3e5]], ml_dtypes.bfloat16)
+    save_file({"w": values, "f": np.ones(2, np.float32)}, tmp_path / "w.safetensors")
+    read = weights.read(tmp_path / "w.safetensors")
+    assert read["w"].dtype == weights.dtype_of(read["w"]) == "bfloat16"
+    assert weights.dtype_of(read["f"]) == "float32"
+    assert not read["w"].writable
+    np.testing.assert_array_equal(read["w"].to_numpy(), values)
+
+
+def index(folder, content):
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_an_index_of_several_files(tmp_path):
+    arrays = {name: np.full(3, i, np.float32) for i, name in enumerate("abc")}
+    files = {"a": "1.safetensors", "b": "2.safetensors", "c": "1.safetensors"}
+    for file in ("1.safetensors", "2.safetensors"):
+        save_file({n: a for n, a in arrays.items() if files[n] == file}, tmp_path / file)
+    read = weights.read(index(tmp_path, {"weight_map": files}))
+    assert read.keys() == arrays.keys()
+    assert all((read[name] == arrays[name]).all() for name in arrays)
+    assert Checkpoint(tmp_path).weights.name == "model.safetensors.index.json"
+    for content, message in (
+        ({"weight_map": {**files, "d": "2.safetensors"}}, "weight 'd' in 2.safetensors, got none"),
+        (
+            {"weight_map": {"a": "../w.safetensors"}},
+            "of the index's folder, got '../w.safetensors'",
+        ),
+        ({"map": {}}, "wanted an index with a weight_map"),
+    ):
+        with pytest.raises(ArtifactError, match=re.escape(message)):
+            weights.read(index(tmp_path, content))
+    with pytest.raises(ArtifactError, match="no such index"):
+        weights.read(tmp_path / "none.safetensors.index.json")
 
 
 ROW = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

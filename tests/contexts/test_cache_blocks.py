@@ -1,0 +1,120 @@
+"""Who has which blocks of a cache: laws, and the sharing of beginnings."""
+
+import numpy as np
+import pytest
+
+from heddle.contexts import TextContext
+from heddle.contexts.cache_blocks import CacheBlocks
+
+
+def context(tokens):
+    return TextContext(max_length=1000, tokens=np.asarray(tokens, np.int64))
+
+
+def processed(blocks, one):
+    """As after a step that took the whole window, and gave token 1."""
+    assert blocks.reserve(one, len(one.tokens))
+    one.update(1)
+    blocks.remember(one)
+
+
+def test_blocks_come_and_go():
+    blocks = CacheBlocks(count=4, size=4)
+    one, other = context(range(6)), context(range(10, 19))
+    assert blocks.reserve(one, 6)
+    assert not blocks.reserve(other, 9)
+    assert (blocks.blocks(other), blocks.free) == ([], 2)
+    first = blocks.blocks(one)
+    assert blocks.reserve(one, 8)
+    assert blocks.blocks(one) == first
+    assert blocks.reserve(one, 9)
+    assert blocks.blocks(one)[:2] == first
+    blocks.release(one)
+    blocks.release(one)
+    assert blocks.free == 4
+    assert blocks.reserve(other, 9)
+    assert len(set(blocks.blocks(other))) == 3
+
+
+def test_a_beginning_is_shared_while_in_use_and_after():
+    blocks = CacheBlocks(count=8, size=4)
+    one = context(range(10))
+    assert blocks.reuse(one) == 0
+    processed(blocks, one)
+    other = context([*range(8), 50, 51])
+    assert blocks.reuse(other) == 8
+    assert other.tokens.active.tolist() == [50, 51]
+    assert other.cached_prefix_length == 8
+    assert blocks.blocks(other) == blocks.blocks(one)[:2]
+    processed(blocks, other)
+    blocks.release(one)
+    assert set(blocks.blocks(other)).isdisjoint(blocks._free)
+    blocks.release(other)
+    assert blocks.free == 8
+    assert blocks.reuse(context([*range(8), 50, 51])) == 8
+
+
+def test_one_token_is_left_to_process():
+    blocks = CacheBlocks(count=8, size=4)
+    processed(blocks, context(range(8)))
+    again = context(range(8))
+    assert blocks.reuse(again) == 4
+    assert again.tokens.active_length == 4
+
+
+def test_a_block_that_was_filled_anew_is_not_found():
+    blocks = CacheBlocks(count=3, size=4)
+    one = context(range(9))
+    processed(blocks, one)
+    blocks.release(one)
+    other = context(range(20, 29))
+    processed(blocks, other)  # its blocks are those of `one`
+    blocks.release(other)
+    assert blocks.reuse(context(range(9))) == 0
+    assert blocks.reuse(context(range(20, 29))) == 8
+
+
+def test_the_same_tokens_behind_another_beginning_are_another_block():
+    blocks = CacheBlocks(count=8, size=4)
+    processed(blocks, context([0, 0, 0, 0, 5, 5, 5, 5, 9]))
+    assert blocks.reuse(context([1, 1, 1, 1, 5, 5, 5, 5, 9])) == 0
+
+
+def test_random_requests_never_share_what_they_write():
+    """Whatever comes and goes: no block is lost, and none that is written belongs to two."""
+    rng = np.random.default_rng(0)
+    blocks = CacheBlocks(count=12, size=4)
+    content: dict[int, tuple[int, ...]] = {}
+    running = []
+    for _ in range(600):
+        if running and rng.random() < 0.3:
+            blocks.release(running.pop(rng.integers(len(running))))
+        new = context(rng.integers(0, 2, rng.integers(1, 20)))
+        blocks.reuse(new)
+        start = new.tokens.processed_length
+        if not blocks.reserve(new, len(new.tokens)):
+            blocks.release(new)
+            continue
+        held = blocks.blocks(new)
+        words = new.tokens.all
+        for number, block in enumerate(held):
+            mine = tuple(words[: (number + 1) * 4].tolist())
+            if number * 4 < start:
+                assert content[block] == mine
+            else:
+                assert all(block not in blocks.blocks(other) for other in running)
+                content[block] = mine
+        new.update(1)
+        blocks.remember(new)
+        running.append(new)
+        used = {block for one in running for block in blocks.blocks(one)}
+        assert blocks.free == 12 - len(used)
+
+
+def test_what_cannot_be():
+    with pytest.raises(ValueError, match="wanted at least one block of one token, got 0 of 4"):
+        CacheBlocks(0, 4)
+    blocks, one = CacheBlocks(4, 4), context(range(5))
+    assert blocks.reserve(one, 5)
+    with pytest.raises(ValueError, match="wanted a context at its start, got one behind it"):
+        blocks.reuse(one)

@@ -1,0 +1,77 @@
+"""`heddle generate`, and `heddle compile` of a language model."""
+
+import json
+
+import pytest
+
+from heddle.runtime import Artifact
+
+
+def test_a_prompt(heddle, decoder):
+    result = heddle("generate", decoder, "--prompt", "Warp", "--max-tokens", 8, "--threads", 1)
+    assert result.stdout.endswith("\n")
+    assert "prefill: 4 tokens in" in result.stderr
+    assert "decode: 7 tokens in" in result.stderr
+    assert result.stderr.count("tokens/s") == 2
+
+
+def test_several_prompts_as_json(heddle, decoder):
+    arguments = ("--prompt", "Warp", "--prompt", "weft", "--regex", "(ab){2}!", "--json")
+    report = json.loads(heddle("generate", decoder, *arguments).stdout)
+    assert [row["text"] for row in report["texts"]] == ["abab!"] * 2
+    assert {row["finish_reason"] for row in report["texts"]} == {"stop"}
+    assert report["prefill"]["tokens"] == 8
+    text = heddle("generate", decoder, *arguments[:-1]).stdout
+    assert text == "abab!\n\nabab!\n"
+
+
+def test_an_artifact_with_its_weights(heddle, decoder, tmp_path):
+    path = tmp_path / "small.heddle"
+    held = ("--quantize", "int8", "--group", 32, "--dtype", "bfloat16")
+    heddle("compile", decoder, "-t", "cpu:native", *held, "--embed-weights", "-o", path)
+    kinds = {row["name"].rpartition(".")[2]: row["dtype"] for row in Artifact.load(path).weights}
+    assert (kinds["integers"], kinds["scales"]) == ("int8", "bfloat16")
+    common = ("--prompt", "Warp", "--max-tokens", 8, "--json")
+    ready = json.loads(heddle("generate", path, "--tokenizer", decoder, *common).stdout)
+    fresh = json.loads(heddle("generate", decoder, *held, *common).stdout)
+    assert ready["texts"] == fresh["texts"]
+    index = decoder / "model.safetensors.index.json"
+    heddle("verify", path, "--weights", index)
+    bare = tmp_path / "bare.heddle"
+    heddle("compile", decoder, "-t", "cpu:native", *held, "-o", bare)
+    given = ("--tokenizer", decoder, "--weights", index)
+    assert json.loads(heddle("generate", bare, *given, *common).stdout)["texts"] == ready["texts"]
+
+
+def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": ["weft"]}')
+    arguments = ("--chat", "--json-schema", schema, "--json")
+    report = json.loads(heddle("generate", decoder, *arguments, text="Which one?").stdout)
+    assert report["texts"][0]["text"].strip() == '"weft"'
+    assert report["prefill"]["tokens"] == len("<user>Which one?") + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["m", "--weights", "w"], 2, "--weights: wanted an artifact as MODEL, got a folder"),
+        (["a", "--dtype", "float16"], 2, "--dtype: wanted a folder as MODEL, got a file"),
+        (["a", "--quantize", "int4"], 2, "--quantize: wanted a folder as MODEL, got a file"),
+        (["a"], 2, "--tokenizer: wanted the model's folder, got none"),
+        (["m", "--json-schema", "a"], 1, "Expecting value"),
+        (["m", "--temperature", "-1"], 1, "temperature: wanted a finite number, at least 0"),
+        (["m", "--quantize", "int8"], 1, "wanted inputs in whole groups of 128, got 64"),
+    ],
+)
+def test_what_is_wrong_is_said(heddle, decoder, tmp_path, arguments, code, message):
+    file = tmp_path / "file"
+    file.write_text("no")
+    names = {"m": decoder, "a": file, "w": file}
+    result = heddle("generate", *(names.get(a, a) for a in arguments), "--prompt", "x", code=code)
+    assert message in result.stderr
+
+
+def test_only_language_models_are_quantized(heddle, tiny):
+    result = heddle("compile", tiny, "--quantize", "int8", code=2)
+    assert "--quantize: wanted a language model, got" in result.stderr

@@ -1,0 +1,265 @@
+"""Requests through a tiny decoder: together, alone, in chunks, constrained, and refused."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from heddle.contexts import SamplingParams, TextGenerationRequest
+from heddle.pipelines.generation import TextGenerator
+from heddle.pipelines.generation_step import log_probabilities
+from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.runtime.errors import InputError
+
+PROMPTS = (
+    "Warp",
+    "A longer prompt that fills several blocks of the cache, and then some.",
+    "x",
+    "one two three four five",
+    "A longer prompt that fills several blocks of the cache, and another end.",
+)
+
+DRAWN = {"temperature": 1.0, "top_k": -1, "seed": 3}
+
+
+@pytest.fixture
+def make(decoder, decoder_model):
+    def make(**options):
+        return TextGenerator(decoder_model, TextTokenizer(decoder), **options)
+
+    return make
+
+
+def request(prompt="Warp", number=0, params=None, **options):
+    params = SamplingParams(**{"max_new_tokens": 24, **(params or {})})
+    if "messages" not in options:
+        options["prompt"] = prompt
+    return TextGenerationRequest(
+        id=f"r{number}", index=number, model_name="", sampling_params=params, **options
+    )
+
+
+def run(generator, requests):
+    """Texts, tokens and reasons of all of them, by id."""
+    found = {generator.submit(each): ["", [], None] for each in requests}
+    while generator.busy:
+        for delta in generator.step():
+            row = found[delta.request_id]
+            assert row[2] is None
+            assert delta.error is None
+            row[0] += delta.text
+            row[1] += delta.tokens
+            row[2] = delta.finish_reason
+    assert generator._step.blocks.free == generator._step.blocks.count
+    return list(found.values())
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        DRAWN,
+        {**DRAWN, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.2, "min_new_tokens": 20},
+        {**DRAWN, "frequency_penalty": 0.5, "presence_penalty": -0.5},
+    ],
+)
+def test_a_text_is_its_own_whatever_else_runs(make, params):
+    """Alone, in a batch, in chunks, with a cache so small that requests wait and start over."""
+    requests = [request(prompt, number, params) for number, prompt in enumerate(PROMPTS)]
+    together = run(make(), requests)
+    alone = make()
+    assert [run(alone, [each])[0] for each in requests] == together
+    assert run(make(rows=3, tokens=7, cache_tokens=112), requests) == together
+    assert {len(tokens) for _, tokens, _ in together} <= set(range(25))
+    if not params:
+        assert together[0] != together[1]
+
+
+def test_texts_of_prompts(make):
+    generator = make()
+    texts = generator.generate(PROMPTS[:2], SamplingParams(max_new_tokens=24))
+    assert texts == [
+        row[0] for row in run(make(), [request(p, i) for i, p in enumerate(PROMPTS[:2])])
+    ]
+    tokens = generator.tokenizer.encode(PROMPTS[0])
+    assert generator.generate([tokens], SamplingParams(max_new_tokens=24)) == texts[:1]
+
+
+def test_seeds(make):
+    params = [{**DRAWN, "seed": seed} for seed in (1, 2, 1)]
+    first, second, again = run(make(), [request(number=i, params=p) for i, p in enumerate(params)])
+    assert first == again
+    assert first != second
+
+
+def test_a_known_beginning_is_not_computed_again(make, monkeypatch):
+    generator = make()
+    processed = []
+    write = generator._step._batch.write
+
+    def counted(contexts):
+        processed.append(sum(context.tokens.active_length for context in contexts))
+        return write(contexts)
+
+    monkeypatch.setattr(generator._step._batch, "write", counted)
+    (first,) = run(generator, [request(PROMPTS[1])])
+    assert processed[0] == len(PROMPTS[1])
+    processed.clear()
+    assert run(generator, [request(PROMPTS[1])]) == [first]
+    assert processed[0] == len(PROMPTS[1]) % 16
+
+
+def test_json_and_regular_expressions(make):
+    generator = make()
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 99}, "b": {"enum": ["x", "y"]}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": schema}
+    params = {**DRAWN, "max_new_tokens": 200}
+    plain = request(number=1, params=DRAWN)
+    constrained = request(params=params, response_format=form)
+    (text, _, reason), other = run(generator, [constrained, plain])
+    assert reason == "stop"
+    assert json.loads(text).keys() == {"a", "b"}
+    assert other == run(make(), [plain])[0]
+    ((text, _, _),) = run(
+        generator, [request(params=params, response_format={"type": "json_object"})]
+    )
+    assert text.lstrip().startswith("{")
+    found = list(generator.stream(request(params=params), regex="(ab|cd){3}[0-9]{4}"))
+    assert len("".join(delta.text for delta in found)) == 10
+    assert found[-1].finish_reason == "stop"
+
+
+def test_stop_strings_and_ends(make):
+    ((text, tokens, reason),) = run(make(), [request(params=DRAWN)])
+    assert (len(tokens), reason) == (24, "length")
+    stop = text[5:8]
+    for where in ({"stop": stop}, {"stop": [stop, "never there"]}):
+        ((cut, fewer, reason),) = run(make(), [request(params=DRAWN, **where)])
+        assert (cut, reason) == (text[: text.index(stop)], "stop")
+        assert len(fewer) < 24
+    ((cut, fewer, reason),) = run(
+        make(), [request(params={**DRAWN, "stop_token_ids": [tokens[7]]})]
+    )
+    assert (fewer[-1], reason) == (tokens[7], "stop")
+    assert len(fewer) <= 8
+    assert run(make(), [request(params={"max_new_tokens": 0})]) == [["", [], "length"]]
+
+
+def test_log_probabilities(make):
+    generator = make()
+    deltas = list(generator.stream(request(logprobs=3)))
+    for delta in deltas:
+        (token,), (entry,) = delta.tokens, delta.log_probabilities
+        (top,) = entry.top_log_probabilities
+        assert len(top) == 3
+        assert next(iter(top)) == token  # the likeliest one was taken
+        assert list(top.values()) == sorted(top.values(), reverse=True)
+        assert entry.token_log_probabilities == [top[token]]
+    logits = np.log(np.array([0.5, 0.2, 0.3], np.float32))
+    entry = log_probabilities(logits, 1, 7)
+    assert math.isclose(entry.token_log_probabilities[0], math.log(0.2), rel_tol=1e-6)
+    assert list(entry.top_log_probabilities[0]) == [0, 2, 1]
+
+
+def test_messages(make):
+    generator = make()
+    asked = request(messages=[{"role": "user", "content": "Hi"}])
+    assert generator.prompt_length(generator.submit(asked)) == len("<user>Hi") + 1
+    assert generator.prompt_length("another") == 0
+
+
+def test_cancel(make):
+    generator = make(rows=1)
+    running, waiting = generator.submit(request()), generator.submit(request(number=1))
+    generator.step()
+    generator.cancel(running)
+    generator.cancel(waiting)
+    found = {delta.request_id: delta.finish_reason for delta in generator.step()}
+    assert found == {running: "cancelled", waiting: "cancelled"}
+    assert not generator.busy
+    assert generator.step() == []
+
+
+def test_one_that_cannot_go_on_leaves_the_others(make, monkeypatch):
+    """A model that finds no token for a row says so of that row."""
+    generator = make()
+    commit = generator._step._batch.commit
+
+    def broken(contexts, tokens, entries):
+        return commit(contexts, np.where(np.arange(len(tokens)) == 1, -1, tokens), entries)
+
+    monkeypatch.setattr(generator._step._batch, "commit", broken)
+    for number in range(2):
+        generator.submit(request(number=number))
+    good, bad = generator.step()
+    assert (good.finish_reason, bad.finish_reason) == (None, "error")
+    assert "wanted a token for row 1, got -1" in str(bad.error)
+    with pytest.raises(InputError, match="wanted a token for row 1"):
+        make_twice(generator)
+
+
+def make_twice(generator):
+    generator.generate(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (request(prompt=[]), "wanted a prompt of at least one token"),
+        (request(prompt=[5, 260]), "wanted tokens below 260, got 260"),
+        (request(prompt="x" * 256), "wanted a prompt of at most 255 tokens, got 256"),
+        (request(params={"min_new_tokens": 30}), "wanted min_tokens"),
+        (
+            request(response_format={"type": "json_schema", "json_schema": {"type": "nope"}}),
+            "json_schema: wanted a grammar",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be(make, asked, message):
+    generator = make()
+    with pytest.raises(InputError, match=message):
+        generator.submit(asked)
+    assert not generator.busy
+
+
+def test_two_grammars(make):
+    form = {"type": "json_object"}
+    with pytest.raises(InputError, match="wanted a response format or a regular expression, got"):
+        make().submit(request(response_format=form), regex="a")
+
+
+def test_a_grammar_needs_an_end_and_its_package(make, monkeypatch):
+    generator = make()
+    generator.tokenizer.eos_token_ids = frozenset()
+    with pytest.raises(InputError, match="wanted a tokenizer with an end of text, got none"):
+        generator.submit(request(), regex="a")
+    monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
+    with pytest.raises(InputError, match="wanted the package llguidance, which is not installed"):
+        generator.submit(request(), regex="a")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": 0}, "rows: wanted 1 to 1024, got 0"),
+        ({"tokens": 1 << 20}, "tokens: wanted 1 to 16384, got 1048576"),
+        ({"cache_tokens": 15}, "cache_tokens: wanted 16 to 67108864, got 15"),
+    ],
+)
+def test_sizes_that_cannot_be(make, options, message):
+    with pytest.raises(InputError, match=message):
+        make(**options)
+
+
+def test_another_model_is_refused(tiny_artifact, decoder):
+    from heddle.runtime import InferenceSession
+
+    model = InferenceSession().load(tiny_artifact)
+    with pytest.raises(InputError, match=r"wanted a model with inputs tokens, .*got tokens, att"):
+        TextGenerator(model, TextTokenizer(decoder))

@@ -1,0 +1,103 @@
+"""Text to tokens and back, as it grows; chat templates and ends."""
+
+import json
+
+import pytest
+
+from heddle.pipelines.generation_tokenizer import StopStrings, TextTokenizer
+from heddle.runtime.errors import InputError
+
+
+@pytest.fixture
+def tokenizer(decoder):
+    return TextTokenizer(decoder)
+
+
+def test_there_and_back(tokenizer):
+    text = "Schöne Grüße — 你好 🙂\n"
+    tokens = tokenizer.encode(text)
+    assert len(tokens) == len(text.encode())
+    assert tokenizer.decode(tokens) == text
+    assert tokenizer.decode([256, *tokens, 257]) == text
+    assert tokenizer.eos_token_ids == {257}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_a_stream_gives_whole_characters(tokenizer, size):
+    text = "aé你🙂!" * 3
+    tokens = tokenizer.encode(text)
+    stream = tokenizer.stream()
+    parts = [stream.push(tokens[i : i + size]) for i in range(0, len(tokens), size)]
+    assert "".join(parts) == text
+    assert not any("\ufffd" in part for part in parts)
+    broken = tokenizer.stream()
+    assert broken.push(tokens[1:2]) == ""
+    assert broken.push([], final=True) == "\ufffd"
+
+
+def test_what_may_become_a_stop_string_waits():
+    stops = StopStrings(["END", "E."])
+    assert [stops.push(c) for c in "aENEb"] == ["a", "", "", "EN", "Eb"]
+    assert stops.push("xEN") == "x"
+    assert stops.push("!", final=True) == "EN!"
+    assert stops.push("12E") == "12"
+    assert stops.cut("ND more", "END") == ""
+    assert StopStrings([]).push("any") == "any"
+
+
+def test_a_chat(tokenizer):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    assert tokenizer.chat(messages) == "<user>Hi<assistant>Ho<s>"
+
+
+def changed(folder, decoder, **files):
+    """A copy of the tokenizer with other files beside it."""
+    (folder / "tokenizer.json").write_bytes((decoder / "tokenizer.json").read_bytes())
+    for name, value in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+def test_templates_and_what_is_wrong_with_them(tmp_path, decoder):
+    with pytest.raises(InputError, match="wanted a chat template for messages, got none"):
+        TextTokenizer(changed(tmp_path, decoder)).chat([])
+    refusing = "{{ raise_exception('no ' + messages[0].role) }}"
+    named = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": refusing}]
+    changed(tmp_path, decoder, tokenizer_config={"chat_template": named})
+    with pytest.raises(InputError, match="chat template: no tool"):
+        TextTokenizer(tmp_path).chat([{"role": "tool", "content": ""}])
+    (tmp_path / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}")
+    with pytest.raises(InputError, match=r"chat template: .*unsafe"):
+        TextTokenizer(tmp_path).chat([])
+
+
+def test_a_template_needs_jinja2(tokenizer, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    with pytest.raises(InputError, match="wanted the package jinja2, which is not installed"):
+        tokenizer.chat([])
+
+
+def test_where_the_ends_are_said(tmp_path, decoder):
+    assert not TextTokenizer(changed(tmp_path, decoder)).eos_token_ids
+    changed(tmp_path, decoder, tokenizer_config={"eos_token": "</s>"})
+    assert TextTokenizer(tmp_path).eos_token_ids == {257}
+    changed(tmp_path, decoder, config={"eos_token_id": 3})
+    assert TextTokenizer(tmp_path).eos_token_ids == {3}
+    changed(tmp_path, decoder, generation_config={"eos_token_id": [4, 5]})
+    assert TextTokenizer(tmp_path).eos_token_ids == {4, 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "wanted JSON, got"), ("[]", "wanted a JSON object, got list")]
+)
+def test_a_broken_file_is_named(tmp_path, decoder, text, message):
+    changed(tmp_path, decoder)
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    with pytest.raises(InputError, match=message) as error:
+        TextTokenizer(tmp_path)
+    assert "tokenizer_config.json" in str(error.value)
+
+
+def test_no_tokenizer(tmp_path):
+    with pytest.raises(InputError, match=r"tokenizer\.json: wanted a tokenizer\.json"):
+        TextTokenizer(tmp_path)

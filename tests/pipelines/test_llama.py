@@ -1,0 +1,203 @@
+"""Decoders of the Llama family beside what transformers computes, and their configurations."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from decoder_weights import weight
+
+from heddle.graph import DType, compile
+from heddle.pipelines.models.llama import Quantization, language_model
+from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.pipelines.quantization import fit, quantize
+from heddle.runtime import Buffer, InferenceSession
+from heddle.runtime.errors import GraphError
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "decoders.npz")
+
+MODELS = sorted({name.partition(".")[0] for name in GOLDEN.files})
+
+
+def config_of(name: str) -> dict:
+    return json.loads(GOLDEN[f"{name}.config"].tobytes())
+
+
+def drawn(values: dict) -> dict:
+    """The float32 weights of a model."""
+    graph = language_model(LlamaConfig.of(values))
+    return {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
+
+
+class Decoder:
+    """A model on one sequence, from weights that are stored in float32."""
+
+    def __init__(self, values: dict, dtype=DType.float32, quantization=None, arrays=None):
+        arrays = arrays or drawn(values)
+        self.config = LlamaConfig.of(values)
+        stored = dict.fromkeys(arrays, DType.float32)
+        graph = language_model(self.config, "tiny", dtype, quantization, stored)
+        wanted = {n: (w.dtype.name, tuple(map(int, w.shape))) for n, w in graph.weights.items()}
+        session = InferenceSession(threads=2)
+        self.model = session.load(compile(graph, "cpu:native"), fit(arrays, wanted))
+        shape = (8, 16, self.config.num_key_value_heads, self.config.head_dim)
+        count = 2 * self.config.num_hidden_layers
+        self.caches = [Buffer(dtype.name, shape) for _ in range(count)]
+
+    def step(self, tokens, start: int, places):
+        """Next tokens and logits at `places` of `tokens`, of which the first is number `start`."""
+        count, samples = len(tokens), len(places)
+        sizes = {"next": (np.int64, ()), "logits": (np.float32, (self.config.vocab_size,))}
+        found = [np.empty((samples, *shape), dtype) for dtype, shape in sizes.values()]
+        self.model.execute(
+            np.asarray(tokens),
+            np.arange(start, start + count),
+            np.array([0, count]),
+            np.array([start + count]),
+            np.array([[3, 1, 7, 2, 0, 5]], np.int32),
+            np.asarray(places, np.int64),
+            np.zeros((samples, 6), np.float32),
+            np.zeros((samples, 2), np.int64),
+            np.zeros((0, 2), np.int64),
+            np.zeros(samples + 1, np.int64),
+            np.full((samples, -(-self.config.vocab_size // 32)), -1, np.int32),
+            *self.caches,
+            out=[*found, *self.caches],
+        )
+        return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_the_likeliest_tokens_are_those_of_transformers(name):
+    decoder = Decoder(config_of(name))
+    tokens, wanted = GOLDEN[f"{name}.tokens"], GOLDEN[f"{name}.logits"]
+    count, prompt = len(tokens), len(tokens) - 64
+    chosen, whole = decoder.step(tokens, 0, range(count))
+    np.testing.assert_allclose(whole, wanted, atol=3e-5)
+    assert GOLDEN[f"{name}.gap"] > 10 * np.abs(whole - wanted).max()
+    np.testing.assert_array_equal(chosen[prompt - 1 : -1], tokens[prompt:])
+    # The same in chunks, of which the first wants nothing, and then token by token.
+    assert decoder.step(tokens[:9], 0, [])[1].shape == (0, whole.shape[1])
+    _, chunk = decoder.step(tokens[9:prompt], 9, range(prompt - 9))
+    np.testing.assert_allclose(chunk, whole[9:prompt], atol=3e-5)
+    generated = [int(tokens[prompt - 1])]
+    for position in range(prompt, count):
+        (token,), row = decoder.step(tokens[position : position + 1], position, [0])
+        np.testing.assert_allclose(row[0], whole[position], atol=3e-5)
+        generated.append(int(token))
+    np.testing.assert_array_equal(generated[1:-1], tokens[prompt + 1 :])
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(DType.bfloat16, 0.2), (DType.float16, 0.02)])
+def test_a_narrow_dtype_stays_near(dtype, atol):
+    tokens, wanted = GOLDEN["llama.tokens"], GOLDEN["llama.logits"]
+    _, found = Decoder(config_of("llama"), dtype).step(tokens, 0, range(len(tokens)))
+    np.testing.assert_allclose(found, wanted, atol=atol)
+    assert np.abs(found - wanted).max() > 1e-4
+
+
+def rounded(array, bits):
+    """A weight as it is after quantization."""
+    integers, scales = quantize(array, bits, 32)
+    if bits == 4:
+        pairs = np.stack([integers & 15, integers >> 4], axis=-1).reshape(array.shape)
+        integers = pairs.astype(np.int8) - np.int8(8)
+    return integers * np.repeat(scales, 32, axis=1)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantized_products_are_those_of_the_rounded_weights(bits):
+    values, tokens = config_of("llama"), GOLDEN["llama.tokens"]
+    small = Decoder(values, quantization=Quantization(bits, 32))
+    arrays = {
+        name: rounded(array, bits) if array.ndim == 2 and "embed" not in name else array
+        for name, array in drawn(values).items()
+    }
+    plain = Decoder(values, arrays=arrays)
+    found, wanted = (d.step(tokens, 0, range(len(tokens)))[1] for d in (small, plain))
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.abs(found - GOLDEN["llama.logits"]).max() > 1e-3
+
+
+def test_tied_embeddings_are_quantized_for_the_logits_alone():
+    graph = language_model(LlamaConfig.of(config_of("qwen2")), quantization=Quantization(4, 32))
+    names = [name.rpartition(".")[2] for name in graph.weights if "embed_tokens" in name]
+    assert names == ["weight", "integers", "scales"]
+
+
+def test_weights_of_products_in_whole_groups():
+    values = {**config_of("qwen2"), "intermediate_size": 80}
+    with pytest.raises(GraphError, match=r"mlp.down_proj: wanted inputs in whole groups of 32, "):
+        language_model(LlamaConfig.of(values), quantization=Quantization(8, 32))
+    with pytest.raises(GraphError, match="quantization: wanted int8 or int4, got 'int3'"):
+        Quantization.parse("int3")
+
+
+def test_the_signature():
+    graph = language_model(LlamaConfig.of(config_of("qwen3")), block_size=8)
+    types = {str(value.type) for value in graph.inputs[-4:]}
+    assert types == {"float32[cache_blocks, 8, 2, 32] on cpu:0"}
+    assert graph.symbols["row_blocks"] == (1, 64)
+    assert graph.symbols["samples"][0] == 0
+
+
+BASE = {"model_type": "llama", **{k: v for k, v in config_of("qwen2").items() if "model" not in k}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "gemma"}, "model_type: wanted one of llama, mistral, .*, got 'gemma'"),
+        ({"hidden_size": None}, "wanted the keys of a llama model, got no hidden_size"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: wanted none, got"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: wanted 1.0, got 0.5"),
+        ({"hidden_act": "mish"}, "hidden_act: wanted one of silu, .*, got 'mish'"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads: wanted a divisor of 4 heads, got 3"),
+        ({"num_attention_heads": 6, "num_key_value_heads": 6}, "a multiple of 6 heads, got 64"),
+        ({"rope_scaling": {"type": "yarn"}}, "wanted default, linear or llama3, got 'yarn'"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling linear: wanted factor, got none"),
+        ({"layer_types": ["full_attention"]}, "layer_types: wanted 2, got 1"),
+    ],
+)
+def test_a_config_of_another_model_is_refused(tmp_path, change, message):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(BASE | change))
+    with pytest.raises(GraphError, match=message) as error:
+        LlamaConfig.read(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_config_that_is_no_object_is_refused(tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(GraphError, match=r"wanted a model's config\.json"):
+        LlamaConfig.read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "windows"),
+    [
+        ({"model_type": "mistral", "sliding_window": 7}, (7, 7)),
+        ({"model_type": "mistral", "sliding_window": None}, (0, 0)),
+        ({"model_type": "qwen2", "sliding_window": 7}, (0, 0)),
+        (
+            {
+                "model_type": "qwen2",
+                "sliding_window": 7,
+                "use_sliding_window": True,
+                "max_window_layers": 1,
+            },
+            (0, 7),
+        ),
+        ({"sliding_window": 7, "layer_types": ["sliding_attention", "full_attention"]}, (7, 0)),
+    ],
+)
+def test_windows(change, windows):
+    assert LlamaConfig.of(BASE | change).windows == windows
+
+
+def test_the_newer_place_of_rope():
+    newer = {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}
+    config = LlamaConfig.of({k: v for k, v in BASE.items() if "rope" not in k} | newer)
+    assert (config.rope_theta, config.rope_scaling) == (5.0, None)

@@ -1,0 +1,67 @@
+"""Weights in 8 and 4 bits."""
+
+import numpy as np
+import pytest
+
+from heddle.graph import ops
+from heddle.pipelines.quantization import fit, narrowed, quantize, widened
+from heddle.runtime import Buffer
+
+
+def weights(n=40, k=128):
+    return np.random.default_rng(0).standard_normal((n, k)).astype(np.float32)
+
+
+@pytest.mark.parametrize("group", [32, 64])
+@pytest.mark.parametrize(("bits", "steps"), [(8, 127), (4, 8)])
+def test_each_weight_is_off_by_half_a_step_at_most(bits, steps, group):
+    weight = weights()
+    integers, scales = quantize(weight, bits, group)
+    assert scales.shape == (40, 128 // group)
+    identity = np.eye(128, dtype=np.float32)
+    found = ops.ROWS["quantized_matmul"].reference(
+        identity, integers, scales, bits=bits, group=group
+    )
+    groups = np.abs(weight.reshape(40, -1, group)).max(axis=-1, keepdims=True)
+    off = np.abs(found.T - weight).reshape(40, -1, group) / (groups / steps)
+    # In 4 bits the largest of the other sign is cut from 8 to 7.
+    assert off.max() < (0.501 if bits == 8 else 1.001)
+    assert np.quantile(off, 0.95) < 0.51
+
+
+def test_integers_fit_scales_that_are_rounded():
+    integers, scales = quantize(weights(), 8, 32, "bfloat16")
+    assert scales.dtype == np.uint16
+    off = np.abs(integers * np.repeat(widened(scales), 32, axis=1) - weights())
+    assert (off <= 0.505 * np.repeat(widened(scales), 32, axis=1))[np.abs(integers) < 127].all()
+
+
+def test_a_group_of_zeros_stays_zero():
+    for bits in (8, 4):
+        integers, scales = quantize(np.zeros((2, 64), np.float32), bits, 32)
+        assert not scales.any()
+        assert (integers == (0 if bits == 8 else 0x88)).all()
+
+
+def test_bfloat16_is_rounded_to_even():
+    values = np.array([1, 1 + 2.0**-8, 1 + 3 * 2.0**-8, -2.5e-3], np.float32)
+    assert widened(narrowed(values, "bfloat16"))[:3].tolist() == [1, 1, 1 + 2.0**-6]
+    assert widened(values.astype(np.float16))[3] == np.float16(-2.5e-3)
+
+
+def test_what_a_checkpoint_is_asked_for():
+    bits = narrowed(weights(), "bfloat16")
+    arrays = {"x.weight": Buffer.from_numpy(bits, dtype="bfloat16"), "norm.weight": weights()[0]}
+    wanted = {
+        "x.integers": ("uint8", (40, 64)),
+        "x.scales": ("bfloat16", (40, 4)),
+        "norm.weight": ("float32", (128,)),
+        "missing.integers": ("int8", (3, 32)),
+        "missing.scales": ("float32", (3, 1)),
+    }
+    found = fit(arrays, wanted)
+    assert sorted(found) == ["norm.weight", "x.integers", "x.scales"]
+    integers, scales = quantize(widened(bits), 4, 32, "bfloat16")
+    np.testing.assert_array_equal(found["x.integers"], integers)
+    assert found["x.scales"].dtype == "bfloat16"
+    np.testing.assert_array_equal(np.asarray(found["x.scales"]).view(np.uint16), scales)
