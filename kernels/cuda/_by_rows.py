@@ -16,13 +16,16 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold
 class Way:
     """How a product of at most `most` rows (None: of any number) is computed.
 
-    By so many `blocks`, with `shared` bytes each; `body` emits what one block does.
+    By so many `blocks`, with `shared` bytes each; `body` emits what one block does. Together they
+    take so many bytes of `workspace`, and `counters`.
     """
 
     most: int | None
     blocks: Expr
     shared: int
     body: Callable[[_frame.Frame, _mma.DynamicShared], None]
+    workspace: int = 0
+    counters: int = 0
 
 
 def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
@@ -65,5 +68,11 @@ def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
         assert way.most is not None
         more: Expr = ("min", 1, ("floordiv", problem.m, way.most + 1))
         grid = ("add", ("mul", ("sub", 1, more), way.blocks), ("mul", more, grid))
-    shared = max(way.shared for way in ways)
-    return Launch((fold("max", 1, grid), 1, 1), problem.work, (_staging.THREADS, 1, 1), shared)
+    return Launch(
+        (fold("max", 1, grid), 1, 1),
+        problem.work,
+        (_staging.THREADS, 1, 1),
+        max(way.shared for way in ways),
+        workspace=max(way.workspace for way in ways),
+        counters=max(way.counters for way in ways),
+    )

@@ -76,12 +76,13 @@ def in_order(
 
     Several loads are started before the first is added; those behind the last part load it again.
     """
+    together = min(parts, _TOGETHER) if isinstance(parts, int) else _TOGETHER
 
     def step(first: Size, *state: Any) -> Sequence[Any]:
-        numbers = [first + i for i in range(_TOGETHER)]
+        numbers = [first + i for i in range(together)]
         found = [load(emit.minimum(number, emit.as_index(parts) - 1)) for number in numbers]
         for number, part in zip(numbers, found, strict=True):
             state = tuple(add(emit.compare("less", number, parts), part, *state))
         return state
 
-    return emit.carry(0, parts, _TOGETHER, state, step)
+    return emit.carry(0, parts, together, state, step)

@@ -34,14 +34,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Shares:
-    """The sums of a tile, `count` times in shared memory: each from a part of k.
+    """The sums of a tile in `dtype`, `count` times in shared memory: each from a part of k.
 
     A warp holds 32 columns of `rows` rows in the registers of mma.sync: for each 16 x 8 of them,
     row by row, four.
     """
 
     shared: _mma.DynamicShared
-    element: Any
+    dtype: str
     count: int
     rows: int
     columns: int
@@ -54,19 +54,23 @@ class Shares:
     def store(self, sums: Sequence[Any], share: Size, column: Size) -> None:
         """Puts a warp's sums to the others of its `share`, from `column` on."""
         lane = _block.thread() % _block.WARP
-        row = share * self.rows + lane // 4
+        row, element = share * self.rows + lane // 4, emit.register_type(self.dtype)
         across = WARP_COLUMNS // 8
         for position in range(0, len(sums), 2):
             number, half = position // 4, position % 4 // 2
             down, right = number // across * 16 + half * 8, number % across * 8
-            pair = vector.from_elements(emit.widen(self.element, 2), sums[position : position + 2])
+            pair = vector.from_elements(emit.widen(element, 2), sums[position : position + 2])
             place = (row + down) * self.pitch + column + lane % 4 * 2 + right
             self.shared.store(pair, place * 4)
 
     def total(self, row: Size, column: Size, lanes: int) -> Any:
         """Neighbouring sums of all shares, added up in their order."""
         first, *others = (
-            self.shared.load(((i * self.rows + row) * self.pitch + column) * 4, self.element, lanes)
+            self.shared.load(
+                ((i * self.rows + row) * self.pitch + column) * 4,
+                emit.register_type(self.dtype),
+                lanes,
+            )
             for i in range(self.count)
         )
         return sum(others, first)

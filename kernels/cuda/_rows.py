@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from heddle.kernels import bodies, emit
 from heddle.kernels.cuda import _block
@@ -15,6 +16,7 @@ from heddle.kernels.spec import Expr, Spec, fold, product
 arith = dialect("arith")
 
 _LONGEST_OF_A_WARP = 1024
+_HELD = 32  # Registers of a thread for its part of a row: 8192 elements of float32 in a block.
 
 
 def group_size(length: Expr) -> int:
@@ -58,7 +60,7 @@ class Rows:
     def each(self, inputs: Sequence[Inputs], body: Callable[[Any, int], None]) -> None:
         """Emits `body(row, lanes)` for the row of this thread's group.
 
-        `inputs` are those that the body reads in vectors, in loops over `columns`.
+        `inputs` are those that the body reads in vectors.
         """
         groups = THREADS // self._group
         row = _block.block() * groups + _block.thread() // self._group
@@ -69,27 +71,113 @@ class Rows:
 
         in_vectors(self._frame, inputs, [self.length], guarded)
 
-    def columns(self, lanes: int) -> Iterator[Any]:
-        """Emits a loop over this thread's vectors of a row."""
-        return emit.loop(self.member * lanes, self.length, self._group * lanes)
+    def read(self, lanes: int, value: Callable[[Any], Any]) -> Row:
+        """The row of `value(column)`, of `lanes` elements each: held in registers if it is short.
 
-    def reduce(
-        self,
-        lanes: int,
-        identity: float,
-        combine: _block.Combine,
-        value: Callable[[Any], Any],
-    ) -> Any:
-        """`value(column)`, of `lanes` elements, combined over the row; every thread gets it."""
-        start = emit.constant(self._element, identity, lanes)
-        (total,) = emit.carry(
-            self.member * lanes,
-            self.length,
-            self._group * lanes,
-            [start],
-            lambda column, total: [combine(total, value(column))],
-        )
-        return self._reducer(_block.fold_lanes(total, combine), combine)
+        Then all of it is on its way before the first of it is used, and is read once.
+        """
+        stride = self._group * lanes
+        most = _HELD * 32 // max(32, emit.bits_of(self._element))
+        if isinstance(self.length, int) and -(-self.length // stride) * lanes <= most:
+            return _Held.of(self, lanes, value)
+        return _Streamed(self, lanes, value)
+
+    def first(self, lanes: int) -> Any:
+        """The first column of this thread."""
+        return self.member * lanes
+
+    def stride(self, lanes: int) -> int:
+        """Columns from one vector of a thread to its next."""
+        return self._group * lanes
+
+    def start(self, identity: float, lanes: int = 1) -> Any:
+        """What a reduction begins with."""
+        return emit.constant(self._element, identity, lanes)
+
+    def combined(self, value: Any, combine: _block.Combine) -> Any:
+        """The lanes of all threads of the group combined; every thread gets it."""
+        return self._reducer(_block.fold_lanes(value, combine), combine)
+
+
+class Row(Protocol):
+    """This thread's vectors of a row."""
+
+    def map(self, function: Callable[[Any], Any]) -> Row:
+        """The row of `function(value)`."""
+
+    def reduce(self, identity: float, combine: _block.Combine) -> Any:
+        """The values combined over the row; every thread gets it."""
+
+    def each(self, body: Callable[[Any, Any], None]) -> None:
+        """Emits `body(column, value)` for each vector."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Vectors in registers: column, whether it is inside (None: it is), and value of each."""
+
+    rows: Rows
+    lanes: int
+    vectors: Sequence[tuple[Any, Any, Any]]
+
+    @staticmethod
+    def of(rows: Rows, lanes: int, value: Callable[[Any], Any]) -> _Held:
+        vectors, stride = [], rows.stride(lanes)
+        for start in range(0, rows.length, stride):
+            column, inside = rows.first(lanes) + start, None
+            if start + stride > rows.length:
+                inside = emit.compare("less", column, rows.length)
+                # Beyond the row, the thread reads its beginning once more.
+                found = value(emit.select(inside, column, 0))
+            else:
+                found = value(column)
+            vectors.append((column, inside, found))
+        return _Held(rows, lanes, vectors)
+
+    def map(self, function: Callable[[Any], Any]) -> Row:
+        vectors = [(column, inside, function(value)) for column, inside, value in self.vectors]
+        return _Held(self.rows, self.lanes, vectors)
+
+    def reduce(self, identity: float, combine: _block.Combine) -> Any:
+        total = none = self.rows.start(identity, self.lanes)
+        for _, inside, value in self.vectors:
+            total = combine(total, value if inside is None else emit.select(inside, value, none))
+        return self.rows.combined(total, combine)
+
+    def each(self, body: Callable[[Any, Any], None]) -> None:
+        for column, inside, value in self.vectors:
+            if inside is None:
+                body(column, value)
+            else:
+                with emit.when(inside):
+                    body(column, value)
+
+
+@dataclass(frozen=True)
+class _Streamed:
+    """Vectors that are read anew each time; ptxas unrolls, so that four are on their way."""
+
+    rows: Rows
+    lanes: int
+    value: Callable[[Any], Any]
+
+    def map(self, function: Callable[[Any], Any]) -> Row:
+        return _Streamed(self.rows, self.lanes, lambda column: function(self.value(column)))
+
+    def reduce(self, identity: float, combine: _block.Combine) -> Any:
+        start, stride = self.rows.first(self.lanes), self.rows.stride(self.lanes)
+        none = self.rows.start(identity, self.lanes)
+
+        def add(column: Any, total: Any) -> Sequence[Any]:
+            return [combine(total, self.value(column))]
+
+        (total,) = emit.carry(start, self.rows.length, stride, [none], add)
+        return self.rows.combined(total, combine)
+
+    def each(self, body: Callable[[Any, Any], None]) -> None:
+        start, stride = self.rows.first(self.lanes), self.rows.stride(self.lanes)
+        for column in emit.loop(start, self.rows.length, stride):
+            body(column, self.value(column))
 
 
 def as_float(length: Size, element: Any) -> Any:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, sizes
@@ -27,6 +26,7 @@ from heddle.kernels.cuda import (
     _result,
     _skinny,
     _staging,
+    _strip_parts,
     _tensor_cores,
 )
 from heddle.kernels.mlir import dialect, ir
@@ -144,17 +144,24 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
         strip = Strip(
             _mma.KINDS[dtype, dtype], rows, columns, spec.attr("bits"), spec.attr("group")
         )
-        down, across = fold("ceildiv", problem.m, rows), fold("ceildiv", problem.n, columns)
-        body = partial(_emit_strip, strip)
-        found.append(_by_rows.Way(most, fold("mul", down, across), _skinny.SHARED, body))
+        down = 1 if most == rows else fold("ceildiv", problem.m, rows)
+        strips = fold("mul", down, fold("ceildiv", problem.n, columns))
+        steps = fold("ceildiv", problem.k, strip.depth)
+        found.append(_strip_parts.way(most, strip, strips, steps, _skinny.SHARED, _emit_strip))
     return _by_rows.possible(spec, found)
 
 
-def _emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) -> None:
+def _emit_strip(
+    strip: Strip,
+    frame: _frame.Frame,
+    shared: _mma.DynamicShared,
+    number: Size,
+    part: _strip_parts.Part | None,
+) -> None:
     problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
     down = sizes.ceildiv(m, strip.rows)
-    row, column = _block.block() % down * strip.rows, _block.block() // down * strip.columns
+    row, column = number % down * strip.rows, number // down * strip.columns
     where = _result.Place(emit.index(0), row, column, m, n, k)
     x_type, weight_type, _ = (operand.dtype for operand in frame.spec.operands)
     each = 8 // strip.bits  # Weights of a byte.
@@ -191,12 +198,13 @@ def _emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) -
     element = emit.register_type(strip.kind.sums)
     zeros = [emit.constant(element, 0)] * (strip.rows // 16 * _ALL * 4)
     ring = _staging.Ring(shared, strip.stages, strip.stage)
-    sums = ring.stream(parts, sizes.ceildiv(k, strip.depth), zeros, multiply)
-    shares = _result.Shares(shared, element, strip.warps_along_k, strip.rows, strip.columns)
+    steps = _strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
+    sums = ring.stream(parts, steps, zeros, multiply)
+    shares = _result.Shares(shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns)
     whole = 2.0 ** -_HALVES[strip.kind.a].place
     shares.store([part * whole for part in sums], share, first)
     _block.barrier()
-    _result.write(frame, where, (strip.rows, strip.columns), shares.total)
+    _strip_parts.write(frame, where, shares, part)
 
 
 class _Lanes:

@@ -12,8 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cuda import _block, _frame, _mma, _product, _result, _staging
+from heddle.kernels.cuda import (
+    _block,
+    _by_rows,
+    _frame,
+    _mma,
+    _product,
+    _result,
+    _staging,
+    _strip_parts,
+)
 from heddle.kernels.sizes import Size
+from heddle.kernels.spec import fold, product
 
 SHARED = 96 * 1024
 """Bytes of a block's stages at most: two blocks fit a multiprocessor of sm_90a."""
@@ -67,14 +77,26 @@ class Strip:
         return SHARED // self.stage
 
 
-def emit_strip(strip: Strip, frame: _frame.Frame, shared: _mma.DynamicShared) -> None:
-    """Emits the strip of this block."""
+def way(strip: Strip, problem: _product.Problem) -> _by_rows.Way:
+    """The way to compute a product of no more rows than the strip has."""
+    strips = product((*problem.batch, fold("ceildiv", problem.n, strip.columns)))
+    steps = fold("ceildiv", problem.k, strip.depth)
+    return _strip_parts.way(strip.rows, strip, strips, steps, SHARED, _emit_strip)
+
+
+def _emit_strip(
+    strip: Strip,
+    frame: _frame.Frame,
+    shared: _mma.DynamicShared,
+    number: Size,
+    part: _strip_parts.Part | None,
+) -> None:
     problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
     strips = sizes.ceildiv(n, strip.columns)
-    column = _block.block() % strips * strip.columns
-    where = _result.Place(_block.block() // strips, emit.index(0), column, m, n, k)
-    emit_strip_at(strip, frame, shared, where, _staging.matrices(frame, where.number))
+    column = number % strips * strip.columns
+    where = _result.Place(number // strips, emit.index(0), column, m, n, k)
+    emit_strip_at(strip, frame, shared, where, _staging.matrices(frame, where.number), part)
 
 
 def emit_strip_at(
@@ -83,8 +105,9 @@ def emit_strip_at(
     shared: _mma.DynamicShared,
     where: _result.Place,
     sides: tuple[_staging.Matrix, _staging.Matrix],
+    part: _strip_parts.Part | None = None,
 ) -> None:
-    """Emits the strip at `where` of the product of both sides."""
+    """Emits the strip at `where` of the product of both sides, or a part of it."""
     a, b = sides
     parts = [
         _staging.Lines(a, 0, strip.rows, strip.deep, strip.depth, where.row, True),
@@ -111,11 +134,12 @@ def emit_strip_at(
     element = emit.register_type(strip.kind.sums)
     zeros = [emit.constant(element, 0)] * (strip.rows // 16 * (_result.WARP_COLUMNS // 8) * 4)
     ring = _staging.Ring(shared, strip.stages, strip.stage)
-    sums = ring.stream(parts, sizes.ceildiv(where.k, strip.depth), zeros, multiply)
-    shares = _result.Shares(shared, element, strip.warps_along_k, strip.rows, strip.columns)
+    steps = _strip_parts.steps(sizes.ceildiv(where.k, strip.depth), part)
+    sums = ring.stream(parts, steps, zeros, multiply)
+    shares = _result.Shares(shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns)
     shares.store(sums, slice_, first)
     _block.barrier()
-    _result.write(frame, where, (strip.rows, strip.columns), shares.total)
+    _strip_parts.write(frame, where, shares, part)
 
 
 def _warp(strip: Strip) -> tuple[Size, Size, Size]:

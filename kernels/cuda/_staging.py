@@ -190,19 +190,21 @@ class Ring:
     def stream(
         self,
         parts: Sequence[Lines],
-        steps: Size,
+        steps: tuple[Size, Size],
         sums: Sequence[Any],
         multiply: Callable[[Size, Size, Sequence[Any]], Sequence[Any]],
     ) -> Sequence[Any]:
-        """Takes `sums` through the steps: `multiply(step, stage, sums)`, the stage's first byte.
+        """Takes `sums` through the steps from the first of `steps` to that before the second.
 
-        Afterwards shared memory is free for other use.
+        `multiply(step, stage, sums)` gives the next ones; the stage begins at that byte. Afterwards
+        shared memory is free for other use.
         """
-        ahead = self.stages - 1
+        ahead, (first, last) = self.stages - 1, steps
 
         def fill(step: Size, stage: Size) -> None:
-            for part in parts:
-                part.fill(self.shared, stage, step)
+            with emit.when(emit.compare("less", emit.as_index(step), last)):
+                for part in parts:
+                    part.fill(self.shared, stage, step)
             _mma.commit()
 
         def body(step: Any, full: Any, empty: Any, *sums: Any) -> Sequence[Any]:
@@ -211,10 +213,10 @@ class Ring:
             fill(step + ahead, empty)
             return [self._next(full), full, *multiply(step, full, sums)]
 
-        for step in range(ahead):
-            fill(step, emit.index(step * self.size))
+        for number in range(ahead):
+            fill(first + number, emit.index(number * self.size))
         ends = [emit.index(0), emit.index(ahead * self.size)]
-        _, _, *found = emit.carry(0, steps, 1, [*ends, *sums], body)
+        _, _, *found = emit.carry(first, last, 1, [*ends, *sums], body)
         _mma.wait(0)
         _block.barrier()
         return found

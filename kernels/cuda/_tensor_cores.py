@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from heddle.kernels.cuda import _by_rows, _mma, _product, _skinny, _tiles
 from heddle.kernels.spec import Expr, Spec, fold, product
@@ -26,10 +25,7 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     found = []
     if kind.item == 2 or transposed:  # Strips do not sort bytes.
         for rows, columns in ((16, narrow(problem)), (64, 64)):
-            strip = _skinny.Strip(kind, rows, columns, transposed)
-            blocks = product((*problem.batch, fold("ceildiv", problem.n, columns)))
-            body = partial(_skinny.emit_strip, strip)
-            found.append(_by_rows.Way(rows, blocks, _skinny.SHARED, body))
+            found.append(_skinny.way(_skinny.Strip(kind, rows, columns, transposed), problem))
     columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem)
     tile = _tiles.Tile(kind, columns, transposed)
     found.append(

@@ -21,18 +21,17 @@ def emit_layer_norm(spec: Spec, machine: Machine) -> None:
 
     def body(row: Size, lanes: int) -> None:
         start = row * rows.length
-        total = rows.reduce(lanes, 0.0, lambda a, b: a + b, lambda c: x(start + c, lanes))
-        mean = emit.splat(total * scale, lanes)
-
-        def square(column: Size) -> Size:
-            distance = x(start + column, lanes) - mean
-            return distance * distance
-
-        squares = rows.reduce(lanes, 0.0, lambda a, b: a + b, square)
+        values = rows.read(lanes, lambda c: x(start + c, lanes))
+        mean = emit.splat(values.reduce(0.0, lambda a, b: a + b) * scale, lanes)
+        distances = values.map(lambda value: value - mean)
+        squares = distances.map(lambda value: value * value).reduce(0.0, lambda a, b: a + b)
         steepness = emit.splat(vm.rsqrt(squares * scale + spec.attr("epsilon")), lanes)
-        for c in rows.columns(lanes):
-            normal = (x(start + c, lanes) - mean) * steepness
+
+        def finish(c: Size, distance: Size) -> None:
+            normal = distance * steepness
             write(emit.fma(normal, gamma(c, lanes), beta(c, lanes)), start + c)
+
+        distances.each(finish)
 
     rows.each([part.inputs for part in (x, gamma, beta, write)], body)
 

@@ -71,9 +71,8 @@ def _emit_rows(frame: _frame.Frame, fold_: _Fold) -> None:
 
     def body(row: Any, lanes: int) -> None:
         start = row * rows.length
-        total = rows.reduce(
-            lanes, fold_.identity, fold_.combine, lambda c: fold_.widen(x(start + c, lanes))
-        )
+        values = rows.read(lanes, lambda c: fold_.widen(x(start + c, lanes)))
+        total = values.reduce(fold_.identity, fold_.combine)
         with emit.when(emit.compare("equal", rows.member, 0)):
             write(fold_.finish(total), row)
 

@@ -11,7 +11,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 
 def emit_rms_norm(spec: Spec, machine: Machine) -> None:
-    """Emits two passes over each row; the second finds it in the cache."""
+    """Emits two passes over each row, which is held in registers, or the cache if it is long."""
     frame = _frame.frame(spec, machine)
     x, gamma = frame.reader(0), frame.reader(1)
     write = frame.writer()
@@ -21,15 +21,10 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
 
     def body(row: Size, lanes: int) -> None:
         start = row * rows.length
-
-        def square(column: Size) -> Size:
-            value = x(start + column, lanes)
-            return value * value
-
-        squares = rows.reduce(lanes, 0.0, lambda a, b: a + b, square)
+        values = rows.read(lanes, lambda c: x(start + c, lanes))
+        squares = values.map(lambda value: value * value).reduce(0.0, lambda a, b: a + b)
         steepness = emit.splat(vm.rsqrt(squares * scale + spec.attr("epsilon")), lanes)
-        for c in rows.columns(lanes):
-            write(x(start + c, lanes) * steepness * gamma(c, lanes), start + c)
+        values.each(lambda c, value: write(value * steepness * gamma(c, lanes), start + c))
 
     rows.each([part.inputs for part in (x, gamma, write)], body)
 

@@ -12,24 +12,23 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 
 def emit_softmax(spec: Spec, machine: Machine) -> None:
-    """Emits three passes over each row; the second and third find it in the cache."""
+    """Emits three passes over each row, which is held in registers, or the cache if it is long."""
     frame = _frame.frame(spec, machine)
     x, write = frame.reader(0), frame.writer()
     rows = _rows.Rows(frame, spec.result.shape, emit.register_type(x.dtype))
 
     def body(row: emit.Number, lanes: int) -> None:
         start = row * rows.length
-        top = rows.reduce(lanes, -math.inf, emit.maximum, lambda c: x(start + c, lanes))
+        values = rows.read(lanes, lambda c: x(start + c, lanes))
+        top = values.reduce(-math.inf, emit.maximum)
         # A row of -inf alone has no maximum to shift by, and gives zeros.
         top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
         shifted = emit.splat(top, lanes)
-        total = rows.reduce(
-            lanes, 0.0, lambda a, b: a + b, lambda c: vm.exp(x(start + c, lanes) - shifted)
-        )
+        powers = values.map(lambda value: vm.exp(value - shifted))
+        total = powers.reduce(0.0, lambda a, b: a + b)
         total = emit.select(emit.compare("equal", total, 0.0), 1.0, total)
         scale = emit.splat(1.0 / total, lanes)
-        for column in rows.columns(lanes):
-            write(vm.exp(x(start + column, lanes) - shifted) * scale, start + column)
+        powers.each(lambda c, value: write(value * scale, start + c))
 
     rows.each([x.inputs, write.inputs], body)
 

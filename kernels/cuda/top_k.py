@@ -41,13 +41,13 @@ def emit_top_k(spec: Spec, machine: Machine) -> None:
                 found, _, after = follows(column, last, place)
                 return select(after, found, _LOWEST)
 
-            top = rows.reduce(lanes, _LOWEST, emit.maximum, key_at)
+            top = rows.read(lanes, key_at).reduce(_LOWEST, emit.maximum)
 
             def place_at(column: Any) -> Any:
                 found, here, after = follows(column, last, place)
                 return select(after & compare("equal", found, top), here, _HIGHEST)
 
-            first = rows.reduce(lanes, _HIGHEST, emit.minimum, place_at)
+            first = rows.read(lanes, place_at).reduce(_HIGHEST, emit.minimum)
             with emit.when(compare("equal", rows.member, 0)):
                 write(first, row * k + number)
             return [top, first]

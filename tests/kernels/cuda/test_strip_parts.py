@@ -1,0 +1,68 @@
+"""Products of few rows that are cut along k: results, a planted mistake, launches, assembly."""
+
+import pytest
+from emulator_memory import EmulatorError
+from test_kernels import check
+from test_tensor_cores import body, integers, product, quantized
+
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _handover, _scaled, _tensor_cores
+from heddle.kernels.registry import MACHINES, find
+
+PARTS = {
+    # spec, blocks
+    "three parts of b in rows": (product("bfloat16", 3, 40, 3072 + 24, True), 6),
+    "three parts of a batch": (body(product("float16", 2, 24, 3072, False, (2,))), 6),
+    "four parts of bytes": (integers("int8", 4, 24, 8192, True), 4),
+    "thirty rows": (body(product("bfloat16", 30, 24, 1200, False)), 3),
+    "8 bits": (quantized("bfloat16", 5, 24, 4608, 8, 128), 3),
+    "4 bits": (quantized("float16", 2, 24, 6144, 4, 64), 3),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_results(name):
+    spec, blocks = PARTS[name]
+    assert find(spec.op, "cuda").launch(spec).grid == (blocks, 1, 1)
+    check(spec, {}, 0)
+
+
+def test_no_fence_is_caught(monkeypatch):
+    monkeypatch.setattr(_handover, "fence", lambda: None)
+    with pytest.raises(EmulatorError, match="race: reads what another thread wrote"):
+        check(product("bfloat16", 1, 24, 3072, True), {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        (product("bfloat16", 1, 1024, 4096, True), 4),
+        (product("bfloat16", 16, 1024, 8192, True), 4),
+        (product("bfloat16", 1, 4096, 4096, True), 1),  # 128 strips are a wave.
+        (product("bfloat16", 64, 4096, 4096, True), 2),
+        (product("bfloat16", "d0", 6144, 4096, True), 1),
+        (quantized("bfloat16", 1, 1024, 4096, 4, 128), 1),  # It would spare a ring.
+        (quantized("bfloat16", 64, 4096, 14336, 4, 128), 2),
+    ],
+)
+def test_parts_fill_a_gpu_and_their_stages(spec, parts):
+    module = _scaled if spec.op == "quantized_matmul" else _tensor_cores
+    way, *_ = module.ways(spec)
+    strip, cut, found, _ = way.body.args
+    assert found == parts
+    assert cut == (way.blocks // parts if parts > 1 else 0)
+    assert parts == 1 or way.blocks <= 132
+    assert way.workspace == (way.blocks * strip.rows * strip.columns * 4 if cut else 0)
+
+
+@pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", ["8 bits", "thirty rows"])
+def test_no_register_is_spilled(name, arch):
+    text = to_ptx(PARTS[name][0], MACHINES[arch])
+    assert text.count("membar.gl") == 2
+    assert ptx.assemble(text, arch).spills == 0
