@@ -11,6 +11,7 @@ from typing import Any
 
 _HOMES = {
     "batch": ("StepBatch",),
+    "cache_blocks": ("CacheBlocks",),
     "eos": ("EOSTracker",),
     "grammar": ("GrammarCompiler", "GrammarLimits", "grammar_tokenizer", "jump_ahead_forced"),
     "grammar_masks": ("GrammarMasks",),

@@ -1,6 +1,7 @@
 """The names of `heddle.contexts` for type checkers; they are loaded when asked for."""
 
 from heddle.contexts.batch import StepBatch as StepBatch
+from heddle.contexts.cache_blocks import CacheBlocks as CacheBlocks
 from heddle.contexts.eos import EOSTracker as EOSTracker
 from heddle.contexts.grammar import GrammarCompiler as GrammarCompiler
 from heddle.contexts.grammar import GrammarLimits as GrammarLimits

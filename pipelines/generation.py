@@ -6,11 +6,8 @@ token of each sequence that decodes and fills up with chunks of prompts.
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,12 +21,13 @@ from heddle.contexts import (
     TextContext,
     TextGenerationRequest,
 )
+from heddle.pipelines.generation_grammar import Grammars, schema_of
+from heddle.pipelines.generation_schedule import Running, Schedule
 from heddle.pipelines.generation_step import StepModel
-from heddle.pipelines.generation_tokenizer import StopStrings, TextStream, TextTokenizer
+from heddle.pipelines.generation_tokenizer import StopStrings, TextTokenizer
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from heddle.contexts import GrammarCompiler, GrammarMasks
     from heddle.runtime import Model
 
 REASONS = {
@@ -65,15 +63,6 @@ class TextDelta:
     error: Exception | None = None
 
 
-@dataclass(eq=False)
-class _Running:
-    """A request that has not ended."""
-
-    context: TextContext
-    text: TextStream
-    stops: StopStrings
-
-
 class TextGenerator:
     """Generates text with a loaded language model.
 
@@ -104,8 +93,8 @@ class TextGenerator:
         self.tokenizer = tokenizer
         self._step = StepModel(model, rows, tokens, cache_tokens)
         self.max_length = self._step.longest
-        self._waiting: deque[_Running] = deque()
-        self._running: list[_Running] = []
+        self._schedule = Schedule(self._step.blocks, rows, tokens)
+        self._grammars = Grammars(tokenizer, self._step.vocab_size, rows)
         self._ended: list[TextDelta] = []
 
     def submit(self, request: TextGenerationRequest, regex: str | None = None) -> RequestID:
@@ -140,16 +129,16 @@ class TextGenerator:
                 eos_tracker=EOSTracker(ends, eos_stop_strings=stops),
                 log_probabilities=request.logprobs,
                 ignore_eos=params.ignore_eos,
-                json_schema=_schema(request),
+                json_schema=schema_of(request),
                 sampling_params=params,
                 model_name=request.model_name,
             )
         except ValueError as error:
             raise InputError(f"request {request.id}: {error}") from None
-        self._constrain(context, regex)
-        running = _Running(context, self.tokenizer.stream(), StopStrings(stops))
+        self._grammars.constrain(context, regex)
+        running = Running(context, self.tokenizer.stream(), StopStrings(stops))
         if wanted:
-            self._waiting.append(running)
+            self._schedule.add(running)
         else:
             context.status = GenerationStatus.MAXIMUM_LENGTH
             self._ended.append(TextDelta(context.request_id, "", [], "length"))
@@ -157,15 +146,15 @@ class TextGenerator:
 
     def cancel(self, request_id: str) -> None:
         """Ends a request before its time; its last delta comes with the next step."""
-        for running in [*self._running, *self._waiting]:
+        for running in self._schedule:
             if running.context.request_id == request_id:
                 running.context.status = GenerationStatus.CANCELLED
-                self._leave(running)
+                self._schedule.leave(running)
                 self._ended.append(TextDelta(running.context.request_id, "", [], "cancelled"))
 
     def prompt_length(self, request_id: str) -> int:
         """Tokens in the prompt of a request that has not ended; 0 for another one."""
-        for running in [*self._running, *self._waiting]:
+        for running in self._schedule:
             if running.context.request_id == request_id:
                 return running.context.tokens.prompt_length
         return 0
@@ -173,18 +162,18 @@ class TextGenerator:
     @property
     def busy(self) -> bool:
         """Whether there is something left to do."""
-        return bool(self._waiting or self._running or self._ended)
+        return bool(self._schedule or self._ended)
 
     def step(self) -> list[TextDelta]:
         """Runs the model once; what is new for each request that got a token or ended."""
         deltas, self._ended = self._ended, []
-        chosen = self._schedule()
+        chosen = self._schedule.next_step()
         if not chosen:
             return deltas
-        refused = self._step.run([running.context for running in chosen], self._masks())
+        refused = self._step.run([running.context for running in chosen], self._grammars.masks)
         for row, running in enumerate(chosen):
             if row in refused:
-                self._leave(running)
+                self._schedule.leave(running)
                 error = refused[row]
                 deltas.append(TextDelta(running.context.request_id, "", [], "error", None, error))
             elif running.context.tokens.has_outstanding_generated_tokens:
@@ -253,96 +242,7 @@ class TextGenerator:
             )
         return prompt
 
-    @cached_property
-    def _grammars(self) -> GrammarCompiler:
-        """The compiler of grammars, made when the first one is asked for."""
-        try:
-            from llguidance import LLTokenizer
-
-            from heddle.contexts import GrammarCompiler
-        except ModuleNotFoundError:
-            raise InputError(
-                "grammar: wanted the package llguidance, which is not installed; "
-                "pip install llguidance"
-            ) from None
-        ends = sorted(self.tokenizer.eos_token_ids)
-        if not ends:
-            raise InputError("grammar: wanted a tokenizer with an end of text, got none")
-        return GrammarCompiler(
-            LLTokenizer(str(self.tokenizer.file), n_vocab=self._step.vocab_size, eos_token=ends)
-        )
-
-    @cached_property
-    def _grammar_masks(self) -> GrammarMasks:
-        from heddle.contexts import GrammarMasks
-
-        return GrammarMasks(self._grammars.tokenizer, self._step.rows)
-
-    def _masks(self) -> GrammarMasks | None:
-        return self._grammar_masks if "_grammars" in self.__dict__ else None
-
-    def _constrain(self, context: TextContext, regex: str | None) -> None:
-        if regex is not None and context.json_schema is not None:
-            raise InputError(
-                f"request {context.request_id}: wanted a response format or a regular expression, "
-                "got both"
-            )
-        if regex is not None:
-            context.set_matcher(self._grammars.compile("regex", regex))
-        elif context.json_schema is not None:
-            self._grammars.constrain(context)
-
-    def _schedule(self) -> list[_Running]:
-        """The requests of the next step, with their windows cut and their blocks reserved."""
-        budget = self._step.tokens
-        chosen: set[_Running] = set()
-        decoding_first = sorted(self._running, key=lambda r: r.context.tokens.active_length > 1)
-        for running in decoding_first:
-            if budget and running in self._running:
-                budget -= self._take(running, budget, chosen)
-        while self._waiting and len(self._running) < self._step.rows and budget:
-            running = self._waiting[0]
-            self._step.blocks.reuse(running.context)
-            size = self._fitting(running.context, budget)
-            if not size:
-                self._step.blocks.release(running.context)
-                _start_over(running.context)
-                break
-            self._running.append(self._waiting.popleft())
-            chosen.add(running)
-            budget -= size
-        return [running for running in self._running if running in chosen]
-
-    def _take(self, running: _Running, budget: int, chosen: set[_Running]) -> int:
-        """Adds `running` to the step; where blocks are short, the youngest others wait again."""
-        while not (size := self._fitting(running.context, budget)):
-            youngest = next(r for r in reversed(self._running) if r not in chosen)
-            self._leave(youngest)
-            _start_over(youngest.context)
-            self._waiting.appendleft(youngest)
-            if youngest is running:
-                return 0
-        chosen.add(running)
-        return size
-
-    def _fitting(self, context: TextContext, budget: int) -> int:
-        """Cuts the window to `budget` tokens and reserves blocks; how many tokens, or 0."""
-        tokens = context.tokens
-        size = min(tokens.active_length, budget)
-        if not self._step.blocks.reserve(context, tokens.processed_length + size):
-            return 0
-        if size < tokens.active_length:
-            tokens.chunk(size)
-        return size
-
-    def _leave(self, running: _Running) -> None:
-        if running in self._running:
-            self._running.remove(running)
-            self._step.blocks.release(running.context)
-        else:
-            self._waiting.remove(running)
-
-    def _delta(self, running: _Running) -> TextDelta:
+    def _delta(self, running: Running) -> TextDelta:
         context = running.context
         output = context.to_generation_output()
         visible = [t for t in output.tokens if t not in self.tokenizer.eos_token_ids]
@@ -353,7 +253,7 @@ class TextGenerator:
         else:
             text = running.stops.push(text, final=context.is_done)
         if context.is_done:
-            self._leave(running)
+            self._schedule.leave(running)
         return TextDelta(
             context.request_id,
             text,
@@ -361,17 +261,3 @@ class TextGenerator:
             REASONS.get(context.status),
             output.log_probabilities,
         )
-
-
-def _start_over(context: TextContext) -> None:
-    """Takes all that was processed back into the window."""
-    context.tokens.rewind_processing(context.tokens.processed_length)
-
-
-def _schema(request: TextGenerationRequest) -> str | None:
-    """The JSON schema of a request's output; `json_object` is any JSON value."""
-    form = request.response_format
-    if form is None or form.type == "text":
-        return None
-    schema = form.json_schema if form.type == "json_schema" else {"type": "object"}
-    return json.dumps(schema.get("schema", schema))

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heddle.contexts import LogProbabilities, StepBatch, TextContext
-from heddle.contexts.cache_blocks import CacheBlocks
+from heddle.contexts import CacheBlocks, LogProbabilities, StepBatch, TextContext
 from heddle.contexts.step_memory import step_memory
 from heddle.runtime import Buffer
 from heddle.runtime.errors import InputError

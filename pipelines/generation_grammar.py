@@ -1,0 +1,84 @@
+"""The grammars of a generator's requests; llguidance is loaded when the first one is asked for."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from heddle.contexts import TextContext, TextGenerationRequest
+from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from heddle.contexts import GrammarCompiler, GrammarMasks
+
+
+class Grammars:
+    """Makes matchers for contexts, and the masks of a step.
+
+    Args:
+        tokenizer: The model's.
+        vocab_size: How many tokens the model chooses from.
+        rows: Most sequences of a step.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, vocab_size: int, rows: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._rows = rows
+
+    def constrain(self, context: TextContext, regex: str | None) -> None:
+        """Gives `context` a matcher of its JSON schema or of `regex`, if there is one.
+
+        Raises:
+            InputError: Both are given, the grammar is refused, llguidance is not installed, or the
+                tokenizer does not say what ends a text.
+        """
+        if regex is not None and context.json_schema is not None:
+            raise InputError(
+                f"request {context.request_id}: wanted a response format or a regular expression, "
+                "got both"
+            )
+        if regex is not None:
+            context.set_matcher(self._compiler.compile("regex", regex))
+        elif context.json_schema is not None:
+            self._compiler.constrain(context)
+
+    @property
+    def masks(self) -> GrammarMasks | None:
+        """The memory of masks; None where no request has had a grammar yet."""
+        return self._masks if "_compiler" in self.__dict__ else None
+
+    @cached_property
+    def _compiler(self) -> GrammarCompiler:
+        try:
+            from llguidance import LLTokenizer
+
+            from heddle.contexts import GrammarCompiler
+        except ModuleNotFoundError:
+            raise InputError(
+                "grammar: wanted the package llguidance, which is not installed; "
+                "pip install llguidance"
+            ) from None
+        ends = sorted(self._tokenizer.eos_token_ids)
+        if not ends:
+            raise InputError("grammar: wanted a tokenizer with an end of text, got none")
+        return GrammarCompiler(
+            LLTokenizer(str(self._tokenizer.file), n_vocab=self._vocab_size, eos_token=ends)
+        )
+
+    @cached_property
+    def _masks(self) -> GrammarMasks:
+        from heddle.contexts import GrammarMasks
+
+        return GrammarMasks(self._compiler.tokenizer, self._rows)
+
+
+def schema_of(request: TextGenerationRequest) -> str | None:
+    """The JSON schema of a request's output, as text; `json_object` is any object."""
+    form = request.response_format
+    if form is None or form.type == "text":
+        return None
+    schema = form.json_schema if form.type == "json_schema" else {"type": "object"}
+    return json.dumps(schema.get("schema", schema))
