@@ -51,18 +51,18 @@ def transposed(rows: Sequence[Any]) -> list[Any]:
     return rows
 
 
-def sums(values: Sequence[Any]) -> Any:
-    """The vector of the sums of as many vectors as each has lanes, a power of two.
+def each_across(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """The vector of what `across` gives of each vector, of which there are no more than lanes.
 
-    All sums are made in one order.
+    All are combined in one order. Lanes beyond the last vector repeat it.
     """
-    values, distance = list(values), 1
-    lanes = range(len(values))
+    lanes = range(emit.lanes_of(values[0]))
+    values, distance = [*values, *[values[-1]] * (len(lanes) - len(values))], 1
     while len(values) > 1:
         # Of a pair of vectors, the first is in the lanes whose number lacks this bit.
         low = [j if not j & distance else j - distance + len(lanes) for j in lanes]
         high = [j + distance if not j & distance else j + len(lanes) for j in lanes]
         pairs = zip(values[::2], values[1::2], strict=True)
-        values = [shuffle(a, b, low) + shuffle(a, b, high) for a, b in pairs]
+        values = [combine(shuffle(a, b, low), shuffle(a, b, high)) for a, b in pairs]
         distance *= 2
     return values[0]

@@ -153,7 +153,9 @@ class Launch:
     """How the runtime starts a kernel, and what it gives it beside its buffers.
 
     Attributes:
-        grid: CPU: `grid[0]` is the number of tasks of the one-dimensional task range. CUDA: blocks.
+        grid: CPU: `grid[0]` is the number of tasks of the one-dimensional task range, `grid[1]`
+            how many a thread takes at once where its share has them: what they read is then read
+            once. CUDA: blocks.
         work: An estimate of the whole dispatch in elementary operations or bytes, whichever is
             larger: the thread pool keeps small work on one thread by it.
 

@@ -22,9 +22,9 @@ class Block:
     What one step of a product takes of each side is a word: a number, or a pair of bfloat16 where
     `paired`. `query` is [queries, steps up to `depth`] in words, `key` [steps, keys] in words,
     `value` [keys / group, width] in words, `score` [rows, keys] and then their exponentials, `peak`
-    [rows, lanes], `total` [queries, width]; `top`, `weight` and `fade` hold, for each query, the
-    greatest score, the sum of exponentials, and what the last block's greatest score scales the
-    sums by.
+    [rows, lanes], `total` [queries, width]; `top` and `weight` hold, for each query, the greatest
+    score and the sum of exponentials, `shift` and `fade`, for each row, what is taken off the
+    scores and what the last block's greatest score scales the sums by.
 
     Attributes:
         dtype: Of scores and sums.
@@ -59,23 +59,23 @@ class Block:
     total: Any
     top: Any
     weight: Any
+    shift: Any
     fade: Any
 
     @staticmethod
-    def make(frame: host.Frame) -> Block:
+    def make(spec: Spec, machine: Machine, queries: int, keys: int) -> Block:
         """The block of a kernel, at the start of its function."""
-        spec, machine = frame.spec, frame.machine
         dtype, paired = _wide(spec.result.dtype), in_pairs(spec, machine)
         lanes, rows = host.lanes_for(machine, [dtype]), rows_of(machine)
         size = spec.operands[0].shape[-1]
         assert isinstance(size, int)
         steps = -(-size // 2) if paired else size
         width, depth = (-(-count // lanes) * lanes for count in (size, steps))
-        queries, keys = query_block(spec), key_block(spec)
         words = keys // 2 if paired else keys
+        # A tile that is lower than a vector has lanes reads no further than its last query's lane.
         elements = (
             *(queries * depth, steps * keys, words * width),
-            *(rows * keys, rows * lanes, queries * width, queries, queries, queries),
+            *(rows * keys, rows * lanes, queries * width, queries, queries, rows, rows),
         )
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
         sizes = (queries, keys, size, width, steps, depth, min(2, keys // lanes))
@@ -160,12 +160,11 @@ def ordered(spec: Spec, number: int) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def query_block(spec: Spec) -> int:
-    """Queries of a task: 132, or fewer where their rows are long or see fewer keys than the last.
+    """Queries of a task: 132, or fewer where their rows are long.
 
     Whole tiles of 12 rows, of which 128 queries leave little unused.
     """
-    counts = (48, 24) if spec.attr("causal") else (132, 60, 24)
-    return next((n for n in counts if n * row_bytes(spec) <= 17 << 10), ROWS)
+    return next((n for n in (132, 96, 48, 24) if n * row_bytes(spec) <= 48 << 10), ROWS)
 
 
 def key_block(spec: Spec) -> int:

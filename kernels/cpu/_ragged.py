@@ -1,26 +1,29 @@
 """softmax(q k^T scale) v of ragged rows, in the flash manner (arXiv:2205.14135).
 
-A task is one token under one key head. Done together are neighbouring tokens of a row under one
-head, or the heads of one token: their keys lie side by side, and memory gives them up to twice as
-fast as those of one head. Each block of keys, then of values, is widened once to float32 on the
-stack, where the register tiles of all queries read it, while the next block is fetched.
+A task is a piece of a row's tokens under one key head. Where they are few, the heads of a piece are
+done together: their keys lie side by side, and memory gives them up to twice as fast as those of
+one head. A block of keys is worked on as in attention of dense rows, while the next one is fetched.
 Sums of a query have one order, whichever queries are worked on beside it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory, rows, sizes, vector_math
-from heddle.kernels.cpu._ragged_block import CHUNK, COLUMNS, KEYS, Block, head_size
-from heddle.kernels.cpu._tile import add_products
+from heddle.kernels import emit, host, memory, rows, sizes
+from heddle.kernels.cpu import _attention_tile as tile
+from heddle.kernels.cpu._attention_block import Block, key_block
+from heddle.kernels.cpu._attention_reads import LOG2_E, copy_values, read_queries, turn_keys
+from heddle.kernels.cpu._ragged_block import LOW, Pieces, Places, block_of, piece, pieces
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Machine
-from heddle.kernels.row_spans import Keys, RowSpans
+from heddle.kernels.row_spans import Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, Launch, Spec, product
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 
 def emit_ragged(
@@ -28,28 +31,28 @@ def emit_ragged(
 ) -> None:
     """Emits the loop over tasks; operand `offsets` holds where the queries of each row begin."""
     frame = host.frame(spec, machine, checks=True)
-    block = Block.make(frame)
+    block = block_of(spec, machine, key_block(spec))
     keys = keys_of(frame)
-    heads = emit.as_index(frame.size(spec.operands[1].shape[-2]))
+    places = Places.make(frame, block, keys)
     spans = RowSpans(frame, report, offsets, frame.size(spec.operands[0].shape[0]))
+    found = Pieces(frame, spans, offsets, piece(spec))
 
     def step(task: Any, following: Any) -> list[Any]:
         def work() -> list[Any]:
-            token, head = task // heads, task % heads
-            row, stop = spans.find(token)
-            position = keys.length(row) - (stop - token)
-            left = frame.last - task
-            # Tokens are done together where all of their heads are to be done.
-            whole = select(emit.compare("equal", head, 0), left // heads, 0)
-            count = sizes.least(sizes.least(stop - token, block.tokens), whole)
-            count = sizes.greatest(count, 1)
-            end = sizes.least(head + left, heads)
-            several = select(emit.compare("equal", count, 1), emit.index(block.heads), 1)
-            for first in emit.loop(head, end, several):
-                together = sizes.least(several, end - first)
-                part = _Part(frame, block, keys, row, (token, count), (first, together))
-                part.attend(position, position + (stop - token))
-            return [task + count * (end - head)]
+            number, head = task // places.key_heads, task % places.key_heads
+            row, token, stop = found.find(number)
+            count = sizes.least(stop - token, piece(spec))
+            end = sizes.least(head + (frame.last - task), places.key_heads)
+            with emit.when(emit.compare("greater", count, 0)):
+                length = keys.length(row)
+                position = length - (stop - token)
+                queries = sizes.ceildiv(count * group_of(spec), LOW) * LOW
+                several = sizes.least(emit.index(block.queries) // queries, places.heads)
+                for first in emit.loop(head, end, several):
+                    heads = (first, sizes.least(several, end - first))
+                    part = _Part(frame, block, places, (row, length), (token, count), heads)
+                    part.attend(position)
+            return [task + (end - head)]
 
         due = emit.compare("equal", task, following)
         return emit.either(due, [emit.integer(64)], work, lambda: [following])
@@ -64,46 +67,89 @@ def report(frame: host.Frame, code: int, value: Any, limit: Any, before: Any) ->
 
 
 class _Part:
-    """Tokens of one row under key heads: one of either, or of both. Each is first and count."""
+    """Tokens of one row under key heads, each as first and count; the row is number and length."""
 
     def __init__(
         self,
         frame: host.Frame,
         block: Block,
-        keys: Keys,
-        row: Any,
+        places: Places,
+        row: tuple[Any, Any],
         tokens: tuple[Any, Any],
         heads: tuple[Any, Any],
     ) -> None:
-        self.frame, self.block, self.keys, self.row = frame, block, keys, row
+        self.frame, self.block, self.places = frame, block, places
+        self.row, self.length = row
         self.token, self.count = tokens
         self.head, self.heads = heads
-        self.queries = self.count * block.group
-        self.padded = sizes.ceildiv(self.queries, block.rows) * block.rows
+        self.group = group_of(frame.spec)
+        self.queries = self.count * self.group
+        self.padded = sizes.ceildiv(self.queries, LOW) * LOW
 
-    def attend(self, position: Any, length: Any) -> None:
-        """Over blocks of the row's `length` keys; the first token is at `position` among them."""
-        block = self.block
-        self.position, self.length = position, length
+    def attend(self, position: Any) -> None:
+        """Over the row's keys; the first token is at `position` among them."""
+        block, frame = self.block, self.frame
+        self.position = position
+        tile.clear(block, 0, self.heads * self.padded)
         for head in emit.loop(0, self.heads):
-            self._read_queries(head)
+            start_of = partial(self._query_start, head)
+            read_queries(frame, block, head * self.padded, self.queries, self.padded, start_of)
         stop = self._visible(position + self.count - 1)
-        start = emit.as_index(self._hidden(position)) // KEYS * KEYS
+        start = emit.as_index(self._hidden(position)) // block.keys * block.keys
         self._find(start, stop)
-        for first in emit.loop(start, stop, KEYS):
-            present = sizes.least(emit.index(KEYS), stop - first)
-            self._find(first + KEYS, stop)
+        high = self.queries // block.rows * block.rows
+        for first in emit.loop(start, stop, block.keys):
+            present = sizes.least(emit.index(block.keys), stop - first)
+            self._find(first + block.keys, stop)
             for head in emit.loop(0, self.heads):
+                self._next = _Next(frame, self.places, head)
+                start_of = partial(self._key_start, first, head)
+                turn_keys(frame, block, present, start_of)
+                copy_values(frame, block, present, start_of)
                 base = head * self.padded
-                self._widen(1, first, present, head)
-                for top in emit.loop(0, self.padded, block.rows):
-                    self._score(base, top, first, present, head)
-                    self._exponentials(base, top, first, stop)
-                self._widen(2, first, present, head)
-                for top in emit.loop(0, self.padded, block.rows):
-                    self._add_values(base, top, first, present, head)
+                with emit.when(emit.compare("greater", high, 0)):
+                    self._next.fetch_all()
+                for top in emit.loop(0, high, block.rows):
+                    self._tile(block, base, top, first, present)
+                low = dataclasses.replace(block, rows=LOW)
+                for top in emit.loop(high, self.queries, LOW):
+                    self._tile(low, base, top, first, present)
         for head in emit.loop(0, self.heads):
             self._write(head)
+
+    def _tile(self, block: Block, base: Any, top: Any, first: Any, present: Any) -> None:
+        """A tile of a head's queries, from `top` on, by the block of keys from `first` on."""
+
+        def ends(r: int) -> tuple[Any, Any]:
+            """The keys of the block, from and to, that row `r` attends to."""
+            token = sizes.least((top + r) // self.group, self.count - 1)
+            stop = sizes.least(self._visible(self.position + token), first + present)
+            return self._hidden(self.position + token), stop
+
+        (_, closed), (hidden, stop) = ends(0), ends(block.rows - 1)
+        inside = emit.compare("equal", sizes.mod(stop - first, block.pair * block.lanes), 0)
+        inside = inside & emit.compare("equal", closed, stop)
+        if not isinstance(hidden, int):
+            inside = inside & emit.compare("less_equal", hidden, first)
+
+        def finish(r: int, column: Any, score: Any, partial: bool) -> Any:
+            if block.paired:
+                score = score * (self.frame.spec.attr("scale") * LOG2_E)
+            if not partial:
+                return score
+            before, behind = ends(r)
+            seen = host.first_lanes(behind - first - column, block.lanes)
+            if not isinstance(before, int):
+                seen = seen & (host.first_lanes(before - first - column, block.lanes) ^ True)
+            return select(seen, score, -math.inf)
+
+        with emit.when(emit.compare("greater", stop, first)):
+            ahead = (tile.nothing_ahead, tile.nothing_ahead)
+            if block.rows == LOW:
+                ahead = (self._next.values, self._next.keys)
+            tile.score(block, base + top, stop - first, inside, finish, ahead[0])
+            tile.exponentials(block, base + top, stop - first)
+            tile.add_values(block, base + top, stop - first, ahead[1])
 
     def _visible(self, position: Any) -> Any:
         """How many keys, from the first on, are not behind a query that is at `position`."""
@@ -116,156 +162,20 @@ class _Part:
         window = self.frame.spec.attr("window")
         return sizes.greatest(position + 1 - window, 0) if window else 0
 
+    def _find(self, first: Any, stop: Any) -> None:
+        self.places.find(self.row, first, stop, self.head, self.heads)
+
+    def _key_start(self, first: Any, head: Any, number: Any) -> Any:
+        return self.places.start(first, number, head)
+
+    def _query_start(self, head: Any, query: Any) -> Any:
+        return self._result_row(head, query) * self.block.size
+
     def _result_row(self, head: Any, query: Any) -> Any:
         """The row, of head size, of a query: those of a token follow one another."""
-        heads, group = self.frame.size(self.frame.spec.operands[0].shape[1]), self.block.group
-        token = self.token + query // group
-        return token * heads + (self.head + head) * group + query % group
-
-    def _read_queries(self, head: Any) -> None:
-        """Puts the scaled queries on the stack and clears the sums."""
-        block, spec = self.block, self.frame.spec
-        dtype, scale = spec.operands[0].dtype, spec.attr("scale")
-        base = head * self.padded
-        for r in emit.loop(0, self.queries):
-            start = self._result_row(head, r) * block.size
-            for column, mask in host.vectors(0, block.size, block.lanes):
-                value = memory.load(self.frame.inputs[0], start + column, dtype, block.lanes, mask)
-                block.put(value * scale, block.query, (base + r) * block.width + column)
-        # A tile's rows beyond the last query are computed on as well, and dropped.
-        for r in emit.loop(base + self.queries, base + self.padded):
-            for column in emit.loop(0, block.width, block.lanes):
-                block.put(block.fill(0), block.query, r * block.width + column)
-        lowest, zero = (emit.constant(emit.register_type("float32"), n) for n in (-math.inf, 0))
-        for r in emit.loop(base, base + self.padded):
-            block.put(lowest, block.top, r)
-            block.put(zero, block.weight, r)
-            for column in emit.loop(0, block.width, block.lanes):
-                block.put(block.fill(0), block.total, r * block.width + column)
-
-    def _find(self, first: Any, stop: Any) -> None:
-        """Notes where the keys of the block from `first` on are, under the first head."""
-        heads = self.frame.spec.operands[1].shape[-2]
-        ring = first % (2 * KEYS)
-        for number in emit.loop(0, sizes.least(emit.index(KEYS), stop - first)):
-            place, _ = self.keys.place(self.row, first + number)
-            place = (place * heads + self.head) * self.block.size
-            memory.store(place, self.block.places, ring + number, "int64")
-
-    def _widen(self, number: int, first: Any, present: Any, head: Any) -> None:
-        """Puts the rows of operand `number` on the stack."""
-        block, frame = self.block, self.frame
-        dtype = frame.spec.operands[1].dtype
-        for key in emit.loop(0, present):
-            place = memory.load(block.places, first % (2 * KEYS) + key, "int64")
-            place = place + head * block.size
-            for column in range(0, block.width, block.lanes):
-                rest = block.size - column
-                mask = host.first_lanes(rest, block.lanes) if rest < block.lanes else None
-                value = memory.load(frame.inputs[number], place + column, dtype, block.lanes, mask)
-                block.put(value, block.key, key * block.width + column)
-
-    def _fetch(self, number: int, first: Any, key: Any, head: Any) -> None:
-        """Asks for a share of the block from `first` on: all heads of a key, then of the next."""
-        dtype = self.frame.spec.operands[1].dtype
-        piece = head * KEYS + key
-        place = memory.load(self.block.places, first % (2 * KEYS) + piece // self.heads, "int64")
-        place = place + piece % self.heads * self.block.size
-        for column in range(0, self.block.size, 64 // emit.ITEM_SIZE[dtype]):
-            memory.prefetch(self.frame.inputs[number], place + column, dtype, level=2)
-
-    def _score(self, base: Any, top: Any, first: Any, present: Any, head: Any) -> None:
-        """The products of a tile's queries with the keys; those beyond `present` are of no use."""
-        block = self.block
-        for key in emit.loop(0, present, CHUNK):
-            with emit.when(emit.compare("equal", top, 0)):
-                for number in range(CHUNK):
-                    self._fetch(2, first + KEYS, key + number, head)
-
-            def step(column: Any, *sums: Any, key: Any = key) -> list[Any]:
-                queries = [
-                    block.vector(block.query, (base + top + r) * block.width + column)
-                    for r in range(block.rows)
-                ]
-                keys = [
-                    block.vector(block.key, (key + n) * block.width + column) for n in range(CHUNK)
-                ]
-                pairs = [(query, other) for query in queries for other in keys]
-                return [emit.fma(a, b, total) for (a, b), total in zip(pairs, sums, strict=True)]
-
-            zeros = [block.fill(0)] * block.lanes
-            sums = emit.carry(0, block.width, block.lanes, zeros, step)
-            scores = crosslane.sums(sums)
-            for r in range(block.rows):
-                part = [r * CHUNK + n for n in range(CHUNK)]
-                value = crosslane.shuffle(scores, scores, part)
-                block.put(value, block.score, (top + r) * KEYS + key)
-
-    def _exponentials(self, base: Any, top: Any, first: Any, stop: Any) -> None:
-        """Turns a tile's scores into exponentials and brings its queries' statistics forward."""
-        block = self.block
-        columns = range(0, KEYS, block.lanes)
-        for r in range(block.rows):
-            query = top + r
-            position = self.position + query // block.group
-            visible = sizes.least(self._visible(position), stop) - first
-            hidden = self._hidden(position)
-            scores = []
-            for column in columns:
-                seen = host.first_lanes(visible - column, block.lanes)
-                if not isinstance(hidden, int):
-                    before = host.first_lanes(hidden - first - column, block.lanes)
-                    seen = seen & (before ^ True)
-                score = block.vector(block.score, query * KEYS + column)
-                scores.append(select(seen, score, -math.inf))
-            greatest = scores[0]
-            for score in scores[1:]:
-                greatest = emit.maximum(greatest, score)
-            before = block.scalar(block.top, base + query)
-            after = emit.maximum(before, crosslane.across(greatest, emit.maximum))
-            shift = select(emit.compare("equal", after, -math.inf), 0.0, after)
-            total = block.fill(0)
-            for column, score in zip(columns, scores, strict=True):
-                share = vector_math.exp_falling(score - shift)
-                block.put(share, block.score, query * KEYS + column)
-                total = total + share
-            fade = vector_math.exp_falling(before - shift)
-            weight = block.scalar(block.weight, base + query)
-            weight = emit.fma(weight, fade, crosslane.across(total, rows.add))
-            block.put(after, block.top, base + query)
-            block.put(weight, block.weight, base + query)
-            block.put(fade, block.fade, base + query)
-
-    def _add_values(self, base: Any, top: Any, first: Any, present: Any, head: Any) -> None:
-        """Adds a tile's exponentials times the values to its sums."""
-        block = self.block
-        part = COLUMNS * block.lanes
-        for start in range(0, block.width, part):
-            columns = range(start, min(start + part, block.width), block.lanes)
-
-            def share_at(r: int, k: Any) -> Any:
-                share = block.scalar(block.score, (top + r) * KEYS + k)
-                return emit.splat(share, block.lanes)
-
-            def values_at(k: Any, columns: range = columns) -> list[Any]:
-                if columns.start == 0:
-                    with emit.when(emit.compare("equal", top, 0)):
-                        self._fetch(1, first + KEYS, k, head)
-                return [block.vector(block.key, k * block.width + column) for column in columns]
-
-            places = [
-                (base + top + r, (base + top + r) * block.width + column)
-                for r in range(block.rows)
-                for column in columns
-            ]
-            sums = [
-                block.vector(block.total, place)
-                * emit.splat(block.scalar(block.fade, r), block.lanes)
-                for r, place in places
-            ]
-            sums = add_products(sums, 0, present, share_at, values_at)
-            for value, (_, place) in zip(sums, places, strict=True):
-                block.put(value, block.total, place)
+        heads = self.frame.size(self.frame.spec.operands[0].shape[1])
+        token = self.token + query // self.group
+        return token * heads + (self.head + head) * self.group + query % self.group
 
     def _write(self, head: Any) -> None:
         block, base = self.block, head * self.padded
@@ -279,8 +189,53 @@ class _Part:
                 out_at(column, mask, total * share)
 
 
-def launch(spec: Spec, keys: Expr) -> Launch:
-    """One task for each token and key head; a token may see all `keys`."""
-    tokens, heads, _ = spec.operands[0].shape
-    work = product((tokens, heads, keys, 4 * head_size(spec) + 20))
-    return Launch((product((tokens, spec.operands[1].shape[-2])), 1, 1), work)
+class _Next:
+    """The next block: its share that is fetched while `head` is worked on.
+
+    As many keys as a block has are fetched of as many heads, in the order of memory.
+    """
+
+    def __init__(self, frame: host.Frame, places: Places, head: Any) -> None:
+        self._frame, self._places, self._block = frame, places, places.block
+        self._dtype = frame.spec.operands[1].dtype
+        self._first = head * self._block.keys
+        self._lines = -(-self._block.size * emit.ITEM_SIZE[self._dtype] // 64)
+
+    def values(self, step: Any, count: int) -> None:
+        """Asks for values, beside a step of the scores."""
+        block = self._block
+        self._share(2, step, count, block.steps * (block.keys // (block.pair * block.lanes)))
+
+    def keys(self, step: Any, count: int) -> None:
+        """Asks for keys, beside a step of the sums of values."""
+        block = self._block
+        parts = -(-block.width // (2 * block.lanes))
+        self._share(1, step, count, parts * (block.keys // block.group))
+
+    def fetch_all(self) -> None:
+        """Asks for keys and values at once."""
+        for line in emit.loop(0, self._block.keys * self._lines):
+            for number in (1, 2):
+                self._line(number, line)
+
+    def _share(self, number: int, step: Any, count: int, steps: int) -> None:
+        """Lines for `count` of the `steps` in which all are asked for."""
+        each = -(-self._block.keys * self._lines // steps)
+        for line in range(count * each):
+            self._line(number, step * each + line)
+
+    def _line(self, number: int, line: Any) -> None:
+        at = memory.load(self._places.fetched, self._first + line // self._lines, "int64")
+        column = line % self._lines * (64 // emit.ITEM_SIZE[self._dtype])
+        memory.prefetch(self._frame.inputs[number], at + column, self._dtype, level=2)
+
+
+def launch(spec: Spec, keys: Expr, offsets: int = 3) -> Launch:
+    """One task for each piece of a row under a key head, those of a piece together.
+
+    A token may see all `keys`.
+    """
+    tokens, heads, size = spec.operands[0].shape
+    work = product((tokens, heads, keys, fold("add", fold("mul", size, 4), 20)))
+    key_heads = spec.operands[1].shape[-2]
+    return Launch((product((pieces(spec, offsets), key_heads)), key_heads, 1), work)

@@ -1,108 +1,162 @@
-"""How attention of ragged rows is cut into blocks, and where a block's numbers lie on the stack."""
+"""How attention of ragged rows is cut into tasks, and where a task's keys are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, host, memory
-from heddle.kernels.row_spans import group_of
-from heddle.kernels.spec import Spec
+from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu._attention_block import Block
+from heddle.kernels.emit import compare, select
+from heddle.kernels.registry import Machine
+from heddle.kernels.row_spans import Keys, RowSpans, group_of
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Spec, fold
 
-KEYS = 32
-"""Keys of a block."""
+QUERIES = 96
+"""Queries of a task, if those of one token are not more."""
 
-QUERIES = 2**12
-"""Most elements of the queries that are worked on together, beyond those of one head."""
+LOW = 4
+"""Queries of a low tile: those of one token are often no more."""
 
-CHUNK = 4
-"""Keys of a tile of scores; its queries are what fills a register with them."""
+FETCHED = 2**18
+"""Most bytes of the block of keys and values that is fetched while another is worked on."""
 
-COLUMNS = 4
-"""Vectors of a tile of values."""
+
+def piece(spec: Spec) -> int:
+    """Tokens of a task."""
+    return max(1, QUERIES // group_of(spec))
+
+
+def pieces(spec: Spec, offsets: int) -> Expr:
+    """The most pieces of all rows: one of each is short, also before and after all rows."""
+    tokens, size = spec.operands[0].shape[0], piece(spec)
+    rows = fold("add", spec.operands[offsets].shape[0], 1)
+    return fold("min", tokens, fold("add", fold("floordiv", tokens, size), rows))
+
+
+class Pieces:
+    """The tokens of each row in pieces of `size`, numbered through all rows.
+
+    What is before the first row and after the last is in pieces as well.
+    """
+
+    def __init__(self, frame: host.Frame, spans: RowSpans, offsets: int, size: int) -> None:
+        self._spans, self._size, self._pointer = spans, size, frame.inputs[offsets]
+        self._tokens = emit.as_index(frame.size(frame.spec.operands[0].shape[0]))
+        self._count = emit.as_index(frame.size(frame.spec.operands[offsets].shape[0]))
+
+    def find(self, wanted: Any) -> tuple[Any, Any, Any]:
+        """Row, first token and the row's end of piece number `wanted`; the row is -1 for none.
+
+        There are no tokens where a row is wrong: rows may then overlap. Every row is looked at, so
+        that each piece finds what is wrong.
+        """
+        first = emit.either(
+            compare("greater", self._count, 0),
+            [emit.integer(64)],
+            lambda: [memory.load(self._pointer, 0, "int64")],
+            lambda: [self._tokens],
+        )[0]
+        first = self._inside(first)
+
+        def look(number: Any, left: Any, row: Any, token: Any, stop: Any, fine: Any) -> list[Any]:
+            start, end, wrong = self._spans.ends(number)
+            here, left = self._look(left, self._inside(start), self._inside(end))
+            return [
+                left,
+                select(here[0], number, row),
+                select(here[0], here[1], token),
+                select(here[0], here[2], stop),
+                fine & (wrong ^ True),
+            ]
+
+        (found, token, stop), left = self._look(wanted, emit.index(0), first)
+        nowhere = self._tokens
+        true = emit.constant(emit.integer(1), 1)
+        state = [
+            left,
+            emit.index(-1),
+            select(found, token, nowhere),
+            select(found, stop, nowhere),
+            true,
+        ]
+        left, row, token, stop, fine = emit.carry(0, self._count - 1, 1, state, look)
+        last = emit.either(
+            compare("greater", self._count, 0),
+            [emit.integer(64)],
+            lambda: [memory.load(self._pointer, self._count - 1, "int64")],
+            lambda: [self._tokens],
+        )[0]
+        (found, behind, _), _ = self._look(left, self._inside(last), self._tokens)
+        token = select(found, behind, token)
+        stop = select(found, self._tokens, stop)
+        return row, token, select(fine, stop, token)
+
+    def _inside(self, offset: Any) -> Any:
+        return emit.maximum(emit.minimum(offset, self._tokens), 0)
+
+    def _look(self, left: Any, start: Any, end: Any) -> tuple[tuple[Any, Any, Any], Any]:
+        """Whether `left` is a piece of a row, its first token and the row's end; what is left."""
+        end = emit.maximum(start, end)
+        count = (end - start + (self._size - 1)) // self._size
+        here = compare("greater_equal", left, 0) & compare("less", left, count)
+        return (here, start + left * self._size, end), left - count
 
 
 @dataclass(frozen=True)
-class Block:
-    """Sizes of what is worked on together, and its places on the stack, all in float32.
+class Places:
+    """Where the keys of a block and of the next one start, as elements under the first head.
 
-    `tokens` under one head, or `heads` of one token, are worked on together. `query` and `total`
-    are [queries, width], `key` is [KEYS, width], `score` is [queries of a head, KEYS]; `top`,
-    `weight` and `fade` hold, for each query, the greatest score, the sum of exponentials, and what
-    the last block's greatest score scales the sums by. `places` are the elements at which the keys
-    of this block and the next start.
+    `rows` are those of the keys of two blocks, `fetched` those of the next block by key and head,
+    of which there are `heads` at most.
     """
 
-    lanes: int
-    rows: int
-    tokens: int
+    block: Block
+    keys: Keys
+    key_heads: int
     heads: int
-    group: int
-    size: int
-    width: int
-    query: Any
-    total: Any
-    key: Any
-    score: Any
-    top: Any
-    weight: Any
-    fade: Any
-    places: Any
+    rows: Any
+    fetched: Any
 
     @staticmethod
-    def make(frame: host.Frame) -> Block:
-        """The block of a kernel, at the start of its function."""
-        lanes = host.lanes_for(frame.machine, ["float32"])
-        size, group = head_size(frame.spec), group_of(frame.spec)
-        width, tile = -(-size // lanes) * lanes, lanes // CHUNK
-        tokens = max(1, QUERIES // (group * width))
-        single = -(-group // tile) * tile
-        heads = max(1, QUERIES // (single * width))
-        of_head = -(-tokens * group // tile) * tile
-        queries = max(of_head, heads * single)
-        elements = [queries * width, queries * width, KEYS * width, of_head * KEYS, *[queries] * 3]
-        query, total, key, score, *statistics = (host.byte_buffer(4 * n) for n in elements)
-        top, weight, fade = statistics
-        places = host.byte_buffer(8 * 2 * KEYS)
-        for number in range(2 * KEYS):
-            memory.store(emit.index(0), places, number, "int64")
-        return Block(
-            lanes,
-            tile,
-            tokens,
-            heads,
-            group,
-            size,
-            width,
-            query,
-            total,
-            key,
-            score,
-            top,
-            weight,
-            fade,
-            places,
-        )
+    def make(frame: host.Frame, block: Block, keys: Keys) -> Places:
+        """The places of a kernel, at the start of its function."""
+        spec = frame.spec
+        key_heads, group = spec.operands[1].shape[-2], group_of(spec)
+        assert isinstance(key_heads, int)
+        fetched = block.keys * block.size * 2 * emit.ITEM_SIZE[spec.operands[1].dtype]
+        low = -(-group // LOW) * LOW
+        heads = max(1, min(key_heads, block.queries // low, FETCHED // fetched))
+        counts = (2 * block.keys, block.keys * heads)
+        buffers = [host.byte_buffer(8 * count) for count in counts]
+        for buffer, count in zip(buffers, counts, strict=True):
+            for number in emit.loop(0, count):
+                memory.store(emit.index(0), buffer, number, "int64")
+        return Places(block, keys, key_heads, heads, *buffers)
 
-    def vector(self, base: Any, offset: Any) -> Any:
-        """A vector of the stack."""
-        return memory.load(base, offset, "float32", self.lanes)
+    def find(self, row: Any, first: Any, stop: Any, head: Any, heads: Any) -> None:
+        """Notes where keys of the block from `first` on are, of `heads` heads from `head` on."""
+        ring = self._ring(first)
+        for number in emit.loop(0, sizes.least(emit.index(self.block.keys), stop - first)):
+            place, _ = self.keys.place(row, first + number)
+            place = (place * self.key_heads + head) * self.block.size
+            memory.store(place, self.rows, ring + number, "int64")
+            for other in emit.loop(0, heads):
+                at = place + other * self.block.size
+                memory.store(at, self.fetched, number * heads + other, "int64")
 
-    def scalar(self, base: Any, offset: Any) -> Any:
-        """An element of the stack."""
-        return memory.load(base, offset, "float32")
+    def start(self, first: Any, number: Any, head: Any) -> Any:
+        """The element at which key `number` of the block from `first` on starts."""
+        place = memory.load(self.rows, self._ring(first) + number, "int64")
+        return place + head * self.block.size
 
-    def put(self, value: Any, base: Any, offset: Any) -> None:
-        """Writes to the stack."""
-        memory.store(value, base, offset, "float32")
-
-    def fill(self, number: float) -> Any:
-        """A vector of one number."""
-        return emit.constant(emit.register_type("float32"), number, self.lanes)
+    def _ring(self, first: Any) -> Size:
+        return first % (2 * self.block.keys)
 
 
-def head_size(spec: Spec) -> int:
-    """The head size, static."""
-    size = spec.operands[0].shape[2]
-    assert isinstance(size, int)
-    return size
+def block_of(spec: Spec, machine: Machine, keys: int) -> Block:
+    """The block of a kernel, at the start of its function."""
+    group = group_of(spec)
+    queries = max(QUERIES, -(-group // LOW) * LOW)
+    return Block.make(spec, machine, queries, keys)

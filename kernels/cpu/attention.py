@@ -13,26 +13,27 @@ are rounded to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from heddle.kernels import bodies, crosslane, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._attention_block import Block, ordered, query_block, row_bytes, row_of
+from heddle.kernels import bodies, emit, host, memory, rows, sizes
+from heddle.kernels.cpu import _attention_tile as tile
+from heddle.kernels.cpu._attention_block import (
+    Block,
+    key_block,
+    ordered,
+    query_block,
+    row_bytes,
+    row_of,
+)
 from heddle.kernels.cpu._attention_reads import LOG2_E, copy_values, read_queries, turn_keys
 from heddle.kernels.emit import select
-from heddle.kernels.mlir import dialect, ir
-from heddle.kernels.powers_of_two import exp2_falling
+from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 arith, vector = dialect("arith"), dialect("vector")
-
-TOGETHER = 3
-"""Rows whose exponentials are computed side by side, to hide the latency of each."""
-
-UNROLLED = 2
-"""Steps of a product in one turn of its loop."""
 
 
 def launch(spec: Spec) -> Launch:
@@ -48,7 +49,7 @@ def launch(spec: Spec) -> Launch:
 def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
-    block = Block.make(frame)
+    block = Block.make(spec, machine, query_block(spec), key_block(spec))
     batch, heads, queries, _ = (frame.size(extent) for extent in ordered(spec, 0))
     blocks = sizes.ceildiv(queries, block.queries)
     for task in emit.loop(frame.first, frame.last):
@@ -64,16 +65,19 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
     last_key = keys
     if spec.attr("causal"):
         last_key = sizes.greatest(sizes.least(first + count + (keys - queries), keys), 0)
-    read_queries(frame, block, item, head, first, count)
+    tiled = sizes.ceildiv(count, block.rows) * block.rows
+    tile.clear(block, 0, tiled)
+
+    def start_of(number: int, base: Size) -> Callable[[Any], Any]:
+        return lambda position: row_of(frame, number, item, head, base + position) * block.size
+
+    read_queries(frame, block, 0, count, tiled, start_of(0, first))
     for key in emit.loop(0, last_key, block.keys):
         present = sizes.least(emit.index(block.keys), last_key - key)
-        turn_keys(frame, block, item, head, key, present)
-        copy_values(frame, block, item, head, key, present)
+        turn_keys(frame, block, present, start_of(1, key))
+        copy_values(frame, block, present, start_of(2, key))
         for top in emit.loop(0, count, block.rows):
-            _score(frame, block, (item, head, first), top, key, present)
-            for r in emit.loop(0, sizes.least(emit.index(block.rows), count - top), TOGETHER):
-                _exponentials(block, top, r, present)
-            _add_values(block, top, present)
+            _Tile(frame, block, (item, head, first), top, key, present).attend()
     finish = rows.Finish(frame, block.lanes)
     for r in emit.loop(0, count):
         weight = block.scalar(block.weight, r)
@@ -83,103 +87,52 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
             out_at(column, mask, block.vector(block.total, r * block.width + column) * share)
 
 
-def _score(
-    frame: host.Frame,
-    block: Block,
-    place: tuple[Size, Size, Size],
-    top: Any,
-    key: Any,
-    present: Any,
-) -> None:
-    """The masked products of a tile's queries with the keys, -inf where there is no key."""
-    spec, lanes = frame.spec, block.lanes
-    item, head, base = place
-    queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
-    wide = block.pair * lanes
-    scale = emit.constant(emit.register_type(block.dtype), spec.attr("scale") * LOG2_E, lanes)
+class _Tile:
+    """The queries from `top` on of a task's by the block of keys from `key` on."""
 
-    def tile(column: Any, partial: bool) -> None:
-        def query_at(r: int, step: Any) -> Any:
-            return block.spread_word(block.query, (top + r) * block.depth + step)
+    def __init__(
+        self,
+        frame: host.Frame,
+        block: Block,
+        place: tuple[Size, Size, Size],
+        top: Any,
+        key: Any,
+        present: Any,
+    ) -> None:
+        self.frame, self.block, self.top, self.key, self.present = frame, block, top, key, present
+        self.item, self.head, self.base = place
+        self.queries, self.keys = (frame.size(ordered(frame.spec, n)[2]) for n in (0, 1))
 
-        def keys_at(step: Any) -> list[Any]:
-            at = step * block.keys + column
-            return [block.words(block.key, at + n * lanes) for n in range(block.pair)]
+    def attend(self) -> None:
+        """Brings the queries' sums forward."""
+        block, last = self.block, self.block.rows - 1
+        stop = self._visible(last)
+        whole = emit.compare("equal", sizes.mod(stop, block.pair * block.lanes), 0)
+        if self.frame.spec.attr("causal"):
+            whole = whole & emit.compare("equal", self._visible(0), stop)
+        with emit.when(emit.compare("greater", stop, 0)):
+            tile.score(block, self.top, stop, whole, self._finished)
+            tile.exponentials(block, self.top, stop)
+            tile.add_values(block, self.top, stop)
 
-        zeros = [block.fill(0)] * (block.rows * block.pair)
-        sums = _products(block, zeros, block.steps, query_at, keys_at)
-        for r in range(block.rows):
-            # Rows beyond the last query are computed on as well, under the last one's mask.
-            query = sizes.least(base + top + r, queries - 1)
-            peak = block.vector(block.peak, r * lanes)
-            for n in range(block.pair):
-                start = column + n * lanes
-                score = sums[r * block.pair + n]
-                score = score * scale if block.paired else score
-                visible = None
-                if partial:
-                    last = present
-                    if spec.attr("causal"):
-                        last = sizes.least(query + (keys - queries) + 1 - key, present)
-                    visible = host.first_lanes(last - start, lanes)
-                score = _apply_mask(frame, block, score, (item, head, query), key + start, visible)
-                if visible is not None:
-                    score = select(visible, score, -math.inf)
-                peak = emit.maximum(peak, score)
-                block.put(score, block.score, start + r * block.keys)
-            block.put(peak, block.peak, r * lanes)
+    def _query(self, r: int) -> Any:
+        """The query of row `r`: rows beyond the last are computed on as well, as that one."""
+        return sizes.least(self.base + self.top + r, self.queries - 1)
 
-    for r in range(block.rows):
-        block.put(block.fill(-math.inf), block.peak, r * lanes)
-    if spec.attr("causal"):
-        for column in emit.loop(0, present, wide):
-            tile(column, True)
-        return
-    whole = present - sizes.mod(present, wide)
-    for column in emit.loop(0, whole, wide):
-        tile(column, False)
-    with emit.when(emit.compare("less", whole, present)):
-        tile(whole, True)
+    def _visible(self, r: int) -> Any:
+        """How many keys of the block row `r` attends to."""
+        if not self.frame.spec.attr("causal"):
+            return self.present
+        behind = self._query(r) + (self.keys - self.queries) + 1 - self.key
+        return sizes.greatest(sizes.least(behind, self.present), 0)
 
-
-def _exponentials(block: Block, top: Any, first: Any, present: Any) -> None:
-    """Turns a few rows of scores into exponentials and brings their queries' statistics forward."""
-    tile_rows = [first + n for n in range(TOGETHER)]
-    before = [block.scalar(block.top, top + r) for r in tile_rows]
-    after = [
-        emit.maximum(old, crosslane.across(block.vector(block.peak, r * block.lanes), emit.maximum))
-        for old, r in zip(before, tile_rows, strict=True)
-    ]
-    shifts = [select(emit.compare("equal", value, -math.inf), 0.0, value) for value in after]
-
-    def exponential(column: Any, *totals: Any) -> list[Any]:
-        following = []
-        for r, shift, total in zip(tile_rows, shifts, totals, strict=True):
-            score = block.vector(block.score, r * block.keys + column)
-            share = exp2_falling(score - shift)
-            _put_share(block, share, r, column)
-            following.append(total + share)
-        return following
-
-    zeros = [block.fill(0)] * TOGETHER
-    totals = emit.carry(0, present, block.lanes, zeros, exponential)
-    for n, r in enumerate(tile_rows):
-        fade = exp2_falling(before[n] - shifts[n])
-        weight = block.scalar(block.weight, top + r)
-        weight = emit.fma(weight, fade, crosslane.across(totals[n], rows.add))
-        block.put(after[n], block.top, top + r)
-        block.put(weight, block.weight, top + r)
-        block.put(fade, block.fade, top + r)
-
-
-def _put_share(block: Block, share: Any, r: Any, column: Any) -> None:
-    """Writes exponentials over their scores; as bfloat16 they take the row's first half."""
-    if not block.paired:
-        block.put(share, block.score, r * block.keys + column)
-        return
-    narrow = arith.truncf(ir.VectorType.get([block.lanes], ir.BF16Type.get()), share)
-    bits = vector.bitcast(emit.widen(emit.integer(16), block.lanes), narrow)
-    memory.store(bits, block.score, r * (2 * block.keys) + column, "uint16")
+    def _finished(self, r: int, column: Any, score: Any, partial: bool) -> Any:
+        spec, block = self.frame.spec, self.block
+        visible = host.first_lanes(self._visible(r) - column, block.lanes) if partial else None
+        score = score * (spec.attr("scale") * LOG2_E) if block.paired else score
+        place = (self.item, self.head, self._query(r))
+        score = _apply_mask(self.frame, block, score, place, self.key + column, visible)
+        return select(visible, score, -math.inf) if partial else score
 
 
 def _apply_mask(
@@ -202,53 +155,6 @@ def _apply_mask(
     if operand.dtype == "bool":
         return select(value, score, -math.inf)
     return emit.fma(value, LOG2_E, score)
-
-
-def _products(
-    block: Block,
-    sums: Sequence[Any],
-    steps: Size,
-    left_at: Callable[[int, Any], Any],
-    right_at: Callable[[Any], Sequence[Any]],
-) -> list[Any]:
-    """The sums with left[r, k] * right[k, :] added for all steps k, in words."""
-
-    def turn(first: Any, count: int, total: Sequence[Any]) -> list[Any]:
-        for k in (first + ahead for ahead in range(count)):
-            before, total, right = iter(total), [], right_at(k)
-            for r in range(block.rows):
-                left = left_at(r, k)
-                total += [block.add_product(left, value, next(before)) for value in right]
-        return list(total)
-
-    whole = steps - sizes.mod(steps, UNROLLED)
-    sums = emit.carry(0, whole, UNROLLED, sums, lambda k, *old: turn(k, UNROLLED, old))
-    return emit.carry(whole, steps, 1, sums, lambda k, *old: turn(k, 1, old))
-
-
-def _add_values(block: Block, top: Any, present: Any) -> None:
-    """Adds a tile's exponentials times the values to its sums."""
-    lanes, steps = block.lanes, sizes.ceildiv(present, block.group)
-    for part in range(0, block.width, 2 * lanes):
-        columns = [column for column in (part, part + lanes) if column < block.width]
-
-        def share_at(r: int, step: Any) -> Any:
-            return block.spread_word(block.score, step + r * block.keys)
-
-        def values_at(step: Any, columns: list[int] = columns) -> list[Any]:
-            return [block.words(block.value, step * block.width + column) for column in columns]
-
-        places = [
-            (top + r, (top + r) * block.width + column)
-            for r in range(block.rows)
-            for column in columns
-        ]
-        sums = [
-            block.vector(block.total, place) * block.spread(block.fade, r) for r, place in places
-        ]
-        sums = _products(block, sums, steps, share_at, values_at)
-        for value, (_, place) in zip(sums, places, strict=True):
-            block.put(value, block.total, place)
 
 
 def supports(spec: Spec) -> str | None:

@@ -146,7 +146,7 @@ void CpuCode::run(const Routine& routine, const Call& call) const {
       kernel.function(step.dims, buffers, 0, step.grids[0]);
     } else {
       Dispatch dispatch{kernel.function, step.dims, buffers};
-      pool_->run(run_tasks, &dispatch, step.grids[0]);
+      pool_->run(run_tasks, &dispatch, step.grids[0], step.grids[1]);
     }
     if (call.times != nullptr) call.times->push_back(now());
     if (kernel.checks && call.status[0] != 0) {

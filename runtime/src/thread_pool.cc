@@ -55,11 +55,12 @@ std::vector<int> allowed_cores() {
 struct alignas(64) Share {
   std::atomic<int64_t> next{0};
   int64_t end = 0;
+  int64_t together = 1;
 
   /// Claims the next tasks, half of those that are left: few claims for a thread that comes first,
   /// and what others can take over is never less than what it has in hand. False: there are none.
   bool claim(int64_t* first, int64_t* last) {
-    int64_t count = std::max<int64_t>(1, (end - next.load(std::memory_order_relaxed)) / 2);
+    int64_t count = std::max(together, (end - next.load(std::memory_order_relaxed)) / 2);
     *first = next.fetch_add(count, std::memory_order_relaxed);
     *last = std::min(*first + count, end);
     return *first < end;
@@ -182,7 +183,7 @@ void ThreadPool::stop() {
   for (std::thread& worker : state_->workers) worker.join();
 }
 
-void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks) {
+void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks, int64_t together) {
   State& state = *state_;
   if (threads_ == 1 || tasks <= 1 || state.busy.exchange(true, std::memory_order_acquire)) {
     if (tasks > 0) function(context, 0, tasks);
@@ -198,6 +199,7 @@ void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks) 
     int64_t size = tasks / active + (i < tasks % active ? 1 : 0);
     share.next.store(begin, std::memory_order_relaxed);
     share.end = begin += size;
+    share.together = together;
   }
   state.gate.fetch_or(kOpen, std::memory_order_release);
   state.announce();

@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "heddle/thread_pool.h"
@@ -34,6 +37,18 @@ struct Tasks {
   }
 
   mutable std::vector<std::atomic<int>> runs;
+};
+
+/// Keeps the ranges of tasks.
+struct Claims {
+  static void run(const void* context, int64_t first, int64_t last) {
+    auto& claims = *static_cast<const Claims*>(context);
+    std::lock_guard<std::mutex> lock(claims.mutex);
+    claims.ranges.emplace_back(first, last);
+  }
+
+  mutable std::mutex mutex;
+  mutable std::vector<std::pair<int64_t, int64_t>> ranges;
 };
 
 /// Two tasks that wait for each other, so that each is on a thread of its own.
@@ -66,6 +81,23 @@ TEST_CASE("thread pool: each task runs once, for any number of threads and tasks
       pool.run(Tasks::run, &tasks, static_cast<int64_t>(count));
       REQUIRE(tasks.each(1));
     }
+  }
+}
+
+TEST_CASE("thread pool: tasks that go together are claimed at once") {
+  ThreadPool pool({3, false, 20});
+  for (int64_t count : {2, 7, 24, 30}) {
+    Claims claims;
+    pool.run(Claims::run, &claims, count, 4);
+    std::sort(claims.ranges.begin(), claims.ranges.end());
+    int64_t end = 0;
+    for (auto [first, last] : claims.ranges) {
+      REQUIRE(first == end);
+      end = last;
+    }
+    REQUIRE(end == count);
+    // No more claims than whole fours, and what is left of each of three shares.
+    REQUIRE(static_cast<int64_t>(claims.ranges.size()) <= count / 4 + 3);
   }
 }
 

@@ -1,0 +1,203 @@
+"""A tile of attention: a few queries by a block of keys whose numbers are on the stack.
+
+Scores are in units of ln(2), so that their exponentials are powers of two. What is summed for a
+query has one order, whatever the height of the tile and the other queries in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from heddle.kernels import crosslane, emit, host, memory, rows, sizes
+from heddle.kernels.cpu._attention_block import Block
+from heddle.kernels.emit import select
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.powers_of_two import exp2_falling
+from heddle.kernels.sizes import Size
+
+arith, vector = dialect("arith"), dialect("vector")
+
+UNROLLED = 2
+"""Steps of a product in one turn of its loop."""
+
+Ahead = Callable[[Any, int], None]
+"""What a product does beside: `ahead(step, count)`, once for each of `count` steps from `step`."""
+
+
+Finish = Callable[..., Any]
+"""`finish(r, column, score, partial=)`: the scores of row r from a column on, scaled and masked;
+where the tile is `partial`, -inf where there is no key."""
+
+
+def nothing_ahead(step: Any, count: int) -> None:
+    """Nothing beside the product."""
+
+
+def clear(block: Block, row: Any, stop: Any) -> None:
+    """No key was seen by the queries `row` to `stop - 1`."""
+    lowest, zero = (
+        emit.constant(emit.register_type(block.dtype), number) for number in (-math.inf, 0)
+    )
+    for r in emit.loop(row, stop):
+        block.put(lowest, block.top, r)
+        block.put(zero, block.weight, r)
+        for column in emit.loop(0, block.width, block.lanes):
+            block.put(block.fill(0), block.total, r * block.width + column)
+
+
+def score(
+    block: Block,
+    row: Any,
+    present: Any,
+    whole: Any,
+    finish: Finish,
+    ahead: Ahead = nothing_ahead,
+) -> None:
+    """The products of the queries from `row` on with the block's first `present` keys.
+
+    `whole`: every query attends to all of them, which fill vectors.
+    """
+    emit.either(
+        whole,
+        [],
+        lambda: _score(block, row, present, partial(finish, partial=False), ahead),
+        lambda: _score(block, row, present, partial(finish, partial=True), ahead),
+    )
+
+
+def _score(
+    block: Block, row: Any, present: Any, finish: Callable[[int, Any, Any], Any], ahead: Ahead
+) -> list[Any]:
+    lanes, wide = block.lanes, block.pair * block.lanes
+    for r in range(block.rows):
+        block.put(block.fill(-math.inf), block.peak, r * lanes)
+    for column in emit.loop(0, present, wide):
+
+        def query_at(r: int, step: Any) -> Any:
+            return block.spread_word(block.query, (row + r) * block.depth + step)
+
+        def keys_at(step: Any, column: Any = column) -> list[Any]:
+            at = step * block.keys + column
+            return [block.words(block.key, at + n * lanes) for n in range(block.pair)]
+
+        def beside(step: Any, count: int, column: Any = column) -> None:
+            ahead(column // wide * block.steps + step, count)
+
+        zeros = [block.fill(0)] * (block.rows * block.pair)
+        sums = _products(block, zeros, block.steps, query_at, keys_at, beside)
+        for r in range(block.rows):
+            peak = block.vector(block.peak, r * lanes)
+            for n in range(block.pair):
+                start = column + n * lanes
+                value = finish(r, start, sums[r * block.pair + n])
+                peak = emit.maximum(peak, value)
+                block.put(value, block.score, start + r * block.keys)
+            block.put(peak, block.peak, r * lanes)
+    return []
+
+
+def exponentials(block: Block, row: Any, present: Any) -> None:
+    """Turns a tile of scores into exponentials and brings its queries' statistics forward."""
+    numbers = range(block.rows)
+    fades = []
+    for first, several, mask in _groups(block):
+        peaks = [block.vector(block.peak, r * block.lanes) for r in several]
+        before = memory.load(block.top, row + first, block.dtype, block.lanes, mask)
+        after = emit.maximum(before, crosslane.each_across(peaks, emit.maximum))
+        shift = select(emit.compare("equal", after, -math.inf), 0.0, after)
+        memory.store(after, block.top, row + first, block.dtype, mask)
+        memory.store(shift, block.shift, first, block.dtype, mask)
+        fades.append(exp2_falling(before - shift))
+        memory.store(fades[-1], block.fade, first, block.dtype, mask)
+
+    def exponential(column: Any, *totals: Any) -> list[Any]:
+        following = []
+        for r, total in zip(numbers, totals, strict=True):
+            value = block.vector(block.score, r * block.keys + column)
+            share = exp2_falling(value - block.spread(block.shift, r))
+            _put_share(block, share, r, column)
+            following.append(total + share)
+        return following
+
+    zeros = [block.fill(0)] * block.rows
+    totals = emit.carry(0, present, block.lanes, zeros, exponential)
+    for (first, several, mask), fade in zip(_groups(block), fades, strict=True):
+        weight = memory.load(block.weight, row + first, block.dtype, block.lanes, mask)
+        total = crosslane.each_across([totals[r] for r in several], rows.add)
+        weight = emit.fma(weight, fade, total)
+        memory.store(weight, block.weight, row + first, block.dtype, mask)
+
+
+def _groups(block: Block) -> list[tuple[int, list[int], Any]]:
+    """The tile's rows by as many as a vector has lanes: the first, all, and the mask of them."""
+    found = []
+    for first in range(0, block.rows, block.lanes):
+        several = list(range(first, min(first + block.lanes, block.rows)))
+        mask = None
+        if len(several) < block.lanes:
+            mask = host.first_lanes(len(several), block.lanes)
+        found.append((first, several, mask))
+    return found
+
+
+def _put_share(block: Block, share: Any, r: int, column: Any) -> None:
+    """Writes exponentials over their scores; as bfloat16 they take the row's first half."""
+    if not block.paired:
+        block.put(share, block.score, r * block.keys + column)
+        return
+    narrow = arith.truncf(ir.VectorType.get([block.lanes], ir.BF16Type.get()), share)
+    bits = vector.bitcast(emit.widen(emit.integer(16), block.lanes), narrow)
+    memory.store(bits, block.score, r * (2 * block.keys) + column, "uint16")
+
+
+def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing_ahead) -> None:
+    """Adds a tile's exponentials times the values to its sums."""
+    lanes, steps = block.lanes, sizes.ceildiv(present, block.group)
+    for number, part in enumerate(range(0, block.width, 2 * lanes)):
+        columns = [column for column in (part, part + lanes) if column < block.width]
+
+        def share_at(r: int, step: Any) -> Any:
+            return block.spread_word(block.score, step + r * block.keys)
+
+        def values_at(step: Any, columns: list[int] = columns) -> list[Any]:
+            return [block.words(block.value, step * block.width + column) for column in columns]
+
+        def beside(step: Any, count: int, number: int = number) -> None:
+            ahead(step + number * (block.keys // block.group), count)
+
+        places = [
+            (r, (row + r) * block.width + column) for r in range(block.rows) for column in columns
+        ]
+        sums = [
+            block.vector(block.total, place) * block.spread(block.fade, r) for r, place in places
+        ]
+        sums = _products(block, sums, steps, share_at, values_at, beside)
+        for value, (_, place) in zip(sums, places, strict=True):
+            block.put(value, block.total, place)
+
+
+def _products(
+    block: Block,
+    sums: Sequence[Any],
+    steps: Size,
+    left_at: Callable[[int, Any], Any],
+    right_at: Callable[[Any], Sequence[Any]],
+    ahead: Ahead,
+) -> list[Any]:
+    """The sums with left[r, k] * right[k, :] added for all steps k, in words."""
+
+    def turn(first: Any, count: int, total: Sequence[Any]) -> list[Any]:
+        ahead(first, count)
+        for k in (first + i for i in range(count)):
+            before, total, right = iter(total), [], right_at(k)
+            for r in range(block.rows):
+                left = left_at(r, k)
+                total += [block.add_product(left, value, next(before)) for value in right]
+        return list(total)
+
+    whole = steps - sizes.mod(steps, UNROLLED)
+    sums = emit.carry(0, whole, UNROLLED, sums, lambda k, *old: turn(k, UNROLLED, old))
+    return emit.carry(whole, steps, 1, sums, lambda k, *old: turn(k, 1, old))
