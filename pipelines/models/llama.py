@@ -157,20 +157,20 @@ class Decoder:
     ) -> tuple[TensorValue, TensorValue, TensorValue]:
         config = self.config
 
-        def heads(name: str, count: int) -> TensorValue:
+        def linear(name: str, count: int, dtype: DType) -> TensorValue:
             found = self._linear(f"{at}.{name}_proj", x, count * config.head_dim, config.qkv_bias)
-            return ops.reshape(found, (x.shape[0], count, config.head_dim))
+            # A cast behind the reshape would be a kernel of its own.
+            return ops.reshape(ops.cast(found, dtype), (x.shape[0], count, config.head_dim))
 
         def turned(name: str, count: int) -> TensorValue:
-            found = heads(name, count)
+            found = linear(name, count, DType.float32)
             if config.qk_norm:
                 found = self._norm(f"{at}.{name}_norm", found, DType.float32)
             return ops.cast(ops.rope(found, *turns), self.dtype)
 
         query = turned("q", config.num_attention_heads)
         keys = rows.write(caches[0], turned("k", config.num_key_value_heads))
-        value = ops.cast(heads("v", config.num_key_value_heads), self.dtype)
-        values = rows.write(caches[1], value)
+        values = rows.write(caches[1], linear("v", config.num_key_value_heads, self.dtype))
         mixed = rows.attend(query, keys, values, config.windows[layer])
         flat = ops.reshape(mixed, (x.shape[0], config.num_attention_heads * config.head_dim))
         out = self._linear(f"{at}.o_proj", flat, config.hidden_size, config.output_bias)
