@@ -97,6 +97,7 @@ def test_every_cuda_kernel_has_the_stem_of_its_op():
     packed |= {f"{kind}matmul_packed" for kind in ("", "grouped_", "integer_", "quantized_")}
     assert cpu - cuda <= packed | {s for s in cpu if s.startswith("_")}
     plain = {stem.removesuffix("_packed") for stem in packed}
+    plain.add("float8_matmul")  # a CPU has no products of them: they become bfloat16
     assert cuda - cpu <= plain | {s for s in cuda if s.startswith("_")}
 
 

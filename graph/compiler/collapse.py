@@ -185,6 +185,7 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "concat": _along_axis,
     "matmul": _matmul,
     "integer_matmul": _matmul,
+    "float8_matmul": _matmul,
     "matmul_packed": _matmul_packed,
     "integer_matmul_packed": _matmul_packed,
     "quantized_matmul": _quantized,

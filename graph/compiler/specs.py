@@ -15,7 +15,7 @@ from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
 FREE = ("broadcast_to", "constant")
 """Ops that cost nothing inside a body: an input is read as broadcast, a splat is an immediate."""
 
-PRODUCTS = ("matmul", "integer_matmul", "grouped_matmul")
+PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
 """Ops whose kernels read a transposed b as it is."""
 
 

@@ -33,6 +33,7 @@ from heddle.graph.ops.elementwise import (
 )
 from heddle.graph.ops.elementwise import power as pow
 from heddle.graph.ops.elementwise import round_even as round
+from heddle.graph.ops.float8 import float8_matmul
 from heddle.graph.ops.grouped import group_offsets, group_order, grouped_matmul
 from heddle.graph.ops.indexing import flatten, slice_tensor, split, squeeze, transpose, unsqueeze
 from heddle.graph.ops.integer import integer_matmul
@@ -89,6 +90,7 @@ __all__ = [
     "erf",
     "exp",
     "flatten",
+    "float8_matmul",
     "floor",
     "floor_divide",
     "gather",

@@ -91,7 +91,6 @@ def _product(types: Types, attrs: Attrs) -> Shape:
     ),
     promotion="none",
     cost=costs.product,
-    follows_first=True,
 )
 def quantized_matmul(
     x: Array, weight: Array, scales: Array, *, bits: int = 8, group: int = 128

@@ -168,11 +168,12 @@ class OpRow:
         """What the op computes: its specification.
 
         float16 operands (and the small floats of ml_dtypes) are widened to float32 and the result
-        is rounded to their dtype at the end (`follows_first`: to that of the first operand).
-        Attributes are canonical.
+        is rounded at the end to the dtype of those of 16 bits (`follows_first`: to that of the
+        first operand). Attributes are canonical.
         """
         deciding = arrays[:1] if self.follows_first else arrays
-        low = next((a.dtype for a in map(np.asarray, deciding) if _is_low(a.dtype)), None)
+        dtypes = [np.asarray(a).dtype for a in deciding]
+        low = next((dtype for dtype in dtypes if _is_low(dtype) and dtype.itemsize > 1), None)
         wide = [a.astype(np.float32) if _is_low(np.asarray(a).dtype) else a for a in arrays]
         with np.errstate(all="ignore"):
             result = np.asarray(self.compute(*wide, **attrs))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block
+from heddle.kernels.cuda import _block, _float8
 from heddle.kernels.mlir import dialect, ir
 
 arith, llvm, nvvm = (dialect(name) for name in ("arith", "llvm", "nvvm"))
@@ -39,11 +39,18 @@ class Kind:
         return CHUNK // self.item
 
 
+_FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+
 KINDS = {
     ("float16", "float16"): Kind("f16", "f16", 2, "float32"),
     ("bfloat16", "bfloat16"): Kind("bf16", "bf16", 2, "float32"),
     ("int8", "int8"): Kind("s8", "s8", 1, "int32"),
     ("uint8", "int8"): Kind("u8", "s8", 1, "int32"),
+    **{
+        (a, b): Kind(a_kind, b_kind, 1, "float32")
+        for a, a_kind in _FLOAT8.items()
+        for b, b_kind in _FLOAT8.items()
+    },
 }
 """By the dtypes of a and b."""
 
@@ -113,7 +120,21 @@ def load_matrices(pointer: Any, transposed: bool) -> list[Any]:
 
 
 def multiply(kind: Kind, a: Sequence[Any], b: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
-    """mma.sync: four sums of 16 x 8 results plus the product of fragments over `kind.depth`."""
+    """mma.sync: four sums of 16 x 8 results plus the product of fragments over `kind.depth`.
+
+    8-bit floats are multiplied as float16 by two of them, the first two of four elements along k
+    and the others: both sides have the same order.
+    """
+    if kind.a in _FLOAT8.values():
+        wide = KINDS["float16", "float16"]
+        left, right = (
+            [_float8.halves(word, dtype) for word in words]
+            for words, dtype in ((a, _of(kind.a)), (b, _of(kind.b)))
+        )
+        for first, column in ((0, right[0]), (2, right[1])):
+            row, below = left[first : first + 2]
+            sums = multiply(wide, [row[0], below[0], row[1], below[1]], column, sums)
+        return list(sums)
     if kind.a == "f16":
         pair = ir.VectorType.get([2], ir.F16Type.get())
         a, b = ([llvm.bitcast(pair, word) for word in words] for words in (a, b))
@@ -132,6 +153,10 @@ def multiply(kind: Kind, a: Sequence[Any], b: Sequence[Any], sums: Sequence[Any]
         multiplicand_b_ptx_type=ir.Attribute.parse(f"#nvvm.mma_type<{kind.b}>"),
     )
     return _parts(found, emit.register_type(kind.sums))
+
+
+def _of(kind: str) -> str:
+    return next(dtype for dtype, name in _FLOAT8.items() if name == kind)
 
 
 def _structure(element: str) -> Any:

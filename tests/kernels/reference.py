@@ -274,6 +274,7 @@ _ROOTS = {
     **dict.fromkeys(("grouped_matmul", "grouped_matmul_packed"), _grouped_matmul),
     "group_rows": _group_rows,
     "integer_matmul": _matmul,
+    "float8_matmul": _matmul,
     "integer_matmul_packed": _matmul_packed,
     "transpose": lambda spec, dims, x: np.transpose(x, spec.attr("permutation")),
     "concat": lambda spec, dims, *xs: np.concatenate(xs, axis=spec.attr("axis")),

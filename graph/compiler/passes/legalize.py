@@ -52,5 +52,5 @@ def _matmul(operation: Any) -> Any:
 
 REWRITES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("softmax", "argmax", "argmin", "cumsum"), _along_last),
-    **dict.fromkeys(("matmul", "integer_matmul"), _matmul),
+    **dict.fromkeys(("matmul", "integer_matmul", "float8_matmul"), _matmul),
 }

@@ -13,10 +13,11 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.specs import folded_transpose
+from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops.integer import FOURS
-from heddle.graph.ops.linear import PAIRS
-from heddle.graph.ops.quantization import packed_group
+from heddle.graph.ops.linear import PAIRS, panels
+from heddle.graph.ops.quantization import FLOATS, GROUPS, packed_group
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
 
@@ -96,6 +97,26 @@ def _integer_matmul(operation: Any, a: Any) -> Any:
     return m.create(operation, "sub", [product, excess])
 
 
+def _float8_matmul(operation: Any, a: Any) -> Any:
+    """By bfloat16, which holds both sides exactly: b is widened while it is multiplied.
+
+    That takes whole groups along k, and one b for all; another b is widened before it is packed.
+    """
+    source, transposed = _behind(operation.operands[1])
+    a = m.create(operation, "cast", [a], dtype=DType.bfloat16)
+    columns, k = m.tensor(operation.results[0]).shape[-1], m.tensor(a).shape[-1].static
+    if m.tensor(source).rank > 2 or not k or k % GROUPS:
+        wide = m.create(operation, "cast", [source], dtype=DType.bfloat16)
+        packed = m.create(operation, "pack_b", [wide], transposed=transposed, group=PAIRS)
+        product = m.create(operation, "matmul_packed", [a, packed], columns=columns)
+        return m.create(operation, "cast", [product], dtype=DType.float32)
+    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=FLOATS)
+    one, shares = m.number(operation, 1.0, DType.float32), panels(columns, Dim(1), 1)
+    scales = m.create(operation, "broadcast_to", [one], shape=shares)
+    operands = [a, packed, scales]
+    return m.create(operation, "quantized_matmul_packed", operands, columns=columns, group=k)
+
+
 def _behind(b: Any) -> tuple[Any, bool]:
     """What is packed for the right side `b`, and whether it is `b` transposed."""
     above = m.owner(b)
@@ -107,5 +128,6 @@ REWRITES: dict[str, Callable[[Any, Any], Any]] = {
     "matmul": _matmul,
     "grouped_matmul": _grouped_matmul,
     "integer_matmul": _integer_matmul,
+    "float8_matmul": _float8_matmul,
     "quantized_matmul": _quantized_matmul,
 }

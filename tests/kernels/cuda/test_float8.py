@@ -3,6 +3,7 @@
 import float8_values as values
 import numpy as np
 import pytest
+from cuda_cases import plain, tensor
 from cuda_harness import run
 
 
@@ -18,3 +19,16 @@ def test_float32_is_rounded_to_the_nearest_even_code(dtype):
     x = values.boundaries(dtype)
     [found], _ = run(values.casting("float32", dtype, x.size), [x], {})
     np.testing.assert_array_equal(found.view(np.uint8), values.rounded(x, dtype))
+
+
+@pytest.mark.parametrize("dtype", values.DTYPES)
+def test_every_code_is_multiplied(dtype):
+    """Column i has code i somewhere along k, and zeros, which infinity and NaN do not meet."""
+    codes = values.codes()
+    weights = np.zeros((256, 32), np.uint8)
+    weights[codes, codes % 32] = codes
+    arrays = [np.full((1, 32), 0.5, dtype), weights.view(dtype)]
+    operands = [tensor(dtype, 1, 32), tensor(dtype, 256, 32)]
+    spec = plain("float8_matmul", operands, tensor("float32", 1, 256), transposed=True)
+    [found], _ = run(spec, arrays, {})
+    np.testing.assert_array_equal(found[0], codes.view(dtype).astype(np.float32) / 2)

@@ -42,6 +42,11 @@ def integers(dtype: str, m, n, k, transposed: bool) -> Spec:
     return plain("integer_matmul", operands, tensor("int32", m, n), transposed=transposed)
 
 
+def floats(a: str, b: str, m, n, k, transposed: bool) -> Spec:
+    operands = [tensor(f"float8_{a}", m, k), tensor(f"float8_{b}", *right(n, k, transposed))]
+    return plain("float8_matmul", operands, tensor("float32", m, n), transposed=transposed)
+
+
 def quantized(dtype: str, m, n, k, bits: int, group: int) -> Spec:
     weight = tensor("int8", n, k) if bits == 8 else tensor("uint8", n, k // 2)
     operands = [tensor(dtype, m, k), weight, tensor(dtype, n, k // group)]
@@ -79,6 +84,10 @@ RESULTS = {
     "few rows of bytes": (integers("uint8", 7, 40, 1040, True), 0, 0),
     "few rows of bytes in pairs": (integers("int8", 7, 33, 45, False), 0, 0),
     "bytes that are computed before": (before(integers("uint8", 5, 24, 40, True)), 0, 0),
+    "8-bit floats": (floats("e4m3fn", "e4m3fn", 70, 48, 272, True), 128, 0),
+    "8-bit floats in pairs of columns": (floats("e5m2", "e4m3fn", 70, 48, 144, False), 128, 0),
+    "few rows of 8-bit floats": (body(floats("e4m3fn", "e5m2", 7, 40, 1040, True)), 0, 0),
+    "8-bit floats computed before": (before(floats("e4m3fn", "e5m2", 5, 24, 40, True)), 0, 0),
     "8 bits in groups of 48": (quantized("float16", 5, 24, 96, 8, 48), 0, 0),
     "8 bits in groups of 32": (quantized("bfloat16", 5, 40, 352, 8, 32), 0, 0),
     "8 bits of float16": (body(quantized("float16", 33, 72, 384, 8, 128)), 0, 0),
