@@ -102,12 +102,12 @@ def fingerprint(target: str) -> str:
 @cache
 def assembler() -> str:
     """The PTX assembler in use, with its version; empty where there is none."""
+    program = ptx.find_ptxas()
+    if program is not None:
+        return subprocess.run([program, "--version"], capture_output=True, text=True).stdout
     if ptx.find_nvjitlink():
         return f"nvjitlink {_version('nvidia-nvjitlink')}"
-    program = ptx.find_ptxas()
-    if program is None:
-        return ""
-    return subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    return ""
 
 
 def encode(codes: Sequence[Code]) -> list[dict[str, Any]]:

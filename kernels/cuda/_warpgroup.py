@@ -29,6 +29,19 @@ _BARRIER_BYTES = 8
 _TICKS = 10_000_000  # Nanoseconds that a thread may sleep in a wait before it looks again.
 
 
+def registers_at_launch(count: int) -> None:
+    """The kernel's threads start with so many registers."""
+    for operation in _block.module().regions[0].blocks[0]:
+        if "nvvm.kernel" in operation.attributes:
+            number = ir.IntegerAttr.get(emit.integer(32), count)
+            operation.attributes["nvvm.maxnreg"] = number
+
+
+def registers(count: int, action: str) -> None:
+    """The warpgroup goes on with so many registers in each thread."""
+    nvvm.setmaxregister(count, getattr(nvvm.SetMaxRegisterAction, action))
+
+
 # Stages that go round
 
 

@@ -27,6 +27,9 @@ PROCESSORS = 132
 CONSUMERS = 2
 """Warpgroups that multiply; one more brings operands."""
 
+REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS = 168, 224, 56
+"""Of a thread: at launch, and after the warpgroups have shared them out anew."""
+
 THREADS = (CONSUMERS + 1) * _warpgroup.THREADS
 _SHARED = 227 * 1024  # Bytes that a block can have.
 _PANELS = (

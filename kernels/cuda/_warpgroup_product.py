@@ -25,7 +25,13 @@ from heddle.kernels.cuda import (
     _warpgroup_result,
 )
 from heddle.kernels.cuda._result import Place
-from heddle.kernels.cuda._warpgroup_plan import CONSUMERS, Plan
+from heddle.kernels.cuda._warpgroup_plan import (
+    CONSUMER_REGISTERS,
+    CONSUMERS,
+    PRODUCER_REGISTERS,
+    REGISTERS,
+    Plan,
+)
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product
 
@@ -44,11 +50,15 @@ def emit_product(frame: _frame.Frame, plan: Plan) -> None:
     _tma.wait_for_grids_before()
     consumes = emit.compare("less", thread, CONSUMERS * _warpgroup.THREADS)
 
+    _warpgroup.registers_at_launch(REGISTERS)
+
     def consume() -> list[Any]:
+        _warpgroup.registers(CONSUMER_REGISTERS, "increase")
         block.consume()
         return []
 
     def produce() -> list[Any]:
+        _warpgroup.registers(PRODUCER_REGISTERS, "decrease")
         block.feed.produce(block.each_piece)
         return []
 

@@ -139,7 +139,8 @@ class WayOut:
     ) -> None:
         speaks = emit.compare("equal", _lane(), 0)
         with emit.when(speaks):
-            _tma.wait_until_read(PANELS - 1)
+            # Those of this tile but the last one; in a tile's first panel, all.
+            _tma.wait_until_read(min(column // panel.columns, PANELS - 1))
         _warpgroup.meet_in_warp()
         panel.fill(sums)
         if self._frame.spec.epilogue is not None:

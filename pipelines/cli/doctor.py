@@ -15,8 +15,8 @@ from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
 COMPILER = ("torch-mlir", "llvmlite", "pyelftools")
 """The packages that compiling for any target needs."""
 
-ASSEMBLER = "nvidia-nvjitlink"
-"""The package that makes cubins; without it (and ptxas) artifacts have PTX alone."""
+ASSEMBLERS = ("nvidia-cuda-nvcc", "nvidia-nvjitlink")
+"""Packages that make cubins; without either (and ptxas) artifacts have PTX alone."""
 
 Code = tuple[str, str]
 """The architecture and the format of machine code: `("sm_90a", "cubin")`."""
@@ -72,8 +72,8 @@ def machine() -> dict[str, Any]:
 def compiling() -> dict[str, list[str]]:
     """What is missing here to compile for each kind of target, as packages to install."""
     lacks = [name for name in COMPILER if not installed(name)]
-    assembler = installed(ASSEMBLER) or shutil.which("ptxas")
-    return {"cpu": lacks, "cuda": lacks if assembler else [*lacks, f"{ASSEMBLER} or ptxas"]}
+    assembler = any(map(installed, ASSEMBLERS)) or shutil.which("ptxas")
+    return {"cpu": lacks, "cuda": lacks if assembler else [*lacks, f"{ASSEMBLERS[0]} or ptxas"]}
 
 
 def installed(package: str) -> bool:

@@ -1,4 +1,8 @@
-"""PTX to cubin without a GPU: libnvJitLink in this process, else `ptxas`, else not at all.
+"""PTX to cubin without a GPU: by `ptxas`, else libnvJitLink in this process, else not at all.
+
+nvJitLink makes code to be linked with other code: there setmaxnreg has no effect, and products by
+wgmma wait for one another in a kernel that divides, as a division may be a call. ptxas makes whole
+programs, so that it comes first; nvJitLink is there wherever PyTorch is.
 
 Sources: the nvJitLink header of CUDA 13.0 (options, status, exported names), the CUDA Binary
 Utilities manual for `ptxas -v`. Both assemblers print the same log, which `resources` reads.
@@ -46,23 +50,26 @@ def assemble(ptx: str, arch: str) -> Cubin | None:
     return None
 
 
+def find_ptxas() -> Path | None:
+    """`ptxas` of the package nvidia-cuda-nvcc (the extra `cuda`), else of a toolkit on PATH."""
+    found = _packaged("bin/ptxas") or shutil.which("ptxas")
+    return Path(found) if found else None
+
+
 def find_nvjitlink() -> Path | None:
-    """The library of the package nvidia-nvjitlink (the extra `cuda`), if it is installed."""
+    """The library of the package nvidia-nvjitlink, if it is installed."""
+    return _packaged("lib/libnvJitLink.so.13")
+
+
+def _packaged(name: str) -> Path | None:
+    """A file of NVIDIA's packages for CUDA 13."""
     try:
         package = importlib.util.find_spec("nvidia.cu13")
     except ModuleNotFoundError:
         return None
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        library = Path(folder) / "lib" / "libnvJitLink.so.13"
-        if library.exists():
-            return library
-    return None
-
-
-def find_ptxas() -> Path | None:
-    """`ptxas` of a CUDA toolkit on PATH."""
-    found = shutil.which("ptxas")
-    return Path(found) if found else None
+    folders = (package.submodule_search_locations or ()) if package else ()
+    files = [Path(folder) / name for folder in folders]
+    return next((file for file in files if file.exists()), None)
 
 
 def with_nvjitlink(library: Path, ptx: str, arch: str) -> Cubin:
@@ -133,8 +140,8 @@ def resources(cubin: bytes, log: str) -> Cubin:
 
 
 _ASSEMBLERS: tuple[tuple[Callable[[], Path | None], Callable[[Path, str, str], Cubin]], ...] = (
-    (lambda: find_nvjitlink(), with_nvjitlink),
     (lambda: find_ptxas(), with_ptxas),
+    (lambda: find_nvjitlink(), with_nvjitlink),
 )
 
 

@@ -1,5 +1,7 @@
 """From a spec to PTX and cubin: what is returned, and what is refused."""
 
+import importlib.machinery
+import importlib.util
 import sys
 from dataclasses import replace
 
@@ -94,8 +96,23 @@ def test_no_package_no_library(monkeypatch, blocked):
 
 
 def test_no_ptxas_on_an_empty_path(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "nvidia.cu13", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert ptx.find_ptxas() is None
+
+
+def test_ptxas_of_the_package_comes_before_that_on_the_path(monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "ptxas"
+    program.parent.mkdir()
+    program.touch(mode=0o700)
+    package = importlib.machinery.ModuleSpec("nvidia.cu13", None, is_package=True)
+    package.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: package)
+    assert ptx.find_ptxas() == program
+
+
+def test_ptxas_is_asked_first():
+    assert [run for _, run in ptx._ASSEMBLERS] == [ptx.with_ptxas, ptx.with_nvjitlink]
 
 
 REFUSED = {

@@ -49,7 +49,7 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
     assert module.compiling() == {
         "cpu": ["torch-mlir", "pyelftools"],
-        "cuda": ["torch-mlir", "pyelftools", "nvidia-nvjitlink or ptxas"],
+        "cuda": ["torch-mlir", "pyelftools", "nvidia-cuda-nvcc or ptxas"],
     }
 
 

@@ -1,0 +1,151 @@
+"""Mistakes planted in products by wgmma, which the emulator has to see."""
+
+from dataclasses import replace
+
+import cuda_harness
+import pytest
+from emulator_memory import EmulatorError
+from test_kernels import check
+from warpgroup_cases import HOPPER, columns, cut_into_pieces, product
+
+from heddle.kernels.cuda import (
+    _partial_sums,
+    _staging,
+    _tma,
+    _warpgroup_product,
+    _warpgroup_result,
+)
+from heddle.kernels.cuda import _warpgroup as warpgroup
+
+
+@pytest.fixture(autouse=True)
+def on_hopper(monkeypatch):
+    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+
+
+Turn, Ring, WayOut = warpgroup.Turn, warpgroup.Ring, _warpgroup_result.WayOut
+turn, initialise, wait, expect = Ring.turn, Ring.initialise, warpgroup.wait, Turn.expect
+load, meet, read = _tma.load, _warpgroup_product._Block.meet, _tma.wait_until_read
+IN_FLIGHT = "a copy in flight to the mbarrier at byte"
+
+
+def nothing(*_) -> None:
+    pass
+
+
+MISTAKES = {
+    # what is planted: where, and what the emulator says
+    "no wait for a full stage": (
+        (Turn, "wait_until_full", nothing),
+        f"race: reads what {IN_FLIGHT}|uninitialised",
+    ),
+    "the other parity": (
+        (Ring, "turn", lambda ring, step: _turned(ring, step)),
+        f"race: reads what {IN_FLIGHT}|deadlock|uninitialised",
+    ),
+    "no wait for an empty stage": (
+        (Turn, "wait_until_empty", nothing),
+        "writes what the wgmma in flight of warpgroup|more than 1 arrivals",
+    ),
+    "a stage is never released": ((Turn, "arrive_empty_at", nothing), "deadlock"),
+    "a stage is released to its own block alone": (
+        (Turn, "arrive_empty_at", lambda turn, block: turn.arrive_empty()),
+        "arrivals in a phase|race: writes",
+    ),
+    "a stage is released too early": (
+        (warpgroup, "wait", lambda left: wait(2 * left)),
+        "writes what the wgmma in flight of warpgroup",
+    ),
+    "no wait for the last products": (
+        (warpgroup, "wait", lambda left: wait(1)),
+        r"looks at an accumulator before wgmma\.wait_group",
+    ),
+    "no wgmma.fence": ((warpgroup, "fence", nothing), r"no wgmma\.fence before a wgmma"),
+    "groups are not committed": ((warpgroup, "commit", nothing), "in flight|accumulator"),
+    "too few bytes are expected": (
+        (Turn, "expect", lambda turn, size: expect(turn, size - 64 * 128)),
+        f"race: reads what {IN_FLIGHT}|uninitialised",
+    ),
+    "too many bytes are expected": (
+        (Turn, "expect", lambda turn, size: expect(turn, size + 16)),
+        "deadlock",
+    ),
+    "nobody is in the mask of a multicast": (
+        (_tma, "load", lambda *args: load(*args[:4])),
+        "deadlock",
+    ),
+    "one warpgroup releases for both": (
+        (Ring, "initialise", lambda ring, full, empty: initialise(ring, full, empty // 2)),
+        "arrivals in a phase|in flight of warpgroup|race: writes over",
+    ),
+    "blocks do not meet": (
+        (_warpgroup_product._Block, "meet", nothing),
+        "nobody initialised an mbarrier|initialises it|which ended",
+    ),
+    "no proxy fence before a store": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
+    "lanes do not meet": ((warpgroup, "meet_in_warp", nothing), "race: (reads|writes)"),
+    "a panel is filled while it is stored": (
+        (_tma, "wait_until_read", lambda left: read(0) if left == 0 else None),
+        "race: writes what a bulk store",
+    ),
+    "the block does not wait for its stores": (
+        (WayOut, "finish", nothing),
+        "ends while its bulk stores read shared memory",
+    ),
+}
+
+
+def _turned(ring: Ring, step):
+    found = turn(ring, step)
+    return replace(found, parity=found.parity ^ 1)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_caught(monkeypatch, name):
+    planted, message = MISTAKES[name]
+    monkeypatch.setattr(*planted)
+    with columns(128), pytest.raises(EmulatorError, match=message):
+        check(product("int8", 130, 72, 7 * 128, True), {})
+
+
+ELEMENTS = {
+    "parts that are stored do not arrive": ((Turn, "arrive_full", nothing), "deadlock"),
+    "no proxy fence": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
+    "no barrier of those who store": ((warpgroup, "meet", nothing), "race: reads|uninitialised"),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_mistakes_with_single_elements_are_caught(monkeypatch, name):
+    planted, message = ELEMENTS[name]
+    monkeypatch.setattr(*planted)
+    with columns(128), pytest.raises(EmulatorError, match=message):
+        check(product("bfloat16", 66, 13, 65, False), {})
+
+
+MEETINGS = {
+    "no barrier before a piece arrives": ((warpgroup, "meet", nothing), "race: |uninitialised"),
+    "no fence of the GPU": ((_partial_sums, "_fence", nothing), "race: reads what"),
+}
+
+
+@pytest.mark.parametrize("name", MEETINGS)
+def test_mistakes_with_pieces_are_caught(monkeypatch, name):
+    planted, message = MEETINGS[name]
+    cut_into_pieces(monkeypatch)
+    monkeypatch.setattr(*planted)
+    with columns(128), pytest.raises(EmulatorError, match=message):
+        check(product("bfloat16", 66, 24, 3 * 64, True), {})
+
+
+LAYOUTS = {
+    "the stride of a descriptor": (warpgroup, "ATOM", warpgroup.ATOM // 2),
+    "the swizzle of panels": (_staging, "swizzled", lambda line, chunk, *_: chunk),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_wrong_layouts_give_wrong_results(monkeypatch, name):
+    monkeypatch.setattr(*LAYOUTS[name])
+    with columns(128), pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(product("bfloat16", 66, 72, 64, False), {})
