@@ -18,12 +18,13 @@ _OWN = BINS // _frame.THREADS
 """Bins of a thread."""
 
 
-class _Counters(_block.SharedArray):
+class Counters(_block.SharedArray):
     """Integers that threads add to in any order."""
 
-    def add(self, value: Any, place: Any) -> None:
-        """Adds to the element at `place`."""
-        llvm.atomicrmw(llvm.AtomicBinOp.add, self._at(place), value, llvm.AtomicOrdering.monotonic)
+    def add(self, value: Any, place: Any) -> Any:
+        """Adds to the element at `place`; returns what was there."""
+        add, relaxed = llvm.AtomicBinOp.add, llvm.AtomicOrdering.monotonic
+        return llvm.atomicrmw(add, self._at(place), value, relaxed)
 
 
 class Histogram:
@@ -36,8 +37,8 @@ class Histogram:
 
     def __init__(self, name: str, scan: Scan) -> None:
         self._scan, word = scan, emit.integer(64)
-        self._counts = _Counters(f"{name}_counts", emit.integer(32), BINS)
-        self._weights = _Counters(f"{name}_weights", word, BINS)
+        self._counts = Counters(f"{name}_counts", emit.integer(32), BINS)
+        self._weights = Counters(f"{name}_weights", word, BINS)
         self._reached = _block.SharedArray(f"{name}_reached", word, 3)
 
     def clear(self) -> None:

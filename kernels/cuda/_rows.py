@@ -80,6 +80,10 @@ class Rows:
         most = _HELD * 32 // max(32, emit.bits_of(self._element))
         if isinstance(self.length, int) and -(-self.length // stride) * lanes <= most:
             return _Held.of(self, lanes, value)
+        return self.stream(lanes, value)
+
+    def stream(self, lanes: int, value: Callable[[Any], Any]) -> Row:
+        """The same, read anew each time."""
         return _Streamed(self, lanes, value)
 
     def first(self, lanes: int) -> Any:
@@ -111,6 +115,9 @@ class Row(Protocol):
     def each(self, body: Callable[[Any, Any], None]) -> None:
         """Emits `body(column, value)` for each vector."""
 
+    def over(self, start: Any, body: Callable[[Any, Any, Any], Any]) -> Any:
+        """`body(column, value, so_far)` over the vectors of this thread, one after the other."""
+
 
 @dataclass(frozen=True)
 class _Held:
@@ -139,9 +146,8 @@ class _Held:
         return _Held(self.rows, self.lanes, vectors)
 
     def reduce(self, identity: float, combine: _block.Combine) -> Any:
-        total = none = self.rows.start(identity, self.lanes)
-        for _, inside, value in self.vectors:
-            total = combine(total, value if inside is None else emit.select(inside, value, none))
+        none = self.rows.start(identity, self.lanes)
+        total = self.over(none, lambda _, value, total: combine(total, value))
         return self.rows.combined(total, combine)
 
     def each(self, body: Callable[[Any, Any], None]) -> None:
@@ -151,6 +157,12 @@ class _Held:
             else:
                 with emit.when(inside):
                     body(column, value)
+
+    def over(self, start: Any, body: Callable[[Any, Any, Any], Any]) -> Any:
+        for column, inside, value in self.vectors:
+            after = body(column, value, start)
+            start = after if inside is None else emit.select(inside, after, start)
+        return start
 
 
 @dataclass(frozen=True)
@@ -165,14 +177,16 @@ class _Streamed:
         return _Streamed(self.rows, self.lanes, lambda column: function(self.value(column)))
 
     def reduce(self, identity: float, combine: _block.Combine) -> Any:
-        start, stride = self.rows.first(self.lanes), self.rows.stride(self.lanes)
         none = self.rows.start(identity, self.lanes)
-
-        def add(column: Any, total: Any) -> Sequence[Any]:
-            return [combine(total, self.value(column))]
-
-        (total,) = emit.carry(start, self.rows.length, stride, [none], add)
+        total = self.over(none, lambda _, value, total: combine(total, value))
         return self.rows.combined(total, combine)
+
+    def over(self, start: Any, body: Callable[[Any, Any, Any], Any]) -> Any:
+        def add(column: Any, so_far: Any) -> Sequence[Any]:
+            return [body(column, self.value(column), so_far)]
+
+        first, stride = self.rows.first(self.lanes), self.rows.stride(self.lanes)
+        return emit.carry(first, self.rows.length, stride, [start], add)[0]
 
     def each(self, body: Callable[[Any, Any], None]) -> None:
         start, stride = self.rows.first(self.lanes), self.rows.stride(self.lanes)

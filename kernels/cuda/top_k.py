@@ -1,7 +1,7 @@
 """Where the k largest (or smallest) elements of each row are, in order; the first of equal ones.
 
-A warp or a block works on a row: in each of k passes it finds the best key that follows the last
-one, then the first place that has it. NaN is the best either way.
+A short row is held in the registers of a warp, which takes the best key that follows the last one,
+k times. A block reads a long row twice for each 128 of k (`_best_of_row`). NaN is the best.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, ordering
-from heddle.kernels.cuda import _frame, _rows
+from heddle.kernels.cuda import _best_of_row, _block, _frame, _rows
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, product
@@ -18,44 +18,80 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 def emit_top_k(spec: Spec, machine: Machine) -> None:
-    """Emits the passes over each row."""
+    """Emits the search in each row."""
     frame = _frame.frame(spec, machine)
-    x, write = frame.reader(0), frame.writer()
-    word, kind = emit.integer(64), ordering.key_dtype(x.dtype)
-    rows = _rows.Rows(frame, spec.operands[0].shape, word)
+    x, write, kind = frame.reader(0), frame.writer(), ordering.key_dtype(spec.operands[0].dtype)
+    rows = _rows.Rows(frame, spec.operands[0].shape, emit.integer(64))
     k = frame.size(spec.result.shape[-1])
+    is_short = _rows.group_size(spec.operands[0].shape[-1]) == _block.WARP
+    search = None if is_short else _best_of_row.Search(8 * emit.ITEM_SIZE[kind])
 
     def body(row: Any, lanes: int) -> None:
-        start = row * rows.length
+        def key_at(column: Any) -> Any:
+            found = x(row * rows.length + column, lanes)
+            found = ordering.key(x.dtype, found, spec.attr("smallest"))
+            return convert.cast(found, kind, "int64")
 
-        def follows(column: Any, last: Any, place: Any) -> tuple[Any, Any, Any]:
-            """Keys, places, and which of them come after `last` at `place`."""
-            found = ordering.key(x.dtype, x(start + column, lanes), spec.attr("smallest"))
-            found = convert.cast(found, kind, "int64")
-            here = emit.splat(column, lanes) + crosslane.numbers(word, lanes)
-            later = compare("equal", found, last) & compare("greater", here, place)
-            return found, here, compare("less", found, last) | later
+        def put(number: Any, place: Any) -> None:
+            write(place, row * k + number)
 
-        def take(number: Any, last: Any, place: Any) -> list[Any]:
-            def key_at(column: Any) -> Any:
-                found, _, after = follows(column, last, place)
-                return select(after, found, _LOWEST)
-
-            top = rows.read(lanes, key_at).reduce(_LOWEST, emit.maximum)
-
-            def place_at(column: Any) -> Any:
-                found, here, after = follows(column, last, place)
-                return select(after & compare("equal", found, top), here, _HIGHEST)
-
-            first = rows.read(lanes, place_at).reduce(_HIGHEST, emit.minimum)
-            with emit.when(compare("equal", rows.member, 0)):
-                write(first, row * k + number)
-            return [top, first]
-
-        # Nothing is as good as this, and nothing has that place.
-        emit.carry(0, k, 1, [emit.index(_HIGHEST), emit.index(-1)], take)
+        if search is None:
+            _take_each(rows, rows.read(lanes, key_at), k, lanes, put)
+        else:
+            distances = rows.stream(lanes, lambda column: _distance(key_at(column), kind))
+            _take_many(search, distances, k, put)
 
     rows.each([x.inputs], body)
+
+
+def _distance(key: Any, kind: str) -> Any:
+    """How far a key is below the greatest one, unsigned."""
+    return emit.like(key, 2 ** (8 * emit.ITEM_SIZE[kind] - 1) - 1) - key
+
+
+def _take_many(search: _best_of_row.Search, distances: _rows.Row, k: Any, put: Any) -> None:
+    """Takes as many at a time as a block finds at once."""
+
+    def take(first: Any, *taken: Any) -> list[Any]:
+        elements = _best_of_row.Elements(distances, _best_of_row.Range(*taken))
+        count = emit.minimum(emit.as_index(k) - first, _best_of_row.TAKE)
+        found = search.best(elements, count, lambda number, place: put(first + number, place))
+        return [found.distance, found.stop]
+
+    nothing = [emit.index(0), emit.index(0)]
+    emit.carry(0, k, _best_of_row.TAKE, nothing, take)
+
+
+def _take_each(rows: _rows.Rows, keys: _rows.Row, k: Any, lanes: int, put: Any) -> None:
+    """Takes one after the other."""
+    word = emit.integer(64)
+
+    def take(number: Any, last: Any, place: Any) -> list[Any]:
+        def here(column: Any) -> Any:
+            return emit.splat(column, lanes) + crosslane.numbers(word, lanes)
+
+        def follows(column: Any, found: Any) -> Any:
+            later = compare("equal", found, last) & compare("greater", here(column), place)
+            return compare("less", found, last) | later
+
+        def better(column: Any, found: Any, so_far: Any) -> Any:
+            return emit.maximum(so_far, select(follows(column, found), found, _LOWEST))
+
+        lowest = emit.constant(word, _LOWEST, lanes)
+        top = rows.combined(keys.over(lowest, better), emit.maximum)
+
+        def nearer(column: Any, found: Any, so_far: Any) -> Any:
+            is_top = follows(column, found) & compare("equal", found, top)
+            return emit.minimum(so_far, select(is_top, here(column), _HIGHEST))
+
+        highest = emit.constant(word, _HIGHEST, lanes)
+        first = rows.combined(keys.over(highest, nearer), emit.minimum)
+        with emit.when(compare("equal", rows.member, 0)):
+            put(number, first)
+        return [top, first]
+
+    # Nothing is as good as this, and nothing has that place.
+    emit.carry(0, k, 1, [emit.index(_HIGHEST), emit.index(-1)], take)
 
 
 def launch(spec: Spec) -> Launch:
