@@ -7,7 +7,7 @@ shared out among warps.
 The order along k inside of 32 elements is free, as long as both sides have the same. A lane takes
 eight neighbours of a row of x (16 bytes) and eight of a row of weights, and sorts x into the pairs
 in which weights come out of their word by masks: of 4 bits (0, 4), (1, 5), ..., of 8 bits (0, 2),
-(1, 3), ...
+(1, 3), ... 8-bit floats come in the order in which they lie.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, sizes
+from heddle.kernels.convert import FLOAT8
 from heddle.kernels.cuda import (
     _block,
     _by_rows,
+    _float8,
     _frame,
     _mma,
     _product,
@@ -72,13 +74,17 @@ _HALVES = {"f16": _Half(10, 15, -10), "bf16": _Half(7, 127, -13)}
 
 @dataclass(frozen=True)
 class Strip:
-    """A block's `rows` and `columns` of x by weights of `bits`, `group` of them to a scale."""
+    """A block's `rows` and `columns` of x by weights of `bits`, `group` of them to a scale.
+
+    `held` is the dtype that holds weights.
+    """
 
     kind: _mma.Kind
     rows: int
     columns: int
     bits: int
     group: int
+    held: str
 
     @property
     def warps_along_k(self) -> int:
@@ -124,6 +130,11 @@ class Strip:
         return _skinny.SHARED // self.stage
 
     @property
+    def place_of_weights(self) -> int:
+        """The power of two that weights are multiplied by."""
+        return 0 if self.held in FLOAT8 else _HALVES[self.kind.a].place
+
+    @property
     def span(self) -> int:
         """Elements along k whose sums a warp scales at once: they are of one group."""
         return RUN if self.group % self.slice else self.slice
@@ -142,7 +153,12 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     found = []
     for most, rows, columns in ((16, 16, _tensor_cores.narrow(problem)), (None, 64, 64)):
         strip = Strip(
-            _mma.KINDS[dtype, dtype], rows, columns, spec.attr("bits"), spec.attr("group")
+            _mma.KINDS[dtype, dtype],
+            rows,
+            columns,
+            spec.attr("bits"),
+            spec.attr("group"),
+            spec.operands[1].dtype,
         )
         down = 1 if most == rows else fold("ceildiv", problem.m, rows)
         strips = fold("mul", down, fold("ceildiv", problem.n, columns))
@@ -201,7 +217,7 @@ def _emit_strip(
     steps = _strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
     sums = ring.stream(parts, steps, zeros, multiply)
     shares = _result.Shares(shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns)
-    whole = 2.0 ** -_HALVES[strip.kind.a].place
+    whole = 2.0**-strip.place_of_weights
     shares.store([part * whole for part in sums], share, first)
     _block.barrier()
     _strip_parts.write(frame, where, shares, part)
@@ -225,6 +241,9 @@ class _Lanes:
             length = self._strip.x_line
             place = _staging.swizzled(line, chunk, length, RUN * self._strip.kind.item)
             words = self._load(stage + line * length + place * _mma.CHUNK, 4)
+            if self._strip.held in FLOAT8:
+                found.append(words)
+                continue
             apart = 2 if self._strip.bits == 4 else 1
             pairs = [(words[j], words[j + apart]) for j in range(4) if not j & apart]
             found.append([join(a, b) for a, b in pairs for join in (_low, _high)])
@@ -246,6 +265,9 @@ class _Lanes:
 
     def _pairs(self, word: Any) -> list[Any]:
         """The weights in a word, two in a register: of 4 bits, 8 of them, else 4."""
+        if self._strip.held in FLOAT8:
+            widen = _float8.halves if self._strip.kind.a == "f16" else _float8.bfloats
+            return widen(word, self._strip.held)
         if self._strip.bits == 4:  # q + 8
             low, high, offset = (0x000F000F, 0), (0x00F000F0, 4), 3
             parts = [(source, mask) for source in (word, word >> 8) for mask in (low, high)]

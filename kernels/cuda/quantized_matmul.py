@@ -41,7 +41,7 @@ class _Scaled:
         self.inputs = weights.inputs
         self._bits, self._group = frame.spec.attr("bits"), frame.spec.attr("group")
         self._pointer, self._scales = weights.inputs.pointers[0], scales.inputs.pointers[0]
-        self._dtype = scales.dtype
+        self._held, self._dtype = weights.dtype, scales.dtype
 
     def __call__(self, position: Any, lanes: int) -> Any:
         """`lanes` weights from `position` on."""
@@ -50,8 +50,8 @@ class _Scaled:
         return integers(position, lanes) * emit.splat(scale, lanes)
 
     def _bytes(self, position: Any, lanes: int) -> Any:
-        value = _frame.load(self._pointer, position, "int8", lanes)
-        return convert.cast(value, "int8", "float32")
+        value = _frame.load(self._pointer, position, self._held, lanes)
+        return convert.cast(value, self._held, "float32")
 
     def _nibbles(self, position: Any, lanes: int) -> Any:
         """Element i is q + 8 in half i % 2 of byte i // 2, the lower half first."""
@@ -66,10 +66,10 @@ class _Scaled:
 
 
 def supports(spec: Spec) -> str | None:
-    """float32, float16 and bfloat16 by int8, or by two 4-bit weights in a uint8; every body."""
+    """float32, float16 and bfloat16 by 8 bits, or by two 4-bit weights in a uint8; every body."""
     x, weight, scales = (operand.dtype for operand in spec.operands)
-    wanted = {8: "int8", 4: "uint8"}.get(spec.attr("bits"))
-    if x not in ("float32", "float16", "bfloat16") or weight != wanted or scales != x:
+    wanted = {8: ("int8", *convert.FLOAT8), 4: ("uint8",)}[spec.attr("bits")]
+    if x not in ("float32", "float16", "bfloat16") or weight not in wanted or scales != x:
         return f"{x} by {weight} of {spec.attr('bits')} bits and {scales}"
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 

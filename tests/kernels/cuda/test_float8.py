@@ -32,3 +32,17 @@ def test_every_code_is_multiplied(dtype):
     spec = plain("float8_matmul", operands, tensor("float32", 1, 256), transposed=True)
     [found], _ = run(spec, arrays, {})
     np.testing.assert_array_equal(found[0], codes.view(dtype).astype(np.float32) / 2)
+
+
+@pytest.mark.parametrize("wide", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", values.DTYPES)
+def test_every_weight_is_exact(dtype, wide):
+    codes = values.codes()
+    weights = np.zeros((256, 32), np.uint8)
+    weights[codes, codes % 32] = codes
+    arrays = [np.full((1, 32), 0.5, wide), weights.view(dtype), np.full((256, 1), 2, wide)]
+    operands = [tensor(wide, 1, 32), tensor(dtype, 256, 32), tensor(wide, 256, 1)]
+    spec = plain("quantized_matmul", operands, tensor(wide, 1, 256), bits=8, group=32)
+    [found], _ = run(spec, arrays, {})
+    wanted = codes.view(dtype).astype(np.float32)
+    np.testing.assert_array_equal(found[0].astype(np.float32), wanted)

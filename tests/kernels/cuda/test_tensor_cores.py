@@ -47,8 +47,8 @@ def floats(a: str, b: str, m, n, k, transposed: bool) -> Spec:
     return plain("float8_matmul", operands, tensor("float32", m, n), transposed=transposed)
 
 
-def quantized(dtype: str, m, n, k, bits: int, group: int) -> Spec:
-    weight = tensor("int8", n, k) if bits == 8 else tensor("uint8", n, k // 2)
+def quantized(dtype: str, m, n, k, bits: int, group: int, held: str = "int8") -> Spec:
+    weight = tensor(held, n, k) if bits == 8 else tensor("uint8", n, k // 2)
     operands = [tensor(dtype, m, k), weight, tensor(dtype, n, k // group)]
     return plain("quantized_matmul", operands, tensor(dtype, m, n), bits=bits, group=group)
 
@@ -91,6 +91,9 @@ RESULTS = {
     "8 bits in groups of 48": (quantized("float16", 5, 24, 96, 8, 48), 0, 0),
     "8 bits in groups of 32": (quantized("bfloat16", 5, 40, 352, 8, 32), 0, 0),
     "8 bits of float16": (body(quantized("float16", 33, 72, 384, 8, 128)), 0, 0),
+    "8-bit floats of float16": (quantized("float16", 33, 72, 384, 8, 128, "float8_e4m3fn"), 0, 0),
+    "8-bit floats of bfloat16": (quantized("bfloat16", 5, 40, 352, 8, 32, "float8_e5m2"), 0, 0),
+    "8-bit floats of float32": (quantized("float32", 5, 40, 64, 8, 64, "float8_e5m2"), 0, 0),
     "4 bits in groups of 64": (quantized("float16", 16, 40, 320, 4, 64), 0, 0),
     "4 bits of many rows": (body(quantized("bfloat16", 70, 24, 384, 4, 128)), 0, 0),
     "4 bits unaligned": (quantized("bfloat16", 3, 33, 64, 4, 64), 0, 1),
