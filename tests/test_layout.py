@@ -94,7 +94,9 @@ def test_every_cuda_kernel_has_the_stem_of_its_op():
     """Same stem in each backend; packing and its matmul are how the CPU lays out weights."""
     cpu, cuda = ({p.stem for p in (ROOT / "kernels" / t).glob("*.py")} for t in ("cpu", "cuda"))
     packed = {"pack_b", "pack_int4"}
-    packed |= {f"{kind}matmul_packed" for kind in ("", "grouped_", "integer_", "quantized_")}
+    packed |= {
+        f"{kind}matmul_packed" for kind in ("", "grouped_", "integer_", "quantized_", "window_")
+    }
     assert cpu - cuda <= packed | {s for s in cpu if s.startswith("_")}
     plain = {stem.removesuffix("_packed") for stem in packed}
     plain.add("float8_matmul")  # a CPU has no products of them: they become bfloat16

@@ -241,6 +241,13 @@ def _group_order(op: Any) -> tuple[str, dict[str, Attr]]:
     return "group_rows", {"kind": kind, "groups": attrs["groups"]}
 
 
+def _window(op: Any) -> tuple[str, dict[str, Attr]]:
+    kind = {"max_pool": "max", "avg_pool": "mean", "depthwise_conv": "product"}[m.name(op)]
+    attrs = {key: value for key, value in m.attrs(op).items() if key != "layout"}
+    kernel = attrs.pop("window", None) or attrs.pop("kernel")
+    return "window_reduce", {"kind": kind, "kernel": kernel, **attrs}
+
+
 def _without(*names: str) -> Callable[[Any], tuple[str, dict[str, Attr]]]:
     """An op whose attributes `names` are already in its shapes."""
 
@@ -268,6 +275,8 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     "group_order": _group_order,
     "matmul_packed": _without("columns"),
     "grouped_matmul_packed": _without("columns"),
+    "window_matmul_packed": _without("columns"),
+    **dict.fromkeys(("max_pool", "avg_pool", "depthwise_conv"), _window),
     "integer_matmul_packed": _without("columns"),
     "quantized_matmul_packed": _without("columns"),
     "attention": _attention,

@@ -1,6 +1,7 @@
 """Every op that users call; docs/ops.md has the table."""
 
 from heddle.graph.ops.attention import attention
+from heddle.graph.ops.convolution import conv
 from heddle.graph.ops.elementwise import absolute as abs
 from heddle.graph.ops.elementwise import (
     add,
@@ -53,6 +54,7 @@ from heddle.graph.ops.logic import (
 )
 from heddle.graph.ops.normalization import layer_norm, rms_norm
 from heddle.graph.ops.paged import paged_attention, paged_write, ragged_attention
+from heddle.graph.ops.pooling import avg_pool, max_pool
 from heddle.graph.ops.quantization import quantized_matmul
 from heddle.graph.ops.reductions import max, mean, min, softmax, sum
 from heddle.graph.ops.rotary import rope
@@ -77,12 +79,14 @@ __all__ = [
     "argmax",
     "argmin",
     "attention",
+    "avg_pool",
     "broadcast_to",
     "cast",
     "ceil",
     "clip",
     "concat",
     "constant",
+    "conv",
     "cos",
     "cumsum",
     "div",
@@ -113,6 +117,7 @@ __all__ = [
     "logical_xor",
     "matmul",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "min",

@@ -27,6 +27,8 @@ from heddle.kernels.cpu import (
     take_along,
     top_k,
     transpose,
+    window_matmul_packed,
+    window_reduce,
 )
 from heddle.kernels.cpu import map as map_
 from heddle.kernels.cpu import slice as slice_
@@ -49,6 +51,8 @@ KERNELS: tuple[Kernel, ...] = (
     integer_matmul_packed.KERNEL,
     pack_int4.KERNEL,
     quantized_matmul_packed.KERNEL,
+    window_matmul_packed.KERNEL,
+    window_reduce.KERNEL,
     transpose.KERNEL,
     concat.KERNEL,
     slice_.KERNEL,

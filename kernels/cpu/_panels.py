@@ -78,43 +78,20 @@ def launch(spec: Spec) -> Launch:
     return Launch((tasks, 1, 1), fold("max", operations, read))
 
 
-class Tasks:
-    """The blocks of a kernel's tasks, and where their sums go; make one at the function's start.
+class Results:
+    """Where sums go; make one at the function's start. Those of a block are in rows of 32.
 
-    The sums of a block are of `dtype`, in rows of 32.
+    The sums are of `dtype`. `each` is how many columns, of `n` in a row of the result, belong
+    together: their panels end with them.
     """
 
-    def __init__(self, frame: host.Frame, lanes: int, dtype: str) -> None:
+    def __init__(self, frame: host.Frame, lanes: int, dtype: str, together: int = 1) -> None:
         self.frame, self.lanes, self.dtype = frame, lanes, dtype
-        self.batch, self.m, _ = frame.shape(extents(frame.spec))
         self.n = frame.size(frame.spec.result.shape[-1])
-        self.panels, self.blocks = sizes.ceildiv(self.n, PANEL), sizes.ceildiv(self.m, BLOCK)
+        self.each = sizes.floordiv(self.n, together)
+        self.panels = sizes.ceildiv(self.each, PANEL)
         self.finish = rows.Finish(frame, lanes)
-
-    def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
-        """Emits the Python body of a `for rows, first, last in` this.
-
-        The tasks are these rows by their panels from `first` to `last - 1`.
-        """
-        along = sizes.greatest(self.panels, 1)  # without columns there are no tasks
-        start, stop = self.frame.first // along, sizes.ceildiv(self.frame.last, along)
-        for number in emit.loop(start, stop):
-            before = number * along
-            first = sizes.greatest(self.frame.first - before, 0)
-            yield self.rows(number), first, sizes.least(self.frame.last - before, along)
-
-    def rows(self, number: Size) -> Rows:
-        """The rows of number `number`, of those of all batches."""
-        item, part = sizes.split(number, (self.batch, self.blocks))
-        top = part * BLOCK
-        height = sizes.least(emit.index(BLOCK), self.m - top)
-        panel = item * self.panels if batched(self.frame.spec) else emit.index(0)
-        return Rows(item * self.m + top, height, panel, True)
-
-    def block(self, rows: Rows, panel: Size) -> Block:
-        """Some rows by panel number `panel` of theirs."""
-        first, column = rows.panel + panel, panel * PANEL
-        return Block(rows.row, rows.height, first, rows.multiplied, column)
+        self._together = together
 
     def ask(self, block: Block) -> None:
         """Prefetches the lines of the result that `write` will fill."""
@@ -145,12 +122,47 @@ class Tasks:
         self._write(strip.block, sums, strip.top, _bottom(strip, complete), parts)
 
     def _write(self, block: Block, sums: Any, top: Size, bottom: Size, parts: range) -> None:
+        inside = block.column if self._together == 1 else block.column % self.each
         for r in emit.loop(top, bottom):
             at = self.finish.row(block.row + r)
             for part in parts:
                 column = block.column + part
                 value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
-                at(column, self.finish.mask(column, self.n, PANEL), value)
+                at(column, self.finish.mask(inside + part, self.each, PANEL), value)
+
+
+class Tasks(Results):
+    """The blocks of a kernel's tasks, and where their sums go."""
+
+    def __init__(self, frame: host.Frame, lanes: int, dtype: str) -> None:
+        super().__init__(frame, lanes, dtype)
+        self.batch, self.m, _ = frame.shape(extents(frame.spec))
+        self.blocks = sizes.ceildiv(self.m, BLOCK)
+
+    def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
+        """Emits the Python body of a `for rows, first, last in` this.
+
+        The tasks are these rows by their panels from `first` to `last - 1`.
+        """
+        along = sizes.greatest(self.panels, 1)  # without columns there are no tasks
+        start, stop = self.frame.first // along, sizes.ceildiv(self.frame.last, along)
+        for number in emit.loop(start, stop):
+            before = number * along
+            first = sizes.greatest(self.frame.first - before, 0)
+            yield self.rows(number), first, sizes.least(self.frame.last - before, along)
+
+    def rows(self, number: Size) -> Rows:
+        """The rows of number `number`, of those of all batches."""
+        item, part = sizes.split(number, (self.batch, self.blocks))
+        top = part * BLOCK
+        height = sizes.least(emit.index(BLOCK), self.m - top)
+        panel = item * self.panels if batched(self.frame.spec) else emit.index(0)
+        return Rows(item * self.m + top, height, panel, True)
+
+    def block(self, rows: Rows, panel: Size) -> Block:
+        """Some rows by panel number `panel` of theirs."""
+        first, column = rows.panel + panel, panel * PANEL
+        return Block(rows.row, rows.height, first, rows.multiplied, column)
 
 
 def _bottom(strip: Strip, complete: Any) -> Size:
@@ -198,7 +210,7 @@ def emit_stretches(
 
     It is called with a tile, the first step, the one after the last, and the sums before.
     """
-    frame, lanes, dtype = tasks.frame, tasks.lanes, tasks.dtype
+    frame = tasks.frame
 
     def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
@@ -209,21 +221,37 @@ def emit_stretches(
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
         depth = emit.select(one, emit.as_index(whole), sizes.ceildiv(whole, parts))
         for start in emit.loop(0, whole, depth):
-            stop = sizes.least(start + depth, due)
-            # The sums before the first stretch are zero, whatever lies in memory.
-            kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
-            mask = host.first_lanes(kept, lanes)
-            complete = emit.compare("equal", stop, due)
-            for strip in strips(frame, block, lanes):
-                tasks.ask_strip(strip, complete)
-                for tile in tiles(frame, strip):
-                    places = tile.places(lanes)
-                    before = [memory.load(scratch, place, dtype, lanes, mask) for place in places]
-                    for place, value in zip(places, add(tile, start, stop, before), strict=True):
-                        memory.store(value, scratch, place, dtype)
-                tasks.write_strip(strip, scratch, complete)
+            add_stretch(tasks, block, scratch, start, sizes.least(start + depth, due), due, add)
 
     emit_blocks(tasks, block_at)
+
+
+def add_stretch(
+    results: Results,
+    block: Block,
+    scratch: Any,
+    start: Size,
+    stop: Size,
+    steps: Size,
+    add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
+) -> None:
+    """Emits the sums of a block with a stretch of its `steps`, and writes those that are complete.
+
+    For `add` see `emit_stretches`.
+    """
+    frame, lanes, dtype = results.frame, results.lanes, results.dtype
+    # The sums before the first stretch are zero, whatever lies in memory.
+    kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
+    mask = host.first_lanes(kept, lanes)
+    complete = emit.compare("equal", emit.as_index(stop), steps)
+    for strip in strips(frame, block, lanes):
+        results.ask_strip(strip, complete)
+        for tile in tiles(frame, strip):
+            places = tile.places(lanes)
+            before = [memory.load(scratch, place, dtype, lanes, mask) for place in places]
+            for place, value in zip(places, add(tile, start, stop, before), strict=True):
+                memory.store(value, scratch, place, dtype)
+        results.write_strip(strip, scratch, complete)
 
 
 def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:

@@ -24,24 +24,40 @@ def emit_products(
     side by side; `add` gets it in every lane, with a vector of b and the sums so far.
     """
     spec = frame.spec
-    a, b = frame.inputs[:2]
-    element, group = spec.operands[0].dtype, _panels.group_of(spec)
-    k = frame.size(spec.operands[0].shape[-1])
+    element, k = spec.operands[0].dtype, frame.size(spec.operands[0].shape[-1])
+
+    def left(tile: Tile, r: int, place: Any) -> Any:
+        return memory.at(frame.inputs[0], (tile.row + r) * k + place, element)
+
+    steps = sizes.ceildiv(k, _panels.group_of(spec))
+    lanes = host.lanes_for(frame.machine, [dtype])
+    _panels.emit_stretches(tasks(frame, lanes, dtype), steps, adder(frame, dtype, add, k, left))
+
+
+def adder(
+    frame: host.Frame, dtype: str, add: Add, k: Size, left: Callable[[Tile, int, Any], Any]
+) -> Callable[[Tile, Size, Size, Sequence[Any]], list[Any]]:
+    """What adds steps to a tile's sums; see `_panels.emit_stretches`.
+
+    `left(tile, r, place)` is the pointer to element `place`, of `k`, of row r of the tile.
+    """
+    spec = frame.spec
+    b, element, group = frame.inputs[1], spec.operands[0].dtype, _panels.group_of(spec)
     whole, steps = sizes.floordiv(k, group), sizes.ceildiv(k, group)
-    left, right = (operand.dtype if group == 1 else "uint32" for operand in spec.operands[:2])
+    wide, right = (operand.dtype if group == 1 else "uint32" for operand in spec.operands[:2])
     lanes = host.lanes_for(frame.machine, [dtype])
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
 
     def add_steps(tile: Tile, start: Size, stop: Size, before: Sequence[Any]) -> list[Any]:
         def left_at(r: int, step: Any) -> Any:
-            place = memory.at(a, (tile.row + r) * k + step * group, element)
-            return emit.splat(memory.load(place, 0, left, alignment=size), lanes)
+            place = left(tile, r, step * group)
+            return emit.splat(memory.load(place, 0, wide, alignment=size), lanes)
 
         def last_at(r: int, step: Any) -> Any:
             """The last word of a row, zero beyond k."""
             mask = host.first_lanes(k - step * group, group)
-            place = (tile.row + r) * k + step * group
-            value = memory.load(a, place, memory.raw(element), group, mask)
+            place = left(tile, r, step * group)
+            value = memory.load(place, 0, memory.raw(element), group, mask)
             word = vector.bitcast(ir.VectorType.get([1], emit.integer(32)), value)
             return emit.splat(vector.extract(word, [], [0]), lanes)
 
@@ -63,7 +79,7 @@ def emit_products(
             sums = add_products(sums, full, stop, last_at, right_at, 1, add)
         return sums
 
-    _panels.emit_stretches(tasks(frame, lanes, dtype), steps, add_steps)
+    return add_steps
 
 
 def _asker(

@@ -26,6 +26,8 @@ from heddle.kernels.cuda import (
     take_along,
     top_k,
     transpose,
+    window_matmul,
+    window_reduce,
 )
 from heddle.kernels.cuda import map as map_
 from heddle.kernels.cuda import slice as slice_
@@ -46,6 +48,8 @@ KERNELS: tuple[Kernel, ...] = (
     grouped_matmul.KERNEL,
     quantized_matmul.KERNEL,
     integer_matmul.KERNEL,
+    window_matmul.KERNEL,
+    window_reduce.KERNEL,
     transpose.KERNEL,
     concat.KERNEL,
     slice_.KERNEL,

@@ -24,7 +24,9 @@ EACH = 4
 class Side(Protocol):
     """What reads an operand: `lanes` elements from a position on, out of buffers."""
 
-    inputs: _frame.Inputs
+    @property
+    def inputs(self) -> _frame.Vectors:
+        """What is read."""
 
     def __call__(self, position: Any, lanes: int) -> Any:
         """The elements in registers."""
@@ -106,7 +108,7 @@ def emit_tile_at(
     [..., n, k].
     """
     spec = frame.spec
-    number, m, n, k = where.number, where.m, where.n, where.k
+    number, m, n, k, stop = where.number, where.m, where.n, where.k, where.stop
     element = emit.register_type(spec.result.dtype)
     cut = _cut(spec)
     count = cut.depth * cut.pitch
@@ -133,12 +135,12 @@ def emit_tile_at(
             value = convert.rounded(total, spec.result.dtype)
             start = (number * m + row + i) * n + column
             for j, part in enumerate([value] if lanes == EACH else _block.lanes(value)):
-                inside = emit.compare("less", row + i, m) & emit.compare("less", column + j, n)
+                inside = emit.compare("less", row + i, m) & emit.compare("less", column + j, stop)
                 with emit.when(inside):
                     write(part, start + j)
 
     inputs = [a.read.inputs, b.read.inputs, write.inputs]
-    _frame.in_vectors(frame, inputs, [n, k], body, EACH)
+    _frame.in_vectors(frame, inputs, [*where.rows, k], body, EACH)
 
 
 class _Tile:

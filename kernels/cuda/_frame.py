@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from heddle.kernels import bodies, broadcast, emit, memory, sizes
 from heddle.kernels.cuda import _block
@@ -105,6 +105,18 @@ def frame(spec: Spec, machine: Machine) -> Frame:
         status=pointers.get("status"),
         tensor_maps=arguments[dims + count :],
     )
+
+
+class Vectors(Protocol):
+    """What is read in vectors, where those fit."""
+
+    @property
+    def row(self) -> Size:
+        """Vectors are whole where their length divides this."""
+
+    @property
+    def streamed(self) -> list[tuple[Any, str]]:
+        """The pointers that are read in vectors, and their dtypes."""
 
 
 class Inputs:
@@ -222,7 +234,7 @@ def load(pointer: Any, offset: Any, dtype: str, lanes: int) -> Any:
 
 def in_vectors(
     frame: Frame,
-    inputs: Sequence[Inputs],
+    inputs: Sequence[Vectors],
     rows: Sequence[Size],
     body: Callable[[int], None],
     most: int = 16,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import convert, emit
+from heddle.kernels import convert, emit, sizes
 from heddle.kernels.cuda import _block, _frame, _mma, _staging
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -21,7 +21,8 @@ WARP_COLUMNS = 32
 class Place:
     """Where a block's tile is: the product's number in the batch, its first row and column.
 
-    `m`, `n` and `k` are the sizes of the product.
+    `m`, `n` and `k` are the sizes of the product. Where columns are in groups of `each`, which is
+    not 0 then, the tile ends with its group.
     """
 
     number: Size
@@ -30,6 +31,19 @@ class Place:
     m: Size
     n: Size
     k: Size
+    each: Size = 0
+
+    @property
+    def stop(self) -> Size:
+        """The column with which the tile ends at the latest."""
+        if isinstance(self.each, int) and self.each == 0:
+            return self.n
+        return (sizes.floordiv(self.column, self.each) + 1) * self.each
+
+    @property
+    def rows(self) -> list[Size]:
+        """What vectors of the result divide."""
+        return [self.n] if isinstance(self.each, int) and self.each == 0 else [self.n, self.each]
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ def write(
     `sums(row, column, lanes)` are neighbouring ones of the tile. Neighbouring threads write next to
     each other.
     """
-    finish = frame.writer()
+    finish, stop = frame.writer(), where.stop
     rows, columns = tile
 
     def body(lanes: int) -> None:
@@ -95,10 +109,10 @@ def write(
         for index in emit.loop(_block.thread(), rows * across, _staging.THREADS):
             row, column = index // across, index % across * lanes
             inside = emit.compare("less", where.row + row, where.m)
-            inside = inside & emit.compare("less", where.column + column, where.n)
+            inside = inside & emit.compare("less", where.column + column, stop)
             with emit.when(inside):
                 value = convert.rounded(sums(row, column, lanes), frame.spec.result.dtype)
                 line = where.number * where.m + where.row + row
                 finish(value, line * where.n + where.column + column)
 
-    _frame.in_vectors(frame, [finish.inputs], [where.n], body, most=8)
+    _frame.in_vectors(frame, [finish.inputs], where.rows, body, most=8)

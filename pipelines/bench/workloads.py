@@ -125,6 +125,30 @@ _OTHERS = (
         for bits, dtype in ((8, "int8"), (4, "uint8"))
     ),
     Workload(
+        "conv",
+        "conv",
+        (Operand("b h w c"), Operand("n c t t", weight=True)),
+        {"b": (1, 8), "h": (56,), "w": (56,), "c": (64,), "n": (64,), "t": (3,)},
+        lambda sizes, dtype: {"padding": (sizes["t"] // 2,) * 4},
+    ),
+    Workload(
+        "depthwise_conv",
+        "conv",
+        (Operand("b h w c"), Operand("c 1 t t", weight=True)),
+        {"b": (8,), "h": (56,), "w": (56,), "c": (128,), "t": (3,)},
+        lambda sizes, dtype: {"padding": (sizes["t"] // 2,) * 4, "groups": sizes["c"]},
+    ),
+    *(
+        Workload(
+            op,
+            op,
+            (Operand("b h w c"),),
+            {"b": (8,), "h": (112,), "w": (112,), "c": (64,), "t": (3,)},
+            lambda sizes, dtype: {"window": (sizes["t"],) * 2, "strides": (2, 2)},
+        )
+        for op in ("max_pool", "avg_pool")
+    ),
+    Workload(
         "rope",
         "rope",
         (Operand("b s h d"), Operand("s 1 d//2"), Operand("s 1 d//2")),

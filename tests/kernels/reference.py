@@ -5,6 +5,7 @@ import numpy as np
 
 from heddle.graph import ops  # noqa: F401  (declares the rows)
 from heddle.graph.dtype import DType
+from heddle.graph.ops import windows
 from heddle.graph.ops.row import ROWS
 from heddle.kernels.emit import NARROW
 from heddle.kernels.spec import Expr, Spec, fold
@@ -162,6 +163,37 @@ def _grouped_matmul(spec, dims, x, weights, offsets):
     return result
 
 
+def _windows(spec, x, fill):
+    attrs = {name: spec.attr(name) for name in ("strides", "padding", "dilations")}
+    return windows.taps(_precise(x), spec.attr("kernel"), attrs, fill)
+
+
+def _window_matmul(spec, dims, x, weights):
+    if spec.op == "window_matmul_packed":
+        packed = weights[..., None] if weights.shape[-1] == 32 else weights
+        groups, panels, steps, width, group = packed.shape
+        n = size(spec.result.shape[-1], dims) // groups
+        weights = np.moveaxis(packed, (1, 3, 2, 4), (1, 2, 3, 4))
+        weights = weights.reshape(groups, panels * width, steps * group)[:, :n]
+    groups, n, _ = weights.shape
+    taps = _windows(spec, x, 0)
+    left = np.stack([tap.reshape(*tap.shape[:-1], groups, -1) for tap in taps], axis=-2)
+    left = left.reshape(*left.shape[:-2], -1)
+    product = np.einsum("...gk,gnk->...gn", left, _precise(weights)[..., : left.shape[-1]])
+    return product.reshape(*taps[0].shape[:-1], groups * n)
+
+
+def _window_reduce(spec, dims, x, weights=None):
+    if spec.attr("kind") == "max":
+        return np.max(_windows(spec, x, -np.inf), axis=0)
+    taps = _windows(spec, x, 0)
+    if weights is not None:
+        return sum(tap * weight for tap, weight in zip(taps, _precise(weights), strict=True))
+    counts = np.sum(_windows(spec, np.ones_like(x), spec.attr("counts_padding")), axis=0)
+    with np.errstate(all="ignore"):
+        return np.sum(taps, axis=0) / counts
+
+
 def _group_rows(spec, dims, groups_of):
     kind, groups = spec.attr("kind"), spec.attr("groups")
     if kind == "offsets":
@@ -273,6 +305,8 @@ _ROOTS = {
     "matmul": _matmul,
     **dict.fromkeys(("grouped_matmul", "grouped_matmul_packed"), _grouped_matmul),
     "group_rows": _group_rows,
+    **dict.fromkeys(("window_matmul", "window_matmul_packed"), _window_matmul),
+    "window_reduce": _window_reduce,
     "integer_matmul": _matmul,
     "float8_matmul": _matmul,
     "integer_matmul_packed": _matmul_packed,

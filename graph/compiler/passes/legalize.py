@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from heddle.graph.compiler import module as m
@@ -50,7 +51,56 @@ def _matmul(operation: Any) -> Any:
     return m.create(operation, m.name(operation), [a, b])
 
 
+def _conv(operation: Any) -> Any:
+    """Channels last, and as a product: of x itself, channel by channel, or of its windows."""
+    x, weights = operation.operands
+    attrs = m.attrs(operation)
+    if attrs["layout"] == "channels_first":
+        return _channels_last(operation)
+    groups = attrs["groups"]
+    moves = {name: attrs[name] for name in ("strides", "padding", "dilations")}
+    static = m.tensor(weights).shape.static
+    if static is None:
+        raise m.RefusalError(operation, f"wanted static weights, got {m.tensor(weights)}")
+    n, depth, *kernel = static
+    taps = prod(kernel)
+    plain = taps == groups == 1 and not any(moves["padding"]) and set(moves["strides"]) == {1}
+    if plain:
+        matrix = m.create(operation, "reshape", [weights], shape=Shape((n, depth)))
+        right = m.create(operation, "transpose", [matrix], permutation=(1, 0))
+        return m.create(operation, "matmul", [x, right])
+    if groups == n and depth == 1:
+        matrix = m.create(operation, "reshape", [weights], shape=Shape((n, taps)))
+        right = m.create(operation, "transpose", [matrix], permutation=(1, 0))
+        return m.create(operation, "depthwise_conv", [x, right], kernel=tuple(kernel), **moves)
+    order = (0, *range(2, 2 + len(kernel)), 1)
+    if taps > 1:
+        weights = m.create(operation, "transpose", [weights], permutation=order)
+    shape = Shape((groups, n // groups, taps * depth))
+    matrix = m.create(operation, "reshape", [weights], shape=shape)
+    return m.create(operation, "window_matmul", [x, matrix], kernel=tuple(kernel), **moves)
+
+
+def _channels_last(operation: Any) -> Any:
+    """The same with channels last, between two transposes; None where they are last."""
+    attrs = m.attrs(operation)
+    if attrs["layout"] == "channels_last":
+        return None
+    x, *others = operation.operands
+    axes = range(m.tensor(x).rank)
+    attrs["layout"] = "channels_last"
+    moved = m.create(operation, "transpose", [x], permutation=(0, *axes[2:], 1))
+    value = m.create(operation, m.name(operation), [moved, *others], **attrs)
+    rewritten = REWRITES[m.name(operation)](m.owner(value))
+    if rewritten is not None:
+        m.replace(m.owner(value), rewritten)
+        value = rewritten
+    return m.create(operation, "transpose", [value], permutation=(0, axes[-1], *axes[1:-1]))
+
+
 REWRITES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("softmax", "argmax", "argmin", "cumsum"), _along_last),
     **dict.fromkeys(("matmul", "integer_matmul", "float8_matmul"), _matmul),
+    **dict.fromkeys(("max_pool", "avg_pool"), _channels_last),
+    "conv": _conv,
 }

@@ -56,6 +56,14 @@ def _grouped_matmul(operation: Any, a: Any) -> Any:
     return m.create(operation, "grouped_matmul_packed", [a, packed, offsets], columns=columns)
 
 
+def _window_matmul(operation: Any, a: Any) -> Any:
+    weights, group = operation.operands[1], PAIRS if m.tensor(a).dtype is DType.bfloat16 else 1
+    packed = m.create(operation, "pack_b", [weights], transposed=True, group=group)
+    columns = m.tensor(weights).shape[1]
+    attrs = m.attrs(operation)
+    return m.create(operation, "window_matmul_packed", [a, packed], columns=columns, **attrs)
+
+
 def _quantized_matmul(operation: Any, a: Any) -> Any:
     _, weight, scales = operation.operands
     attrs = m.attrs(operation)
@@ -127,6 +135,7 @@ def _behind(b: Any) -> tuple[Any, bool]:
 REWRITES: dict[str, Callable[[Any, Any], Any]] = {
     "matmul": _matmul,
     "grouped_matmul": _grouped_matmul,
+    "window_matmul": _window_matmul,
     "integer_matmul": _integer_matmul,
     "float8_matmul": _float8_matmul,
     "quantized_matmul": _quantized_matmul,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import ragged_batches
 import sampling_rows
+import window_specs
 
 from heddle.graph.compiler.codegen.cpu import SYMBOL, build, compile_cpu, to_object
 from heddle.graph.compiler.codegen.image import flatten
@@ -61,6 +62,8 @@ def _specs() -> dict[str, Spec]:
             product,
             (product,),
         ),
+        "window_matmul_packed": window_specs.packed("float32", (2, "d0", 9, 6), 40, (3, 3), 2),
+        "window_reduce": window_specs.reducing("mean", "float32", (2, "d0", 9, 20), (3, 3)),
         "group_rows": Spec("group_rows", (tokens,), tokens, (tokens,), sorting),
         "integer_matmul_packed": Spec(
             "integer_matmul_packed",

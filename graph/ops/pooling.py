@@ -1,0 +1,139 @@
+"""Windows that are reduced channel by channel: pooling, and convolutions of single channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heddle.graph.ops import costs, rules, windows
+from heddle.graph.ops.declare import row
+from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
+from heddle.graph.types import Shape, TensorType
+from heddle.runtime.errors import GraphError
+
+
+def _complete(types: Types, attrs: Attrs) -> Attrs:
+    """Canonical form: strides are the window's sizes where none are given."""
+    return windows.completed(types[0].rank - 2, attrs, attrs["window"])
+
+
+def _pooled(types: Types, attrs: Attrs) -> Shape:
+    """x's, `[batch, *sizes, channels]` or channels first, with as many sizes as windows."""
+    x = types[0]
+    windows.check(x.rank - 2, attrs["window"], attrs)
+    channels = x.shape[1 if attrs["layout"] == "channels_first" else -1]
+    return windows.result_shape(types, attrs, attrs["window"], channels)
+
+
+def _cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
+    """An operation for each element of the result and of a window."""
+    taps = int(np.prod(attrs.get("window") or attrs["kernel"]))
+    return costs.computed(types, result, result.shape.elements * taps)
+
+
+_FIRST = {"dilations": (1, 1), "layout": "channels_first"}
+_LAST = {"dilations": (1,), "layout": "channels_last"}
+
+
+@row(
+    dtype=rules.floating,
+    shape=_pooled,
+    canonical=_complete,
+    samples=(
+        sample("b 3 m n", window=(3, 2), strides=(2, 2), padding=(1, 1, 1, 0), **_FIRST),
+        sample("b m 3", window=(2,), strides=(1,), padding=(1, 0), **_LAST),
+    ),
+    cost=_cost,
+)
+def max_pool(
+    x: Array,
+    *,
+    window: tuple[int, ...],
+    strides: tuple[int, ...] = (),
+    padding: tuple[int, ...] = (),
+    dilations: tuple[int, ...] = (),
+    layout: str = "channels_last",
+) -> Array:
+    """The largest number in each window of each channel; NaN where one is. See `conv`."""
+    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
+    found = np.max(windows.taps(windows.last(x, layout), window, attrs, -np.inf), axis=0)
+    return windows.first(found, layout)
+
+
+@row(
+    dtype=rules.floating,
+    shape=_pooled,
+    canonical=_complete,
+    samples=(
+        sample(
+            "b 3 m n",
+            window=(3, 2),
+            strides=(2, 2),
+            padding=(1, 1, 1, 0),
+            counts_padding=False,
+            **_FIRST,
+        ),
+        sample("b m 3", window=(2,), strides=(1,), padding=(1, 0), counts_padding=True, **_LAST),
+    ),
+    cost=_cost,
+)
+def avg_pool(
+    x: Array,
+    *,
+    window: tuple[int, ...],
+    strides: tuple[int, ...] = (),
+    padding: tuple[int, ...] = (),
+    dilations: tuple[int, ...] = (),
+    layout: str = "channels_last",
+    counts_padding: bool = True,
+) -> Array:
+    """The mean of each window of each channel; padding counts as zeros, or not at all. See `conv`.
+
+    A window without an element that counts gives NaN.
+    """
+    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
+    inside = windows.last(x, layout)
+    total = np.sum(windows.taps(inside, window, attrs, 0), axis=0)
+    ones = np.ones_like(inside)
+    count = np.sum(windows.taps(ones, window, attrs, 1 if counts_padding else 0), axis=0)
+    return windows.first(total / count, layout)
+
+
+def _one_each(types: Types, attrs: Attrs) -> Shape:
+    """`[batch, *sizes, channels]` and `[taps, channels]` give `[batch, *windows, channels]`."""
+    x, weights = types
+    windows.check(x.rank - 2, attrs["kernel"], attrs)
+    wanted = Shape((int(np.prod(attrs["kernel"])), x.shape[-1]))
+    if weights.shape != wanted:
+        raise GraphError(f"weights: wanted {wanted}, got {weights.shape}")
+    return windows.result_shape(types, attrs, attrs["kernel"], x.shape[-1])
+
+
+@row(
+    dtype=rules.floating,
+    shape=_one_each,
+    samples=(
+        sample(
+            "b m n k",
+            "6 k",
+            kernel=(3, 2),
+            strides=(2, 1),
+            padding=(1, 1, 0, 2),
+            dilations=(1, 2),
+        ),
+    ),
+    cost=_cost,
+    public=False,
+)
+def depthwise_conv(
+    x: Array,
+    weights: Array,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> Array:
+    """`conv` of each channel by itself: as many groups as channels and results."""
+    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
+    found = windows.taps(x, kernel, attrs, 0)
+    return np.sum([tap * weight for tap, weight in zip(found, weights, strict=True)], axis=0)
