@@ -11,12 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, memory
-from heddle.kernels.cuda import _block, _frame, _mma, _pieces, _warpgroup, _warpgroup_result
+from heddle.kernels.cuda import (
+    _block,
+    _frame,
+    _handover,
+    _mma,
+    _pieces,
+    _warpgroup,
+    _warpgroup_result,
+)
 from heddle.kernels.cuda._result import Place
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
-llvm, nvvm, vector = (dialect(name) for name in ("llvm", "nvvm", "vector"))
+arith, vector = dialect("arith"), dialect("vector")
 
 FLAG = 4
 """Bytes of shared memory for each warpgroup."""
@@ -44,7 +52,7 @@ class Meeting:
         with emit.when(_warpgroup_result.has_rows(where)):
             for i in range(0, self.count, _VECTOR):
                 together = vector.from_elements(self._kind(_VECTOR), list(sums[i : i + _VECTOR]))
-                place = self._place(piece.number, part, i)
+                place = self._place(piece.number, part, _block.thread(), i)
                 memory.store(
                     together, self.frame.workspace, place, self.dtype, alignment=_mma.CHUNK
                 )
@@ -52,18 +60,22 @@ class Meeting:
         flag = self.flags + warpgroup * FLAG
         _warpgroup.meet(warpgroup + 1, _warpgroup.THREADS)
         with emit.when(emit.compare("equal", _block.thread() % _warpgroup.THREADS, 0)):
-            self.shared.store(self._arrive(piece, part), flag)
+            place = _pieces.size(piece.rest * self.parts + part)
+            complete = _handover.arrive(self.frame.counters, place, _pieces.size(piece.count))
+            self.shared.store(arith.extui(emit.integer(32), complete), flag)
         _warpgroup.meet(warpgroup + 1, _warpgroup.THREADS)
-        before = self.shared.load(flag, emit.integer(32), 1)
-        return emit.compare("equal", before, piece.count - 1)
+        return emit.compare("equal", self.shared.load(flag, emit.integer(32), 1), 1)
 
-    def total(self, piece: _pieces.Piece, part: Any, first: int, count: int) -> Sequence[Any]:
-        """So many of a thread's sums, from `first` on, of all pieces of a tile."""
+    def total(
+        self, piece: _pieces.Piece, part: Any, warp: Size, first: Size, count: int
+    ) -> Sequence[Any]:
+        """So many sums, from `first` on, of the threads of a warp, of all pieces of a tile."""
+        thread = warp * _block.WARP + _block.thread() % _block.WARP
 
         def body(number: Any, *sums: Any) -> Sequence[Any]:
             found = []
             for i in range(0, count, _VECTOR):
-                place = self._place(number, part, first + i)
+                place = self._place(number, part, thread, first + i)
                 more = memory.load(
                     self.frame.workspace, place, self.dtype, _VECTOR, alignment=_mma.CHUNK
                 )
@@ -74,33 +86,11 @@ class Meeting:
         start, stop = (_pieces.size(x) for x in (piece.first, piece.first + piece.count))
         return emit.carry(start, stop, 1, zeros, body)
 
-    def _arrive(self, piece: _pieces.Piece, part: Any) -> Any:
-        """How many pieces were there before; the last one sets the counter back."""
-        word = emit.integer(32)
-        counter = _mma.byte_at(
-            self.frame.counters, _pieces.size(piece.rest * self.parts + part) * 4
-        )
-        _fence()
-        one, relaxed = emit.constant(word, 1), llvm.AtomicOrdering.monotonic
-        before = llvm.atomicrmw(llvm.AtomicBinOp.add, counter, one, relaxed, syncscope="device")
-        _fence()
-        with emit.when(emit.compare("equal", before, piece.count - 1)):
-            llvm.atomicrmw(
-                llvm.AtomicBinOp.xchg, counter, emit.constant(word, 0), relaxed, syncscope="device"
-            )
-        return before
-
-    def _place(self, number: Any, part: Any, i: int) -> Size:
+    def _place(self, number: Any, part: Any, thread: Size, i: Size) -> Size:
         """The element where a thread keeps its sums from `i` on; its neighbours' lie beside."""
         group = _pieces.size(number) * self.parts + _pieces.size(part)
-        thread = _block.thread() % _warpgroup.THREADS
-        return group * (self.count * _warpgroup.THREADS) + (
-            thread * _VECTOR + i * _warpgroup.THREADS
-        )
+        within = thread % _warpgroup.THREADS * _VECTOR + i * _warpgroup.THREADS
+        return group * (self.count * _warpgroup.THREADS) + within
 
     def _kind(self, lanes: int) -> Any:
         return emit.widen(emit.register_type(self.dtype), lanes)
-
-
-def _fence() -> None:
-    nvvm.memory_barrier(ir.Attribute.parse("#nvvm.mem_scope<gpu>"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from heddle.kernels import emit
 from heddle.kernels.cuda import (
     _block,
+    _handover,
     _mma,
     _partial_sums,
     _pieces,
@@ -20,9 +21,6 @@ from heddle.kernels.cuda import (
 )
 from heddle.kernels.registry import Machine
 from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
-
-PROCESSORS = 132
-"""Multiprocessors of an H100 or H200."""
 
 CONSUMERS = 2
 """Warpgroups that multiply; one more brings operands."""
@@ -99,7 +97,7 @@ class Plan:
 
 def launch(plan: Plan) -> Launch:
     """As many blocks as there is work for, one for each multiprocessor at most."""
-    clusters = PROCESSORS // plan.cluster
+    clusters = _handover.PROCESSORS // plan.cluster
     steps = fold("ceildiv", plan.problem.k, plan.tile.depth)
     parts = fold("max", 1, fold("floordiv", steps, _pieces.LEAST)) if plan.cut else 1
     tiles = fold("max", 1, plan.tiles)
@@ -115,7 +113,7 @@ def launch(plan: Plan) -> Launch:
         resident=1,
         overlaps=True,
         workspace=fold("mul", pieces, each) if plan.cut else 0,
-        counters=PROCESSORS * CONSUMERS if plan.cut else 0,
+        counters=_handover.PROCESSORS * CONSUMERS if plan.cut else 0,
         tensor_maps=_maps(plan),
     )
 
@@ -180,7 +178,7 @@ def _time(plan: Plan) -> float:
     tile = plan.tile
     *batch, m, n, k = (size if isinstance(size, int) else _LARGE for size in _sizes(plan.spec))
     down, across = -(-m // (_tiles.ROWS * plan.cluster)), -(-n // tile.columns)
-    groups, steps = PROCESSORS // plan.cluster, max(1, -(-k // tile.depth))
+    groups, steps = _handover.PROCESSORS // plan.cluster, max(1, -(-k // tile.depth))
     whole, rest = divmod(math.prod(batch) * down * across, groups)
     last = _pieces.last_wave(rest, steps, groups) if plan.cut else steps * min(rest, 1)
     slower = _SLOWER[tile.columns] * (_ALONE if plan.cluster == 1 else 1)

@@ -157,17 +157,15 @@ class _Block:
         sums = self._multiplied(piece, first)
 
         def alone() -> list[Any]:
-            self._out(len(sums), lambda first, each: sums[first : first + each], place)
+            self._out(sums, place)
             return []
 
         def together() -> list[Any]:
             warpgroup = _pieces.word(_block.thread() // _warpgroup.THREADS)
             part = _pieces.word(self._rank) * CONSUMERS + warpgroup
             with emit.when(self._meeting.bring(piece, part, sums, place)):
-                self._out(
-                    len(sums),
-                    lambda first, each: self._meeting.total(piece, part, first, each),
-                    place,
+                self._out.together(
+                    len(sums), lambda *which: self._meeting.total(piece, part, *which), place
                 )
             return []
 

@@ -28,6 +28,8 @@ PANEL = WARP_ROWS * _staging.LINE
 PANELS = 2
 """Of each warp."""
 
+_WARPS = _warpgroup.THREADS // _block.WARP
+
 
 def by_tma(spec: Spec) -> bool:
     """Whether TMA may store what is computed: one output, which fits where the sums were."""
@@ -94,6 +96,19 @@ class Panel:
         return self.start + row * _staging.LINE + within * _mma.CHUNK
 
 
+@dataclass(frozen=True)
+class _Spot:
+    """A panel's first row and column in a product, of the tile at `where`.
+
+    It may be filled when all but `left` stores of the warp before it have read their panels.
+    """
+
+    where: Place
+    row: Size
+    column: Size
+    left: int
+
+
 class WayOut:
     """Writes sums of a tile through the epilogue.
 
@@ -109,74 +124,102 @@ class WayOut:
         self._frame, self._shared, self._start = frame, shared, start
         self._map, self._write = tensor_map, frame.writer()
 
-    def __call__(self, count: int, sums: Callable[[int, int], Sequence[Any]], where: Place) -> None:
-        """A warp writes its rows of the tile: `sums(first, each)` of the `count` in a thread."""
-        first = self._panel(0)
+    def __call__(self, sums: Sequence[Any], where: Place) -> None:
+        """A warp writes its rows of the tile, with the sums that its threads have."""
 
         def body(lanes: int) -> None:
-            rows = where.n if isinstance(where.n, int) else 0
-            whole = lanes == first.each or (lanes > 1 and rows and rows % first.each == 0)
-            each = first.columns // 2
-            for number in range(count // each):
-                way = self._store if whole and self._map is not None else self._write_all
-                panel, part = self._panel(number % PANELS), sums(number * each, each)
-                way(panel, part, where, number * first.columns, lanes)
+            each = self._panel(0).columns // 2
+            for number in range(len(sums) // each):
+                part = sums[number * each : (number + 1) * each]
+                self._put(self._panel(number % PANELS), part, self._spot(where, number), lanes)
 
         with emit.when(has_rows(where)):
-            _frame.in_vectors(self._frame, [self._write.inputs], [where.n], body, most=first.each)
+            self._in_vectors(where, body)
+
+    def together(
+        self, count: int, sums: Callable[[Size, Size, int], Sequence[Any]], where: Place
+    ) -> None:
+        """A warpgroup writes its rows of the tile, whichever of its warps has had them.
+
+        `sums(warp, first, each)` are so many of the `count` that the threads of a warp have had.
+        """
+        first = _warp() // _WARPS * _WARPS
+        rows = where.m - (where.row + first * WARP_ROWS)
+        warps = emit.minimum((emit.maximum(rows, 0) + (WARP_ROWS - 1)) // WARP_ROWS, _WARPS)
+
+        def body(lanes: int) -> None:
+            panel = self._panel(0)
+            each = panel.columns // 2
+            panels = count // each
+            for index in emit.loop(_warp() % _WARPS, warps * panels, _WARPS):
+                warp, number = first + index // panels, index % panels
+                part = sums(warp, number * each, each)
+                self._put(panel, part, self._spot(where, number, warp), lanes)
+
+        self._in_vectors(where, body)
 
     def finish(self) -> None:
         """Waits until nothing reads shared memory any more."""
         if self._map is not None:
             _tma.wait_until_read(0)
 
+    def _in_vectors(self, where: Place, body: Callable[[int], None]) -> None:
+        most = self._panel(0).each
+        _frame.in_vectors(self._frame, [self._write.inputs], [where.n], body, most=most)
+
     def _panel(self, number: int) -> Panel:
         start = (_warp() * PANELS + number) * PANEL + self._start
         return Panel(self._shared, self._frame.spec.result.dtype, start)
 
-    def _store(
-        self, panel: Panel, sums: Sequence[Any], where: Place, column: int, lanes: int
-    ) -> None:
+    def _spot(self, where: Place, number: Size, warp: Size | None = None) -> _Spot:
+        """Where a panel lies, number so of the rows of a warp, this one unless told."""
+        row = where.row + (_warp() if warp is None else warp) * WARP_ROWS
+        left = min(number, PANELS - 1) if isinstance(number, int) else 0
+        return _Spot(where, row, where.column + number * self._panel(0).columns, left)
+
+    def _put(self, panel: Panel, sums: Sequence[Any], spot: _Spot, lanes: int) -> None:
+        n = spot.where.n if isinstance(spot.where.n, int) else 1
+        whole = lanes == panel.each or (lanes > 1 and n % panel.each == 0)
+        if whole and self._map is not None:
+            self._store(panel, sums, spot, lanes)
+            return
+        _warpgroup.meet_in_warp()  # All lanes have read the panel before.
+        panel.fill(sums)
+        _warpgroup.meet_in_warp()
+        for row, right, *place in self._vectors(panel, spot, lanes):
+            values = self._results(panel.load(row, right, lanes), spot, place)
+            _frame.store_all(self._frame, values, place[0] * spot.where.n + place[1])
+
+    def _store(self, panel: Panel, sums: Sequence[Any], spot: _Spot, lanes: int) -> None:
         speaks = emit.compare("equal", _lane(), 0)
         with emit.when(speaks):
-            # Those of this tile but the last one; in a tile's first panel, all.
-            _tma.wait_until_read(min(column // panel.columns, PANELS - 1))
+            _tma.wait_until_read(spot.left)
         _warpgroup.meet_in_warp()
         panel.fill(sums)
         if self._frame.spec.epilogue is not None:
             _warpgroup.meet_in_warp()
             dtype = self._frame.spec.outputs[0].dtype
-            for row, right, *place in self._vectors(panel, where, column, lanes):
-                (value,) = self._results(panel.load(row, right, lanes), where, place)
+            for row, right, *place in self._vectors(panel, spot, lanes):
+                (value,) = self._results(panel.load(row, right, lanes), spot, place)
                 panel.store(value, dtype, row, right)
         _tma.fence()
         _warpgroup.meet_in_warp()
         with emit.when(speaks):
-            start = [where.number, where.row + _warp() * WARP_ROWS, where.column + column]
-            _tma.store(self._map, panel.pointer, [_pieces.word(size) for size in start])
+            start = [_pieces.word(size) for size in (spot.where.number, spot.row, spot.column)]
+            _tma.store(self._map, panel.pointer, start)
 
-    def _write_all(
-        self, panel: Panel, sums: Sequence[Any], where: Place, column: int, lanes: int
-    ) -> None:
-        _warpgroup.meet_in_warp()  # All lanes have read the panel before.
-        panel.fill(sums)
-        _warpgroup.meet_in_warp()
-        for row, right, *place in self._vectors(panel, where, column, lanes):
-            values = self._results(panel.load(row, right, lanes), where, place)
-            _frame.store_all(self._frame, values, place[0] * where.n + place[1])
-
-    def _results(self, value: Any, where: Place, place: Sequence[Size]) -> list[Any]:
+    def _results(self, value: Any, spot: _Spot, place: Sequence[Size]) -> list[Any]:
         row, column = place
-        return self._write.results(value, row * where.n + column, (row, column))
+        return self._write.results(value, row * spot.where.n + column, (row, column))
 
     def _vectors(
-        self, panel: Panel, where: Place, column: int, lanes: int
+        self, panel: Panel, spot: _Spot, lanes: int
     ) -> Iterator[tuple[Size, Size, Size, Size]]:
-        """Vectors of a panel from `column` on: row and column there, and in the whole result."""
-        across, first_row = panel.columns // lanes, where.row + _warp() * WARP_ROWS
+        """Vectors of a panel: row and column there, and in the whole result."""
+        across, where = panel.columns // lanes, spot.where
         for index in emit.loop(_lane(), WARP_ROWS * across, _block.WARP):
             row, right = index // across, index % across * lanes
-            down, along = first_row + row, where.column + column + right
+            down, along = spot.row + row, spot.column + right
             inside = emit.compare("less", down, where.m)
             with emit.when(inside & emit.compare("less", along, where.n)):
                 yield row, right, where.number * where.m + down, along

@@ -9,7 +9,7 @@ from test_kernels import check
 from warpgroup_cases import HOPPER, columns, cut_into_pieces, product
 
 from heddle.kernels.cuda import (
-    _partial_sums,
+    _handover,
     _staging,
     _tma,
     _warpgroup_product,
@@ -125,7 +125,7 @@ def test_mistakes_with_single_elements_are_caught(monkeypatch, name):
 
 MEETINGS = {
     "no barrier before a piece arrives": ((warpgroup, "meet", nothing), "race: |uninitialised"),
-    "no fence of the GPU": ((_partial_sums, "_fence", nothing), "race: reads what"),
+    "no fence of the GPU": ((_handover, "fence", nothing), "race: reads what"),
 }
 
 
