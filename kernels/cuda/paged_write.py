@@ -22,17 +22,25 @@ def emit_paged_write(spec: Spec, machine: Machine) -> None:
     tokens, *inner = frame.shape(spec.operands[1].shape)
     size = sizes.product(tuple(inner))
     spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
-    token = _block.block() * WARPS + _block.thread() // _block.WARP
+    token, new = _block.block() * WARPS + _block.thread() // _block.WARP, frame.reader(1).inputs
     with emit.when(emit.compare("less", token, tokens)):
-        table.put(spans, token, lambda place: _copy(frame, token * size, place * size, size))
+        table.put(spans, token, lambda place: _copy(frame, new, token * size, place * size, size))
 
 
-def _copy(frame: _frame.Frame, source: Any, target: Any, size: sizes.Size) -> None:
-    """Copies the row from element `source` on, an element in each lane."""
+def _copy(
+    frame: _frame.Frame, new: _frame.Inputs, source: Any, target: Any, size: sizes.Size
+) -> None:
+    """Copies the row from element `source` on, a vector in each lane."""
     dtype = memory.raw(frame.spec.result.dtype)
-    for column in emit.loop(_block.thread() % _block.WARP, size, _block.WARP):
-        value = memory.load(frame.inputs[1], source + column, dtype)
-        memory.store(value, frame.outputs[0], target + column, dtype)
+
+    def body(lanes: int) -> None:
+        first, stride = _block.thread() % _block.WARP * lanes, _block.WARP * lanes
+        for column in emit.loop(first, size, stride):
+            value = _frame.load(frame.inputs[1], source + column, dtype, lanes)
+            alignment = lanes * emit.ITEM_SIZE[dtype]
+            memory.store(value, frame.outputs[0], target + column, dtype, alignment=alignment)
+
+    _frame.in_vectors(frame, [new], [size], body)
 
 
 def launch(spec: Spec) -> Launch:

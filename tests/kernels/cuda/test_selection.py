@@ -4,10 +4,12 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 from cuda_harness import run
+from emulator_memory import EmulatorError
 from reference import evaluate, numpy_dtype, shape
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _block
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Spec, Step
 
@@ -22,7 +24,8 @@ def specs(dtype: str) -> dict[str, Spec]:
     return {
         "top_k": cases.plain("top_k", [short], indices, smallest=False),
         "top_k blocks": cases.plain("top_k", [long], indices, smallest=True),
-        "cumsum": cases.plain("cumsum", [long], long),
+        "cumsum": cases.plain("cumsum", [short], short),
+        "cumsum blocks": cases.plain("cumsum", [long], long),
         "iota": cases.plain("iota", [scalar, scalar], tensor(dtype, 40)),
         "take_along": cases.plain("take_along", [long, indices], tensor(dtype, "d0", 6)),
     }
@@ -30,7 +33,7 @@ def specs(dtype: str) -> dict[str, Spec]:
 
 CASES = {f"{name}, {dtype}": s for dtype in NUMBERS for name, s in specs(dtype).items()}
 FUSED = {
-    f"{name}, fused, {dtype}": cases.fused(s, prologue=name == "cumsum")
+    f"{name}, fused, {dtype}": cases.fused(s, prologue="cumsum" in name)
     for dtype in ("float32", "bfloat16")
     for name, s in specs(dtype).items()
     if s.op != "top_k"
@@ -72,6 +75,30 @@ def test_on_the_emulator(name, shift):
     assert status == [0, 0, 0, 0]
     for array, wanted in zip(found, evaluate(spec, DIMS, arrays), strict=True):
         np.testing.assert_allclose(array.astype(np.float64), wanted.astype(np.float64), rtol=1e-2)
+
+
+def longer(dtype: str, length: int) -> tuple[Spec, np.ndarray]:
+    """A row that takes a block several steps."""
+    x = cases.tensor(dtype, "d0", length)
+    array = np.random.default_rng(1).integers(0, 3, (1, length)).astype(numpy_dtype(dtype))
+    return cases.plain("cumsum", [x], x), array
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length"), [("float32", 2100), ("float64", 1029), ("int8", 9001)]
+)
+def test_cumsum_of_several_steps(dtype, length):
+    spec, array = longer(dtype, length)
+    (found,), _ = run(spec, [array], {"d0": 1})
+    np.testing.assert_array_equal(found, np.cumsum(array, axis=-1, dtype=array.dtype))
+
+
+def test_cumsum_without_a_barrier_is_caught(monkeypatch):
+    barrier, calls = _block.barrier, iter(range(9))
+    monkeypatch.setattr(_block, "barrier", lambda: next(calls) == 0 or barrier())
+    spec, array = longer("float32", 2100)
+    with pytest.raises(EmulatorError, match="race"):
+        run(spec, [array], {"d0": 1})
 
 
 def test_an_index_outside_is_reported_and_clamped():
