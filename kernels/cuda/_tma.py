@@ -76,10 +76,5 @@ def arrive_at(barrier: Any, block: Any) -> None:
     nvvm.mbarrier_arrive(there, scope=cluster, relaxed=True)
 
 
-def wait_for_grids_before() -> None:
-    """Waits until the kernels before have ended, whose memory this one may read then."""
-    nvvm.griddepcontrol(nvvm.GridDepActionKind.wait)
-
-
 def _of_cluster() -> Any:
     return ir.Type.parse("!llvm.ptr<7>")

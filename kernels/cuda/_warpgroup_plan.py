@@ -111,7 +111,6 @@ def launch(plan: Plan) -> Launch:
         plan.flags + CONSUMERS * _partial_sums.FLAG,
         cluster=plan.cluster,
         resident=1,
-        overlaps=True,
         workspace=fold("mul", pieces, each) if plan.cut else 0,
         counters=_handover.PROCESSORS * CONSUMERS if plan.cut else 0,
         tensor_maps=_maps(plan),

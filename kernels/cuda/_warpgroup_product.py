@@ -47,7 +47,6 @@ def emit_product(frame: _frame.Frame, plan: Plan) -> None:
             _tma.prefetch(tensor_map)
         block.initialise()
     block.meet()
-    _tma.wait_for_grids_before()
     consumes = emit.compare("less", thread, CONSUMERS * _warpgroup.THREADS)
 
     _warpgroup.registers_at_launch(REGISTERS)
