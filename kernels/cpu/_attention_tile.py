@@ -117,7 +117,7 @@ def exponentials(block: Block, row: Any, present: Any) -> None:
         following = []
         for r, total in zip(numbers, totals, strict=True):
             value = block.vector(block.score, r * block.keys + column)
-            share = exp2_falling(value - block.spread(block.shift, r))
+            share = exp2_falling(value - block.spread(block.shift, r), coarse=block.paired)
             _put_share(block, share, r, column)
             following.append(total + share)
         return following

@@ -1,6 +1,7 @@
 """The bounds that kernels/vector_math.py states, over the whole range of both formats."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -115,7 +116,13 @@ def test_zero_keeps_its_sign(op):
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    ("function", "reference", "bound"), [(vm.exp_falling, np.exp, 2), (exp2_falling, np.exp2, 3)]
+    ("function", "reference", "bound"),
+    [
+        (vm.exp_falling, np.exp, 2),
+        (exp2_falling, np.exp2, 3),
+        (partial(exp2_falling, coarse=True), np.exp2, 2**11),
+    ],
+    ids=["exp", "exp2", "coarse exp2"],
 )
 def test_falling_exponential(function, reference, bound, dtype, arch, monkeypatch):
     """No op of its own: softmax and attention use it below their greatest score."""
@@ -130,6 +137,9 @@ def test_falling_exponential(function, reference, bound, dtype, arch, monkeypatc
     with np.errstate(all="ignore"):
         exact = reference(x.astype(np.longdouble))
     normal = exact >= np.finfo(dtype).tiny * 1.000001
-    assert (got[exact < np.finfo(dtype).tiny * 0.999999] == 0).all()
+    small = exact < np.finfo(dtype).tiny * 0.999999
+    # AVX-512 rounds a power that is no normal number, others drop it.
+    rounded = np.abs(got[small] - exact[small]) <= bound * np.finfo(dtype).smallest_subnormal
+    assert ((got[small] == 0) | rounded).all()
     assert _ulps(got[normal], exact[normal], dtype).max() <= bound
     np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
