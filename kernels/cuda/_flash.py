@@ -68,8 +68,8 @@ class Task:
 def fits(spec: Spec) -> bool:
     """Whether tensor cores take the operands; heads have to be known at compile time."""
     q, k = spec.operands[:2]
-    sixteen = q.dtype == k.dtype and q.dtype in ("float16", "bfloat16")
-    return sixteen and q.shape[-1] in _SIZES
+    taken = q.dtype in ("float16", "bfloat16") and k.dtype in (q.dtype, *convert.FLOAT8)
+    return taken and q.shape[-1] in _SIZES
 
 
 def rows(spec: Spec) -> int:
@@ -149,7 +149,8 @@ class _Tile:
             frame, frame.reader(0), layout, shared, lambda line: task.place(self._inside(line))
         )
         pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
-        keys = _flash_stages.Keys((pointers[0], pointers[1]), spec.operands[1].dtype, task.key)
+        wide, narrow = (operand.dtype for operand in spec.operands[:2])
+        keys = _flash_stages.Keys((pointers[0], pointers[1]), narrow, wide, task.key)
         self._stages = _flash_stages.Stages(keys, layout, shared)
         bias = task.bias and self._bias
         scores = _flash_softmax.Scores.of(spec.attr("scale"), bias, task.added)

@@ -6,16 +6,17 @@ meets a bank twice in eight lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, emit, memory
-from heddle.kernels.cuda import _block, _frame, _mma
+from heddle.kernels.cuda import _block, _float8, _frame, _mma
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
-llvm = dialect("llvm")
+llvm, vector = dialect("llvm"), dialect("vector")
 
 WARPS = 4
 """Warps of a block."""
@@ -118,10 +119,14 @@ def store_queries(
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys and values in global memory: `place` is where the row of a key begins in both."""
+    """Keys and values in global memory: `place` is where the row of a key begins in both.
+
+    In shared memory they are `wide`: 8-bit floats are widened on the way.
+    """
 
     pointers: tuple[Any, Any]
     dtype: str
+    wide: str
     place: Callable[[Size], Size]
 
 
@@ -152,11 +157,39 @@ class Stages:
         )
 
         with emit.when(self._aligned):
-            self._copy(stage, place, stop - first)
+            if self._keys.dtype == self._keys.wide:
+                self._copy(stage, place, stop - first)
+            else:
+                self._widen(stage, place, stop - first)
         self._move(stage, first, stop)
 
     def _copy(self, stage: Size, place: Any, count: Size) -> None:
         """Copies the lane's chunks of `count` keys, each at `place` of the lane of its number."""
+        for target, pointer, source, inside in self._chunks(stage, place, count):
+            _mma.copy(self._shared.at(target), _mma.byte_at(pointer, source * 2), inside)
+
+    def _widen(self, stage: Size, place: Any, count: Size) -> None:
+        """The same, of 8-bit floats: all of a lane's are on their way before it widens one."""
+        widen = _float8.halves if self._keys.wide == "float16" else _float8.bfloats
+        word = emit.integer(32)
+
+        def read(pointer: Any, source: Any) -> list[Any]:
+            there = _mma.byte_at(pointer, source)
+            return [llvm.load(emit.widen(word, 2), there, alignment=_EACH)]
+
+        found = []
+        for target, pointer, source, inside in self._chunks(stage, place, count):
+            load, kind = partial(read, pointer, source), [emit.widen(word, 2)]
+            codes = emit.either(inside, kind, load, lambda: [emit.constant(word, 0, 2)])[0]
+            found.append((target, codes))
+        for target, codes in found:
+            words = [pair for four in _block.lanes(codes) for pair in widen(four, self._keys.dtype)]
+            self._shared.store(vector.from_elements(emit.widen(word, 4), words), target)
+
+    def _chunks(
+        self, stage: Size, place: Any, count: Size
+    ) -> Iterator[tuple[Size, Any, Size, Any]]:
+        """The lane's chunks: the byte of each, pointer and element it is from, if it is there."""
         layout, span = self._layout, self._layout.span
         line, chunk = self._lane // span, self._lane % span
         start = stage + layout.at(self._first + line, chunk)
@@ -166,21 +199,21 @@ class Stages:
             for across in range(0, layout.chunks, span):
                 target = layout.beyond(start, down, across)
                 for behind, pointer in self._halves:
-                    there = _mma.byte_at(pointer, (source + across * _EACH) * 2)
-                    _mma.copy(self._shared.at(target + behind), there, inside)
+                    yield target + behind, pointer, source + across * _EACH, inside
 
     def _move(self, stage: Size, first: Size, stop: Size) -> None:
         """Does what `_copy` does, element by element, where pointers are not aligned."""
-        layout, dtype = self._layout, memory.raw(self._keys.dtype)
-        kind = emit.memory_type(dtype)
+        layout, keys = self._layout, self._keys
+        kind = emit.memory_type(keys.wide)
         total = emit.select(self._aligned, 0, emit.index(KEYS * layout.size))
         for number in emit.loop(_block.thread(), total, THREADS):
             line, column = number // layout.size, number % layout.size
             inside = emit.compare("less", first + line, stop)
 
             def read(key: Size = first + line, column: Size = column) -> list[Any]:
-                source = self._keys.place(key) + column
-                return [memory.load(pointer, source, dtype) for _, pointer in self._halves]
+                source = keys.place(key) + column
+                found = [memory.load(pointer, source, keys.dtype) for pointer in keys.pointers]
+                return [convert.to_memory(value, keys.wide) for value in found]
 
             values = emit.either(inside, [kind] * 2, read, lambda: [emit.constant(kind, 0)] * 2)
             target = stage + layout.at(line, column // _EACH) + column % _EACH * 2

@@ -3,6 +3,7 @@
 import float8_values as values
 import numpy as np
 import pytest
+import ragged_batches as ragged
 from cuda_cases import plain, tensor
 from cuda_harness import run
 
@@ -46,3 +47,23 @@ def test_every_weight_is_exact(dtype, wide):
     [found], _ = run(spec, arrays, {})
     wanted = codes.view(dtype).astype(np.float32)
     np.testing.assert_array_equal(found[0].astype(np.float32), wanted)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "narrow", "size", "shift"),
+    [
+        ("paged_attention", "bfloat16", "float8_e4m3fn", 64, 0),
+        ("ragged_attention", "float16", "float8_e5m2", 96, 0),
+        ("paged_attention", "float16", "float8_e4m3fn", 32, 1),
+    ],
+)
+def test_keys_of_8_bits_give_the_bits_of_the_same_in_16(op, dtype, narrow, size, shift):
+    specs = [ragged.attention(op, dtype, held, size=size, block=16) for held in (narrow, None)]
+    dims, (query, key, value, *rows) = ragged.batch(specs[0], [1, 20, 2], [70, 33, 5])
+    found = []
+    for spec, held in zip(specs, (narrow, dtype), strict=True):
+        arrays = [query, key.astype(held), value.astype(held), *rows]
+        (result,), status = run(spec, arrays, dims, shift)
+        assert status == [0, 0, 0, 0]
+        found.append(result.view(np.uint16))
+    np.testing.assert_array_equal(*found)
