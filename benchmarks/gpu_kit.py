@@ -57,6 +57,14 @@ SMALL: tuple[dict[str, int], ...] = (
 )
 """Sizes of the checks: odd ones, and such as are read in vectors. Others are a workload's first."""
 
+LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
+    *(("matmul", dtype, {"m": 300, "n": 520, "k": 200}) for dtype in ("bfloat16", "float16")),
+    *(("matmul", "bfloat16", {"m": m, "n": n, "k": 2048}) for m, n in ((128, 1024), (512, 8704))),
+    ("matmul", "bfloat16", {"m": 515, "n": 513, "k": 65}),
+)
+"""Checks of products with more rows than strips are for: of several tiles, of tiles in pieces, of
+single elements."""
+
 TOGETHER = 12
 """Ops of one graph: an artifact for each would take long to make."""
 
@@ -150,6 +158,9 @@ def checks(names: Collection[str]) -> Iterator[tuple[dict[str, Any], Graph, dict
         for name, group in groups.items():
             for first in range(0, len(group), TOGETHER):
                 yield joint_check(group[first : first + TOGETHER], small, DType[name])
+    for name, dtype, sizes in LARGER:
+        if name in names:
+            yield one_check(workloads.WORKLOADS[name], sizes, DType[dtype])
 
 
 def one_check(
