@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,13 @@ from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec
 
 llvm, vector = dialect("llvm"), dialect("vector")
+
+Ahead = Callable[[Any, int], None]
+"""What a loop does beside its own work: `ahead(step, count)`, for `count` steps from `step` on."""
+
+
+def nothing(step: Any, count: int) -> None:
+    """Nothing beside."""
 
 
 @dataclass(frozen=True)

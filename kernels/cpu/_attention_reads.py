@@ -11,7 +11,7 @@ from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu import _float8
-from heddle.kernels.cpu._attention_block import Block
+from heddle.kernels.cpu._attention_block import Ahead, Block, nothing
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 
@@ -41,11 +41,14 @@ def read_queries(
             block.put_words(nothing, block.query, r * block.depth + column)
 
 
-def turn_keys(frame: host.Frame, block: Block, present: Any, start_of: StartOf) -> None:
+def turn_keys(
+    frame: host.Frame, block: Block, present: Any, start_of: StartOf, ahead: Ahead = nothing
+) -> None:
     """Puts `present` keys on the stack, keys in the lanes."""
     lanes = block.lanes
     for group, mask in host.vectors(0, present, lanes):
         for column, rest in _columns(block):
+            ahead((group * block.depth + column * lanes) // lanes**2, 1)
             lines = []
             for line in range(lanes):
                 count: Any = rest
@@ -60,7 +63,9 @@ def turn_keys(frame: host.Frame, block: Block, present: Any, start_of: StartOf) 
                 block.put_words(value, block.key, (column + number) * block.keys + group)
 
 
-def copy_values(frame: host.Frame, block: Block, present: Any, start_of: StartOf) -> None:
+def copy_values(
+    frame: host.Frame, block: Block, present: Any, start_of: StartOf, ahead: Ahead = nothing
+) -> None:
     """Puts the values of `present` keys on the stack side by side: in memory they lie far apart."""
     lanes, pointer = block.lanes, frame.inputs[2]
     held = frame.spec.operands[2].dtype
@@ -78,6 +83,7 @@ def copy_values(frame: host.Frame, block: Block, present: Any, start_of: StartOf
 
     whole = sizes.floordiv(present, block.group)
     for step in emit.loop(0, whole):
+        ahead(step, 1)
         for column in range(0, block.width, lanes):
             value = row_at(step * block.group, column)
             if block.paired:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._attention_block import Block
+from heddle.kernels.cpu._attention_block import Ahead, Block, nothing
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.powers_of_two import exp2_falling
@@ -23,17 +23,9 @@ arith, vector = dialect("arith"), dialect("vector")
 UNROLLED = 2
 """Steps of a product in one turn of its loop."""
 
-Ahead = Callable[[Any, int], None]
-"""What a product does beside: `ahead(step, count)`, once for each of `count` steps from `step`."""
-
-
 Finish = Callable[..., Any]
 """`finish(r, column, score, partial=)`: the scores of row r from a column on, scaled and masked;
 where the tile is `partial`, -inf where there is no key."""
-
-
-def nothing_ahead(step: Any, count: int) -> None:
-    """Nothing beside the product."""
 
 
 def clear(block: Block, row: Any, stop: Any) -> None:
@@ -54,7 +46,7 @@ def score(
     present: Any,
     whole: Any,
     finish: Finish,
-    ahead: Ahead = nothing_ahead,
+    ahead: Ahead = nothing,
 ) -> None:
     """The products of the queries from `row` on with the block's first `present` keys.
 
@@ -153,7 +145,7 @@ def _put_share(block: Block, share: Any, r: int, column: Any) -> None:
     memory.store(bits, block.score, r * (2 * block.keys) + column, "uint16")
 
 
-def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing_ahead) -> None:
+def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing) -> None:
     """Adds a tile's exponentials times the values to its sums."""
     lanes, steps = block.lanes, sizes.ceildiv(present, block.group)
     for number, part in enumerate(range(0, block.width, 2 * lanes)):

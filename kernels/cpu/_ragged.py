@@ -16,7 +16,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, rows, sizes
 from heddle.kernels.cpu import _attention_tile as tile
-from heddle.kernels.cpu._attention_block import Block, key_block
+from heddle.kernels.cpu._attention_block import Block, key_block, nothing
 from heddle.kernels.cpu._attention_reads import LOG2_E, copy_values, read_queries, turn_keys
 from heddle.kernels.cpu._ragged_block import LOW, Pieces, Places, block_of, piece, pieces
 from heddle.kernels.emit import select
@@ -104,11 +104,11 @@ class _Part:
             for head in emit.loop(0, self.heads):
                 self._next = _Next(frame, self.places, head)
                 start_of = partial(self._key_start, first, head)
-                turn_keys(frame, block, present, start_of)
-                copy_values(frame, block, present, start_of)
+                turn_keys(frame, block, present, start_of, self._next.beside_turning)
+                copy_values(frame, block, present, start_of, self._next.beside_copying)
                 base = head * self.padded
                 with emit.when(emit.compare("greater", high, 0)):
-                    self._next.fetch_all()
+                    self._next.fetch_rest()
                 for top in emit.loop(0, high, block.rows):
                     self._tile(block, base, top, first, present)
                 low = dataclasses.replace(block, rows=LOW)
@@ -144,9 +144,9 @@ class _Part:
             return select(seen, score, -math.inf)
 
         with emit.when(emit.compare("greater", stop, first)):
-            ahead = (tile.nothing_ahead, tile.nothing_ahead)
+            ahead = (nothing, nothing)
             if block.rows == LOW:
-                ahead = (self._next.values, self._next.keys)
+                ahead = (self._next.beside_scores, self._next.beside_sums)
             tile.score(block, base + top, stop - first, inside, finish, ahead[0])
             tile.exponentials(block, base + top, stop - first)
             tile.add_values(block, base + top, stop - first, ahead[1])
@@ -192,7 +192,9 @@ class _Part:
 class _Next:
     """The next block: its share that is fetched while `head` is worked on.
 
-    As many keys as a block has are fetched of as many heads, in the order of memory.
+    As many keys as a block has are fetched of as many heads, in the order of memory: half of the
+    keys, the other half, then the values, beside one loop after another. Where too many lines are
+    asked for at once, requests are dropped.
     """
 
     def __init__(self, frame: host.Frame, places: Places, head: Any) -> None:
@@ -201,28 +203,37 @@ class _Next:
         self._first = head * self._block.keys
         self._lines = -(-self._block.size * emit.ITEM_SIZE[self._dtype] // 64)
 
-    def values(self, step: Any, count: int) -> None:
-        """Asks for values, beside a step of the scores."""
+    def beside_turning(self, step: Any, count: int) -> None:
+        """A share of the keys."""
         block = self._block
-        self._share(2, step, count, block.steps * (block.keys // (block.pair * block.lanes)))
+        self._share(1, 0, step, count, block.keys * block.depth // block.lanes**2)
 
-    def keys(self, step: Any, count: int) -> None:
-        """Asks for keys, beside a step of the sums of values."""
+    def beside_copying(self, step: Any, count: int) -> None:
+        """The other keys."""
+        self._share(1, 1, step, count, self._block.keys // self._block.group)
+
+    def beside_scores(self, step: Any, count: int) -> None:
+        """A share of the values."""
+        block = self._block
+        self._share(2, 0, step, count, block.steps * (block.keys // (block.pair * block.lanes)))
+
+    def beside_sums(self, step: Any, count: int) -> None:
+        """The other values."""
         block = self._block
         parts = -(-block.width // (2 * block.lanes))
-        self._share(1, step, count, parts * (block.keys // block.group))
+        self._share(2, 1, step, count, parts * (block.keys // block.group))
 
-    def fetch_all(self) -> None:
-        """Asks for keys and values at once."""
+    def fetch_rest(self) -> None:
+        """All values."""
         for line in emit.loop(0, self._block.keys * self._lines):
-            for number in (1, 2):
-                self._line(number, line)
+            self._line(2, line)
 
-    def _share(self, number: int, step: Any, count: int, steps: int) -> None:
-        """Lines for `count` of the `steps` in which all are asked for."""
-        each = -(-self._block.keys * self._lines // steps)
+    def _share(self, number: int, half: int, step: Any, count: int, steps: int) -> None:
+        """Lines for `count` of the `steps` beside which a half is asked for."""
+        lines = self._block.keys // 2 * self._lines
+        each = -(-lines // steps)
         for line in range(count * each):
-            self._line(number, step * each + line)
+            self._line(number, step * each + (half * lines + line))
 
     def _line(self, number: int, line: Any) -> None:
         at = memory.load(self._places.fetched, self._first + line // self._lines, "int64")
