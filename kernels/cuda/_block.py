@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from heddle.kernels import emit
@@ -31,9 +33,31 @@ def blocks() -> Any:
     return arith.extui(emit.integer(64), nvvm.read_ptx_sreg_nctaid_x(results=[emit.integer(32)]))
 
 
+_members: ContextVar[int | None] = ContextVar("members", default=None)
+
+
+@contextmanager
+def first_threads(count: int) -> Iterator[None]:
+    """What is emitted in it is done by so many threads of the block, whole warps: they meet alone.
+
+    Also where a block has more threads on one architecture than on another.
+    """
+    token = _members.set(count)
+    try:
+        with emit.when(emit.compare("less", thread(), count)):
+            yield
+    finally:
+        _members.reset(token)
+
+
 def barrier() -> None:
     """Waits for every thread of the block; what was written to shared memory is seen after it."""
-    nvvm.barrier(aligned=True)
+    count, word = _members.get(), emit.integer(32)
+    if count is None:
+        nvvm.barrier(aligned=True)
+    else:
+        zero, number = (emit.constant(word, x) for x in (0, count))
+        nvvm.barrier(barrier_id=zero, number_of_threads=number)
 
 
 def shuffle_xor(value: Any, distance: int) -> Any:

@@ -105,16 +105,21 @@ def stages(spec: Spec, group: int, queries: Size, length: Size) -> Size:
     return sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
 
 
+def emit_few(frame: _frame.Frame, task: Task, shared: _mma.DynamicShared) -> None:
+    """Emits the one tile of a task of at most `FEW` rows."""
+    layout = _flash_stages.Layout(_size(frame.spec), FEW)
+    warp = _block.thread() // _block.WARP
+    share = _flash_warp.Share(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
+    work = _Tile(frame, task, layout, shared, emit.index(0), share)
+    _write_together(work, work.attend(task.split))
+
+
 def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
     """Emits tile number `tile` of a task, whose rows are at least one; 0 where rows are few."""
     shared, down = _mma.DynamicShared("stages"), _down(frame.spec)
 
     def few() -> list[Any]:
-        layout = _flash_stages.Layout(_size(frame.spec), FEW)
-        warp = _block.thread() // _block.WARP
-        share = _flash_warp.Share(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
-        work = _Tile(frame, task, layout, shared, emit.index(0), share)
-        _write_together(work, work.attend(task.split))
+        emit_few(frame, task, shared)
         return []
 
     def many() -> list[Any]:
@@ -230,7 +235,7 @@ class _Tile:
 def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
     """Each warp has its own rows: they go through shared memory in 16 bits."""
     warp, layout, dtype = tile.warp, tile.layout, tile.frame.spec.result.dtype
-    scales = [1.0 / emit.select(emit.compare("equal", t, 0.0), 1.0, t) for t in warp.totals(state)]
+    scales = [_flash_softmax.inverse(total) for total in warp.totals(state)]
     for line, column, pair in warp.pairs(state):
         low, high = (value * scales[line] for value in pair)
         place = warp.lines[line] * layout.pitch + column
@@ -279,8 +284,9 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
     def write(sums: _flash_split.Found) -> None:
         def value(line: Size, column: Size, lanes: int) -> Any:
             _, total, result = sums(line, column, lanes)
-            total = emit.select(emit.compare("equal", total, 0.0), 1.0, total)
-            return convert.rounded(result * (1.0 / total), tile.frame.spec.result.dtype)
+            return convert.rounded(
+                result * _flash_softmax.inverse(total), tile.frame.spec.result.dtype
+            )
 
         tile.write(FEW, value)
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block, _flash, _flash_split, _flash_stages, _frame
+from heddle.kernels.cuda import _block, _flash, _flash_split, _flash_stages, _frame, _mma
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -17,20 +17,21 @@ def fits(spec: Spec) -> bool:
     return _flash.fits(spec) and all(isinstance(count, int) and count > 0 for count in heads)
 
 
-def emit_dense(frame: _frame.Frame) -> None:
-    """Emits a block's tile; the result has elements."""
+def emit_dense(frame: _frame.Frame, shared: _mma.DynamicShared | None = None) -> None:
+    """Emits a block's tile; the result has elements.
+
+    With `shared`, which the kernel has already, only what there is to do for few rows.
+    """
     spec = frame.spec
     heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
     group, size = heads // key_heads, int(spec.operands[0].shape[3])  # type: ignore[arg-type]
-    queries, keys = (frame.size(operand.shape[_axes(spec)[1]]) for operand in spec.operands[:2])
+    queries, keys = (frame.size(operand.shape[axes(spec)[1]]) for operand in spec.operands[:2])
     tiles = frame.size(_flash.tiles(spec, _queries(spec), group))
     parts = _parts(spec)
     if not isinstance(parts, int):
-        batch, is_few, stages = frame.shape(
-            (spec.operands[0].shape[0], _is_few(spec), _stages(spec))
-        )
+        batch, few, stages = frame.shape((spec.operands[0].shape[0], is_few(spec), _stages(spec)))
         length = _flash_split.length_of_parts(batch * stages, key_heads)
-        parts = (_flash_split.count(stages, length) - 1) * is_few + 1
+        parts = (_flash_split.count(stages, length) - 1) * few + 1
     count = tiles * parts  # There are several tiles, or several parts.
     rest = _block.quotient(_block.block(), count)
     number = _block.block() - rest * count
@@ -63,6 +64,9 @@ def emit_dense(frame: _frame.Frame) -> None:
         return emit.select(value, score, -math.inf)
 
     task = _flash.Task(group, queries, keys, query, key, bias if masked else None, added, split)
+    if shared is not None:
+        _flash.emit_few(frame, task, shared)
+        return
     # The last tiles of causal attention have the most keys: they come first.
     _flash.emit_tile(frame, task, emit.as_index(tiles) - 1 - number)
 
@@ -87,14 +91,14 @@ def launch(spec: Spec, work: Expr) -> Launch:
 
 def _parts(spec: Spec) -> Expr:
     """Parts of the keys of each key head: one, unless rows are few."""
-    is_few, stages = _is_few(spec), _stages(spec)
+    few, stages = is_few(spec), _stages(spec)
     every = product((spec.operands[0].shape[0], _heads(spec)[1], stages))
     length = fold("max", fold("ceildiv", every, _flash_split.BLOCKS), _flash_split.LEAST)
     further = fold("sub", fold("max", fold("ceildiv", stages, length), 1), 1)
-    return 1 if is_few == 0 else fold("add", 1, fold("mul", is_few, further))
+    return 1 if few == 0 else fold("add", 1, fold("mul", few, further))
 
 
-def _is_few(spec: Spec) -> Expr:
+def is_few(spec: Spec) -> Expr:
     """1 where every warp can have all rows of a key head, else 0."""
     heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
     rows = fold("mul", _queries(spec), heads // key_heads)
@@ -103,21 +107,21 @@ def _is_few(spec: Spec) -> Expr:
 
 def _stages(spec: Spec) -> Expr:
     """Stages of the keys of a key head."""
-    return fold("ceildiv", spec.operands[1].shape[_axes(spec)[1]], _flash_stages.KEYS)
+    return fold("ceildiv", spec.operands[1].shape[axes(spec)[1]], _flash_stages.KEYS)
 
 
-def _axes(spec: Spec) -> tuple[int, int]:
+def axes(spec: Spec) -> tuple[int, int]:
     """Of the heads and of the sequence."""
     return (1, 2) if spec.attr("layout") == "bhsd" else (2, 1)
 
 
 def _heads(spec: Spec) -> tuple[Expr, Expr]:
-    axis = _axes(spec)[0]
+    axis = axes(spec)[0]
     return spec.operands[0].shape[axis], spec.operands[1].shape[axis]
 
 
 def _queries(spec: Spec) -> Expr:
-    return spec.operands[0].shape[_axes(spec)[1]]
+    return spec.operands[0].shape[axes(spec)[1]]
 
 
 def place_of_mask(frame: _frame.Frame, indices: tuple[Size, Size, Size, Size]) -> Size:

@@ -146,6 +146,15 @@ class Softmax:
         return self.member * 2 + self._fixed(place)
 
 
+def inverse(total: Any) -> Any:
+    """What to multiply by in place of dividing by a sum of powers; 1 where no key was seen.
+
+    rcp.approx errs by 2 ** -23. A division of full precision would be a call, for which the
+    assembler lets every wgmma of the kernel wait for the one before it.
+    """
+    return nvvm.rcp_approx_ftz_f(emit.select(emit.compare("equal", total, 0.0), 1.0, total))
+
+
 def narrow(dtype: str, low: Any, high: Any) -> Any:
     """Two float32 numbers rounded to 16 bits, in a word (cvt.rn.bf16x2.f32 and the like)."""
     element = ir.F16Type.get() if dtype == "float16" else ir.BF16Type.get()

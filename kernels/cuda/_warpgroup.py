@@ -162,13 +162,12 @@ class Matrices:
 
     def zeros(self) -> Any:
         """Sums of a warpgroup: see `parts`."""
-        sums, zero = llvm.mlir_undef(self._sums()), emit.constant(self._element(), 0)
-        for i in range(self.each):
-            sums = llvm.insertvalue(sums, zero, _position(i))
-        return sums
+        return self.whole([emit.constant(self._element(), 0)] * self.each)
 
     def multiply(self, sums: Any, a: Any, b: Any) -> Any:
-        """`sums` plus a slice of a by one of b; they are in flight until `wait`."""
+        """`sums`, if not None, plus a slice of a by one of b; in flight until `wait`."""
+        scale = "zero" if sums is None else "one"
+        sums = llvm.mlir_undef(self._sums()) if sums is None else sums
         a_kind, b_kind, kind = (
             ir.Attribute.parse(f"#nvvm.wgmma_type<{name}>")
             for name in (self.kind.a, self.kind.b, _SUMS[self.kind.sums])
@@ -184,12 +183,50 @@ class Matrices:
             a_kind,
             b_kind,
             kind,
-            ir.Attribute.parse("#nvvm.wgmma_scale_out<one>"),
+            ir.Attribute.parse(f"#nvvm.wgmma_scale_out<{scale}>"),
             one,
             one,
             ir.Attribute.parse("#nvvm.mma_layout<row>"),
             ir.Attribute.parse(f"#nvvm.mma_layout<{'col' if self.k_last else 'row'}>"),
         )
+
+    def multiply_words(self, sums: Any, words: Sequence[Any], b: Any) -> Any:
+        """The same for a slice of a in registers: the fragment of mma.sync, of each warp's rows.
+
+        nvvm has no operation for it.
+        """
+        assert self.kind.item == 2
+        count, name = self.each, f"{self.kind.a}.{self.kind.b}"
+        results = ", ".join(f"${i}" for i in range(count))
+        registers = ", ".join(f"${i}" for i in range(count, count + 4))
+        text = (
+            "{ .reg .pred p; setp.ne.b32 p, 1, 0;"
+            f" wgmma.mma_async.sync.aligned.m{ROWS}n{self.columns}k{self.kind.depth}.f32.{name}"
+            f" {{{results}}}, {{{registers}}}, ${count + 4}, p, 1, 1, {int(not self.k_last)}; }}"
+        )
+        tied = [str(i) for i in range(count)]
+        constraints = ",".join(["=f"] * count + ["r"] * 4 + ["l"] + tied)
+        operands = [*words, b, *self.parts(sums)]
+        return llvm.inline_asm(self._sums(), operands, text, constraints, has_side_effects=True)
+
+    def settled(self, sums: Any) -> list[Any]:
+        """The `parts` of sums for which the thread has waited.
+
+        Nothing of what is done with them can be moved in front of the wait.
+        """
+        tied = [str(i) for i in range(self.each)]
+        constraints = ",".join(["=f"] * self.each + tied)
+        after = llvm.inline_asm(
+            self._sums(), self.parts(sums), "", constraints, has_side_effects=True
+        )
+        return self.parts(after)
+
+    def whole(self, parts: Sequence[Any]) -> Any:
+        """Sums of such parts."""
+        sums = llvm.mlir_undef(self._sums())
+        for i, part in enumerate(parts):
+            sums = llvm.insertvalue(sums, part, _position(i))
+        return sums
 
     def parts(self, sums: Any) -> list[Any]:
         """A thread's sums: for each 8 columns, two of row `lane // 4`, two 8 rows below.
@@ -264,3 +301,8 @@ def meet_in_warp() -> None:
 def meet(number: Any, threads: int) -> None:
     """A barrier of so many threads of the block, the one with that number."""
     nvvm.barrier(barrier_id=_pieces.word(number), number_of_threads=_word(threads))
+
+
+def arrive(number: Any, threads: int) -> None:
+    """Arrives at such a barrier without waiting."""
+    nvvm.barrier_arrive(_word(threads), barrier_id=_pieces.word(number))

@@ -14,7 +14,7 @@ from typing import Any
 
 from heddle.kernels import bodies, emit, sizes
 from heddle.kernels import vector_math as vm
-from heddle.kernels.cuda import _block, _flash_dense, _frame
+from heddle.kernels.cuda import _block, _flash_dense, _flash_warpgroup, _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -52,7 +52,9 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over keys, and around it the start and end of the queries' results."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        if _flash_dense.fits(spec):
+        if _flash_warpgroup.fits(spec, machine):
+            _flash_warpgroup.emit_attention(frame)
+        elif _flash_dense.fits(spec):
             _flash_dense.emit_dense(frame)
         else:
             _emit_results(frame)
@@ -235,13 +237,24 @@ class _Warp:
 
 def launch(spec: Spec) -> Launch:
     """A block for every few queries of each head."""
-    shape = _Shape.of(spec)
-    work = product((shape.batch, shape.heads, shape.queries, shape.keys, shape.size, 4))
+    shape, work = _Shape.of(spec), _work(spec)
     if _flash_dense.fits(spec):
         return _flash_dense.launch(spec, work)
     tiles = fold("ceildiv", shape.queries, WARPS * _queries_of_a_warp(spec))
     grid: Expr = fold("max", 1, product((shape.batch, shape.heads, tiles)))
     return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))
+
+
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """That of a block of warpgroups, where they compute `spec`."""
+    if _flash_warpgroup.fits(spec, machine):
+        return _flash_warpgroup.launch(spec, _work(spec))
+    return None
+
+
+def _work(spec: Spec) -> Expr:
+    shape = _Shape.of(spec)
+    return product((shape.batch, shape.heads, shape.queries, shape.keys, shape.size, 4))
 
 
 def supports(spec: Spec) -> str | None:
@@ -254,4 +267,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("attention", "cuda", emit_attention, launch, supports)
+KERNEL = Kernel("attention", "cuda", emit_attention, launch, supports, own_launch=own_launch)

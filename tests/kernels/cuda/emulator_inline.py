@@ -1,4 +1,7 @@
-"""The one inline PTX that kernels use: wgmma with A in registers, which nvvm has no operation for.
+"""The inline PTX that kernels use: wgmma with A in registers, which nvvm has no operation for.
+
+And no PTX at all, of which each result is an operand: it keeps what uses accumulators behind the
+wait for them, and looks at them as any instruction does.
 
 PTX ISA 9.0, "wgmma.mma_async": the form with four registers of A. Kernels write it as `text` does,
 in an `llvm.inline_asm` with side effects; operands: four i32 of A, the i64 descriptor of B, then
@@ -41,6 +44,8 @@ def constraints(n: int, d: str) -> str:
 
 def inline(op):
     written = ir.StringAttr(op.attributes["asm_string"]).value
+    if not written:
+        return settled(op)
     form = FORM.search(written)
     if form is None:
         raise EmulatorError(f"the emulator does not know the PTX {written!r}")
@@ -65,6 +70,20 @@ def inline(op):
         registers, descriptor, sums = list(values[:4]), values[4], list(values[5:])
         units = in_step(grid, mask, (op, int(np.ravel(descriptor)[0])))
         return Struct(multiply(grid, shape, units, registers, descriptor, sums))
+
+    return run
+
+
+def settled(op):
+    count = len(op.operands)
+    register = "f" if str(op.operands[0].type) == "f32" else "r"
+    wanted = ",".join([f"={register}"] * count + [str(i) for i in range(count)])
+    found = ir.StringAttr(op.attributes["constraints"]).value
+    if found != wanted or "has_side_effects" not in op.attributes:
+        raise EmulatorError(f"wanted as many tied results as operands, got {found}")
+
+    def run(grid: Grid, mask: Mask, *values):
+        return Struct([grid.spread(value) for value in values])  # Which looks at them.
 
     return run
 

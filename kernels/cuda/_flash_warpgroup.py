@@ -1,0 +1,276 @@
+"""Attention by wgmma on sm_90a: two warpgroups with 64 queries each, fed by TMA.
+
+After Shah et al., "FlashAttention-3", arXiv:2407.08608: while the scores of some keys become
+shares, the tensor cores multiply the next keys and the values before, for this warpgroup and, in
+turns, for the other. `_flash_feed` brings what they read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import (
+    _block,
+    _flash_dense,
+    _flash_softmax,
+    _flash_stages,
+    _frame,
+    _mma,
+    _pieces,
+    _staging,
+    _tma,
+    _warpgroup,
+    _warpgroup_result,
+)
+from heddle.kernels.cuda._flash_feed import (
+    CONSUMERS,
+    KEY_PANEL,
+    KEYS,
+    QUERIES,
+    QUERY_PANEL,
+    STAGES,
+    WIDE,
+    Feed,
+    Layout,
+    shape_of,
+    tensor_map,
+)
+from heddle.kernels.registry import Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+THREADS = CONSUMERS * _warpgroup.THREADS
+
+_SIZES = (64, 128)
+
+
+def fits(spec: Spec, machine: Machine) -> bool:
+    """Whether this computes `spec`: without a mask, and not known to have few queries."""
+    queries = shape_of(spec, 0)[2]
+    return (
+        machine.arch == "sm_90a"
+        and _flash_dense.fits(spec)
+        and spec.operands[0].shape[-1] in _SIZES
+        and not spec.attr("masked")
+        and not spec.prologue
+        and (not isinstance(queries, int) or queries >= QUERIES // 2)
+    )
+
+
+def launch(spec: Spec, work: Expr) -> Launch:
+    """A block for each tile of queries of each head; few queries as on any other architecture."""
+    batch, heads, queries, size = shape_of(spec, 0)
+    grid = product((batch, heads, fold("ceildiv", queries, QUERIES)))
+    shared = Layout(int(size)).total  # type: ignore[arg-type]
+    few, common = _flash_dense.is_few(spec), _flash_dense.launch(spec, work)
+    if few != 0:
+        many = fold("mul", fold("sub", 1, few), grid)
+        grid = fold("add", fold("mul", few, common.grid[0]), many)
+        shared = max(shared, common.shared)
+    return replace(
+        common,
+        grid=(fold("max", 1, grid), 1, 1),
+        block=(THREADS, 1, 1),
+        shared=shared,
+        tensor_maps=tuple(tensor_map(spec, number) for number in range(3)),
+    )
+
+
+def emit_attention(frame: _frame.Frame) -> None:
+    """Emits what a block does; the result has elements."""
+    shared, few = _mma.DynamicShared("stages"), frame.size(_flash_dense.is_few(frame.spec))
+
+    def by_warps() -> list[Any]:
+        with _block.first_threads(_flash_stages.THREADS):
+            _flash_dense.emit_dense(frame, shared)
+        return []
+
+    def by_warpgroups() -> list[Any]:
+        _emit_tile(frame, shared)
+        return []
+
+    if isinstance(few, int):
+        by_warpgroups()
+    else:
+        emit.either(emit.compare("equal", few, 1), [], by_warps, by_warpgroups)
+
+
+def _emit_tile(frame: _frame.Frame, shared: _mma.DynamicShared) -> None:
+    block = _Attention(frame, shared)
+    thread = _block.thread()
+    with emit.when(emit.compare("equal", thread, 0)):
+        for tensor_map in frame.tensor_maps:
+            _tma.prefetch(tensor_map)
+        block.initialise()
+    _block.barrier()
+
+    block.attend()
+
+
+class _Attention(Feed):
+    """A tile of queries of one head, against all keys that they see."""
+
+    def attend(self) -> None:
+        """Attends with the 64 queries of the warpgroup, and writes the results."""
+        spec, layout = self._frame.spec, self._layout
+        self._kind = kind = _mma.KINDS[spec.operands[0].dtype, spec.operands[0].dtype]
+        self._of_scores = _warpgroup.Matrices(kind, KEYS, k_last=True)
+        self._of_values = _warpgroup.Matrices(kind, layout.size, k_last=False)
+        self._scores = _flash_softmax.Scores.of(spec.attr("scale"), None, False)
+        self._softmax = softmax = _flash_softmax.Softmax(self._scores, KEYS, 1)
+        warp = _block.thread() // _block.WARP
+        self._line = warp * _warpgroup_result.WARP_ROWS
+        lines = [self._row + self._line + softmax.group + 8 * i for i in range(2)]
+        last = emit.as_index(self._queries) - 1
+        ranges = [self._range(emit.minimum(line, last)) for line in lines]
+        self._ranges = [_flash_softmax.in_words(range_) for range_ in ranges]
+        self._bring(0, 0)
+        for number in range(max(STAGES)):
+            self._bring(1, number)
+            self._bring(2, number)
+        self._rings[0].turn(_pieces.word(0)).wait_until_full()
+        write = self._frame.writer()
+        self._write_all(self._attended(), write)
+
+    def _attended(self) -> list[Any]:
+        """The results of the thread in float32, as `_warpgroup.Matrices.parts` has them."""
+        first = emit.compare("equal", self._warpgroup, 0)
+        with emit.when(self._second & emit.compare("greater", self._count, 1)):
+            self._pass_on()  # The first warpgroup begins.
+        element = emit.register_type("float32")
+        zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
+        scores = self._multiply_keys(emit.index(0))
+        _warpgroup.wait(0)
+        shares, tops, totals, _ = self._shares(emit.index(0), scores, [top] * 2, [zero] * 2)
+        self._release(1, emit.index(0))
+        words = len(shares)
+
+        def step(number: Any, *state: Any) -> Sequence[Any]:
+            shares, tops, totals, sums = _split(state, words, 2, 2)
+            _warpgroup.meet(self._warpgroup + 1, CONSUMERS * _warpgroup.THREADS)
+            scores = self._multiply_keys(number)
+            whole = self._add_values(number - 1, shares, sums)
+            with emit.when(first | emit.compare("less", number, self._count - 1)):
+                self._pass_on()
+            _warpgroup.wait(1)
+            shares, tops, totals, fades = self._shares(number, scores, tops, totals)
+            self._release(1, number)
+            _warpgroup.wait(0)
+            sums = self._of_values.settled(whole)
+            self._release(2, number - 1)
+            sums = [part * fades[i % 4 // 2] for i, part in enumerate(sums)]
+            return [*shares, *tops, *totals, *sums]
+
+        begin = [*shares, *tops, *totals, *[zero] * self._of_values.each]
+        state = emit.carry(1, self._count, 1, begin, step)
+        shares, _, totals, sums = _split(state, words, 2, 2)
+        whole = self._add_values(self._count - 1, shares, sums)
+        _warpgroup.wait(0)
+        scales = [_flash_softmax.inverse(total) for total in self._softmax.sums(totals)]
+        parts = self._of_values.settled(whole)
+        return [part * scales[i % 4 // 2] for i, part in enumerate(parts)]
+
+    def _multiply_keys(self, number: Size) -> Any:
+        """The scores of the keys of step `number`, in flight: a group of its own."""
+        layout, units = self._layout, self._of_scores
+        turn = self._rings[1].turn(_pieces.word(number))
+        turn.wait_until_full()
+        first = self._warpgroup * (_warpgroup.ROWS * _staging.LINE)
+        sums = None
+        _warpgroup.fence()
+        for panel in range(layout.panels):
+            a = units.a(self._shared.at(first + panel * QUERY_PANEL))
+            start = turn.start + (layout.first[1] + panel * KEY_PANEL)
+            b = units.b(self._shared.at(start), 0)
+            for i in range(WIDE // self._kind.depth):
+                sums = units.multiply(sums, units.a_slice(a, i), units.b_slice(b, i))
+        _warpgroup.commit()
+        return sums
+
+    def _add_values(self, number: Size, shares: Sequence[Any], sums: Sequence[Any]) -> Any:
+        """The sums and the values of step `number` by their shares, in flight: another group."""
+        layout, units = self._layout, self._of_values
+        turn = self._rings[2].turn(_pieces.word(number))
+        turn.wait_until_full()
+        b = units.b(self._shared.at(turn.start + layout.first[2]), KEY_PANEL)
+        whole = units.whole(sums)
+        _warpgroup.fence()
+        for i in range(KEYS // self._kind.depth):
+            words = shares[4 * i : 4 * i + 4]
+            whole = units.multiply_words(whole, words, units.b_slice(b, i))
+        _warpgroup.commit()
+        return whole
+
+    def _shares(
+        self, number: Size, sums: Any, tops: Sequence[Any], totals: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """Two shares in a word each, then what `_flash_softmax.Softmax.shares` gives."""
+        scores = self._of_scores.settled(sums)
+        if self._scores.before is not None:
+            scores = [score * self._scores.before for score in scores]
+        first = self._start + number * KEYS
+        edge = emit.compare("greater", first + KEYS, self._early)
+        if self._late is not None:
+            edge = edge | emit.compare("less", first, self._late)
+        scores = emit.either(
+            edge,
+            [score.type for score in scores],
+            lambda: self._softmax.seen(scores, first, self._ranges),
+            lambda: scores,
+        )
+        powers, tops, totals, fades = self._softmax.shares(scores, tops, totals)
+        dtype = self._frame.spec.operands[0].dtype
+        pairs = zip(powers[::2], powers[1::2], strict=True)
+        return [_flash_softmax.narrow(dtype, *pair) for pair in pairs], tops, totals, fades
+
+    def _pass_on(self) -> None:
+        """The other warpgroup may give work to the tensor cores."""
+        _warpgroup.arrive(2 - self._warpgroup, CONSUMERS * _warpgroup.THREADS)
+
+    def _release(self, operand: int, number: Size) -> None:
+        """The warpgroup does not read a stage any more, which the second fills again."""
+        with emit.when(emit.compare("equal", self._thread, 0)):
+            self._rings[operand].turn(_pieces.word(number)).arrive_empty()
+        self._bring(operand, number + STAGES[operand])
+
+    def _write_all(self, parts: Sequence[Any], write: _frame.Writer) -> None:
+        """Each warp brings its rows to where its queries were, and from there to the output."""
+        frame, layout, size = self._frame, self._layout, self._layout.size
+        dtype, rows = frame.spec.result.dtype, _warpgroup_result.WARP_ROWS
+        panels = [
+            _warpgroup_result.Panel(
+                self._shared, dtype, self._line * _staging.LINE + number * QUERY_PANEL
+            )
+            for number in range(layout.panels)
+        ]
+        _warpgroup.meet(self._warpgroup + 1, _warpgroup.THREADS)  # The queries are done with.
+        each = len(parts) // layout.panels
+        for number, panel in enumerate(panels):
+            panel.fill(parts[number * each : (number + 1) * each])
+        _warpgroup.meet_in_warp()
+        first = self._row + self._line
+
+        def body(lanes: int) -> None:
+            across = WIDE // lanes
+            for number, panel in enumerate(panels):
+                lane = _block.thread() % _block.WARP
+                for index in emit.loop(lane, rows * across, _block.WARP):
+                    line, column = index // across, index % across * lanes
+                    with emit.when(emit.compare("less", first + line, self._queries)):
+                        place = self._place(0, self._head, first + line) + number * WIDE
+                        write(panel.load(line, column, lanes), place + column)
+
+        _frame.in_vectors(frame, [write.inputs], [size], body, most=8)
+
+
+def _split(values: Sequence[Any], *sizes: int) -> list[list[Any]]:
+    """Lists of such sizes, and one of the rest."""
+    found, rest = [], list(values)
+    for size in sizes:
+        found.append(rest[:size])
+        rest = rest[size:]
+    return [*found, rest]

@@ -1,0 +1,151 @@
+"""Attention by warpgroups: on the emulator against float64, with mistakes, and assembled."""
+
+import cuda_cases as cases
+import cuda_harness
+import numpy as np
+import pytest
+import test_kernels as kernels
+from cuda_harness import run
+from emulator_memory import EmulatorError
+from test_flash import arrays_for, attention, check, in_float64
+
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _flash_warpgroup, _tma
+from heddle.kernels.cuda import _warpgroup as warpgroup
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Operand, Spec
+
+HOPPER = MACHINES["sm_90a"]
+REGISTERS, SHARED = 65536, 227 * 1024  # Of a multiprocessor of sm_90a, and of a block.
+
+
+def of(spec: Spec, **dims: int) -> Spec:
+    """`spec` with sizes that are known."""
+
+    def known(operand: Operand) -> Operand:
+        return cases.tensor(operand.dtype, *(dims.get(size, size) for size in operand.shape))
+
+    operands = [known(operand) for operand in spec.operands]
+    return cases.plain("attention", operands, operands[0], **dict(spec.attrs))
+
+
+CASES = {
+    # spec, d0, d1, elements that buffers are shifted by
+    "one step of keys": (attention("bfloat16", 64), 70, 100, 0),
+    "several": (attention("float16", 128, (2, 1), layout="bhsd"), 65, 300, 0),
+    "causal": (attention("bfloat16", 64, (2, 2), causal=True), 130, 330, 0),
+    "causal, more queries than keys": (attention("float16", 64, causal=True), 200, 130, 0),
+    "no key": (attention("float16", 64), 20, 0, 0),
+    "a negative scale": (attention("float16", 64, (1, 1), scale=-0.3), 66, 140, 0),
+    "few queries": (attention("bfloat16", 128, (4, 1), causal=True), 3, 200, 0),
+    "unaligned": (attention("bfloat16", 128, (1, 1), causal=True), 66, 140, 1),
+    "few queries, unaligned": (attention("float16", 64), 2, 70, 1),
+}
+
+
+KNOWN = ("one step of keys", "several", "causal", "unaligned")
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [*((name, False) for name in CASES), *((name, True) for name in KNOWN)]
+)
+def test_results(name, known):
+    spec, *sizes, shift = CASES[name]
+    dims = dict(zip(("d0", "d1"), sizes, strict=True))
+    if known:
+        spec, dims = of(spec, **dims), {}
+    arrays = arrays_for(spec, dims)
+    (found,), _ = run(spec, arrays, dims, shift, HOPPER)
+    largest = np.max(np.abs(arrays[2].astype(np.float64)), initial=0)
+    check(found, in_float64(spec, arrays), spec.result.dtype, largest)
+
+
+def test_a_window_of_keys():
+    spec = of(attention("bfloat16", 64, (1, 1), causal=True, window=40), d0=150, d1=290)
+    arrays = arrays_for(spec, {})
+    (found,), _ = run(spec, arrays, {}, machine=HOPPER)
+    (wanted,), _ = run(spec, arrays, {})
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), atol=0.03)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_a_batch_with_a_body(monkeypatch, name):
+    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+    kernels.check(cases.fused(cases.attention(name, head=64), prologue=False), {"d0": 70, "d1": 90})
+
+
+SPEC, SIZES = of(attention("bfloat16", 64, (1, 1)), d0=100, d1=600), {}
+Turn, wait = warpgroup.Turn, warpgroup.wait
+MISTAKES = {
+    "no wait for the scores": (
+        warpgroup,
+        "wait",
+        lambda left: None if left == 1 else wait(left),
+        "looks at an accumulator before",
+    ),
+    "no wait for the values": (
+        warpgroup,
+        "wait",
+        lambda left: wait(1) if left == 0 else wait(left),
+        "looks at an accumulator before",
+    ),
+    "no wgmma.fence": (warpgroup, "fence", lambda: None, "no wgmma.fence"),
+    "no wait for a full stage": (Turn, "wait_until_full", lambda turn: None, "uninitialised"),
+    "no wait for an empty stage": (Turn, "wait_until_empty", lambda turn: None, "race"),
+    "a stage is never released": (Turn, "arrive_empty", lambda turn: None, "deadlock"),
+    "the second does not begin": (
+        _flash_warpgroup._Attention,
+        "_pass_on",
+        lambda block: None,
+        "deadlock",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_caught(monkeypatch, name):
+    place, function, wrong, message = MISTAKES[name]
+    monkeypatch.setattr(place, function, wrong)
+    with pytest.raises(EmulatorError, match=message):
+        run(SPEC, arrays_for(SPEC, SIZES), SIZES, machine=HOPPER)
+
+
+def test_keys_that_are_written_want_a_fence(monkeypatch):
+    """Elements that threads brought reach the matrix units behind a proxy fence alone."""
+    monkeypatch.setattr(_tma, "fence", lambda: None)
+    with pytest.raises(EmulatorError, match=r"fence\.proxy"):
+        run(SPEC, arrays_for(SPEC, SIZES), SIZES, 1, HOPPER)
+
+
+ASSEMBLED = {
+    "64": attention("bfloat16", 64, (8, 2), causal=True),
+    "128": of(attention("float16", 128, (32, 8)), d0=8192, d1=8192),
+    "128, fused": cases.fused(attention("bfloat16", 128, causal=True), prologue=False),
+}
+
+
+@pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_assembled(monkeypatch, name):
+    logs, read = [], ptx.resources
+    monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
+    spec = ASSEMBLED[name]
+    text = to_ptx(spec, HOPPER)
+    kind, size = ("f16", "bf16")[spec.result.dtype == "bfloat16"], spec.operands[0].shape[-1]
+    for instruction in (
+        f"wgmma.mma_async.sync.aligned.m64n128k16.f32.{kind}.{kind}",
+        f"wgmma.mma_async.sync.aligned.m64n{size}k16.f32.{kind}.{kind}",
+        "cp.async.bulk.tensor.4d.shared::cluster.global",
+        "ex2.approx",
+    ):
+        assert instruction in text
+    made = ptx.assemble(text, "sm_90a")
+    assert made.spills == 0
+    launch = find("attention", "cuda").launch_on(spec, HOPPER)
+    assert made.registers * launch.block[0] <= REGISTERS
+    assert launch.shared <= SHARED
+    assert "C75" not in "".join(logs)  # Products that wait for one another, and the like.
