@@ -1,6 +1,6 @@
 """A language model of 1B shape: tokens a second of decoding and of prompts, beside the bounds.
 
-    python benchmarks/decode.py [--peer llama.cpp] [--threads 2] [--save]
+    python benchmarks/decode.py [--held int8] [--peer llama.cpp] [--threads 2] [--save]
 
 The shape is that of Llama 3.2 1B with its whole vocabulary; weights are random. A decoding step is
 `StepModel.run` with one context, or eight: from the contexts' tokens to their next ones, the cache
@@ -18,6 +18,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ HELD = {"bfloat16": None, "int8": Quantization(8, 32), "int4": Quantization(4, 3
 
 PROMPT, BATCH, LENGTH, CACHE = 512, 8, 128, 8192
 """Tokens of a prompt step, contexts of a batch, tokens before the first decoding step, cache."""
+
+ROUNDS = {"decode": (11, 3), f"decode of {BATCH}": (7, 3), "prompt": (3, 1)}
+"""For each phase rounds, and calls in a turn."""
 
 Call = Callable[[], object]
 
@@ -132,6 +136,7 @@ def phase_row(held: str, phase: str, medians: dict[str, float], read: float, nby
     tokens = PROMPT if phase == "prompt" else rows
     row: dict[str, Any] = {"weights": held, "phase": phase, "median_ms": medians}
     row["tokens/s"] = round(1e3 * tokens / medians["heddle"], 1)
+    row["read GB/s"] = round(read, 1)
     if phase != "prompt":
         bound = (nbytes + rows * cache_bytes(LENGTH)) / read / 1e6
         row["of read bandwidth"] = round(bound / medians["heddle"], 3)
@@ -144,37 +149,34 @@ def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", choices=["llama.cpp"])
-    parser.add_argument("--held", choices=list(HELD), action="append")
+    parser.add_argument("--held", choices=list(HELD), default="bfloat16")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     session = InferenceSession(threads=options.threads)
+    calls, nbytes = heddle_calls(options.held, session)
+    found: dict[str, dict[str, Call]] = {"heddle": calls}
     rows, rates = [], []
-    for held in options.held or HELD:
-        calls, nbytes = heddle_calls(held, session)
-        found: dict[str, dict[str, Call]] = {"heddle": calls}
-        with tempfile.TemporaryDirectory() as folder:
-            if options.peer:
-                import llama_cpp_peer
+    with tempfile.TemporaryDirectory() as folder:
+        if options.peer:
+            import llama_cpp_peer
 
-                path = Path(folder) / f"{held}.gguf"
-                llama_cpp_peer.write(path, CONFIG, held)
-                found["llama.cpp"] = llama_cpp_peer.calls(path, CONFIG, options.threads, calls)
-            for phase in calls:
-                reads = {} if phase == "prompt" else {"read": skinny.reading(session)}
-                candidates = {name: each[phase] for name, each in found.items()} | reads
-                each = 1 if phase == "prompt" else 4
-                times = measure.interleaved(candidates, options.rounds, each)
-                medians = {name: measure.median_ms(seconds) for name, seconds in times.items()}
-                if reads:
-                    rates.append(skinny.READ / medians.pop("read") / 1e6)
-                rows.append(phase_row(held, phase, medians, rates[-1], nbytes))
-                print(json.dumps(rows[-1]), f"read GB/s: {rates[-1]:.1f}", flush=True)
+            path = Path(folder) / "model.gguf"
+            llama_cpp_peer.write(path, CONFIG, options.held)
+            found["llama.cpp"] = llama_cpp_peer.calls(path, CONFIG, options.threads, calls)
+        reading = skinny.reading(session)
+        for phase, (rounds, turn) in ROUNDS.items():
+            candidates = {name: each[phase] for name, each in found.items()}
+            times = measure.interleaved({**candidates, "read": reading}, rounds, turn)
+            medians = {name: measure.median_ms(seconds) for name, seconds in times.items()}
+            rates.append(skinny.READ / medians.pop("read") / 1e6)
+            rows.append(phase_row(options.held, phase, medians, rates[-1], nbytes))
+            print(json.dumps(rows[-1]), flush=True)
     if options.save:
-        read = [round(min(rates), 1), round(max(rates), 1)]
-        figures = {"threads": options.threads, "read GB/s, least and most": read, "rows": rows}
-        print(measure.save("decode", figures))
+        figures = {"threads": options.threads, "rows": rows}
+        if options.peer:
+            figures["llama-cpp-python"] = version("llama-cpp-python")
+        print(measure.save(f"decode_{options.held}", figures))
 
 
 if __name__ == "__main__":

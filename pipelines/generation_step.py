@@ -14,27 +14,13 @@ from numpy.typing import NDArray
 
 from heddle.contexts import CacheBlocks, LogProbabilities, StepBatch, TextContext
 from heddle.contexts.step_memory import step_memory
+from heddle.pipelines.generation_inputs import INPUTS, is_language_model
 from heddle.runtime import Buffer
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.contexts import GrammarMasks
     from heddle.runtime import Model
-
-INPUTS = (
-    "tokens",
-    "positions",
-    "row_offsets",
-    "lengths",
-    "blocks",
-    "places",
-    "sampling",
-    "sampling_integers",
-    "seen",
-    "seen_offsets",
-    "bitmask",
-)
-"""The model's inputs before its caches."""
 
 
 class StepModel:
@@ -56,8 +42,8 @@ class StepModel:
     """
 
     def __init__(self, model: Model, rows: int, tokens: int, cache_tokens: int) -> None:
-        names = tuple(tensor.name for tensor in model.input_metadata)
-        if names[: len(INPUTS)] != INPUTS:
+        if not is_language_model(model.artifact):
+            names = [tensor.name for tensor in model.input_metadata]
             raise InputError(
                 f"language model: wanted a model with inputs {', '.join(INPUTS)} and caches, "
                 f"got {', '.join(names) or 'none'}"

@@ -135,8 +135,13 @@ def make_inputs(
     """One array for each input of `artifact`, random where none is given."""
     import numpy as np
 
+    from heddle.pipelines.generation_inputs import is_language_model, step_inputs
+
     check_names("--input", given, [row["name"] for row in artifact.inputs])
     check_names("--dim", dims, [row["name"] for row in artifact.symbols])
+    if is_language_model(artifact):  # random offsets and tables would be refused
+        given = step_inputs(artifact, dims) | given
+        dims = {"cache_blocks": given["blocks"].size} | dims
     sizes = {row["name"]: row["minimum"] for row in artifact.symbols}
     for row in artifact.inputs:
         if row["name"] in given:

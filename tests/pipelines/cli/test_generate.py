@@ -75,3 +75,17 @@ def test_what_is_wrong_is_said(heddle, decoder, tmp_path, arguments, code, messa
 def test_only_language_models_are_quantized(heddle, tiny):
     result = heddle("compile", tiny, "--quantize", "int8", code=2)
     assert "--quantize: wanted a language model, got" in result.stderr
+
+
+def test_a_step_is_timed(heddle, decoder, tmp_path):
+    """`heddle run` makes offsets and tables that a language model takes."""
+    path = tmp_path / "small.heddle"
+    heddle("compile", decoder, "-t", "cpu:native", "--embed-weights", "-o", path)
+    dims = ("--dim", "rows=2", "--dim", "tokens=6", "--dim", "row_blocks=3")
+    report = json.loads(heddle("run", path, *dims, "--repeat", 1, "--profile", "--json").stdout)
+    assert report["inputs"]["blocks"] == [2, 3]
+    assert report["inputs"]["keys0"] == [6, 16, 2, 16]
+    assert report["outputs"]["next_tokens"]["shape"] == [2]
+    assert any("paged_attention" in row["label"] for row in report["kernels"])
+    result = heddle("run", path, "--dim", "rows=2", "--dim", "tokens=3", code=1)
+    assert "step: wanted 1 to 16 tokens for each of 2 rows, got 3 for all" in result.stderr

@@ -1,0 +1,75 @@
+"""Inputs of a step that no request stands behind: for timing a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heddle.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from heddle.runtime import Artifact
+
+INPUTS = (
+    "tokens",
+    "positions",
+    "row_offsets",
+    "lengths",
+    "blocks",
+    "places",
+    "sampling",
+    "sampling_integers",
+    "seen",
+    "seen_offsets",
+    "bitmask",
+)
+"""What a language model takes before its caches, as `models.llama.language_model` says."""
+
+
+def is_language_model(artifact: Artifact) -> bool:
+    """Whether the artifact was made from a graph of `language_model`."""
+    return tuple(row["name"] for row in artifact.inputs[: len(INPUTS)]) == INPUTS
+
+
+def step_inputs(artifact: Artifact, dims: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    """Inputs of a step whose rows have as many tokens each, at the ends of full block tables.
+
+    Every row wants a token, the likeliest one.
+
+    Args:
+        artifact: A language model.
+        dims: `rows` (1), `tokens` (as many as rows) and `row_blocks` (1); `cache_blocks` is their
+            product.
+
+    Returns:
+        The inputs before the caches by name.
+
+    Raises:
+        InputError: Tokens that are not as many for each row, or more than its blocks hold.
+    """
+    rows = dims.get("rows", 1)
+    tokens, row_blocks = dims.get("tokens", rows), dims.get("row_blocks", 1)
+    length = row_blocks * int(artifact.inputs[-1]["shape"][1])
+    each = tokens // rows
+    if tokens % rows or not 0 < each <= length:
+        raise InputError(
+            f"step: wanted 1 to {length} tokens for each of {rows} rows, got {tokens} for all"
+        )
+    words = int(artifact.inputs[len(INPUTS) - 1]["shape"][1])
+    greedy = np.tile(np.array([0, 1, 0, 0, 0, 1], np.float32), (rows, 1))
+    return {
+        "tokens": np.arange(tokens) % (32 * words - 31),
+        "positions": np.tile(np.arange(length - each, length), rows),
+        "row_offsets": np.arange(rows + 1) * each,
+        "lengths": np.full(rows, length),
+        "blocks": np.arange(rows * row_blocks, dtype=np.int32).reshape(rows, row_blocks),
+        "places": np.arange(1, rows + 1) * each - 1,
+        "sampling": greedy,
+        "sampling_integers": np.ones((rows, 2), np.int64),
+        "seen": np.zeros((0, 2), np.int64),
+        "seen_offsets": np.zeros(rows + 1, np.int64),
+        "bitmask": np.full((rows, words), -1, np.int32),
+    }
