@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
@@ -37,6 +38,7 @@ def _attended(types: Types, attrs: Attrs) -> DType:
 
 def _query_shape(types: Types, attrs: Attrs) -> Shape:
     """The query's. Key and value have its batch and head size, and heads that divide its heads."""
+    check_window(attrs)
     layout = attrs["layout"]
     if layout not in _LAYOUTS:
         raise GraphError(f"layout: wanted 'bhsd' or 'bshd', got {layout!r}")
@@ -58,20 +60,44 @@ def _query_shape(types: Types, attrs: Attrs) -> Shape:
     return query
 
 
+def check_window(attrs: Attrs) -> None:
+    """Raises a GraphError where `window` is none, or attention is not causal."""
+    if attrs["window"] < 0 or (attrs["window"] and not attrs["causal"]):
+        raise GraphError(
+            f"window: wanted 0, or 1 and more of causal attention, got {attrs['window']}"
+        )
+
+
+def pairs(queries: Dim, keys: Dim, attrs: Attrs) -> Dim:
+    """The pairs of a query and a key that it may attend to.
+
+    Where a size is known only at run time, queries are taken to be no more than keys, and the
+    window to be as long.
+    """
+    if not attrs["causal"]:
+        return queries * keys
+    several, length = queries.static, keys.static
+    if several is None or length is None:
+        return queries * keys - queries * (queries - 1) // 2
+
+    def behind(length: int) -> int:
+        """The sum of 1, 2, ... `length`, of which only the last ones have a query."""
+        first = max(length - several, 0)
+        return (length * (length + 1) - first * (first + 1)) // 2 if length > 0 else 0
+
+    return Dim(behind(length) - (behind(length - attrs["window"]) if attrs["window"] else 0))
+
+
 def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     """Two products and one softmax for each pair of a query and a key that it may attend to."""
     head, sequence = _LAYOUTS[attrs["layout"]]
     query, key = types[0].shape, types[1].shape
-    queries, keys = query[sequence], key[sequence]
-    pairs = queries * keys
-    if attrs["causal"]:
-        pairs = pairs - queries * (queries - 1) // 2
-    return costs.computed(
-        types, result, query[0] * query[head] * pairs * (query[3] * 4 + costs.EXP + 4)
-    )
+    each = query[0] * query[head] * (query[3] * 4 + costs.EXP + 4)
+    return costs.computed(types, result, pairs(query[sequence], key[sequence], attrs) * each)
 
 
-_plain = {"scale": 0.5, "causal": False, "layout": "bhsd"}
+_plain = {"scale": 0.5, "causal": False, "window": 0, "layout": "bhsd"}
+_local = {"scale": 0.5, "causal": True, "window": 2, "layout": "bhsd"}
 
 
 @row(
@@ -84,6 +110,7 @@ _plain = {"scale": 0.5, "causal": False, "layout": "bhsd"}
         sample("b h s d", "b h t d", "b h t d", "b h s t", **_plain),
         sample("b 6 s d", "b 2 t d", "b 2 t d", "bool: s t", **_plain),
         sample("b s h d", "b s h d", "b s h d", **{**_plain, "layout": "bshd", "causal": True}),
+        sample("b h s d", "b h t d", "b h t d", **_local),
     ),
     cost=_scores,
 )
@@ -95,14 +122,15 @@ def attention(
     *,
     scale: float = None,  # type: ignore[assignment] # noqa: RUF013 - filled in by default_scale
     causal: bool = False,
+    window: int = 0,
     layout: str = "bhsd",
 ) -> Array:
     """`softmax(query @ key.T * scale + mask) @ value` (Vaswani et al., arXiv:1706.03762).
 
     A bool mask says which keys to attend to, another one is added; it broadcasts to [batch, heads,
-    queries, keys]. `causal`: query i attends to keys up to i + keys - queries. Each key head serves
-    as many consecutive query heads; a query that sees no key gets zeros. `layout` is the order of
-    batch, heads, sequence and head size.
+    queries, keys]. `causal`: query i attends to keys up to i + keys - queries, of these to the
+    last `window` where that is not 0. Each key head serves as many consecutive query heads; a query
+    that sees no key gets zeros. `layout` is the order of batch, heads, sequence and head size.
     """
     if layout == "bshd":
         query, key, value = (np.swapaxes(x, 1, 2) for x in (query, key, value))
@@ -112,6 +140,8 @@ def attention(
     queries, keys = scores.shape[-2:]
     if causal:
         seen = np.tri(queries, keys, keys - queries, dtype=bool)
+        if window:
+            seen &= ~np.tri(queries, keys, keys - queries - window, dtype=bool)
         scores = np.where(seen, scores, -np.inf)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask

@@ -14,7 +14,7 @@ import numpy as np
 
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
-from heddle.graph.ops.attention import default_scale
+from heddle.graph.ops.attention import check_window, default_scale, pairs
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
 from heddle.graph.types import Shape, TensorType
@@ -78,10 +78,7 @@ def _check_heads(types: Types, attrs: Attrs) -> None:
         raise GraphError(f"wanted one head size, got query {query} and key {key}")
     if query[1].divided(key[-2]) is None:
         raise GraphError(f"wanted key heads that divide the query's {query[1]}, got {key[-2]}")
-    if attrs["window"] < 0 or (attrs["window"] and not attrs["causal"]):
-        raise GraphError(
-            f"window: wanted 0, or 1 and more of causal attention, got {attrs['window']}"
-        )
+    check_window(attrs)
 
 
 def _check_rows(row_offsets: TensorType, lengths: TensorType, tables: TensorType) -> None:
@@ -126,10 +123,8 @@ def _cache_shape(types: Types, attrs: Attrs) -> Shape:
 
 def _ragged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     """As if there were one row: two products and a softmax for each pair of a query and a key."""
-    queries, keys = types[0].shape[0], types[1].shape[0]
-    pairs = queries * keys - (queries * (queries - 1) // 2 if attrs["causal"] else 0)
     each = types[0].shape[1] * (types[0].shape[2] * 4 + costs.EXP + 4)
-    return costs.computed(types, result, pairs * each)
+    return costs.computed(types, result, pairs(types[0].shape[0], types[1].shape[0], attrs) * each)
 
 
 def _paged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:

@@ -72,7 +72,11 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
         return lambda position: row_of(frame, number, item, head, base + position) * block.size
 
     read_queries(frame, block, 0, count, tiled, start_of(0, first))
-    for key in emit.loop(0, last_key, block.keys):
+    first_key: Size = 0
+    if spec.attr("window"):
+        opened = first + (keys - queries) + 1 - spec.attr("window")
+        first_key = sizes.greatest(opened, 0) // block.keys * block.keys
+    for key in emit.loop(first_key, last_key, block.keys):
         present = sizes.least(emit.index(block.keys), last_key - key)
         turn_keys(frame, block, present, start_of(1, key))
         copy_values(frame, block, present, start_of(2, key))
@@ -110,6 +114,8 @@ class _Tile:
         whole = emit.compare("equal", sizes.mod(stop, block.pair * block.lanes), 0)
         if self.frame.spec.attr("causal"):
             whole = whole & emit.compare("equal", self._visible(0), stop)
+        if self.frame.spec.attr("window"):
+            whole = whole & emit.compare("less_equal", self._hidden(last), 0)
         with emit.when(emit.compare("greater", stop, 0)):
             tile.score(block, self.top, stop, whole, self._finished)
             tile.exponentials(block, self.top, stop)
@@ -126,9 +132,17 @@ class _Tile:
         behind = self._query(r) + (self.keys - self.queries) + 1 - self.key
         return sizes.greatest(sizes.least(behind, self.present), 0)
 
+    def _hidden(self, r: int) -> Any:
+        """How many keys of the block are before the window of row `r`; may be negative."""
+        behind = self._query(r) + (self.keys - self.queries) + 1 - self.key
+        return behind - self.frame.spec.attr("window")
+
     def _finished(self, r: int, column: Any, score: Any, partial: bool) -> Any:
         spec, block = self.frame.spec, self.block
         visible = host.first_lanes(self._visible(r) - column, block.lanes) if partial else None
+        if partial and spec.attr("window"):
+            before = host.first_lanes(self._hidden(r) - column, block.lanes)
+            visible = visible & (before ^ True)
         score = score * (spec.attr("scale") * LOG2_E) if block.paired else score
         place = (self.item, self.head, self._query(r))
         score = _apply_mask(self.frame, block, score, place, self.key + column, visible)

@@ -188,6 +188,9 @@ class _Warp:
             seen = emit.compare("less", key, shape.keys)
             if self._spec.attr("causal"):
                 seen = seen & emit.compare("less_equal", key, self._visible(row))
+            if self._spec.attr("window"):
+                opened = self._visible(row) - self._spec.attr("window")
+                seen = seen & emit.compare("greater", key, opened)
             if self._spec.attr("masked"):
                 mask = self._mask(row, inside)
                 if self._spec.operands[3].dtype == "bool":

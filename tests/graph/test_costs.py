@@ -1,8 +1,10 @@
 """What an op moves and computes at the least: `OpRow.cost`."""
 
+import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType
+from heddle.graph.ops.attention import pairs
 from heddle.graph.ops.row import ROWS
 
 SIZES = {"b": 2, "h": 6, "m": 5, "n": 7, "k": 3, "s": 8, "t": 9, "d": 4, "c": 2}
@@ -56,3 +58,17 @@ def test_every_row_has_a_cost(row):
         assert cost.written == result.shape.elements * result.dtype.size
         assert cost.read.evaluate(SIZES) > 0 or cost.written == 0
         assert isinstance(cost.operations, Dim)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [0, 1, 4, 100])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 9), (9, 9), (9, 3)])
+def test_pairs_of_attention(queries, keys, causal, window):
+    """As many as are seen: also where there are more queries than keys."""
+    seen = np.ones((queries, keys), bool)
+    if causal:
+        seen = np.tri(queries, keys, keys - queries, dtype=bool)
+        if window:
+            seen &= ~np.tri(queries, keys, keys - queries - window, dtype=bool)
+    found = pairs(Dim(queries), Dim(keys), {"causal": causal, "window": window})
+    assert found.evaluate({}) == seen.sum()

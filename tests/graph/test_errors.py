@@ -139,6 +139,8 @@ BUILDING = [
     # attention
     (lambda x: ops.attention(x, x, x, layout="sbhd"), [tensor(1, 2, 3, 4)],
      "attention: layout: wanted 'bhsd' or 'bshd', got 'sbhd'"),
+    (lambda x: ops.attention(x, x, x, window=3), [tensor(1, 2, 3, 4)],
+     "attention: window: wanted 0, or 1 and more of causal attention, got 3"),
     (lambda x: ops.attention(x, x, x), [tensor(2, 3, 4)],
      "attention: query: wanted rank 4 (bhsd), got [2, 3, 4]"),
     (lambda x, y: ops.attention(x, x, y), [tensor(1, 2, 3, 4), tensor(1, 2, 4, 4)],
@@ -199,6 +201,11 @@ def foreign_output():
         second.output(first.inputs[0])
 
 
+def product(dtype=F32, precision="full"):
+    with Graph("g", [tensor(2, 2, dtype=dtype)]) as graph:
+        ops.matmul(graph.inputs[0], graph.inputs[0], precision=precision)
+
+
 def constant(*args):
     with Graph("g"):
         ops.constant(*args)
@@ -228,6 +235,10 @@ GRAPHS = [
     (lambda: other_graph(), "add: wanted values of one graph, got values of 'first' and 'second'"),
     (lambda: foreign_output(), "output 0: wanted a value of 'second', got one of 'first'"),
     (lambda: ops.constant(1), "wanted a graph, got none: call this in 'with Graph(...)'"),
+    (lambda: product(precision="half"),
+     "matmul: precision: wanted 'full' or 'tf32', got 'half'"),
+    (lambda: product(DType.float16, precision="tf32"),
+     "matmul: precision: wanted float32 for 'tf32', got float16"),
     (lambda: constant(300, DType.int8),
      "constant: wanted a number from -128 to 127 (int8), got 300"),
     (lambda: constant([1, -1], DType.uint8),

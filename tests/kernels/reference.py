@@ -122,7 +122,10 @@ def _attention(spec, dims, q, k, v, mask=None):
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     if spec.attr("causal"):
         queries, keys = scores.shape[-2:]
-        scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
+        seen = np.tri(queries, keys, keys - queries, dtype=bool)
+        if spec.attr("window"):
+            seen &= ~np.tri(queries, keys, keys - queries - spec.attr("window"), dtype=bool)
+        scores = np.where(seen, scores, -np.inf)
     result = _softmax(spec, dims, scores) @ v
     return result.swapaxes(1, 2) if spec.attr("layout") == "bshd" else result
 

@@ -17,6 +17,7 @@ def attention(
     size=32,
     layout="bhsd",
     causal=False,
+    window=0,
     mask=None,
     queries="d0",
     keys="d1",
@@ -29,6 +30,7 @@ def attention(
     q, k = tensor(heads, queries), tensor(key_heads, keys)
     operands = (q, k, k, mask) if mask else (q, k, k)
     attrs = {"causal": causal, "layout": layout, "masked": mask is not None, "scale": 0.2}
+    attrs["window"] = window
     return Spec("attention", operands, q, (q,), tuple(sorted(attrs.items())), **bodies)
 
 
@@ -42,6 +44,14 @@ def sizes(queries, keys):
 def test_lengths(layout, causal, arch):
     spec = attention(layout=layout, causal=causal)
     for queries, keys in ((1, 1), (5, 7), (13, 150), (70, 33), (130, 130)):
+        check(spec, sizes(queries, keys), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("window", [1, 40, 128, 500])
+def test_windows(window, arch):
+    spec = attention(size=128, causal=True, window=window)
+    for queries, keys in ((1, 1), (5, 300), (130, 130), (70, 33)):
         check(spec, sizes(queries, keys), arch=arch, rtol=1e-5, atol=1e-5)
 
 

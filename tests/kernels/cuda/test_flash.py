@@ -48,7 +48,10 @@ def in_float64(spec: Spec, arrays: list[np.ndarray]) -> np.ndarray:
     k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     scores = q @ np.swapaxes(k, 2, 3) * spec.attr("scale")
     if spec.attr("causal"):
-        seen = np.tri(*scores.shape[2:], scores.shape[3] - scores.shape[2], dtype=bool)
+        behind = scores.shape[3] - scores.shape[2]
+        seen = np.tri(*scores.shape[2:], behind, dtype=bool)
+        if spec.attr("window"):
+            seen &= ~np.tri(*scores.shape[2:], behind - spec.attr("window"), dtype=bool)
         scores = np.where(seen, scores, -np.inf)
     if spec.attr("masked"):
         mask = arrays[3]
@@ -76,6 +79,7 @@ CASES = {
     "many queries": (attention("bfloat16", 64), (70, 67)),
     "causal": (attention("float16", 64, causal=True, layout="bhsd"), (70, 150)),
     "causal, queries that see no key": (attention("bfloat16", 32, causal=True), (90, 65)),
+    "window": (attention("float16", 64, causal=True, window=40), (70, 150)),
     "many of 128": (attention("bfloat16", 128, (3, 1), causal=True), (25, 70)),
     "many of 96": (attention("float16", 96, (2, 2)), (20, 65)),
     "a negative scale": (attention("float16", 32, scale=-0.3), (20, 65)),
