@@ -8,7 +8,7 @@ do not divide into chunks, or are not aligned, a warpgroup reads single elements
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import emit
@@ -52,7 +52,8 @@ class Feed:
         """What the last warpgroup does, for each piece of the block."""
 
         def by_tma() -> list[Any]:
-            with emit.when(_speaks()):
+            warp = _block.thread() % _warpgroup.THREADS // _block.WARP
+            with emit.when(emit.compare("equal", warp, 0)):
                 each_piece(self._copy)
             return []
 
@@ -77,15 +78,10 @@ class Feed:
             yield turn, (piece.start + i) * self.plan.tile.depth
 
     def _copy(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
-        maps, tile, problem = self.frame.tensor_maps, self.plan.tile, self.plan.problem
-        a, b = (
-            _pieces.word(_product.start(self.frame, problem.batch, operand, place.number, 1))
-            for operand in self.plan.spec.operands
-        )
+        maps, tile = self.frame.tensor_maps, self.plan.tile
+        a, b = self._matrices(place)
         row, column = _pieces.word(place.row), _pieces.word(place.column)
         for turn, k in self._steps_of(piece, first):
-            turn.expect(tile.stage)
-            _tma.load(self.shared.at(turn.start), maps[0], [a, row, k], turn.full)
 
             def half(number: Any, blocks: Any, turn: Any = turn, k: Any = k) -> None:
                 lines = number * self.plan.half
@@ -97,7 +93,18 @@ class Feed:
                     target = self.shared.at(start + panel * (tile.depth * _staging.LINE))
                     _tma.load(target, maps[1], [b, down, right], turn.full, blocks)
 
-            self._halves(half)
+            with emit.when(_speaks()):
+                turn.expect(tile.stage)
+                _tma.load(self.shared.at(turn.start), maps[0], [a, row, k], turn.full)
+                self._halves(half)
+
+    def _matrices(self, place: Place) -> tuple[Any, Any]:
+        """The numbers of the matrices of a and b."""
+        if self.plan.grouped:
+            return _pieces.word(0), _pieces.word(place.number)
+        batch, operands = self.plan.problem.batch, self.plan.spec.operands
+        a, b = (_product.start(self.frame, batch, side, place.number, 1) for side in operands)
+        return _pieces.word(a), _pieces.word(b)
 
     def _halves(self, half: Callable[[Any, Any], None]) -> None:
         """Emits `half(number, blocks)` for the parts of b that this block fetches."""
@@ -121,7 +128,11 @@ class Feed:
     def _gather(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
         """All threads read the elements of chunks, one by one."""
         tile = self.plan.tile
-        a, b = _staging.matrices(self.frame, place.number)
+        if self.plan.grouped:
+            a, b = _staging.matrices(self.frame, emit.index(0))
+            b = replace(b, start=place.number * emit.as_index(place.n) * place.k)
+        else:
+            a, b = _staging.matrices(self.frame, place.number)
 
         for turn, k in self._steps_of(piece, first):
             deep = _pieces.size(k)

@@ -20,6 +20,7 @@ from heddle.kernels.cuda import (
     _warpgroup_result,
 )
 from heddle.kernels.registry import Machine
+from heddle.kernels.row_groups import most
 from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
 
 CONSUMERS = 2
@@ -86,13 +87,21 @@ class Plan:
     def tiles(self) -> Expr:
         """Tiles of a cluster, one above the other."""
         problem = self.problem
+        if self.grouped:
+            down = most(self.spec, _tiles.ROWS)
+            return product((down, fold("ceildiv", problem.n, self.tile.columns)))
         down = fold("ceildiv", problem.m, _tiles.ROWS * self.cluster)
         return product((*problem.batch, down, fold("ceildiv", problem.n, self.tile.columns)))
 
     @property
+    def grouped(self) -> bool:
+        """Whether rows are sorted by group, and each group has a b of its own."""
+        return self.spec.op == "grouped_matmul"
+
+    @property
     def stored(self) -> bool:
-        """Whether TMA stores the output."""
-        return _warpgroup_result.by_tma(self.spec)
+        """Whether TMA stores the output: it stores whole tiles, which groups of rows are not."""
+        return not self.grouped and _warpgroup_result.by_tma(self.spec)
 
 
 def launch(plan: Plan) -> Launch:
@@ -134,7 +143,7 @@ def _maps(plan: Plan) -> tuple[TensorMap, ...]:
 def _map(plan: Plan, buffer: int, shape: tuple[Expr, ...], box: tuple[int, int]) -> TensorMap:
     """Boxes of the matrices of a buffer."""
     *batch, rows, columns = shape
-    if not plan.problem.batch:
+    if not plan.problem.batch and not (plan.grouped and buffer == 1):
         batch, rows = [], product((*batch, rows))
     item = emit.ITEM_SIZE[plan.spec.buffers[buffer].dtype]
     line = fold("mul", columns, item)
@@ -144,7 +153,7 @@ def _map(plan: Plan, buffer: int, shape: tuple[Expr, ...], box: tuple[int, int])
 
 def brings(plan: Plan) -> bool:
     """Whether lines of a and b can divide into chunks of 16 bytes, as TMA wants them."""
-    lengths = [operand.shape[-1] for operand in plan.spec.operands]
+    lengths = [operand.shape[-1] for operand in plan.spec.operands[:2]]
     return all(not isinstance(x, int) or (x and x % plan.tile.kind.each == 0) for x in lengths)
 
 
@@ -157,10 +166,15 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
         return None
     tile_of = _mma.KINDS[spec.operands[0].dtype, spec.operands[1].dtype]
     transposed, m = spec.attr("transposed"), _product.problem(spec).m
+    grouped, groups = spec.op == "grouped_matmul", spec.operands[1].shape[0]
     few = isinstance(m, int) and m <= _FEW
+    if grouped:
+        few = isinstance(m, int) and isinstance(groups, int) and m <= _FEW * groups
     if few or (tile_of.item == 1 and not transposed):
         return None
     columns = _product.SPACE.value("columns", spec, "cuda")
+    if grouped:
+        return Plan(spec, _tiles.Tile(tile_of, columns or 256, transposed), 1, cut=False)
     known = all(isinstance(size, int) for size in _sizes(spec))
     clusters = [1] if isinstance(m, int) and m <= _tiles.ROWS else [2, 1] if known else [2]
     plans = [

@@ -8,6 +8,7 @@ columns of b for both. `_pieces` says who makes which tiles, `_warpgroup_result`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import emit, sizes
@@ -17,6 +18,7 @@ from heddle.kernels.cuda import (
     _mma,
     _partial_sums,
     _pieces,
+    _row_pieces,
     _staging,
     _tiles,
     _tma,
@@ -32,6 +34,7 @@ from heddle.kernels.cuda._warpgroup_plan import (
     REGISTERS,
     Plan,
 )
+from heddle.kernels.row_groups import most
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product
 
@@ -83,6 +86,8 @@ class _Block:
         self._down = _chosen(beside, 1, plan.cluster)
         self._across = _chosen(beside, plan.cluster, 1)
         self._tiles_down = _ceildiv(self._m, self._down * _tiles.ROWS)
+        if plan.grouped:
+            self._tiles_down = _pieces.word(frame.size(most(plan.spec, _tiles.ROWS)))
         self._tiles_across = _ceildiv(self._n, self._across * tile.columns)
         number = frame.size(product(problem.batch))
         tiles = self._tiles_down * self._tiles_across * _pieces.word(number)
@@ -114,7 +119,10 @@ class _Block:
             _block.barrier()
 
     def _place(self, tile: Any) -> Place:
-        """The place of the block's tile, in an order in which neighbours read the same memory."""
+        """The place of the block's tile, in an order in which neighbours read the same memory.
+
+        Of rows that are sorted by group, its `number` is the group, and its `m` where that ends.
+        """
         each = self._tiles_down * self._tiles_across
         number, rest = tile // each, tile % each
         together = _ROWS_TOGETHER // (_tiles.ROWS * self._plan.cluster)
@@ -124,6 +132,10 @@ class _Block:
         )
         side_by_side = emit.minimum(self._tiles_down - group * together, together)
         row, column = group * together + rest % side_by_side, rest // side_by_side
+        if self._plan.grouped:
+            group, top, end = _row_pieces.find(self._frame, _pieces.size(row), _tiles.ROWS)
+            right = _pieces.size(column * self._plan.tile.columns)
+            return Place(group, top, right, end, self._n, self._k)
         row = row * self._down + _chosen(self._beside, 0, self._rank)
         column = column * self._across + _chosen(self._beside, self._rank, 0)
         return Place(
@@ -140,7 +152,14 @@ class _Block:
 
         def one(number: Any, step: Any) -> Sequence[Any]:
             piece = self._pieces[_pieces.word(number)]
-            body(piece, self._place(piece.tile), step)
+            place = self._place(piece.tile)
+            if self._plan.grouped:
+                exists = emit.compare("greater", piece.length, 0)
+                place = replace(place, m=emit.select(exists, place.m, 0))
+                some = emit.compare("greater_equal", place.number, 0)
+                some = some & emit.compare("less", place.row, place.m)
+                piece = replace(piece, length=emit.select(some, piece.length, 0))
+            body(piece, place, step)
             return [step + piece.length]
 
         count = _pieces.size(self._pieces.count)
@@ -154,6 +173,9 @@ class _Block:
 
     def _make(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
         sums = self._multiplied(piece, first)
+        if self._plan.grouped:  # Rows of no group are zeros.
+            self._out(sums, replace(place, number=emit.index(0)))
+            return
 
         def alone() -> list[Any]:
             self._out(sums, place)

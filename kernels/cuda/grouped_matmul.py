@@ -20,19 +20,20 @@ from heddle.kernels.cuda import (
     _frame,
     _mma,
     _product,
-    _ragged,
     _result,
-    _scan,
+    _row_pieces,
     _skinny,
     _staging,
     _tensor_cores,
     _tiles,
+    _warpgroup_plan,
+    _warpgroup_product,
 )
 from heddle.kernels.cuda import matmul as matmul_
 from heddle.kernels.cuda._result import Place
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_groups import RowGroups, most
+from heddle.kernels.row_groups import most
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 _Sides = tuple[_staging.Matrix, _staging.Matrix]
@@ -41,8 +42,11 @@ _Sides = tuple[_staging.Matrix, _staging.Matrix]
 def emit_grouped(spec: Spec, machine: Machine) -> None:
     """Emits the piece of this block."""
     frame = _frame.frame(spec, machine)
+    plan = _warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
-        if _on_tensor_cores(spec):
+        if plan:
+            _warpgroup_product.emit_product(frame, plan)
+        elif _on_tensor_cores(spec):
             _by_rows.emit_ways(frame, _ways(spec))
         else:
             _emit_multiply_adds(frame)
@@ -82,7 +86,7 @@ def _ways(spec: Spec) -> list[_by_rows.Way]:
 
 
 def _columns(n: Expr) -> int:
-    """Wide tiles for wgmma: two narrow ones on a multiprocessor leave too few registers."""
+    """Wide tiles read less for each product; n that is not known may be small."""
     return 256 if isinstance(n, int) else 128
 
 
@@ -142,41 +146,9 @@ def _in_group(
     pieces = emit.as_index(frame.size(most(frame.spec, rows)))
     n_tiles = emit.as_index(sizes.ceildiv(n, columns))
     piece, column = _tiles.ordered(_block.block(), pieces, n_tiles)
-    group, row, end = _find(RowGroups(frame, _ragged.report), piece, rows)
+    group, row, end = _row_pieces.find(frame, piece, rows)
     with emit.when(compare("less", row, end)):
         body(group, Place(emit.index(0), row, column * columns, end, n, k))
-
-
-def _find(groups: RowGroups, piece: Any, height: int) -> tuple[Any, Any, Any]:
-    """The group of a piece, -1 for none, its first row and the group's end; not there: both 0.
-
-    A warp looks at 32 spans at a time, and adds up how many pieces they have.
-    """
-    lane = _block.thread() % _block.WARP
-    zero = emit.index(0)
-
-    def look(first: Any, before: Any, *found: Any) -> list[Any]:
-        number = first + lane
-
-        def span() -> list[Any]:
-            return list(groups.span(number))
-
-        word = emit.integer(64)
-        inside = compare("less", number, groups.count)
-        start, end = emit.either(inside, [word, word], span, lambda: [zero, zero])
-        count = sizes.ceildiv(end - start, height)
-        upto = before + _scan.in_warp(count)
-        here = piece - (upto - count)
-        mine = compare("greater_equal", here, 0) & compare("less", here, count)
-        values = (groups.group(number) + 1, start + here * height, end)
-        chosen = [
-            _block.across(select(mine, value, 0), emit.maximum, _block.WARP) for value in values
-        ]
-        last = _block.shuffle_from(upto, _block.WARP - 1)
-        return [last, *(emit.maximum(a, b) for a, b in zip(found, chosen, strict=True))]
-
-    _, group, row, end = emit.carry(0, groups.count, _block.WARP, [zero] * 4, look)
-    return group - 1, row, end
 
 
 def launch(spec: Spec) -> Launch:
@@ -200,5 +172,12 @@ def supports(spec: Spec) -> str | None:
 
 
 KERNEL = Kernel(
-    "grouped_matmul", "cuda", emit_grouped, launch, supports, checks=True, space=_product.SPACE
+    "grouped_matmul",
+    "cuda",
+    emit_grouped,
+    launch,
+    supports,
+    checks=True,
+    space=_product.SPACE,
+    own_launch=_warpgroup_plan.own_launch,
 )

@@ -5,6 +5,8 @@ import re
 import cuda_harness
 import pytest
 from reference import size
+from row_groups import multiplying
+from test_grouped import check as check_grouped
 from test_kernels import check
 from warpgroup_cases import HOPPER, body, columns, cut_into_pieces, dequantised, product
 
@@ -16,6 +18,7 @@ from heddle.kernels.cuda import (
     _warpgroup_result,
 )
 from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.tuning import forced
 from heddle.pipelines.cli import disassembly
 from heddle.runtime.errors import InputError
 
@@ -83,6 +86,16 @@ def test_tiles_in_pieces(monkeypatch, name):
     with columns(128):
         check(spec, {f"d{i}": size for i, size in enumerate(dims)})
     assert brought
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+def test_rows_sorted_by_group(transposed):
+    """Of several tiles, of none, and of no group; without TMA where buffers are not aligned."""
+    spec = multiplying("grouped_matmul", "bfloat16", 24, 136, "d0", 3, transposed=transposed)
+    assert _warpgroup_plan.plan_for(spec, HOPPER)
+    with forced({spec.op: {"columns": 128}}):
+        check_grouped(spec, {"d0": 150}, [0, 130, 130, 145], HOPPER.arch)
+        check_grouped(spec, {"d0": 20}, [1, 3, 3, 18], HOPPER.arch, shift=1)
 
 
 PLANS = [
