@@ -262,7 +262,8 @@ def _attention(op: Any) -> tuple[str, dict[str, Attr]]:
 
 
 def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
-    return m.name(op), {"transposed": folded_transpose(m.owner(op.operands[1]))}
+    fewer = {"precision": "tf32"} if m.attrs(op).get("precision") == "tf32" else {}
+    return m.name(op), {"transposed": folded_transpose(m.owner(op.operands[1])), **fewer}
 
 
 _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {

@@ -33,18 +33,34 @@ def product_shape(types: Types, attrs: Attrs) -> Shape:
     return Shape((*leading, x.shape[-2], y.shape[-1]))
 
 
+def _product_dtype(types: Types, attrs: Attrs) -> DType:
+    """Floats; the operands' own. tf32 is for float32."""
+    dtype, precision = rules.floating(types, attrs), attrs["precision"]
+    if precision not in ("full", "tf32"):
+        raise GraphError(f"precision: wanted 'full' or 'tf32', got {precision!r}")
+    if precision == "tf32" and dtype is not DType.float32:
+        raise GraphError(f"precision: wanted float32 for 'tf32', got {dtype}")
+    return dtype
+
+
 @row(
-    dtype=rules.floating,
+    dtype=_product_dtype,
     shape=product_shape,
     samples=(
-        sample("m k", "k n"),
-        sample("b m k", "k n"),
-        sample("b 1 m k", "c k n"),
+        sample("m k", "k n", precision="full"),
+        sample("b m k", "k n", precision="full"),
+        sample("b 1 m k", "c k n", precision="full"),
+        sample("m k", "k n", precision="tf32"),
     ),
     cost=costs.product,
 )
-def matmul(x: Array, y: Array) -> Array:
-    """The matrix product of the last two dims; `x @ y.T` for a transposed right side."""
+def matmul(x: Array, y: Array, *, precision: str = "full") -> Array:
+    """The matrix product of the last two dims; `x @ y.T` for a transposed right side.
+
+    With `precision="tf32"`, tensor cores may multiply float32 with 10 bits of its fraction: each
+    product is off by a factor of 1 + 2**-9 at most, and sums are float32. A CPU has nothing faster
+    than float32 itself, which it computes then.
+    """
     return np.matmul(x, y)
 
 

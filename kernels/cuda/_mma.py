@@ -9,6 +9,7 @@ from typing import Any
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _float8
 from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.spec import Spec
 
 arith, llvm, nvvm = (dialect(name) for name in ("arith", "llvm", "nvvm"))
 
@@ -53,6 +54,15 @@ KINDS = {
     },
 }
 """By the dtypes of a and b."""
+
+TF32 = Kind("tf32", "tf32", 4, "float32")
+"""float32, of which tensor cores take the upper 19 bits."""
+
+
+def kind_of(spec: Spec) -> Kind | None:
+    """What a product multiplies, where tensor cores do."""
+    a, b, *_ = spec.operands
+    return TF32 if spec.attr("precision") == "tf32" else KINDS.get((a.dtype, b.dtype))
 
 
 class DynamicShared:

@@ -13,17 +13,16 @@ _NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tile
 
 def fits(spec: Spec) -> bool:
     """Whether tensor cores multiply these dtypes, and nothing is computed before."""
-    a, b, *_ = spec.operands
-    return (a.dtype, b.dtype) in _mma.KINDS and spec.prologue is None
+    return _mma.kind_of(spec) is not None and spec.prologue is None
 
 
 def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     """The ways to compute the product of operands 0 and 1."""
-    a, b, *_ = spec.operands
-    kind, transposed = _mma.KINDS[a.dtype, b.dtype], spec.attr("transposed")
+    kind, transposed = _mma.kind_of(spec), spec.attr("transposed")
+    assert kind is not None
     problem = _product.problem(spec)
     found = []
-    if kind.item == 2 or transposed:  # Strips do not sort bytes.
+    if kind.item == 2 or transposed:  # Strips sort neither bytes nor words.
         for rows, columns in ((16, narrow(problem)), (64, 64)):
             found.append(_skinny.way(_skinny.Strip(kind, rows, columns, transposed), problem))
     columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem)

@@ -57,6 +57,11 @@ class Tile:
         return self.kind.item == 1 and not self.transposed
 
     @property
+    def words_across(self) -> bool:
+        """Whether b is words of 32 bits in lines that are steps of k: ldmatrix cannot turn them."""
+        return self.kind.item == 4 and not self.transposed
+
+    @property
     def warp_columns(self) -> int:
         return self.columns // _ACROSS
 
@@ -186,8 +191,20 @@ class _Fragments:
             self._b = self._across_k(column, lane)
 
     def _across_k(self, column: Size, lane: Size) -> list[Size]:
-        """The byte of each ldmatrix, in lines that are steps of k: of 16 columns."""
+        """The byte of each ldmatrix, in lines that are steps of k: of 16 columns.
+
+        Of words, which are read one by one: those of both registers of 8 columns.
+        """
         each, length = self._tile.kind.each, _staging.LINE
+        if self._tile.words_across:
+            places = []
+            for j in range(self._across):
+                at = column + 8 * j + lane // 4
+                panel, chunk = at // self._tile.depth, at % self._tile.depth // each
+                for line in (lane % 4, lane % 4 + 4):
+                    where = _staging.swizzled(line, chunk, length) * _mma.CHUNK + at % each * 4
+                    places.append((panel * self._tile.depth + line) * length + where)
+            return places
         panel, chunk = column // self._tile.depth, column % self._tile.depth // each
         if self._tile.bytes_across:
             matrix, row = lane // 8, lane % 8
@@ -210,6 +227,8 @@ class _Fragments:
         found = []
         for offset in a:
             found += _mma.load_matrices(self._shared.at(offset), transposed=False)
+        if self._tile.words_across:
+            return found + [self._shared.load(offset, emit.integer(32), 1) for offset in b]
         for offset in b:
             words = _mma.load_matrices(
                 self._shared.at(offset), transposed=not self._tile.transposed

@@ -57,8 +57,8 @@ def test_a_graph_prints_as_its_module():
         '%0 = "heddle.weight"() {name = "w"} : () -> tensor<2x3xf32, {device = "cpu:0"}>',
         '%1 = "heddle.transpose"(%0) {permutation = array<i64: 1, 0>} : '
         '(tensor<2x3xf32, {device = "cpu:0"}>) -> tensor<3x2xf32, {device = "cpu:0"}>',
-        '%2 = "heddle.matmul"(%arg0, %1) : (tensor<?x3xf32, {device = "cpu:0", dims = '
-        '["batch", "3"]}>, tensor<3x2xf32, {device = "cpu:0"}>) -> '
+        '%2 = "heddle.matmul"(%arg0, %1) {precision = "full"} : (tensor<?x3xf32, '
+        '{device = "cpu:0", dims = ["batch", "3"]}>, tensor<3x2xf32, {device = "cpu:0"}>) -> '
         'tensor<?x2xf32, {device = "cpu:0", dims = ["batch", "2"]}>',
         '%3 = "heddle.gelu"(%2) {approximate = "none"} : (tensor<?x2xf32, {device = "cpu:0", '
         'dims = ["batch", "2"]}>) -> tensor<?x2xf32, {device = "cpu:0", dims = ["batch", "2"]}>',

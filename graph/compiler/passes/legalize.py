@@ -48,7 +48,7 @@ def _matmul(operation: Any) -> Any:
     if wide_b != shape_b:
         op = "reshape" if len(wide_b) == 2 else "broadcast_to"
         b = m.create(operation, op, [b], shape=wide_b)
-    return m.create(operation, m.name(operation), [a, b])
+    return m.create(operation, m.name(operation), [a, b], **m.attrs(operation))
 
 
 def _conv(operation: Any) -> Any:
@@ -68,7 +68,7 @@ def _conv(operation: Any) -> Any:
     if plain:
         matrix = m.create(operation, "reshape", [weights], shape=Shape((n, depth)))
         right = m.create(operation, "transpose", [matrix], permutation=(1, 0))
-        return m.create(operation, "matmul", [x, right])
+        return m.create(operation, "matmul", [x, right], precision="full")
     if groups == n and depth == 1:
         matrix = m.create(operation, "reshape", [weights], shape=Shape((n, taps)))
         right = m.create(operation, "transpose", [matrix], permutation=(1, 0))

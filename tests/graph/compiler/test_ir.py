@@ -18,7 +18,7 @@ from heddle.kernels.mlir import ir
 FOLDER = Path(__file__).parent / "ir"
 CUT = "\n// gives\n"
 PASSES = {each.__name__: each for each in pipeline.PASSES}
-TYPE = re.compile(r"\b(bf16|u?[fi]\d+)\[([^\]]*)\]")
+TYPE = re.compile(r"\b(bf16|f8E\w+|u?[fi]\d+)\[([^\]]*)\]")
 TENSOR = re.compile(r'tensor<((?:[?\d]+x)*)(\w+), \{device = "cpu:0"(?:, dims = \[([^\]]*)\])?\}>')
 SEGMENTS = re.compile(r"(operand|result)SegmentSizes = array<i32: [\d, ]*>(, )?")
 

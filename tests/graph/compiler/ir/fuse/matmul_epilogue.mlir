@@ -4,7 +4,7 @@ func.func @main(%x: f32[n, 8], %r: f32[n, 8]) -> f32[n, 8] attributes {heddle.sy
   %w = weight() {name = "w"} : () -> f32[8, 8]
   %b = weight() {name = "b"} : () -> f32[8]
   %t = transpose(%w) {permutation = array<i64: 1, 0>} : (f32[8, 8]) -> f32[8, 8]
-  %y = matmul(%x, %t) : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+  %y = matmul(%x, %t) {precision = "full"} : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
   %z = add(%y, %b) : (f32[n, 8], f32[8]) -> f32[n, 8]
   %g = gelu(%z) {approximate = "none"} : (f32[n, 8]) -> f32[n, 8]
   %s = add(%g, %r) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]
@@ -19,7 +19,7 @@ module {
     %2 = fused(%arg0, %0, %1, %arg1) ({
     ^bb0(%arg2: f32[n, 8], %arg3: f32[8, 8], %arg4: f32[8], %arg5: f32[n, 8]):
       %3 = transpose(%arg3) {permutation = array<i64: 1, 0>} : (f32[8, 8]) -> f32[8, 8]
-      %4 = matmul(%arg2, %3) : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+      %4 = matmul(%arg2, %3) {precision = "full"} : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
       %5 = add(%4, %arg4) : (f32[n, 8], f32[8]) -> f32[n, 8]
       %6 = gelu(%5) {approximate = "none"} : (f32[n, 8]) -> f32[n, 8]
       %7 = add(%6, %arg5) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]

@@ -1,7 +1,7 @@
 // run cuda: fuse
 // The residual sum is normalised and added again: computed once, it leaves the matmul as well.
 func.func @main(%x: f32[n, 8], %y: f32[8, 8], %g: f32[8]) -> f32[n, 8] attributes {heddle.symbols = {n = [1, 9]}} {
-  %a = matmul(%x, %y) : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+  %a = matmul(%x, %y) {precision = "full"} : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
   %b = add(%a, %x) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]
   %c = rms_norm(%b, %g) {epsilon = 1.0e-5 : f64} : (f32[n, 8], f32[8]) -> f32[n, 8]
   %d = relu(%b) : (f32[n, 8]) -> f32[n, 8]
@@ -14,7 +14,7 @@ module {
   func.func @main(%arg0: f32[n, 8], %arg1: f32[8, 8], %arg2: f32[8]) -> f32[n, 8] attributes {heddle.symbols = {n = [1, 9]}} {
     %0:2 = fused(%arg0, %arg1, %arg0) ({
     ^bb0(%arg3: f32[n, 8], %arg4: f32[8, 8], %arg5: f32[n, 8]):
-      %2 = matmul(%arg3, %arg4) : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+      %2 = matmul(%arg3, %arg4) {precision = "full"} : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
       %3 = add(%2, %arg5) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]
       %4 = relu(%3) : (f32[n, 8]) -> f32[n, 8]
       yield(%3, %4) : (f32[n, 8], f32[n, 8]) -> ()

@@ -3,7 +3,7 @@
 func.func @main(%x: f32[n, 4]) -> f32[n, 40] attributes {heddle.symbols = {n = [1, 9]}} {
   %w = weight() {name = "w"} : () -> f32[40, 4]
   %t = transpose(%w) {permutation = array<i64: 1, 0>} : (f32[40, 4]) -> f32[4, 40]
-  %y = matmul(%x, %t) : (f32[n, 4], f32[4, 40]) -> f32[n, 40]
+  %y = matmul(%x, %t) {precision = "full"} : (f32[n, 4], f32[4, 40]) -> f32[n, 40]
   return %y : f32[n, 40]
 }
 
