@@ -95,7 +95,7 @@ class TextGenerator:
         self.max_length = self._step.longest
         self._schedule = Schedule(self._step.blocks, rows, tokens)
         self._grammars = Grammars(tokenizer, self._step.vocab_size, rows)
-        self._ended: list[TextDelta] = []
+        self._new: list[TextDelta] = []
 
     def submit(self, request: TextGenerationRequest, regex: str | None = None) -> RequestID:
         """Queues a request; `step` works on it from then on.
@@ -105,10 +105,12 @@ class TextGenerator:
             regex: A regular expression that the whole output matches.
 
         Raises:
-            InputError: The prompt is empty, has no room for a token after it, or has tokens that
-                the model does not know; there is no chat template for messages; or the grammar is
-                refused.
+            InputError: Another request has its id; the prompt is empty, has no room for a token
+                after it, or has tokens that the model does not know; there is no chat template for
+                messages; or the grammar is refused.
         """
+        if any(running.context.request_id == request.id for running in self._schedule):
+            raise InputError(f"request {request.id}: wanted an id of its own, got that of another")
         prompt = self._prompt(request)
         params = request.sampling_params
         room = self.max_length - len(prompt)
@@ -141,7 +143,7 @@ class TextGenerator:
             self._schedule.add(running)
         else:
             context.status = GenerationStatus.MAXIMUM_LENGTH
-            self._ended.append(TextDelta(context.request_id, "", [], "length"))
+            self._new.append(TextDelta(context.request_id, "", [], "length"))
         return context.request_id
 
     def cancel(self, request_id: str) -> None:
@@ -150,7 +152,7 @@ class TextGenerator:
             if running.context.request_id == request_id:
                 running.context.status = GenerationStatus.CANCELLED
                 self._schedule.leave(running)
-                self._ended.append(TextDelta(running.context.request_id, "", [], "cancelled"))
+                self._new.append(TextDelta(running.context.request_id, "", [], "cancelled"))
 
     def prompt_length(self, request_id: str) -> int:
         """Tokens in the prompt of a request that has not ended; 0 for another one."""
@@ -162,11 +164,11 @@ class TextGenerator:
     @property
     def busy(self) -> bool:
         """Whether there is something left to do."""
-        return bool(self._schedule or self._ended)
+        return bool(self._schedule or self._new)
 
     def step(self) -> list[TextDelta]:
         """Runs the model once; what is new for each request that got a token or ended."""
-        deltas, self._ended = self._ended, []
+        deltas, self._new = self._new, []
         chosen = self._schedule.next_step()
         if not chosen:
             return deltas
@@ -183,14 +185,16 @@ class TextGenerator:
     def stream(
         self, request: TextGenerationRequest, regex: str | None = None
     ) -> Iterator[TextDelta]:
-        """Submits a request and yields what is new until it ends; others go on meanwhile."""
+        """Submits a request and yields what is new until it ends.
+
+        Other requests go on meanwhile; what is new of them comes with the next `step`.
+        """
         wanted = self.submit(request, regex)
         while True:
-            for delta in self.step():
-                if delta.request_id == wanted:
-                    yield delta
-                    if delta.finish_reason:
-                        return
+            for delta in self._step_of({wanted}):
+                yield delta
+                if delta.finish_reason:
+                    return
 
     def generate(
         self, prompts: Iterable[str | Sequence[int]], params: SamplingParams | None = None
@@ -198,7 +202,7 @@ class TextGenerator:
         """The text that follows each prompt, all side by side.
 
         Raises:
-            InputError: As `submit`; or a request could not go on.
+            InputError: As `submit`; or one of them could not go on, which ends the others too.
         """
         params = params or SamplingParams()
         ids = [
@@ -212,15 +216,22 @@ class TextGenerator:
         texts = dict.fromkeys(ids, "")
         left = set(ids)
         while left:
-            for delta in self.step():
-                if delta.request_id not in texts:
-                    continue
+            for delta in self._step_of(left):
                 if delta.error:
+                    for name in left:
+                        self.cancel(name)
+                    self._new = [other for other in self._new if other.request_id not in left]
                     raise InputError(f"request {delta.request_id}: {delta.error}") from delta.error
                 texts[delta.request_id] += delta.text
                 if delta.finish_reason:
                     left.discard(delta.request_id)
         return list(texts.values())
+
+    def _step_of(self, wanted: set[RequestID]) -> list[TextDelta]:
+        """A step, and what is new of the requests `wanted`; the rest is kept for the next."""
+        deltas = self.step()
+        self._new += [delta for delta in deltas if delta.request_id not in wanted]
+        return [delta for delta in deltas if delta.request_id in wanted]
 
     def _prompt(self, request: TextGenerationRequest) -> list[int]:
         if request.messages is not None:

@@ -200,12 +200,30 @@ def test_one_that_cannot_go_on_leaves_the_others(make, monkeypatch):
     good, bad = generator.step()
     assert (good.finish_reason, bad.finish_reason) == (None, "error")
     assert "wanted a token for row 1, got -1" in str(bad.error)
+    generator.cancel("r0")
+    generator.step()
     with pytest.raises(InputError, match="wanted a token for row 1"):
-        make_twice(generator)
+        generator.generate(["a", "b"])
+    assert not generator.busy
 
 
-def make_twice(generator):
-    generator.generate(["a", "b"])
+def test_a_stream_keeps_what_is_new_of_others(make):
+    generator = make()
+    other = generator.submit(request(number=1))
+    streamed = list(generator.stream(request()))
+    assert {delta.request_id for delta in streamed} == {"r0"}
+    tokens = []
+    while generator.busy:
+        tokens += [token for delta in generator.step() for token in delta.tokens]
+    assert tokens == run(make(), [request(number=1)])[0][1]
+    assert other == "r1"
+
+
+def test_ids_are_their_own(make):
+    generator = make()
+    generator.submit(request())
+    with pytest.raises(InputError, match="request r0: wanted an id of its own, got that of anoth"):
+        generator.submit(request())
 
 
 @pytest.mark.parametrize(
