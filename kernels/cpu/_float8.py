@@ -72,7 +72,7 @@ def _table(dtype: str, first: int) -> Any:
 def _bfloat16(dtype: str, code: int) -> int:
     """The bits of a code without sign as bfloat16."""
     mantissa, bias = convert.FLOAT8[dtype]
-    exponent, fraction = code >> mantissa, code % 2**mantissa
+    exponent, fraction = code >> mantissa, code % (1 << mantissa)
     if code > convert.LARGEST[dtype]:
         return 0x7FC0 if fraction or dtype == "float8_e4m3fn" else 0x7F80
     if exponent == 0:

@@ -118,8 +118,15 @@ def tolerance(dtype: DType, operations: int, elements: int) -> float:
     """
     if not dtype.is_float:
         return 0.0
-    steps = {DType.float64: 2.0**-52, DType.float32: 2.0**-23, DType.float16: 2.0**-10}
-    own = steps.get(dtype, 2.0**-7)
+    steps = {
+        DType.float64: 2.0**-52,
+        DType.float32: 2.0**-23,
+        DType.float16: 2.0**-10,
+        DType.bfloat16: 2.0**-7,
+        DType.float8_e4m3fn: 2.0**-3,
+        DType.float8_e5m2: 2.0**-2,
+    }
+    own = steps[dtype]
     inner = min(own, steps[DType.float32])
     return float(2 * own + 16 * inner * (1 + operations / max(elements, 1)) ** 0.5)
 

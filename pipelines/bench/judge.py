@@ -8,10 +8,10 @@ from heddle.pipelines.bench.limits import Limits
 from heddle.pipelines.bench.machine import Level
 from heddle.pipelines.bench.rows import Row
 
-LOW = ("float16", "bfloat16")
+LOW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Computed in float32 by the vector units."""
 
-PRODUCTS = ("matmul", "integer_matmul", "attention")
+PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "attention")
 """Ops that could use dot products or the tiles of AMX, where there are any."""
 
 EIGHT_BITS = ("int8", "uint8")
@@ -74,7 +74,8 @@ def peak_tflops(row: Row, limits: Limits) -> float | None:
     dtype = row["dtype"]
     wanted = {"float32" if dtype in LOW else dtype}
     if row["op"] in PRODUCTS:
-        wanted |= {dtype, "int8" if dtype in EIGHT_BITS else dtype}
+        by_bytes = "int8" if dtype in EIGHT_BITS else dtype
+        wanted |= {dtype, "bfloat16" if dtype.startswith("float8") else by_bytes}
     elif dtype in EIGHT_BITS:
         return None  # Only products have a rate for these.
     rates = [rate for name, rate in limits["tflop_s"].items() if dtype_of(name) in wanted]

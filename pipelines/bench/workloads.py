@@ -54,6 +54,7 @@ _HEADS = Operand("b h s d"), Operand("b h t d"), Operand("b h t d")
 _HEAD_SIZES = {"b": (1,), "h": (12,), "s": (128,), "t": (128,), "d": (64,)}
 _PRODUCT = {"m": (1, 64, 512), "k": (2048,), "n": (2048,)}
 _PAGES = Operand("b*t//block block g d")
+_PAGES_FLOAT8 = Operand("b*t//block block g d", "float8_e4m3fn")
 _PAGED = (
     Operand("b+1", "int64", values="offsets", below="s"),
     Operand("b", "int64", values="lengths", below="t"),
@@ -125,6 +126,19 @@ _OTHERS = (
         for bits, dtype in ((8, "int8"), (4, "uint8"))
     ),
     Workload(
+        "quantized_matmul_float8",
+        "quantized_matmul",
+        (_A, Operand("n k", "float8_e4m3fn", weight=True), Operand("n k//group", weight=True)),
+        {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
+        _quantized(8),
+    ),
+    Workload(
+        "float8_matmul",
+        "float8_matmul",
+        (Operand("m k", "float8_e4m3fn"), Operand("k n", "float8_e4m3fn", weight=True)),
+        _PRODUCT,
+    ),
+    Workload(
         "conv",
         "conv",
         (Operand("b h w c"), Operand("n c t t", weight=True)),
@@ -194,6 +208,12 @@ _OTHERS = (
         "paged_attention",
         "paged_attention",
         (Operand("b*s h d"), _PAGES, _PAGES, *_PAGED),
+        {**_PAGED_SIZES, "block": (16,)},
+    ),
+    Workload(
+        "paged_attention_float8",
+        "paged_attention",
+        (Operand("b*s h d"), _PAGES_FLOAT8, _PAGES_FLOAT8, *_PAGED),
         {**_PAGED_SIZES, "block": (16,)},
     ),
     Workload(
