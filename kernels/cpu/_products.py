@@ -35,11 +35,17 @@ def emit_products(
 
 
 def adder(
-    frame: host.Frame, dtype: str, add: Add, k: Size, left: Callable[[Tile, int, Any], Any]
+    frame: host.Frame,
+    dtype: str,
+    add: Add,
+    k: Size,
+    left: Callable[[Tile, int, Any], Any],
+    following: Size | None = None,
 ) -> Callable[[Tile, Size, Size, Sequence[Any]], list[Any]]:
     """What adds steps to a tile's sums; see `_panels.emit_stretches`.
 
     `left(tile, r, place)` is the pointer to element `place`, of `k`, of row r of the tile.
+    `following` bytes behind a stretch of b is the one that comes next; None: its panel goes on.
     """
     spec = frame.spec
     b, element, group = frame.inputs[1], spec.operands[0].dtype, _panels.group_of(spec)
@@ -67,7 +73,8 @@ def adder(
             return [memory.load(b, first + half * lanes, right, lanes) for half in range(2)]
 
         size = emit.ITEM_SIZE[element]
-        ask = _asker(frame, tile, tile.panel * steps, start, stop, PANEL * emit.ITEM_SIZE[right])
+        each = PANEL * emit.ITEM_SIZE[right]
+        ask = _asker(frame, tile, tile.panel * steps, start, stop, each, following)
         copies = copies_of(tile.height)
         full = sizes.least(stop, whole)
         main = full - sizes.mod(full - start, copies)
@@ -83,7 +90,13 @@ def adder(
 
 
 def _asker(
-    frame: host.Frame, tile: Tile, panel: Size, start: Size, stop: Size, size: int
+    frame: host.Frame,
+    tile: Tile,
+    panel: Size,
+    start: Size,
+    stop: Size,
+    size: int,
+    following: Size | None,
 ) -> Callable[[Any], None]:
     """`ask(step)`: prefetches of b beside a step of a tile, which takes `size` bytes.
 
@@ -96,7 +109,7 @@ def _asker(
     soon = _panels.SPACE.value("ahead", frame.spec, frame.machine.arch) << 10
     stretch = (stop - start) * size
     pace = emit.index(size * tile.height) // rows
-    ahead = emit.select(one, soon, emit.as_index(stretch))
+    ahead = emit.select(one, soon, emit.as_index(stretch if following is None else following))
     first = (panel + start) * size + ahead + stretch * tile.top // rows - pace * start
 
     def ask(step: Any) -> None:

@@ -1,8 +1,8 @@
 """Convolution with channels last as a product by panels (see `_panels`): rows are windows.
 
-No matrix of windows is in memory. A task is 64 windows by up to four panels; it copies a stretch of
-each of its windows to the stack, where register tiles read it as a row of a, and goes on with the
-next stretch. Taps that follow one another in memory are copied at once.
+No matrix of windows is in memory. A task is 64 windows by up to eight panels; it copies a stretch
+of each of its windows to the stack, where register tiles read it as a row of a, and goes on with
+the next stretch. Taps that follow one another in memory are copied at once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.windows import Windows
 
-STRETCH = 4096
+STRETCH = 8192
 """Bytes of a window that are on the stack at a time: 64 of them stay in the second cache."""
 
 APART = 64
 """Bytes between rows on the stack: powers of two would share a few sets of the first cache."""
 
-TOGETHER = 4
+TOGETHER = (8, 4, 2)
 """Panels of a task: copying windows costs little beside as many products."""
+
+ENOUGH, EVEN = 32, 4
+"""So many tasks, or a multiple of so many, are shared evenly; else each has fewer panels."""
 
 
 def emit_windows(spec: Spec, machine: Machine) -> None:
@@ -40,23 +43,30 @@ def emit_windows(spec: Spec, machine: Machine) -> None:
     lanes = host.lanes_for(machine, [sums])
     results = _panels.Results(frame, lanes, sums, groups)
     left = _Left(frame, windows, groups)
-    room = BLOCK * PANEL * emit.ITEM_SIZE[sums]
-    scratch = host.byte_buffer(TOGETHER * room)
-    blocks, runs = sizes.ceildiv(windows.number, BLOCK), sizes.ceildiv(results.panels, TOGETHER)
+    room, most = BLOCK * PANEL * emit.ITEM_SIZE[sums], _together(spec)
+    scratch = host.byte_buffer(most * room)
+    blocks, runs = sizes.ceildiv(windows.number, BLOCK), sizes.ceildiv(results.panels, most)
+    even = sizes.ceildiv(windows.number, sizes.greatest(blocks, 1))
     group = _panels.group_of(spec)
     steps = sizes.ceildiv(left.k, group)
     whole = sizes.greatest(steps, 1)
     depth = sizes.ceildiv(whole, sizes.ceildiv(whole, left.room // group))
+    step = PANEL * group * emit.ITEM_SIZE[spec.operands[1].dtype]
     for task in emit.loop(frame.first, frame.last):
         part, number, run = sizes.split(task, (groups, blocks, runs))
-        row, first = number * BLOCK, run * TOGETHER
-        height = sizes.least(emit.index(BLOCK), windows.number - row)
-        count = sizes.least(emit.index(TOGETHER), results.panels - first)
+        row, first = number * even, run * most
+        height = sizes.least(even, windows.number - row)
+        count = sizes.least(emit.index(most), results.panels - first)
         for start in emit.loop(0, whole, depth):
             stop = sizes.least(start + depth, steps)
             left.copy(row, height, part, start * group, sizes.least(stop * group, left.k))
-            add_steps = adder(frame, sums, add, left.k, left.reader(start * group))
             for panel in emit.loop(0, count):
+                # The same stretch of the next panel; behind the last one the next of the first.
+                last = emit.compare("equal", panel, count - 1)
+                back = emit.as_index((stop - start) - (count - 1) * steps)
+                following = emit.select(last, back, steps) * step
+                reader = left.reader(start * group)
+                add_steps = adder(frame, sums, add, left.k, reader, following)
                 column = part * results.each + (first + panel) * PANEL
                 packed = part * results.panels + first + panel
                 block = Block(row, height, packed, True, column)
@@ -87,9 +97,12 @@ class _Left:
         self._lanes = frame.machine.vector_bytes // item
         self.each = sizes.floordiv(windows.channels, groups)
         self.k = self.each * prod(windows.kernel)
-        self.room = STRETCH // item
-        self._pitch = (STRETCH + APART) // item
-        self._data = host.byte_buffer(BLOCK * (STRETCH + APART))
+        length = STRETCH
+        if isinstance(self.k, int):
+            length = min(length, -(-self.k * item // APART) * APART)
+        self.room = max(length, APART) // item
+        self._pitch = self.room + APART // item
+        self._data = host.byte_buffer(BLOCK * self._pitch * item)
         joined = groups == 1 and windows.dilations[-1] == 1
         *outer, inner = windows.kernel
         taps, length = (outer, inner * self.each) if joined else (windows.kernel, self.each)
@@ -166,15 +179,29 @@ def _groups(spec: Spec) -> int:
     return groups
 
 
-def launch(spec: Spec) -> Launch:
-    """One task for each 64 windows by each run of panels of each group."""
+def _tasks(spec: Spec, together: int) -> Expr:
     *windows, n = spec.result.shape
     groups = _groups(spec)
     blocks = fold("ceildiv", product(tuple(windows)), BLOCK)
-    runs = fold("ceildiv", fold("floordiv", n, groups), PANEL * TOGETHER)
-    depth: Expr = fold("mul", fold("floordiv", spec.operands[0].shape[-1], groups), 2)
+    runs = fold("ceildiv", fold("floordiv", n, groups), PANEL * together)
+    return product((groups, blocks, runs))
+
+
+def _together(spec: Spec) -> int:
+    """Panels of a task."""
+    for together in TOGETHER:
+        tasks = _tasks(spec, together)
+        if not isinstance(tasks, int) or tasks >= ENOUGH or tasks % EVEN == 0:
+            return together
+    return TOGETHER[-1]
+
+
+def launch(spec: Spec) -> Launch:
+    """One task for each 64 windows by each run of panels of each group."""
+    *windows, n = spec.result.shape
+    depth: Expr = fold("mul", fold("floordiv", spec.operands[0].shape[-1], _groups(spec)), 2)
     each = fold("add", fold("mul", depth, prod(spec.attr("kernel"))), bodies.work(spec.epilogue))
-    return Launch((product((groups, blocks, runs)), 1, 1), product((*windows, n, each)))
+    return Launch((_tasks(spec, _together(spec)), 1, 1), product((*windows, n, each)))
 
 
 def supports(spec: Spec) -> str | None:

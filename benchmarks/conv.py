@@ -1,0 +1,207 @@
+"""Convolutions of ResNet-50 with channels last, float32 and bfloat16: Heddle beside oneDNN.
+
+    python benchmarks/conv.py [--threads 2] [--dtype float32 ...] [--rounds 7] [--save]
+
+oneDNN is called through torch with a weight that it has packed (`pip install torch`). Both take
+turns in one process, a child for each number of threads. The ratio is oneDNN's median over
+Heddle's: above 1, Heddle is faster. `of peak` is the share of what the same instructions reach in
+registers (`heddle bench env`); `bound` is the time in which they do the work, or in which x, the
+weights and the result are moved once, whichever is longer: by the third cache, as the same buffers
+are used all the time, or from memory where they are larger than it holds. Taps in the padding
+count as work; oneDNN leaves some of them out, so that it may be faster than the bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from statistics import geometric_mean
+from typing import Any
+
+import measure
+import ml_dtypes
+import numpy as np
+from gemm import TURN_S, Call, buffer
+
+from heddle.graph import DType, Graph, TensorType, Weight, compile, ops
+from heddle.pipelines.bench import limits
+from heddle.runtime import Buffer, InferenceSession
+
+DTYPES = ("float32", "bfloat16")
+BATCHES = (1, 8)
+CACHE = 2**25
+"""Bytes that the third cache holds, about."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A square convolution: its picture's side, channels, results, taps, stride, groups."""
+
+    side: int
+    channels: int
+    results: int
+    taps: int
+    stride: int = 1
+    groups: int = 1
+
+    @property
+    def padding(self) -> int:
+        """Zeros on each side."""
+        return self.taps // 2
+
+    @property
+    def out(self) -> int:
+        """The side of the result."""
+        return (self.side + 2 * self.padding - self.taps) // self.stride + 1
+
+    def operations(self, batch: int) -> float:
+        """Additions and multiplications."""
+        each = self.taps**2 * self.channels // self.groups
+        return 2.0 * batch * self.out**2 * self.results * each
+
+    def elements(self, batch: int) -> int:
+        """What is read and written at the least."""
+        weights = self.results * self.taps**2 * self.channels // self.groups
+        x, result = self.side**2 * self.channels, self.out**2 * self.results
+        return batch * (x + result) + weights
+
+    def __str__(self) -> str:
+        kind = " depthwise" if self.groups > 1 else ""
+        stride = f" / {self.stride}" if self.stride > 1 else ""
+        return f"{self.taps}x{self.taps}{stride}{kind}, {self.channels} to {self.results}"
+
+
+CASES = (
+    Case(224, 3, 64, 7, 2),
+    Case(56, 64, 64, 1),
+    Case(56, 64, 64, 3),
+    Case(56, 128, 128, 3, 2),
+    Case(28, 128, 128, 3),
+    Case(14, 256, 256, 3),
+    Case(14, 1024, 256, 1),
+    Case(28, 512, 1024, 1, 2),
+    Case(7, 512, 512, 3),
+    Case(56, 128, 128, 3, 1, 128),
+)
+
+
+def operands(case: Case, batch: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """A picture [batch, side, side, channels] and weights [results, channels, taps, taps]."""
+    rng = np.random.default_rng(0)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float32
+    shapes = (
+        (batch, case.side, case.side, case.channels),
+        (case.results, case.channels // case.groups, case.taps, case.taps),
+    )
+    return tuple(rng.standard_normal(shape, np.float32).astype(kind) for shape in shapes)
+
+
+def heddle_candidate(
+    session: InferenceSession, case: Case, dtype: str, x: np.ndarray, w: np.ndarray
+) -> Call:
+    """A call of the convolution, with the result's buffer given."""
+    with Graph("conv", [TensorType(DType[dtype], x.shape)]) as graph:
+        weight = graph.add_weight(Weight("w", DType[dtype], w.shape))
+        moves = {"strides": (case.stride,) * 2, "padding": (case.padding,) * 4}
+        graph.output(ops.conv(graph.inputs[0], weight, groups=case.groups, **moves))
+    model = session.load(compile(graph, "cpu:native"), {"w": buffer(w)})
+    given, out = buffer(x), Buffer(dtype, (len(x), case.out, case.out, case.results))
+    return lambda: model.execute(given, out=[out])
+
+
+def onednn_candidate(case: Case, x: np.ndarray, w: np.ndarray) -> Call:
+    """A call of torch's oneDNN with channels last, and the weight packed for this picture."""
+    import torch
+
+    picture = torch.from_dlpack(buffer(x)).permute(0, 3, 1, 2)
+    weight = torch.from_dlpack(buffer(w)).contiguous(memory_format=torch.channels_last)
+    moves = [case.padding] * 2, [case.stride] * 2, [1, 1], case.groups
+    packed = torch.ops.mkldnn._reorder_convolution_weight(weight, *moves, list(picture.shape))
+    into = ("none", [], "")
+    return lambda: torch.ops.mkldnn._convolution_pointwise(picture, packed, None, *moves, *into)
+
+
+def row(
+    case: Case,
+    batch: int,
+    dtype: str,
+    limit: dict[str, float],
+    times: dict[str, list[float]],
+) -> dict[str, Any]:
+    """The figures of a case; `limit` has operations and bytes in a second."""
+    medians = {name: 1e3 * float(np.median(values)) for name, values in times.items()}
+    work, item = case.operations(batch), 2 if dtype == "bfloat16" else 4
+    moved = case.elements(batch) * item
+    level = "L3" if moved < CACHE else "memory"
+    least = 1e3 * max(work / limit["peak"], moved / limit[level])
+    found: dict[str, Any] = {"dtype": dtype, "batch": batch, "side": case.side, "kernel": str(case)}
+    found |= {f"{name}_ms": round(median, 4) for name, median in medians.items()}
+    found["bound_ms"] = round(least, 4)
+    if "onednn" in medians:
+        found["ratio"] = round(medians["onednn"] / medians["heddle"], 3)
+    return found | {"of peak": round(1e3 * work / medians["heddle"] / limit["peak"], 3)}
+
+
+def child(dtypes: list[str], threads: int, rounds: int) -> None:
+    """Measures with so many threads and prints a row for each case."""
+    session, known = InferenceSession(threads=threads), limits.of(threads)
+    if find_spec("torch"):
+        import torch
+
+        torch.set_num_threads(threads)
+    for dtype in dtypes:
+        peaks = known["tflop_s"]
+        peak = 1e12 * (peaks.get(f"AMX {dtype}") or peaks[f"AVX-512 {dtype}"])
+        for batch in BATCHES:
+            for case in CASES:
+                x, w = operands(case, batch, dtype)
+                calls = {"heddle": heddle_candidate(session, case, dtype, x, w)}
+                if find_spec("torch"):
+                    calls["onednn"] = onednn_candidate(case, x, w)
+                count = max(1, int(TURN_S * 0.6 * peak / case.operations(batch)))
+                times = measure.interleaved(calls, rounds, min(count, 200))
+                limit = {level: 1e9 * rate for level, rate in known["copy_gb_s"].items()}
+                limit["peak"] = peak
+                print(json.dumps(row(case, batch, dtype, limit, times)), flush=True)
+
+
+def main() -> None:
+    """Measures and prints; `--save` also writes the results' file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", choices=DTYPES, nargs="+", default=list(DTYPES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.dtype, options.threads, options.rounds)
+        return
+    rows: list[dict[str, Any]] = []
+    command = [sys.executable, __file__, "--child", "--threads", str(options.threads)]
+    command += ["--rounds", str(options.rounds), "--dtype", *options.dtype]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as run:
+        for line in run.stdout or ():
+            print(line, end="", flush=True)
+            rows.append(json.loads(line))
+    if run.returncode:
+        raise SystemExit(run.returncode)
+    figures: dict[str, Any] = {"threads": options.threads}
+    if find_spec("torch"):
+        figures["torch"] = version("torch")
+        for dtype in options.dtype:
+            ratios = [row["ratio"] for row in rows if row["dtype"] == dtype]
+            figures[f"geometric mean of {dtype}"] = round(geometric_mean(ratios), 3)
+    print(figures)
+    if options.save:
+        print(measure.save("conv", {**figures, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
