@@ -143,7 +143,13 @@ class Block:
 
 def in_pairs(spec: Spec, machine: Machine) -> bool:
     """Whether products are dot products of pairs of bfloat16."""
-    return machine.dots and spec.operands[0].dtype == "bfloat16"
+    return machine.dots and uses(spec) != ()
+
+
+def uses(spec: Spec) -> tuple[str, ...]:
+    """Dot products multiply bfloat16 alone."""
+    both = spec.operands[0].dtype == spec.operands[1].dtype == "bfloat16"
+    return ("dots",) if both else ()
 
 
 def row_of(frame: host.Frame, number: int, item: Size, head: Size, position: Size) -> Size:

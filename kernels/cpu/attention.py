@@ -25,6 +25,7 @@ from heddle.kernels.cpu._attention_block import (
     query_block,
     row_bytes,
     row_of,
+    uses,
 )
 from heddle.kernels.cpu._attention_reads import LOG2_E, copy_values, read_queries, turn_keys
 from heddle.kernels.emit import select
@@ -181,11 +182,6 @@ def supports(spec: Spec) -> str | None:
     if spec.prologue is not None:
         return "it takes no prologue"
     return bodies.unsupported(spec.epilogue)
-
-
-def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products multiply bfloat16 alone."""
-    return ("dots",) if spec.operands[0].dtype == "bfloat16" else ()
 
 
 KERNEL = Kernel("attention", "cpu", emit_attention, launch, supports, uses=uses)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels.cpu import _ragged
+from heddle.kernels.cpu import _attention_block, _ragged
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Table, unsupported
 from heddle.kernels.spec import Launch, Spec, product
@@ -18,4 +18,12 @@ def launch(spec: Spec) -> Launch:
     return _ragged.launch(spec, product((spec.operands[5].shape[1], spec.operands[1].shape[1])))
 
 
-KERNEL = Kernel("paged_attention", "cpu", emit_paged_attention, launch, unsupported, checks=True)
+KERNEL = Kernel(
+    "paged_attention",
+    "cpu",
+    emit_paged_attention,
+    launch,
+    unsupported,
+    checks=True,
+    uses=_attention_block.uses,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels.cpu import _ragged
+from heddle.kernels.cpu import _attention_block, _ragged
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Contiguous, unsupported
 from heddle.kernels.spec import Launch, Spec
@@ -18,4 +18,12 @@ def launch(spec: Spec) -> Launch:
     return _ragged.launch(spec, spec.operands[1].shape[0])
 
 
-KERNEL = Kernel("ragged_attention", "cpu", emit_ragged_attention, launch, unsupported, checks=True)
+KERNEL = Kernel(
+    "ragged_attention",
+    "cpu",
+    emit_ragged_attention,
+    launch,
+    unsupported,
+    checks=True,
+    uses=_attention_block.uses,
+)

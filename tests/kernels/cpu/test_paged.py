@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import ragged_batches as ragged
+from llvmlite import binding
 from native import ARCHS, check, run
 from reference import evaluate
 
@@ -33,6 +34,23 @@ ROWS = ([1, 5, 0, 40, 1, 3], [7, 5, 3, 77, 100, 0])
 def test_attention(op, options, arch):
     spec = ragged.attention(op, **options)
     check(spec, *ragged.batch(spec, *ROWS), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(
+    not binding.get_host_cpu_features().get("avx512bf16"), reason="needs dot products of bfloat16"
+)
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("options", [{"size": 128}, {"heads": 7, "key_heads": 1, "size": 31}])
+def test_pairs_of_bfloat16(op, options):
+    """Exponentials are rounded to bfloat16: an error of 2**-9 of the greatest value."""
+    spec = ragged.attention(op, "bfloat16", window=60, **options)
+    assert find(op, "cpu").uses(spec) == ("dots",)
+    dims, arrays = ragged.batch(spec, *ROWS)
+    check(spec, dims, arrays, arch="cooperlake", rtol=1e-5, atol=1e-2)
+    (whole,), _ = run(spec, arrays, dims, "cooperlake")
+    for cuts in ((0.2, 0.5, 0.51), (0.9,)):
+        (found,), _ = run(spec, arrays, dims, "cooperlake", cuts)
+        assert found.tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("arch", ARCHS)

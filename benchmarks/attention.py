@@ -1,0 +1,146 @@
+"""Attention: tokens by a long paged cache, and prompts, dense and ragged, beside torch's.
+
+    python benchmarks/attention.py [--threads 2] [--rounds 6] [--peer torch] [--save]
+
+32 heads of 128, of which 4 share a key head where keys are in a cache or a ragged batch. Decoding
+reads the keys of every row from memory once: its limit is how fast a kernel can only read as many
+bytes. A prompt's limit is arithmetic: TFLOP/s count the pairs of a query and a key that it sees.
+torch computes the dense prompts, with a key head for each head.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import measure
+import numpy as np
+from skinny import READ, reading
+
+from heddle.graph import DType, Graph, TensorType, TensorValue, compile, ops
+from heddle.runtime import Buffer, InferenceSession
+
+HEADS, KEY_HEADS, SIZE, BLOCK = 32, 8, 128, 16
+STREAMED = 128 << 20
+DTYPES = ("float32", "bfloat16")
+DECODES = ((1, 4096), (8, 4096), (1, 32768))
+PROMPTS = (512, 2048)
+
+Call = Callable[[], object]
+
+
+def drawn(dtype: str, *shape: int) -> Buffer:
+    """Normal numbers; the upper halves of their float32 are bfloat16."""
+    values = np.random.default_rng(0).standard_normal(shape, np.float32)
+    if dtype == "float32":
+        return Buffer.from_numpy(values).copy()
+    halves = (values.view(np.uint32) >> 16).astype(np.uint16)
+    return Buffer.from_numpy(halves, dtype="bfloat16").copy()
+
+
+def model_of(
+    session: InferenceSession, build: Callable[..., TensorValue], inputs: list[Buffer]
+) -> Any:
+    """`build` of tensors like `inputs`, compiled and loaded."""
+    types = [TensorType(DType[buffer.dtype], buffer.shape) for buffer in inputs]
+    with Graph("attention", types) as graph:
+        graph.output(build(*(value.tensor for value in graph.inputs)))
+    return session.load(compile(graph, "cpu"))
+
+
+def decode(session: InferenceSession, dtype: str, rows: int, length: int) -> tuple[Call, int]:
+    """A token of each row by `length` cached keys, the next of several caches; bytes of one."""
+    blocks = rows * length // BLOCK
+    table = np.random.default_rng(1).permutation(blocks).reshape(rows, -1).astype(np.int32)
+    tail = [np.arange(rows + 1), np.full(rows, length), table]
+    rest = [Buffer.from_numpy(array) for array in tail]
+    query = drawn(dtype, rows, HEADS, SIZE)
+    cache = (blocks, BLOCK, KEY_HEADS, SIZE)
+    nbytes = 2 * blocks * BLOCK * KEY_HEADS * SIZE * DType[dtype].size
+    caches = [[drawn(dtype, *cache) for _ in range(2)] for _ in range(-(-STREAMED // nbytes))]
+    model = model_of(session, ops.paged_attention, [query, *caches[0], *rest])
+    turns, out = cycle(caches), [Buffer(dtype, query.shape)]
+    return lambda: model.execute(query, *next(turns), *rest, out=out), nbytes
+
+
+def prompt(session: InferenceSession, dtype: str, length: int, ragged: bool) -> Call:
+    """Causal attention of a prompt to itself."""
+    if ragged:
+        ends = Buffer.from_numpy(np.array([0, length]))
+        inputs = [drawn(dtype, length, heads, SIZE) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
+        inputs += [ends, ends]
+        model = model_of(session, ops.ragged_attention, inputs)
+    else:
+        inputs = [drawn(dtype, 1, HEADS, length, SIZE) for _ in range(3)]
+        model = model_of(session, lambda q, k, v: ops.attention(q, k, v, causal=True), inputs)
+    out = [Buffer(dtype, inputs[0].shape)]
+    return lambda: model.execute(*inputs, out=out)
+
+
+def torch_prompt(dtype: str, length: int, threads: int) -> Call:
+    """The same by torch's scaled_dot_product_attention."""
+    import torch
+
+    torch.set_num_threads(threads)
+    q = torch.randn(1, HEADS, length, SIZE).to(getattr(torch, dtype))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return lambda: attend(q, q, q, is_causal=True)
+
+
+def main() -> None:
+    """Measures and prints; `--save` also writes the results' file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--peer", choices=["torch"])
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args()
+    session = InferenceSession(threads=options.threads)
+    read = reading(session)
+    rows = []
+    for dtype in DTYPES:
+        for count, length in DECODES:
+            call, nbytes = decode(session, dtype, count, length)
+            times = measure.interleaved({"read": read, "heddle": call}, options.rounds, 4)
+            ms, limit = measure.median_ms(times["heddle"]), measure.median_ms(times["read"])
+            rate = nbytes / ms / 1e6
+            rows.append(
+                {
+                    "work": f"decode, {count} x {length} keys",
+                    "dtype": dtype,
+                    "median_ms": ms,
+                    "GB/s": round(rate, 1),
+                    "of read bandwidth": round(rate * limit * 1e6 / READ, 2),
+                }
+            )
+            print(rows[-1], flush=True)
+        for length in PROMPTS:
+            calls = {
+                "dense": prompt(session, dtype, length, False),
+                "ragged": prompt(session, dtype, length, True),
+            }
+            if options.peer:
+                calls["torch"] = torch_prompt(dtype, length, options.threads)
+            times = measure.interleaved(calls, min(options.rounds, 4), 2)
+            operations = HEADS * length * (length + 1) // 2 * 4 * SIZE
+            for name in ("dense", "ragged"):
+                ms = measure.median_ms(times[name])
+                row = {
+                    "work": f"prompt of {length}, {name}",
+                    "dtype": dtype,
+                    "median_ms": ms,
+                    "TFLOP/s": round(operations / ms / 1e9, 3),
+                }
+                if options.peer and name == "dense":
+                    row["torch_ms"] = measure.median_ms(times["torch"])
+                    row["ratio"] = round(row["torch_ms"] / ms, 2)
+                rows.append(row)
+                print(row, flush=True)
+    if options.save:
+        print(measure.save("attention", {"rows": rows, "threads": options.threads}))
+
+
+if __name__ == "__main__":
+    main()
