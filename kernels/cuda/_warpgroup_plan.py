@@ -160,17 +160,18 @@ def brings(plan: Plan) -> bool:
 def plan_for(spec: Spec, machine: Machine) -> Plan | None:
     """The plan on `machine`; None where the product is not by wgmma.
 
-    Bytes have to lie along k, and known rows to be more than strips are for.
+    Elements that have not 16 bits must lie along k, and known rows be more than strips are for.
     """
     if machine.arch != "sm_90a" or not _tensor_cores.fits(spec):
         return None
-    tile_of = _mma.KINDS[spec.operands[0].dtype, spec.operands[1].dtype]
+    tile_of = _mma.kind_of(spec)
+    assert tile_of is not None
     transposed, m = spec.attr("transposed"), _product.problem(spec).m
     grouped, groups = spec.op == "grouped_matmul", spec.operands[1].shape[0]
     few = isinstance(m, int) and m <= _FEW
     if grouped:
         few = isinstance(m, int) and isinstance(groups, int) and m <= _FEW * groups
-    if few or (tile_of.item == 1 and not transposed):
+    if few or (tile_of.item != 2 and not transposed):
         return None
     columns = _product.SPACE.value("columns", spec, "cuda")
     if grouped:
