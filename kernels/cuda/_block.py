@@ -162,6 +162,17 @@ def module() -> Any:
     return owner
 
 
+def share_multiprocessor(blocks: int) -> None:
+    """So many blocks of the kernel are to fit a multiprocessor, with what registers that leaves.
+
+    Unless it is told, ptxas chooses a number of blocks by itself, and may spill to get there.
+    """
+    owner = ir.InsertionPoint.current.block.owner.operation
+    while owner.name != "llvm.func":
+        owner = owner.parent.operation
+    owner.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(emit.integer(32), blocks)
+
+
 Combine = Callable[[Any, Any], Any]
 
 

@@ -26,7 +26,7 @@ from heddle.kernels.cuda import (
     _mma,
 )
 from heddle.kernels.cuda._flash_split import FEW
-from heddle.kernels.cuda._flash_stages import KEYS, KEYS_OF_A_WARP, STAGES, THREADS, WARPS
+from heddle.kernels.cuda._flash_stages import KEYS, KEYS_OF_A_WARP, THREADS, WARPS
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
@@ -84,7 +84,8 @@ def tiles(spec: Spec, queries: Expr, group: int) -> Expr:
 
 def shared_bytes(spec: Spec) -> int:
     """Dynamic shared memory of a block."""
-    return max(_flash_stages.Layout(_size(spec), count).total for count in (FEW, rows(spec)))
+    few = _flash_stages.Layout.deep(_size(spec), FEW)
+    return max(few.total, _flash_stages.Layout(_size(spec), rows(spec)).total)
 
 
 def seen(spec: Spec, group: int, queries: Size, length: Size, row: Size) -> _flash_softmax.Range:
@@ -107,7 +108,7 @@ def stages(spec: Spec, group: int, queries: Size, length: Size) -> Size:
 
 def emit_few(frame: _frame.Frame, task: Task, shared: _mma.DynamicShared) -> None:
     """Emits the one tile of a task of at most `FEW` rows."""
-    layout = _flash_stages.Layout(_size(frame.spec), FEW)
+    layout = _flash_stages.Layout.deep(_size(frame.spec), FEW)
     warp = _block.thread() // _block.WARP
     share = _flash_warp.Share(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
     work = _Tile(frame, task, layout, shared, emit.index(0), share)
@@ -117,6 +118,7 @@ def emit_few(frame: _frame.Frame, task: Task, shared: _mma.DynamicShared) -> Non
 def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
     """Emits tile number `tile` of a task, whose rows are at least one; 0 where rows are few."""
     shared, down = _mma.DynamicShared("stages"), _down(frame.spec)
+    _block.share_multiprocessor(2)
 
     def few() -> list[Any]:
         emit_few(frame, task, shared)
@@ -177,25 +179,27 @@ class _Tile:
         # Keys that not every row sees: before the window of the last, after the end of the first.
         late, early = self._range(last)[0], self._range(self.first)[1]
 
+        ahead = self.layout.stages - 1
+
         def fill(number: Size) -> None:
             number = emit.as_index(number)
             with emit.when(emit.compare("less", number, count)):
-                stage = self.layout.first_stage + number % STAGES * self.layout.stage
+                stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
                 self._stages.fill(stage, start + number * KEYS, stop)
             _mma.commit()
 
         def step(number: Size, *state: Any) -> Sequence[Any]:
-            _mma.wait(STAGES - 2)
+            _mma.wait(ahead - 1)
             _block.barrier()  # The stage is there, and the one before it is free.
-            fill(number + (STAGES - 1))
+            fill(number + ahead)
             first = start + number * KEYS
             edge = emit.compare("greater", first + KEYS, early)
             if late is not None:
                 edge = edge | emit.compare("less", first, late)
-            stage = self.layout.first_stage + number % STAGES * self.layout.stage
+            stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
             return self.warp.step(stage, first, edge, ranges, state)
 
-        for number in range(STAGES - 1):
+        for number in range(ahead):
             fill(number)
         state = emit.carry(0, count, 1, self.warp.start(), step)
         _mma.wait(0)
@@ -296,7 +300,8 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
 
 def _down(spec: Spec) -> int:
     """Tiles of 16 rows in a warp: two, which read keys once for both, where registers suffice."""
-    return 2 if _size(spec) <= 64 and not spec.attr("masked") else 1
+    widened = spec.operands[0].dtype != spec.operands[1].dtype
+    return 2 if _size(spec) <= 64 and not spec.attr("masked") and not widened else 1
 
 
 def _size(spec: Spec) -> int:

@@ -29,7 +29,11 @@ KEYS = 64
 KEYS_OF_A_WARP = KEYS // WARPS
 """Those that a warp copies, and that it attends to where all warps have the same queries."""
 
-STAGES = 2
+_STAGES = 4
+"""Stages at most."""
+
+_ROOM = 80 * 1024
+"""Bytes of a block of which two fit a multiprocessor of sm_80, as they do by their registers."""
 
 _EACH = 8  # Elements of a chunk.
 _PAD = 8  # Elements between rows of results, against conflicts.
@@ -37,10 +41,20 @@ _PAD = 8  # Elements between rows of results, against conflicts.
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are in shared memory, in bytes, for heads of `size` and a tile of `rows`."""
+    """Where things are in shared memory, in bytes, for heads of `size` and a tile of `rows`.
+
+    With `stages` of keys and values.
+    """
 
     size: int
     rows: int
+    stages: int = 2
+
+    @staticmethod
+    def deep(size: int, rows: int) -> Layout:
+        """The layout with as many stages as there is room for, so that as much is on its way."""
+        one = Layout(size, rows)
+        return Layout(size, rows, min(_STAGES, (_ROOM - one.first_stage) // one.stage))
 
     @property
     def line(self) -> int:
@@ -73,7 +87,7 @@ class Layout:
     def total(self) -> int:
         """Bytes of all; results come to lie where queries and keys were."""
         results = max(self.rows * self.pitch * 2, self.maxima + WARPS * 16 * 8)
-        return max(self.first_stage + STAGES * self.stage, results)
+        return max(self.first_stage + self.stages * self.stage, results)
 
     @property
     def span(self) -> int:

@@ -131,7 +131,7 @@ MISTAKES = {
         "race: reads what a cp.async in flight|race: writes what",
     ),
     "no barrier after the queries": (_block, "barrier", 0, "race: reads what thread"),
-    "no barrier before the result": (_block, "barrier", 2, "race: reads what thread"),
+    "no barrier before the result": (_block, "barrier", 2, "race: writes what warp"),
 }
 
 
@@ -139,7 +139,7 @@ MISTAKES = {
 def test_a_mistake_is_caught(monkeypatch, name):
     module, function, number, message = MISTAKES[name]
     monkeypatch.setattr(module, function, without(getattr(module, function), number))
-    spec, dims = attention("bfloat16", 32), {"d0": 2, "d1": 200}
+    spec, dims = attention("bfloat16", 32), {"d0": 2, "d1": 300}
     with pytest.raises(EmulatorError, match=message):
         run(spec, arrays_for(spec, dims), dims)
 
