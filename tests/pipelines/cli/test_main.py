@@ -11,7 +11,7 @@ import pytest
 from heddle.pipelines.cli import main
 from heddle.runtime.errors import ArtifactError
 
-COMMANDS = ("compile", "inspect", "verify", "run", "bench", "doctor", "embed")
+COMMANDS = ("compile", "inspect", "verify", "run", "bench", "doctor", "embed", "generate")
 PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
 
 
