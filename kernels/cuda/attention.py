@@ -62,6 +62,7 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
 
 def _emit_results(frame: _frame.Frame) -> None:
     spec = frame.spec
+    _block.share_multiprocessor(2)
     shape = _Shape(*frame.shape(tuple(vars(_Shape.of(spec)).values())))
     element = emit.register_type(spec.operands[0].dtype)
     queries = _block.SharedArray("queries", element, WARPS * _queries_of_a_warp(spec) * shape.size)
