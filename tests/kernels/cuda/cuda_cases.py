@@ -131,7 +131,6 @@ def floating(dtype: str) -> dict[str, Spec]:
         ),
         "attention": attention(dtype, tensor("bool", 2, 1, 1, "d1")),
         "attention causal": attention(dtype, causal=True),
-        "attention in a window": attention(dtype, head=6, causal=True, window=9),
         "attention of odd heads": attention(dtype, tensor(dtype, "d0", "d1"), 6, layout="bhsd"),
     }
 

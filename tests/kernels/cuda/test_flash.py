@@ -80,6 +80,7 @@ CASES = {
     "causal": (attention("float16", 64, causal=True, layout="bhsd"), (70, 150)),
     "causal, queries that see no key": (attention("bfloat16", 32, causal=True), (90, 65)),
     "window": (attention("float16", 64, causal=True, window=40), (70, 150)),
+    "window, heads of 6": (attention("float16", 6, causal=True, window=9), (20, 33)),
     "many of 128": (attention("bfloat16", 128, (3, 1), causal=True), (25, 70)),
     "many of 96": (attention("float16", 96, (2, 2)), (20, 65)),
     "a negative scale": (attention("float16", 32, scale=-0.3), (20, 65)),
