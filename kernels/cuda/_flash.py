@@ -18,6 +18,7 @@ from typing import Any
 from heddle.kernels import convert, emit, sizes
 from heddle.kernels.cuda import (
     _block,
+    _flash_keys,
     _flash_softmax,
     _flash_split,
     _flash_stages,
@@ -86,24 +87,6 @@ def shared_bytes(spec: Spec) -> int:
     """Dynamic shared memory of a block."""
     few = _flash_stages.Layout.deep(_size(spec), FEW)
     return max(few.total, _flash_stages.Layout(_size(spec), rows(spec)).total)
-
-
-def seen(spec: Spec, group: int, queries: Size, length: Size, row: Size) -> _flash_softmax.Range:
-    """The keys that a row of a sequence sees: one of `queries`, that end its `length` keys."""
-    if not spec.attr("causal"):
-        return None, emit.as_index(length)
-    window = spec.attr("window", 0)
-    after = sizes.floordiv(emit.as_index(row), group) + (length - queries) + 1
-    low = emit.maximum(after - window, 0) if window else None
-    return low, emit.maximum(after, 0)
-
-
-def stages(spec: Spec, group: int, queries: Size, length: Size) -> Size:
-    """Stages of the keys that the rows of a sequence see."""
-    low = seen(spec, group, queries, length, 0)[0]
-    stop = seen(spec, group, queries, length, queries * group - 1)[1]
-    start = emit.index(0) if low is None else low
-    return sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
 
 
 def emit_few(frame: _frame.Frame, task: Task, shared: _mma.DynamicShared) -> None:
@@ -212,7 +195,7 @@ class _Tile:
 
     def _range(self, row: Size) -> _flash_softmax.Range:
         task = self.task
-        return seen(self.frame.spec, task.group, task.queries, task.length, row)
+        return _flash_keys.seen(self.frame.spec, task.group, task.queries, task.length, row)
 
     def _bias(self, line: Size, key: Size, score: Any) -> Any:
         assert self.task.bias is not None

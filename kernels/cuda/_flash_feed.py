@@ -12,8 +12,8 @@ from typing import Any
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import (
     _block,
-    _flash,
     _flash_dense,
+    _flash_keys,
     _flash_softmax,
     _frame,
     _mma,
@@ -120,7 +120,7 @@ class Feed:
         self._whole = aligned & emit.compare("greater", emit.as_index(self._length), 0)
 
     def _range(self, row: Size) -> _flash_softmax.Range:
-        return _flash.seen(self._frame.spec, 1, self._queries, self._length, row)
+        return _flash_keys.seen(self._frame.spec, 1, self._queries, self._length, row)
 
     def initialise(self) -> None:
         """One thread makes the mbarriers."""

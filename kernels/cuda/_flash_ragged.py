@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heddle.kernels import emit, memory
-from heddle.kernels.cuda import _block, _flash, _flash_split, _flash_stages, _frame
+from heddle.kernels.cuda import _block, _flash, _flash_keys, _flash_split, _flash_stages, _frame
 from heddle.kernels.mlir import dialect
 from heddle.kernels.row_spans import Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
@@ -125,7 +125,7 @@ class _Tiles:
         """Stages of keys of a sequence of few rows; none of one with many or without any."""
         rows = queries * self._group
         few = emit.compare("less_equal", rows, _flash_split.FEW) & emit.compare("greater", rows, 0)
-        return emit.select(few, _flash.stages(self._spec, self._group, queries, length), 0)
+        return emit.select(few, _flash_keys.stages(self._spec, self._group, queries, length), 0)
 
     def find(self, wanted: Size) -> tuple[Size, Size, Size]:
         """The sequence of tile number `wanted`, which of its tiles, and slots of those before it.
