@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels import convert, emit, host, memory, sizes
 from heddle.kernels.cpu._tile import ROWS, rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
@@ -147,9 +147,9 @@ def in_pairs(spec: Spec, machine: Machine) -> bool:
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products multiply bfloat16 alone."""
-    both = spec.operands[0].dtype == spec.operands[1].dtype == "bfloat16"
-    return ("dots",) if both else ()
+    """Dot products multiply bfloat16 alone, which 8-bit floats become on the way."""
+    query, key = (operand.dtype for operand in spec.operands[:2])
+    return ("dots",) if query == "bfloat16" and key in (query, *convert.FLOAT8) else ()
 
 
 def row_of(frame: host.Frame, number: int, item: Size, head: Size, position: Size) -> Size:

@@ -69,17 +69,19 @@ def copy_values(
     """Puts the values of `present` keys on the stack side by side: in memory they lie far apart."""
     lanes, pointer = block.lanes, frame.inputs[2]
     held = frame.spec.operands[2].dtype
-    dtype = "uint16" if block.paired and held not in convert.FLOAT8 else held
+    dtype = memory.raw(held) if block.paired else held
 
     def row_at(number: Any, column: int) -> Any:
         rest = block.size - column
         mask = None if rest >= lanes else host.first_lanes(rest, lanes)
-        value = memory.load(pointer, start_of(number) + column, dtype, lanes, mask)
-        if not block.paired:
-            return value
-        if held in convert.FLOAT8:  # bfloat16 is the upper half of what they are
-            return emit.bitcast(value, emit.integer(32)) >> 16
-        return arith.extui(emit.widen(emit.integer(32), lanes), value)
+        return memory.load(pointer, start_of(number) + column, dtype, lanes, mask)
+
+    def pairs(first: Any, second: Any) -> Any:
+        if held in convert.FLOAT8:
+            order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
+            return _float8.joined(crosslane.shuffle(first, second, order), held)
+        words = emit.widen(emit.integer(32), lanes)
+        return arith.extui(words, first) | (arith.extui(words, second) << 16)
 
     whole = sizes.floordiv(present, block.group)
     for step in emit.loop(0, whole):
@@ -87,14 +89,14 @@ def copy_values(
         for column in range(0, block.width, lanes):
             value = row_at(step * block.group, column)
             if block.paired:
-                value = value | (row_at(step * 2 + 1, column) << 16)
+                value = pairs(value, row_at(step * 2 + 1, column))
             block.put_words(value, block.value, step * block.width + column)
     if block.paired:
         with emit.when(emit.compare("less", whole * 2, present)):
             for column in range(0, block.width, lanes):
-                block.put_words(
-                    row_at(whole * 2, column), block.value, whole * block.width + column
-                )
+                last = row_at(whole * 2, column)
+                words = pairs(last, emit.like(last, 0))
+                block.put_words(words, block.value, whole * block.width + column)
 
 
 def _columns(block: Block) -> Iterator[tuple[Any, int | None]]:
