@@ -31,6 +31,7 @@ from heddle.kernels.cuda import (
     _strip_parts,
     _tensor_cores,
 )
+from heddle.kernels.cuda._halves import HALVES
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
@@ -42,34 +43,6 @@ RUN = 32
 
 _EACH = 8  # Elements of a lane in a run.
 _ALL = _result.WARP_COLUMNS // 8
-
-
-@dataclass(frozen=True)
-class _Half:
-    """A float of 16 bits: bits of its fraction, bias of its exponent, and where weights go.
-
-    The bits of an integer below 256, read as such a float, are the integer times the least
-    subnormal number, 2**(1 - bias - fraction). Weights become q * 2**place, which is exact.
-    """
-
-    fraction: int
-    bias: int
-    place: int
-
-    def power(self, exponent: int) -> int:
-        """The bits of 2**exponent, twice in a word."""
-        return ((exponent + self.bias) << self.fraction) * 0x10001
-
-    def lift(self, shift: int) -> int:
-        """What brings integers that lie `shift` bits too high to their place."""
-        return self.power(self.place - (1 - self.bias - self.fraction) - shift)
-
-    def lower(self, offset: int) -> int:
-        """The bits of -(2**offset) in the place of weights, twice in a word."""
-        return self.power(self.place + offset) | 0x80008000
-
-
-_HALVES = {"f16": _Half(10, 15, -10), "bf16": _Half(7, 127, -13)}
 
 
 @dataclass(frozen=True)
@@ -132,7 +105,7 @@ class Strip:
     @property
     def place_of_weights(self) -> int:
         """The power of two that weights are multiplied by."""
-        return 0 if self.held in FLOAT8 else _HALVES[self.kind.a].place
+        return 0 if self.held in FLOAT8 else HALVES[self.kind.a].place
 
     @property
     def span(self) -> int:
@@ -278,7 +251,7 @@ class _Lanes:
 
     def _widened(self, integers: Any, shift: int, offset: int) -> Any:
         """The integers in the halves of a word, less 2**offset, as floats in their place."""
-        half, word = _HALVES[self._strip.kind.a], emit.integer(32)
+        half, word = HALVES[self._strip.kind.a], emit.integer(32)
         float_type = ir.F16Type.get() if self._strip.kind.a == "f16" else ir.BF16Type.get()
         pair = ir.VectorType.get([2], float_type)
         times, less = (
