@@ -16,7 +16,9 @@ from heddle.runtime._core import (
     Artifact,
     Buffer,
     Device,
+    Event,
     Model,
+    Stream,
     TensorSpec,
     accelerator_count,
     replay,
@@ -30,6 +32,7 @@ from heddle.runtime.errors import (
     HeddleError,
     InputError,
 )
+from heddle.runtime.memory import MemoryStatistics, memory_statistics
 from heddle.runtime.session import InferenceSession
 
 __all__ = [
@@ -42,12 +45,16 @@ __all__ = [
     "CompileError",
     "Device",
     "DeviceError",
+    "Event",
     "GraphError",
     "HeddleError",
     "InferenceSession",
     "InputError",
+    "MemoryStatistics",
     "Model",
+    "Stream",
     "TensorSpec",
     "accelerator_count",
+    "memory_statistics",
     "replay",
 ]

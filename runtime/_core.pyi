@@ -19,6 +19,9 @@ def live_objects() -> dict[str, int]:
 def copy_count() -> int:
     """How many arrays were copied so far because their layout could not be used."""
 
+def memory(device: Device) -> dict[str, int]:
+    """Bytes of Heddle on a device, by kind."""
+
 def cpu_info() -> dict[str, Any]:
     """Cores, whether there is AMX, and what this CPU lacks for each architecture of code."""
 
@@ -51,8 +54,14 @@ class Buffer:
     """A dense row-major tensor in the memory of one device.
 
     NumPy, torch, CuPy and others take it without a copy: through `__array_interface__` on a CPU,
-    `__cuda_array_interface__` on a GPU, and DLPack (versions 0 and 1) on both. Work on a GPU is
-    finished before a `Buffer` is handed out.
+    `__cuda_array_interface__` on a GPU, and DLPack (versions 0 and 1) on both.
+
+    On a GPU a `Buffer` may be handed out before the work that makes it is done. What Heddle does
+    with it runs behind that; DLPack makes the consumer's stream wait for it, and the CUDA array
+    interface names a stream to wait for; `to_numpy`, `item`, `to` a CPU and `synchronize` make the
+    host wait, and raise what a kernel has refused. Its memory ends behind all work that Heddle has
+    given out for it and behind the driver's default stream: who reads it on a stream of their own
+    that does not wait for that one keeps the `Buffer` until they are done.
     """
 
     def __init__(self, dtype: Any, shape: Sequence[int], device: Device = ...) -> None:
@@ -94,11 +103,27 @@ class Buffer:
     def nbytes(self) -> int: ...
     @property
     def writable(self) -> bool: ...
+    @property
+    def ready(self) -> bool:
+        """Whether the work that makes it is done; on a CPU always."""
+
+    def synchronize(self) -> None:
+        """Waits for the work that makes it.
+
+        Raises:
+            InputError: The call that made it, or one whose outputs that call has read, was given
+                values that a kernel has refused; with the words that a CPU has for it.
+            DeviceError: The device is lost; with the kernels that may have caused it.
+        """
+
     def to(self, device: Device) -> Buffer:
-        """This buffer where it is on `device` already, else a copy there."""
+        """This buffer where it is on `device` already, else a copy there.
+
+        To the host it waits as `synchronize`, between GPUs it does not.
+        """
 
     def copy(self) -> Buffer:
-        """A copy in new memory of the same device."""
+        """A copy in new memory of the same device, in stream order."""
 
     def to_numpy(self) -> numpy.typing.NDArray[Any]:
         """A view of memory on a CPU, a copy of memory on a GPU.
@@ -125,6 +150,58 @@ class Buffer:
         copy: bool | None = None,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Stream:
+    """A queue of work on a GPU, beside the one that calls have without it.
+
+    Work that it was given goes on when the `Stream` itself is dropped.
+    """
+
+    def __init__(self, device: Device) -> None:
+        """A new stream; it does not wait for the driver's default stream.
+
+        Raises:
+            DeviceError: The device is a CPU, or not there, or lost.
+        """
+
+    @property
+    def device(self) -> Device: ...
+    @property
+    def handle(self) -> int:
+        """The driver's `CUstream`, as a number."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The protocol of NVIDIA's `cuda.core`: version 0 and the handle."""
+
+    def record(self) -> Event:
+        """The point that all work given so far has reached when it is done."""
+
+    def wait(self, event: Event) -> None:
+        """Lets what comes later wait for `event`, of any stream or GPU, and the host go on."""
+
+    def synchronize(self) -> None:
+        """Waits for all work given so far.
+
+        Raises:
+            InputError: A call was given values that a kernel has refused, and nobody was told yet.
+            DeviceError: The device is lost.
+        """
+
+@final
+class Event:
+    """A point in the work of a stream, from `Stream.record`."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the work before it is done; does not wait."""
+
+    def synchronize(self) -> None:
+        """Waits for it.
+
+        Raises:
+            DeviceError: The device is lost.
+        """
 
 @final
 class Artifact:
@@ -200,7 +277,8 @@ def replay(
         For each launch the seconds that passed on the device.
 
     Raises:
-        InputError: As `Model.execute`, or the models are on several devices.
+        InputError: As `Model.execute`, or the models are on several devices, or a kernel has
+            refused a value.
         DeviceError: The models are on a CPU, or the device failed.
     """
 
@@ -208,25 +286,41 @@ def replay(
 class Model:
     """A loaded model. It may be used from many threads at once."""
 
-    def execute(self, *inputs: Any, out: Sequence[Any] | None = None) -> tuple[Any, ...]:
+    def execute(
+        self, *inputs: Any, out: Sequence[Any] | None = None, stream: Any = None
+    ) -> tuple[Any, ...]:
         """Runs the model; other Python threads run meanwhile.
+
+        On a CPU it is done at return. On a GPU the work is given to a stream: the call waits for
+        the copies of inputs that are on the host, never for a kernel. All that it uses is kept
+        until that work is done, inputs that the caller drops included. The outputs' `Buffer`s say
+        when that is, and raise what a kernel has refused; who looks at none of them is told by the
+        next call of this model on this stream that finds it out, or by `Stream.synchronize`.
 
         Args:
             *inputs: In the order of `input_metadata`: NumPy arrays, Buffers, objects with
                 `__cuda_array_interface__` or `__dlpack__`, or numbers for tensors of rank 0. What
-                is on the host is copied to a GPU; what is on the GPU is used where it is.
+                is on the host is copied to a GPU, and may change once this returns; what is on the
+                GPU is used where it is, behind the stream that it comes with. That of a CUDA array
+                interface waits in turn; other owners change their memory in the order of `stream`.
             out: Writable Buffers or arrays that receive the outputs; None: new Buffers. An output
                 that is an input with changes (`ops.paged_write`) may be that input's memory.
+            stream: For a GPU a `Stream`, one of CuPy or torch, an object with `__cuda_stream__`, or
+                the number of a `CUstream`; None: a stream that all such calls on the device share.
 
         Returns:
             The outputs in the order of `output_metadata`; `out` as a tuple where it was given.
 
         Raises:
-            InputError: Wrong number, dtype, shape, device or values, with the name of the input.
-            DeviceError: The device failed.
+            InputError: Wrong number, dtype, shape, device or values, with the name of the input; or
+                a stream that is not of the model's device.
+            DeviceError: The device failed: the model, and all others on it, are lost where the text
+                says so.
         """
 
-    def __call__(self, *inputs: Any, out: Sequence[Any] | None = None) -> tuple[Any, ...]:
+    def __call__(
+        self, *inputs: Any, out: Sequence[Any] | None = None, stream: Any = None
+    ) -> tuple[Any, ...]:
         """The same as `execute`."""
 
     def profile(self, *inputs: Any) -> list[dict[str, Any]]:
@@ -269,5 +363,8 @@ class Session:
 
     def __init__(self, devices: Sequence[Device], threads: int, pin: bool) -> None: ...
     def load(
-        self, artifact: Artifact, weights: dict[str, Any] | str | os.PathLike[str] | None = None
+        self,
+        artifact: Artifact,
+        weights: dict[str, Any] | str | os.PathLike[str] | None = None,
+        device: Device | None = None,
     ) -> Model: ...

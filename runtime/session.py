@@ -54,6 +54,7 @@ class InferenceSession:
         self,
         source: Artifact | str | os.PathLike[str] | Compilable,
         weights: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        device: Device | None = None,
     ) -> Model:
         """Loads a model, binds its weights and runs its init.
 
@@ -62,11 +63,14 @@ class InferenceSession:
                 cache).
             weights: Arrays by name, or the path of a safetensors file, which is mapped, not read.
                 On a CPU arrays above 64 KiB are used where they are: do not change them.
+            device: One of `devices`, which the model is bound to; None: the first that the artifact
+                has a program for.
 
         Raises:
             ArtifactError: The artifact or the weights file is missing or damaged, or weights are
                 missing, too many, or of the wrong dtype or shape.
-            DeviceError: The artifact has no program for these devices, or needs more than they are.
+            DeviceError: The artifact has no program for these devices, or needs more than they are;
+                `device` is none of them; or it has failed.
             InputError: A weight is no array that can be used.
             CompileError: The graph could not be compiled.
         """
@@ -77,7 +81,7 @@ class InferenceSession:
         else:
             artifact = Artifact.load(source)
         named = dict(weights) if isinstance(weights, Mapping) else weights
-        return self._session.load(artifact, named)
+        return self._session.load(artifact, named, device)
 
     def __repr__(self) -> str:
         return f"InferenceSession({list(self.devices)})"

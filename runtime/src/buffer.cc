@@ -18,22 +18,48 @@ size_t checked_bytes(DType dtype, const Shape& shape) {
 
 }  // namespace
 
-std::shared_ptr<Storage> Storage::allocate(std::shared_ptr<Device> device, size_t size) {
+std::shared_ptr<Storage> Storage::allocate(std::shared_ptr<Device> device, size_t size,
+                                           MemoryKind kind) {
   void* data = device->allocate(size);
-  return std::make_shared<Storage>(std::move(device), data, size, nullptr);
+  return std::make_shared<Storage>(std::move(device), data, size, nullptr, kind, Stream());
+}
+
+std::shared_ptr<Storage> Storage::allocate(std::shared_ptr<Device> device, size_t size,
+                                           MemoryKind kind, Stream stream) {
+  void* data = device->allocate(size, stream);
+  return std::make_shared<Storage>(std::move(device), data, size, nullptr, kind, stream);
 }
 
 std::shared_ptr<Storage> Storage::borrow(std::shared_ptr<Device> device, void* data, size_t size,
                                          std::shared_ptr<void> owner) {
-  return std::make_shared<Storage>(std::move(device), data, size, std::move(owner));
+  return std::make_shared<Storage>(std::move(device), data, size, std::move(owner),
+                                   MemoryKind::kBuffers, Stream());
 }
 
 Storage::Storage(std::shared_ptr<Device> device, void* data, size_t size,
-                 std::shared_ptr<void> owner)
-    : device_(std::move(device)), data_(data), size_(size), owner_(std::move(owner)) {}
+                 std::shared_ptr<void> owner, MemoryKind kind, Stream stream)
+    : device_(std::move(device)),
+      data_(data),
+      size_(size),
+      owner_(std::move(owner)),
+      kind_(kind),
+      stream_(stream) {
+  if (device_->kind() != DeviceKind::kCpu) uses_ = std::make_unique<Uses>();
+  if (owner_ == nullptr) device_->memory().add(kind_, size_);
+}
 
 Storage::~Storage() {
-  if (!owner_) device_->release(data_, size_);
+  std::vector<std::shared_ptr<Event>> after;
+  if (uses_ != nullptr) after = uses_->all();
+  if (owner_ == nullptr) {
+    device_->memory().remove(kind_, size_);
+    if (uses_ != nullptr && uses_->handed_out()) {
+      if (auto event = device_->record_shared()) after.push_back(std::move(event));
+    }
+    device_->release(data_, stream_, after);
+    return;
+  }
+  for (const std::shared_ptr<Event>& event : after) event->hold(owner_);
 }
 
 Buffer::Buffer(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape)
@@ -45,11 +71,41 @@ Buffer::Buffer(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape
                                        std::to_string(storage_->size()));
   }
   const Device& device = *storage_->device();
-  view_ = {storage_->data(), dtype, device.kind(), device.index(), shape};
+  view_ = {storage_->data(), dtype, device.kind(), device.index(), shape, storage_.get()};
 }
 
 Buffer Buffer::allocate(std::shared_ptr<Device> device, DType dtype, const Shape& shape) {
-  return Buffer(Storage::allocate(std::move(device), checked_bytes(dtype, shape)), dtype, shape);
+  const size_t bytes = checked_bytes(dtype, shape);
+  return Buffer(Storage::allocate(std::move(device), bytes, MemoryKind::kBuffers), dtype, shape);
+}
+
+Buffer Buffer::allocate(std::shared_ptr<Device> device, DType dtype, const Shape& shape,
+                        Stream stream) {
+  const size_t bytes = checked_bytes(dtype, shape);
+  return Buffer(Storage::allocate(std::move(device), bytes, MemoryKind::kOutputs, stream), dtype,
+                shape);
+}
+
+Buffer Buffer::copy_to(const std::shared_ptr<Device>& target) const {
+  Device& source = *device();
+  if (source.kind() == target->kind()) {
+    Buffer made = allocate(target, dtype(), shape(), Stream());
+    target->copy(*storage_, *made.storage_, bytes());
+    return made;
+  }
+  Buffer made = allocate(target, dtype(), shape());
+  if (target->kind() == DeviceKind::kCpu) {
+    synchronize();
+    source.copy_to_host(made.data(), data(), bytes());
+  } else {
+    target->copy_from_host(made.data(), data(), bytes());
+  }
+  return made;
+}
+
+void Buffer::synchronize() const {
+  if (storage_->uses() == nullptr) return;
+  if (std::shared_ptr<Event> event = storage_->uses()->written()) event->synchronize();
 }
 
 }  // namespace heddle

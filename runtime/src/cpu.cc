@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cpu_code.h"
+#include "heddle/buffer.h"
 #include "heddle/error.h"
 
 namespace heddle {
@@ -43,7 +44,9 @@ void* CpuDevice::allocate(size_t size) {
   return data;
 }
 
-void CpuDevice::release(void* data, size_t) noexcept { std::free(data); }
+void CpuDevice::release(void* data, Stream, const std::vector<std::shared_ptr<Event>>&) noexcept {
+  std::free(data);
+}
 
 void CpuDevice::copy_from_host(void* target, const void* source, size_t size) {
   if (size > 0) std::memcpy(target, source, size);
@@ -51,6 +54,17 @@ void CpuDevice::copy_from_host(void* target, const void* source, size_t size) {
 
 void CpuDevice::copy_to_host(void* target, const void* source, size_t size) {
   if (size > 0) std::memcpy(target, source, size);
+}
+
+void CpuDevice::copy(const Storage& source, const Storage& target, size_t size) {
+  if (size > 0) std::memcpy(target.data(), source.data(), size);
+}
+
+void CpuDevice::clear(void* data, size_t size, Stream) { std::memset(data, 0, size); }
+
+MemoryCounters& CpuDevice::memory() {
+  static MemoryCounters counters;
+  return counters;
 }
 
 std::unique_ptr<LoadedCode> CpuDevice::load(const Artifact& artifact,

@@ -120,8 +120,7 @@ CpuCode::CpuCode(const Artifact& artifact, const ProgramRecord& program,
     const CodeRecord& code = *choices[i].code;
     uint8_t* target = memory_->data() + place(&end, code);
     std::memcpy(target, artifact.code(code), code.size);
-    kernels_.push_back({reinterpret_cast<Function>(target + code.entry),
-                        (kernels[i].flags & kKernelChecks) != 0, choices[i].arch});
+    kernels_.push_back({reinterpret_cast<Function>(target + code.entry), choices[i].arch});
   }
   memory_->make_executable();
 }
@@ -149,12 +148,13 @@ void CpuCode::run(const Routine& routine, const Call& call) const {
       pool_->run(run_tasks, &dispatch, step.grids[0], step.grids[1]);
     }
     if (call.times != nullptr) call.times->push_back(now());
-    if (kernel.checks && call.status[0] != 0) {
-      int64_t status[4];
-      std::memcpy(status, call.status, sizeof(status));
-      std::memset(call.status, 0, sizeof(status));
-      raise_status(routine, step, status);
-    }
+    if (step.check < 0) continue;
+    int64_t* word = call.status + kStatusWords * static_cast<size_t>(step.check);
+    if (word[0] == 0) continue;
+    int64_t status[kStatusWords];
+    std::memcpy(status, word, sizeof(status));
+    std::memset(word, 0, sizeof(status));
+    raise_status(routine, step, status);
   }
 }
 

@@ -37,7 +37,6 @@ class CpuCode final : public LoadedCode {
   using Function = void (*)(const int64_t* dims, void* const* buffers, int64_t first, int64_t last);
   struct Kernel {
     Function function;
-    bool checks;
     const char* arch;
   };
 

@@ -1,7 +1,7 @@
 #include "heddle/cuda_device.h"
 
-#include <map>
-#include <mutex>
+#include <algorithm>
+#include <utility>
 
 #include "heddle/cuda_graphs.h"
 #include "heddle/cuda_program.h"
@@ -10,192 +10,278 @@
 namespace heddle::cuda {
 namespace {
 
-Address address(const void* data) { return reinterpret_cast<Address>(data); }
+// The driver's name for the default stream, which waits for all blocking streams
+// (CU_STREAM_LEGACY).
+constexpr uintptr_t kLegacyStream = 1;
 
-int attribute(const Driver& driver, DeviceAttribute which, DeviceHandle handle) {
-  int value = 0;
-  driver.check(driver.device_attribute(&value, which, handle), "cuda: cuDeviceGetAttribute");
-  return value;
-}
+// Ids of streams begin above that of the device's own.
+constexpr uint64_t kFirstId = 1;
 
-DeviceInfo describe(const Driver& driver, int index, DeviceHandle handle) {
-  DeviceInfo info{};
-  char name[256] = {};
-  info.index = index;
-  driver.check(driver.device_name(name, sizeof name - 1, handle), "cuda: cuDeviceGetName");
-  info.name = name;
-  driver.check(driver.device_memory(&info.memory, handle), "cuda: cuDeviceTotalMem");
-  info.major = attribute(driver, kCapabilityMajor, handle);
-  info.minor = attribute(driver, kCapabilityMinor, handle);
-  info.multiprocessors = attribute(driver, kMultiprocessors, handle);
-  info.l2_bytes = attribute(driver, kL2Bytes, handle);
-  return info;
-}
+StreamHandle legacy_stream() { return reinterpret_cast<StreamHandle>(kLegacyStream); }
 
-DeviceHandle find(const Driver& driver, int index) {
-  if (index < 0 || index >= driver.device_count()) {
-    throw Error(ErrorKind::kDevice, "cuda:" + std::to_string(index) + ": wanted a device below " +
-                                        std::to_string(driver.device_count()) +
-                                        ", which is how many the driver has");
-  }
-  DeviceHandle handle = 0;
-  driver.check(driver.device_get(&handle, index), "cuda:" + std::to_string(index));
-  return handle;
+/// Whether a context that has had this error refuses all further work ("CUDA Driver API",
+/// CUresult).
+bool is_fatal(Result result) {
+  return result == kEccUncorrectable || result == kNvlinkUncorrectable ||
+         result == kIllegalAddress || result == kLaunchTimeout ||
+         (result >= kContextIsDestroyed && result <= kAssert) ||
+         (result >= kHardwareStackError && result <= kLaunchFailed) || result == kUnknown;
 }
 
 }  // namespace
-
-std::vector<DeviceInfo> devices() {
-  const Driver& driver = Driver::get();
-  std::vector<DeviceInfo> found;
-  for (int index = 0; index < driver.device_count(); ++index) {
-    found.push_back(describe(driver, index, find(driver, index)));
-  }
-  return found;
-}
-
-Current::Current(const CudaDevice& device) : driver_(device.driver()) {
-  driver_.check(driver_.context_push(device.context()), device.text() + ": cuCtxPushCurrent");
-}
-
-Current::~Current() {
-  Context popped;
-  driver_.context_pop(&popped);
-}
 
 std::shared_ptr<CudaDevice> CudaDevice::open(int index) {
   static std::mutex mutex;
   static auto& opened = *new std::map<int, std::weak_ptr<CudaDevice>>;
   std::lock_guard lock(mutex);
   if (auto device = opened[index].lock()) return device;
-  std::shared_ptr<CudaDevice> device(new CudaDevice(index));
+  auto device = std::make_shared<CudaDevice>(index);
   opened[index] = device;
   return device;
 }
 
-CudaDevice::CudaDevice(int index) : driver_(Driver::get()) {
-  handle_ = find(driver_, index);
-  info_ = describe(driver_, index, handle_);
-  pools_ = attribute(driver_, kMemoryPools, handle_) != 0;
-  shared_limit_ = attribute(driver_, kMaxSharedPerBlock, handle_);
+CudaDevice::CudaDevice(int index) : context_(std::make_shared<PrimaryContext>(index)) {
+  const DeviceHandle device = context_->device();
+  shared_limit_ = attribute(driver(), kMaxSharedPerBlock, device);
   const DeviceAttribute axes[3] = {kMaxGridX, kMaxGridY, kMaxGridZ};
-  for (int axis = 0; axis < 3; ++axis) grid_limits_[axis] = attribute(driver_, axes[axis], handle_);
-  driver_.check(driver_.context_retain(&context_, handle_), text() + ": cuDevicePrimaryCtxRetain");
+  for (int axis = 0; axis < 3; ++axis) grid_limits_[axis] = attribute(driver(), axes[axis], device);
+  Current current(*context_);
   try {
-    Current current(*this);
-    driver_.check(driver_.stream_create(&stream_, kStreamNonBlocking), text() + ": cuStreamCreate");
+    for (StreamHandle* stream : {&stream_, &copies_, &frees_}) {
+      driver().check(driver().stream_create(stream, kStreamNonBlocking),
+                     text() + ": cuStreamCreate");
+    }
+    if (attribute(driver(), kMemoryPools, device) != 0) open_pool();
   } catch (...) {
-    driver_.context_release(handle_);
+    close();
     throw;
   }
 }
 
 CudaDevice::~CudaDevice() {
-  // A lost context refuses all of this, and there is nothing better to do.
-  if (driver_.context_push(context_) == kSuccess) {
-    driver_.stream_destroy(stream_);
-    Context popped;
-    driver_.context_pop(&popped);
-  }
-  driver_.context_release(handle_);
-}
-
-std::string CudaDevice::text() const {
-  return name() + " (" + info_.name + ", compute capability " + std::to_string(info_.major) + "." +
-         std::to_string(info_.minor) + ")";
-}
-
-void* CudaDevice::allocate(size_t size) {
-  if (size == 0) return nullptr;
-  Current current(*this);
-  Address memory = 0;
-  Result result = pools_ ? driver_.memory_allocate_async(&memory, size, stream_)
-                         : driver_.memory_allocate(&memory, size);
-  driver_.check(result, text() + ": allocating " + std::to_string(size) + " bytes");
-  return reinterpret_cast<void*>(memory);
-}
-
-void CudaDevice::release(void* data, size_t) noexcept {
-  if (data == nullptr || driver_.context_push(context_) != kSuccess) return;
-  // The default stream waits for the work of the user's own (blocking) streams, which may still
-  // read the memory; Heddle's own work has ended before its caller could drop it.
-  if (pools_) {
-    driver_.memory_free_async(address(data), nullptr);
-  } else {
-    driver_.memory_free(address(data));
-  }
+  settle(nullptr);
+  if (driver().context_push(context_->handle()) != kSuccess) return;
+  close();
   Context popped;
-  driver_.context_pop(&popped);
+  driver().context_pop(&popped);
 }
 
-void CudaDevice::copy_from_host(void* target, const void* source, size_t size) {
-  if (size == 0) return;
-  Current current(*this);
-  driver_.check(driver_.copy_to_device(address(target), source, size, stream_),
-                text() + ": copying " + std::to_string(size) + " bytes from the host");
-  synchronize(stream_);
+void CudaDevice::close() noexcept {
+  for (StreamHandle stream : {stream_, copies_, frees_}) {
+    if (stream == nullptr) continue;
+    driver().stream_synchronize(stream);
+    driver().stream_destroy(stream);
+  }
+  if (pool_ != nullptr) driver().pool_destroy(pool_);
 }
 
-void CudaDevice::copy_to_host(void* target, const void* source, size_t size) {
-  if (size == 0) return;
-  Current current(*this);
-  driver_.check(driver_.copy_to_host(target, address(source), size, stream_),
-                text() + ": copying " + std::to_string(size) + " bytes to the host");
-  synchronize(stream_);
+Stream CudaDevice::stream(void* handle) {
+  Current current(*context_);
+  if (handle == nullptr) handle = legacy_stream();
+  if (handle == stream_) return {};
+  Context found = nullptr;
+  unsigned long long id = 0;
+  Result result = driver().stream_context(handle, &found);
+  if (result == kSuccess) result = driver().stream_id(handle, &id);
+  if (result != kSuccess) {
+    throw Error(ErrorKind::kInput,
+                "stream: wanted one of " + name() +
+                    ", got one that the driver refuses: " + driver().explain(result));
+  }
+  if (found != context_->handle()) {
+    throw Error(ErrorKind::kInput,
+                "stream: wanted one of " + name() + ", got one of another " + "device or context");
+  }
+  return {handle, id + kFirstId};
+}
+
+std::shared_ptr<Event> CudaDevice::record(Stream stream) {
+  Current current(*context_);
+  return CudaEvent::record(*this, stream);
+}
+
+std::shared_ptr<Event> CudaDevice::record_shared() noexcept {
+  try {
+    return record(stream(legacy_stream()));
+  } catch (const Error&) {
+    return nullptr;  // the device is lost
+  }
+}
+
+StreamHandle CudaDevice::stream_behind(Event& event) {
+  if (event.device() == this && event.stream().handle == nullptr) return stream_;
+  event.order(*this, {frees_, kNoStream});
+  return frees_;
 }
 
 void CudaDevice::synchronize(Stream stream) {
-  Current current(*this);
-  Stream queue = stream == nullptr ? stream_ : stream;
-  driver_.check(driver_.stream_synchronize(queue),
-                text() + ": waiting for the device (its context is lost: end this process)");
+  require();
+  Current current(*context_);
+  check(driver().stream_synchronize(queue(stream)), "waiting for the device");
+  retire();
+  if (std::optional<Error> error = first_refusal(stream, nullptr)) throw Error(*error);
+}
+
+void CudaDevice::require() const {
+  if (!lost_.load(std::memory_order_acquire)) return;
+  std::lock_guard lock(mutex_);
+  throw Error(ErrorKind::kDevice, loss_);
+}
+
+void CudaDevice::fail(Result result, const std::string& what) const {
+  require();
+  if (!is_fatal(result)) driver().check(result, text() + ": " + what);
+  const std::string kernels = running_kernels();
+  std::lock_guard lock(mutex_);
+  if (loss_.empty()) {
+    loss_ = text() + ": " +
+            (kernels.empty() ? what + ": " : "one of the kernels " + kernels + " failed: ") +
+            driver().explain(result) + "; the session is lost, end this process";
+  }
+  lost_.store(true, std::memory_order_release);
+  throw Error(ErrorKind::kDevice, loss_);
+}
+
+std::string CudaDevice::running_kernels() const {
+  std::vector<std::shared_ptr<CudaEvent>> events;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, queued] : in_flight_) {
+      events.insert(events.end(), queued.begin(), queued.end());
+    }
+  }
+  std::vector<std::string> names;
+  for (const std::shared_ptr<CudaEvent>& event : events) event->add_kernels(&names);
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+void CudaDevice::watch(std::shared_ptr<CudaEvent> event) {
+  std::lock_guard lock(mutex_);
+  in_flight_[event->stream().id].push_back(std::move(event));
+}
+
+void CudaDevice::retire() {
+  std::vector<std::shared_ptr<CudaEvent>> fronts;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, queued] : in_flight_) fronts.push_back(queued.front());
+  }
+  while (!fronts.empty()) {
+    std::shared_ptr<CudaEvent> event = std::move(fronts.back());
+    fronts.pop_back();
+    if (!event->reached()) continue;
+    std::lock_guard lock(mutex_);
+    auto found = in_flight_.find(event->stream().id);
+    if (found == in_flight_.end() || found->second.front() != event) continue;  // another thread
+    found->second.pop_front();
+    if (found->second.empty()) {
+      in_flight_.erase(found);
+    } else {
+      fronts.push_back(found->second.front());
+    }
+    if (event->refused()) refused_.push_back(std::move(event));
+  }
+}
+
+void CudaDevice::raise_refusal(const CudaProgram& program, Stream stream) {
+  if (std::optional<Error> error = first_refusal(stream, &program)) throw Error(*error);
+}
+
+std::optional<Error> CudaDevice::first_refusal(Stream stream, const CudaProgram* program) {
+  std::optional<Error> first;
+  std::lock_guard lock(mutex_);
+  auto ours = [&](const std::shared_ptr<CudaEvent>& event) {
+    if (!event->refused()) return true;
+    if (event->stream().id != stream.id) return false;
+    // Who still has an output will be told when looking at it; a stream's end is for everyone.
+    if (program != nullptr && (event->program() != program || event.use_count() > 1)) return false;
+    std::optional<Error> error = event->take_refusal();
+    if (!first) first = std::move(error);
+    return true;
+  };
+  refused_.erase(std::remove_if(refused_.begin(), refused_.end(), ours), refused_.end());
+  return first;
+}
+
+void CudaDevice::settle(const CudaProgram* program) noexcept {
+  auto wanted = [&](const std::shared_ptr<CudaEvent>& event) {
+    return program == nullptr || event->program() == program;
+  };
+  std::vector<std::shared_ptr<CudaEvent>> events;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, queued] : in_flight_) {
+      std::copy_if(queued.begin(), queued.end(), std::back_inserter(events), wanted);
+    }
+  }
+  for (const std::shared_ptr<CudaEvent>& event : events) event->finish();
+  std::vector<std::shared_ptr<CudaEvent>> told;
+  std::lock_guard lock(mutex_);
+  for (auto& [id, queued] : in_flight_) {
+    queued.erase(std::remove_if(queued.begin(), queued.end(), wanted), queued.end());
+  }
+  for (auto it = in_flight_.begin(); it != in_flight_.end();) {
+    it = it->second.empty() ? in_flight_.erase(it) : std::next(it);
+  }
+  auto kept = std::partition(refused_.begin(), refused_.end(),
+                             [&](const auto& event) { return !wanted(event); });
+  told.assign(kept, refused_.end());
+  refused_.erase(kept, refused_.end());
 }
 
 std::vector<double> CudaDevice::replay(const std::function<void(Stream)>& enqueue, int count) {
   constexpr int kWarmUp = 2;
-  Current current(*this);
-  const std::string where = text() + ": replaying a graph";
+  require();
+  Current current(*context_);
   const GraphExec graph = capture(*this, "calls", enqueue);
-  Event begin = nullptr, end = nullptr;
+  EventHandle begin = nullptr, end = nullptr;
   std::vector<double> seconds;
-  Result result = driver_.event_create(&begin, kEventDefault);
-  if (result == kSuccess) result = driver_.event_create(&end, kEventDefault);
+  Result result = driver().event_create(&begin, kEventDefault);
+  if (result == kSuccess) result = driver().event_create(&end, kEventDefault);
   for (int number = 0; number < kWarmUp + count && result == kSuccess; ++number) {
     float milliseconds = 0;
-    result = driver_.event_record(begin, stream_);
-    if (result == kSuccess) result = driver_.graph_launch(graph, stream_);
-    if (result == kSuccess) result = driver_.event_record(end, stream_);
-    if (result == kSuccess) result = driver_.stream_synchronize(stream_);
-    if (result == kSuccess) result = driver_.event_elapsed(&milliseconds, begin, end);
+    result = driver().event_record(begin, stream_);
+    if (result == kSuccess) result = driver().graph_launch(graph, stream_);
+    if (result == kSuccess) result = driver().event_record(end, stream_);
+    if (result == kSuccess) result = driver().stream_synchronize(stream_);
+    if (result == kSuccess) result = driver().event_elapsed(&milliseconds, begin, end);
     if (number >= kWarmUp) seconds.push_back(1e-3 * static_cast<double>(milliseconds));
   }
-  if (result != kSuccess) driver_.stream_synchronize(stream_);  // a launch may still run
-  for (Event event : {begin, end}) {
-    if (event != nullptr) driver_.event_destroy(event);
+  if (result != kSuccess) driver().stream_synchronize(stream_);  // a launch may still run
+  for (EventHandle event : {begin, end}) {
+    if (event != nullptr) driver().event_destroy(event);
   }
-  driver_.graph_exec_destroy(graph);
-  driver_.check(result, where);
+  driver().graph_exec_destroy(graph);
+  check(result, "replaying a graph");
   return seconds;
 }
 
-void CudaDevice::wait_for(Stream other) { order(other, stream_); }
+OwnedStream::OwnedStream(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {
+  device_->require();
+  Current current(*device_->context());
+  StreamHandle handle = nullptr;
+  device_->check(device_->driver().stream_create(&handle, kStreamNonBlocking), "making a stream");
+  try {
+    stream_ = device_->stream(handle);
+  } catch (...) {
+    device_->driver().stream_destroy(handle);
+    throw;
+  }
+}
 
-void CudaDevice::make_wait(Stream other) { order(stream_, other); }
-
-void CudaDevice::order(Stream first, Stream second) {
-  if (first == second) return;
-  Current current(*this);
-  const std::string where = text() + ": ordering two streams";
-  Event event = nullptr;
-  driver_.check(driver_.event_create(&event, kEventDisableTiming), where);
-  Result result = driver_.event_record(event, first);
-  if (result == kSuccess) result = driver_.stream_wait_event(second, event, 0);
-  driver_.event_destroy(event);
-  driver_.check(result, where);
+OwnedStream::~OwnedStream() {
+  const Driver& driver = device_->driver();
+  if (driver.context_push(device_->context()->handle()) != kSuccess) return;
+  driver.stream_destroy(stream_.handle);
+  Context popped;
+  driver.context_pop(&popped);
 }
 
 std::unique_ptr<LoadedCode> CudaDevice::load(const Artifact& artifact,
                                              const ProgramRecord& program) {
+  require();
   return std::make_unique<CudaProgram>(*this, artifact, program);
 }
 

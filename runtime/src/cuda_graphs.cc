@@ -18,14 +18,14 @@ GraphExec capture(const CudaDevice& device, const std::string& what,
   const Driver& driver = device.driver();
   const std::string where = device.text() + ": capturing a graph of " + what;
   // A stream of its own: what other threads give to the device's stream must not be captured.
-  Stream stream = nullptr;
+  StreamHandle stream = nullptr;
   driver.check(driver.stream_create(&stream, kStreamNonBlocking), where);
   Graph graph = nullptr;
   GraphExec made = nullptr;
   Result result = driver.capture_begin(stream, kCaptureThreadLocal);
   if (result == kSuccess) {
     try {
-      enqueue(stream);
+      enqueue({stream, 0});
     } catch (...) {
       driver.capture_end(stream, &graph);
       if (graph != nullptr) driver.graph_destroy(graph);
@@ -47,8 +47,8 @@ GraphCache::~GraphCache() {
   }
 }
 
-bool GraphCache::launch(const Routine& routine, void* const* pointers, size_t count, Stream stream,
-                        const std::function<void(Stream)>& enqueue) {
+bool GraphCache::launch(const Routine& routine, void* const* pointers, size_t count,
+                        StreamHandle stream, const std::function<void(Stream)>& enqueue) {
   if (routine.steps.size() < 2) return false;
   bool known = false;
   Entry* entry = find(routine, pointers, count, &known);
@@ -64,8 +64,8 @@ bool GraphCache::launch(const Routine& routine, void* const* pointers, size_t co
   if (!known) return false;
   const std::string what = std::to_string(routine.steps.size()) + " steps";
   if (entry->graph == nullptr) entry->graph = capture(device_, what, enqueue);
-  device_.driver().check(device_.driver().graph_launch(entry->graph, stream),
-                         device_.text() + ": launching the graph of " + what);
+  device_.check(device_.driver().graph_launch(entry->graph, stream),
+                "launching the graph of " + what);
   return true;
 }
 

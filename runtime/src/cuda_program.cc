@@ -4,7 +4,9 @@
 #include <cctype>
 #include <cstdio>
 #include <functional>
+#include <utility>
 
+#include "heddle/buffer.h"
 #include "heddle/error.h"
 #include "heddle/program.h"
 
@@ -111,7 +113,7 @@ const CodeRecord* choose_code(const Artifact& artifact, const KernelRecord& kern
 
 CudaProgram::CudaProgram(CudaDevice& device, const Artifact& artifact, const ProgramRecord& program)
     : device_(device), driver_(device.driver()), graphs_(std::make_unique<GraphCache>(device)) {
-  Current current(device_);
+  Current current(*device_.context());
   try {
     for (const KernelRecord& record : artifact.kernels(program)) load(artifact, record);
   } catch (...) {
@@ -121,7 +123,8 @@ CudaProgram::CudaProgram(CudaDevice& device, const Artifact& artifact, const Pro
 }
 
 CudaProgram::~CudaProgram() {
-  if (driver_.context_push(device_.context()) != kSuccess) return;
+  settle();
+  if (driver_.context_push(device_.context()->handle()) != kSuccess) return;
   unload();
   Context popped;
   driver_.context_pop(&popped);
@@ -162,7 +165,6 @@ void CudaProgram::load(const Artifact& artifact, const KernelRecord& record) {
     const unsigned room = launch.resident * static_cast<unsigned>(device_.info().multiprocessors);
     kernel.most_blocks = std::max(room / launch.cluster, 1u) * launch.cluster;
   }
-  kernel.checks = (record.flags & kKernelChecks) != 0;
 
   char log[2048] = {};
   int options[2] = {kJitErrorLog, kJitErrorLogBytes};
@@ -189,35 +191,67 @@ void CudaProgram::load(const Artifact& artifact, const KernelRecord& record) {
 }
 
 void CudaProgram::run(const Routine& routine, const Call& call) const {
-  Current current(device_);
-  const Stream stream = call.stream == nullptr ? device_.stream() : call.stream;
-  bool checks = false;
-  for (const Step& step : routine.steps) {
-    check_grid(routine, step);
-    checks = checks || checked(step);
+  device_.require();
+  Current current(*device_.context());
+  device_.retire();
+  device_.raise_refusal(*this, call.stream);
+  if (routine.steps.empty()) return;
+  for (const Step& step : routine.steps) check_grid(routine, step);
+  std::vector<std::shared_ptr<CudaEvent>> sources;
+  for (const Storage* storage : call.read) {
+    storage->uses()->order_read(device_, call.stream);
+    auto written = std::static_pointer_cast<CudaEvent>(storage->uses()->written());
+    if (written != nullptr && written->matters()) sources.push_back(std::move(written));
   }
-  auto give = [&](Stream queue) {
-    for (const Step& step : routine.steps) start(routine, step, call, queue);
-  };
+  for (const Storage* storage : call.written) storage->uses()->order_write(device_, call.stream);
+  std::shared_ptr<CudaEvent> end;
   try {
-    if (!graphs_->launch(routine, call.pointers, call.pointer_count, stream, std::ref(give))) {
-      give(stream);
-    }
+    launch(routine, call);
+    end = CudaEvent::record(device_, call.stream, std::move(sources), report(routine, call));
   } catch (...) {
-    driver_.stream_synchronize(stream);  // what was started may not outlive its buffers
+    give_up(call);
     throw;
   }
-  finish(routine, stream);
-  if (!checks || !read_status(call, stream).refused()) return;
-  // The word does not say which kernel wrote it: run again, one checking kernel at a time.
-  for (const Step& step : routine.steps) {
-    start(routine, step, call, stream);
-    if (!checked(step)) continue;
-    finish(routine, stream);
-    const Status status = read_status(call, stream);
-    if (status.refused()) raise_status(routine, step, status.words);
+  end->watch();
+  // Who reads an output is told what was refused; for all others the call is just over.
+  const std::shared_ptr<CudaEvent> plain = end->plain();
+  for (const Storage* storage : call.read) storage->uses()->note_read(plain);
+  for (const Storage* storage : call.written) storage->uses()->note_write(end);
+  if (call.scratch != nullptr) call.scratch->uses()->note_write(plain);
+}
+
+void CudaProgram::launch(const Routine& routine, const Call& call) const {
+  auto give = [&](Stream stream) {
+    for (const Step& step : routine.steps) start(routine, step, call, stream);
+  };
+  if (!graphs_->launch(routine, call.pointers, call.pointer_count, device_.queue(call.stream),
+                       std::ref(give))) {
+    give(call.stream);
   }
-  finish(routine, stream);  // the caller has changed its input meanwhile, and this run was fine
+}
+
+Report CudaProgram::report(const Routine& routine, const Call& call) const {
+  Report report{this, *call.plan, {}};
+  if (routine.checks == 0) return report;
+  const StreamHandle stream = device_.queue(call.stream);
+  const auto words = reinterpret_cast<Address>(call.status);
+  const size_t bytes = static_cast<size_t>(routine.checks) * kStatusWords * sizeof(int64_t);
+  report.words = device_.context()->take_block(bytes);
+  Result result = driver_.copy_to_host(report.words.data, words, bytes, stream);
+  if (result == kSuccess) result = driver_.fill_bytes(words, 0, bytes, stream);
+  if (result != kSuccess) {
+    driver_.stream_synchronize(stream);
+    device_.context()->give_back(report.words);
+  }
+  device_.check(result, "reading the status");
+  return report;
+}
+
+// What was started may not outlive its buffers, and what is zero between calls stays so.
+void CudaProgram::give_up(const Call& call) const noexcept {
+  const StreamHandle stream = device_.queue(call.stream);
+  driver_.fill_bytes(reinterpret_cast<Address>(call.status), 0, call.zeros, stream);
+  driver_.stream_synchronize(stream);
 }
 
 void CudaProgram::enqueue(const Routine& routine, const Call& call) const {
@@ -225,10 +259,6 @@ void CudaProgram::enqueue(const Routine& routine, const Call& call) const {
     check_grid(routine, step);
     start(routine, step, call, call.stream);
   }
-}
-
-bool CudaProgram::checked(const Step& step) const {
-  return step.opcode == Opcode::kDispatch && kernels_[step.kernel].checks;
 }
 
 const int64_t* CudaProgram::grid(const Step& step) const {
@@ -252,8 +282,9 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
     const auto source = reinterpret_cast<Address>(call.pointers[step.arguments[0]]);
     const auto target = reinterpret_cast<Address>(call.pointers[step.arguments[1]]);
     if (source == target) return;  // an output that is its input's memory is a copy already
-    driver_.check(driver_.copy_on_device(target, source, static_cast<size_t>(step.work), stream),
-                  device_.text() + ": " + label(routine, step));
+    device_.check(driver_.copy_on_device(target, source, static_cast<size_t>(step.work),
+                                         device_.queue(stream)),
+                  label(routine, step));
     return;
   }
   const LoadedKernel& kernel = kernels_[step.kernel];
@@ -279,7 +310,7 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
                        static_cast<unsigned>(blocks[2])},
                       {kernel.launch.block[0], kernel.launch.block[1], kernel.launch.block[2]},
                       kernel.launch.shared,
-                      stream,
+                      device_.queue(stream),
                       attributes,
                       0};
   if (kernel.most_blocks > 0) config.grid[0] = std::min(config.grid[0], kernel.most_blocks);
@@ -291,38 +322,15 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
   if (!clustered) config.attributes += 1;
   config.attribute_count = static_cast<unsigned>(clustered) + static_cast<unsigned>(overlaps);
   const Result result = driver_.launch(&config, kernel.function, parameters.data(), nullptr);
-  if (result != kSuccess) {
-    throw Error(ErrorKind::kDevice, device_.text() + ": launching kernel " + kernel.name + " for " +
-                                        label(routine, step) + ": " + driver_.explain(result) +
-                                        "; the session is lost, end this process");
-  }
+  device_.check(result, "launching kernel " + kernel.name + " for " + label(routine, step));
 }
 
-void CudaProgram::finish(const Routine& routine, Stream stream) const {
-  const Result result = driver_.stream_synchronize(stream);
-  if (result == kSuccess) return;
-  std::string names;
+void CudaProgram::add_kernels(const Routine& routine, std::vector<std::string>* names) const {
   for (const Step& step : routine.steps) {
     if (step.opcode != Opcode::kDispatch) continue;
     const std::string& name = kernels_[step.kernel].name;
-    if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
+    if (std::find(names->begin(), names->end(), name) == names->end()) names->push_back(name);
   }
-  throw Error(ErrorKind::kDevice, device_.text() + ": one of the kernels " + names +
-                                      " failed: " + driver_.explain(result) +
-                                      "; the session is lost, end this process");
-}
-
-CudaProgram::Status CudaProgram::read_status(const Call& call, Stream stream) const {
-  Status status;
-  const auto word = reinterpret_cast<Address>(call.status);
-  const std::string where = device_.text() + ": reading the status";
-  driver_.check(driver_.copy_to_host(status.words, word, sizeof status.words, stream), where);
-  driver_.check(driver_.stream_synchronize(stream), where);
-  if (status.refused()) {
-    driver_.check(driver_.fill_bytes(word, 0, sizeof status.words, stream), where);
-    driver_.check(driver_.stream_synchronize(stream), where);
-  }
-  return status;
 }
 
 }  // namespace heddle::cuda

@@ -8,7 +8,8 @@
 namespace heddle {
 
 LiveObjects live_objects() {
-  return {Artifact::live(), Storage::live(), Program::live(), Model::live(), Model::live_arenas()};
+  return {Artifact::live(), Storage::live(),      Program::live(),
+          Model::live(),    Model::live_arenas(), Event::live()};
 }
 
 }  // namespace heddle

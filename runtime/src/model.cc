@@ -1,16 +1,13 @@
 #include "heddle/model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "heddle/error.h"
 
 namespace heddle {
 namespace {
-
-// The status word with its padding, and the counters behind it, lie in front of the arena, in the
-// same block of memory.
-constexpr int64_t kStatusBytes = 64;
 
 [[noreturn]] void fail(const std::string& where, const std::string& wanted,
                        const std::string& got) {
@@ -29,6 +26,11 @@ bool overlap(const TensorView& a, const TensorView& b) {
   auto size_a = static_cast<uintptr_t>(*a.shape.bytes(a.dtype));
   auto size_b = static_cast<uintptr_t>(*b.shape.bytes(b.dtype));
   return size_a > 0 && size_b > 0 && begin_a < begin_b + size_b && begin_b < begin_a + size_a;
+}
+
+/// Remembers the memory of a tensor whose uses somebody tracks: on a GPU, unless the caller does.
+void track(Storage* storage, std::vector<Storage*>* tracked) {
+  if (storage != nullptr && storage->uses() != nullptr) tracked->push_back(storage);
 }
 
 /// Whether an output may be the very memory of an input.
@@ -80,40 +82,43 @@ void check_outputs(const Program& program, const Plan& plan, Span<TensorView> in
 struct Model::Arena : Counted<Arena> {
   using Counted<Arena>::live;
 
-  /// Makes room for a plan, with a status word and counters of zeros.
-  void grow(const std::shared_ptr<Device>& device, const Plan& plan) {
-    const auto front = static_cast<size_t>(kStatusBytes + plan.counters);
-    const size_t wanted = front + static_cast<size_t>(plan.arena);
+  /// Makes room for a plan behind the program's status words and counters, which are zero.
+  void grow(const Program& program, const Plan& plan) {
+    zeros = program.status_bytes() + static_cast<size_t>(plan.counters);
+    const size_t wanted = zeros + static_cast<size_t>(plan.arena);
     if (memory && memory->size() >= wanted) return;
+    const std::shared_ptr<Device>& device = program.device();
     memory.reset();
-    memory = Storage::allocate(device, wanted);
-    const std::vector<uint8_t> zeros(front);
-    device->copy_from_host(memory->data(), zeros.data(), front);
+    memory = Storage::allocate(device, wanted, MemoryKind::kArenas, stream);
+    device->clear(memory->data(), zeros, stream);
+    if (memory->uses() != nullptr) memory->uses()->note_write(device->record(stream));
+  }
+
+  /// Whether no work is left that was given to `stream`.
+  bool idle() const {
+    if (!memory || memory->uses() == nullptr) return true;
+    std::shared_ptr<Event> last = memory->uses()->written();
+    return last == nullptr || last->reached();
   }
 
   std::shared_ptr<Storage> memory;
+  size_t zeros = 0;             // in front
   std::vector<void*> pointers;  // one for each buffer of the program
   std::vector<void*> outputs;
-  Stream stream = nullptr;
+  std::vector<Storage*> read, written;  // where somebody tracks it
+  Stream stream;
 };
 
-/// An arena on loan to one call. An arena stays with its stream: work there may still run.
+/// An arena on loan to one call. It is used in the order of its stream, or once that is done.
 class Model::Lease {
  public:
   Lease(const Model& model, const Plan& plan, Stream stream) : model_(model) {
-    std::unique_lock<std::mutex> lock(model.mutex_);
-    for (size_t i = model.arenas_.size(); i-- > 0 && !arena_;) {
-      if (model.arenas_[i]->stream != stream) continue;
-      arena_ = std::move(model.arenas_[i]);
-      model.arenas_.erase(model.arenas_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    lock.unlock();
-    if (!arena_) {
-      arena_ = std::make_unique<Arena>();
-      arena_->stream = stream;
-      arena_->outputs.resize(plan.outputs.size());
-    }
-    arena_->grow(model.program_->device(), plan);
+    take([&](const Arena& arena) { return arena.stream.id == stream.id; });
+    if (!arena_) take([](const Arena& arena) { return arena.idle(); });
+    if (!arena_) arena_ = std::make_unique<Arena>();
+    arena_->stream = stream;
+    arena_->outputs.resize(plan.outputs.size());
+    arena_->grow(*model.program_, plan);
     arena_->pointers.resize(plan.placements.size());
   }
 
@@ -129,6 +134,16 @@ class Model::Lease {
   Arena* operator->() const { return arena_.get(); }
 
  private:
+  template <class Fits>
+  void take(const Fits& fits) {
+    std::lock_guard<std::mutex> lock(model_.mutex_);
+    for (size_t i = model_.arenas_.size(); i-- > 0 && !arena_;) {
+      if (!fits(*model_.arenas_[i])) continue;
+      arena_ = std::move(model_.arenas_[i]);
+      model_.arenas_.erase(model_.arenas_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
   const Model& model_;
   std::unique_ptr<Arena> arena_;
 };
@@ -141,17 +156,20 @@ Model::Model(std::shared_ptr<const Program> program, const std::vector<WeightSou
   initialize();
 }
 
-Model::~Model() = default;
+Model::~Model() { program_->code().settle(); }
 
 void Model::initialize() {
   const std::shared_ptr<Device>& device = program_->device();
-  state_ = Storage::allocate(device, state_size());
-  const Plan& plan = program_->init();
-  Arena arena;
-  arena.grow(device, plan);
-  arena.pointers.resize(plan.placements.size());
-  run(plan, arena, {}, nullptr);
-  device->synchronize(nullptr);
+  state_ = Storage::allocate(device, state_size(), MemoryKind::kState);
+  const std::shared_ptr<const Plan> plan(std::shared_ptr<void>(), &program_->init());
+  if (!plan->routine.steps.empty()) {
+    Arena arena;
+    arena.grow(*program_, *plan);
+    arena.pointers.resize(plan->placements.size());
+    arena.written = {state_.get()};
+    run(plan, arena, {}, {});
+    Buffer(state_, DType::kUInt8, {static_cast<int64_t>(state_size())}).synchronize();
+  }
   program_->artifact().forget_pages();
 }
 
@@ -159,12 +177,16 @@ void Model::execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream st
   std::shared_ptr<const Plan> plan = program_->plan(inputs);
   check_outputs(*program_, *plan, inputs, outputs);
   Lease arena(*this, *plan, stream);
-  for (size_t i = 0; i < outputs.size(); ++i) arena->outputs[i] = outputs[i].data;
-  run(*plan, *arena, inputs, stream);
+  arena->written.clear();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    arena->outputs[i] = outputs[i].data;
+    track(outputs[i].storage, &arena->written);
+  }
+  run(plan, *arena, inputs, stream);
 }
 
 std::vector<Buffer> Model::execute(Span<TensorView> inputs, Stream stream) const {
-  return run(*program_->plan(inputs), inputs, stream, nullptr);
+  return run(program_->plan(inputs), inputs, stream, nullptr);
 }
 
 std::vector<StepTime> Model::profile(Span<TensorView> inputs) const {
@@ -176,7 +198,7 @@ std::vector<StepTime> Model::profile(Span<TensorView> inputs) const {
   std::shared_ptr<const Plan> plan = program_->plan(inputs);
   std::vector<int64_t> times;
   times.reserve(plan->routine.steps.size() + 1);
-  run(*plan, inputs, nullptr, &times);
+  run(plan, inputs, {}, &times);
   const Artifact& artifact = program_->artifact();
   std::vector<StepTime> rows;
   for (const Step& step : plan->routine.steps) {
@@ -195,26 +217,36 @@ std::vector<StepTime> Model::profile(Span<TensorView> inputs) const {
   return rows;
 }
 
-std::vector<Buffer> Model::run(const Plan& plan, Span<TensorView> inputs, Stream stream,
-                               std::vector<int64_t>* times) const {
+std::vector<Buffer> Model::run(const std::shared_ptr<const Plan>& plan, Span<TensorView> inputs,
+                               Stream stream, std::vector<int64_t>* times) const {
   std::vector<Buffer> outputs;
-  outputs.reserve(plan.outputs.size());
-  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+  outputs.reserve(plan->outputs.size());
+  for (size_t i = 0; i < plan->outputs.size(); ++i) {
     DType dtype = static_cast<DType>(program_->artifact().outputs()[i].dtype);
-    outputs.push_back(Buffer::allocate(program_->device(), dtype, plan.outputs[i]));
+    outputs.push_back(Buffer::allocate(program_->device(), dtype, plan->outputs[i], stream));
   }
-  Lease arena(*this, plan, stream);
-  for (size_t i = 0; i < outputs.size(); ++i) arena->outputs[i] = outputs[i].data();
+  Lease arena(*this, *plan, stream);
+  arena->written.clear();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    arena->outputs[i] = outputs[i].data();
+    track(outputs[i].storage().get(), &arena->written);
+  }
   run(plan, *arena, inputs, stream, times);
   return outputs;
 }
 
-void Model::run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream,
-                std::vector<int64_t>* times) const {
-  Call made = call(plan, arena, inputs);
+void Model::run(const std::shared_ptr<const Plan>& plan, Arena& arena, Span<TensorView> inputs,
+                Stream stream, std::vector<int64_t>* times) const {
+  arena.read.clear();
+  for (const TensorView& input : inputs) track(input.storage, &arena.read);
+  Call made = call(*plan, arena, inputs);
   made.stream = stream;
   made.times = times;
-  program_->code().run(plan.routine, made);
+  made.read = {arena.read.data(), arena.read.size()};
+  made.written = {arena.written.data(), arena.written.size()};
+  made.scratch = arena.memory.get();
+  made.plan = &plan;
+  program_->code().run(plan->routine, made);
 }
 
 Call Model::call(const Plan& plan, Arena& arena, Span<TensorView> inputs) const {
@@ -239,17 +271,23 @@ Call Model::call(const Plan& plan, Arena& arena, Span<TensorView> inputs) const 
         pointer = at(state_->data(), place.offset);
         break;
       case BufferKind::kArena:
-        pointer = at(status, kStatusBytes + plan.counters + place.offset);
+        pointer = at(status, static_cast<int64_t>(arena.zeros) + place.offset);
         break;
       case BufferKind::kCounters:
-        pointer = at(status, kStatusBytes);
+        pointer = at(status, static_cast<int64_t>(program_->status_bytes()));
         break;
       case BufferKind::kStatus:
+        pointer = status + kStatusWords * place.index;
         break;
     }
     arena.pointers[i] = pointer;
   }
-  return {arena.pointers.data(), arena.pointers.size(), status, nullptr};
+  Call made{};
+  made.pointers = arena.pointers.data();
+  made.pointer_count = arena.pointers.size();
+  made.status = status;
+  made.zeros = arena.zeros;
+  return made;
 }
 
 std::vector<double> Model::replay(const std::vector<Prepared>& calls, int repeats, int count) {
@@ -267,13 +305,23 @@ std::vector<double> Model::replay(const std::vector<Prepared>& calls, int repeat
     Ready& made = ready.emplace_back();
     made.plan = model.program_->plan(wanted.inputs);
     check_outputs(*model.program_, *made.plan, wanted.inputs, wanted.outputs);
-    made.arena = std::make_unique<Lease>(model, *made.plan, nullptr);
+    made.arena = std::make_unique<Lease>(model, *made.plan, Stream());
     for (size_t i = 0; i < wanted.outputs.size(); ++i) {
       (*made.arena)->outputs[i] = wanted.outputs[i].data;
     }
     made.call = model.call(*made.plan, **made.arena, wanted.inputs);
   }
   if (calls.empty()) return {};
+  const std::shared_ptr<Device>& device = calls.front().model->program_->device();
+  for (const Prepared& wanted : calls) {
+    for (Span<TensorView> views : {wanted.inputs, wanted.outputs}) {
+      for (const TensorView& view : views) {
+        if (view.storage != nullptr && view.storage->uses() != nullptr) {
+          view.storage->uses()->order_write(*device, {});
+        }
+      }
+    }
+  }
   auto enqueue = [&](Stream stream) {
     for (int repeat = 0; repeat < repeats; ++repeat) {
       for (size_t i = 0; i < ready.size(); ++i) {
@@ -282,7 +330,18 @@ std::vector<double> Model::replay(const std::vector<Prepared>& calls, int repeat
       }
     }
   };
-  return calls.front().model->program_->device()->replay(enqueue, count);
+  std::vector<double> seconds = device->replay(enqueue, count);
+  std::optional<Error> refusal;
+  for (const Ready& made : ready) {
+    const Routine& routine = made.plan->routine;
+    std::vector<int64_t> words(static_cast<size_t>(routine.checks) * kStatusWords);
+    const size_t bytes = words.size() * sizeof(int64_t);
+    device->copy_to_host(words.data(), made.call.status, bytes);
+    device->clear(made.call.status, bytes, {});
+    if (!refusal) refusal = find_refusal(routine, words.data());
+  }
+  if (refusal) throw Error(*refusal);
+  return seconds;
 }
 
 }  // namespace heddle

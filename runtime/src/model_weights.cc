@@ -71,7 +71,7 @@ void Model::bind(const std::vector<WeightSource>& weights) {
   check_names(artifact, given);
   auto place = [&](const void* data, size_t size) {
     if (device->kind() == DeviceKind::kCpu && size > kCopiedBytes) return const_cast<void*>(data);
-    std::shared_ptr<Storage> storage = Storage::allocate(device, size);
+    std::shared_ptr<Storage> storage = Storage::allocate(device, size, MemoryKind::kWeights);
     device->copy_from_host(storage->data(), data, size);
     owners_.push_back(storage);
     return storage->data();

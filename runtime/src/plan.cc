@@ -40,6 +40,7 @@ class Planner {
     routine.tensor_maps.reserve(maps);
     routine.steps.reserve(instructions.count);
     for (const InstructionRecord& row : artifact_.instructions(instructions)) add(row);
+    separate_statuses();
   }
 
  private:
@@ -116,6 +117,37 @@ class Planner {
            fine ? std::to_string(end) + " bytes" : "others");
     }
     return map;
+  }
+
+  /// Gives each step that checks a status word of its own, so that what one refuses is not lost to
+  /// another: the buffer of the status becomes as many as there are such steps.
+  void separate_statuses() {
+    Routine& routine = plan_->routine;
+    auto is_status = [&](uint32_t number) {
+      return plan_->placements[number].kind == BufferKind::kStatus;
+    };
+    size_t arguments = 0;
+    for (Step& step : routine.steps) {
+      if (!std::any_of(step.arguments, step.arguments + step.argument_count, is_status)) continue;
+      step.check = routine.checks++;
+      arguments += step.argument_count;
+    }
+    routine.arguments.reserve(arguments);  // the steps point into it
+    for (Step& step : routine.steps) {
+      if (step.check < 0) continue;
+      Placement own{BufferKind::kStatus, static_cast<uint32_t>(step.check), 0, 0};
+      const uint32_t* own_arguments = routine.arguments.data() + routine.arguments.size();
+      for (uint32_t i = 0; i < step.argument_count; ++i) {
+        uint32_t number = step.arguments[i];
+        if (is_status(number)) {
+          own.size = plan_->placements[number].size;
+          number = static_cast<uint32_t>(plan_->placements.size());
+          plan_->placements.push_back(own);
+        }
+        routine.arguments.push_back(number);
+      }
+      step.arguments = own_arguments;
+    }
   }
 
   /// What can go wrong with a buffer only now that sizes are known.
@@ -202,6 +234,21 @@ Shape output_shape(const Artifact& artifact, const TensorRecord& record,
 }
 
 }  // namespace
+
+size_t most_checks(const Artifact& artifact, const ProgramRecord& program) {
+  const Span<BufferRecord> buffers = artifact.buffers(program);
+  auto is_status = [&](uint32_t number) { return buffers[number].kind == BufferKind::kStatus; };
+  size_t most = 0;
+  for (const Range& routine : {program.init, program.main}) {
+    size_t count = 0;
+    for (const InstructionRecord& row : artifact.instructions(routine)) {
+      const Span<uint32_t> arguments = artifact.arguments(row);
+      count += std::any_of(arguments.begin(), arguments.end(), is_status) ? 1 : 0;
+    }
+    most = std::max(most, count);
+  }
+  return most;
+}
 
 Plan plan_init(const Artifact& artifact, const ProgramRecord& program) {
   // The reader has checked that init needs no size but numbers.

@@ -24,4 +24,7 @@ Plan plan_init(const Artifact& artifact, const ProgramRecord& program);
 Plan plan_main(const Artifact& artifact, const ProgramRecord& program, Span<TensorView> inputs,
                const std::vector<int64_t>& sizes);
 
+/// How many instructions of init or of main, whichever are more, have a status word.
+size_t most_checks(const Artifact& artifact, const ProgramRecord& program);
+
 }  // namespace heddle

@@ -35,15 +35,32 @@ uint64_t Routine::next_number() {
   return ++count;
 }
 
-void raise_status(const Routine& routine, const Step& step, const int64_t* status) {
+namespace {
+
+Error status_error(const Routine& routine, const Step& step, const int64_t* status) {
   const std::string limit = std::to_string(status[2]), value = std::to_string(status[1]);
   std::string text = "wanted an index inside a size of " + limit + ", got " + value;
   if (status[0] == kFallingOffsets) {
     text = "wanted offsets from 0 to " + limit + " that do not fall, got " + value + " after " +
            std::to_string(status[3]);
   }
-  throw Error(ErrorKind::kInput,
-              std::string(routine.artifact->text(step.instruction->label)) + ": " + text);
+  return {ErrorKind::kInput,
+          std::string(routine.artifact->text(step.instruction->label)) + ": " + text};
+}
+
+}  // namespace
+
+void raise_status(const Routine& routine, const Step& step, const int64_t* status) {
+  throw Error(status_error(routine, step, status));
+}
+
+std::optional<Error> find_refusal(const Routine& routine, const int64_t* statuses) {
+  for (const Step& step : routine.steps) {
+    if (step.check < 0) continue;
+    const int64_t* status = statuses + kStatusWords * static_cast<size_t>(step.check);
+    if (status[0] != 0) return status_error(routine, step, status);
+  }
+  return std::nullopt;
 }
 
 std::shared_ptr<const Program> Program::load(std::shared_ptr<const Artifact> artifact,
@@ -64,6 +81,8 @@ Program::Program(std::shared_ptr<const Artifact> artifact, std::shared_ptr<Devic
                     ", got programs for: " + (found.empty() ? "nothing" : found));
   }
   init_ = plan_init(*artifact_, *record_);
+  status_bytes_ = most_checks(*artifact_, *record_) * kStatusWords * sizeof(int64_t);
+  status_bytes_ = std::max((status_bytes_ + 63) / 64 * 64, size_t{64});
   code_ = device_->load(*artifact_, *record_);
 }
 

@@ -69,7 +69,7 @@ TEST_CASE("buffer: borrowed memory keeps its owner") {
 }
 
 TEST_CASE("buffer: refusals") {
-  auto storage = Storage::allocate(test::cpu(), 8);
+  auto storage = Storage::allocate(test::cpu(), 8, MemoryKind::kBuffers);
   CHECK(std::string(caught([&] { Buffer(storage, DType::kInt64, {2}); }).what()) ==
         "a buffer of int64[2]: wanted 16 bytes, got 8");
   CHECK(std::string(caught([&] { Buffer::allocate(test::cpu(), DType::kInt8, {-1}); }).what()) ==

@@ -187,6 +187,7 @@ import numpy as np
 from heddle.runtime import *
 from heddle.runtime import _core
 fake = ctypes.CDLL("libcuda.so.1")
+for _name in ("live", "bytes", "faults"): getattr(fake, f"fake_{_name}").restype = ctypes.c_long
 x = np.arange(4, dtype=np.float32)
 
 def fails(kind, call):
@@ -206,8 +207,9 @@ def main():
 EPILOGUE = """
 main()
 gc.collect()
-assert (fake.fake_live(), fake.fake_bytes(), fake.fake_contexts()) == (0, 0, 0), (
-    fake.fake_live(), fake.fake_bytes(), fake.fake_contexts())
+fake.fake_catch_up()
+left = [getattr(fake, f"fake_{name}")() for name in ("live", "bytes", "contexts", "faults")]
+assert left == [0, 0, 0, 0], left
 assert not any(_core.live_objects().values()), _core.live_objects()
 """
 
@@ -224,10 +226,12 @@ def fake(tmp_path_factory):
             "-shared",
             "-fPIC",
             "-O1",
+            "-Wall",
+            "-Werror",
             *flags,
             "-o",
             target,
-            Path(__file__).with_name("fake_cuda.c"),
+            *sorted(Path(__file__).parent.glob("fake_cuda*.c")),
         ]
         subprocess.run(command, check=True)
         return folder
@@ -258,7 +262,7 @@ def python(driver, tmp_path):
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout, log.read_text()
 
     return run

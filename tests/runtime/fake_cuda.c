@@ -1,66 +1,32 @@
-/* A stand-in for the NVIDIA driver: memory is malloc, kernels are a few C loops, calls are logged.
+/* Devices, contexts, modules and kernels of the fake driver; fake_cuda.h says what it is. */
+#define _GNU_SOURCE
+#include "fake_cuda.h"
 
-   The tests build it as libcuda.so.1. Device addresses carry a tag, so a host access to device
-   memory crashes. A module is text: "FAKE" (cubin) or ".version 8.0" (PTX), then one line
-   "kernel <symbol> <action> <buffers> <dims> [<tensor maps>]" each, then "end".
-   Environment: FAKE_CUDA_LOG (file), FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY
-   (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), and faults:
-   FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function), FAKE_CUDA_LOAD, FAKE_CUDA_LAUNCH,
-   FAKE_CUDA_SYNC_AFTER_LAUNCH (the CUresult to return). */
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define TAG (1ull << 60)
-#define MARK 0x7e507e507e507e50ull /* in front of a tensor map */
-#define HOST(address) ((void*)(uintptr_t)((address) & ~TAG))
-#define OUT __attribute__((visibility("default")))
-
-typedef int Result;
-typedef struct {
-  char symbol[64], action[32];
-  int buffers, dims, maps;
-} Kernel;
 typedef struct {
   int count;
   Kernel kernels[16];
 } Module;
-typedef struct {
-  size_t size;
-  char padding[56];
-} Header;
-typedef struct { /* a launch, or a copy where there is no kernel */
-  Kernel* kernel;
-  uint64_t words[24]; /* the parameters' values; or target, source, size */
-} Node;
-typedef struct {
-  int count;
-  Node nodes[64];
-} Graph;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static long live, bytes, numbered;
-static int contexts, launched;
-static __thread int current;
-enum { EVENTS = 4096 };
-static long acted, recorded[EVENTS];
-static __thread Graph* capturing;
-static __thread void* captured;
+enum { DEPTH = 64, DEVICES = 8 };
+pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static long live, faults;
+static int contexts;
+static Result lost[DEVICES];
+static __thread int stack[DEPTH], depth;
 
-static long setting(const char* name, long otherwise) {
+Result give_node(void* stream, const Node* node);
+
+long setting(const char* name, long otherwise) {
   const char* text = getenv(name);
   return text ? strtol(text, NULL, 0) : otherwise;
 }
 
-/* Whether this function is the one that the test wants to fail. */
-static int told(const char* name) {
+int told(const char* name) {
   const char* text = getenv("FAKE_CUDA_FAIL");
   return text && !strcmp(text, name);
 }
 
-static void say(const char* format, long a, long b, long c) {
+void say(const char* format, long a, long b, long c) {
   const char* path = getenv("FAKE_CUDA_LOG");
   if (!path) return;
   FILE* file = fopen(path, "a");
@@ -68,17 +34,29 @@ static void say(const char* format, long a, long b, long c) {
   fclose(file);
 }
 
-static void count(long objects, long size) {
-  pthread_mutex_lock(&lock);
-  live += objects;
-  bytes += size;
-  pthread_mutex_unlock(&lock);
+void count(long objects) { __sync_add_and_fetch(&live, objects); }
+
+/* What no correct host makes a device do. */
+void fault(const char* what, uint64_t address) {
+  fprintf(stderr, "fake driver: %s, at %llx\n", what, (unsigned long long)address);
+  __sync_add_and_fetch(&faults, 1);
 }
 
-/* Objects that are still alive, and bytes of device memory: asked by the tests at the end. */
+/* Objects that are still alive, faults, and contexts: asked by the tests at the end. */
 OUT long fake_live(void) { return live; }
-OUT long fake_bytes(void) { return bytes; }
+OUT long fake_faults(void) { return faults; }
 OUT int fake_contexts(void) { return contexts; }
+
+int current_device(void) { return depth ? stack[depth - 1] : -1; }
+Result sticky(void) {
+  const int device = current_device();
+  if (device >= 0) return lost[device];
+  for (int i = 0; i < DEVICES; i++) {
+    if (lost[i]) return lost[i];
+  }
+  return 0;
+}
+void lose(int device, Result result) { lost[device] = result; }
 
 OUT Result cuInit(unsigned flags) { return flags ? 1 : (Result)setting("FAKE_CUDA_INIT", 0); }
 OUT Result cuDriverGetVersion(int* version) {
@@ -105,6 +83,9 @@ OUT Result cuGetErrorName(Result result, const char** name) {
       return 0;
     case 222:
       *name = "CUDA_ERROR_UNSUPPORTED_PTX_VERSION";
+      return 0;
+    case 400:
+      *name = "CUDA_ERROR_INVALID_HANDLE";
       return 0;
     case 500:
       *name = "CUDA_ERROR_NOT_FOUND";
@@ -192,148 +173,24 @@ OUT Result cuDevicePrimaryCtxRelease_v2(int device) {
 }
 OUT Result cuCtxPushCurrent_v2(void* context) {
   if (told("cuCtxPushCurrent_v2")) return 1;
-  return context ? (current++, 0) : 201;
+  if (!context || depth == DEPTH) return 201;
+  stack[depth++] = (int)(uintptr_t)context - 1;
+  return 0;
 }
 OUT Result cuCtxPopCurrent_v2(void** context) {
-  *context = NULL;
-  return current > 0 ? (current--, 0) : 201;
-}
-
-static Result allocate(uint64_t* address, size_t size, size_t limit) {
-  if (!current) return 201;
-  if (!size) return 1;
-  if ((size_t)bytes + size > limit) return 2;
-  Header* header = aligned_alloc(64, (sizeof(Header) + size + 127) / 64 * 64);
-  header->size = size;
-  memset(header + 1, 0xAB, size); /* fresh memory is never zero by luck */
-  count(1, (long)size);
-  *address = (uint64_t)(uintptr_t)(header + 1) | TAG;
+  if (!depth) return 201;
+  *context = (void*)(uintptr_t)(stack[--depth] + 1);
   return 0;
 }
-static Result release(uint64_t address) {
-  if (!current) return 201;
-  Header* header = (Header*)HOST(address) - 1;
-  count(-1, -(long)header->size);
-  free(header);
-  return 0;
-}
-OUT Result cuMemAlloc_v2(uint64_t* address, size_t size) {
-  say("alloc %ld\n", (long)size, 0, 0);
-  return allocate(address, size, (size_t)setting("FAKE_CUDA_MEMORY", 1 << 30));
-}
-OUT Result cuMemFree_v2(uint64_t address) { return release(address); }
-OUT Result cuMemAllocAsync(uint64_t* address, size_t size, void* stream) {
-  say("alloc_async %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
-  return allocate(address, size, (size_t)setting("FAKE_CUDA_MEMORY", 1 << 30));
-}
-OUT Result cuMemFreeAsync(uint64_t address, void* stream) {
-  (void)stream;
-  return release(address);
-}
-OUT Result cuMemcpyHtoDAsync_v2(uint64_t target, const void* source, size_t size, void* stream) {
-  if (told("cuMemcpyHtoDAsync_v2")) return 1;
-  say("to_device %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
-  memcpy(HOST(target), source, size);
-  return current ? 0 : 201;
-}
-OUT Result cuMemcpyDtoHAsync_v2(void* target, uint64_t source, size_t size, void* stream) {
-  if (told("cuMemcpyDtoHAsync_v2")) return 1;
-  say("to_host %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
-  memcpy(target, HOST(source), size);
-  return current ? 0 : 201;
-}
-OUT Result cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t size, void* stream) {
-  if (capturing && stream == captured) {
-    capturing->nodes[capturing->count++] = (Node){NULL, {target, source, size}};
-    return current ? 0 : 201;
-  }
-  say("on_device %ld %ld\n", (long)size, (long)(uintptr_t)stream, 0);
-  memcpy(HOST(target), HOST(source), size);
-  return current ? 0 : 201;
-}
-OUT Result cuMemsetD8Async(uint64_t target, unsigned char value, size_t size, void* stream) {
-  if (told("cuMemsetD8Async")) return 1;
-  (void)stream;
-  memset(HOST(target), value, size);
-  return current ? 0 : 201;
-}
-
-static Result handle(void** made) {
-  *made = (void*)(uintptr_t)__sync_add_and_fetch(&numbered, 1);
-  count(1, 0);
-  return current ? 0 : 201;
-}
-static Result unhandle(void) {
-  count(-1, 0);
-  return current ? 0 : 201;
-}
-OUT Result cuStreamBeginCapture_v2(void* stream, int mode) {
-  if (told("cuStreamBeginCapture_v2") || capturing || !stream || mode != 1) return 1;
-  capturing = calloc(1, sizeof *capturing);
-  captured = stream;
-  count(1, 0);
-  return current ? 0 : 201;
-}
-OUT Result cuStreamEndCapture(void* stream, Graph** graph) {
-  if (!capturing || stream != captured) return 1;
-  *graph = capturing;
-  capturing = NULL;
-  return told("cuStreamEndCapture") ? 901 : 0;
-}
-OUT Result cuGraphInstantiateWithFlags(Graph** made, Graph* graph, uint64_t flags) {
-  if (told("cuGraphInstantiateWithFlags") || flags) return 1;
-  *made = malloc(sizeof *graph);
-  **made = *graph;
-  say("graph %ld\n", graph->count, 0, 0);
-  count(1, 0);
-  return 0;
-}
-OUT Result cuGraphDestroy(Graph* graph) {
-  free(graph);
-  return unhandle();
-}
-OUT Result cuGraphExecDestroy(Graph* graph) {
-  free(graph);
-  return unhandle();
-}
-OUT Result cuStreamCreate(void** stream, unsigned flags) {
-  if (told("cuStreamCreate")) return 1;
-  return flags == 1 ? handle(stream) : 1;
-}
-OUT Result cuStreamDestroy_v2(void* stream) { return stream ? unhandle() : 1; }
-OUT Result cuStreamSynchronize(void* stream) {
-  if (capturing && stream == captured) return 900;
-  say("synchronize %ld\n", (long)(uintptr_t)stream, 0, 0);
-  return launched ? (Result)setting("FAKE_CUDA_SYNC_AFTER_LAUNCH", 0) : 0;
-}
-OUT Result cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
-  say("wait %ld %ld\n", (long)(uintptr_t)stream, (long)(uintptr_t)event, 0);
-  return flags ? 1 : 0;
-}
-OUT Result cuEventCreate(void** event, unsigned flags) {
-  if (told("cuEventCreate")) return 1;
-  return flags == 2 || !flags ? handle(event) : 1;
-}
-OUT Result cuEventRecord(void* event, void* stream) {
-  say("record %ld %ld\n", (long)(uintptr_t)event, (long)(uintptr_t)stream, 0);
-  recorded[(uintptr_t)event % EVENTS] = acted;
-  return told("cuEventRecord");
-}
-/* A launch takes a millisecond. */
-OUT Result cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
-  *milliseconds = (float)(recorded[(uintptr_t)end % EVENTS] - recorded[(uintptr_t)begin % EVENTS]);
-  return 0;
-}
-OUT Result cuEventDestroy_v2(void* event) { return event ? unhandle() : 1; }
 
 OUT Result cuModuleLoadDataEx(Module** made, const char* image, unsigned options, int* keys,
                               void** values) {
-  long fault = setting("FAKE_CUDA_LOAD", 0);
+  long broken = setting("FAKE_CUDA_LOAD", 0);
   say(image[0] == 'F' ? "load cubin\n" : "load ptx\n", 0, 0, 0);
-  for (unsigned i = 0; fault && i < options; i++) {
+  for (unsigned i = 0; broken && i < options; i++) {
     if (keys[i] == 5) strcpy(values[i], "fake assembler: line 1");
   }
-  if (fault || !current) return fault ? (Result)fault : 201;
+  if (broken || current_device() < 0) return broken ? (Result)broken : 201;
   if (strncmp(image, "FAKE", 4) && strncmp(image, ".version", 8)) return 200;
   Module* module = calloc(1, sizeof *module);
   for (const char* line = strchr(image, '\n') + 1; strncmp(line, "end", 3);
@@ -345,13 +202,15 @@ OUT Result cuModuleLoadDataEx(Module** made, const char* image, unsigned options
       return 200;
     }
   }
-  count(1, 0);
+  count(1);
   *made = module;
   return 0;
 }
 OUT Result cuModuleUnload(Module* module) {
+  memset(module, 0xDD, sizeof *module); /* what still runs has a copy */
   free(module);
-  return unhandle();
+  count(-1);
+  return 0;
 }
 OUT Result cuModuleGetFunction(Kernel** function, Module* module, const char* symbol) {
   if (told("cuModuleGetFunction")) return 1;
@@ -369,11 +228,15 @@ OUT Result cuFuncSetAttribute(Kernel* function, int attribute, int value) {
 }
 
 /* Actions on float32 buffers of dims[0] elements, the last one written (before a status word). */
-static void act(const Kernel* k, const uint64_t* words) {
-  __sync_add_and_fetch(&acted, 1);
+static void run_kernel(int device, const Kernel* k, const uint64_t* words) {
   void* buffers[16];
-  for (int i = 0; i < k->buffers; i++) buffers[i] = HOST(words[i]);
   int64_t size = (int64_t)words[k->buffers];
+  const int checks = !strcmp(k->action, "check");
+  for (int i = 0; i < k->buffers; i++) {
+    buffers[i] = HOST(words[i]);
+    check_access(device, words[i], checks && i == 2 ? 32 : 4 * (size_t)size);
+  }
+  if (faults) return;
   if (!strcmp(k->action, "add")) {
     float *a = buffers[0], *b = buffers[1], *c = buffers[2];
     for (int64_t i = 0; i < size; i++) c[i] = a[i] + b[i];
@@ -388,29 +251,26 @@ static void act(const Kernel* k, const uint64_t* words) {
     int32_t* counters = buffers[3];
     for (int64_t i = 0; i < size; i++) scratch[i] = 2 * a[i];
     for (int64_t i = 0; i < size; i++) b[i] = scratch[i] + counters[i];
-  } else if (!strcmp(k->action, "check")) { /* negative numbers are out of range */
+  } else if (checks) { /* negative numbers are out of range */
     float *a = buffers[0], *b = buffers[1];
     int64_t* status = buffers[2];
     for (int64_t i = 0; i < size; i++) {
       b[i] = a[i];
-      if (a[i] < 0) status[0] = 1, status[1] = (int64_t)a[i], status[2] = size;
+      if (a[i] < 0 && !status[0]) status[0] = 1, status[1] = (int64_t)a[i], status[2] = size;
     }
   }
 }
-OUT Result cuGraphLaunch(Graph* graph, void* stream) {
-  if (told("cuGraphLaunch")) return 1;
-  say("graph_launch %ld stream %ld\n", graph->count, (long)(uintptr_t)stream, 0);
-  launched = 1;
-  for (int i = 0; i < graph->count; i++) {
-    const Node* node = &graph->nodes[i];
-    const uint64_t* words = node->words;
-    if (node->kernel) {
-      act(node->kernel, words);
-    } else {
-      memcpy(HOST(words[0]), HOST(words[1]), words[2]);
-    }
+void act(int device, const Node* node) {
+  const uint64_t* words = node->words;
+  if (lost[device]) return;
+  if (node->kernel.buffers) {
+    if (setting("FAKE_CUDA_FAULT", 0)) lose(device, (Result)setting("FAKE_CUDA_FAULT", 0));
+    run_kernel(device, &node->kernel, words);
+    return;
   }
-  return current ? 0 : 201;
+  check_access(device, words[0], words[2]);
+  if (strcmp(node->kernel.action, "peer")) check_access(device, words[1], words[2]);
+  memmove(HOST(words[0]), HOST(words[1]), words[2]);
 }
 
 OUT Result cuTensorMapEncodeTiled(uint64_t* map, int type, unsigned rank, void* address,
@@ -477,16 +337,10 @@ OUT Result cuLaunchKernelEx(const Config* config, Kernel* k, void** parameters, 
     fprintf(file, "\n");
     fclose(file);
   }
-  long fault = setting("FAKE_CUDA_LAUNCH", 0);
-  if (fault || extra || !current) return fault ? (Result)fault : 1;
-  launched = 1;
-  Node node = {k, {0}};
+  long broken = setting("FAKE_CUDA_LAUNCH", 0);
+  if (broken || extra || current_device() < 0) return broken ? (Result)broken : 1;
+  Node node = {*k, {0}};
   for (int i = 0; i < k->buffers + k->dims; i++) node.words[i] = *(uint64_t*)parameters[i];
-  if (capturing && stream == captured) {
-    capturing->nodes[capturing->count++] = node;
-  } else {
-    act(k, node.words);
-  }
-  return 0;
+  return sticky() ? sticky() : give_node(stream, &node);
 }
 #endif

@@ -115,7 +115,8 @@ def test_out_of_memory(python, make_cuda):
         MEMORY=10_000,
     )
     assert out == (
-        f"{DEVICE}: allocating 20000 bytes: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n"
+        f"{DEVICE}: wanted 20000 bytes, 10000 of 10000 are free, 0 are in use by Heddle:"
+        " CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n"
         "[0. 2. 4. 6.]\n"
     )
 
@@ -143,32 +144,51 @@ def test_code_that_the_driver_refuses(python, make_cuda, ptx, result, message):
     assert out == f"{DEVICE}: kernel double: {message}\n"
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (
-            {"LAUNCH": 719},
-            "launching kernel double for double at m.py:1: CUDA_ERROR_LAUNCH_FAILED",
-        ),
-        (
-            {"SYNC_AFTER_LAUNCH": 700},
-            "one of the kernels double failed: CUDA_ERROR_ILLEGAL_ADDRESS",
-        ),
-    ],
-)
-def test_a_kernel_that_fails(python, make_cuda, fault, message):
+def test_a_launch_that_the_driver_refuses(python, make_chain):
+    """What was started is waited for, as its buffers go; the device is as it was."""
     out, log = python(
         """
         model = load()
+        setenv = ctypes.CDLL(None).setenv
+        setenv(b"FAKE_CUDA_LAUNCH", b"701", 1)
         fails(DeviceError, lambda: model.execute(x))
+        open(os.environ["FAKE_CUDA_LOG"], "a").write("end\\n")
+        setenv(b"FAKE_CUDA_LAUNCH", b"0", 1)
+        print(model.execute(x)[0].to_numpy())
         """,
-        make_cuda("double"),
-        **fault,
+        make_chain("double", "check"),
     )
-    assert log.endswith("synchronize 1\n")  # nothing runs on when its buffers go
-    assert out == (
-        f"{DEVICE}: {message} (as the fake was told); the session is lost, end this process\n"
+    assert out.splitlines() == [
+        f"{DEVICE}: launching kernel double for step 0: error 701",
+        "[0. 2. 4. 6.]",
+    ]
+    assert "fill 64 16\nsynchronize 16\n" in log[: log.index("end")]
+
+
+def test_a_kernel_that_fails(python, make_chain):
+    """Names what was running; everything on the device says so from then on."""
+    out, _ = python(
+        """
+        model = load()
+        (y,) = model.execute(x)
+        for call in (
+            y.to_numpy,
+            y.synchronize,
+            lambda: model.execute(x),
+            lambda: Buffer("float32", (4,), Accelerator()),
+            lambda: Stream(Accelerator()),
+            load,
+        ):
+            fails(DeviceError, call)
+        """,
+        make_chain("double", "negate", "double"),
+        FAULT=700,
     )
+    lost = (
+        f"{DEVICE}: one of the kernels double, negate failed: CUDA_ERROR_ILLEGAL_ADDRESS"
+        " (as the fake was told); the session is lost, end this process\n"
+    )
+    assert out == 6 * lost
 
 
 def test_dynamic_shared_memory_is_asked_for_above_48_kib(python, make_cuda):
@@ -183,7 +203,7 @@ def test_dynamic_shared_memory_is_asked_for_above_48_kib(python, make_cuda):
     )
 
 
-ORDER = "Buffer.from_numpy(x).to(Accelerator()).__dlpack__(stream=7)"
+RECORD = "Stream(Accelerator()).record()"
 
 
 @pytest.mark.parametrize(
@@ -211,14 +231,38 @@ ORDER = "Buffer.from_numpy(x).to(Accelerator()).__dlpack__(stream=7)"
             "Buffer.from_numpy(x).to(Accelerator()).to_numpy()",
             f"{DEVICE}: copying 16 bytes to the host",
         ),
-        ("cuEventCreate", ORDER, f"{DEVICE}: ordering two streams"),
+        ("cuEventCreate", RECORD, f"{DEVICE}: making an event"),
+        ("cuEventRecord", RECORD, f"{DEVICE}: recording an event"),
         ("cuModuleGetFunction", "load()", f"{DEVICE}: kernel check: looking up k_check"),
         (
             "cuFuncSetAttribute",
             "load()",
             f"{DEVICE}: kernel check: asking for 50000 bytes of shared memory",
         ),
-        ("cuMemsetD8Async", "load().execute(-x)", f"{DEVICE}: reading the status"),
+        ("cuMemsetD8Async", "load().execute(x)", f"{DEVICE}: clearing memory"),
+        (
+            "cuMemHostAlloc",
+            "load().execute(x)",
+            f"{DEVICE}: making 4096 bytes of page-locked memory",
+        ),
+        ("cuMemPoolCreate", "load()", f"{DEVICE}: making a memory pool"),
+        ("cuMemPoolSetAttribute", "load()", f"{DEVICE}: making a memory pool"),
+        (
+            "cuMemPoolGetAttribute",
+            "memory_statistics(Accelerator())",
+            f"{DEVICE}: asking for the pool's size",
+        ),
+        ("cuEventQuery", "(model := load()).execute(x)[0].ready", f"{DEVICE}: asking for an event"),
+        (
+            "cuEventSynchronize",
+            "(model := load()).execute(x)[0].synchronize()",
+            f"{DEVICE}: waiting for the device",
+        ),
+        (
+            "cuStreamWaitEvent",
+            "(model := load()).execute(x)[0].__dlpack__()",
+            f"{DEVICE}: ordering two streams",
+        ),
     ],
 )
 def test_functions_that_fail(python, make_cuda, function, call, message):

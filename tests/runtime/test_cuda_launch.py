@@ -71,8 +71,8 @@ def launches(log):
 @pytest.mark.parametrize(
     ("capability", "started"),
     [
-        (80, "grid 4 1 1 block 128 1 1 shared 0 stream 1"),
-        (90, "grid 8 1 1 block 384 1 1 shared 1024 stream 1 cluster 2 1 1"),
+        (80, "grid 4 1 1 block 128 1 1 shared 0 stream 16"),
+        (90, "grid 8 1 1 block 384 1 1 shared 1024 stream 16 cluster 2 1 1"),
     ],
 )
 def test_each_architecture_has_its_own_launch(python, capability, started):
@@ -113,9 +113,9 @@ def test_tensor_maps_say_where_boxes_are(python):
         "tensor map type 2 swizzle 1 shape 8 4 strides 32 box 8 2",
         "tensor map type 2 swizzle 0 shape 4 4 2 strides 32 16 box 4 256 1",
     ]
-    assert launches(log) == ["grid 4 1 1 block 128 1 1 shared 0 stream 1 map map"]
+    assert launches(log) == ["grid 4 1 1 block 128 1 1 shared 0 stream 16 map map"]
     _, log = python(CALL.format(x="x"), made, CAPABILITY=80)
-    assert launches(log) == ["grid 4 1 1 block 128 1 1 shared 0 stream 1"]
+    assert launches(log) == ["grid 4 1 1 block 128 1 1 shared 0 stream 16"]
 
 
 def test_a_map_that_cannot_be_is_zeros(python):
@@ -133,7 +133,7 @@ def test_a_map_that_cannot_be_is_zeros(python):
         assert (y.to_numpy() == 2 * np.arange(1, 33).reshape(4, 8)).all()
     """
     _, log = python(unaligned, made)
-    assert launches(log) == ["grid 4 1 1 block 128 1 1 shared 0 stream 1 no map no map"]
+    assert launches(log) == ["grid 4 1 1 block 128 1 1 shared 0 stream 16 no map no map"]
 
 
 def test_a_map_that_leaves_its_buffer_is_refused(python):

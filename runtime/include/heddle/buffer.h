@@ -6,8 +6,11 @@
 #include "heddle/dtype.h"
 #include "heddle/live.h"
 #include "heddle/shape.h"
+#include "heddle/uses.h"
 
 namespace heddle {
+
+class Storage;
 
 /// A dense row-major tensor in somebody's memory; what `Model::execute` takes.
 struct TensorView {
@@ -16,21 +19,30 @@ struct TensorView {
   DeviceKind device = DeviceKind::kCpu;
   int device_index = 0;
   Shape shape;
+  Storage* storage = nullptr;  ///< What tracks the memory's uses, or null: its owner orders them.
 };
 
-/// One block of device memory, released with its last user.
+/// One block of device memory, released with its last user: on a GPU in the order of the streams
+/// that work on it, as is what keeps borrowed memory alive.
 class Storage : Counted<Storage> {
  public:
   using Counted<Storage>::live;
 
   /// New memory, 64-byte aligned, contents unknown. Throws a device error.
-  static std::shared_ptr<Storage> allocate(std::shared_ptr<Device> device, size_t size);
+  static std::shared_ptr<Storage> allocate(std::shared_ptr<Device> device, size_t size,
+                                           MemoryKind kind);
+
+  /// The same, to be used in the order of `stream`; its first use there is noted by the caller.
+  static std::shared_ptr<Storage> allocate(std::shared_ptr<Device> device, size_t size,
+                                           MemoryKind kind, Stream stream);
 
   /// Memory that `owner` keeps alive (a NumPy array, a mapped file, a DLPack capsule).
   static std::shared_ptr<Storage> borrow(std::shared_ptr<Device> device, void* data, size_t size,
                                          std::shared_ptr<void> owner);
 
-  Storage(std::shared_ptr<Device> device, void* data, size_t size, std::shared_ptr<void> owner);
+  /// Use `allocate` or `borrow`.
+  Storage(std::shared_ptr<Device> device, void* data, size_t size, std::shared_ptr<void> owner,
+          MemoryKind kind, Stream stream);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -39,11 +51,20 @@ class Storage : Counted<Storage> {
   size_t size() const { return size_; }
   const std::shared_ptr<Device>& device() const { return device_; }
 
+  /// Whether somebody else's object keeps the memory.
+  bool borrowed() const { return owner_ != nullptr; }
+
+  /// Null on a CPU, where nothing is in use between calls.
+  Uses* uses() const { return uses_.get(); }
+
  private:
   std::shared_ptr<Device> device_;
   void* data_;
   size_t size_;
   std::shared_ptr<void> owner_;  // null: the memory is the device's
+  MemoryKind kind_;
+  Stream stream_;
+  std::unique_ptr<Uses> uses_;
 };
 
 /// A tensor that keeps its memory alive. Copies share the memory.
@@ -56,6 +77,17 @@ class Buffer {
 
   /// A new tensor, contents unknown. Throws a device error, or an input error for a bad shape.
   static Buffer allocate(std::shared_ptr<Device> device, DType dtype, const Shape& shape);
+
+  /// The same for an output of a call on `stream`.
+  static Buffer allocate(std::shared_ptr<Device> device, DType dtype, const Shape& shape,
+                         Stream stream);
+
+  /// A copy in new memory of `target`. Between devices, and on a GPU, it runs in stream order; to
+  /// the host it waits, and throws as `synchronize`.
+  Buffer copy_to(const std::shared_ptr<Device>& target) const;
+
+  /// Waits for the last write. Throws as `Event::synchronize`.
+  void synchronize() const;
 
   const TensorView& view() const { return view_; }
   void* data() const { return view_.data; }

@@ -25,10 +25,16 @@ class CpuDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   int index() const override { return 0; }
   void* allocate(size_t size) override;
-  void release(void* data, size_t size) noexcept override;
+  void release(void* data, Stream, const std::vector<std::shared_ptr<Event>>&) noexcept override;
   void copy_from_host(void* target, const void* source, size_t size) override;
   void copy_to_host(void* target, const void* source, size_t size) override;
+  void copy(const Storage& source, const Storage& target, size_t size) override;
+  void clear(void* data, size_t size, Stream) override;
   void synchronize(Stream) override {}
+
+  /// That of all CPU devices together: they share the machine's memory.
+  MemoryCounters& memory() override;
+
   std::unique_ptr<LoadedCode> load(const Artifact& artifact, const ProgramRecord& program) override;
 
   int threads() const { return pool_->threads(); }

@@ -11,12 +11,13 @@ namespace heddle::cuda {
 
 using DeviceHandle = int;
 using Context = struct ContextHandle*;
-using Stream = void*;
-using Event = struct EventHandle*;
+using StreamHandle = void*;
+using EventHandle = struct EventObject*;
 using Module = struct ModuleHandle*;
 using Function = struct FunctionHandle*;
 using Graph = struct GraphHandle*;
 using GraphExec = struct GraphExecHandle*;
+using MemoryPool = struct MemoryPoolHandle*;
 using Address = std::uint64_t;  // CUdeviceptr
 
 enum Result : int {
@@ -27,7 +28,17 @@ enum Result : int {
   kNoBinaryForGpu = 209,
   kInvalidPtx = 218,
   kUnsupportedPtxVersion = 222,
+  kEccUncorrectable = 214,
+  kNvlinkUncorrectable = 220,
   kNotFound = 500,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kLaunchTimeout = 702,
+  kContextIsDestroyed = 709,
+  kAssert = 710,
+  kHardwareStackError = 714,
+  kLaunchFailed = 719,
+  kUnknown = 999,
 };
 
 enum DeviceAttribute : int {
@@ -49,6 +60,16 @@ constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr int kJitErrorLog = 5;              // CU_JIT_ERROR_LOG_BUFFER
 constexpr int kJitErrorLogBytes = 6;         // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
 constexpr int kCaptureThreadLocal = 1;       // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr int kPointerMemoryType = 2;        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+constexpr int kPointerDevice = 9;            // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+constexpr unsigned kHostMemory = 1;          // CU_MEMORYTYPE_HOST
+constexpr int kPoolInternalOrder = 3;        // CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
+constexpr int kPoolReleaseThreshold = 4;     // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+constexpr int kPoolReserved = 5;             // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+constexpr int kLocationDevice = 1;           // CU_MEM_LOCATION_TYPE_DEVICE
+constexpr int kAllocationPinned = 1;         // CU_MEM_ALLOCATION_TYPE_PINNED
+constexpr int kAccessReadWrite = 3;          // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+constexpr unsigned kHostPortable = 1;        // CU_MEMHOSTALLOC_PORTABLE
 constexpr int kOldestOverlap = 12030;        // the first that captures programmatic launches
 constexpr int kOldestDriver = 12000;         // the first release that runs sm_90a code
 
@@ -66,7 +87,7 @@ struct LaunchConfig {
   unsigned grid[3];
   unsigned block[3];
   unsigned shared;
-  Stream stream;
+  StreamHandle stream;
   LaunchAttribute* attributes;
   unsigned attribute_count;
 };
@@ -79,6 +100,28 @@ struct alignas(64) EncodedTensorMap {
 constexpr int kPromoteTo256Bytes = 3;  // CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 
 static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
+
+struct MemoryLocation {
+  int type;
+  int id;
+};
+
+// CUmemPoolProps.
+struct PoolProperties {
+  int allocation;
+  int handles;
+  MemoryLocation location;
+  void* security;
+  std::size_t most;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
+// CUmemAccessDesc.
+struct PoolAccess {
+  MemoryLocation location;
+  int flags;
+};
 
 // One row for each function that is used: member, exported symbol, parameters.
 #define HEDDLE_CUDA_FUNCTIONS(X)                                                               \
@@ -95,26 +138,44 @@ static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
   X(context_release, "cuDevicePrimaryCtxRelease_v2", (DeviceHandle))                           \
   X(context_push, "cuCtxPushCurrent_v2", (Context))                                            \
   X(context_pop, "cuCtxPopCurrent_v2", (Context*))                                             \
+  X(memory_info, "cuMemGetInfo_v2", (std::size_t*, std::size_t*))                              \
   X(memory_allocate, "cuMemAlloc_v2", (Address*, std::size_t))                                 \
   X(memory_free, "cuMemFree_v2", (Address))                                                    \
-  X(memory_allocate_async, "cuMemAllocAsync", (Address*, std::size_t, Stream))                 \
-  X(memory_free_async, "cuMemFreeAsync", (Address, Stream))                                    \
-  X(copy_to_device, "cuMemcpyHtoDAsync_v2", (Address, const void*, std::size_t, Stream))       \
-  X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void*, Address, std::size_t, Stream))               \
-  X(copy_on_device, "cuMemcpyDtoDAsync_v2", (Address, Address, std::size_t, Stream))           \
-  X(fill_bytes, "cuMemsetD8Async", (Address, unsigned char, std::size_t, Stream))              \
-  X(stream_create, "cuStreamCreate", (Stream*, unsigned))                                      \
-  X(stream_destroy, "cuStreamDestroy_v2", (Stream))                                            \
-  X(stream_synchronize, "cuStreamSynchronize", (Stream))                                       \
-  X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                         \
-  X(event_create, "cuEventCreate", (Event*, unsigned))                                         \
-  X(event_record, "cuEventRecord", (Event, Stream))                                            \
-  X(event_elapsed, "cuEventElapsedTime", (float*, Event, Event))                               \
-  X(event_destroy, "cuEventDestroy_v2", (Event))                                               \
-  X(capture_begin, "cuStreamBeginCapture_v2", (Stream, int))                                   \
-  X(capture_end, "cuStreamEndCapture", (Stream, Graph*))                                       \
+  X(memory_from_pool, "cuMemAllocFromPoolAsync",                                               \
+    (Address*, std::size_t, MemoryPool, StreamHandle))                                         \
+  X(memory_free_async, "cuMemFreeAsync", (Address, StreamHandle))                              \
+  X(pool_create, "cuMemPoolCreate", (MemoryPool*, const PoolProperties*))                      \
+  X(pool_destroy, "cuMemPoolDestroy", (MemoryPool))                                            \
+  X(pool_set, "cuMemPoolSetAttribute", (MemoryPool, int, void*))                               \
+  X(pool_get, "cuMemPoolGetAttribute", (MemoryPool, int, void*))                               \
+  X(pool_trim, "cuMemPoolTrimTo", (MemoryPool, std::size_t))                                   \
+  X(pool_access, "cuMemPoolSetAccess", (MemoryPool, const PoolAccess*, std::size_t))           \
+  X(can_access, "cuDeviceCanAccessPeer", (int*, DeviceHandle, DeviceHandle))                   \
+  X(host_allocate, "cuMemHostAlloc", (void**, std::size_t, unsigned))                          \
+  X(host_free, "cuMemFreeHost", (void*))                                                       \
+  X(pointer_attribute, "cuPointerGetAttribute", (void*, int, Address))                         \
+  X(copy_to_device, "cuMemcpyHtoDAsync_v2", (Address, const void*, std::size_t, StreamHandle)) \
+  X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void*, Address, std::size_t, StreamHandle))         \
+  X(copy_on_device, "cuMemcpyDtoDAsync_v2", (Address, Address, std::size_t, StreamHandle))     \
+  X(copy_from_peer, "cuMemcpyPeerAsync",                                                       \
+    (Address, Context, Address, Context, std::size_t, StreamHandle))                           \
+  X(fill_bytes, "cuMemsetD8Async", (Address, unsigned char, std::size_t, StreamHandle))        \
+  X(stream_create, "cuStreamCreate", (StreamHandle*, unsigned))                                \
+  X(stream_destroy, "cuStreamDestroy_v2", (StreamHandle))                                      \
+  X(stream_synchronize, "cuStreamSynchronize", (StreamHandle))                                 \
+  X(stream_context, "cuStreamGetCtx", (StreamHandle, Context*))                                \
+  X(stream_id, "cuStreamGetId", (StreamHandle, unsigned long long*))                           \
+  X(stream_wait_event, "cuStreamWaitEvent", (StreamHandle, EventHandle, unsigned))             \
+  X(event_create, "cuEventCreate", (EventHandle*, unsigned))                                   \
+  X(event_record, "cuEventRecord", (EventHandle, StreamHandle))                                \
+  X(event_query, "cuEventQuery", (EventHandle))                                                \
+  X(event_synchronize, "cuEventSynchronize", (EventHandle))                                    \
+  X(event_elapsed, "cuEventElapsedTime", (float*, EventHandle, EventHandle))                   \
+  X(event_destroy, "cuEventDestroy_v2", (EventHandle))                                         \
+  X(capture_begin, "cuStreamBeginCapture_v2", (StreamHandle, int))                             \
+  X(capture_end, "cuStreamEndCapture", (StreamHandle, Graph*))                                 \
   X(graph_instantiate, "cuGraphInstantiateWithFlags", (GraphExec*, Graph, std::uint64_t))      \
-  X(graph_launch, "cuGraphLaunch", (GraphExec, Stream))                                        \
+  X(graph_launch, "cuGraphLaunch", (GraphExec, StreamHandle))                                  \
   X(graph_destroy, "cuGraphDestroy", (Graph))                                                  \
   X(graph_exec_destroy, "cuGraphExecDestroy", (GraphExec))                                     \
   X(module_load, "cuModuleLoadDataEx", (Module*, const void*, unsigned, int*, void**))         \

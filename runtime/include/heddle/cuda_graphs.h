@@ -35,7 +35,7 @@ class GraphCache {
   /// Launches the routine's graph for these pointers on `stream`, or returns false: there is none
   /// yet, or another thread is launching it. `enqueue` puts the steps on the stream that it is
   /// given. Throws a device error.
-  bool launch(const Routine& routine, void* const* pointers, size_t count, Stream stream,
+  bool launch(const Routine& routine, void* const* pointers, size_t count, StreamHandle stream,
               const std::function<void(Stream)>& enqueue);
 
  private:

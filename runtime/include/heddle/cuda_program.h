@@ -24,7 +24,6 @@ struct LoadedKernel {
   uint32_t number = 0;       ///< its number among the kernel's,
   uint32_t first_map = 0;    ///< and of its first tensor map among theirs.
   unsigned most_blocks = 0;  ///< Along x, as many as may be resident; 0: any number.
-  bool checks = false;
 };
 
 /// A program's cubins, or its PTX as the driver translates it, on one GPU.
@@ -37,28 +36,26 @@ class CudaProgram final : public LoadedCode {
   CudaProgram(const CudaProgram&) = delete;
   CudaProgram& operator=(const CudaProgram&) = delete;
 
-  /// Launches every step on the call's stream (null: the device's own), as one CUDA graph where
-  /// this call was seen before, waits for the stream, and throws an input error when a kernel has
-  /// refused its input's values.
+  /// Launches every step on the call's stream, as one CUDA graph where this call was seen before,
+  /// and does not wait.
   void run(const Routine& routine, const Call& call) const override;
+  void settle() const override { device_.settle(this); }
 
   void enqueue(const Routine& routine, const Call& call) const override;
 
   std::string arch(uint32_t kernel) const override { return kernels_[kernel].arch; }
 
- private:
-  struct Status {
-    int64_t words[4];
-    bool refused() const { return words[0] != 0; }
-  };
+  /// Adds the names of the routine's kernels that are not there yet.
+  void add_kernels(const Routine& routine, std::vector<std::string>* names) const;
 
+ private:
   void load(const Artifact& artifact, const KernelRecord& record);
-  bool checked(const Step& step) const;
   void check_grid(const Routine& routine, const Step& step) const;
   const int64_t* grid(const Step& step) const;  // of the launch that this device takes
   void start(const Routine& routine, const Step& step, const Call& call, Stream stream) const;
-  void finish(const Routine& routine, Stream stream) const;
-  Status read_status(const Call& call, Stream stream) const;  // and clears it
+  void launch(const Routine& routine, const Call& call) const;
+  Report report(const Routine& routine, const Call& call) const;
+  void give_up(const Call& call) const noexcept;
   void unload() noexcept;
 
   CudaDevice& device_;

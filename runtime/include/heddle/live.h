@@ -28,6 +28,7 @@ struct LiveObjects {
   int64_t programs = 0;
   int64_t models = 0;
   int64_t arenas = 0;
+  int64_t events = 0;
 };
 
 LiveObjects live_objects();

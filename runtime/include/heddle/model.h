@@ -45,12 +45,16 @@ class Model : Counted<Model> {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  /// Runs the model into outputs of the caller. Safe from many threads at once; allocates nothing
-  /// once a shape and a number of concurrent calls were seen. Throws an input error.
-  void execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream stream = nullptr) const;
+  /// Runs the model into outputs of the caller. Safe from many threads at once; allocates no memory
+  /// of the device once a shape and a number of concurrent calls were seen. Throws an input error.
+  ///
+  /// On a GPU the work is given to `stream` and goes on: the memory of views without a storage is
+  /// the caller's to keep and to order. What a kernel refuses then is told by who waits: see
+  /// `Event::synchronize`, `Device::synchronize`; or by the next call on the stream.
+  void execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream stream = {}) const;
 
   /// Runs the model into new outputs.
-  std::vector<Buffer> execute(Span<TensorView> inputs, Stream stream = nullptr) const;
+  std::vector<Buffer> execute(Span<TensorView> inputs, Stream stream = {}) const;
 
   /// Runs the model once, drops its outputs, and tells what each step took. Throws a device error
   /// on anything but a CPU.
@@ -78,10 +82,10 @@ class Model : Counted<Model> {
 
   void bind(const std::vector<WeightSource>& weights);
   void initialize();
-  std::vector<Buffer> run(const Plan& plan, Span<TensorView> inputs, Stream stream,
-                          std::vector<int64_t>* times) const;
-  void run(const Plan& plan, Arena& arena, Span<TensorView> inputs, Stream stream,
-           std::vector<int64_t>* times = nullptr) const;
+  std::vector<Buffer> run(const std::shared_ptr<const Plan>& plan, Span<TensorView> inputs,
+                          Stream stream, std::vector<int64_t>* times) const;
+  void run(const std::shared_ptr<const Plan>& plan, Arena& arena, Span<TensorView> inputs,
+           Stream stream, std::vector<int64_t>* times = nullptr) const;
   Call call(const Plan& plan, Arena& arena, Span<TensorView> inputs) const;
 
   std::shared_ptr<const Program> program_;

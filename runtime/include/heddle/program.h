@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "heddle/artifact.h"
 #include "heddle/buffer.h"
 #include "heddle/device.h"
+#include "heddle/error.h"
 #include "heddle/live.h"
 #include "heddle/span.h"
 
@@ -34,6 +36,7 @@ struct Step {
   const TensorMap* tensor_maps;  ///< Those of the kernel's launches, in order.
   int64_t work;
   const InstructionRecord* instruction;
+  int32_t check = -1;  ///< Which of the routine's status words is its kernel's; -1: it has none.
 };
 
 /// Instructions in order, as a `LoadedCode` runs them.
@@ -47,13 +50,21 @@ struct Routine {
   std::vector<Step> steps;
   std::vector<int64_t> sizes;          ///< What the steps' `dims` and `grids` point into.
   std::vector<TensorMap> tensor_maps;  ///< What the steps' `tensor_maps` point into.
+  std::vector<uint32_t> arguments;     ///< What the `arguments` of steps that check point into.
+  int32_t checks = 0;                  ///< How many steps check; each has its own status word.
 
  private:
   static uint64_t next_number();
 };
 
+/// The four numbers in which a kernel says that it has refused a value; all zero: it has not.
+constexpr size_t kStatusWords = 4;
+
 /// Raises the input error for a status word that a kernel has written.
 [[noreturn]] void raise_status(const Routine& routine, const Step& step, const int64_t* status);
+
+/// The error of the first step that has refused a value, from the status words of a whole routine.
+std::optional<Error> find_refusal(const Routine& routine, const int64_t* statuses);
 
 /// Where a buffer lies, with its sizes known.
 struct Placement {
@@ -96,6 +107,9 @@ class Program : Counted<Program> {
   const ProgramRecord& record() const { return *record_; }
   const LoadedCode& code() const { return *code_; }
 
+  /// Bytes of the status words of any of its routines, a multiple of 64.
+  size_t status_bytes() const { return status_bytes_; }
+
   /// The plan of the init routine.
   const Plan& init() const { return init_; }
 
@@ -109,6 +123,7 @@ class Program : Counted<Program> {
   std::shared_ptr<const Artifact> artifact_;
   std::shared_ptr<Device> device_;
   const ProgramRecord* record_ = nullptr;
+  size_t status_bytes_ = 0;
   std::unique_ptr<LoadedCode> code_;
   Plan init_;
   mutable std::mutex mutex_;

@@ -18,6 +18,15 @@ bool is_buffer(PyObject* object) {
   return Py_TYPE(object) == type;
 }
 
+// Keeps a Python object alive for as long as the result lives, on any thread.
+std::shared_ptr<void> kept(nb::handle object) {
+  nb::object held = nb::borrow(object);
+  return {held.release().ptr(), [](void* pointer) {
+            nb::gil_scoped_acquire gil;
+            nb::handle(static_cast<PyObject*>(pointer)).dec_ref();
+          }};
+}
+
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInput, message); }
 
 std::string class_of(nb::handle object) {
@@ -48,7 +57,7 @@ Argument::~Argument() {
   if (held_.obj != nullptr) PyBuffer_Release(&held_);
 }
 
-void Argument::take(PyObject* object, DType wanted) {
+void Argument::take(PyObject* object, DType wanted, Stream stream) {
   if (is_buffer(object)) {
     const auto* source = nb::inst_ptr<BufferObject>(object);
     view_ = source->buffer.view();
@@ -58,7 +67,7 @@ void Argument::take(PyObject* object, DType wanted) {
   } else if (PyFloat_Check(object) || PyLong_Check(object)) {
     take_number(object, wanted);
   } else if (!take_cuda(object)) {
-    take_dlpack(object);
+    take_dlpack(object, stream);
   }
 }
 
@@ -117,10 +126,14 @@ void Argument::use(Buffer&& buffer) {
   copies.fetch_add(1, std::memory_order_relaxed);
 }
 
-// "CUDA Array Interface", version 3 (Numba documentation).
+// "CUDA Array Interface", version 3 (Numba documentation). Before that it had no stream: DLPack
+// has.
 bool Argument::take_cuda(nb::handle object) {
+  constexpr int kWithStream = 3;
   nb::object interface = nb::getattr(object, "__cuda_array_interface__", nb::none());
   if (interface.is_none()) return false;
+  const bool ordered = nb::cast<int>(nb::int_(interface["version"])) >= kWithStream;
+  if (!ordered && nb::hasattr(object, "__dlpack__")) return false;
   nb::tuple data = nb::cast<nb::tuple>(interface["data"]);
   nb::tuple sizes = nb::cast<nb::tuple>(interface["shape"]);
   const std::string typestr = nb::cast<nb::str>(interface["typestr"]).c_str();
@@ -148,28 +161,59 @@ bool Argument::take_cuda(nb::handle object) {
   writable_ = !nb::cast<bool>(data[1]);
   nb::object index = nb::getattr(nb::getattr(object, "device", nb::none()), "id", nb::none());
   if (!index.is_none()) view_.device_index = nb::cast<int>(index);
+  borrow(kept(object));
   nb::object stream = get("stream");
   if (!stream.is_none()) {
-    cuda::CudaDevice::open(view_.device_index)
-        ->wait_for(reinterpret_cast<Stream>(nb::cast<uintptr_t>(stream)));
+    const std::shared_ptr<Device>& device = storage_->device();
+    producer_ = device->stream(reinterpret_cast<void*>(nb::cast<uintptr_t>(stream)));
+    has_producer_ = true;
+    storage_->uses()->note_ready(device->record(producer_));
   }
   return true;
 }
 
-void Argument::take_dlpack(nb::handle object) {
+// Follows the memory's uses, once the driver has said whose it is.
+void Argument::borrow(std::shared_ptr<void> owner) {
+  if (view_.data != nullptr) {
+    const auto claimed = cuda::CudaDevice::open(view_.device_index);
+    const std::optional<int> found = claimed->owner(view_.data);
+    if (!found) {
+      refuse("wanted memory of " + claimed->name() + ", got an address that is no GPU's");
+    }
+    view_.device_index = *found;
+  }
+  storage_ = Storage::borrow(memory_device({view_.device, view_.device_index}), view_.data,
+                             static_cast<size_t>(view_.shape.bytes(view_.dtype).value_or(0)),
+                             std::move(owner));
+  view_.storage = storage_.get();
+}
+
+void Argument::release_producer() {
+  if (!has_producer_) return;
+  Device& device = *storage_->device();
+  for (const std::shared_ptr<Event>& event : storage_->uses()->all()) {
+    event->order(device, producer_);
+  }
+}
+
+void Argument::take_dlpack(nb::handle object, Stream stream) {
   if (!nb::hasattr(object, "__dlpack__")) {
     refuse("wanted an array (NumPy, Buffer, DLPack or CUDA array interface) or a number, got " +
            class_of(object));
   }
-  Imported tensor = import_dlpack(object);
+  Imported tensor = import_dlpack(object, stream);
   view_ = tensor.view;
   writable_ = !tensor.read_only;
   owner_ = tensor.owner;
   const bool aligned = reinterpret_cast<uintptr_t>(view_.data) % dtype_size(view_.dtype) == 0;
-  if (tensor.contiguous && aligned) return;
   if (view_.device == DeviceKind::kCuda) {
-    refuse("wanted a dense row-major tensor on the device, got strides " + tensor.strides.text());
+    if (!tensor.contiguous || !aligned) {
+      refuse("wanted a dense row-major tensor on the device, got strides " + tensor.strides.text());
+    }
+    borrow(owner_);
+    return;
   }
+  if (tensor.contiguous && aligned) return;
   const auto item = static_cast<Py_ssize_t>(dtype_size(view_.dtype));
   Py_ssize_t strides[kMaxRank];
   for (size_t axis = 0; axis < view_.shape.rank(); ++axis) {
@@ -221,7 +265,10 @@ void Argument::take_number(nb::handle number, DType wanted) {
 void Argument::move_to(const std::shared_ptr<Device>& device) {
   if (device->kind() == DeviceKind::kCpu || view_.device != DeviceKind::kCpu) return;
   Buffer copy = Buffer::allocate(device, view_.dtype, view_.shape);
-  device->copy_from_host(copy.data(), view_.data, copy.bytes());
+  {
+    nb::gil_scoped_release release;
+    device->copy_from_host(copy.data(), view_.data, copy.bytes());
+  }
   buffer_ = std::move(copy);
   view_ = buffer_.view();
 }
@@ -248,9 +295,12 @@ nb::object buffer_from(nb::handle object, std::optional<DType> dtype) {
            dtype_name(view.dtype));
   }
   const bool writable = argument->writable();
-  const auto bytes = static_cast<size_t>(view.shape.bytes(view.dtype).value_or(0));
-  auto storage =
-      Storage::borrow(memory_device({view.device, view.device_index}), view.data, bytes, argument);
+  std::shared_ptr<Storage> storage = argument->storage();
+  if (storage == nullptr) {
+    const auto bytes = static_cast<size_t>(view.shape.bytes(view.dtype).value_or(0));
+    storage = Storage::borrow(memory_device({view.device, view.device_index}), view.data, bytes,
+                              argument);
+  }
   return wrap(Buffer(std::move(storage), dtype.value_or(view.dtype), view.shape), writable);
 }
 

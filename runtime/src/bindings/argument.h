@@ -20,13 +20,20 @@ class Argument {
   Argument& operator=(const Argument&) = delete;
 
   /// Takes `object`, which stays alive meanwhile; a number becomes a tensor of rank 0 and dtype
-  /// `wanted`. Throws an input error that says what was wanted and what was found.
-  void take(PyObject* object, DType wanted);
+  /// `wanted`. What is on a GPU is kept until the work that uses it is done, and is ready in the
+  /// order of `stream`. Throws an input error that says what was wanted and what was found.
+  void take(PyObject* object, DType wanted, Stream stream = {});
 
   /// Moves a host tensor to the memory of `device`, where it is not there yet.
   void move_to(const std::shared_ptr<Device>& device);
 
+  /// Lets the stream from which a tensor came go on behind what was done with it.
+  void release_producer();
+
   const TensorView& view() const { return view_; }
+
+  /// What tracks memory of a GPU that is another's, else null.
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
   bool writable() const { return writable_; }
   bool copied() const { return copied_; }
 
@@ -34,7 +41,8 @@ class Argument {
   bool take_exported(PyObject* object);
   void take_held();
   bool take_cuda(nb::handle object);
-  void take_dlpack(nb::handle object);
+  void take_dlpack(nb::handle object, Stream stream);
+  void borrow(std::shared_ptr<void> owner);
   void take_number(nb::handle number, DType wanted);
   void copy_from(Py_buffer& source);
   void use(Buffer&& buffer);
@@ -43,6 +51,9 @@ class Argument {
   Py_buffer held_{};  // released at the end, where it has an object
   Buffer buffer_;
   std::shared_ptr<void> owner_;
+  std::shared_ptr<Storage> storage_;  // of memory on a GPU that is another's
+  Stream producer_;
+  bool has_producer_ = false;
   bool writable_ = true;
   bool copied_ = false;
 };

@@ -8,6 +8,7 @@
 #include "bindings.h"
 #include "dlpack.h"
 #include "format.h"
+#include "heddle/cuda_device.h"
 
 namespace heddle::bindings {
 namespace {
@@ -33,19 +34,9 @@ nb::object from_numpy(nb::handle array, nb::handle dtype) {
 }
 
 BufferObject copy_to(const BufferObject& self, DeviceName target) {
-  const Buffer& source = self.buffer;
-  Buffer made = Buffer::allocate(memory_device(target), source.dtype(), source.shape());
+  const std::shared_ptr<Device> device = memory_device(target);
   nb::gil_scoped_release release;
-  if (target.kind == DeviceKind::kCpu) {
-    source.device()->copy_to_host(made.data(), source.data(), source.bytes());
-  } else if (source.device()->kind() == DeviceKind::kCpu) {
-    made.device()->copy_from_host(made.data(), source.data(), source.bytes());
-  } else {
-    std::vector<char> host(source.bytes());
-    source.device()->copy_to_host(host.data(), source.data(), host.size());
-    made.device()->copy_from_host(made.data(), host.data(), host.size());
-  }
-  return {std::move(made), true};
+  return {self.buffer.copy_to(device), true};
 }
 
 nb::object to_device(nb::handle self, DeviceName target) {
@@ -92,7 +83,14 @@ nb::dict cuda_array_interface(const BufferObject& self) {
     lacks("Buffer: the memory is on the CPU, not on a CUDA device");
   }
   nb::dict result = interface(self);
-  result["stream"] = nb::none();  // everything that Heddle hands out is finished
+  const Buffer& buffer = self.buffer;
+  buffer.storage()->uses()->hand_out();
+  std::shared_ptr<Event> written = buffer.storage()->uses()->written();
+  result["stream"] = nb::none();  // where the last write is done
+  if (written != nullptr && !written->reached()) {
+    result["stream"] = reinterpret_cast<uintptr_t>(
+        static_cast<cuda::CudaDevice&>(*buffer.device()).stream_behind(*written));
+  }
   return result;
 }
 
@@ -170,6 +168,15 @@ void bind_buffer(nb::module_& module) {
       .def("to", &to_device, nb::arg("device"))
       .def("copy",
            [](const BufferObject& self) { return copy_to(self, name_of(*self.buffer.device())); })
+      .def(
+          "synchronize", [](const BufferObject& self) { self.buffer.synchronize(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("ready",
+                   [](const BufferObject& self) {
+                     const Uses* uses = self.buffer.storage()->uses();
+                     auto written = uses == nullptr ? nullptr : uses->written();
+                     return written == nullptr || written->reached();
+                   })
       .def("to_numpy", &to_numpy)
       .def("item", [](nb::handle self) { return to_numpy(self).attr("item")(); })
       .def("__array__", &as_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())

@@ -22,6 +22,7 @@ nb::dict live() {
   counts["programs"] = objects.programs;
   counts["models"] = objects.models;
   counts["arenas"] = objects.arenas;
+  counts["events"] = objects.events;
   return counts;
 }
 
@@ -34,6 +35,7 @@ NB_MODULE(_core, module) {
   bind_errors(module);
   bind_device(module);
   bind_cuda(module);
+  bind_stream(module);
   bind_buffer(module);
   bind_artifact(module);
   bind_model(module);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "bindings.h"
 #include "heddle/cpu.h"
@@ -36,6 +37,22 @@ nb::dict cpu_info() {
   return info;
 }
 
+nb::dict memory_of(DeviceName name) {
+  const std::shared_ptr<Device> device = memory_device(name);
+  const MemoryCounters& counters = device->memory();
+  const std::pair<const char*, MemoryKind> kinds[] = {{"weights", MemoryKind::kWeights},
+                                                      {"state", MemoryKind::kState},
+                                                      {"arenas", MemoryKind::kArenas},
+                                                      {"outputs", MemoryKind::kOutputs},
+                                                      {"buffers", MemoryKind::kBuffers}};
+  nb::dict found;
+  found["live"] = counters.live();
+  found["peak"] = counters.peak();
+  found["reserved"] = device->reserved();
+  for (const auto& [text, kind] : kinds) found[text] = counters.live(kind);
+  return found;
+}
+
 }  // namespace
 
 DeviceName name_of(const Device& device) { return {device.kind(), device.index()}; }
@@ -65,6 +82,7 @@ void bind_device(nb::module_& module) {
   module.def(
       "Accelerator", [](int index) { return device_name("cuda", index); }, nb::arg("index") = 0,
       "The GPU with this index; whether it is there shows when it is used.");
+  module.def("memory", &memory_of, nb::arg("device"), "Bytes of Heddle on a device, by kind.");
   module.def("cpu_info", &cpu_info,
              "Cores, whether there is AMX, and what this CPU lacks for each architecture of code.");
 }

@@ -131,13 +131,13 @@ nb::object call(nb::handle method, const nb::dict& arguments) {
   }
 }
 
-nb::object call_dlpack(nb::handle object) {
+nb::object call_dlpack(nb::handle object, Stream stream) {
   nb::object method = object.attr("__dlpack__");
   nb::tuple device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
   nb::dict arguments;
   if (nb::cast<int>(nb::int_(device[0])) == kCuda) {
     auto gpu = cuda::CudaDevice::open(nb::cast<int>(nb::int_(device[1])));
-    arguments["stream"] = reinterpret_cast<uintptr_t>(gpu->stream());
+    arguments["stream"] = reinterpret_cast<uintptr_t>(gpu->queue(stream));
   }
   nb::dict versioned;
   for (auto [key, value] : arguments) versioned[key] = value;
@@ -191,17 +191,22 @@ nb::object make_capsule(nb::handle self, const TensorView& view) {
 
 [[noreturn]] void refuse(const std::string& message) { throw nb::buffer_error(message.c_str()); }
 
-void order_consumer(DeviceName name, nb::handle stream) {
-  if (name.kind != DeviceKind::kCuda || stream.is_none()) return;
-  const auto number = nb::cast<intptr_t>(stream);
-  if (number == -1) return;  // the consumer wants no order
-  cuda::CudaDevice::open(name.index)->make_wait(reinterpret_cast<Stream>(number));
+// The consumer's stream waits for the last write; "Python Specification for DLPack": none is the
+// default stream, -1 wants no order.
+void order_consumer(const Buffer& buffer, nb::handle stream) {
+  constexpr intptr_t kNoOrder = -1;
+  if (buffer.device()->kind() != DeviceKind::kCuda) return;
+  buffer.storage()->uses()->hand_out();
+  const intptr_t number = stream.is_none() ? 0 : nb::cast<intptr_t>(stream);
+  if (number == kNoOrder) return;
+  Device& device = *buffer.device();
+  buffer.storage()->uses()->order_read(device, device.stream(reinterpret_cast<void*>(number)));
 }
 
 }  // namespace
 
-Imported import_dlpack(nb::handle object) {
-  nb::object capsule = call_dlpack(object);
+Imported import_dlpack(nb::handle object, Stream stream) {
+  nb::object capsule = call_dlpack(object, stream);
   if (PyCapsule_IsValid(capsule.ptr(), ManagedVersioned::kName) != 0) {
     auto* managed = static_cast<ManagedVersioned*>(
         PyCapsule_GetPointer(capsule.ptr(), ManagedVersioned::kName));
@@ -234,7 +239,7 @@ nb::object export_dlpack(nb::handle self, nb::handle stream, nb::handle max_vers
     source = self.attr("copy")();
     object = nb::inst_ptr<BufferObject>(source);
   }
-  order_consumer(name, stream);
+  order_consumer(object->buffer, stream);
   const TensorView& view = object->buffer.view();
   const bool versioned = !max_version.is_none() && nb::cast<int>(nb::int_(max_version[0])) >= 1;
   if (!versioned) {

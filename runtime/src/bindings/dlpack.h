@@ -17,9 +17,9 @@ struct Imported {
   std::shared_ptr<void> owner;
 };
 
-/// Takes over the tensor of an object with `__dlpack__`; a GPU's is ready on the stream of Heddle.
+/// Takes over the tensor of an object with `__dlpack__`; a GPU's is ready in the order of `stream`.
 /// Throws an input error for a device or a dtype that Heddle does not know.
-Imported import_dlpack(nb::handle object);
+Imported import_dlpack(nb::handle object, Stream stream);
 
 /// A capsule that shares the memory of `self`, a Python `Buffer`.
 nb::object export_dlpack(nb::handle self, nb::handle stream, nb::handle max_version,

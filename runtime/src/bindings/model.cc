@@ -14,6 +14,7 @@
 #include "bindings.h"
 #include "describe.h"
 #include "session.h"
+#include "stream.h"
 
 namespace heddle::bindings {
 namespace {
@@ -73,6 +74,9 @@ class Tensors {
 
   Argument& operator[](size_t index) { return arguments_[index]; }
   void ready(size_t index) { views_[index] = arguments_[index].view(); }
+  void release_producers() const {
+    for (size_t i = 0; i < views_.size(); ++i) arguments_[i].release_producer();
+  }
   Span<TensorView> views() const { return {views_.data(), views_.size()}; }
 
  private:
@@ -90,12 +94,13 @@ class Tensors {
   throw Error(ErrorKind::kInput, std::string(role) + " " + name + ": " + error.what());
 }
 
-void take(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors) {
+void take(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors,
+          Stream stream = {}) {
   const Span<TensorRecord> records = self.artifact().inputs();
   const auto wanted =
       index < records.size() ? static_cast<DType>(records[index].dtype) : DType::kFloat32;
   try {
-    tensors[index].take(object, wanted);
+    tensors[index].take(object, wanted, stream);
     tensors[index].move_to(self.model->program().device());
     tensors.ready(index);
   } catch (const Error& error) {
@@ -103,13 +108,14 @@ void take(const ModelObject& self, PyObject* object, size_t index, Tensors& tens
   }
 }
 
-void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors) {
+void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors,
+              Stream stream = {}) {
   const Span<TensorRecord> records = self.artifact().outputs();
   try {
     if (PyFloat_Check(object) || PyLong_Check(object)) {
       throw Error(ErrorKind::kInput, "wanted an array or a Buffer, got a number");
     }
-    tensors[index].take(object, DType::kFloat32);
+    tensors[index].take(object, DType::kFloat32, stream);
     if (tensors[index].copied() || !tensors[index].writable()) {
       throw Error(ErrorKind::kInput, "wanted writable memory that is dense and row-major");
     }
@@ -119,26 +125,27 @@ void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& 
   }
 }
 
-nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle out) {
+nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle out, Stream stream) {
   nb::object targets = nb::steal(PySequence_Tuple(out.ptr()));
   if (!targets.is_valid()) throw nb::python_error();
   const auto count = static_cast<size_t>(PyTuple_Size(targets.ptr()));
   Tensors outputs(count);
   for (size_t i = 0; i < count; ++i) {
-    take_out(self, PyTuple_GetItem(targets.ptr(), static_cast<Py_ssize_t>(i)), i, outputs);
+    take_out(self, PyTuple_GetItem(targets.ptr(), static_cast<Py_ssize_t>(i)), i, outputs, stream);
   }
   {
     nb::gil_scoped_release release;
-    self.model->execute(inputs.views(), outputs.views());
+    self.model->execute(inputs.views(), outputs.views(), stream);
   }
+  outputs.release_producers();
   return targets;
 }
 
-nb::object run(const ModelObject& self, const Tensors& inputs) {
+nb::object run(const ModelObject& self, const Tensors& inputs, Stream stream) {
   std::vector<Buffer> outputs;
   {
     nb::gil_scoped_release release;
-    outputs = self.model->execute(inputs.views());
+    outputs = self.model->execute(inputs.views(), stream);
   }
   nb::object results = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(outputs.size())));
   if (!results.is_valid()) throw nb::python_error();
@@ -149,17 +156,27 @@ nb::object run(const ModelObject& self, const Tensors& inputs) {
   return results;
 }
 
-nb::object find_out(PyObject* const* values, PyObject* names) {
-  PyObject* out = Py_None;
+// The keywords of a call: `out` and `stream`, where they are given.
+struct Keywords {
+  nb::handle out = Py_None;
+  nb::handle stream = Py_None;
+};
+
+Keywords find_keywords(PyObject* const* values, PyObject* names) {
+  Keywords found;
   for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_Size(names); ++i) {
     PyObject* name = PyTuple_GetItem(names, i);
-    if (!nb::handle(name).equal(nb::str("out"))) {
-      PyErr_Format(PyExc_TypeError, "Model.execute: wanted the keyword 'out', got %R", name);
+    if (nb::handle(name).equal(nb::str("out"))) {
+      found.out = values[i];
+    } else if (nb::handle(name).equal(nb::str("stream"))) {
+      found.stream = values[i];
+    } else {
+      PyErr_Format(PyExc_TypeError, "Model.execute: wanted the keywords 'out' and 'stream', got %R",
+                   name);
       throw nb::python_error();
     }
-    out = values[i];
   }
-  return nb::borrow(out);
+  return found;
 }
 
 std::vector<double> replay(nb::sequence calls, int repeats, int count) {
@@ -208,12 +225,19 @@ nb::list profile(const ModelObject& self, nb::args values) {
 PyObject* execute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     const auto& model = *nb::inst_ptr<ModelObject>(self);
+    const Keywords keywords = find_keywords(values + count, names);
+    Stream stream;
+    if (!keywords.stream.is_none()) {
+      stream = stream_from(keywords.stream, *model.model->program().device());
+    }
     Tensors inputs(static_cast<size_t>(count));
     for (Py_ssize_t i = 0; i < count; ++i) {
-      take(model, values[i], static_cast<size_t>(i), inputs);
+      take(model, values[i], static_cast<size_t>(i), inputs, stream);
     }
-    nb::object out = find_out(values + count, names);
-    return (out.is_none() ? run(model, inputs) : run_into(model, inputs, out)).release().ptr();
+    nb::object results = keywords.out.is_none() ? run(model, inputs, stream)
+                                                : run_into(model, inputs, keywords.out, stream);
+    inputs.release_producers();
+    return results.release().ptr();
   });
 }
 
@@ -224,7 +248,7 @@ PyObject* call(PyObject* self, PyObject* positional, PyObject* named) {
 
 PyMethodDef methods[] = {
     {"execute", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&execute)),
-     METH_FASTCALL | METH_KEYWORDS, "execute(*inputs, out=None): run the model."},
+     METH_FASTCALL | METH_KEYWORDS, "execute(*inputs, out=None, stream=None): run the model."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot slots[] = {

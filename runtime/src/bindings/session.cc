@@ -1,9 +1,11 @@
 #include "session.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,25 +69,37 @@ std::vector<WeightSource> weights_from_file(const std::string& path) {
   return sources;
 }
 
-// The first device that the artifact has a program for; where none is, the first, which says so.
-std::shared_ptr<Device> choose(const Session& session, const Artifact& artifact) {
+// The device that is wanted, or the first that the artifact has a program for; where none is, the
+// first, which says so.
+std::shared_ptr<Device> choose(const Session& session, const Artifact& artifact,
+                               const std::optional<DeviceName>& wanted) {
   for (const std::shared_ptr<Device>& device : session.devices) {
+    if (wanted) {
+      if (name_of(*device) == *wanted) return device;
+      continue;
+    }
     for (const ProgramRecord& program : artifact.programs()) {
       if (static_cast<DeviceKind>(program.target) == device->kind()) return device;
     }
   }
-  return session.devices.front();
+  if (!wanted) return session.devices.front();
+  std::string names;
+  for (const std::shared_ptr<Device>& device : session.devices) {
+    names += (names.empty() ? "" : ", ") + device->name();
+  }
+  throw Error(ErrorKind::kDevice, "InferenceSession.load: wanted a device of the session (" +
+                                      names + "), got " + wanted->text());
 }
 
 ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifact,
-                 nb::handle weights) {
+                 nb::handle weights, const std::optional<DeviceName>& device) {
   std::vector<WeightSource> sources;
   const bool mapping = nb::isinstance<nb::dict>(weights);
   if (mapping) sources = weights_from_dict(nb::borrow<nb::dict>(weights));
   const std::string path = mapping || weights.is_none() ? "" : path_text(weights);
   nb::gil_scoped_release release;
   if (!path.empty()) sources = weights_from_file(path);
-  auto program = Program::load(artifact, choose(session, *artifact));
+  auto program = Program::load(artifact, choose(session, *artifact, device));
   return {std::make_shared<const Model>(std::move(program), sources)};
 }
 
@@ -94,7 +108,8 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
 void bind_session(nb::module_& module) {
   nb::class_<Session>(module, "Session", nb::is_final())
       .def(nb::new_(&open_session), nb::arg("devices"), nb::arg("threads"), nb::arg("pin"))
-      .def("load", &load, nb::arg("artifact"), nb::arg("weights") = nb::none());
+      .def("load", &load, nb::arg("artifact"), nb::arg("weights") = nb::none(),
+           nb::arg("device") = nb::none());
 }
 
 }  // namespace heddle::bindings

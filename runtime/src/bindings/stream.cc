@@ -1,0 +1,91 @@
+#include "stream.h"
+
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "heddle/cuda_device.h"
+
+namespace heddle::bindings {
+namespace {
+
+/// The Python class `Stream`.
+struct StreamObject {
+  std::shared_ptr<cuda::OwnedStream> stream;
+};
+
+/// The Python class `Event`.
+struct EventObject {
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Event> event;
+};
+
+StreamObject new_stream(DeviceName name) {
+  if (name.kind != DeviceKind::kCuda) {
+    throw Error(ErrorKind::kDevice, "Stream: wanted a CUDA device, got " + name.text());
+  }
+  return {std::make_shared<cuda::OwnedStream>(cuda::CudaDevice::open(name.index))};
+}
+
+uintptr_t handle_of(const StreamObject& self) {
+  return reinterpret_cast<uintptr_t>(self.stream->stream().handle);
+}
+
+EventObject record(const StreamObject& self) {
+  const std::shared_ptr<cuda::CudaDevice>& device = self.stream->device();
+  return {device, device->record(self.stream->stream())};
+}
+
+void wait(const StreamObject& self, const EventObject& event) {
+  event.event->order(*self.stream->device(), self.stream->stream());
+}
+
+nb::object handle_from(nb::handle object) {
+  if (PyLong_Check(object.ptr())) return nb::borrow(object);
+  if (nb::hasattr(object, "__cuda_stream__")) return object.attr("__cuda_stream__")()[1];
+  for (const char* name : {"cuda_stream", "ptr"}) {
+    if (nb::hasattr(object, name)) return object.attr(name);
+  }
+  const std::string found = nb::cast<nb::str>(object.type().attr("__name__")).c_str();
+  throw Error(ErrorKind::kInput,
+              "stream: wanted a Stream, one of CuPy or torch, an object with "
+              "__cuda_stream__, or the number of a CUstream, got " +
+                  found);
+}
+
+}  // namespace
+
+Stream stream_from(nb::handle object, Device& device) {
+  if (nb::isinstance<StreamObject>(object)) {
+    const auto& own = *nb::cast<const StreamObject&>(object).stream;
+    if (own.device().get() == &device) return own.stream();
+  }
+  return device.stream(reinterpret_cast<void*>(nb::cast<uintptr_t>(handle_from(object))));
+}
+
+void bind_stream(nb::module_& module) {
+  nb::class_<EventObject>(module, "Event", nb::is_final(), "A point in the work of a stream.")
+      .def_prop_ro("done", [](const EventObject& self) { return self.event->reached(); })
+      .def(
+          "synchronize", [](const EventObject& self) { self.event->synchronize(); },
+          nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<StreamObject>(module, "Stream", nb::is_final(), "A queue of work on a GPU.")
+      .def(nb::new_(&new_stream), nb::arg("device"))
+      .def_prop_ro("device",
+                   [](const StreamObject& self) { return name_of(*self.stream->device()); })
+      .def_prop_ro("handle", &handle_of)
+      .def("__cuda_stream__",
+           [](const StreamObject& self) { return nb::make_tuple(0, handle_of(self)); })
+      .def("record", &record)
+      .def("wait", &wait, nb::arg("event"))
+      .def(
+          "synchronize",
+          [](const StreamObject& self) {
+            self.stream->device()->synchronize(self.stream->stream());
+          },
+          nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace heddle::bindings
