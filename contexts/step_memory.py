@@ -139,6 +139,7 @@ class DeviceMemory:
 
         Raises:
             ValueError: `array` has more bytes than the memory, or another rank.
+            InputError: `array` is a Buffer of a call that was given values a kernel has refused.
         """
         if not hasattr(array, "__cuda_array_interface__"):
             return np.asarray(array)
@@ -154,6 +155,8 @@ class DeviceMemory:
         self.copies += 1
         self._arrived.record(self.stream)
         self._arrived.synchronize()
+        if isinstance(array, Buffer):
+            array.synchronize()  # no wait any more, but it tells what a kernel has refused
         return fetched
 
 

@@ -10,7 +10,7 @@ from heddle.runtime._core import Device
 
 @dataclass(frozen=True)
 class MemoryStatistics:
-    """Bytes of Heddle on one device, for the whole process.
+    """Bytes of Heddle on one device, for the whole process; on a CPU in blocks of 4096 and more.
 
     Attributes:
         device: Where.

@@ -7,6 +7,9 @@
 namespace heddle {
 namespace {
 
+// Smaller memory of a CPU is not counted: that would take a small call a tenth longer.
+constexpr size_t kCountedFrom = 4096;
+
 size_t checked_bytes(DType dtype, const Shape& shape) {
   auto bytes = shape.bytes(dtype);
   if (!bytes) {
@@ -45,21 +48,28 @@ Storage::Storage(std::shared_ptr<Device> device, void* data, size_t size,
       kind_(kind),
       stream_(stream) {
   if (device_->kind() != DeviceKind::kCpu) uses_ = std::make_unique<Uses>();
-  if (owner_ == nullptr) device_->memory().add(kind_, size_);
+  if (counted()) device_->memory().add(kind_, size_);
+}
+
+bool Storage::counted() const {
+  return owner_ == nullptr && (uses_ != nullptr || size_ >= kCountedFrom);
 }
 
 Storage::~Storage() {
-  std::vector<std::shared_ptr<Event>> after;
-  if (uses_ != nullptr) after = uses_->all();
-  if (owner_ == nullptr) {
-    device_->memory().remove(kind_, size_);
-    if (uses_ != nullptr && uses_->handed_out()) {
-      if (auto event = device_->record_shared()) after.push_back(std::move(event));
-    }
-    device_->release(data_, stream_, after);
+  if (counted()) device_->memory().remove(kind_, size_);
+  if (uses_ == nullptr) {
+    if (owner_ == nullptr) device_->release(data_, stream_, {});
     return;
   }
-  for (const std::shared_ptr<Event>& event : after) event->hold(owner_);
+  std::vector<std::shared_ptr<Event>> after = uses_->all();
+  if (owner_ != nullptr) {
+    for (const std::shared_ptr<Event>& event : after) event->hold(owner_);
+    return;
+  }
+  if (uses_->handed_out()) {
+    if (auto event = device_->record_shared()) after.push_back(std::move(event));
+  }
+  device_->release(data_, stream_, after);
 }
 
 Buffer::Buffer(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape)

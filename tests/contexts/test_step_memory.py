@@ -235,9 +235,9 @@ print(context.generated_tokens, batch.copies)
 
 
 def test_buffers_of_the_runtime_hold_what_the_host_wrote(tmp_path):
-    source = Path(__file__).parents[1] / "runtime" / "fake_cuda.c"
+    sources = (Path(__file__).parents[1] / "runtime").glob("fake_cuda*.c")
     driver = tmp_path / "libcuda.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", driver, source], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", driver, *sources], check=True)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", BESIDE_THE_FAKE_DRIVER],
         env={

@@ -58,6 +58,8 @@ class Storage : Counted<Storage> {
   Uses* uses() const { return uses_.get(); }
 
  private:
+  bool counted() const;
+
   std::shared_ptr<Device> device_;
   void* data_;
   size_t size_;

@@ -164,10 +164,9 @@ bool Argument::take_cuda(nb::handle object) {
   borrow(kept(object));
   nb::object stream = get("stream");
   if (!stream.is_none()) {
-    const std::shared_ptr<Device>& device = storage_->device();
-    producer_ = device->stream(reinterpret_cast<void*>(nb::cast<uintptr_t>(stream)));
-    has_producer_ = true;
-    storage_->uses()->note_ready(device->record(producer_));
+    Device& device = *foreign_->storage->device();
+    foreign_->producer = device.stream(reinterpret_cast<void*>(nb::cast<uintptr_t>(stream)));
+    foreign_->storage->uses()->note_ready(device.record(*foreign_->producer));
   }
   return true;
 }
@@ -182,17 +181,16 @@ void Argument::borrow(std::shared_ptr<void> owner) {
     }
     view_.device_index = *found;
   }
-  storage_ = Storage::borrow(memory_device({view_.device, view_.device_index}), view_.data,
-                             static_cast<size_t>(view_.shape.bytes(view_.dtype).value_or(0)),
-                             std::move(owner));
-  view_.storage = storage_.get();
+  foreign_ = std::make_unique<Foreign>();
+  foreign_->storage = Storage::borrow(
+      memory_device({view_.device, view_.device_index}), view_.data,
+      static_cast<size_t>(view_.shape.bytes(view_.dtype).value_or(0)), std::move(owner));
+  view_.storage = foreign_->storage.get();
 }
 
-void Argument::release_producer() {
-  if (!has_producer_) return;
-  Device& device = *storage_->device();
-  for (const std::shared_ptr<Event>& event : storage_->uses()->all()) {
-    event->order(device, producer_);
+void Argument::order_producer() {
+  for (const std::shared_ptr<Event>& event : foreign_->storage->uses()->all()) {
+    event->order(*foreign_->storage->device(), *foreign_->producer);
   }
 }
 

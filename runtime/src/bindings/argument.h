@@ -28,12 +28,14 @@ class Argument {
   void move_to(const std::shared_ptr<Device>& device);
 
   /// Lets the stream from which a tensor came go on behind what was done with it.
-  void release_producer();
+  void release_producer() {
+    if (foreign_ && foreign_->producer) order_producer();
+  }
 
   const TensorView& view() const { return view_; }
 
   /// What tracks memory of a GPU that is another's, else null.
-  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  std::shared_ptr<Storage> storage() const { return foreign_ ? foreign_->storage : nullptr; }
   bool writable() const { return writable_; }
   bool copied() const { return copied_; }
 
@@ -43,6 +45,7 @@ class Argument {
   bool take_cuda(nb::handle object);
   void take_dlpack(nb::handle object, Stream stream);
   void borrow(std::shared_ptr<void> owner);
+  void order_producer();
   void take_number(nb::handle number, DType wanted);
   void copy_from(Py_buffer& source);
   void use(Buffer&& buffer);
@@ -51,9 +54,11 @@ class Argument {
   Py_buffer held_{};  // released at the end, where it has an object
   Buffer buffer_;
   std::shared_ptr<void> owner_;
-  std::shared_ptr<Storage> storage_;  // of memory on a GPU that is another's
-  Stream producer_;
-  bool has_producer_ = false;
+  struct Foreign {
+    std::shared_ptr<Storage> storage;
+    std::optional<Stream> producer;
+  };
+  std::unique_ptr<Foreign> foreign_;  // memory on a GPU that is another's
   bool writable_ = true;
   bool copied_ = false;
 };

@@ -166,9 +166,9 @@ Keywords find_keywords(PyObject* const* values, PyObject* names) {
   Keywords found;
   for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_Size(names); ++i) {
     PyObject* name = PyTuple_GetItem(names, i);
-    if (nb::handle(name).equal(nb::str("out"))) {
+    if (PyUnicode_CompareWithASCIIString(name, "out") == 0) {
       found.out = values[i];
-    } else if (nb::handle(name).equal(nb::str("stream"))) {
+    } else if (PyUnicode_CompareWithASCIIString(name, "stream") == 0) {
       found.stream = values[i];
     } else {
       PyErr_Format(PyExc_TypeError, "Model.execute: wanted the keywords 'out' and 'stream', got %R",
