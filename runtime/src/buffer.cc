@@ -44,11 +44,10 @@ Storage::Storage(std::shared_ptr<Device> device, void* data, size_t size,
     : device_(std::move(device)),
       data_(data),
       size_(size),
-      owner_(std::move(owner)),
-      kind_(kind),
-      stream_(stream) {
-  if (device_->kind() != DeviceKind::kCpu) uses_ = std::make_unique<Uses>();
-  if (counted()) device_->memory().add(kind_, size_);
+      kind_(static_cast<uint64_t>(kind)),
+      owner_(std::move(owner)) {
+  if (device_->kind() != DeviceKind::kCpu) uses_ = std::make_unique<Uses>(stream);
+  if (counted()) device_->memory().add(kind, size);
 }
 
 bool Storage::counted() const {
@@ -56,9 +55,9 @@ bool Storage::counted() const {
 }
 
 Storage::~Storage() {
-  if (counted()) device_->memory().remove(kind_, size_);
+  if (counted()) device_->memory().remove(static_cast<MemoryKind>(kind_), size_);
   if (uses_ == nullptr) {
-    if (owner_ == nullptr) device_->release(data_, stream_, {});
+    if (owner_ == nullptr) device_->release(data_, {}, {});
     return;
   }
   std::vector<std::shared_ptr<Event>> after = uses_->all();
@@ -69,7 +68,7 @@ Storage::~Storage() {
   if (uses_->handed_out()) {
     if (auto event = device_->record_shared()) after.push_back(std::move(event));
   }
-  device_->release(data_, stream_, after);
+  device_->release(data_, uses_->stream(), after);
 }
 
 Buffer::Buffer(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape)

@@ -62,10 +62,10 @@ class Storage : Counted<Storage> {
 
   std::shared_ptr<Device> device_;
   void* data_;
-  size_t size_;
+  // Small: each output of each call makes one of these.
+  uint64_t size_ : 56;
+  uint64_t kind_ : 8;
   std::shared_ptr<void> owner_;  // null: the memory is the device's
-  MemoryKind kind_;
-  Stream stream_;
   std::unique_ptr<Uses> uses_;
 };
 

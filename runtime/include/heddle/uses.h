@@ -12,6 +12,11 @@ namespace heddle {
 /// writes memory from two at once gets either's bytes.
 class Uses {
  public:
+  /// For memory that was allocated in the order of `stream`.
+  explicit Uses(Stream stream) : stream_(stream) {}
+
+  Stream stream() const { return stream_; }
+
   /// Makes `stream` wait until it may read, or write.
   void order_read(Device& device, Stream stream) const;
   void order_write(Device& device, Stream stream) const;
@@ -36,7 +41,8 @@ class Uses {
   std::vector<std::shared_ptr<Event>> all() const;
 
  private:
-  mutable std::mutex mutex_;
+  const Stream stream_;
+  mutable std::mutex mutex_;  // of all below
   std::shared_ptr<Event> ready_;
   std::shared_ptr<Event> written_;
   std::vector<std::shared_ptr<Event>> read_;  // since then, one for each stream
