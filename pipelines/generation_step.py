@@ -112,6 +112,7 @@ class StepModel:
             self._allowed(chosen, masks),
             *self._caches,
             out=[*outputs, *self._caches],
+            stream=self._batch.stream,
         )
         tokens = np.zeros(len(contexts), np.int64)
         tokens[rows] = _host(outputs[0])

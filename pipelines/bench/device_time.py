@@ -22,7 +22,9 @@ class ModelCall:
 
     def __call__(self) -> object:
         """Runs it and waits."""
-        return self.model.execute(*self.inputs, out=[self.out])
+        result = self.model.execute(*self.inputs, out=[self.out])
+        self.out.synchronize()
+        return result
 
     @staticmethod
     def seconds(chosen: Sequence[ModelCall]) -> float:

@@ -56,7 +56,7 @@ def run(
     import numpy as np
 
     from heddle.pipelines.weights import of_artifact
-    from heddle.runtime import Artifact, InferenceSession
+    from heddle.runtime import Artifact, InferenceSession, memory_statistics
 
     loaded = Artifact.load(artifact)
     arrays = make_inputs(loaded, read_inputs(inputs), read_dims(dims))
@@ -80,6 +80,11 @@ def run(
         },
         "outputs": {name: summary(value) for name, value in named.items()},
         "times": times,
+        "memory": {
+            name: value
+            for name, value in vars(memory_statistics(model.device)).items()
+            if name != "device"
+        },
     }
     if profiled:
         report["kernels"] = profile.by_kernel([model.profile(*arrays) for _ in range(repeat)])
@@ -204,6 +209,8 @@ def show(report: dict[str, Any], output: Path | None) -> None:
     table("Outputs", ("name", "type", "min>", "mean>", "max>"), rows)
     times = [(key.removesuffix("_s"), f"{1e3 * s:.3f}") for key, s in report["times"].items()]
     table("Times", ("step", "ms>"), times)
+    memory = [(name, f"{value:,}") for name, value in report["memory"].items() if value]
+    table("Memory", ("kind", "bytes>"), memory)
     if "kernels" in report:
         profile.show(report["kernels"])
     if output:

@@ -21,12 +21,13 @@ def test_calls_of_a_model_are_one_replay(monkeypatch):
     monkeypatch.setattr(device_time, "replay", replay)
     ran = []
     model = SimpleNamespace(execute=lambda *inputs, out: ran.append((inputs, out)))
-    calls = [ModelCall(model, ("a",), "x"), ModelCall(model, ("b",), "y")]
+    x, y = (SimpleNamespace(synchronize=lambda: ran.append("wait")) for _ in range(2))
+    calls = [ModelCall(model, ("a",), x), ModelCall(model, ("b",), y)]
     assert device_clock(calls) == 0.25
-    assert asked == [[(model, ("a",), ("x",)), (model, ("b",), ("y",))]]
+    assert asked == [[(model, ("a",), (x,)), (model, ("b",), (y,))]]
     assert ran == []
     calls[1]()
-    assert ran == [(("b",), ["y"])]
+    assert ran == [(("b",), [y]), "wait"]
 
 
 class Torch:

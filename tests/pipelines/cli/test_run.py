@@ -15,6 +15,10 @@ def test_random_inputs(heddle, tiny_artifact):
     assert report["inputs"] == {"tokens": [3, 7], "attention_mask": [3, 7]}
     assert report["outputs"]["embeddings"]["shape"] == [3, 32]
     assert set(report["times"]) == {"load_s", "first_s", "median_s"}
+    memory = report["memory"]
+    kinds = [memory[name] for name in ("weights", "state", "arenas", "outputs", "buffers")]
+    assert memory["peak"] >= memory["live"] == sum(kinds)
+    assert memory["state"] > 0  # packed weights
 
 
 def test_for_a_person(heddle, tiny_artifact):
@@ -22,6 +26,7 @@ def test_for_a_person(heddle, tiny_artifact):
     assert "embeddings" in text
     assert "float32 [1, 32]" in text
     assert "median" in text
+    assert "reserved" in text
 
 
 def test_a_profile_by_kernel(heddle, tiny_artifact):
