@@ -1,13 +1,14 @@
-/* A stand-in for the NVIDIA driver, as lazy as a device may be: what a stream is given runs when the
-   host waits for it, and then no more than that. So a missing wait reads what is not there yet, and
-   memory that was freed too early is used when it is gone: each is a fault, which the tests ask for.
+/* A stand-in for the NVIDIA driver, as lazy as a device may be: what a stream is given runs when
+   the host waits for it, and then no more than that. So a missing wait reads what is not there yet,
+   and memory that was freed too early is used when it is gone: each is a fault, which the tests ask
+   for.
 
    The tests build it as libcuda.so.1. Device addresses carry a tag, so a host access to device
    memory crashes. A module is text: "FAKE" (cubin) or ".version 8.0" (PTX), then one line
    "kernel <symbol> <action> <buffers> <dims> [<tensor maps>]" each, then "end".
    Environment: FAKE_CUDA_LOG (file), FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY
-   (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), FAKE_CUDA_EAGER (work runs
-   as soon as it may), and what fails: FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function),
+   (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), FAKE_CUDA_EAGER (work
+   runs as soon as it may), and what fails: FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function),
    FAKE_CUDA_LOAD, FAKE_CUDA_LAUNCH, FAKE_CUDA_FAULT (a kernel that runs; the CUresult of all that
    comes later). */
 #pragma once

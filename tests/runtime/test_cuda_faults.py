@@ -105,7 +105,7 @@ def test_no_program_for_the_device(python, make):
 
 
 def test_out_of_memory(python, make_cuda):
-    out, _ = python(
+    out, log = python(
         """
         model = load()
         fails(DeviceError, lambda: model.execute(np.zeros(5000, np.float32)))
@@ -119,6 +119,7 @@ def test_out_of_memory(python, make_cuda):
         " CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n"
         "[0. 2. 4. 6.]\n"
     )
+    assert "trim 0\n" in log  # what the pool has kept was given back before
 
 
 @pytest.mark.parametrize(
