@@ -40,6 +40,9 @@ SMALL: tuple[dict[str, int], ...] = (
         "rows": 50,
         "g": 1,
         "block": 9,
+        "height": 7,
+        "width": 10,
+        "c": 13,
     },
     {
         "m": 16,
@@ -53,6 +56,9 @@ SMALL: tuple[dict[str, int], ...] = (
         "rows": 64,
         "g": 2,
         "block": 16,
+        "height": 8,
+        "width": 12,
+        "c": 32,
     },
 )
 """Sizes of the checks: odd ones, and such as are read in vectors. Others are a workload's first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
 
-from heddle.kernels.spec import Launch, Spec
+from heddle.kernels.spec import Expr, Launch, Spec
 from heddle.kernels.tuning import Space
 
 
@@ -59,6 +59,8 @@ class Kernel:
         launch: How a spec is started on every machine that has no launch of its own.
         own_launch: How a spec is started on one architecture, or None where it is as anywhere. What
             memory it takes (workspace, counters) is there for the other architectures too.
+        split: Specs that share the calls of one, each with a size that is 1 for the calls that it
+            computes and 0 for all others, for which it is not started.
         supports: None when the spec can be computed, else the reason why not, as a phrase.
         checks: The kernel checks values of its input and takes the status word.
         updates: Operand 0 and the output are one memory: the kernel writes only what changes.
@@ -81,6 +83,7 @@ class Kernel:
     space: Space | None = None
     uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
+    split: Callable[[Spec], tuple[tuple[Spec, Expr], ...]] = lambda spec: ((spec, 1),)
 
     def launch_on(self, spec: Spec, machine: Machine) -> Launch:
         """How `spec` is started on `machine`."""

@@ -7,11 +7,11 @@ the C++ reader, which alone knows all rules of the format.
 from __future__ import annotations
 
 import math
-import operator
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from heddle.runtime import _core
+from heddle.runtime import artifact_layout as layout
 from heddle.runtime.artifact import (
     ArtifactRecord,
     Buffer,
@@ -27,61 +27,6 @@ from heddle.runtime.artifact import (
     Weight,
 )
 from heddle.runtime.errors import ArtifactError, CompileError
-
-MAGIC = b"\x89HDL\r\n\x1a\n"
-VERSION = 2
-ALIGNMENT = 64
-
-_SECTIONS = (
-    ("strings", 1),
-    ("model", 64),
-    ("provenance", 16),
-    ("symbols", 24),
-    ("sizes", 16),
-    ("dims", 4),
-    ("tensors", 24),
-    ("weights", 72),
-    ("constants", 16),
-    ("programs", 80),
-    ("kernels", 48),
-    ("launches", 32),
-    ("codes", 64),
-    ("buffers", 16),
-    ("instructions", 56),
-    ("tensor maps", 48),
-    ("arguments", 4),
-    ("code", 1),
-    ("constant data", 1),
-    ("weight data", 1),
-)
-
-_CALCULATE: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": operator.floordiv,
-    "ceildiv": lambda a, b: -(-a // b),
-    "mod": operator.mod,
-    "min": min,
-    "max": max,
-}
-
-
-def _numbered(names: str, first: int = 1) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names.split(), first)}
-
-
-_DTYPES = _numbered(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
-    "float8_e4m3fn float8_e5m2"
-)
-_OPS = _numbered(" ".join(_CALCULATE), 3)
-_TARGETS = _numbered("cpu cuda")
-_FORMATS = _numbered("image cubin ptx")
-_BUFFERS = _numbered("input output weight constant state arena status counters")
-_HAS_SHA256, _EMBEDDED = 1, 2
-_DISPATCH, _COPY = 1, 2
-_MOST_AXES = 5  # Of a tensor map.
 
 
 def to_bytes(record: ArtifactRecord) -> bytes:
@@ -106,7 +51,7 @@ class _Writer:
 
     def __init__(self, record: ArtifactRecord) -> None:
         self.record = record
-        self.sections = {name: bytearray() for name, _ in _SECTIONS}
+        self.sections = {name: bytearray() for name, _ in layout.SECTIONS}
         self.strings: dict[str, tuple[int, int]] = {}
         self.slots: dict[Expr, int] = {}
         self.symbols = {symbol.name: number for number, symbol in enumerate(record.symbols)}
@@ -114,20 +59,20 @@ class _Writer:
     def assemble(self) -> bytes:
         self._signature()
         for program in sorted(
-            self.record.programs, key=lambda row: self._number(_TARGETS, row.target, "target")
+            self.record.programs, key=lambda row: self._number(layout.TARGETS, row.target, "target")
         ):
             self._program(program)
         table = bytearray()
         parts: list[bytes | bytearray] = []
-        end = 64 + 32 * len(_SECTIONS)
-        for kind, (name, size) in enumerate(_SECTIONS, start=1):
-            data, gap = self.sections[name], bytes(-end % ALIGNMENT)
+        end = 64 + 32 * len(layout.SECTIONS)
+        for kind, (name, size) in enumerate(layout.SECTIONS, start=1):
+            data, gap = self.sections[name], bytes(-end % layout.ALIGNMENT)
             offset = end + len(gap)
             table += struct.pack("<IIQQQ", kind, size, offset, len(data), _core.checksum(data))
             parts += [gap, data]
             end = offset + len(data)
-        header = MAGIC + struct.pack(
-            "<IIQQ24x", VERSION, len(_SECTIONS), end, _core.checksum(table)
+        header = layout.MAGIC + struct.pack(
+            "<IIQQ24x", layout.VERSION, len(layout.SECTIONS), end, _core.checksum(table)
         )
         return b"".join((header, struct.pack("<Q", _core.checksum(header)), table, *parts))
 
@@ -139,15 +84,15 @@ class _Writer:
             raise self._error(f"{what}: wanted one of {', '.join(numbers)}, got '{name}'")
         return numbers[name]
 
-    def _add(self, section: str, layout: str, *values: object) -> int:
+    def _add(self, section: str, fields: str, *values: object) -> int:
         """Appends one record and returns its number."""
         target = self.sections[section]
-        packed = struct.pack("<" + layout, *values)
+        packed = struct.pack("<" + fields, *values)
         target += packed
         return len(target) // len(packed) - 1
 
     def _count(self, section: str) -> int:
-        return len(self.sections[section]) // dict(_SECTIONS)[section]
+        return len(self.sections[section]) // dict(layout.SECTIONS)[section]
 
     def _text(self, text: str) -> tuple[int, int]:
         if text not in self.strings:
@@ -159,7 +104,7 @@ class _Writer:
     def _data(self, section: str, data: bytes | memoryview) -> int:
         """Places `data` at the next multiple of 64 and returns the offset."""
         target = self.sections[section]
-        target += bytes(-len(target) % ALIGNMENT)
+        target += bytes(-len(target) % layout.ALIGNMENT)
         offset = len(target)
         target += data
         return offset
@@ -175,7 +120,7 @@ class _Writer:
                 row = (2, self.symbols[size], 0)
             else:
                 op, a, b = size
-                row = (_OPS[op], self._slot(a), self._slot(b))
+                row = (layout.OPS[op], self._slot(a), self._slot(b))
             self.slots[size] = self._add("sizes", "IIq", *row)
         return self.slots[size]
 
@@ -184,12 +129,12 @@ class _Writer:
         if not isinstance(size, tuple):
             return size
         op, a, b = size[0], self._fold(size[1]), self._fold(size[2])
-        self._number(_OPS, op, f"operation of size {size}")
+        self._number(layout.OPS, op, f"operation of size {size}")
         if not (isinstance(a, int) and isinstance(b, int)):
             return (op, a, b)
         if b == 0 and op in ("floordiv", "ceildiv", "mod"):
             raise self._error(f"size {size}: wanted a divisor, got zero")
-        return _CALCULATE[op](a, b)
+        return layout.CALCULATE[op](a, b)
 
     def _dims(self, sizes: Iterable[Expr]) -> tuple[int, int]:
         slots = [self._slot(size) for size in sizes]
@@ -215,7 +160,7 @@ class _Writer:
             self._add("symbols", "IIqq", *self._text(symbol.name), symbol.minimum, symbol.maximum)
         for tensor in record.inputs + record.outputs:
             name, shape = self._text(tensor.name), self._dims(tensor.shape)
-            dtype = self._number(_DTYPES, tensor.dtype, f"dtype of '{tensor.name}'")
+            dtype = self._number(layout.DTYPES, tensor.dtype, f"dtype of '{tensor.name}'")
             self._add("tensors", "6I", *name, dtype, *shape, 0)
         for weight in record.weights:
             self._weight(weight)
@@ -224,11 +169,11 @@ class _Writer:
             self._add("constants", "QQ", offset, len(constant.data))
 
     def _weight(self, weight: Weight) -> None:
-        flags, offset = (_HAS_SHA256 if weight.sha256 else 0), 0
-        dtype = self._number(_DTYPES, weight.dtype, f"dtype of '{weight.name}'")
+        flags, offset = (layout.HAS_SHA256 if weight.sha256 else 0), 0
+        dtype = self._number(layout.DTYPES, weight.dtype, f"dtype of '{weight.name}'")
         size = _core.dtype_size(weight.dtype) * math.prod(weight.shape)
         if weight.data is not None:
-            flags |= _EMBEDDED
+            flags |= layout.EMBEDDED
             data = memoryview(weight.data).cast("B")
             if len(data) != size:
                 raise self._error(
@@ -255,7 +200,7 @@ class _Writer:
         init = self._routine(program.init)
         main = self._routine(program.main)
         arenas = self._slot(program.init.arena), self._slot(program.main.arena)
-        target = _TARGETS[program.target]
+        target = layout.TARGETS[program.target]
         ranges = (*kernels, *buffers, *init, *main)
         self._add("programs", "12IQ24x", target, *ranges, *arenas, 0, program.state)
 
@@ -296,7 +241,7 @@ class _Writer:
         self._add(
             "codes",
             "10IQQ8x",
-            self._number(_FORMATS, code.format, "code format"),
+            self._number(layout.FORMATS, code.format, "code format"),
             *self._text(code.arch),
             *self._text(code.symbol),
             *(code.entry, code.alignment, code.registers, code.spills, code.launch),
@@ -304,7 +249,7 @@ class _Writer:
         )
 
     def _buffer(self, buffer: Buffer) -> None:
-        kind = self._number(_BUFFERS, buffer.kind, "buffer kind")
+        kind = self._number(layout.BUFFERS, buffer.kind, "buffer kind")
         offset, size = self._slot(buffer.offset), self._slot(buffer.size)
         self._add("buffers", "4I", kind, buffer.index, offset, size)
 
@@ -319,10 +264,10 @@ class _Writer:
         numbers: tuple[int, ...]
         maps: tuple[TensorMap, ...] = ()
         if isinstance(step, Copy):
-            opcode, kernel, numbers, work = _COPY, 0, (step.source, step.target), step.size
+            opcode, kernel, numbers, work = layout.COPY, 0, (step.source, step.target), step.size
             dims = grids = self._dims(())
         else:
-            opcode, kernel, numbers, work = _DISPATCH, step.kernel, step.buffers, step.work
+            opcode, kernel, numbers, work = layout.DISPATCH, step.kernel, step.buffers, step.work
             dims = self._dims(step.dims)
             grids = self._dims(size for grid in step.grids for size in grid)
             maps = step.tensor_maps
@@ -337,7 +282,7 @@ class _Writer:
         rows = [
             (
                 *(row.buffer, row.item, *self._dims(row.shape), *self._dims(row.strides)),
-                *(*row.box, *(0,) * (_MOST_AXES - len(row.box)), row.swizzle),
+                *(*row.box, *(0,) * (layout.MOST_AXES - len(row.box)), row.swizzle),
             )
             for row in maps
         ]

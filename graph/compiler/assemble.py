@@ -9,7 +9,7 @@ from typing import Any, cast
 from heddle.graph import attributes
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.constants import constant_bytes
-from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage, workspace
+from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, split, stage, workspace
 from heddle.graph.compiler.passes.select import kernel_name
 from heddle.graph.compiler.sizes import substitute
 from heddle.graph.compiler.specs import Request, parts_of, request
@@ -17,7 +17,7 @@ from heddle.graph.dim import Dim
 from heddle.kernels import registry
 from heddle.kernels import spec as spec_rows
 from heddle.kernels.emit import ITEM_SIZE
-from heddle.kernels.spec import Expr, Spec
+from heddle.kernels.spec import Expr, Spec, fold
 from heddle.runtime.artifact import (
     Buffer,
     BufferKind,
@@ -40,10 +40,17 @@ STATUS_BYTES = 32
 COUNTER_BYTES = 4
 
 
-def requests(module: Any) -> list[tuple[Any, Request]]:
-    """Each fused op of a lowered module with what it asks for, in program order."""
-    fused = [op for op in m.operations(module) if m.name(op) == "fused"]
-    return [(op, request(parts_of(op))) for op in fused]
+def requests(module: Any, kind: str) -> list[tuple[Any, Request]]:
+    """Each fused op of a lowered module with what it asks of kernels for `kind`, in program order.
+
+    An op asks several times where kernels share its calls.
+    """
+    return [
+        (op, part)
+        for op in m.operations(module)
+        if m.name(op) == "fused"
+        for part in split(request(parts_of(op)), kind)
+    ]
 
 
 def signature(
@@ -163,7 +170,10 @@ def program(
                 kernels.number(spec, kernel),
                 tuple(passed),
                 wanted.dims,
-                tuple(tuple(map(size, launch.grid)) for launch in launches),
+                tuple(
+                    tuple(map(size, (fold("mul", wanted.condition, x), *others)))
+                    for x, *others in (launch.grid for launch in launches)
+                ),
                 size(launches[0].work),
                 m.label(operation),
                 tuple(tensor_map(one) for launch in launches for one in launch.tensor_maps),

@@ -93,7 +93,7 @@ def _compiled(
 ) -> Artifact:
     """The artifact, by the tuning tables in force."""
     modules = {target: lower(graph.module, target.kind) for target in chosen}
-    asked = {target: assemble.requests(module) for target, module in modules.items()}
+    asked = {target: assemble.requests(module, target.kind) for target, module in modules.items()}
     jobs: dict[Job, str] = {}
     for target, requests in asked.items():
         for operation, wanted in requests:

@@ -35,11 +35,15 @@ class Parts:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a kernel: its spec, the size behind each of `spec.dims`, what it reads."""
+    """What is asked of a kernel: its spec, the size behind each of `spec.dims`, what it reads.
+
+    `condition` is a size of the spec that is 1 for the calls in which it is asked, 0 for others.
+    """
 
     spec: Spec
     dims: tuple[Expr, ...]
     inputs: tuple[Any, ...]
+    condition: Expr = 1
 
 
 def parts_of(fused: Any) -> Parts:

@@ -80,4 +80,4 @@ def _bfloat16(dtype: str, code: int) -> int:
             return 0
         shift = mantissa + 1 - fraction.bit_length()
         exponent, fraction = 1 - shift, fraction << shift
-    return (exponent + 127 - bias) << 7 | fraction % (1 << mantissa) << (7 - mantissa)
+    return int((exponent + 127 - bias) << 7 | fraction % (1 << mantissa) << (7 - mantissa))

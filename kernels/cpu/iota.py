@@ -25,11 +25,13 @@ def emit_iota(spec: Spec, machine: Machine) -> None:
     out_at = rows.Finish(frame, lanes).row(0)
     start, step = (memory.load(pointer, 0, dtype) for pointer in frame.inputs[:2])
     numbers = crosslane.numbers(emit.integer(64), lanes)
+    # Of small floats the count is not rounded, as no number on the way to a result is.
+    counted = "float32" if emit.is_float(dtype) and emit.ITEM_SIZE[dtype] < 4 else dtype
     length = frame.size(spec.result.shape[0])
     for task in emit.loop(frame.first, frame.last):
         first = task * BLOCK
         for i, mask in host.vectors(first, sizes.least(first + BLOCK, length), lanes):
-            place = convert.cast(numbers + i, "int64", dtype)
+            place = convert.cast(numbers + i, "int64", counted)
             out_at(i, mask, place * step + start)
 
 

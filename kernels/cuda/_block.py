@@ -116,11 +116,15 @@ def _reduced(value: Any, kind: Any) -> Any:
     return arith.extsi(emit.integer(64), found)
 
 
+def _symbol(operation: Any) -> str:
+    return str(ir.StringAttr(operation.attributes["sym_name"]).value)
+
+
 class SharedArray:
     """A static array in the block's shared memory.
 
     Args:
-        name: Unique within the kernel.
+        name: Unique among what a block does: ways of which it takes one may share arrays.
         element: The element type, as stored.
         count: The number of elements.
     """
@@ -133,7 +137,12 @@ class SharedArray:
             f" {{addr_space = 3 : i32, alignment = {_ALIGNMENT} : i64}}"
             f" : !llvm.array<{count} x {element}>"
         )
-        module().regions[0].blocks[0].append(ir.Operation.parse(text))
+        body, array = module().regions[0].blocks[0], ir.Operation.parse(text)
+        before = next((op for op in body.operations if _symbol(op) == name), None)
+        if before is None:
+            body.append(array)
+        else:
+            assert before.attributes["global_type"] == array.attributes["global_type"]
         self._base = llvm.AddressOfOp(self._pointer, name).result
 
     def load(self, offset: Any, lanes: int = 1) -> Any:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _frame, _mma, _product, _staging
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold
+
+FEW = 64
+"""Rows that strips are for."""
+
+LEAST, MOST = "least_rows", "most_rows"
+"""Attributes of products whose rows are known when they run, and are in this range."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,39 @@ class Way:
 def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
     """The ways that the sizes of `spec` leave open, of `ways` for more and more rows."""
     m = _product.problem(spec).m
-    if not isinstance(m, int):
+    if isinstance(m, int):
+        return [next(way for way in ways if way.most is None or m <= way.most)]
+    least, most = spec.attr(LEAST, 0), spec.attr(MOST)
+    ways = [way for way in ways if way.most is None or way.most >= least]
+    if most is None:
         return ways
-    return [next(way for way in ways if way.most is None or m <= way.most)]
+    few = [way for way in ways if way.most is not None and way.most <= most]
+    return few or ways
+
+
+def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
+    """A product of few rows and one of more, where the rows are known when it runs.
+
+    They want other blocks: many small ones, or one that fills a multiprocessor.
+    """
+    m, kind = _product.problem(spec).m, _mma.kind_of(spec)
+    strips = kind is not None and has_strips(kind, spec.attr("transposed"))
+    if isinstance(m, int) or not strips or spec.prologue is not None:
+        return ((spec, 1),)
+    more: Expr = ("min", 1, ("floordiv", m, FEW + 1))
+    return (
+        (_with(spec, MOST, FEW), ("sub", 1, more)),
+        (_with(spec, LEAST, FEW + 1), more),
+    )
+
+
+def has_strips(kind: _mma.Kind, transposed: bool) -> bool:
+    """Whether there are strips of few rows: they sort neither bytes nor words along n."""
+    return kind.item == 2 or transposed
+
+
+def _with(spec: Spec, name: str, value: int) -> Spec:
+    return replace(spec, attrs=tuple(sorted({**dict(spec.attrs), name: value}.items())))
 
 
 def emit_ways(frame: _frame.Frame, ways: Sequence[Way]) -> None:

@@ -22,8 +22,8 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     assert kind is not None
     problem = _product.problem(spec)
     found = []
-    if kind.item == 2 or transposed:  # Strips sort neither bytes nor words.
-        for rows, columns in ((16, narrow(problem)), (64, 64)):
+    if _by_rows.has_strips(kind, transposed):
+        for rows, columns in ((16, narrow(problem)), (_by_rows.FEW, 64)):
             found.append(_skinny.way(_skinny.Strip(kind, rows, columns, transposed), problem))
     columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem)
     tile = _tiles.Tile(kind, columns, transposed)

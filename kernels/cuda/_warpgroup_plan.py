@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from heddle.kernels import emit
 from heddle.kernels.cuda import (
     _block,
+    _by_rows,
     _handover,
     _mma,
     _partial_sums,
@@ -34,7 +35,6 @@ _SHARED = 227 * 1024  # Bytes that a block can have.
 _PANELS = (
     CONSUMERS * _warpgroup.THREADS // _block.WARP * _warpgroup_result.PANELS
 ) * _warpgroup_result.PANEL
-_FEW = 64  # Rows that strips are for.
 _SLOWER = {
     256: 1.0,
     192: 1.03,
@@ -168,9 +168,9 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
     assert tile_of is not None
     transposed, m = spec.attr("transposed"), _product.problem(spec).m
     grouped, groups = spec.op == "grouped_matmul", spec.operands[1].shape[0]
-    few = isinstance(m, int) and m <= _FEW
+    few = m <= _by_rows.FEW if isinstance(m, int) else spec.attr(_by_rows.MOST) is not None
     if grouped:
-        few = isinstance(m, int) and isinstance(groups, int) and m <= _FEW * groups
+        few = isinstance(m, int) and isinstance(groups, int) and m <= _by_rows.FEW * groups
     if few or (tile_of.item != 2 and not transposed):
         return None
     columns = _product.SPACE.value("columns", spec, "cuda")

@@ -14,12 +14,14 @@ def emit_iota(spec: Spec, machine: Machine) -> None:
     dtype = spec.result.dtype
     start, step, write = frame.reader(0), frame.reader(1), frame.writer()
     length = frame.size(spec.result.shape[0])
+    # Of small floats the count is not rounded, as no number on the way to a result is.
+    counted = "float32" if emit.is_float(dtype) and emit.ITEM_SIZE[dtype] < 4 else dtype
 
     def body(lanes: int) -> None:
         first, further = (emit.splat(scalar(emit.index(0), 1), lanes) for scalar in (start, step))
         for position in _frame.sweep(length, lanes):
             numbers = crosslane.numbers(emit.integer(64), lanes) + position
-            write(convert.cast(numbers, "int64", dtype) * further + first, position)
+            write(convert.cast(numbers, "int64", counted) * further + first, position)
 
     _frame.in_vectors(frame, [write.inputs], [length], body)
 

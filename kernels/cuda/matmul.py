@@ -52,4 +52,5 @@ KERNEL = Kernel(
     supports,
     space=_product.SPACE,
     own_launch=_warpgroup_plan.own_launch,
+    split=_by_rows.split,
 )

@@ -27,7 +27,7 @@ Given = Mapping[str, tuple[int, ...]]
 def specs_of(workload: Workload, sizes: Mapping[str, int], dtype: DType, target: str) -> list[Spec]:
     """What the workload's program asks of kernels, in the order of its steps."""
     module = lower(workload.graph(sizes, dtype).module, target)
-    return [request.spec for _, request in assemble.requests(module)]
+    return [request.spec for _, request in assemble.requests(module, target)]
 
 
 def find_spec(name: str, given: Given, dtype: str | None, target: str) -> Spec:

@@ -141,24 +141,24 @@ _OTHERS = (
     Workload(
         "conv",
         "conv",
-        (Operand("b h w c"), Operand("n c t t", weight=True)),
-        {"b": (1, 8), "h": (56,), "w": (56,), "c": (64,), "n": (64,), "t": (3,)},
-        lambda sizes, dtype: {"padding": (sizes["t"] // 2,) * 4},
+        (Operand("b height width c"), Operand("n c window window", weight=True)),
+        {"b": (1, 8), "height": (56,), "width": (56,), "c": (64,), "n": (64,), "window": (3,)},
+        lambda sizes, dtype: {"padding": (sizes["window"] // 2,) * 4},
     ),
     Workload(
         "depthwise_conv",
         "conv",
-        (Operand("b h w c"), Operand("c 1 t t", weight=True)),
-        {"b": (8,), "h": (56,), "w": (56,), "c": (128,), "t": (3,)},
-        lambda sizes, dtype: {"padding": (sizes["t"] // 2,) * 4, "groups": sizes["c"]},
+        (Operand("b height width c"), Operand("c 1 window window", weight=True)),
+        {"b": (8,), "height": (56,), "width": (56,), "c": (128,), "window": (3,)},
+        lambda sizes, dtype: {"padding": (sizes["window"] // 2,) * 4, "groups": sizes["c"]},
     ),
     *(
         Workload(
             op,
             op,
-            (Operand("b h w c"),),
-            {"b": (8,), "h": (112,), "w": (112,), "c": (64,), "t": (3,)},
-            lambda sizes, dtype: {"window": (sizes["t"],) * 2, "strides": (2, 2)},
+            (Operand("b height width c"),),
+            {"b": (8,), "height": (112,), "width": (112,), "c": (64,), "window": (3,)},
+            lambda sizes, dtype: {"window": (sizes["window"],) * 2, "strides": (2, 2)},
         )
         for op in ("max_pool", "avg_pool")
     ),

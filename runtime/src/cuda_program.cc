@@ -1,7 +1,6 @@
 #include "heddle/cuda_program.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <functional>
 #include <utility>
@@ -14,29 +13,6 @@ namespace heddle::cuda {
 namespace {
 
 constexpr unsigned kSharedWithoutAsking = 48 * 1024;
-
-/// `"sm_90a"` as 90 and exact.
-struct Arch {
-  int capability = 0;
-  bool exact = false;
-
-  explicit Arch(std::string_view text) {
-    const size_t digits = text.find('_') + 1;
-    for (char letter : text.substr(digits)) {
-      if (std::isdigit(static_cast<unsigned char>(letter)) != 0) {
-        capability = capability * 10 + (letter - '0');
-      } else {
-        exact = true;
-      }
-    }
-  }
-
-  bool runs_on(CodeFormat format, int device) const {
-    if (exact) return capability == device;
-    if (format == CodeFormat::kPtx) return capability <= device;
-    return capability / 10 == device / 10 && capability <= device;
-  }
-};
 
 std::string archs(const Artifact& artifact, const KernelRecord& kernel) {
   std::string text;
@@ -90,26 +66,6 @@ std::string label(const Routine& routine, const Step& step) {
 }
 
 }  // namespace
-
-const CodeRecord* choose_code(const Artifact& artifact, const KernelRecord& kernel, int major,
-                              int minor) {
-  const CodeRecord* best = nullptr;
-  int best_rank = -1;
-  for (const CodeRecord& code : artifact.codes(kernel)) {
-    const Arch arch(artifact.text(code.arch));
-    if (code.format == CodeFormat::kImage || !arch.runs_on(code.format, major * 10 + minor)) {
-      continue;
-    }
-    // Any cubin is better than PTX; then the later architecture; then the one made for this GPU.
-    const int rank = (code.format == CodeFormat::kCubin ? 10000 : 0) + arch.capability * 2 +
-                     (arch.exact ? 1 : 0);
-    if (rank > best_rank) {
-      best = &code;
-      best_rank = rank;
-    }
-  }
-  return best;
-}
 
 CudaProgram::CudaProgram(CudaDevice& device, const Artifact& artifact, const ProgramRecord& program)
     : device_(device), driver_(device.driver()), graphs_(std::make_unique<GraphCache>(device)) {

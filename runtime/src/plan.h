@@ -9,6 +9,11 @@ namespace heddle {
 /// Refuses inputs of another number, dtype or device; shapes are not looked at.
 void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs);
 
+/// Refuses outputs of another number, dtype, shape or device than those of `plan`, or whose memory
+/// is that of something else.
+void check_outputs(const Program& program, const Plan& plan, Span<TensorView> inputs,
+                   Span<TensorView> outputs);
+
 /// The value of each symbol, as the inputs' shapes bind it. Throws an input error that names the
 /// input and the dim.
 std::vector<int64_t> bind_symbols(const Artifact& artifact, Span<TensorView> inputs);

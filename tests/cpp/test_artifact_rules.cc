@@ -1,3 +1,4 @@
+// Long because each rule of the format is broken here once.
 #include "support.h"
 
 using namespace heddle;

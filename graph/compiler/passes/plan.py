@@ -9,14 +9,14 @@ each element of an input just before it writes the result to its place may write
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.graph import attributes
 from heddle.graph.compiler import memory
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.sizes import Ranges, align, substitute
-from heddle.graph.compiler.specs import parts_of, request
+from heddle.graph.compiler.sizes import Ranges, align, maximum, plus, substitute
+from heddle.graph.compiler.specs import Request, parts_of, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
 from heddle.kernels.mlir import ir
@@ -92,15 +92,25 @@ def byte_size(value: Any) -> Expr:
 
 
 def workspace(operation: Any, kind: str) -> Expr:
-    """The bytes of scratch memory that a fused op's kernel takes."""
+    """The bytes of scratch memory that a fused op's kernels take."""
     wanted = request(parts_of(operation))
     row = registry.find(wanted.spec.op, kind)
-    sizes = dict.fromkeys(launch.workspace for launch in row.launches(wanted.spec)) if row else {}
+    specs = [part.spec for part in split(wanted, kind)] if row else []
+    sizes = {launch.workspace for spec in specs for launch in row.launches(spec)} if row else set()
     most: Expr = 0
-    for size in sizes:
+    for size in sorted(sizes - {0}, key=str):
         most = fold("max", most, size) if most else size
     values = dict(zip(wanted.spec.dims, wanted.dims, strict=True))
     return substitute(most, lambda name: values[name])
+
+
+def split(wanted: Request, kind: str) -> list[Request]:
+    """What shares the calls of a request: see `heddle.kernels.registry.Kernel.split`."""
+    row = registry.find(wanted.spec.op, kind)
+    if row is None:
+        return [wanted]
+    rows = row.split(wanted.spec)
+    return [replace(wanted, spec=spec, condition=condition) for spec, condition in rows]
 
 
 def _fused(module: Any, routine: str | None = None) -> list[Any]:
@@ -172,14 +182,15 @@ def _place_arena(
         memory.Lifetime(byte_size(chain[0]), span(chain[0])[0], span(chain[-1])[1])
         for chain in values.values()
     ]
-    steps = [position[op.results[0]] for op in scratch]
-    lifetimes += map(memory.Lifetime, scratch.values(), steps, steps)
     layout = memory.plan(lifetimes, ranges)
-    owners = [*values.values(), *([op] for op in scratch)]
-    for chain, offset in zip(owners, layout.offsets, strict=True):
+    for chain, offset in zip(values.values(), layout.offsets, strict=True):
         for value in chain:
             places[value] = Place("arena", offset=offset)
-    return layout.total
+    # One place for all scratch memory, of which a step has its own alone: sizes stay short.
+    for operation in scratch:
+        places[operation] = Place("arena", offset=layout.total)
+    most = [align(size) for size in dict.fromkeys(scratch.values())]
+    return plus(layout.total, maximum(most, ranges)) if most else layout.total
 
 
 def _overwritten(operation: Any, kind: str) -> Iterator[tuple[Any, Any]]:

@@ -27,8 +27,14 @@ DTYPES.append(DType.float8_e4m3fn)
 TOLERANCE = {"float64": 1e-6, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 SIZES = ({"k": 4, "m": 5, "n": 6}, {"k": 7, "m": 33, "n": 129}, {"k": 16, "m": 4, "n": 32})
 OTHERS = {"b": 2, "c": 3, "h": 4, "s": 19, "t": 21}
-ELSEWHERE = ("ragged_attention", "paged_attention", "paged_write")
-"""Their offsets and tables have to go together: tests/graph/test_paged.py makes some."""
+ELSEWHERE = (
+    "ragged_attention",
+    "paged_attention",
+    "paged_write",
+    "grouped_matmul",
+    "grouped_matmul_packed",
+)
+"""Their offsets and tables have to go together: test_paged.py and test_grouped.py make some."""
 
 
 @dataclass

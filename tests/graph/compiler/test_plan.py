@@ -158,7 +158,7 @@ def test_scratch_memory_is_arena_for_its_own_step(monkeypatch):
         graph.output(ops.softmax(ops.layer_norm(ops.softmax(x), weight, bias)))
     module = lower(graph.module, "cuda")
     program = assemble.program(
-        module, "cuda", assemble.requests(module), lambda spec: (), {}, assemble.Constants()
+        module, "cuda", assemble.requests(module, "cuda"), lambda spec: (), {}, assemble.Constants()
     )
     steps = program.main.instructions
     scratch = [[program.buffers[number] for number in step.buffers[-2:]] for step in steps]

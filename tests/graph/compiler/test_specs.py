@@ -22,7 +22,7 @@ def product(also_rounded: bool = False) -> Graph:
 
 @pytest.mark.parametrize(("also_rounded", "dtype"), [(False, "float32"), (True, "bfloat16")])
 def test_the_dtype_of_a_product_is_what_its_readers_ask_for(also_rounded, dtype):
-    asked = assemble.requests(pipeline.lower(product(also_rounded).module, "cpu"))
+    asked = assemble.requests(pipeline.lower(product(also_rounded).module, "cpu"), "cpu")
     (spec,) = [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
     assert spec.result.dtype == dtype
 

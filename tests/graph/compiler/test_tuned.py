@@ -78,7 +78,7 @@ def _product():
 
 def _product_spec():
 
-    return assemble.requests(lower(_product().module, "cuda"))[0][1].spec
+    return assemble.requests(lower(_product().module, "cuda"), "cuda")[0][1].spec
 
 
 @pytest.mark.filterwarnings("ignore::heddle.graph.targets.TargetWarning")

@@ -1,5 +1,7 @@
 """Kernels whose result may lie over an input: the same bytes as with memory of its own."""
 
+from dataclasses import replace
+
 import native
 import numpy as np
 import pytest
@@ -15,6 +17,14 @@ VECTOR = Operand("float32", (COLUMNS,))
 ADDED = Body((X,), (Step("add", (0, 1), "float32"),), (2,))
 SCALED = Body((X, X), (Step("mul", (0, 1), "float32"),), (2,))
 EPSILON = (("epsilon", 1e-5),)
+IMAGE = Operand("float32", ("d0", 5, 6, 8))
+PIXELS = Operand("float32", ("d0", 5, 6, COLUMNS))
+WINDOW = (
+    ("dilations", (1, 1)),
+    ("kernel", (3, 3)),
+    ("padding", (1, 1, 1, 1)),
+    ("strides", (1, 1)),
+)
 
 CASES = {
     "layer_norm": (Spec("layer_norm", (X, VECTOR, VECTOR), X, (X,), EPSILON), 0),
@@ -75,6 +85,42 @@ CASES = {
         ),
         3,
     ),
+    "grouped_matmul_packed": (
+        Spec(
+            "grouped_matmul_packed",
+            (
+                Operand("float32", ("d0", K)),
+                Operand("float32", (2, COLUMNS // 32, K, 32)),
+                Operand("int64", (3,)),
+            ),
+            X,
+            (X,),
+            epilogue=ADDED,
+        ),
+        3,
+    ),
+    "window_matmul_packed": (
+        Spec(
+            "window_matmul_packed",
+            (IMAGE, Operand("float32", (1, COLUMNS // 32, 9 * 8, 32))),
+            PIXELS,
+            (PIXELS,),
+            WINDOW,
+            epilogue=replace(ADDED, inputs=(PIXELS,)),
+        ),
+        2,
+    ),
+    "window_reduce": (
+        Spec(
+            "window_reduce",
+            (IMAGE, Operand("float32", (9, 8))),
+            IMAGE,
+            (IMAGE,),
+            (*WINDOW[:2], ("kind", "product"), *WINDOW[2:]),
+            epilogue=replace(ADDED, inputs=(IMAGE,)),
+        ),
+        2,
+    ),
 }
 
 
@@ -84,6 +130,8 @@ def test_a_result_over_its_input(case, rows):
     spec, number = CASES[case]
     dims, rng = {"d0": rows}, np.random.default_rng(rows)
     arrays = [native.random(rng, native.shape(o.shape, dims), o.dtype) for o in spec.inputs]
+    if spec.op == "grouped_matmul_packed":
+        arrays[2] = np.array([0, rows // 3, rows])  # Where the rows of each group begin.
     tiled = ["sapphirerapids"] if "matmul" in spec.op else []
     for arch in (*native.DOTS, *tiled):
         (apart,), _ = native.run(spec, arrays, dims, arch)

@@ -36,7 +36,7 @@ class EmulatedModel:
         names = {name: number for number, name in enumerate(graph.weights)}
         constants = assemble.Constants()
         _, self.inputs, self.outputs = assemble.signature(graph.module)
-        asked = assemble.requests(module)
+        asked = assemble.requests(module, "cuda")
         self.program = assemble.program(module, "cuda", asked, _spec_as_code, names, constants)
         self.weights = [_bytes(weights[name]) for name in names]
         self.constants = [
@@ -99,6 +99,8 @@ class EmulatedModel:
         maps = [tensor_map(buffers[row.buffer], row.item, row, symbols) for row in rows]
         with emulated, ir.Location.unknown():
             grid = shape(step.grids[chosen], symbols)
+            if 0 in grid:
+                return
             dims = [size(expr, symbols) for expr in step.dims]
             blocks = blocks_started(started, grid)
             launch(module, blocks, started.block[0], buffers, dims, started.shared, maps)

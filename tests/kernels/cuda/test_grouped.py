@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import row_groups
 from cuda_harness import run
+from grouped_cases import check
 from reference import evaluate, size
 from row_groups import SPLITS, multiplying, sorting
 
@@ -14,15 +15,6 @@ from heddle.kernels.spec import Body, Spec
 from heddle.kernels.tuning import forced
 
 OP = "grouped_matmul"
-
-
-def check(spec, dims, offsets, machine=None, shift=0, tolerance=2e-2):
-    arrays = row_groups.arrays(spec, dims, offsets)
-    (found,), status = run(spec, arrays, dims, shift, MACHINES[machine] if machine else None)
-    assert status == [0, 0, 0, 0]
-    (wanted,) = (array.astype(np.float64) for array in evaluate(spec, dims, arrays))
-    scale = np.abs(wanted).max(initial=1)
-    np.testing.assert_allclose(found.astype(np.float64), wanted, atol=tolerance * scale)
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -4,9 +4,9 @@ import re
 
 import cuda_harness
 import pytest
+from grouped_cases import check as check_grouped
 from reference import size
 from row_groups import multiplying
-from test_grouped import check as check_grouped
 from test_kernels import check
 from warpgroup_cases import HOPPER, body, columns, cut_into_pieces, dequantised, product
 

@@ -1,0 +1,50 @@
+"""Products whose rows are known when they run: kernels for few of them, and for more."""
+
+import pytest
+
+from heddle.graph import DType, Graph, TensorType, Weight, ops
+from heddle.graph.compiler import assemble
+from heddle.graph.compiler.pipeline import lower
+from heddle.graph.compiler.sizes import evaluate
+from heddle.kernels.registry import MACHINES, find
+
+
+def asked(rows, dtype=DType.bfloat16, kind="cuda"):
+    """The dispatches of x @ w.T, with their kernels."""
+    with Graph("product", [TensorType(dtype, (rows, 64))]) as graph:
+        weight = graph.add_weight(Weight("w", dtype, (128, 64)))
+        graph.output(ops.matmul(graph.inputs[0].tensor, weight.T))
+    module = lower(graph.module, kind)
+    wanted = assemble.requests(module, kind)
+    program = assemble.program(
+        module, kind, wanted, lambda spec: (), {"w": 0}, assemble.Constants()
+    )
+    return wanted, program.main.instructions
+
+
+@pytest.mark.parametrize("rows", [0, 1, 64, 65, 66, 1000, 16384])
+def test_one_of_the_kernels_is_started(rows):
+    wanted, steps = asked("n")
+    assert len(steps) == len(wanted) == 2
+    started = [[evaluate(blocks, {"n": rows}) > 0 for blocks, *_ in step.grids] for step in steps]
+    assert started == [[rows <= 64] * 2, [rows > 64] * 2]
+    assert steps[0].buffers[:3] == steps[1].buffers[:3]
+    assert steps[0].kernel != steps[1].kernel
+
+
+def test_few_rows_are_for_strips_on_each_architecture():
+    wanted, _ = asked("n")
+    few, more = (request.spec for _, request in wanted)
+    row, hopper = find("matmul", "cuda"), MACHINES["sm_90a"]
+    assert not row.launch_on(few, hopper).tensor_maps
+    assert row.launch_on(more, hopper).tensor_maps
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "kind"),
+    [(8, DType.bfloat16, "cuda"), ("n", DType.float32, "cuda"), ("n", DType.bfloat16, "cpu")],
+)
+def test_what_needs_one_kernel_has_one(rows, dtype, kind):
+    wanted, steps = asked(rows, dtype, kind)
+    assert len(steps) == 1
+    assert all(request.condition == 1 for _, request in wanted)
