@@ -15,6 +15,8 @@ from heddle.kernels.cuda import _flash_warpgroup, _tma
 from heddle.kernels.cuda import _warpgroup as warpgroup
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand, Spec
+from heddle.pipelines.cli import disassembly
+from heddle.runtime.errors import InputError
 
 HOPPER = MACHINES["sm_90a"]
 REGISTERS, SHARED = 65536, 227 * 1024  # Of a multiprocessor of sm_90a, and of a block.
@@ -149,3 +151,16 @@ def test_assembled(monkeypatch, name):
     assert made.registers * launch.block[0] <= REGISTERS
     assert launch.shared <= SHARED
     assert "C75" not in "".join(logs)  # Products that wait for one another, and the like.
+
+
+def test_machine_code():
+    made = ptx.assemble(to_ptx(ASSEMBLED["128"], HOPPER), "sm_90a")
+    if made is None:
+        pytest.skip("no PTX assembler is installed")
+    try:
+        text = disassembly.sass(made.data)
+    except InputError as error:
+        pytest.skip(str(error))
+    for instruction in ("HGMMA.64x128x16.F32", "UTMALDG.4D", "MUFU.EX2", "SYNCS.PHASECHK"):
+        assert instruction in text
+    assert "STL" not in text  # No register goes to memory.
