@@ -70,7 +70,7 @@ def launch(spec: Spec, offsets: int, keys: Expr, work: Expr) -> Launch:
         (_flash_stages.THREADS, 1, 1),
         _flash.shared_bytes(spec),
         workspace=_flash_split.workspace(product((further, 2, key_heads)), size),
-        counters=_flash_split.BLOCKS if _splits(spec) else 0,
+        counters=_flash_split.BLOCKS if further != 0 else 0,
     )
 
 
@@ -84,7 +84,7 @@ class _Tiles:
 
     def __init__(self, frame: _frame.Frame, keys: Keys, spans: RowSpans, offsets: int) -> None:
         self._spec, self._keys, self._spans = frame.spec, keys, spans
-        self.splits = _splits(frame.spec)
+        self.splits = frame.counters is not None  # Else no sequence has keys for two blocks.
         self._group, self._rows = group_of(frame.spec), _flash.rows(frame.spec)
         self._tokens = emit.as_index(frame.size(frame.spec.operands[0].shape[0]))
         self._count = emit.as_index(frame.size(frame.spec.operands[offsets].shape[0]))

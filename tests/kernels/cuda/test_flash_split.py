@@ -197,3 +197,19 @@ def test_no_register_is_spilled(name, arch):
     assert text.count("membar.gl") == 2
     assert "atom.global.add.u32" in text or "atom.add.u32" in text
     assert ptx.assemble(text, arch).spills == 0
+
+
+@pytest.mark.parametrize("op", ["ragged_attention", "paged_attention"])
+def test_known_sizes_with_keys_for_one_block_alone(op):
+    spec = ragged.attention(op, "bfloat16")
+    dims, arrays = ragged.batch(spec, (1, 3), (9, 20))
+    text = spec.to_json()
+    for name, number in dims.items():
+        text = text.replace(f'"{name}"', str(number))
+    fixed = Spec.from_json(text)
+    launch = find(op, "cuda").launch(fixed)
+    assert (launch.workspace, launch.counters) == (0, 0)
+    (found,), status = run(fixed, arrays, {})
+    (wanted,), _ = run(spec, arrays, dims)
+    assert status == [0, 0, 0, 0]
+    np.testing.assert_array_equal(found, wanted)
