@@ -5,38 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert
-from heddle.kernels.cuda import (
-    _by_rows,
-    _fma,
-    _frame,
-    _product,
-    _tensor_cores,
-    _warpgroup_plan,
-    _warpgroup_product,
-)
+from heddle.kernels.cuda import _by_rows, _frame, _product, _warpgroup_plan, matmul
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.spec import Launch, Spec
+from heddle.kernels.spec import Spec
 
 
 def emit_integer(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
-    frame = _frame.frame(spec, machine)
-    plan = _warpgroup_plan.plan_for(spec, machine)
-    with frame.unless_empty():
-        if plan:
-            _warpgroup_product.emit_product(frame, plan)
-        elif _tensor_cores.fits(spec):
-            _by_rows.emit_ways(frame, _tensor_cores.ways(spec))
-        else:
-            left, right = (_Widened(frame.reader(number)) for number in range(2))
-            _fma.emit_tile(frame, left, right, spec.attr("transposed"))
-
-
-def launch(spec: Spec) -> Launch:
-    """A block for each piece of the result."""
-    if _tensor_cores.fits(spec):
-        return _by_rows.launch(spec, _tensor_cores.ways(spec))
-    return _fma.launch(spec)
+    matmul.emit_matmul(spec, machine, _Widened)
 
 
 class _Widened:
@@ -62,7 +38,7 @@ KERNEL = Kernel(
     "integer_matmul",
     "cuda",
     emit_integer,
-    launch,
+    matmul.launch,
     supports,
     space=_product.SPACE,
     own_launch=_warpgroup_plan.own_launch,

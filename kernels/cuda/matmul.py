@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from heddle.kernels import bodies, emit
 from heddle.kernels.cuda import (
     _by_rows,
@@ -16,8 +19,8 @@ from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
 
-def emit_matmul(spec: Spec, machine: Machine) -> None:
-    """Emits the product of operands 0 and 1."""
+def emit_matmul(spec: Spec, machine: Machine, of: Callable[[Any], Any] = lambda x: x) -> None:
+    """Emits the product of operands 0 and 1; fused multiply-adds see `of` their readers."""
     frame = _frame.frame(spec, machine)
     plan = _warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
@@ -26,7 +29,8 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
         elif _tensor_cores.fits(spec):
             _by_rows.emit_ways(frame, _tensor_cores.ways(spec))
         else:
-            _fma.emit_tile(frame, frame.reader(0), frame.reader(1), spec.attr("transposed"))
+            left, right = (of(frame.reader(number)) for number in range(2))
+            _fma.emit_tile(frame, left, right, spec.attr("transposed"))
 
 
 def launch(spec: Spec) -> Launch:
