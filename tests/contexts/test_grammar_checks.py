@@ -67,10 +67,10 @@ def test_recursion_that_may_end_is_taken(compiler, schema):
     ],
 )
 def test_patterns_with_too_many_readings_are_refused_by_name(compiler, kind, grammar):
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(InputError, match=rf"{kind}: wanted patterns .* got '\^?\(a\+\)\+\$?', wh"):
         compiler.compile(kind, grammar)
-    assert time.perf_counter() - begin < compiler.limits.seconds
+    assert time.process_time() - begin < compiler.limits.seconds
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def strings(count):
     ids=lambda schema: str(schema)[:40],
 )
 def test_many_patterns_for_one_string_are_refused_at_once(compiler, schema):
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(InputError, match=r"at most 8 patterns and formats .* got (9|60)"):
         compiler.compile("json_schema", schema)
-    assert time.perf_counter() - begin < compiler.limits.seconds
+    assert time.process_time() - begin < compiler.limits.seconds
 
 
 def test_patterns_of_different_strings_are_not_counted_together(compiler):

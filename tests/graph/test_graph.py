@@ -205,10 +205,10 @@ def test_a_weight_and_a_shape():
 def test_five_thousand_ops_build_in_well_under_a_second():
     with Graph("large", [TensorType(F32, ("batch", 384))]) as graph:
         x = y = graph.inputs[0]
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(2500):
             y = ops.gelu(y + x)
-        assert time.perf_counter() - start < 1
+        assert time.process_time() - start < 1
         graph.output(y)
 
 
