@@ -47,7 +47,7 @@ def heddle_candidate(
     graph = bert.sentence_embedder(config, "minilm", dtype=DType(dtype))
     artifact = compile(graph, targets=["cpu"])
     session = InferenceSession(threads=threads)
-    model = session.load(artifact, weights=weights.of_artifact(found.weights, artifact))
+    model = weights.load(session, artifact, found.weights)
 
     def prepare(tokens: np.ndarray) -> Call:
         inputs = tokens.astype(np.int32), np.ones(tokens.shape, bool)

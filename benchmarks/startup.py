@@ -32,7 +32,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 from heddle.pipelines.embedding import SentenceEmbedder
-from heddle.pipelines.weights import of_artifact
+from heddle.pipelines.weights import load
 from heddle.runtime import Artifact, InferenceSession
 
 path, weights, tokenizer, began = sys.argv[1:]
@@ -44,7 +44,7 @@ def resident():
 session = InferenceSession()
 imported, before = time.monotonic(), resident()
 artifact = Artifact.load(path)
-model = session.load(artifact, weights=of_artifact(Path(weights), artifact) if weights else None)
+model = load(session, artifact, Path(weights) if weights else None)
 loaded, after = time.monotonic(), resident()
 embedder = SentenceEmbedder(model, tokenizer)
 ready = time.monotonic()
@@ -68,12 +68,11 @@ given = np.random.default_rng(0).integers(0, vocabulary, (rows, tokens), np.int3
 present = np.ones((rows, tokens), bool)
 before = resident("VmRSS")
 from heddle.runtime import Artifact, InferenceSession
-from heddle.pipelines.weights import of_artifact
+from heddle.pipelines.weights import load
 
 path, weights = sys.argv[1:]
-artifact = Artifact.load(path)
-named = of_artifact(Path(weights), artifact) if weights else None
-InferenceSession().load(artifact, weights=named).execute(given, present)
+model = load(InferenceSession(), Artifact.load(path), Path(weights) if weights else None)
+model.execute(given, present)
 print((resident("VmHWM") - before) / 1024)
 """
 

@@ -72,8 +72,7 @@ def load(folder: Path) -> TextGenerator:
     """The checkpoint in `folder`, compiled for this CPU."""
     found = Checkpoint(folder)
     graph = language_model.build(found)
-    arrays = weights.select(found.weights, graph.weights)
-    model = InferenceSession().load(compile(graph, "cpu:native"), arrays)
+    model = weights.load(InferenceSession(), compile(graph, "cpu:native"), found.weights)
     return TextGenerator(model, TextTokenizer(folder))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 if TYPE_CHECKING:
     from heddle.graph import Weight
-    from heddle.runtime import Artifact
+    from heddle.runtime import Artifact, InferenceSession, Model
 
 Array = NDArray[Any] | Buffer
 """NumPy has no bfloat16: such a weight is a Buffer."""
@@ -53,34 +54,52 @@ def read(path: Path) -> dict[str, Array]:
         ArtifactError: A file is missing, truncated, or no safetensors file; or it has a dtype
             that Heddle lacks.
     """
-    return _read_all(path) if path.name.endswith(INDEX) else _read_one(path)
+    return _tensors(path, _mapped(path))
 
 
-def _read_all(index: Path) -> dict[str, Array]:
-    try:
-        files = dict(json.loads(index.read_text())["weight_map"])
-    except FileNotFoundError:
-        raise ArtifactError(f"{index}: no such index", ArtifactReason.NOT_FOUND) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise _bad(index, f"wanted an index with a weight_map: {error!r}") from None
+def _mapped(path: Path) -> dict[Path, mmap]:
+    files = {path.with_name(file) for file in _index(path).values()} or {path}
+    return {file: _map(file) for file in sorted(files)}
+
+
+def _tensors(path: Path, mappings: Mapping[Path, mmap]) -> dict[str, Array]:
     found: dict[str, Array] = {}
-    for file in sorted(set(files.values())):
-        if Path(file).name != file:
-            raise _bad(index, f"wanted files of the index's folder, got {file!r}")
-        found |= _read_one(index.with_name(file))
+    for file, mapping in mappings.items():
+        found |= _parse(file, np.frombuffer(mapping, np.uint8))
+    files = _index(path)
     missing = sorted(files.keys() - found.keys())
     if missing:
-        raise _bad(index, f"wanted the weight {missing[0]!r} in {files[missing[0]]}, got none")
+        raise _bad(path, f"wanted the weight {missing[0]!r} in {files[missing[0]]}, got none")
     return found
 
 
-def _read_one(path: Path) -> dict[str, Array]:
+def _index(path: Path) -> dict[str, str]:
+    """The file of each weight where `path` is an index, else nothing."""
+    if not path.name.endswith(INDEX):
+        return {}
     try:
-        data = np.memmap(path, np.uint8, "r")
+        files = dict(json.loads(path.read_text())["weight_map"])
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such index", ArtifactReason.NOT_FOUND) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _bad(path, f"wanted an index with a weight_map: {error!r}") from None
+    for file in files.values():
+        if Path(file).name != file:
+            raise _bad(path, f"wanted files of the index's folder, got {file!r}")
+    return files
+
+
+def _map(path: Path) -> mmap:
+    try:
+        with path.open("rb") as file:
+            return mmap(file.fileno(), 0, access=ACCESS_READ)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such weights file", ArtifactReason.NOT_FOUND) from None
     except ValueError:
         raise _bad(path, "the file is empty") from None
+
+
+def _parse(path: Path, data: NDArray[np.uint8]) -> dict[str, Array]:
     size = int.from_bytes(data[:8].tobytes(), "little")
     if len(data) < 8 or size > len(data) - 8:
         raise _bad(path, f"wanted a header of {size} bytes, got {len(data) - 8}")
@@ -138,9 +157,31 @@ def select(path: Path, weights: Mapping[str, Weight]) -> dict[str, Array]:
 
 def of_artifact(path: Path, artifact: Artifact) -> dict[str, Array]:
     """The weights of `artifact` that the file `path` has, as `select`."""
+    return _fit(read(path), artifact)
+
+
+def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Model:
+    """`artifact`, loaded with its weights in the file `path`, or with those that it holds itself.
+
+    Loading packs most weights elsewhere. The pages of the file that it read for that are given
+    back; weights that are used where they lie come in again when they are touched.
+
+    Raises:
+        ArtifactError: As `read`; or a weight is missing, or has another dtype or shape.
+    """
+    if path is None:
+        return session.load(artifact)
+    mappings = _mapped(path)
+    model = session.load(artifact, weights=_fit(_tensors(path, mappings), artifact))
+    for mapping in mappings.values():
+        mapping.madvise(MADV_DONTNEED)
+    return model
+
+
+def _fit(arrays: Mapping[str, Array], artifact: Artifact) -> dict[str, Array]:
     rows = artifact.weights
     return quantization.fit(
-        read(path), {row["name"]: (row["dtype"], tuple(row["shape"])) for row in rows}
+        arrays, {row["name"]: (row["dtype"], tuple(row["shape"])) for row in rows}
     )
 
 

@@ -48,7 +48,7 @@ def embed(
 
     ARTIFACT is a sentence embedder, such as `heddle compile minilm --embed-weights` makes.
     """
-    from heddle.pipelines.weights import of_artifact
+    from heddle.pipelines.weights import load
     from heddle.runtime import Artifact, InferenceSession
 
     loaded = Artifact.load(artifact)
@@ -64,7 +64,7 @@ def embed(
             "wanted the package tokenizers, which is not installed; pip install tokenizers"
         ) from None
 
-    model = InferenceSession().load(loaded, weights=weights and of_artifact(weights, loaded))
+    model = load(InferenceSession(), loaded, weights)
     found = SentenceEmbedder(model, file).embed(texts)
     name, values = ("embeddings", found) if vectors else ("similarity", found @ found.T)
     if as_json:

@@ -119,18 +119,16 @@ def from_folder(
     graph = language_model.build(found, DType(dtype) if dtype else None, held)
     with progress("compiling") as report:
         artifact = compile(graph, "cpu:native", progress=report)
-    arrays = weights.select(found.weights, graph.weights)
-    return InferenceSession(threads=threads).load(artifact, arrays)
+    return weights.load(InferenceSession(threads=threads), artifact, found.weights)
 
 
 def from_artifact(path: Path, weights: Path | None, threads: int | None) -> Model:
     """The artifact at `path`, with the weights in the file `weights` or its own."""
-    from heddle.pipelines.weights import of_artifact
+    from heddle.pipelines.weights import load
     from heddle.runtime import Artifact, InferenceSession
 
     artifact = Artifact.load(path)
-    arrays = weights and of_artifact(weights, artifact)
-    return InferenceSession(threads=threads).load(artifact, arrays)
+    return load(InferenceSession(threads=threads), artifact, weights)
 
 
 def request(

@@ -55,14 +55,14 @@ def run(
     """Run ARTIFACT; inputs that are not given are random, symbols as small as they may be."""
     import numpy as np
 
-    from heddle.pipelines.weights import of_artifact
+    from heddle.pipelines.weights import load
     from heddle.runtime import Artifact, InferenceSession, memory_statistics
 
     loaded = Artifact.load(artifact)
     arrays = make_inputs(loaded, read_inputs(inputs), read_dims(dims))
     session = InferenceSession(devices=[parse_device(device)], threads=threads)
     start = time.perf_counter()
-    model = session.load(loaded, weights=weights and of_artifact(weights, loaded))
+    model = load(session, loaded, weights)
     times = {"load_s": time.perf_counter() - start}
     seconds = []
     for _ in range(repeat + 1):

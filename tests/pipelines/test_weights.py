@@ -2,14 +2,17 @@
 
 import json
 import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from heddle.graph import DType, Graph, TensorType, Weight, compile
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
+from heddle.runtime import InferenceSession
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 
@@ -119,3 +122,28 @@ def test_prefix(before):
 def test_prefix_of_another_model():
     with pytest.raises(ArtifactError, match=r"wanted one tensor named .*word_emb.*, got 0"):
         weights.prefix(["lm_head.weight"])
+
+
+def resident(path):
+    """KiB of the file `path` that are mapped and present in this process."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    for line in lines:
+        if line.endswith(str(path)):
+            rss = next(field for field in lines if field.startswith("Rss:"))
+            return int(rss.split()[1])
+    raise AssertionError(f"{path} is not mapped")
+
+
+@pytest.mark.parametrize("load", [weights.load, InferenceSession.load])
+def test_loading_gives_the_pages_of_packed_weights_back(load, tmp_path):
+    path = tmp_path / "w.safetensors"
+    values = np.random.default_rng(0).standard_normal((512, 512), np.float32)
+    save_file({"w": values}, path)
+    with Graph("packed", [TensorType(DType.float32, ("rows", 512))]) as graph:
+        graph.output(graph.inputs[0] @ graph.add_weight(Weight("w", DType.float32, (512, 512))))
+    model = load(InferenceSession(), compile(graph, "cpu:native"), path)
+    (result,) = model.execute(np.eye(3, 512, dtype=np.float32))
+    np.testing.assert_array_equal(result.to_numpy(), values[:3])
+    assert resident(path) == 0
+    kept = weights.read(path)  # Another mapping of the same file is not touched.
+    assert kept["w"].sum() == values.sum()

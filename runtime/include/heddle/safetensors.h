@@ -28,6 +28,9 @@ class Safetensors {
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
   const std::string& path() const { return path_; }
 
+  /// As that of `MappedFile`: what loading read to pack it need not stay resident.
+  void forget_pages() const { file_->forget_pages(); }
+
  private:
   Safetensors() = default;
 

@@ -60,8 +60,7 @@ std::vector<WeightSource> weights_from_dict(nb::dict values) {
   return sources;
 }
 
-std::vector<WeightSource> weights_from_file(const std::string& path) {
-  auto file = std::const_pointer_cast<Safetensors>(Safetensors::open(path));
+std::vector<WeightSource> weights_from_file(const std::shared_ptr<Safetensors>& file) {
   std::vector<WeightSource> sources;
   for (const NamedTensor& tensor : file->tensors()) {
     sources.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, file});
@@ -98,9 +97,15 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
   if (mapping) sources = weights_from_dict(nb::borrow<nb::dict>(weights));
   const std::string path = mapping || weights.is_none() ? "" : path_text(weights);
   nb::gil_scoped_release release;
-  if (!path.empty()) sources = weights_from_file(path);
+  std::shared_ptr<Safetensors> file;
+  if (!path.empty()) {
+    file = std::const_pointer_cast<Safetensors>(Safetensors::open(path));
+    sources = weights_from_file(file);
+  }
   auto program = Program::load(artifact, choose(session, *artifact, device));
-  return {std::make_shared<const Model>(std::move(program), sources)};
+  auto model = std::make_shared<const Model>(std::move(program), sources);
+  if (file != nullptr) file->forget_pages();
+  return {std::move(model)};
 }
 
 }  // namespace
