@@ -25,6 +25,10 @@ def answer(request: dict[str, Any]) -> Any:
         return limits.measure(request["limits"])
     if "tiles" in request:
         return limits.measure_tiles(request["tiles"])
+    if "gpu" in request:
+        from heddle.pipelines.bench import gpu_limits
+
+        return gpu_limits.measure()
     from heddle.pipelines.bench import candidates
     from heddle.pipelines.bench.case import Case, run_safely
 

@@ -1,4 +1,4 @@
-"""What makers state for CPUs that are known here, to be shown beside what was measured."""
+"""What makers state for CPUs and GPUs that are known here, to be shown beside what was measured."""
 
 from __future__ import annotations
 
@@ -47,3 +47,33 @@ def of(fields: Mapping[str, str]) -> Datasheet | None:
         if (vendor, family) == (maker, generation) and first <= model <= last:
             return sheet
     return None
+
+
+@dataclass(frozen=True)
+class GpuDatasheet:
+    """A GPU: bandwidth of its memory, and TFLOP/s by dtype, of products those of tensor cores.
+
+    Products are dense; where a maker states them with sparsity, half of that.
+    """
+
+    name: str
+    memory_gb_s: float
+    tflop_s: Mapping[str, float]
+    source: str
+
+
+_HOPPER = {"FMA float32": 67.0, "FMA float64": 34.0, "tf32": 494.5, "bfloat16": 989.0}
+_HOPPER |= {"float16": 989.0, "float8": 1979.0, "int8": 1979.0}
+_AMPERE = {"FMA float32": 19.5, "FMA float64": 9.7, "tf32": 156.0, "bfloat16": 312.0}
+_AMPERE |= {"float16": 312.0, "int8": 624.0}
+
+_GPUS = {
+    "NVIDIA H200": GpuDatasheet("H200 SXM", 4800, _HOPPER, "NVIDIA H200 datasheet"),
+    "NVIDIA H100 80GB HBM3": GpuDatasheet("H100 SXM", 3350, _HOPPER, "NVIDIA H100 datasheet"),
+    "NVIDIA A100-SXM4-80GB": GpuDatasheet("A100 SXM 80GB", 2039, _AMPERE, "NVIDIA A100 datasheet"),
+}
+
+
+def of_gpu(name: str) -> GpuDatasheet | None:
+    """The datasheet of the GPU that its driver calls `name`, or None."""
+    return _GPUS.get(name)

@@ -12,7 +12,7 @@ LOW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Computed in float32 by the vector units."""
 
 PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "attention")
-"""Ops that could use dot products or the tiles of AMX, where there are any."""
+"""Ops that could use dot products, the tiles of AMX or tensor cores, where there are any."""
 
 EIGHT_BITS = ("int8", "uint8")
 
@@ -24,8 +24,6 @@ def judged(row: Row, limits: Limits, levels: Sequence[Level]) -> Row:
     seconds = row["time_us"] / 1e6
     moved = row["bytes_read"] + row["bytes_written"]
     row = {**row, "gb_s": moved / seconds / 1e9, "tflop_s": row["operations"] / seconds / 1e12}
-    if row["device"] != "cpu":
-        return row
     level = level_of(row, levels)
     memory = memory_seconds(row, limits, level)
     peak = peak_tflops(row, limits)
@@ -74,8 +72,8 @@ def peak_tflops(row: Row, limits: Limits) -> float | None:
     dtype = row["dtype"]
     wanted = {"float32" if dtype in LOW else dtype}
     if row["op"] in PRODUCTS:
-        by_bytes = "int8" if dtype in EIGHT_BITS else dtype
-        wanted |= {dtype, "bfloat16" if dtype.startswith("float8") else by_bytes}
+        by_bytes = {"int8"} if dtype in EIGHT_BITS else {dtype}
+        wanted |= {"float8", "bfloat16"} if dtype.startswith("float8") else by_bytes
     elif dtype in EIGHT_BITS:
         return None  # Only products have a rate for these.
     rates = [rate for name, rate in limits["tflop_s"].items() if dtype_of(name) in wanted]

@@ -23,9 +23,9 @@ from heddle.runtime._core import cpu_info
 SCHEMA = 2
 
 Limits = dict[str, Any]
-"""`threads`, `date`, and then `read_gb_s` and `copy_gb_s` by level (`"L1"` to `"memory"`),
-`tflop_s` by instruction set and dtype (`"AVX-512 float32"`), `call_us`, an `execute` of a kernel
-without work, and `others_share`, how much of the cores other processes had meanwhile."""
+"""`threads` (of a GPU its name, `gpu`), `date`, and then `read_gb_s` and `copy_gb_s` by level
+(`"L1"` to `"memory"`), `tflop_s` by instruction set and dtype (`"AVX-512 float32"`), `call_us`, an
+`execute` of a kernel without work, and `others_share`, how much of the cores others had."""
 
 RUNS, RUN_S, MOST_S = 30, 2e-3, 1.0
 MEMORY, MEMORY_PER_CACHE = 64 * 2**20, 4
@@ -206,8 +206,8 @@ def path() -> Path | None:
     return folder / "limits" / f"{machine.host_key()}.json" if folder else None
 
 
-def known() -> dict[int, Limits]:
-    """The limits that are kept, by number of threads."""
+def known() -> dict[int | str, Limits]:
+    """The limits that are kept, by number of threads, or by a GPU's name."""
     file = path()
     try:
         content = json.loads(file.read_text()) if file else {}
@@ -215,7 +215,7 @@ def known() -> dict[int, Limits]:
         return {}
     if content.get("schema") != SCHEMA:
         return {}
-    return {row["threads"]: row for row in content["limits"]}
+    return {row.get("gpu") or row["threads"]: row for row in content["limits"]}
 
 
 def of(threads: int, again: bool = False) -> Limits:
@@ -227,32 +227,45 @@ def of(threads: int, again: bool = False) -> Limits:
     Raises:
         ChildError: The child crashed or hung.
     """
+
+    def measured() -> Limits:
+        found: Limits = asked({"limits": threads, "threads": threads})
+        if not cpu_info()["missing"]["sapphirerapids"]:
+            found["tflop_s"] |= asked({"tiles": threads, "threads": threads})
+        return found
+
+    return kept(threads, again, measured)
+
+
+def asked(request: dict[str, Any]) -> Any:
+    """What a child answers to a request for limits."""
+    return runner.ask(request, runner.SETUP_S)
+
+
+def kept(key: int | str, again: bool, measured: Callable[[], Limits]) -> Limits:
+    """The limits that are kept under `key`, else those that are `measured`, as `of` says."""
     found = known()
-    before = found.get(threads)
+    before = found.get(key)
     if before and not again and before["others_share"] <= BUSY:
         return before
-    measured: Limits = runner.ask({"limits": threads, "threads": threads}, runner.SETUP_S)
-    if not cpu_info()["missing"]["sapphirerapids"]:
-        request = {"tiles": threads, "threads": threads}
-        measured["tflop_s"] |= runner.ask(request, runner.SETUP_S)
-    measured["date"] = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    result = {**measured(), "date": datetime.now(timezone.utc).strftime("%Y-%m-%d")}
     if before:
-        measured = better(before, measured)
+        result = better(before, result)
     try:
-        _keep({**found, threads: measured})
+        _keep({**found, key: result})
     except OSError as error:
-        warnings.warn(f"limits: {error}; they are not kept", LimitsWarning, stacklevel=2)
-    return measured
+        warnings.warn(f"limits: {error}; they are not kept", LimitsWarning, stacklevel=3)
+    return result
 
 
-def _keep(found: dict[int, Limits]) -> None:
+def _keep(found: dict[int | str, Limits]) -> None:
     """Writes limits to the cache folder, in one step."""
     file = path()
     if file is None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_suffix(f".{os.getpid()}")
-    rows = [found[threads] for threads in sorted(found)]
+    rows = [found[key] for key in sorted(found, key=str)]
     beside.write_text(json.dumps({"schema": SCHEMA, "limits": rows}, indent=2))
     os.replace(beside, file)
 

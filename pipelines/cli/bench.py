@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from heddle.pipelines.cli.bench_reports import compare_command, env_command, plo
 from heddle.pipelines.cli.bench_table import Report
 from heddle.pipelines.cli.bench_tune import tune_command
 from heddle.pipelines.cli.console import listed, print_json, progress, table
+
+if TYPE_CHECKING:
+    from heddle.pipelines.bench.limits import Limits
 
 
 @click.group(
@@ -104,20 +107,10 @@ def run_command(context: click.Context, /, file: Path | None, **options: Any) ->
     or a case ends with an error, a crash or a hang.
     """
     from heddle.pipelines.bench import runner
-    from heddle.pipelines.bench.limits import known, of
     from heddle.pipelines.bench.rows import Writer
-    from heddle.pipelines.bench.runner import ChildError
 
     cases = make_cases(**options)
-    threads = cases[0].threads
-    limits = None
-    if options["target"] == "cpu":
-        if threads not in known():
-            click.echo("measuring this machine's limits first; they are kept", err=True)
-        try:
-            limits = of(threads)
-        except ChildError as error:
-            click.secho(f"no limits: {error}", fg="yellow", err=True)
+    limits = limits_of(options["target"], cases[0].threads)
     writer = Writer(file) if file else None
     with Report(limits, writer) as report, progress("") as bar:
         for number, case in enumerate(cases):
@@ -125,6 +118,24 @@ def run_command(context: click.Context, /, file: Path | None, **options: Any) ->
             report.add(runner.run(case))
     if report.failures:
         context.exit(1)
+
+
+def limits_of(target: str, threads: int) -> Limits | None:
+    """What rows are judged by; measured, where this is the first time."""
+    from heddle.pipelines.bench import gpu_limits, limits
+    from heddle.pipelines.bench.runner import ChildError
+
+    device = gpu_limits.gpu()
+    if target != "cpu" and device is None:
+        return None
+    key = threads if target == "cpu" or device is None else device["name"]
+    if key not in limits.known():
+        click.echo("measuring this machine's limits first; they are kept", err=True)
+    try:
+        return limits.of(threads) if target == "cpu" else gpu_limits.of()
+    except ChildError as error:
+        click.secho(f"no limits: {error}", fg="yellow", err=True)
+        return None
 
 
 for command in (tune_command, env_command, compare_command, plot_command):

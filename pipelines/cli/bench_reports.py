@@ -26,9 +26,9 @@ STYLES = {"FASTER": "green", "SLOWER": "red", "BROKEN": "red", "GONE": "red", "U
 def env_command(threads: int | None, measure: bool, as_json: bool) -> None:
     """Show what this machine can do: bandwidth, arithmetic, the cost of a call.
 
-    Limits are measured once for each number of threads and kept in the cache folder.
+    Limits are measured once for each number of threads and a GPU, and kept in the cache folder.
     """
-    from heddle.pipelines.bench import datasheet, limits, machine
+    from heddle.pipelines.bench import datasheet, gpu_limits, limits, machine
 
     counts = [threads] if threads else sorted({1, len(os.sched_getaffinity(0))})
     found = []
@@ -36,11 +36,18 @@ def env_command(threads: int | None, measure: bool, as_json: bool) -> None:
         for number, count in enumerate(counts):
             bar(f"limits of {count} threads", number, len(counts))
             found.append(limits.of(count, measure))
+        gpu = gpu_limits.of(measure)
     sheet = datasheet.of(machine.cpu_fields())
+    gpu_sheet = datasheet.of_gpu(gpu["gpu"]) if gpu else None
     if as_json:
-        known = vars(sheet) if sheet else None
         file = limits.path()
-        report = {"limits": found, "datasheet": known, "file": str(file) if file else None}
+        report = {
+            "limits": found,
+            "datasheet": vars(sheet) if sheet else None,
+            "gpu": gpu,
+            "gpu_datasheet": vars(gpu_sheet) if gpu_sheet else None,
+            "file": str(file) if file else None,
+        }
         print_json({"machine": machine.describe(), **report})
         return
     here = machine.describe()
@@ -50,6 +57,22 @@ def env_command(threads: int | None, measure: bool, as_json: bool) -> None:
     table("Threads", ("limit", *titles, "datasheet"), limit_rows(found, sheet))
     if any(row["others_share"] > machine.BUSY for row in found):
         click.echo("Measured while other processes were busy: the limits may be higher.")
+    if gpu:
+        table(gpu["gpu"], ("limit", "measured>", "datasheet"), gpu_rows(gpu, gpu_sheet))
+
+
+def gpu_rows(found: Limits, sheet: Any) -> list[tuple[str, ...]]:
+    """The lines of the table of a GPU's limits."""
+    rows = []
+    for kind, title in (("read_gb_s", "read"), ("copy_gb_s", "copy")):
+        for level, rate in found[kind].items():
+            note = f"{sheet.memory_gb_s:g}" if sheet and level == "memory" else ""
+            rows.append((f"{title} {level} [GB/s]", f"{rate:.0f}", note))
+    for name, rate in found["tflop_s"].items():
+        stated = sheet.tflop_s.get(name, sheet.tflop_s.get(name.split()[1])) if sheet else None
+        rows.append((f"{name} [TFLOP/s]", f"{rate:.1f}", f"{stated:g}" if stated else ""))
+    call = ("call in a graph [us]", f"{found['call_us']:.3f}", "")
+    return [*rows, call, ("measured", found["date"], "")]
 
 
 def limit_rows(found: list[Limits], sheet: Any) -> list[tuple[str, ...]]:

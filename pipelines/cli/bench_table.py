@@ -28,9 +28,12 @@ class Report:
     """
 
     def __init__(self, limits: Limits | None, writer: Writer | None) -> None:
-        from heddle.pipelines.bench import machine
+        from heddle.pipelines.bench import gpu_limits, machine
 
-        self.limits, self.writer, self.levels = limits, writer, machine.caches()
+        self.limits, self.writer = limits, writer
+        self.levels = machine.caches()
+        if limits and "gpu" in limits:
+            self.levels = gpu_limits.levels(limits)
         self.rows: list[Row] = []
         self.failures = 0
 

@@ -5,6 +5,7 @@ The PTX stays beside the cubin, for drivers of GPUs that no cubin in the artifac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -14,7 +15,7 @@ from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
 from heddle.kernels import emit
 from heddle.kernels.mlir import context, dialect, ir, passmanager
 from heddle.kernels.registry import Machine, find
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Launch, Spec
 from heddle.runtime.artifact import Code
 from heddle.runtime.errors import CompileError
 
@@ -37,7 +38,15 @@ def compile_cuda(spec: Spec, machine: Machine) -> tuple[Code, ...]:
     Raises:
         CompileError: The assembler refuses what was generated.
     """
-    text = to_ptx(spec, machine)
+    return _codes(to_ptx(spec, machine), machine)
+
+
+def assemble(module: Any, machine: Machine) -> tuple[Code, ...]:
+    """The same of a module that `function` made, in the current context."""
+    return _codes(_generate(llvm_ir(module), machine.arch), machine)
+
+
+def _codes(text: str, machine: Machine) -> tuple[Code, ...]:
     assembled = ptx.assemble(text, machine.arch)
     portable = Code(machine.arch, "ptx", text.encode() + b"\0", symbol=NAME)
     if assembled is None:
@@ -79,25 +88,37 @@ def build(spec: Spec, machine: Machine) -> Any:
     reason = kernel.supports(spec) if kernel else "no such kernel"
     if kernel is None or reason:
         raise CompileError(f"{spec.op} on {machine.arch}: {reason}")
-    launch, pointer = kernel.launch_on(spec, machine), emit.pointer_type()
-    kinds = [pointer] * (len(spec.buffers) + len(kernel.extras(spec)))
-    kinds += [emit.integer(64)] * len(spec.dims) + [pointer] * len(launch.tensor_maps)
+    return function(
+        len(spec.buffers) + len(kernel.extras(spec)),
+        len(spec.dims),
+        kernel.launch_on(spec, machine),
+        lambda: kernel.emit(spec, machine),
+    )
+
+
+def function(pointers: int, dims: int, launch: Launch, body: Callable[[], None]) -> Any:
+    """A module with one kernel, whose body is what `body` emits, in the current context.
+
+    Its parameters are so many pointers and dims, and the tensor maps of `launch`.
+    """
+    kinds = [emit.pointer_type()] * pointers + [emit.integer(64)] * dims
+    kinds += [emit.pointer_type()] * len(launch.tensor_maps)
     parameters = ", ".join(str(kind) for kind in kinds)
     llvm_dialect = dialect("llvm")
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         kind = ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({parameters})>"))
-        function = llvm_dialect.LLVMFuncOp(NAME, kind)
-        function.attributes["nvvm.kernel"] = ir.UnitAttr.get()
-        function.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([launch.block[0]])
+        made = llvm_dialect.LLVMFuncOp(NAME, kind)
+        made.attributes["nvvm.kernel"] = ir.UnitAttr.get()
+        made.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([launch.block[0]])
         if launch.cluster > 1:
-            function.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([launch.cluster])
+            made.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([launch.cluster])
         if launch.tensor_maps:
-            function.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
-    with ir.InsertionPoint(function.body.blocks.append(*kinds)):
+            made.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
+    with ir.InsertionPoint(made.body.blocks.append(*kinds)):
         if launch.overlaps:
             _overlap()
-        kernel.emit(spec, machine)
+        body()
         llvm_dialect.return_()
     module.operation.verify()
     return module
