@@ -6,7 +6,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from heddle.pipelines.bench import gpu_limits, limits, runner
+from heddle.pipelines.bench import limits, runner
 from heddle.pipelines.cli.bench import bench
 from heddle.pipelines.cli.bench_table import number
 from heddle.runtime.errors import InputError
@@ -216,59 +216,6 @@ def test_env(cases):
     report = json.loads(call("env", "--threads", 2, "--json").stdout)
     assert report["limits"] == [LIMITS]
     assert report["machine"]["cores"] >= 1
-
-
-GPU = {
-    "gpu": "NVIDIA H200",
-    "l2_bytes": 50 << 20,
-    "read_gb_s": {"L2": 8000.0, "memory": 4000.0},
-    "copy_gb_s": {"L2": 8000.0, "memory": 4000.0},
-    "tflop_s": {"FMA float32": 60.0, "wgmma bfloat16": 800.0},
-    "call_us": 1.0,
-    "others_share": 0.0,
-}
-
-
-@pytest.fixture
-def gpu(cases, monkeypatch, tmp_path):
-    """A GPU, and what a child is asked about it."""
-    monkeypatch.setenv("HEDDLE_CACHE", str(tmp_path))
-    device = {"name": "NVIDIA H200", "l2_bytes": 50 << 20}
-    monkeypatch.setattr(gpu_limits, "gpu", lambda: device)
-    asked = []
-    monkeypatch.setattr(runner, "ask", lambda request, *_: asked.append(request) or dict(GPU))
-    return asked
-
-
-def test_env_of_a_gpu(gpu):
-    text = call("env").stdout
-    for line in (
-        r"NVIDIA H200 *\n",
-        r"copy memory \[GB/s\] +4000 +4800 *\n",
-        r"FMA float32 \[TFLOP/s\] +60.0 +67 *\n",
-        r"wgmma bfloat16 \[TFLOP/s\] +800.0 +989 *\n",
-        r"call in a graph \[us\] +1.000",
-    ):
-        assert re.search(line, text), text
-    report = json.loads(call("env", "--json").stdout)
-    assert report["gpu"] == {**GPU, "date": report["gpu"]["date"]}
-    assert report["gpu_datasheet"]["memory_gb_s"] == 4800
-    assert gpu == [{"gpu": 0, "threads": 1}]
-
-
-def test_an_unknown_gpu_has_no_datasheet(gpu, monkeypatch):
-    monkeypatch.setitem(GPU, "gpu", "Fake 0")
-    assert re.search(r"wgmma bfloat16 \[TFLOP/s\] +800.0\s*\n", call("env").stdout)
-    assert json.loads(call("env", "--json").stdout)["gpu_datasheet"] is None
-
-
-def test_rows_of_a_gpu_are_judged_by_its_limits(gpu, cases):
-    cases.run.answers = lambda case: [timed(case, time=20.0)]
-    result = call("run", "exp", "--target", "cuda")
-    assert "measuring this machine's limits first" in result.stderr
-    assert re.search(r"^exp .* 2000 +50% ", result.stdout, re.M)
-    assert "limits" not in call("run", "exp", "--target", "cuda").stderr
-    assert len(gpu) == 1
 
 
 def test_env_says_when_it_was_disturbed(cases, monkeypatch):

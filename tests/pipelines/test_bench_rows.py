@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from heddle.pipelines.bench import gpu_limits, judge, rows
+from heddle.pipelines.bench import judge, rows
 from heddle.pipelines.bench.compare import compare, machines_differ, overall
 from heddle.pipelines.bench.limits import better
 from heddle.pipelines.bench.machine import Level
@@ -203,50 +203,9 @@ def test_dot_products_are_the_limit_of_products_alone(op, dtype, peak):
     assert judge.peak_tflops(row(op=op, dtype=dtype), limits) == peak
 
 
-GPU = {
-    "gpu": "NVIDIA H200",
-    "l2_bytes": 50 << 20,
-    "read_gb_s": {"L2": 8000.0, "memory": 4000.0},
-    "copy_gb_s": {"L2": 8000.0, "memory": 4000.0},
-    "tflop_s": {"FMA float32": 60.0, "wgmma bfloat16": 800.0, "wgmma float8": 1600.0},
-    "call_us": 1.0,
-    "others_share": 0.0,
-}
-
-
 def test_rows_without_a_time_have_no_shares():
     failed = {"status": "error"}
     assert judge.judged(failed, LIMITS, LEVELS) == failed
-
-
-@pytest.mark.parametrize(
-    ("changes", "level", "share"),
-    [
-        ({}, "memory", 0.5),
-        ({"cache": "warm"}, "L2", 0.25),
-        ({"rotated_bytes": 10**9}, "memory", 0.5),
-    ],
-)
-def test_rows_of_a_gpu_have_shares_of_its_bandwidth(changes, level, share):
-    case = row(device="cuda", threads=16, time_us=20.0, **changes)
-    made = judge.judged(case, GPU, gpu_limits.levels(GPU))
-    assert made["level"] == level
-    assert made["gb_s_share"] == pytest.approx(share)
-    assert made["bound"] == "memory"
-
-
-@pytest.mark.parametrize(
-    ("op", "dtype", "peak"),
-    [
-        ("exp", "bfloat16", 60.0),
-        ("matmul", "float32", 60.0),
-        ("matmul", "bfloat16", 800.0),
-        ("attention", "bfloat16", 800.0),
-        ("float8_matmul", "float8_e5m2", 1600.0),
-    ],
-)
-def test_tensor_cores_are_the_limit_of_products(op, dtype, peak):
-    assert judge.peak_tflops(row(op=op, dtype=dtype, device="cuda"), GPU) == peak
 
 
 def test_the_better_of_two_measurements_counts():
