@@ -1,11 +1,16 @@
-"""From process start to the first embedding, and what `load` costs, in fresh processes.
+"""From process start to the first result, and what a loaded model keeps, in fresh processes.
 
-    python benchmarks/startup.py [--runs 15] [--save]
+    python benchmarks/startup.py [--peer iree] [--runs 15] [--save]
 
-Two ways to ship the model take turns: weights embedded in the artifact, and the artifact beside the
-checkpoint's safetensors file. Times are medians over processes with warm file caches. `load`
-verifies the whole artifact, maps the weights and runs the program's init (packing); its growth of
-resident memory is that of VmRSS, so it counts pages of mapped files that were touched. `run` is the
+Processes (`startup_child.py`) take turns: one that imports NumPy and ends; Heddle with weights
+embedded in the artifact, with the artifact beside the checkpoint's safetensors file, and from a
+sentence on (the tokenizer's import among it); the peers that are asked for with --peer, each with
+what it has compiled before: ONNX Runtime its ONNX file, OpenVINO its model cache, IREE a module for
+this CPU. They are to be installed: `pip install onnx onnxruntime openvino iree-base-compiler
+iree-base-runtime`. All but the sentence are 1 x 16 tokens.
+
+Times are medians over processes with warm file caches; `over_numpy` is what comes on top of NumPy's
+process, `resident` VmRSS at the end, pages of mapped files that were touched included. `run` is the
 growth from a process with NumPy and its random numbers alone to the peak (VmHWM) of one that has
 loaded the model and embedded 32 rows of 128 tokens from all over the vocabulary.
 """
@@ -19,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +34,10 @@ from heddle.graph import compile
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models import bert
 
-CHILD = """
-import sys, time
-from pathlib import Path
-from heddle.pipelines.embedding import SentenceEmbedder
-from heddle.pipelines.weights import load
-from heddle.runtime import Artifact, InferenceSession
+PEERS = {"onnxruntime": "onnxruntime", "openvino": "openvino", "iree": "iree-base-runtime"}
+"""The package whose version is that of a peer."""
 
-path, weights, tokenizer, began = sys.argv[1:]
-
-def resident():
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-
-session = InferenceSession()
-imported, before = time.monotonic(), resident()
-artifact = Artifact.load(path)
-model = load(session, artifact, Path(weights) if weights else None)
-loaded, after = time.monotonic(), resident()
-embedder = SentenceEmbedder(model, tokenizer)
-ready = time.monotonic()
-embedder.embed(["A heddle guides the warp threads of a loom."])
-done = time.monotonic()
-print(imported - float(began), loaded - imported, ready - loaded, done - ready,
-      done - float(began), (after - before) / 1024)
-"""
+CHILD = Path(__file__).with_name("startup_child.py")
 
 MEMORY = """
 import sys
@@ -76,55 +61,104 @@ model.execute(given, present)
 print((resident("VmHWM") - before) / 1024)
 """
 
-FIELDS = ("import_ms", "load_ms", "tokenizer_ms", "first_embedding_ms", "total_ms", "growth_mib")
+STAGES = ("import", "load", "tokenizer", "first")
 
 
-def child(artifact: Path, weights: Path | None, tokenizer: Path) -> list[float]:
-    arguments = [str(artifact), str(weights or ""), str(tokenizer)]
-    command = [sys.executable, "-c", CHILD, *arguments, str(time.monotonic())]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    *seconds, growth = map(float, output.split())
-    return [*(1e3 * value for value in seconds), growth]
+def child(runtime: str, *arguments: object) -> dict[str, float]:
+    """Milliseconds from the start to the end of each stage, and resident KiB."""
+    began = str(time.monotonic())
+    command = [sys.executable, str(CHILD), runtime, began, *map(str, arguments)]
+    words = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return dict(zip(words[::2], map(float, words[1::2]), strict=True))
 
 
-def peak(artifact: Path, weights: Path | None) -> float:
+def peak(artifact: Path, weights: Path | str) -> float:
     """MiB of a run over NumPy alone."""
-    command = [sys.executable, "-c", MEMORY, str(artifact), str(weights or "")]
+    command = [sys.executable, "-c", MEMORY, str(artifact), str(weights)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def heddle_processes(found: checkpoint.Checkpoint, folder: Path) -> dict[str, tuple[object, ...]]:
+    graph = bert.sentence_embedder(bert.BertConfig.read(found.config), "minilm")
+    embedded, beside = folder / "embedded.heddle", folder / "beside.heddle"
+    arrays = weights.select(found.weights, graph.weights)
+    compile(graph, targets=["cpu"], weights=arrays, embed_weights=True).save(embedded)
+    compile(graph, targets=["cpu"]).save(beside)
+    return {
+        "heddle, weights embedded": ("heddle", embedded),
+        "heddle, weights beside": ("heddle", beside, found.weights),
+        "heddle, from a sentence": ("heddle", embedded, "", found.tokenizer),
+    }
+
+
+def peer_processes(
+    peers: list[str], found: checkpoint.Checkpoint, folder: Path
+) -> dict[str, tuple[object, ...]]:
+    if not peers:
+        return {}
+    import onnx_bert
+
+    path = folder / "embedder.onnx"
+    onnx_bert.build(
+        weights.read(found.weights), json.loads(found.config.read_text()), "standard", path
+    )
+    module = folder / "embedder.vmfb"
+    if "iree" in peers:
+        tools, imported = Path(sys.executable).parent, folder / "embedder.mlir"
+        subprocess.run([tools / "iree-import-onnx", path, "-o", imported], check=True)
+        flags = ("device=local", "local-target-device-backends=llvm-cpu")
+        target = [f"--iree-hal-target-{flags[0]}", f"--iree-hal-{flags[1]}"]
+        target.append("--iree-llvmcpu-target-cpu=host")
+        subprocess.run([tools / "iree-compile", imported, "-o", module, *target], check=True)
+    files = {
+        "onnxruntime": (path,),
+        "openvino": (path, folder / "cache"),
+        "iree": (module,),
+    }
+    return {peer: (peer, *files[peer]) for peer in peers}
+
+
+def row(name: str, runs: list[dict[str, float]], numpy_ms: float) -> dict[str, Any]:
+    """Medians of a process: each stage alone, then the whole."""
+    found: dict[str, Any] = {"process": name}
+    median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    before = 0.0
+    for stage in STAGES:
+        if stage in median:
+            found[f"{stage}_ms"] = round(median[stage] - before, 1)
+            before = median[stage]
+    found |= {"total_ms": round(before, 1), "over_numpy_ms": round(before - numpy_ms, 1)}
+    return found | {"resident_mib": round(median["resident"] / 1024, 1)}
 
 
 def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer", choices=list(PEERS), action="append", default=[], dest="peers")
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     found = checkpoint.minilm()
-    graph = bert.sentence_embedder(bert.BertConfig.read(found.config), "minilm")
     with tempfile.TemporaryDirectory() as folder:
-        embedded, beside = Path(folder, "embedded.heddle"), Path(folder, "beside.heddle")
-        arrays = weights.select(found.weights, graph.weights)
-        compile(graph, targets=["cpu"], weights=arrays, embed_weights=True).save(embedded)
-        compile(graph, targets=["cpu"]).save(beside)
-        ways = {"embedded": (embedded, None), "beside": (beside, found.weights)}
-        samples: dict[str, list[list[float]]] = {way: [] for way in ways}
+        processes: dict[str, tuple[object, ...]] = {"numpy alone": ("numpy",)}
+        processes |= heddle_processes(found, Path(folder))
+        processes |= peer_processes(options.peers, found, Path(folder))
+        samples: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
         for number in range(options.runs + 1):
-            for way, files in ways.items():
-                sample = child(*files, found.tokenizer)
+            for name, (runtime, *arguments) in processes.items():
+                sample = child(str(runtime), *arguments)
                 if number:  # the first run fills the file caches
-                    samples[way].append(sample)
-        rows: list[dict[str, Any]] = []
-        for way, files in ways.items():
-            columns = zip(*samples[way], strict=True)
-            medians = [round(statistics.median(column), 1) for column in columns]
-            row = {"weights": way, "artifact_mib": round(files[0].stat().st_size / 2**20, 1)}
-            row |= dict(zip(FIELDS, medians, strict=True))
-            rows.append(row | {"run_mib": round(peak(files[0], files[1]), 1)})
-    for row in rows:
-        print(json.dumps(row))
+                    samples[name].append(sample)
+        numpy_ms = statistics.median(run["import"] for run in samples["numpy alone"])
+        rows = [row(name, runs, numpy_ms) for name, runs in samples.items()]
+        for line in rows[1:3]:
+            _, artifact, *rest = processes[line["process"]]
+            line["run_mib"] = round(peak(Path(str(artifact)), rest[0] if rest else ""), 1)
+    for line in rows:
+        print(json.dumps(line))
     if options.save:
-        weights_mib = round(found.weights.stat().st_size / 2**20, 1)
-        print(measure.save("startup", {"weights_mib": weights_mib, "rows": rows}))
+        figures = {"weights_mib": round(found.weights.stat().st_size / 2**20, 1), "rows": rows}
+        print(measure.save("startup", figures | {p: version(PEERS[p]) for p in options.peers}))
 
 
 if __name__ == "__main__":

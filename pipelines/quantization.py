@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heddle.runtime import Buffer
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from heddle.pipelines.weights import Array
 
 CHUNK = 1 << 18

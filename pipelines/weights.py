@@ -10,20 +10,21 @@ import json
 from collections.abc import Iterable, Mapping
 from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heddle.pipelines import quantization
 from heddle.runtime import Buffer
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from heddle.graph import Weight
     from heddle.runtime import Artifact, InferenceSession, Model
 
-Array = NDArray[Any] | Buffer
+Array: TypeAlias = "NDArray[Any] | Buffer"
 """NumPy has no bfloat16: such a weight is a Buffer."""
 
 DTYPES = {
