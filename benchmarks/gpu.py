@@ -25,7 +25,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import gpu_operands
 import numpy as np
+from gpu_operands import floats
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,11 +80,8 @@ class Kit:
         return self.session.load(str(self.folder / f"{case['path']}.heddle"), weights)
 
     def buffer(self, array: Any, dtype: str) -> Any:
-        """`array` on the device; bfloat16 as its bits."""
-        from heddle.runtime import Buffer
-
-        named = "bfloat16" if dtype == "bfloat16" else None
-        return Buffer.from_numpy(np.ascontiguousarray(array), dtype=named).to(self.device)
+        """`array` on the device; what NumPy lacks as its bits."""
+        return gpu_operands.buffer(array, dtype).to(self.device)
 
     def poisoned(self, result: dict[str, Any]) -> Any:
         """An output that holds no result."""
@@ -94,14 +93,6 @@ class Kit:
         return made.to(self.device)
 
 
-def floats(buffer: Any, dtype: str) -> Any:
-    """The values of a result; bfloat16 as float32."""
-    array = buffer.to_numpy()
-    if dtype == "bfloat16":
-        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return array
-
-
 def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     """Runs a check three times: from the second on through what the runtime keeps of the first."""
     from heddle.pipelines.bench.accuracy import error_of
@@ -110,7 +101,7 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     operands = case["operands"]
     arrays = [held[f"in{i}"] for i in range(len(operands))]
     pairs = list(zip(arrays, operands, strict=True))
-    fixed = [kit_weight(a, o["dtype"]) for a, o in pairs if o["weight"]]
+    fixed = [gpu_operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
     model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(fixed)})
     inputs = [kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"]]
     worst, failed = 0.0, []
@@ -118,19 +109,12 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     for _ in range(3):
         model.execute(*inputs, out=outputs)
     for i, result in enumerate(case["results"]):
-        error = error_of(floats(outputs[i], result["dtype"]), held[f"out{i}"])
+        error = error_of(floats(outputs[i].to_numpy(), result["dtype"]), held[f"out{i}"])
         worst = max(worst, error)
         if error > case["tolerances"][i]:
             name = case["name"].split(" ")[i] if len(case["results"]) > 1 else case["name"]
             failed.append(f"{name}: error {error:.1e}, allowed {case['tolerances'][i]:.1e}")
     return {"error": worst, "failed": failed}
-
-
-def kit_weight(array: Any, dtype: str) -> Any:
-    """A weight as `load` takes it."""
-    from heddle.runtime import Buffer
-
-    return Buffer.from_numpy(array, dtype="bfloat16") if dtype == "bfloat16" else array
 
 
 def check_all(kit: Kit) -> list[dict[str, Any]]:
@@ -178,26 +162,6 @@ def sanitize(kit: Path, build: Path, device: str, limit_s: float) -> list[dict[s
     return rows
 
 
-def drawn(kit: Kit, case: dict[str, Any], number: int) -> list[Any]:
-    """One set of operands, random; normal floats, small integers, indices inside their table."""
-    rng = np.random.default_rng(number)
-    arrays = []
-    for operand in case["operands"]:
-        shape, dtype = operand["shape"], operand["dtype"]
-        if operand["values"] == "index":
-            arrays.append(rng.integers(0, next(iter(case["below"].values())), shape, np.int64))
-        elif "float" not in dtype:
-            arrays.append(rng.integers(0 if "u" in dtype else -8, 8, shape).astype(dtype))
-        else:
-            values = rng.standard_normal(shape, np.float32)
-            if operand["values"] == "positive":
-                values = np.abs(values) + np.float32(1e-3)
-            if dtype == "bfloat16":
-                values = (values.view(np.uint32) >> 16).astype(np.uint16)
-            arrays.append(values if dtype == "bfloat16" else values.astype(dtype))
-    return arrays
-
-
 def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
     """Times a case beside its peer."""
     from heddle.pipelines.bench.accuracy import error_of
@@ -208,9 +172,9 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
     sets = max(2, -(-2 * l2_bytes // case["bytes"]))
     calls, kept = [], []
     for number in range(sets):
-        arrays = drawn(kit, case, number)
+        arrays = gpu_operands.drawn(case, number, kit.folder)
         pairs = list(zip(arrays, case["operands"], strict=True))
-        weights = [kit_weight(a, o["dtype"]) for a, o in pairs if o["weight"]]
+        weights = [gpu_operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
         model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(weights)})
         inputs = [kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"]]
         outputs = [kit.poisoned(result) for result in case["results"]]
@@ -241,7 +205,8 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
         row["peer"] = peer.name
         row["peer_us"] = round(1e6 * statistics.median(theirs), 3)
         row["ratio"] = round(row["peer_us"] / row["us"], 3)
-        mine = floats(calls[0][2][0], case["results"][0]["dtype"]).astype(np.float64)
+        dtype = case["results"][0]["dtype"]
+        mine = floats(calls[0][2][0].to_numpy(), dtype).astype(np.float64)
         row["difference"] = error_of(mine, peer.result())
     return row
 

@@ -1,11 +1,12 @@
 """What `benchmarks/gpu.py` carries to a machine with a GPU: artifacts, operands, expected results.
 
-    python benchmarks/gpu_kit.py KIT
+    python benchmarks/gpu_kit.py KIT [--target cuda:sm_90a]
 
-Needs the compiler, no GPU. A check is an artifact with small operands and, in float64, what the
-reference of its op makes of them. A timing is an artifact with the shapes that matter; its
-operands are drawn where it runs. Checks are also compiled for this machine's CPU, so that the
-script can be tried where there is no GPU. It takes some minutes.
+Needs the compiler, no GPU; what it makes for one architecture is smaller. A check is an artifact
+with small operands and, in float64, what the reference of its op makes of them. A timing is an
+artifact with the shapes that matter; its operands are drawn where it runs. Checks are also compiled
+for this machine's CPU, so that the script can be tried where there is no GPU. It takes some
+minutes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from heddle.graph import DType, Graph, TensorType, compile, rounding
 from heddle.graph.ops.build import build
 from heddle.pipelines.bench import data, workloads
 from heddle.pipelines.bench.workload import Workload
-
-TARGETS = ("cpu:native", "cuda")
 
 FLOATS = ("float32", "bfloat16", "float16")
 
@@ -71,6 +70,9 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
 """Checks of products with more rows than strips are for: of several tiles, of tiles in pieces, of
 single elements."""
 
+REPEATED, LARGE = 8191, 1 << 20
+"""Of operands of more than `LARGE` elements so many are drawn, over and over: files stay small."""
+
 TOGETHER = 12
 """Ops of one graph: an artifact for each would take long to make."""
 
@@ -87,6 +89,24 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
         for bits in (8, 4)
         for m in (1, 16)
     ),
+    *(
+        ("quantized_matmul_float8", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 128})
+        for m in (1, 16)
+    ),
+    ("float8_matmul", "float8_e4m3fn", {"m": 8192, "n": 8192, "k": 8192}),
+    *(("float8_matmul", "float8_e4m3fn", {"m": m, "n": 28672, "k": 4096}) for m in (16, 512, 8192)),
+    *(("integer_matmul", "int8", {"m": m, "n": 28672, "k": 4096}) for m in (16, 512, 8192)),
+    ("grouped_matmul", "bfloat16", {"g": 8, "s": 512, "n": 14336, "k": 4096}),
+    *(
+        ("conv", "bfloat16", {"b": 32, "height": size, "width": size, "c": c, "n": c, "window": w})
+        for size, c, w in ((56, 64, 3), (28, 128, 3), (14, 256, 3), (14, 1024, 1))
+    ),
+    *(
+        (name, "bfloat16", {"b": b, "s": 1, "t": t, "h": 32, "g": 8, "block": 16, "d": 128})
+        for name in ("paged_attention", "paged_attention_float8")
+        for b, t in ((1, 8192), (64, 8192))
+    ),
+    ("sample_tokens", "float32", {"m": 64, "n": 131072}),
     *(
         (name, "bfloat16", {"b": 1, "h": 32, "s": s, "t": s, "d": 128})
         for name in ("attention", "attention_causal")
@@ -173,8 +193,11 @@ def one_check(
     workload: Workload, sizes: dict[str, int], dtype: DType
 ) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
     """One op on its own."""
-    arrays = data.draw(workload, sizes, dtype, "normal")
     types = workload.types(sizes, dtype)
+    arrays = [
+        np.resize(array.ravel()[:REPEATED], array.shape) if array.size > LARGE else array
+        for array in data.draw(workload, sizes, dtype, "normal")
+    ]
     kept = {
         f"in{i}": stored(a, t.dtype) for i, (a, t) in enumerate(zip(arrays, types, strict=True))
     }
@@ -220,30 +243,51 @@ def joint_check(
     return joint, graph, kept
 
 
-def make(kit: Path, names: Collection[str], timed: Collection[Any]) -> None:
-    """Writes the kit: checks of the workloads `names`, and the timings `timed`."""
+def rows_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> dict[str, Any]:
+    """The operands of a timing that say which rows there are: offsets, lengths, blocks, ..."""
+    rng, types = np.random.default_rng(data.SEED), workload.types(sizes, dtype)
+    found = {}
+    for i, (operand, type) in enumerate(zip(workload.operands, types, strict=True)):
+        if operand.values in data.ROWS:
+            drawn = data.ROWS[operand.values](
+                rng, tuple(map(int, type.shape)), sizes[operand.below]
+            )
+            found[f"in{i}"] = drawn.astype(type.dtype.to_numpy())
+    return found
+
+
+def make(kit: Path, names: Collection[str], timed: Collection[Any], gpu: str | None) -> None:
+    """Writes the kit: checks of the workloads `names`, and the timings `timed`.
+
+    Both are compiled for the target `gpu`; checks are for this machine's CPU as well, and without
+    a `gpu` for that alone.
+    """
     kit.mkdir(parents=True, exist_ok=True)
+    targets = ("cpu:native", gpu) if gpu else ("cpu:native",)
 
     def written(
-        path: str, case: dict[str, Any], graph: Graph, targets: tuple[str, ...]
+        path: str, case: dict[str, Any], graph: Graph, arrays: dict[str, Any], *targets: str
     ) -> dict[str, Any]:
         compile(graph, targets).save(kit / f"{path}.heddle")
+        if arrays:
+            np.savez_compressed(kit / f"{path}.npz", **arrays)
         return {**case, "path": path}
 
     listed: dict[str, Any] = {"checks": [], "timings": []}
     for number, (case, graph, arrays) in enumerate(checks(names)):
-        np.savez_compressed(kit / f"check{number}.npz", **arrays)
-        listed["checks"].append(written(f"check{number}", case, graph, TARGETS))
+        listed["checks"].append(written(f"check{number}", case, graph, arrays, *targets))
     for number, (name, dtype, sizes) in enumerate(timed):
         workload = workloads.WORKLOADS[name]
         sizes = sizes_of(workload, sizes)
-        case = case_of(workload, sizes, DType[dtype])
+        case, rows = (make(workload, sizes, DType[dtype]) for make in (case_of, rows_of))
         graph = workload.graph(sizes, DType[dtype])
-        listed["timings"].append(written(f"time{number}", case, graph, ("cuda",)))
+        listed["timings"].append(written(f"time{number}", case, graph, rows, targets[-1]))
     (kit / "kit.json").write_text(json.dumps(listed, indent=1))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("kit", type=Path)
-    make(parser.parse_args().kit, workloads.WORKLOADS, TIMED)
+    parser.add_argument("--target", default="cuda")
+    options = parser.parse_args()
+    make(options.kit, workloads.WORKLOADS, TIMED, options.target)

@@ -8,6 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heddle.graph import DType, rounding
+
+WORKLOADS = ("softmax", "quantized_matmul_8", "quantized_matmul_float8", "cast")
+
 
 @pytest.fixture(scope="module")
 def scripts():
@@ -21,20 +25,49 @@ def scripts():
 @pytest.fixture(scope="module")
 def kit(scripts, tmp_path_factory):
     folder, (gpu_kit, _) = tmp_path_factory.mktemp("kit"), scripts
-    timed = ("matmul", "bfloat16", {"m": 8, "n": 64, "k": 32})
+    timed = [
+        ("matmul", "bfloat16", {"m": 8, "n": 64, "k": 32}),
+        ("paged_attention_float8", "bfloat16", {"b": 2, "t": 32, "h": 2, "g": 1, "d": 8}),
+    ]
     with pytest.MonkeyPatch.context() as patch:  # as little as shows everything
         patch.setattr(gpu_kit, "SMALL", gpu_kit.SMALL[:1])
-        patch.setattr(gpu_kit, "TARGETS", ("cpu:native",))
-        gpu_kit.make(folder, ("softmax", "quantized_matmul_8"), [timed])
+        patch.setattr(gpu_kit, "LARGE", 5000)  # so that larger operands repeat
+        gpu_kit.make(folder, WORKLOADS, timed, None)
     return folder
 
 
 def test_a_kit_holds_what_its_checks_expect(scripts, kit, capsys):
     rows = scripts[1].check_all(scripts[1].Kit(kit, "cpu"))
-    assert {row["name"] for row in rows} == {"softmax", "quantized_matmul_8"}
-    assert {row["dtype"] for row in rows} >= {"float32", "float16", "bfloat16"}
+    assert {name for row in rows for name in row["name"].split()} == set(WORKLOADS)
+    assert {row["dtype"] for row in rows} >= {"float32", "float16", "bfloat16", "float8_e4m3fn"}
     assert all(0 <= row["error"] < 0.02 and not row["failed"] for row in rows)
     assert f"checks: {len(rows)}, of which 0 failed" in capsys.readouterr().out
+
+
+def test_timings_run_on_operands_that_are_drawn(scripts, kit):
+    """Those that say where rows are come with the kit."""
+    operands, made = importlib.import_module("gpu_operands"), scripts[1].Kit(kit, "cpu")
+    for case in made.content["timings"]:
+        arrays = operands.drawn(case, 1, kit)
+        pairs = list(zip(arrays, case["operands"], strict=True))
+        weights = [operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
+        model = made.load(case, {f"w{i}": weight for i, weight in enumerate(weights)})
+        (result,) = model.execute(
+            *(made.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"])
+        )
+        values = operands.floats(result.to_numpy(), case["results"][0]["dtype"])
+        assert np.isfinite(values).all()
+        assert values.any()
+
+
+@pytest.mark.parametrize("dtype", [DType.bfloat16, DType.float8_e4m3fn, DType.float8_e5m2])
+def test_bits_have_the_values_that_heddle_gives_them(scripts, dtype):
+    operands = importlib.import_module("gpu_operands")
+    codes = np.arange(256, dtype=dtype.to_bits()) << 8 * (dtype is DType.bfloat16)
+    found = operands.floats(codes, dtype.name)
+    np.testing.assert_array_equal(found, rounding.loaded(codes, dtype))
+    finite = np.isfinite(found) & (found != 0)
+    np.testing.assert_array_equal(operands.bits(found[finite], dtype.name), codes[finite])
 
 
 def test_a_wrong_result_and_a_broken_artifact_are_named(scripts, kit, tmp_path, capsys):
@@ -81,7 +114,7 @@ def test_each_sanitizer_runs_the_checks(scripts, tmp_path, monkeypatch, capsys):
 
 
 def test_a_timing_says_what_it_moves(kit):
-    (row,) = json.loads((kit / "kit.json").read_text())["timings"]
+    row, _ = json.loads((kit / "kit.json").read_text())["timings"]
     assert row["bytes"] == 2 * (8 * 32 + 32 * 64 + 8 * 64)
     assert row["operations"] == 2 * 8 * 32 * 64
     assert (kit / f"{row['path']}.heddle").exists()
