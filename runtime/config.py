@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ def put(name: str, value: str) -> None:
 
 def cache_folder() -> Path | None:
     """The kernel cache's folder, or None when the cache is off."""
+    # Its import takes as long as that of the whole runtime, where no folder is asked for.
+    from pathlib import Path
+
     value = get("HEDDLE_CACHE")
     if value == "off":
         return None
