@@ -25,7 +25,7 @@ def provider(candidates: tuple[str, ...] = PROVIDERS) -> str:
             return package
     raise ImportError(
         f"MLIR Python bindings: wanted {' or '.join(candidates)} with {', '.join(_NEEDED)}, "
-        "found none; 'pip install torch-mlir' brings them"
+        "found none; pip install 'heddle[compiler]'"
     )
 
 

@@ -54,7 +54,7 @@ class Commands(click.Group):
             with warnings.catch_warnings():
                 warnings.showwarning = show_warning
                 return super().invoke(ctx)
-        except (HeddleError, OSError) as error:
+        except (HeddleError, ImportError, OSError) as error:
             if ctx.params["debug"]:
                 raise
             raise Failure(str(error)) from None

@@ -26,5 +26,5 @@ def test_a_genuine_package_is_preferred_where_it_is_complete(tmp_path, monkeypat
 
 
 def test_no_bindings_invalid():
-    with pytest.raises(ImportError, match=r"wanted absent with .*found none; 'pip install torch-m"):
+    with pytest.raises(ImportError, match=r"wanted absent with .*; pip install 'heddle\[comp"):
         mlir.provider(("absent",))

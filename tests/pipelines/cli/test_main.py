@@ -19,6 +19,22 @@ def test_every_command_is_there():
     assert sorted(main.commands) == sorted(COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("missing", "output", "code", "text"),
+    [
+        ("none_such", "stdout", 0, "heddle, version"),
+        ("click", "stderr", 1, "error: the command line wants click, which is not installed; pip"),
+        ("heddle.runtime", "stderr", 1, "Traceback"),
+    ],
+)
+def test_the_command_says_what_it_needs(missing, output, code, text):
+    program = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['heddle', '--version']\n"
+    program += "from heddle.pipelines.command import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == code
+    assert text in getattr(done, output)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_examples_that_parse(heddle, command):
     text = heddle(command, "--help").output
@@ -59,7 +75,7 @@ import sys
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("mlir", "torch_mlir", "llvmlite", "elftools"):
-            raise ImportError(f"blocked: {name}")
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
 sys.meta_path.insert(0, Block())
 from heddle.pipelines.cli import main
 main(sys.argv[1:])
@@ -85,6 +101,20 @@ def test_only_compile_needs_the_compiler(arguments, tiny, tiny_artifact):
     }
     command = [argument.format(**files) for argument in arguments]
     subprocess.run([sys.executable, "-c", BLOCKED, *command], check=True, timeout=60)
+
+
+def test_compiling_without_the_compiler_says_what_to_install():
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, "compile", "minilm", "-o", "/dev/null"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: MLIR Python bindings: wanted mlir or torch_mlir"), (
+        done.stderr
+    )
+    assert "pip install 'heddle[compiler]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_warnings_are_printed_as_messages(heddle, monkeypatch, tmp_path):
