@@ -15,21 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu import _amx_tiles as tiles
+from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Rows
 from heddle.kernels.cpu._panels import BLOCK, LINE, PANEL, Tasks
-from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
-
-llvm = dialect("llvm")
-
-MULTIPLY = {"bfloat16": "tdpbf16ps", "uint8": "tdpbusd"}
-"""What multiplies a tile of a by one of b and adds float32 or int32, by the dtype of a."""
-
-TILE_ROWS, TILE_ROW = 16, 64
-"""Rows of a tile, and the bytes of one."""
-
-TILE = TILE_ROWS * TILE_ROW
-"""Bytes of a tile."""
 
 WORD = 4
 """Bytes along k that lie together in b: a pair of bfloat16 or four of int8."""
@@ -182,15 +172,15 @@ class Run:
         def add(count: int, ask: bool) -> None:
             def step_of(step: Any, *before: Any) -> list[Any]:
                 pair = _bytes(packed, (step - start) * STEP)
-                left = [_load(_bytes(pair, i * TILE), TILE_ROW) for i in range(count)]
+                left = [tiles.load(_bytes(pair, i * TILE), TILE_ROW) for i in range(count)]
                 panel = _bytes(sides.b, base + step * STEP)
                 if sides.ends_within:
                     panel = emit.select(emit.compare("equal", step, sides.whole), self.right, panel)
-                right = [_load(_bytes(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
+                right = [tiles.load(_bytes(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
                 if ask:
                     _ask(sides.b, base + sides.words * PANEL_ROW + step * STEP)
                 return [
-                    _product(sides.dtype, total, left[i // 2], right[i % 2])
+                    tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
                     for i, total in enumerate(before)
                 ]
 
@@ -199,10 +189,10 @@ class Run:
                 for i in range(count)
                 for j in range(2)
             ]
-            totals = [_zero() if first else _load(place, PANEL_ROW) for place in places]
+            totals = [tiles.zero() if first else tiles.load(place, PANEL_ROW) for place in places]
             totals = emit.carry(start, stop, 1, totals, step_of)
             for place, total in zip(places, totals, strict=True):
-                _store(total, place)
+                tiles.store(total, place, PANEL_ROW)
 
         # The first rows ask for the next panel; those below find this one in the first cache.
         for ask, at in ((True, "equal"), (False, "greater")):
@@ -236,31 +226,3 @@ def _ask(base: Any, offset: Size) -> None:
     """
     for line in range(0, STEP, LINE):
         memory.prefetch(base, offset + line, "int8", level=2)
-
-
-# LLVM's intrinsics take each tile's shape, and it allocates registers and configures them.
-
-
-def _zero() -> Any:
-    return _intrinsic("tilezero", TILE_ROWS, TILE_ROW)
-
-
-def _load(base: Any, stride: int) -> Any:
-    return _intrinsic("tileloadd64", TILE_ROWS, TILE_ROW, base, emit.index(stride))
-
-
-def _product(dtype: str, total: Any, left: Any, right: Any) -> Any:
-    return _intrinsic(MULTIPLY[dtype], TILE_ROWS, TILE_ROW, TILE_ROW, total, left, right)
-
-
-def _store(tile: Any, base: Any) -> None:
-    arguments = (TILE_ROWS, TILE_ROW, base, emit.index(PANEL_ROW), tile)
-    _intrinsic("tilestored64", *arguments, result=None)
-
-
-def _intrinsic(name: str, *arguments: Any, result: str | None = "!llvm.x86_amx") -> Any:
-    """A call of an AMX intrinsic; a Python number is an extent of a shape."""
-    extent = emit.integer(16)
-    values = [emit.constant(extent, a) if isinstance(a, int) else a for a in arguments]
-    kind = ir.Type.parse(result) if result else None
-    return llvm.call_intrinsic(kind, f"llvm.x86.{name}.internal", values, [], [])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
+from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._tile import ROWS, rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
@@ -14,6 +16,17 @@ from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec
 
 llvm, vector = dialect("llvm"), dialect("vector")
+
+TILED_ROWS = 2 * TILE_ROWS
+"""Queries of two tiles, which are multiplied by two of keys at a time."""
+
+TILED_KEYS = 128
+"""Keys of a block in tiles. Sums are read and written once for each block."""
+
+LOG2_E = math.log2(math.e)
+
+LARGEST_TILED = 128
+"""The largest head size in tiles."""
 
 Ahead = Callable[[Any, int], None]
 """What a loop does beside its own work: `ahead(step, count)`, for `count` steps from `step` on."""
@@ -24,15 +37,29 @@ def nothing(step: Any, count: int) -> None:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """The keys of a block that some queries attend to: none beyond the first `stop`.
+
+    `whole`: every query attends to all of them, which fill pairs of vectors. `finish(r, column,
+    score, partial=)`: the scores of row r from a column on, scaled and masked; where the tile is
+    `partial`, -inf where there is no key.
+    """
+
+    stop: Any
+    whole: Any
+    finish: Callable[..., Any]
+
+
+@dataclass(frozen=True)
 class Block:
     """The sizes of a task's blocks, and its places on the stack.
 
     What one step of a product takes of each side is a word: a number, or a pair of bfloat16 where
     `paired`. `query` is [queries, steps up to `depth`] in words, `key` [steps, keys] in words,
-    `value` [keys / group, width] in words, `score` [rows, keys] and then their exponentials, `peak`
-    [rows, lanes], `total` [queries, width]; `top` and `weight` hold, for each query, the greatest
-    score and the sum of exponentials, `shift` and `fade`, for each row, what is taken off the
-    scores and what the last block's greatest score scales the sums by.
+    `value` [keys / group, width] in words, `score` [rows, keys] and then their exponentials (two of
+    them where `tiled`), `peak` [rows, lanes], `total` [queries, width]; `top` and `weight` hold,
+    for each query, the greatest score and the sum of exponentials, `shift` and `fade`, for each
+    row, what is taken off the scores and what the last block's greatest score scales the sums by.
 
     Attributes:
         dtype: Of scores and sums.
@@ -46,6 +73,9 @@ class Block:
         depth: The same, up to whole vectors.
         pair: Vectors of keys of a register tile.
         paired: Words are pairs of bfloat16.
+        tiled: Products are made in AMX tiles; `rows` are those of two.
+        scale: What products of queries and keys are multiplied by.
+        mask: The dtype of the mask operand, if there is one.
     """
 
     dtype: str
@@ -59,6 +89,9 @@ class Block:
     depth: int
     pair: int
     paired: bool
+    tiled: bool
+    scale: float
+    mask: str | None
     query: Any
     key: Any
     value: Any
@@ -71,10 +104,12 @@ class Block:
     fade: Any
 
     @staticmethod
-    def make(spec: Spec, machine: Machine, queries: int, keys: int) -> Block:
+    def make(spec: Spec, machine: Machine, queries: int, keys: int, tiled: bool = False) -> Block:
         """The block of a kernel, at the start of its function."""
         dtype, paired = _wide(spec.result.dtype), in_pairs(spec, machine)
-        lanes, rows = host.lanes_for(machine, [dtype]), rows_of(machine)
+        lanes = host.lanes_for(machine, [dtype])
+        rows = TILED_ROWS if tiled else rows_of(machine)
+        whole = -(-queries // rows) * rows
         size = spec.operands[0].shape[-1]
         assert isinstance(size, int)
         steps = -(-size // 2) if paired else size
@@ -82,12 +117,19 @@ class Block:
         words = keys // 2 if paired else keys
         # A tile that is lower than a vector has lanes reads no further than its last query's lane.
         elements = (
-            *(queries * depth, steps * keys, words * width),
-            *(rows * keys, rows * lanes, queries * width, queries, queries, rows, rows),
+            *(whole * depth, steps * keys, words * width),
+            *((1 + tiled) * rows * keys, rows * lanes, whole * width, whole, whole, rows, rows),
         )
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
         sizes = (queries, keys, size, width, steps, depth, min(2, keys // lanes))
-        return Block(dtype, lanes, rows, *sizes, paired, *places)
+        scale = spec.attr("scale") * LOG2_E if paired else 1.0
+        mask = spec.operands[3].dtype if spec.attr("masked") else None
+        return Block(dtype, lanes, rows, *sizes, paired, tiled, scale, mask, *places)
+
+    @property
+    def late(self) -> bool:
+        """Scores are scaled when their exponentials are taken: no mask is added to them."""
+        return self.tiled and self.mask in (None, "bool")
 
     @property
     def group(self) -> int:
@@ -152,6 +194,16 @@ def uses(spec: Spec) -> tuple[str, ...]:
     return ("dots",) if query == "bfloat16" and key in (query, *convert.FLOAT8) else ()
 
 
+def fills_tiles(spec: Spec) -> bool:
+    """Whether heads of bfloat16 are whole rows of tiles.
+
+    Tiles find the greatest product before it is scaled, so that scales have to be positive.
+    """
+    size = spec.operands[0].shape[-1]
+    whole = isinstance(size, int) and size % (TILE_ROW // 2) == 0 and size <= LARGEST_TILED
+    return uses(spec) != () and whole and spec.attr("scale") > 0
+
+
 def row_of(frame: host.Frame, number: int, item: Size, head: Size, position: Size) -> Size:
     """The row of operand `number` (0 also: of the result) at a position of a head.
 
@@ -176,8 +228,11 @@ def ordered(spec: Spec, number: int) -> tuple[Expr, Expr, Expr, Expr]:
 def query_block(spec: Spec) -> int:
     """Queries of a task: 132, or fewer where their rows are long.
 
-    Whole tiles of 12 rows, of which 128 queries leave little unused.
+    Whole tiles of 12 rows, of which 128 queries leave little unused. More for heads that fill
+    AMX tiles: beside their products, what puts keys and values into them would take long.
     """
+    if fills_tiles(spec):
+        return 256
     return next((n for n in (132, 96, 48, 24) if n * row_bytes(spec) <= 48 << 10), ROWS)
 
 

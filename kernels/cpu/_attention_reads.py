@@ -5,19 +5,17 @@ Rows of a head lie far apart in memory, so that few of them would share the firs
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu import _float8
+from heddle.kernels.cpu._attention_block import LOG2_E as LOG2_E
 from heddle.kernels.cpu._attention_block import Ahead, Block, nothing
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 
 arith, vector = dialect("arith"), dialect("vector")
-
-LOG2_E = math.log2(math.e)
 
 StartOf = Callable[[Any], Any]
 """The element at which a row of an operand starts, by its number among those of a block."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._attention_block import Ahead, Block, nothing
+from heddle.kernels.cpu._attention_block import Ahead, Block, Seen, nothing
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.powers_of_two import exp2_falling
@@ -38,6 +38,14 @@ def clear(block: Block, row: Any, stop: Any) -> None:
         block.put(zero, block.weight, r)
         for column in emit.loop(0, block.width, block.lanes):
             block.put(block.fill(0), block.total, r * block.width + column)
+
+
+def attend(block: Block, row: Any, seen: Seen) -> None:
+    """Brings the sums of a tile of queries, from `row` on, forward."""
+    with emit.when(emit.compare("greater", seen.stop, 0)):
+        score(block, row, seen.stop, seen.whole, seen.finish)
+        exponentials(block, row, seen.stop)
+        add_values(block, row, seen.stop)
 
 
 def score(

@@ -3,11 +3,11 @@
 A task is a block of queries of one head. It walks over blocks of keys: puts them on the stack with
 keys in the lanes and their values beside them, and for each few queries makes scores, their
 exponentials relative to the greatest one so far, and adds the values. All of it is done in register
-tiles like a matmul's, with at most 96 KiB of stack, of which a tile works on 48.
+tiles like a matmul's, with at most 300 KiB of stack, of which a tile works on 64.
 
 Scores are in units of ln(2), so that their exponentials are powers of two. Where the machine has
-dot products of pairs of bfloat16, both products of that dtype are made of them, and exponentials
-are rounded to it.
+dot products of pairs of bfloat16, both products of that dtype are made of them, or in tiles where
+it has those, and exponentials are rounded to it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from collections.abc import Callable
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
+from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._attention_block import (
+    LOG2_E,
+    TILED_KEYS,
     Block,
+    Seen,
+    fills_tiles,
     key_block,
     ordered,
     query_block,
@@ -27,7 +32,7 @@ from heddle.kernels.cpu._attention_block import (
     row_of,
     uses,
 )
-from heddle.kernels.cpu._attention_reads import LOG2_E, copy_values, read_queries, turn_keys
+from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -50,7 +55,9 @@ def launch(spec: Spec) -> Launch:
 def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
-    block = Block.make(spec, machine, query_block(spec), key_block(spec))
+    tiled = machine.tiles and fills_tiles(spec)
+    keys = TILED_KEYS if tiled else key_block(spec)
+    block = Block.make(spec, machine, query_block(spec), keys, tiled)
     batch, heads, queries, _ = (frame.size(extent) for extent in ordered(spec, 0))
     blocks = sizes.ceildiv(queries, block.queries)
     for task in emit.loop(frame.first, frame.last):
@@ -81,8 +88,17 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
         present = sizes.least(emit.index(block.keys), last_key - key)
         turn_keys(frame, block, present, start_of(1, key))
         copy_values(frame, block, present, start_of(2, key))
-        for top in emit.loop(0, count, block.rows):
-            _Tile(frame, block, (item, head, first), top, key, present).attend()
+        if block.tiled:
+            _amx_attention.clear_values(block, present)
+
+        def seen_at(top: Any, key: Any = key, present: Any = present) -> Seen:
+            return _Tile(frame, block, (item, head, first), top, key, present).seen()
+
+        if block.tiled:
+            _amx_attention.attend(block, 0, count, seen_at)
+        else:
+            for top in emit.loop(0, count, block.rows):
+                tile.attend(block, top, seen_at(top))
     finish = rows.Finish(frame, block.lanes)
     for r in emit.loop(0, count):
         weight = block.scalar(block.weight, r)
@@ -108,8 +124,8 @@ class _Tile:
         self.item, self.head, self.base = place
         self.queries, self.keys = (frame.size(ordered(frame.spec, n)[2]) for n in (0, 1))
 
-    def attend(self) -> None:
-        """Brings the queries' sums forward."""
+    def seen(self) -> Seen:
+        """The keys that the queries attend to."""
         block, last = self.block, self.block.rows - 1
         stop = self._visible(last)
         whole = emit.compare("equal", sizes.mod(stop, block.pair * block.lanes), 0)
@@ -117,10 +133,7 @@ class _Tile:
             whole = whole & emit.compare("equal", self._visible(0), stop)
         if self.frame.spec.attr("window"):
             whole = whole & emit.compare("less_equal", self._hidden(last), 0)
-        with emit.when(emit.compare("greater", stop, 0)):
-            tile.score(block, self.top, stop, whole, self._finished)
-            tile.exponentials(block, self.top, stop)
-            tile.add_values(block, self.top, stop)
+        return Seen(stop, whole, self._finished)
 
     def _query(self, r: int) -> Any:
         """The query of row `r`: rows beyond the last are computed on as well, as that one."""
@@ -144,7 +157,7 @@ class _Tile:
         if partial and spec.attr("window"):
             before = host.first_lanes(self._hidden(r) - column, block.lanes)
             visible = visible & (before ^ True)
-        score = score * (spec.attr("scale") * LOG2_E) if block.paired else score
+        score = score if block.late else score * block.scale
         place = (self.item, self.head, self._query(r))
         score = _apply_mask(self.frame, block, score, place, self.key + column, visible)
         return select(visible, score, -math.inf) if partial else score
@@ -184,4 +197,9 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("attention", "cpu", emit_attention, launch, supports, uses=uses)
+def tiles_or_dots(spec: Spec) -> tuple[str, ...]:
+    """Tiles where heads fill them, for few queries dot products."""
+    return (*uses(spec), *(("tiles",) if fills_tiles(spec) else ()))
+
+
+KERNEL = Kernel("attention", "cpu", emit_attention, launch, supports, uses=tiles_or_dots)

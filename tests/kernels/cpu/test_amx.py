@@ -3,6 +3,7 @@
 import re
 
 import amx_emulation
+import machine_code
 import native
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from native import check, random
 from reference import evaluate, shape
 
 from heddle.graph.compiler.codegen import cpu
-from heddle.kernels.cpu import _amx
+from heddle.kernels.cpu import _amx, _amx_tiles
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
@@ -97,10 +98,10 @@ def test_an_epilogue():
     check(with_gelu(), {"d0": 20, "d1": 40}, arch=ARCH, atol=1e-4)
 
 
-_load = _amx._load
+_load = _amx_tiles.load
 MISTAKES = {
-    "_load": (_amx, lambda base, stride: _load(base, _amx.TILE_ROW), "Mismatched elements"),
-    "TILE_ROWS": (_amx, 17, "a tile of 17 rows"),
+    "load": (_amx_tiles, lambda base, stride: _load(base, _amx.TILE_ROW), "Mismatched elements"),
+    "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
     "ends_within": (_amx.Sides, False, "of a load lies outside of memory"),
 }
 
@@ -116,31 +117,15 @@ def test_mistakes_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
 
 
-def loops(spec):
-    """The instructions of each innermost loop with products in the assembly, and all of it."""
-    module, target = cpu.optimized(amx_emulation.llvm_ir(spec, MACHINE), MACHINE)
-    lines = target.emit_assembly(module).splitlines()
-    labels = {line[:-1]: number for number, line in enumerate(lines) if line.startswith(".L")}
-    found = []
-    for number, line in enumerate(lines):
-        jump = re.match(r"\tj\w+\t(\S+)", line)
-        if jump and labels.get(jump[1], number) < number:
-            body = [part.split("\t")[1] for part in lines[labels[jump[1]] : number] if "\t" in part]
-            inner = not any(name.startswith("j") for name in body)
-            if inner and any(name.startswith("tdp") for name in body):
-                found.append(body)
-    return found, lines
-
-
 @pytest.mark.parametrize(
     "spec",
     [product("bfloat16", "d0", "d1", "d2"), product("uint8", 200, 1024, 512), with_gelu()],
     ids=["bfloat16", "uint8", "gelu"],
 )
 def test_the_machine_code(spec):
-    multiply = _amx.MULTIPLY[spec.operands[0].dtype]
-    inner, lines = loops(spec)
-    text = "\n".join(lines)
+    multiply = _amx_tiles.MULTIPLY[spec.operands[0].dtype]
+    text = machine_code.assembly(spec, MACHINE)
+    inner = [body for body in machine_code.loops(text) if multiply in body]
     # Four loads for four products, or three for the two of a last tile of rows; nothing spills.
     wanted = {(4, 4, 0), (3, 2, 0)}
     counts = [tuple(map(body.count, ("tileloadd", multiply, "tilestored"))) for body in inner]
@@ -160,7 +145,7 @@ def test_the_machine_code(spec):
 
 def test_the_configuration():
     """What LDTILECFG reads: palette 1, and for each tile in use 16 rows of 64 bytes, else zero."""
-    text = "\n".join(loops(with_gelu())[1])
+    text = machine_code.assembly(with_gelu(), MACHINE)
     place = int(re.search(r"\tldtilecfg\t(\d+)\(%rsp\)", text)[1])
     zeros = re.findall(r"\tvmovups\t%zmm\d+, (\d+)\(%rsp\)", text)
     assert str(place) in zeros

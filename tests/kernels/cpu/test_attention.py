@@ -2,40 +2,12 @@
 
 import numpy as np
 import pytest
+from attention_specs import attention, sizes
 from llvmlite import binding
 from native import ARCHS, check, run
 
 from heddle.kernels.registry import find
-from heddle.kernels.spec import Body, Operand, Spec, Step
-
-
-def attention(
-    dtype="float32",
-    batch=2,
-    heads=3,
-    key_heads=3,
-    size=32,
-    layout="bhsd",
-    causal=False,
-    window=0,
-    mask=None,
-    queries="d0",
-    keys="d1",
-    **bodies,
-):
-    def tensor(count, length):
-        inner = (count, length) if layout == "bhsd" else (length, count)
-        return Operand(dtype, (batch, *inner, size))
-
-    q, k = tensor(heads, queries), tensor(key_heads, keys)
-    operands = (q, k, k, mask) if mask else (q, k, k)
-    attrs = {"causal": causal, "layout": layout, "masked": mask is not None, "scale": 0.2}
-    attrs["window"] = window
-    return Spec("attention", operands, q, (q,), tuple(sorted(attrs.items())), **bodies)
-
-
-def sizes(queries, keys):
-    return {"d0": queries, "d1": keys}
+from heddle.kernels.spec import Body, Operand, Step
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -1,0 +1,54 @@
+"""The instructions of Intel AMX, on tiles of 16 rows by 64 bytes.
+
+All tiles have one shape, so that a function configures them once. LLVM's intrinsics take each
+tile's shape, and it allocates registers and configures them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.mlir import dialect, ir
+
+llvm = dialect("llvm")
+
+MULTIPLY = {"bfloat16": "tdpbf16ps", "uint8": "tdpbusd"}
+"""What multiplies a tile of a by one of b and adds float32 or int32, by the dtype of a."""
+
+TILE_ROWS, TILE_ROW = 16, 64
+"""Rows of a tile, and the bytes of one."""
+
+TILE = TILE_ROWS * TILE_ROW
+"""Bytes of a tile."""
+
+
+def zero() -> Any:
+    """A tile of zeros."""
+    return _intrinsic("tilezero", TILE_ROWS, TILE_ROW)
+
+
+def load(base: Any, stride: int) -> Any:
+    """The tile whose rows are `stride` bytes apart, from `base` on."""
+    return _intrinsic("tileloadd64", TILE_ROWS, TILE_ROW, base, emit.index(stride))
+
+
+def store(tile: Any, base: Any, stride: int) -> None:
+    """Writes a tile where `load` would read it."""
+    _intrinsic("tilestored64", TILE_ROWS, TILE_ROW, base, emit.index(stride), tile, result=None)
+
+
+def multiply(dtype: str, total: Any, left: Any, right: Any) -> Any:
+    """`total`, of 32 bits, with the products added of `left`, of `dtype`, by `right`.
+
+    A row of `right` holds, for each column, the pair or the four that follow each other along k.
+    """
+    return _intrinsic(MULTIPLY[dtype], TILE_ROWS, TILE_ROW, TILE_ROW, total, left, right)
+
+
+def _intrinsic(name: str, *arguments: Any, result: str | None = "!llvm.x86_amx") -> Any:
+    """A call of an AMX intrinsic; a Python number is an extent of a shape."""
+    extent = emit.integer(16)
+    values = [emit.constant(extent, a) if isinstance(a, int) else a for a in arguments]
+    kind = ir.Type.parse(result) if result else None
+    return llvm.call_intrinsic(kind, f"llvm.x86.{name}.internal", values, [], [])

@@ -1,0 +1,197 @@
+"""Attention in AMX tiles, emulated, and the machine code that ships."""
+
+import re
+
+import machine_code
+import native
+import numpy as np
+import pytest
+from attention_specs import attention, sizes
+from native import check, run
+from reference import shape
+
+from heddle.graph.compiler.codegen import cpu
+from heddle.graph.compiler.codegen.image import flatten
+from heddle.kernels.cpu import _amx_attention, _amx_tiles, _attention_reads
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Operand
+
+ARCH = "sapphirerapids"
+MACHINE = MACHINES[ARCH]
+
+
+def tiled(size=32, **options):
+    return attention("bfloat16", **{"batch": 1, "heads": 1, "key_heads": 1, "size": size} | options)
+
+
+def close(spec, queries, keys, arrays=None):
+    """Exponentials are rounded to bfloat16: an error of 2**-9 of the greatest value."""
+    return check(spec, sizes(queries, keys), arrays, ARCH, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (17, 33), (40, 150), (70, 128), (300, 20)])
+def test_lengths(queries, keys):
+    close(tiled(), queries, keys)
+
+
+@pytest.mark.parametrize(("size", "window"), [(64, 0), (96, 40), (128, 0)])
+def test_head_sizes(size, window):
+    close(tiled(size, layout="bshd", causal=True, window=window), 40, 150)
+
+
+def test_more_queries_than_keys():
+    close(tiled(causal=True), 90, 40)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extents"), [("float32", ("d0", "d1")), ("bool", ("d1",)), ("bfloat16", ("d0", 1))]
+)
+def test_masks(dtype, extents):
+    close(tiled(mask=Operand(dtype, extents)), 33, 140)
+
+
+def test_batches_of_grouped_heads():
+    close(tiled(batch=2, heads=4, key_heads=2, queries=20, keys=40), 20, 40)
+
+
+def test_a_query_without_keys_gives_zeros():
+    spec = tiled(mask=Operand("bool", ("d0", "d1")))
+    arrays = numbers(spec, 20, 140)
+    arrays[3] = np.ones((20, 140), bool)
+    arrays[3][3] = False
+    (got,) = close(spec, 20, 140, arrays)
+    assert not got[0, 0, 3].any()
+    assert got[0, 0, 4].all()
+
+
+def test_scores_far_apart():
+    """The greatest score rises from block to block, and scales what was summed before."""
+    spec = tiled()
+    query, key, value = numbers(spec, 40, 300)
+    rising = np.linspace(0, 30, 300)[:, None].astype(key.dtype)
+    check(spec, sizes(40, 300), [query, key * rising, value], ARCH, rtol=1e-2, atol=1e-2)
+
+
+def numbers(spec, queries, keys):
+    rng, dims = np.random.default_rng(0), sizes(queries, keys)
+    return [native.random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
+
+
+POISON = """
+define void @kernel(ptr %dims, ptr %buffers, i64 %first, i64 %last) #0 {
+  %stack = alloca [600000 x i8]
+  br label %next
+next:
+  %i = phi i64 [ 0, %0 ], [ %following, %next ]
+  %place = getelementptr i8, ptr %stack, i64 %i
+  store volatile i8 -1, ptr %place
+  %following = add i64 %i, 1
+  %more = icmp ult i64 %following, 600000
+  br i1 %more, label %next, label %end
+end:
+  ret void
+}
+attributes #0 = { "no-builtins" }
+"""
+
+
+def poisoned(spec, queries, keys):
+    """Whether the answer is the same, and finite, where NaN lie on the stack."""
+    arrays, dims = numbers(spec, queries, keys), sizes(queries, keys)
+    (wanted,), _ = run(spec, arrays, dims, ARCH)
+    poison, _memory = native.place(
+        flatten(cpu.to_object(POISON, MACHINES["x86-64-v3"]), cpu.SYMBOL)
+    )
+    poison(None, None, 0, 0)
+    (found,), _ = run(spec, arrays, dims, ARCH)
+    return found.tobytes() == wanted.tobytes() and np.isfinite(found.astype(np.float32)).all()
+
+
+def test_the_stack_may_hold_anything():
+    for queries, keys in ((5, 20), (40, 33)):
+        assert poisoned(tiled(), queries, keys)
+
+
+def test_values_that_are_not_cleared_are_seen(monkeypatch):
+    native.load.cache_clear()
+    monkeypatch.setattr(_amx_attention, "clear_values", lambda *arguments: None)
+    assert not poisoned(tiled(), 5, 20)
+    native.load.cache_clear()
+
+
+_load, _narrowed, _words = (
+    _amx_attention._load,
+    _amx_attention._narrowed,
+    _attention_reads._words,
+)
+
+
+def halves_swapped(frame, block, number, start, count):
+    words = _words(frame, block, number, start, count)
+    return (words << 16) | (words >> 16) if number == 1 else words
+
+
+MISTAKES = {
+    "_load": (_amx_attention, lambda *at: _load(*at[:2], at[2] // 2), "Not equal to tolerance"),
+    "_narrowed": (_amx_attention, lambda low, high: _narrowed(high, low), "Not equal to tolerance"),
+    "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
+    "_words": (_attention_reads, halves_swapped, "Not equal to tolerance"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_do_not_pass(name, monkeypatch):
+    """A wrong stride, keys in the wrong order, rows that no tile has, pairs the other way round."""
+    place, value, message = MISTAKES[name]
+    native.load.cache_clear()
+    monkeypatch.setattr(place, name, value)
+    with pytest.raises(AssertionError, match=message):
+        close(tiled(), 40, 64)
+    native.load.cache_clear()
+
+
+def test_what_has_tiles():
+    uses = find("attention", "cpu").uses
+    assert uses(tiled(96)) == ("dots", "tiles")
+    assert uses(tiled(80)) == uses(tiled(256)) == ("dots",)
+    assert uses(attention("float32")) == ()
+    negative = tuple((name, -1.0 if name == "scale" else value) for name, value in tiled().attrs)
+    spec = tiled()
+    assert uses(type(spec)(spec.op, spec.operands, spec.result, spec.outputs, negative)) == (
+        "dots",
+    )
+
+
+@pytest.mark.parametrize("size", [64, 128])
+def test_tiles_are_not_spilled(size):
+    """Of the scores of one tile of queries by two of keys, and three times of two; so of sums."""
+    text, steps = machine_code.assembly(tiled(size, causal=True), MACHINE), size // 32
+    assert text.count("tdpbf16ps") == (2 + 3 * 4) * (steps + 1)
+    assert text.count("tileloadd") == (3 + 3 * 4) * (steps + 1) + (2 + 3 * 4)
+    assert text.count("tilezero") == 2 + 3 * 4
+    assert text.count("tilestored") == 2 * (2 + 3 * 4)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"mask": Operand("float32", ("d1",))}])
+def test_the_machine_code(options):
+    text = machine_code.assembly(tiled(32, **options), MACHINE)
+    assert re.search(r"tile(loadd|stored).*%rsp", text) is None
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 1
+    inner = [body for body in machine_code.loops(text) if "tdpbf16ps" in body]
+    counts = {tuple(map(body.count, ("tileloadd", "tdpbf16ps"))) for body in inner}
+    assert counts == {(4, 4), (3, 2)}
+
+
+def test_tiles_are_multiplied_beside_exponentials():
+    """In each of the two loops, between where it begins and where it jumps back, there are both."""
+    lines = machine_code.assembly(tiled(64), MACHINE).splitlines()
+    labels = {line[:-1]: number for number, line in enumerate(lines) if line.startswith(".L")}
+    beside = {}
+    for number, line in enumerate(lines):
+        jump = re.match(r"\tj\w+\t(\S+)", line)
+        body = range(labels.get(jump[1], number), number) if jump else ()
+        taken = [place for place in body if "\tvreduceps" in lines[place]]
+        if len(taken) == 2 * _amx_tiles.TILE_ROWS:
+            tiles = any("\ttdpbf16ps" in lines[place] for place in body)
+            beside[taken[0]] = beside.get(taken[0], False) or tiles
+    assert list(beside.values()) == [True, True]
