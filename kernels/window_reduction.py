@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from heddle.kernels import bodies, emit
+from heddle.kernels import bodies, emit, sizes
 from heddle.kernels.emit import compare
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -24,15 +24,44 @@ Load = Callable[[int, Any], Any]
 """`load(operand, position)`: neighbouring elements of an operand in registers."""
 
 
-class Reduction:
-    """The window numbered `row`, by `kind`: `max`, `mean`, or `product` with weights and the sum.
+class Combination:
+    """How a spec's taps are put together: `max`, `mean`, or `product` with weights and the sum.
 
     float16 and bfloat16 are reduced in float32.
     """
 
+    def __init__(self, spec: Spec) -> None:
+        self.kind, self._dtype = spec.attr("kind"), spec.operands[0].dtype
+        self._counts_padding = self.kind != "mean" or spec.attr("counts_padding")
+        self._taps = prod(spec.attr("kernel"))
+
+    def start(self, lanes: int) -> Any:
+        """What nothing is reduced to; a tap outside of the tensor."""
+        lowest = -math.inf if self.kind == "max" else 0
+        return emit.constant(emit.register_type(self._dtype), lowest, lanes)
+
+    def with_tap(self, value: Any, found: Any, weight: Any) -> Any:
+        """A value with what was found at one tap more; `weight` is that of a product."""
+        if self.kind == "max":
+            return bodies.maximum(self._dtype, value, found)
+        return value + found if self.kind == "mean" else emit.fma(found, weight, value)
+
+    def finished(self, value: Any, inside: Sequence[Size]) -> Any:
+        """The result of a value in which so many taps along each axis are `inside`."""
+        if self.kind != "mean":
+            return value
+        if self._counts_padding:
+            return value / float(self._taps)
+        element = emit.element_of(value)
+        count = arith.sitofp(element, emit.as_index(sizes.product(tuple(inside))))
+        return value / emit.splat(count, emit.lanes_of(value))
+
+
+class Reduction:
+    """The window numbered `row`."""
+
     def __init__(self, frame: Any, windows: Windows, row: Size) -> None:
-        self._spec, self._windows = frame.spec, windows
-        self._kind, self._dtype = frame.spec.attr("kind"), frame.spec.operands[0].dtype
+        self._windows, self._combination = windows, Combination(frame.spec)
         self._item, self._starts = windows.starts(row)
         axes = range(len(windows.kernel))
         self._ends = [windows.taps_inside(axis, self._starts[axis]) for axis in axes]
@@ -64,7 +93,7 @@ class Reduction:
         return found
 
     def _written_out(self, load: Load, lanes: int) -> Any:
-        value = self._start(lanes)
+        value = self._combination.start(lanes)
         for tap in product(*map(range, self._windows.kernel)):
             value = self._with(load, value, tap)
         return self._finished(value)
@@ -78,35 +107,33 @@ class Reduction:
                 first, last, 1, [value], lambda place, value: [along([*tap, place], value)]
             )[0]
 
-        return self._finished(along([], self._start(lanes)))
-
-    def _start(self, lanes: int) -> Any:
-        lowest = -math.inf if self._kind == "max" else 0
-        return emit.constant(emit.register_type(self._dtype), lowest, lanes)
+        return self._finished(along([], self._combination.start(lanes)))
 
     def _with(self, load: Load, value: Any, tap: Sequence[Any]) -> Any:
         """A value with one tap more."""
         windows = self._windows
         found = load(0, windows.place(self._item, windows.at(self._starts, tap)))
-        if self._kind == "max":
-            return bodies.maximum(self._dtype, value, found)
-        if self._kind == "mean":
-            return value + found
-        number: Size = 0
-        for taps, offset in zip(windows.kernel, tap, strict=True):
-            number = number * taps + offset
-        return emit.fma(found, load(1, emit.as_index(number * windows.channels)), value)
+
+        weight = None
+        if self._combination.kind == "product":
+            number: Size = 0
+            for taps, offset in zip(windows.kernel, tap, strict=True):
+                number = number * taps + offset
+            weight = load(1, emit.as_index(number * windows.channels))
+        return self._combination.with_tap(value, found, weight)
 
     def _finished(self, value: Any) -> Any:
-        if self._kind != "mean":
-            return value
-        if self._spec.attr("counts_padding"):
-            return value / float(prod(self._windows.kernel))
-        count: Any = 1
-        for first, last in self._ends:
-            count = (last - first) * count
-        element = emit.element_of(value)
-        return value / emit.splat(arith.sitofp(element, count), emit.lanes_of(value))
+        return self._combination.finished(value, [last - first for first, last in self._ends])
+
+
+def depth_of(spec: Spec) -> int:
+    """Channels of a group: of x that each result is of, and of results."""
+    if spec.attr("kind") != "product":
+        return 1
+    rows_of_weights = spec.operands[1].shape[0]
+    assert isinstance(rows_of_weights, int)
+    taps: int = prod(spec.attr("kernel"))
+    return rows_of_weights // taps
 
 
 def unsupported(spec: Spec) -> str | None:

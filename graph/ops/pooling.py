@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from heddle.graph.dim import Dim
 from heddle.graph.ops import costs, rules, windows
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
@@ -26,7 +27,7 @@ def _pooled(types: Types, attrs: Attrs) -> Shape:
 
 def _cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     """An operation for each element of the result and of a window."""
-    taps = int(np.prod(attrs.get("window") or attrs["kernel"]))
+    taps = int(np.prod(attrs["window"]))
     return costs.computed(types, result, result.shape.elements * taps)
 
 
@@ -98,19 +99,28 @@ def avg_pool(
     return windows.first(total / count, layout)
 
 
-def _one_each(types: Types, attrs: Attrs) -> Shape:
-    """`[batch, *sizes, channels]` and `[taps, channels]` give `[batch, *windows, channels]`."""
+def _few_each(types: Types, attrs: Attrs) -> Shape:
+    """`[batch, *sizes, channels]` and `[taps * depth, channels]` give `[..., channels]`."""
     x, weights = types
     windows.check(x.rank - 2, attrs["kernel"], attrs)
-    wanted = Shape((int(np.prod(attrs["kernel"])), x.shape[-1]))
-    if weights.shape != wanted:
+    taps = int(np.prod(attrs["kernel"]))
+    lines = weights.shape[0].static if weights.rank == 2 else None
+    if not lines or lines % taps or weights.shape[1] != x.shape[-1]:
+        wanted = f"[{taps} taps times the depth, {x.shape[-1]}]"
         raise GraphError(f"weights: wanted {wanted}, got {weights.shape}")
+    if x.shape[-1].divided(Dim(lines // taps)) is None:
+        raise GraphError(f"weights: wanted a depth that divides {x.shape[-1]}, got {lines // taps}")
     return windows.result_shape(types, attrs, attrs["kernel"], x.shape[-1])
+
+
+def _depth_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
+    """A multiplication and an addition for each element of the result and row of weights."""
+    return costs.computed(types, result, result.shape.elements * types[1].shape[0] * 2)
 
 
 @row(
     dtype=rules.floating,
-    shape=_one_each,
+    shape=_few_each,
     samples=(
         sample(
             "b m n k",
@@ -121,7 +131,7 @@ def _one_each(types: Types, attrs: Attrs) -> Shape:
             dilations=(1, 2),
         ),
     ),
-    cost=_cost,
+    cost=_depth_cost,
     public=False,
 )
 def depthwise_conv(
@@ -133,7 +143,9 @@ def depthwise_conv(
     padding: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> Array:
-    """`conv` of each channel by itself: as many groups as channels and results."""
+    """`conv` of groups of `depth` channels and as many results; one: each channel by itself."""
     attrs = {"strides": strides, "padding": padding, "dilations": dilations}
-    found = windows.taps(x, kernel, attrs, 0)
+    taps, channels = windows.taps(x, kernel, attrs, 0), np.arange(x.shape[-1])
+    depth = len(weights) // len(taps)
+    found = [tap[..., channels // depth * depth + i] for tap in taps for i in range(depth)]
     return np.sum([tap * weight for tap, weight in zip(found, weights, strict=True)], axis=0)

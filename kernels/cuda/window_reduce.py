@@ -10,7 +10,7 @@ from heddle.kernels import bodies, convert, sizes
 from heddle.kernels.cuda import _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, fold, product
-from heddle.kernels.window_reduction import Load, Reduction, unsupported
+from heddle.kernels.window_reduction import Load, Reduction, depth_of, unsupported
 from heddle.kernels.windows import Windows
 
 
@@ -46,4 +46,11 @@ def launch(spec: Spec) -> Launch:
     return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
 
 
-KERNEL = Kernel("window_reduce", "cuda", emit_reduce, launch, unsupported)
+def supports(spec: Spec) -> str | None:
+    """Products of single channels."""
+    if depth_of(spec) > 1:
+        return f"wanted weights of single channels, got groups of {depth_of(spec)}"
+    return unsupported(spec)
+
+
+KERNEL = Kernel("window_reduce", "cuda", emit_reduce, launch, supports)

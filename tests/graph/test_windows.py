@@ -2,6 +2,7 @@
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -87,6 +88,23 @@ def test_kernels(kind):
     assert set(names) == {*products, "window_reduce"}
 
 
+@pytest.mark.parametrize(
+    ("depth", "dtype", "kernel"),
+    [(4, F32, "window_reduce"), (2, BF16, "window_reduce"), (12, F32, "window_matmul_packed")],
+)
+def test_narrow_groups(depth, dtype, kernel):
+    shapes = (2, 6, 5, 3 * depth), (3 * depth, depth, 3, 2)
+    with Graph("g", types_of(("b", *shapes[0][1:]), shapes[1], (dtype, dtype))) as graph:
+        graph.output(ops.conv(*graph.inputs, padding=(1, 1, 0, 1), groups=3))
+    groups = [op for op in m.operations(lower(graph.module, "cpu")) if m.name(op) == "fused"]
+    assert any(kernel in str(op.attributes["kernel"]) for op in groups)
+    rng, kind = np.random.default_rng(0), ml_dtypes.bfloat16 if dtype is BF16 else np.float32
+    arrays = [rng.standard_normal(shape).astype(kind) for shape in shapes]
+    (found,), (wanted,) = run(graph, arrays, {}), evaluate(graph, arrays, {})
+    error = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+    assert error.max() < (0.1 if dtype is BF16 else 1e-4)
+
+
 def types_of(x, weights, dtypes=(F32, F32)):
     return [TensorType(dtypes[0], x), TensorType(dtypes[1], weights)]
 
@@ -149,7 +167,8 @@ MOVES = {"kernel": (3, 3), "strides": (1, 1), "padding": (0,) * 4, "dilations": 
         ("window_matmul_packed", (1, 54, 32), {"columns": Dim(4)}, "b: wanted rank 4 or more"),
         ("window_matmul_packed", (1, 2, 54, 32), {"columns": Dim(4)},
          "b: wanted panels [1, 54, 32] for n = 4, got [1, 2, 54, 32]"),
-        ("depthwise_conv", (9, 5), {}, "weights: wanted [9, 6], got [9, 5]"),
+        ("depthwise_conv", (9, 5), {}, "weights: wanted [9 taps times the depth, 6], got [9, 5]"),
+        ("depthwise_conv", (36, 6), {}, "weights: wanted a depth that divides 6, got 4"),
     ],
 )  # fmt: skip
 def test_what_the_verifier_refuses(name, weights, attrs, message):

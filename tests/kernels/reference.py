@@ -167,8 +167,7 @@ def _grouped_matmul(spec, dims, x, weights, offsets):
 
 
 def _windows(spec, x, fill):
-    attrs = {name: spec.attr(name) for name in ("strides", "padding", "dilations")}
-    return windows.taps(_precise(x), spec.attr("kernel"), attrs, fill)
+    return windows.taps(_precise(x), spec.attr("kernel"), dict(spec.attrs), fill)
 
 
 def _window_matmul(spec, dims, x, weights):
@@ -189,9 +188,10 @@ def _window_matmul(spec, dims, x, weights):
 def _window_reduce(spec, dims, x, weights=None):
     if spec.attr("kind") == "max":
         return np.max(_windows(spec, x, -np.inf), axis=0)
-    taps = _windows(spec, x, 0)
     if weights is not None:
-        return sum(tap * weight for tap, weight in zip(taps, _precise(weights), strict=True))
+        attrs = {name: value for name, value in spec.attrs if name != "kind"}
+        return ROWS["depthwise_conv"].reference(_precise(x), _precise(weights), **attrs)
+    taps = _windows(spec, x, 0)
     counts = np.sum(_windows(spec, np.ones_like(x), spec.attr("counts_padding")), axis=0)
     with np.errstate(all="ignore"):
         return np.sum(taps, axis=0) / counts

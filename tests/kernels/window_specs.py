@@ -59,13 +59,21 @@ def plain(
 
 
 def reducing(
-    kind, dtype, shape, kernel, strides=None, padding=None, dilations=None, counts_padding=False
+    kind,
+    dtype,
+    shape,
+    kernel,
+    strides=None,
+    padding=None,
+    dilations=None,
+    counts_padding=False,
+    depth=1,
 ) -> Spec:
-    """`window_reduce`."""
+    """`window_reduce`; a product has `depth` channels in each group."""
     others = {"counts_padding": counts_padding} if kind == "mean" else {}
     found, attrs = _attrs(shape, kernel, strides, padding, dilations, kind=kind, **others)
     result = Operand(dtype, (shape[0], *_counts(shape, found), shape[-1]))
     operands = (Operand(dtype, shape),)
     if kind == "product":
-        operands += (Operand(dtype, (prod(kernel), shape[-1])),)
+        operands += (Operand(dtype, (prod(kernel) * depth, shape[-1])),)
     return Spec("window_reduce", operands, result, (result,), attrs)

@@ -9,6 +9,7 @@ panel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from heddle.graph.compiler import module as m
@@ -20,6 +21,11 @@ from heddle.graph.ops.linear import PAIRS, panels
 from heddle.graph.ops.quantization import FLOATS, GROUPS, packed_group
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
+
+NARROW = (2, 4, 8)
+"""Channels of groups that `depthwise_conv` takes: as many as each has results."""
+
+NARROW_DTYPES = (DType.float32, DType.bfloat16)
 
 
 def pack(module: Any, kind: str) -> None:
@@ -57,11 +63,17 @@ def _grouped_matmul(operation: Any, a: Any) -> Any:
 
 
 def _window_matmul(operation: Any, a: Any) -> Any:
-    weights, group = operation.operands[1], PAIRS if m.tensor(a).dtype is DType.bfloat16 else 1
+    """By panels; narrow groups, which would leave most of a panel empty, channel by channel."""
+    weights, attrs = operation.operands[1], m.attrs(operation)
+    groups, n, k = m.tensor(weights).shape
+    dtype, taps = m.tensor(a).dtype, prod(attrs["kernel"])
+    if groups != 1 and k == n * taps and n.static in NARROW and dtype in NARROW_DTYPES:
+        moved = m.create(operation, "transpose", [weights], permutation=(2, 0, 1))
+        lines = m.create(operation, "reshape", [moved], shape=Shape((k, groups * n)))
+        return m.create(operation, "depthwise_conv", [a, lines], **attrs)
+    group = PAIRS if dtype is DType.bfloat16 else 1
     packed = m.create(operation, "pack_b", [weights], transposed=True, group=group)
-    columns = m.tensor(weights).shape[1]
-    attrs = m.attrs(operation)
-    return m.create(operation, "window_matmul_packed", [a, packed], columns=columns, **attrs)
+    return m.create(operation, "window_matmul_packed", [a, packed], columns=n, **attrs)
 
 
 def _quantized_matmul(operation: Any, a: Any) -> Any:

@@ -47,6 +47,22 @@ def test_reductions(dtype, kind, arch):
         check(reducing(kind, dtype, shape, kernel, *moves), DIMS, arch=arch, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["max", "mean", "product"])
+def test_reductions_of_large_windows_and_many_channels(kind):
+    check(reducing(kind, "bfloat16", (1, 5, 5, 1100), (5, 5)), rtol=2e-2, atol=1e-4)
+    shape, moves = (2, "d0", 13, 33), ((1, 1), (1, 0, 9, 9))
+    check(reducing(kind, "float32", shape, (2, 20), *moves), DIMS, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_narrow_groups(dtype, arch):
+    for depth, channels in ((2, 38), (4, 36), (8, 72)):
+        shape, moves = (1, "d0", 10, channels), ((2, 1), (1, 1, 1, 1))
+        spec = reducing("product", dtype, shape, (3, 3), *moves, depth=depth)
+        check(spec, DIMS, arch=arch, rtol=2e-5, atol=1e-4)
+
+
 def test_padding_counts_in_means_where_it_is_asked_for():
     shape, moves = (1, 5, 5, 16), ((2, 2), (1, 1, 1, 1), None)
     check(reducing("mean", "float32", shape, (3, 3), *moves, True), rtol=1e-5, atol=1e-5)

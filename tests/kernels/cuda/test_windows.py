@@ -80,3 +80,6 @@ def test_refusals():
     assert supports(mixed) == "window_matmul of float16 and float32"
     before = Body(spec.operands[:1], (), (0,))
     assert supports(replace(spec, prologue=before)) == "it takes no prologue"
+    spec = reducing("product", "float32", (1, 5, 5, 4), (3, 3), depth=2)
+    supports = find(spec.op, "cuda").supports
+    assert supports(spec) == "wanted weights of single channels, got groups of 2"
