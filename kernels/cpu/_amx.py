@@ -1,12 +1,12 @@
 """Products by panels of 32 columns in tiles of 16 rows by 64 bytes (Intel AMX).
 
-Tasks are taken in runs that share a block of rows. A kibibyte of each row is put on the stack, tile
+Tasks are taken in runs that share a block of rows. 512 bytes of each row are put on the stack, tile
 by tile (rows that lie a power of two apart would share a few sets of the cache), and multiplied
-with all panels of the run, whose sums wait on the stack for the next kibibyte. A step along k loads
-two tiles of each side for four products.
+with all panels of the run, whose sums wait on the stack for the next 512. A step along k loads two
+tiles of each side for four products: those of a from the first cache, where two tiles of rows stay
+for all panels, those of b from the second.
 
-All tiles have one shape, so that a function configures them once: rows beyond the last are computed
-and dropped, and what lies beyond k is zero on both sides.
+Rows beyond the last are computed and dropped, and what lies beyond k is zero on both sides.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ PANEL_ROW = PANEL * WORD
 STEP = 2 * TILE
 """Bytes that a step along k takes of a panel, and of a pair of tiles of a."""
 
-CHUNK = 16
-"""Steps before the next panel of a run: what they take of a panel stays in the first cache."""
+CHUNK = 8
+"""Steps before the next panel of a run: what they take of two tiles of rows stays in the first
+cache, beside as much of a panel, which comes from the second one, and the sums of both."""
 
 RUN = 16
 """Panels of a run at most: putting a block's rows in tiles costs little beside as many products."""
@@ -107,14 +108,15 @@ class Run:
 
         def add(start: Size, stop: Size, first: bool) -> None:
             self._pack(rows, start, stop)
-            for number in emit.loop(0, count):
-                block = self.tasks.block(rows, panel + number)
-                if first:
-                    self.tasks.ask(block)
-                base = block.panel * self.sides.words * PANEL_ROW
-                self._fill_up(base, stop)
-                for top in emit.loop(0, block.height, 2 * TILE_ROWS):
-                    self._add_tiles(number, top, block.height - top, base, start, stop, first)
+            for top in emit.loop(0, rows.height, 2 * TILE_ROWS):
+                for number in emit.loop(0, count):
+                    block = self.tasks.block(rows, panel + number)
+                    if first:
+                        with emit.when(emit.compare("equal", top, 0)):
+                            self.tasks.ask(block)
+                    base = block.panel * self.sides.words * PANEL_ROW
+                    self._fill_up(base, stop)
+                    self._add_tiles(number, top, rows.height - top, base, start, stop, first)
 
         add(0, sizes.least(steps, self.chunk), True)
         if not isinstance(steps, int) or steps > self.chunk:
@@ -194,7 +196,7 @@ class Run:
             for place, total in zip(places, totals, strict=True):
                 tiles.store(total, place, PANEL_ROW)
 
-        # The first rows ask for the next panel; those below find this one in the first cache.
+        # The first rows ask for the next panel; those below find it in the second cache.
         for ask, at in ((True, "equal"), (False, "greater")):
             with emit.when(emit.compare(at, top, 0)):
                 for count, left in ((2, "greater"), (1, "less_equal")):
@@ -222,7 +224,7 @@ def _clear(base: Any, size: int) -> None:
 def _ask(base: Any, offset: Size) -> None:
     """Prefetches what a step takes of a panel, which need not exist.
 
-    To the second cache: the first one holds what the tiles below take again.
+    To the second cache: the first one holds the rows.
     """
     for line in range(0, STEP, LINE):
         memory.prefetch(base, offset + line, "int8", level=2)

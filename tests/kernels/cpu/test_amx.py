@@ -119,7 +119,7 @@ def test_mistakes_do_not_pass(name, monkeypatch):
 
 @pytest.mark.parametrize(
     "spec",
-    [product("bfloat16", "d0", "d1", "d2"), product("uint8", 200, 1024, 512), with_gelu()],
+    [product("bfloat16", "d0", "d1", "d2"), product("uint8", 200, 512, 512), with_gelu()],
     ids=["bfloat16", "uint8", "gelu"],
 )
 def test_the_machine_code(spec):
@@ -134,11 +134,13 @@ def test_the_machine_code(spec):
     # One for the rows that ask for the next panel and one for those below them, for sums that
     # begin and for those that go on where there are more steps than are packed at once.
     parts = 1 if spec.operands[0].dtype == "uint8" else 2
-    assert sorted(body.count("prefetcht1") for body in inner) == [0, 0] * parts + [32, 32] * parts
+    asked = [body.count("prefetcht1") for body in inner]
+    assert set(asked) == {0, 32}
+    assert asked.count(32) == 2 * parts
     # Outside of them no more stores and loads than there are sums: a spill would be one more.
-    assert text.count("tilestored") <= 2 * (4 + 2) * parts
+    assert text.count("tilestored") <= text.count(multiply)
     loads = text.count("tileloadd") - sum(count[0] for count in counts)
-    assert loads <= 2 * (4 + 2) * (parts - 1)
+    assert loads <= text.count(multiply) // parts * (parts - 1)
     assert text.count("ldtilecfg") == text.count("tilerelease") == 1
     assert re.search(r"tile(loadd|stored).*%rsp", text) is None
 
