@@ -63,7 +63,8 @@ class Kernel:
             computes and 0 for all others, for which it is not started.
         supports: None when the spec can be computed, else the reason why not, as a phrase.
         checks: The kernel checks values of its input and takes the status word.
-        updates: Operand 0 and the output are one memory: the kernel writes only what changes.
+        updates: So many of the first operands and outputs are one memory each: the kernel writes
+            only what changes.
         overwrites: Inputs that an output of the same type may lie over, because each element is
             read just before the result is written to its place, and by no other task: `"epilogue"`,
             or `"all"` where that holds for the root's operands and the prologue, too.
@@ -78,7 +79,7 @@ class Kernel:
     launch: Callable[[Spec], Launch]
     supports: Callable[[Spec], str | None]
     checks: bool = False
-    updates: bool = False
+    updates: int = 0
     overwrites: Literal["", "epilogue", "all"] = ""
     space: Space | None = None
     uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()

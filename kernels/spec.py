@@ -68,7 +68,8 @@ class Spec:
             by it and has no buffer of its own.
         result: The root's result before the epilogue.
         outputs: What is written: the epilogue's results, or `result` where there is none (for
-            `map`: the prologue's results). An epilogue's outputs have the result's shape.
+            `map`: the prologue's results). An epilogue's outputs have the result's shape. Where a
+            root has several results of its own, `result` is the first of them.
         attrs: The root's attributes, sorted by name.
 
     Buffers are passed in the order of `buffers`: the prologue's inputs, the operands that are not

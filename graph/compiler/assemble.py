@@ -153,8 +153,8 @@ def program(
             )
 
         passed = [buffer(value) for value in (*operation.operands, *operation.results)]
-        if row.updates:
-            routines[stage(operation)] += _update(operation, passed)
+        for number in range(row.updates):
+            routines[stage(operation)] += _update(operation, passed, number)
         for extra in row.extras(spec):
             match extra:
                 case "workspace":
@@ -241,16 +241,16 @@ def _places(module: Any, weights: Mapping[str, int], constants: Constants) -> di
     return places
 
 
-def _update(operation: Any, passed: list[int]) -> list[Copy]:
-    """Passes the result as operand 0 too, after a copy where they are not one memory already.
+def _update(operation: Any, passed: list[int], number: int) -> list[Copy]:
+    """Passes result `number` as that operand too, after a copy where they are not one memory yet.
 
     The copy is the last to read its source here, so that a caller can pass one memory as both.
     """
-    source, target = passed[0], passed[-1]
-    passed[0] = target
+    source, target = passed[number], passed[len(operation.operands) + number]
+    passed[number] = target
     if source == target:
         return []
-    return [Copy(source, target, byte_size(operation.results[0]), m.label(operation))]
+    return [Copy(source, target, byte_size(operation.results[number]), m.label(operation))]
 
 
 def _copies(module: Any, places: Mapping[Any, Place], buffers: _Table) -> list[Copy]:

@@ -11,6 +11,7 @@ from heddle.graph.compiler.passes.canonicalize import canonicalize
 from heddle.graph.compiler.passes.fold_constants import fold_constants
 from heddle.graph.compiler.passes.fuse import fuse
 from heddle.graph.compiler.passes.hoist import hoist
+from heddle.graph.compiler.passes.join import join
 from heddle.graph.compiler.passes.legalize import legalize
 from heddle.graph.compiler.passes.pack import pack
 from heddle.graph.compiler.passes.plan import plan
@@ -28,6 +29,7 @@ PASSES: tuple[Pass, ...] = (
     legalize,  # only forms that kernels take
     pack,  # CPU: matmuls read packed panels
     fuse,  # groups of ops become kernels
+    join,  # a decoder's step writes its cache in one kernel
     hoist,  # what depends on weights alone runs at load
     select,  # each group has a kernel, or an error says why not
     plan,  # each value has its place in memory

@@ -54,6 +54,10 @@ def parts_of(fused: Any) -> Parts:
     results = tuple(m.yielded(fused))
     if root is None:
         return Parts(tuple(ops), None, (), results)
+    writes = [op for op in roots if m.name(op) == "paged_write"]
+    if len(writes) == 2:
+        before = tuple(op for op in ops if m.name(op) != "paged_write")
+        return Parts(before, writes[0], (writes[1],), results)
     feeding = _feeding(root.operands[0]) if len(root.operands) else set()
     before = tuple(op for op in ops if op.results[0] in feeding)
     after = tuple(op for op in ops if m.elementwise(op) and op.results[0] not in feeding)
@@ -66,6 +70,8 @@ def request(parts: Parts) -> Request:
         prologue, inputs = _body(parts.before, parts.results)
         outputs = tuple(_operand(value) for value in parts.results)
         spec = Spec("map", outputs[:1], outputs[0], outputs, (), prologue)
+    elif parts.after and m.name(parts.after[0]) == "paged_write":
+        spec, inputs = _rotated(parts, parts.root, parts.after[0])
     else:
         spec, inputs = _rooted(parts, parts.root)
     spec, dims = _rename(collapse(spec))
@@ -101,6 +107,18 @@ def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
         epilogue,
     )
     return spec, inputs
+
+
+def _rotated(parts: Parts, keys: Any, values: Any) -> tuple[Spec, list[Any]]:
+    """What `passes.join` has put together: two writes, behind rope of keys, then of queries."""
+    key, query = (op for op in parts.before if m.name(op) == "rope")
+    caches, tables = [keys.operands[0], values.operands[0]], list(keys.operands)[2:]
+    new = [key.operands[0], values.operands[1], query.operands[0]]
+    inputs = [*caches, *new, *list(key.operands)[1:], *tables]
+    outputs = tuple(map(_operand, parts.results))
+    attributes = tuple(sorted(m.attrs(key).items()))
+    operands = tuple(map(_operand, inputs))
+    return Spec("rotate_and_write", operands, outputs[0], outputs, attributes), inputs
 
 
 def _widened(product: Any) -> bool:

@@ -29,17 +29,18 @@ def emit_paged_write(spec: Spec, machine: Machine) -> None:
     tokens, *inner = frame.shape(spec.operands[1].shape)
     spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
     for token in emit.loop(frame.first, frame.last):
-        write = partial(_copy, frame, token, size=sizes.product(tuple(inner)))
-        table.put(spans, token, write)
+        table.put(spans, token, partial(copy, frame, 1, 0, token, sizes.product(tuple(inner))))
 
 
-def _copy(frame: host.Frame, token: Any, place: Any, size: sizes.Size) -> None:
-    """Copies the row of a token to its place."""
-    dtype = memory.raw(frame.spec.result.dtype)
+def copy(
+    frame: host.Frame, source: int, output: int, token: Any, size: sizes.Size, place: Any
+) -> None:
+    """Copies the `size` elements of a token from an input to its place in an output."""
+    dtype = memory.raw(frame.spec.outputs[output].dtype)
     lanes = host.lanes_for(frame.machine, [dtype])
     for column, mask in host.vectors(0, size, lanes):
-        value = memory.load(frame.inputs[1], token * size + column, dtype, lanes, mask)
-        memory.store(value, frame.outputs[0], place * size + column, dtype, mask)
+        value = memory.load(frame.inputs[source], token * size + column, dtype, lanes, mask)
+        memory.store(value, frame.outputs[output], place * size + column, dtype, mask)
 
 
 KERNEL = Kernel(
@@ -49,5 +50,5 @@ KERNEL = Kernel(
     launch,
     memory.moves_only,
     checks=True,
-    updates=True,
+    updates=1,
 )

@@ -37,4 +37,4 @@ def emit_penalize(spec: Spec, machine: Machine) -> None:
         penalize(row)
 
 
-KERNEL = Kernel("penalize", "cpu", emit_penalize, launch, unsupported, checks=True, updates=True)
+KERNEL = Kernel("penalize", "cpu", emit_penalize, launch, unsupported, checks=True, updates=1)

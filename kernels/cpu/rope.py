@@ -6,7 +6,8 @@ registers. cos and sin broadcast along the rows; 16-bit floats are computed in f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import bodies, crosslane, emit, host, memory, rows
@@ -30,9 +31,11 @@ def emit_rope(spec: Spec, machine: Machine) -> None:
     lanes = host.lanes_for(machine, [x.dtype], [body, spec.epilogue])
     layout = join((*x.shape[:-1], half), tables, keep_last=True)
     turns = rows.Computed(frame, body, frame.inputs[1:3], layout, lanes)
-    turn_row = (_neighbours if spec.attr("interleaved") else _halves)(frame, half, lanes)
+    pairs = Pairs(half, lanes, spec.attr("interleaved"))
+    finish = rows.Finish(frame, pairs.width)
     for row in emit.loop(frame.first, frame.last):
-        turn_row(row, turns.row(row))
+        source = reader(frame.inputs[0], row * (2 * half), x.dtype)
+        pairs.turn(source, turns.row(row), finish.row(row))
 
 
 def angles(spec: Spec) -> Body:
@@ -48,41 +51,53 @@ def turned(a: Any, b: Any, cos: Any, sin: Any) -> tuple[Any, Any]:
     return fma(a, cos, -(b * sin)), fma(b, cos, a * sin)
 
 
-_TurnRow = Callable[[Any, Callable[..., list[Any]]], None]
+Load = Callable[[Any, int, Any], Any]
+"""So many elements of a row from a column on, under a mask or None."""
 
 
-def _halves(frame: host.Frame, half: int, lanes: int) -> _TurnRow:
-    dtype, finish = frame.spec.operands[0].dtype, rows.Finish(frame, lanes)
-
-    def turn_row(row: Any, angles_at: Callable[..., list[Any]]) -> None:
-        out_at = finish.row(row)
-        for i, mask in host.vectors(0, half, lanes):
-            columns = (i, i + half)
-            pair = (
-                memory.load(frame.inputs[0], row * (2 * half) + column, dtype, lanes, mask)
-                for column in columns
-            )
-            for column, value in zip(columns, turned(*pair, *angles_at(i, mask)), strict=True):
-                out_at(column, mask, value)
-
-    return turn_row
+def reader(pointer: Any, start: Any, dtype: str) -> Load:
+    """Reads the row that starts at element `start`."""
+    return lambda column, lanes, mask: memory.load(pointer, start + column, dtype, lanes, mask)
 
 
-def _neighbours(frame: host.Frame, half: int, lanes: int) -> _TurnRow:
-    dtype, finish = frame.spec.operands[0].dtype, rows.Finish(frame, 2 * lanes)
-    places = [number // 2 + number % 2 * lanes for number in range(2 * lanes)]
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of a row, `lanes` at a time: its two halves, of `half` elements, or neighbours."""
 
-    def turn_row(row: Any, angles_at: Callable[..., list[Any]]) -> None:
-        out_at = finish.row(row)
-        for i, mask in host.vectors(0, half, lanes):
-            both = None if mask is None else host.first_lanes((i * -1 + half) * 2, 2 * lanes)
-            start = row * (2 * half) + i * 2
-            x = memory.load(frame.inputs[0], start, dtype, 2 * lanes, both)
-            pair = (crosslane.shuffle(x, x, range(first, 2 * lanes, 2)) for first in (0, 1))
-            a, b = turned(*pair, *angles_at(i, mask))
-            out_at(i * 2, both, crosslane.shuffle(a, b, places))
+    half: int
+    lanes: int
+    neighbours: bool
 
-    return turn_row
+    @property
+    def width(self) -> int:
+        """Elements of a row that are written at a time."""
+        return 2 * self.lanes if self.neighbours else self.lanes
+
+    def turn(
+        self,
+        load: Load,
+        angles_at: Callable[[Any, Any], Sequence[Any]],
+        store: Callable[[Any, Any, Any], None],
+    ) -> None:
+        """Emits a row's turn; `store(column, mask, value)` takes what becomes of it."""
+        for i, mask in host.vectors(0, self.half, self.lanes):
+            turn = self._neighbours if self.neighbours else self._halves
+            turn(i, mask, load, angles_at(i, mask), store)
+
+    def _halves(self, i: Any, mask: Any, load: Load, angles: Sequence[Any], store: Any) -> None:
+        columns = (i, i + self.half)
+        pair = (load(column, self.lanes, mask) for column in columns)
+        for column, value in zip(columns, turned(*pair, *angles), strict=True):
+            store(column, mask, value)
+
+    def _neighbours(self, i: Any, mask: Any, load: Load, angles: Sequence[Any], store: Any) -> None:
+        width = self.width
+        both = None if mask is None else host.first_lanes((i * -1 + self.half) * 2, width)
+        x = load(i * 2, width, both)
+        pair = (crosslane.shuffle(x, x, range(first, width, 2)) for first in (0, 1))
+        a, b = turned(*pair, *angles)
+        places = [number // 2 + number % 2 * self.lanes for number in range(width)]
+        store(i * 2, both, crosslane.shuffle(a, b, places))
 
 
 def supports(spec: Spec) -> str | None:

@@ -22,25 +22,36 @@ def emit_paged_write(spec: Spec, machine: Machine) -> None:
     tokens, *inner = frame.shape(spec.operands[1].shape)
     size = sizes.product(tuple(inner))
     spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
-    token, new = _block.block() * WARPS + _block.thread() // _block.WARP, frame.reader(1).inputs
+    token, size = (
+        _block.block() * WARPS + _block.thread() // _block.WARP,
+        sizes.product(tuple(inner)),
+    )
+
+    def write(place: Any) -> None:
+        def body(lanes: int) -> None:
+            copy(frame, (1, token), (0, place), size, lanes)
+
+        _frame.in_vectors(frame, [frame.reader(1).inputs], [size], body)
+
     with emit.when(emit.compare("less", token, tokens)):
-        table.put(spans, token, lambda place: _copy(frame, new, token * size, place * size, size))
+        table.put(spans, token, write)
 
 
-def _copy(
-    frame: _frame.Frame, new: _frame.Inputs, source: Any, target: Any, size: sizes.Size
+def copy(
+    frame: _frame.Frame,
+    source: tuple[int, Any],
+    target: tuple[int, Any],
+    size: sizes.Size,
+    lanes: int,
 ) -> None:
-    """Copies the row from element `source` on, a vector in each lane."""
-    dtype = memory.raw(frame.spec.result.dtype)
-
-    def body(lanes: int) -> None:
-        first, stride = _block.thread() % _block.WARP * lanes, _block.WARP * lanes
-        for column in emit.loop(first, size, stride):
-            value = _frame.load(frame.inputs[1], source + column, dtype, lanes)
-            alignment = lanes * emit.ITEM_SIZE[dtype]
-            memory.store(value, frame.outputs[0], target + column, dtype, alignment=alignment)
-
-    _frame.in_vectors(frame, [new], [size], body)
+    """A warp copies a row of `size` elements of an input to a row of an output, in vectors."""
+    (number, row), (output, place) = source, target
+    dtype = memory.raw(frame.spec.outputs[output].dtype)
+    alignment = lanes * emit.ITEM_SIZE[dtype]
+    for column in emit.loop(_block.thread() % _block.WARP * lanes, size, _block.WARP * lanes):
+        value = _frame.load(frame.inputs[number], row * size + column, dtype, lanes)
+        at = place * size + column
+        memory.store(value, frame.outputs[output], at, dtype, alignment=alignment)
 
 
 def launch(spec: Spec) -> Launch:
@@ -57,5 +68,5 @@ KERNEL = Kernel(
     launch,
     memory.moves_only,
     checks=True,
-    updates=True,
+    updates=1,
 )

@@ -36,4 +36,4 @@ def launch(spec: Spec) -> Launch:
     return Launch((grid, 1, 1), work, (_frame.THREADS, 1, 1))
 
 
-KERNEL = Kernel("penalize", "cuda", emit_penalize, launch, unsupported, checks=True, updates=True)
+KERNEL = Kernel("penalize", "cuda", emit_penalize, launch, unsupported, checks=True, updates=1)

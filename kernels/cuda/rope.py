@@ -33,14 +33,18 @@ def emit_rope(spec: Spec, machine: Machine) -> None:
             start = position * 2 if neighbours else row * (2 * half) + column
             places = (start, start + (lanes if neighbours else half))
             values = [x(place, lanes) for place in places]
-            a, b = _exchanged(values, lanes, True) if neighbours else values
-            values = [fma(a, cos, -(b * sin)), fma(b, cos, a * sin)]
-            if neighbours:
-                values = _exchanged(values, lanes, False)
-            for value, place in zip(values, places, strict=True):
+            for value, place in zip(turned(values, cos, sin, neighbours), places, strict=True):
                 write(value, place)
 
     _frame.in_vectors(frame, [angles, x.inputs, write.inputs], [half], body)
+
+
+def turned(values: list[Any], cos: Any, sin: Any, neighbours: bool) -> list[Any]:
+    """Two vectors of a row, the first and the second ones of its pairs or neighbours, turned."""
+    lanes = emit.lanes_of(cos)
+    a, b = _exchanged(values, lanes, True) if neighbours else values
+    values = [fma(a, cos, -(b * sin)), fma(b, cos, a * sin)]
+    return _exchanged(values, lanes, False) if neighbours else values
 
 
 def _exchanged(values: list[Any], lanes: int, separate: bool) -> list[Any]:

@@ -3,6 +3,7 @@
 import numpy as np
 from reference import numpy_dtype
 
+from heddle.graph.ops import ROWS
 from heddle.kernels.spec import Operand, Spec
 
 
@@ -70,3 +71,47 @@ def batch(spec, counts, lengths, seed=0):
     if spec.op == "paged_write":
         return dims, [caches[0], random(sum(counts), *inner), *tail]
     return dims, [query, *caches, *tail]
+
+
+def rotating(
+    dtype="float32", cache=None, heads=6, key_heads=2, size=32, block=4, interleaved=False
+):
+    """`rotate_and_write`: queries and keys of `dtype`, which are rounded to that of the cache."""
+    held = cache or dtype
+    kept = Operand(held, ("d1", 4, key_heads, size))
+    key, query = (Operand(dtype, ("d0", count, size)) for count in (key_heads, heads))
+    value, turned = Operand(held, key.shape), Operand(held, query.shape)
+    angles = Operand("float32", ("d0", 1, size // 2))
+    return Spec(
+        "rotate_and_write",
+        (kept, kept, key, value, query, angles, angles, *tables()),
+        kept,
+        (kept, kept, turned),
+        (("interleaved", interleaved),),
+    )
+
+
+def rotation(spec, counts, lengths, seed=0):
+    """Dims and arrays for such a step, as `batch` has them for others."""
+    write = writing(spec.result.dtype, *spec.result.shape[2:], spec.result.shape[1])
+    dims, (keys, _, *tail) = batch(write, counts, lengths, seed)
+    _, (values, new, *_) = batch(write, counts, lengths, seed + 1)
+    rng = np.random.default_rng(seed)
+
+    def random(operand):
+        shape = (dims["d0"], *operand.shape[1:])
+        return rng.standard_normal(shape, np.float32).astype(numpy_dtype(operand.dtype))
+
+    key, query, cos, sin = (random(spec.operands[i]) for i in (2, 4, 5, 6))
+    return dims, [keys, values, key, new, query, cos, sin, *tail]
+
+
+def rotated(spec, arrays):
+    """The keys in their cache, the values in theirs, and the queries, by the rows of the ops."""
+    keys, values, key, value, query, cos, sin, *tail = arrays
+    turn, write = ROWS["rope"].compute, ROWS["paged_write"].compute
+    key, query = (
+        turn(*(a.astype(np.float32) for a in (x, cos, sin)), **dict(spec.attrs)).astype(keys.dtype)
+        for x in (key, query)
+    )
+    return write(keys, key, *tail), write(values, value, *tail), query

@@ -8,6 +8,8 @@ import pytest
 from decoder_weights import weight
 
 from heddle.graph import DType, compile
+from heddle.graph.compiler import assemble
+from heddle.graph.compiler.pipeline import lower
 from heddle.pipelines.models.llama import Quantization, language_model
 from heddle.pipelines.models.llama_config import LlamaConfig
 from heddle.pipelines.quantization import fit, quantize
@@ -131,6 +133,17 @@ def test_weights_of_products_in_whole_groups():
         language_model(LlamaConfig.of(values), quantization=Quantization(8, 32))
     with pytest.raises(GraphError, match="quantization: wanted int8 or int4, got 'int3'"):
         Quantization.parse("int3")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_layer_writes_its_cache_in_one_kernel(name, kind):
+    """With the rotation of queries and keys."""
+    config = LlamaConfig.of(config_of(name))
+    module = lower(language_model(config, dtype=DType.bfloat16).module, kind)
+    kernels = [request.spec.op for _, request in assemble.requests(module, kind)]
+    assert kernels.count("rotate_and_write") == config.num_hidden_layers
+    assert not {"rope", "paged_write"}.intersection(kernels)
 
 
 def test_the_signature():

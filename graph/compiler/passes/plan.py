@@ -130,24 +130,25 @@ def _place_outputs(module: Any, places: dict[Any, Place]) -> None:
 def _place_updates(module: Any, kind: str, places: dict[Any, Place]) -> None:
     """A value that ends in an update that is returned is in that output from the start."""
     operations = _fused(module, "main")
-    position = {op.results[0]: index for index, op in enumerate(operations)}
+    position = {value: index for index, op in enumerate(operations) for value in op.results}
     for operation in reversed(operations):
-        result = operation.results[0]
-        if result not in places or not _updates(operation, kind):
-            continue
-        source, *others = map(root_value, operation.operands)
-        readers = _readers(source)
-        last = all(
-            reader is not None and position[m.result(reader)] <= position[result]
-            for reader in readers
-        )
-        if source in position and source not in places and source not in others and last:
-            places[source] = places[result]
+        inputs = [root_value(value) for value in operation.operands]
+        pairs = list(zip(inputs, operation.results, strict=False))
+        for source, result in pairs[: _updates(operation, kind)]:
+            others = inputs.copy()
+            others.remove(source)
+            last = all(
+                reader is not None and position[m.result(reader)] <= position[result]
+                for reader in _readers(source)
+            )
+            free = source in position and source not in places and source not in others
+            if result in places and free and last:
+                places[source] = places[result]
 
 
-def _updates(operation: Any, kind: str) -> bool:
+def _updates(operation: Any, kind: str) -> int:
     row = registry.find(request(parts_of(operation)).spec.op, kind)
-    return row is not None and row.updates
+    return row.updates if row else 0
 
 
 def _place_state(module: Any, places: dict[Any, Place]) -> Expr:

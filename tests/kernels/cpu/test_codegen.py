@@ -54,6 +54,7 @@ def _specs() -> dict[str, Spec]:
         "ragged_attention": ragged_batches.attention("ragged_attention"),
         "paged_attention": ragged_batches.attention("paged_attention"),
         "paged_write": ragged_batches.writing(),
+        "rotate_and_write": ragged_batches.rotating(),
         "pack_b": Spec("pack_b", (Operand("float32", (33, 40)),), packed, (packed,)),
         "matmul_packed": Spec("matmul_packed", (x, packed), product, (product,)),
         "grouped_matmul_packed": Spec(
