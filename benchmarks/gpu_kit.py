@@ -66,9 +66,18 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", dtype, {"m": 300, "n": 520, "k": 200}) for dtype in ("bfloat16", "float16")),
     *(("matmul", "bfloat16", {"m": m, "n": n, "k": 2048}) for m, n in ((128, 1024), (512, 8704))),
     ("matmul", "bfloat16", {"m": 515, "n": 513, "k": 65}),
+    *(
+        (name, dtype, {"b": 3, "s": 150, "t": 336, "h": h, "g": 2, "block": 16, "d": d})
+        for name in ("ragged_attention", "paged_attention")
+        for dtype, h, d in (("bfloat16", 8, 128), ("float16", 6, 64))
+    ),
+    *(
+        (name, "bfloat16", {"b": 1, "h": 3, "s": 200, "t": 333, "d": 128})
+        for name in ("attention", "attention_causal")
+    ),
 )
 """Checks of products with more rows than strips are for: of several tiles, of tiles in pieces, of
-single elements."""
+single elements. And of attention of prompts: several tiles of queries, the last of them short."""
 
 REPEATED, LARGE = 8191, 1 << 20
 """Of operands of more than `LARGE` elements so many are drawn, over and over: files stay small."""
@@ -106,6 +115,11 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
         for name in ("paged_attention", "paged_attention_float8")
         for b, t in ((1, 8192), (64, 8192))
     ),
+    *(
+        ("paged_attention", "bfloat16", {"b": b, "s": s, "t": t, "h": 32, "g": 8, "d": 128})
+        for b, s, t in ((1, 8192, 8192), (8, 1024, 1024), (4, 512, 16384))
+    ),
+    ("ragged_attention", "bfloat16", {"b": 1, "s": 8192, "t": 8192, "h": 32, "g": 8, "d": 128}),
     ("sample_tokens", "float32", {"m": 64, "n": 131072}),
     *(
         (name, "bfloat16", {"b": 1, "h": 32, "s": s, "t": s, "d": 128})

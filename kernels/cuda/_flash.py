@@ -89,12 +89,14 @@ def shared_bytes(spec: Spec) -> int:
     return max(few.total, _flash_stages.Layout(_size(spec), rows(spec)).total)
 
 
-def emit_few(frame: _frame.Frame, task: Task, shared: _mma.DynamicShared) -> None:
-    """Emits the one tile of a task of at most `FEW` rows."""
+def emit_few(
+    frame: _frame.Frame, task: Task, shared: _mma.DynamicShared, first: Size, end: Size
+) -> None:
+    """Emits `FEW` rows of a task from row `first` on, as far as they are before `end`."""
     layout = _flash_stages.Layout.deep(_size(frame.spec), FEW)
     warp = _block.thread() // _block.WARP
     share = _flash_warp.Share(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
-    work = _Tile(frame, task, layout, shared, emit.index(0), share)
+    work = _Tile(frame, task, layout, shared, (first, end), share)
     _write_together(work, work.attend(task.split))
 
 
@@ -104,13 +106,13 @@ def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
     _block.share_multiprocessor(2)
 
     def few() -> list[Any]:
-        emit_few(frame, task, shared)
+        emit_few(frame, task, shared, emit.index(0), task.rows)
         return []
 
     def many() -> list[Any]:
         layout = _flash_stages.Layout(_size(frame.spec), rows(frame.spec))
         share = _flash_warp.Share(_block.thread() // _block.WARP * (16 * down), down, 0, KEYS)
-        work = _Tile(frame, task, layout, shared, tile * layout.rows, share)
+        work = _Tile(frame, task, layout, shared, (tile * layout.rows, task.rows), share)
         _write_apart(work, work.attend())
         return []
 
@@ -121,7 +123,7 @@ def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
 
 
 class _Tile:
-    """A block's tile of rows from `first` on, and what each warp has of it."""
+    """A block's tile of rows, from the first to that before an end, and what each warp has."""
 
     def __init__(
         self,
@@ -129,11 +131,11 @@ class _Tile:
         task: Task,
         layout: _flash_stages.Layout,
         shared: _mma.DynamicShared,
-        first: Size,
+        rows: tuple[Size, Size],
         share: _flash_warp.Share,
     ) -> None:
         self.frame, self.task, self.layout, self.shared = frame, task, layout, shared
-        self.first = first
+        self.first, self.end = (emit.as_index(row) for row in rows)
         spec = frame.spec
         _flash_stages.store_queries(
             frame, frame.reader(0), layout, shared, lambda line: task.place(self._inside(line))
@@ -149,7 +151,7 @@ class _Tile:
 
     def attend(self, split: _flash_split.Split | None = None) -> Sequence[Any]:
         """Over the keys, a stage at a time; the state of the warp after the last one."""
-        last = emit.minimum(emit.as_index(self.first) + self.layout.rows, self.task.rows) - 1
+        last = emit.minimum(self.first + self.layout.rows, self.end) - 1
         low, stop = self._range(self.first)[0], self._range(last)[1]
         start = emit.index(0) if low is None else low
         count = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
@@ -191,7 +193,7 @@ class _Tile:
 
     def _inside(self, line: Size) -> Size:
         """The row of a line; beyond the last one, it is repeated."""
-        return emit.minimum(emit.as_index(self.first + line), emit.as_index(self.task.rows) - 1)
+        return emit.minimum(self.first + line, self.end - 1)
 
     def _range(self, row: Size) -> _flash_softmax.Range:
         task = self.task
@@ -207,7 +209,7 @@ class _Tile:
     def write(self, rows: int, value: Callable[[Size, Size, int], Any]) -> None:
         """Writes `value(line, column, lanes)` of `rows` lines, as far as their rows exist."""
         write, size = self.frame.writer(), self.layout.size
-        count = emit.minimum(emit.as_index(self.task.rows) - self.first, rows)
+        count = emit.minimum(self.end - self.first, rows)
 
         def body(lanes: int) -> None:
             across = size // lanes
@@ -278,7 +280,8 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
         tile.write(FEW, value)
 
     task = tile.task
-    _flash_split.bring_together(task.split, tile.frame, task.rows, layout.size, warp, found, write)
+    count = emit.minimum(tile.end - tile.first, FEW)
+    _flash_split.bring_together(task.split, tile.frame, count, layout.size, warp, found, write)
 
 
 def _down(spec: Spec) -> int:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block, _flash, _flash_split, _flash_stages, _frame, _mma
+from heddle.kernels.cuda import _block, _flash, _flash_calls, _flash_split, _flash_stages, _frame
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -17,11 +17,8 @@ def fits(spec: Spec) -> bool:
     return _flash.fits(spec) and all(isinstance(count, int) and count > 0 for count in heads)
 
 
-def emit_dense(frame: _frame.Frame, shared: _mma.DynamicShared | None = None) -> None:
-    """Emits a block's tile; the result has elements.
-
-    With `shared`, which the kernel has already, only what there is to do for few rows.
-    """
+def emit_dense(frame: _frame.Frame) -> None:
+    """Emits a block's tile; the result has elements."""
     spec = frame.spec
     heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
     group, size = heads // key_heads, int(spec.operands[0].shape[3])  # type: ignore[arg-type]
@@ -29,9 +26,9 @@ def emit_dense(frame: _frame.Frame, shared: _mma.DynamicShared | None = None) ->
     tiles = frame.size(_flash.tiles(spec, _queries(spec), group))
     parts = _parts(spec)
     if not isinstance(parts, int):
-        batch, few, stages = frame.shape((spec.operands[0].shape[0], is_few(spec), _stages(spec)))
+        batch, stages = frame.shape((spec.operands[0].shape[0], _stages(spec)))
         length = _flash_split.length_of_parts(batch * stages, key_heads)
-        parts = (_flash_split.count(stages, length) - 1) * few + 1
+        parts = _flash_split.count(stages, length)
     count = tiles * parts  # There are several tiles, or several parts.
     rest = _block.quotient(_block.block(), count)
     number = _block.block() - rest * count
@@ -40,16 +37,11 @@ def emit_dense(frame: _frame.Frame, shared: _mma.DynamicShared | None = None) ->
     if not (isinstance(parts, int) and parts == 1):
         split = _flash_split.Split(number, parts, rest * parts, 1, rest)
 
-    def place(heads: Size, length: Size, head: Size, number: Size) -> Size:
-        if spec.attr("layout") == "bhsd":
-            return ((batch * heads + head) * length + number) * size
-        return ((batch * length + number) * heads + head) * size
-
     def query(number: Size, member: Size) -> Size:
-        return place(heads, queries, key_head * group + member, number)
+        return place(spec, (batch, key_head * group + member, number), heads, queries) * size
 
     def key(number: Size) -> Size:
-        return place(key_heads, keys, key_head, number)
+        return place(spec, (batch, key_head, number), key_heads, keys) * size
 
     masked = spec.attr("masked")
     mask = frame.reader(3) if masked else None
@@ -64,9 +56,6 @@ def emit_dense(frame: _frame.Frame, shared: _mma.DynamicShared | None = None) ->
         return emit.select(value, score, -math.inf)
 
     task = _flash.Task(group, queries, keys, query, key, bias if masked else None, added, split)
-    if shared is not None:
-        _flash.emit_few(frame, task, shared)
-        return
     # The last tiles of causal attention have the most keys: they come first.
     _flash.emit_tile(frame, task, emit.as_index(tiles) - 1 - number)
 
@@ -89,16 +78,30 @@ def launch(spec: Spec, work: Expr) -> Launch:
     )
 
 
+def place(spec: Spec, indices: tuple[Size, Size, Size], heads: Size, length: Size) -> Size:
+    """Which row of all is that of a batch, a head and a number in the sequence."""
+    batch, head, number = indices
+    if spec.attr("layout") == "bhsd":
+        return (batch * heads + head) * length + number
+    return (batch * length + number) * heads + head
+
+
 def _parts(spec: Spec) -> Expr:
     """Parts of the keys of each key head: one, unless rows are few."""
-    few, stages = is_few(spec), _stages(spec)
+    if not is_few(spec):
+        return 1
+    stages = _stages(spec)
     every = product((spec.operands[0].shape[0], _heads(spec)[1], stages))
     length = fold("max", fold("ceildiv", every, _flash_split.BLOCKS), _flash_split.LEAST)
-    further = fold("sub", fold("max", fold("ceildiv", stages, length), 1), 1)
-    return 1 if few == 0 else fold("add", 1, fold("mul", few, further))
+    return fold("max", fold("ceildiv", stages, length), 1)
 
 
-def is_few(spec: Spec) -> Expr:
+def is_few(spec: Spec) -> bool:
+    """Whether `spec` is for calls with few rows alone."""
+    return _flash_calls.is_few(spec, few(spec))
+
+
+def few(spec: Spec) -> Expr:
     """1 where every warp can have all rows of a key head, else 0."""
     heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
     rows = fold("mul", _queries(spec), heads // key_heads)

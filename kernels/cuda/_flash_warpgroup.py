@@ -1,28 +1,28 @@
-"""Attention by wgmma on sm_90a: two warpgroups with 64 queries each, fed by TMA.
+"""Attention by wgmma on sm_90a: two warpgroups with 64 rows each, fed by TMA.
 
 After Shah et al., "FlashAttention-3", arXiv:2407.08608: while the scores of some keys become
 shares, the tensor cores multiply the next keys and the values before, for this warpgroup and, in
-turns, for the other. `_flash_feed` brings what they read.
+turns, for the other. `_flash_feed` brings what they read. Where
+TMA cannot, four warps take 16 rows at a time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import (
     _block,
-    _flash_dense,
+    _flash,
     _flash_softmax,
+    _flash_split,
     _flash_stages,
     _frame,
     _mma,
     _pieces,
     _staging,
-    _tma,
     _warpgroup,
     _warpgroup_result,
 )
@@ -30,18 +30,19 @@ from heddle.kernels.cuda._flash_feed import (
     CONSUMERS,
     KEY_PANEL,
     KEYS,
-    QUERIES,
     QUERY_PANEL,
     STAGES,
     WIDE,
     Feed,
     Layout,
-    shape_of,
-    tensor_map,
+    Tile,
 )
+from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+from heddle.kernels.spec import Spec, product
+
+llvm = dialect("llvm")
 
 THREADS = CONSUMERS * _warpgroup.THREADS
 
@@ -49,73 +50,54 @@ _SIZES = (64, 128)
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
-    """Whether this computes `spec`: without a mask, and not known to have few queries."""
-    queries = shape_of(spec, 0)[2]
-    return (
-        machine.arch == "sm_90a"
-        and _flash_dense.fits(spec)
-        and spec.operands[0].shape[-1] in _SIZES
-        and not spec.attr("masked")
-        and not spec.prologue
-        and (not isinstance(queries, int) or queries >= QUERIES // 2)
-    )
+    """Whether warpgroups take the operands."""
+    q, k = spec.operands[:2]
+    return machine.arch == "sm_90a" and q.dtype == k.dtype and q.shape[-1] in _SIZES
 
 
-def launch(spec: Spec, work: Expr) -> Launch:
-    """A block for each tile of queries of each head; few queries as on any other architecture."""
-    batch, heads, queries, size = shape_of(spec, 0)
-    grid = product((batch, heads, fold("ceildiv", queries, QUERIES)))
-    shared = Layout(int(size)).total  # type: ignore[arg-type]
-    few, common = _flash_dense.is_few(spec), _flash_dense.launch(spec, work)
-    if few != 0:
-        many = fold("mul", fold("sub", 1, few), grid)
-        grid = fold("add", fold("mul", few, common.grid[0]), many)
-        shared = max(shared, common.shared)
-    return replace(
-        common,
-        grid=(fold("max", 1, grid), 1, 1),
-        block=(THREADS, 1, 1),
-        shared=shared,
-        tensor_maps=tuple(tensor_map(spec, number) for number in range(3)),
-    )
+def shared_bytes(spec: Spec) -> int:
+    """Dynamic shared memory of a block."""
+    wide = Layout(int(spec.operands[0].shape[-1])).total  # type: ignore[arg-type]
+    return max(wide, _flash.shared_bytes(spec))
 
 
-def emit_attention(frame: _frame.Frame) -> None:
-    """Emits what a block does; the result has elements."""
-    shared, few = _mma.DynamicShared("stages"), frame.size(_flash_dense.is_few(frame.spec))
-
-    def by_warps() -> list[Any]:
-        with _block.first_threads(_flash_stages.THREADS):
-            _flash_dense.emit_dense(frame, shared)
-        return []
+def emit_tile(frame: _frame.Frame, shared: _mma.DynamicShared, tile: Tile, few: Any = None) -> None:
+    """Emits what a block does for a tile; `few`: its rows are not worth two warpgroups."""
+    mapped = _is_mapped(frame)
 
     def by_warpgroups() -> list[Any]:
-        _emit_tile(frame, shared)
+        block = _Attention(frame, shared, tile)
+        block.initialise()
+        _block.barrier()
+        block.attend()
         return []
 
-    if isinstance(few, int):
-        by_warpgroups()
-    else:
-        emit.either(emit.compare("equal", few, 1), [], by_warps, by_warpgroups)
+    def by_warps() -> list[Any]:
+        end = emit.minimum(emit.as_index(tile.first) + tile.rows, emit.as_index(tile.task.rows))
+        with _block.first_threads(_flash_stages.THREADS):
+            for first in emit.loop(tile.first, end, _flash_split.FEW):
+                _flash.emit_few(frame, tile.task, shared, first, end)
+                _block.barrier()  # Shared memory is free.
+        return []
+
+    wide = mapped if few is None else mapped & (few ^ True)
+    emit.either(wide, [], by_warpgroups, by_warps)
 
 
-def _emit_tile(frame: _frame.Frame, shared: _mma.DynamicShared) -> None:
-    block = _Attention(frame, shared)
-    thread = _block.thread()
-    with emit.when(emit.compare("equal", thread, 0)):
-        for tensor_map in frame.tensor_maps:
-            _tma.prefetch(tensor_map)
-        block.initialise()
-    _block.barrier()
-
-    block.attend()
+def _is_mapped(frame: _frame.Frame) -> Any:
+    """Whether there are tensor maps: operands are aligned, and there are keys."""
+    loose: Any = emit.index(0)
+    for pointer in frame.inputs[:3]:
+        loose = loose | llvm.ptrtoint(emit.integer(64), pointer) & (_mma.CHUNK - 1)
+    keys = emit.as_index(frame.size(product(frame.spec.operands[1].shape)))
+    return emit.compare("equal", loose, 0) & emit.compare("greater", keys, 0)
 
 
 class _Attention(Feed):
-    """A tile of queries of one head, against all keys that they see."""
+    """A tile, against all keys that its rows see."""
 
     def attend(self) -> None:
-        """Attends with the 64 queries of the warpgroup, and writes the results."""
+        """Attends with the 64 rows of the warpgroup, and writes the results."""
         spec, layout = self._frame.spec, self._layout
         self._kind = kind = _mma.KINDS[spec.operands[0].dtype, spec.operands[0].dtype]
         self._of_scores = _warpgroup.Matrices(kind, KEYS, k_last=True)
@@ -124,9 +106,8 @@ class _Attention(Feed):
         self._softmax = softmax = _flash_softmax.Softmax(self._scores, KEYS, 1)
         warp = _block.thread() // _block.WARP
         self._line = warp * _warpgroup_result.WARP_ROWS
-        lines = [self._row + self._line + softmax.group + 8 * i for i in range(2)]
-        last = emit.as_index(self._queries) - 1
-        ranges = [self._range(emit.minimum(line, last)) for line in lines]
+        lines = [self._first + self._line + softmax.group + 8 * i for i in range(2)]
+        ranges = [self._range(emit.minimum(line, self._end - 1)) for line in lines]
         self._ranges = [_flash_softmax.in_words(range_) for range_ in ranges]
         self._bring(0, 0)
         for number in range(max(STAGES)):
@@ -168,6 +149,7 @@ class _Attention(Feed):
         begin = [*shares, *tops, *totals, *[zero] * self._of_values.each]
         state = emit.carry(1, self._count, 1, begin, step)
         shares, _, totals, sums = _split(state, words, 2, 2)
+        self._blank_values(self._count - 1)
         whole = self._add_values(self._count - 1, shares, sums)
         _warpgroup.wait(0)
         scales = [_flash_softmax.inverse(total) for total in self._softmax.sums(totals)]
@@ -252,7 +234,7 @@ class _Attention(Feed):
         for number, panel in enumerate(panels):
             panel.fill(parts[number * each : (number + 1) * each])
         _warpgroup.meet_in_warp()
-        first = self._row + self._line
+        first = self._first + self._line
 
         def body(lanes: int) -> None:
             across = WIDE // lanes
@@ -260,8 +242,8 @@ class _Attention(Feed):
                 lane = _block.thread() % _block.WARP
                 for index in emit.loop(lane, rows * across, _block.WARP):
                     line, column = index // across, index % across * lanes
-                    with emit.when(emit.compare("less", first + line, self._queries)):
-                        place = self._place(0, self._head, first + line) + number * WIDE
+                    with emit.when(emit.compare("less", first + line, self._end)):
+                        place = self._task.place(first + line) + number * WIDE
                         write(panel.load(line, column, lanes), place + column)
 
         _frame.in_vectors(frame, [write.inputs], [size], body, most=8)

@@ -13,7 +13,7 @@ from typing import Any
 
 from heddle.kernels import emit, memory
 from heddle.kernels import vector_math as vm
-from heddle.kernels.cuda import _block, _flash_ragged, _frame, gather
+from heddle.kernels.cuda import _block, _flash_calls, _flash_ragged, _frame, gather
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import Keys, RowSpans, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -180,10 +180,28 @@ def _parts(spec: Spec) -> int:
 
 def launch(spec: Spec, keys: Expr, offsets: int = 3) -> Launch:
     """A warp for every few heads of each token, or a block for a tile; it may see all `keys`."""
-    work = product((*spec.operands[0].shape, keys, 4))
+    work = _work(spec, keys)
     if _flash_ragged.fits(spec):
         return _flash_ragged.launch(spec, offsets, keys, work)
     tokens = spec.operands[0].shape[0]
     warps = fold("mul", tokens, _parts(spec))
     grid = fold("max", 1, fold("ceildiv", warps, WARPS))
     return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))
+
+
+def own_launch(spec: Spec, machine: Machine, keys: Expr, offsets: int = 3) -> Launch | None:
+    """That of blocks of warpgroups, where they compute `spec`."""
+    if not _flash_ragged.by_warpgroups(spec, machine, offsets):
+        return None
+    return _flash_ragged.launch(spec, offsets, keys, _work(spec, keys), wide=True)
+
+
+def split(spec: Spec, offsets: int = 3) -> tuple[tuple[Spec, Expr], ...]:
+    """Calls in which most rows have one token, and others, where tensor cores take both."""
+    if not _flash_ragged.fits(spec):
+        return ((spec, 1),)
+    return _flash_calls.split(spec, _flash_ragged.few(spec, offsets))
+
+
+def _work(spec: Spec, keys: Expr) -> Expr:
+    return product((*spec.operands[0].shape, keys, 4))

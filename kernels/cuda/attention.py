@@ -14,7 +14,7 @@ from typing import Any
 
 from heddle.kernels import bodies, emit, sizes
 from heddle.kernels import vector_math as vm
-from heddle.kernels.cuda import _block, _flash_dense, _flash_warpgroup, _frame
+from heddle.kernels.cuda import _block, _flash_calls, _flash_dense, _flash_dense_warpgroup, _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -52,8 +52,8 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over keys, and around it the start and end of the queries' results."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        if _flash_warpgroup.fits(spec, machine):
-            _flash_warpgroup.emit_attention(frame)
+        if _flash_dense_warpgroup.fits(spec, machine):
+            _flash_dense_warpgroup.emit_dense(frame)
         elif _flash_dense.fits(spec):
             _flash_dense.emit_dense(frame)
         else:
@@ -251,9 +251,18 @@ def launch(spec: Spec) -> Launch:
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """That of a block of warpgroups, where they compute `spec`."""
-    if _flash_warpgroup.fits(spec, machine):
-        return _flash_warpgroup.launch(spec, _work(spec))
+    if _flash_dense_warpgroup.fits(spec, machine):
+        return _flash_dense_warpgroup.launch(spec, _work(spec))
     return None
+
+
+def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
+    """Calls with few queries, and others, where tensor cores take both."""
+    return (
+        _flash_calls.split(spec, _flash_dense.few(spec))
+        if _flash_dense.fits(spec)
+        else ((spec, 1),)
+    )
 
 
 def _work(spec: Spec) -> Expr:
@@ -271,4 +280,12 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("attention", "cuda", emit_attention, launch, supports, own_launch=own_launch)
+KERNEL = Kernel(
+    "attention",
+    "cuda",
+    emit_attention,
+    launch,
+    supports,
+    own_launch=own_launch,
+    split=split,
+)

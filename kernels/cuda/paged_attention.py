@@ -5,7 +5,7 @@ from __future__ import annotations
 from heddle.kernels.cuda import _ragged
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Table, unsupported
-from heddle.kernels.spec import Launch, Spec, product
+from heddle.kernels.spec import Expr, Launch, Spec, product
 
 
 def emit_paged_attention(spec: Spec, machine: Machine) -> None:
@@ -14,8 +14,27 @@ def emit_paged_attention(spec: Spec, machine: Machine) -> None:
 
 
 def launch(spec: Spec) -> Launch:
-    """A warp for every few heads of each token."""
-    return _ragged.launch(spec, product((spec.operands[5].shape[1], spec.operands[1].shape[1])))
+    """A warp for every few heads of each token, or a block for a tile."""
+    return _ragged.launch(spec, _keys(spec))
 
 
-KERNEL = Kernel("paged_attention", "cuda", emit_paged_attention, launch, unsupported, checks=True)
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """That of blocks of warpgroups, where they compute `spec`."""
+    return _ragged.own_launch(spec, machine, _keys(spec))
+
+
+def _keys(spec: Spec) -> Expr:
+    """As many keys as a row may have."""
+    return product((spec.operands[5].shape[1], spec.operands[1].shape[1]))
+
+
+KERNEL = Kernel(
+    "paged_attention",
+    "cuda",
+    emit_paged_attention,
+    launch,
+    unsupported,
+    checks=True,
+    own_launch=own_launch,
+    split=_ragged.split,
+)

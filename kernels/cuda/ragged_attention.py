@@ -14,8 +14,22 @@ def emit_ragged_attention(spec: Spec, machine: Machine) -> None:
 
 
 def launch(spec: Spec) -> Launch:
-    """A warp for every few heads of each token."""
+    """A warp for every few heads of each token, or a block for a tile."""
     return _ragged.launch(spec, spec.operands[1].shape[0])
 
 
-KERNEL = Kernel("ragged_attention", "cuda", emit_ragged_attention, launch, unsupported, checks=True)
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """That of blocks of warpgroups, where they compute `spec`."""
+    return _ragged.own_launch(spec, machine, spec.operands[1].shape[0])
+
+
+KERNEL = Kernel(
+    "ragged_attention",
+    "cuda",
+    emit_ragged_attention,
+    launch,
+    unsupported,
+    checks=True,
+    own_launch=own_launch,
+    split=_ragged.split,
+)

@@ -50,6 +50,19 @@ def run(
     return outputs, scratch["status"].tolist()
 
 
+def run_call(
+    spec: Spec,
+    arrays: list[np.ndarray],
+    dims: dict[str, int],
+    shift: int = 0,
+    machine: Machine | None = None,
+) -> tuple[list[np.ndarray], list[int]]:
+    """`run` of the kernel that a call of these sizes starts, of those that share the op's calls."""
+    parts = find(spec.op, "cuda").split(spec)
+    (started,) = (part for part, condition in parts if size(condition, dims))
+    return run(started, arrays, dims, shift, machine)
+
+
 def blocks_started(launched, grid: tuple[int, ...]) -> int:
     """How many blocks a runtime starts for a `Launch`, of the kernel's or of the artifact's."""
     blocks, *others = grid

@@ -5,7 +5,7 @@ from itertools import count
 import cuda_cases as cases
 import numpy as np
 import pytest
-from cuda_harness import run
+from cuda_harness import run_call
 from emulator_memory import EmulatorError
 from reference import numpy_dtype
 
@@ -104,7 +104,7 @@ def test_dense(name):
     spec, sizes = CASES[name]
     dims = dict(zip(("d0", "d1"), sizes, strict=True))
     arrays = arrays_for(spec, dims)
-    (found,), _ = run(spec, arrays, dims)
+    (found,), _ = run_call(spec, arrays, dims)
     largest = np.max(np.abs(arrays[2].astype(np.float64)), initial=0)
     check(found, in_float64(spec, arrays), spec.result.dtype, largest)
 
@@ -112,8 +112,8 @@ def test_dense(name):
 def test_unaligned_keys_are_read_one_by_one():
     spec, dims = attention("bfloat16", 32, causal=True), {"d0": 20, "d1": 67}
     arrays = arrays_for(spec, dims)
-    (found,), _ = run(spec, arrays, dims, shift=1)
-    (wanted,), _ = run(spec, arrays, dims)
+    (found,), _ = run_call(spec, arrays, dims, shift=1)
+    (wanted,), _ = run_call(spec, arrays, dims)
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -142,7 +142,7 @@ def test_a_mistake_is_caught(monkeypatch, name):
     monkeypatch.setattr(module, function, without(getattr(module, function), number))
     spec, dims = attention("bfloat16", 32), {"d0": 2, "d1": 300}
     with pytest.raises(EmulatorError, match=message):
-        run(spec, arrays_for(spec, dims), dims)
+        run_call(spec, arrays_for(spec, dims), dims)
 
 
 def test_a_wrong_swizzle_gives_wrong_results(monkeypatch):
@@ -152,7 +152,7 @@ def test_a_wrong_swizzle_gives_wrong_results(monkeypatch):
     monkeypatch.setattr(
         _flash_stages.Layout, "beyond", lambda *arguments: beyond(*arguments[:3], arguments[3] ^ 2)
     )
-    (found,), _ = run(spec, arrays, dims)
+    (found,), _ = run_call(spec, arrays, dims)
     assert np.max(np.abs(found.astype(np.float64) - in_float64(spec, arrays))) > 0.1
 
 

@@ -4,7 +4,7 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from cuda_harness import run
+from cuda_harness import run_call
 from emulator_memory import EmulatorError
 from reference import evaluate
 
@@ -59,7 +59,7 @@ def batch(spec, counts, lengths):
 def test_on_the_emulator(name):
     spec, rows = CASES[name]
     dims, arrays = batch(spec, *rows)
-    (found,), status = run(spec, arrays, dims)
+    (found,), status = run_call(spec, arrays, dims)
     assert status == [0, 0, 0, 0]
     wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
     found, largest = found.astype(np.float64), np.nanmax(np.abs(arrays[2].astype(np.float64)))
@@ -73,7 +73,7 @@ def test_on_the_emulator(name):
 def test_unaligned_keys():
     spec = ragged.attention("paged_attention", "bfloat16", size=32)
     dims, arrays = batch(spec, [1, 17], [66, 20])
-    found = [run(spec, arrays, dims, shift)[0][0] for shift in (0, 1)]
+    found = [run_call(spec, arrays, dims, shift)[0][0] for shift in (0, 1)]
     np.testing.assert_array_equal(*found)
 
 
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_reported(number, place, value, status):
     dims, arrays = ragged.batch(spec, [2, 3], [4, 7])
     assert (dims["d1"], dims["d4"]) == (4, 4)
     arrays[number][place] = value
-    assert run(spec, arrays, dims)[1] == status
+    assert run_call(spec, arrays, dims)[1] == status
 
 
 def test_a_missing_barrier_is_caught(monkeypatch):
@@ -102,7 +102,7 @@ def test_a_missing_barrier_is_caught(monkeypatch):
     monkeypatch.setattr(_block, "barrier", lambda: next(calls) == 3 or barrier())
     dims, arrays = batch(spec, *rows)
     with pytest.raises(EmulatorError, match=r"race: reads what a cp\.async in flight"):
-        run(spec, arrays, dims)
+        run_call(spec, arrays, dims)
 
 
 ASSEMBLED = {

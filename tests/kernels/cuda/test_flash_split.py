@@ -4,7 +4,7 @@ import emulator
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from cuda_harness import run
+from cuda_harness import run_call
 from emulator_memory import EmulatorError
 from reference import evaluate, size
 from test_flash import arrays_for, attention, check, in_float64
@@ -52,7 +52,7 @@ RAGGED = {
 def test_ragged(name):
     spec, rows = RAGGED[name]
     dims, arrays = ragged.batch(spec, *rows)
-    (found,), status = run(spec, arrays, dims)
+    (found,), status = run_call(spec, arrays, dims)
     assert status == [0, 0, 0, 0]
     wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
     largest = np.nanmax(np.abs(arrays[2].astype(np.float64)))
@@ -74,7 +74,7 @@ def test_dense(name):
     spec, sizes = DENSE[name]
     dims = dict(zip(("d0", "d1"), sizes, strict=True))
     arrays = arrays_for(spec, dims)
-    (found,), _ = run(spec, arrays, dims)
+    (found,), _ = run_call(spec, arrays, dims)
     largest = np.max(np.abs(arrays[2].astype(np.float64)))
     check(found, in_float64(spec, arrays), spec.result.dtype, largest)
 
@@ -100,9 +100,9 @@ def of_one_row():
 
 @pytest.mark.usefixtures("short")
 def test_it_does_not_matter_who_is_last(monkeypatch):
-    (first,), _ = run(*of_one_row())
+    (first,), _ = run_call(*of_one_row())
     turned(monkeypatch)
-    (second,), _ = run(*of_one_row())
+    (second,), _ = run_call(*of_one_row())
     np.testing.assert_array_equal(first, second)
 
 
@@ -122,9 +122,9 @@ def test_a_sum_that_begins_with_ones_own_part_depends_on_who_is_last(monkeypatch
             return total(slots, *arguments)
 
     monkeypatch.setattr(_flash_split._Slots, "total", own_first)
-    (first,), _ = run(*of_one_row())
+    (first,), _ = run_call(*of_one_row())
     turned(monkeypatch)
-    (second,), _ = run(*of_one_row())
+    (second,), _ = run_call(*of_one_row())
     assert (first != second).any()
 
 
@@ -156,14 +156,14 @@ def test_a_mistake_is_caught(monkeypatch, name):
     module, function, planted, message = MISTAKES[name]
     monkeypatch.setattr(module, function, planted)
     with pytest.raises(EmulatorError, match=message):
-        run(*of_one_row())
+        run_call(*of_one_row())
 
 
 @pytest.mark.usefixtures("short")
 def test_a_counter_that_is_not_reset_is_caught(monkeypatch):
     monkeypatch.setattr(_handover, "reset", nothing)
     with pytest.raises(AssertionError, match="counters are left as zeros"):
-        run(*of_one_row())
+        run_call(*of_one_row())
 
 
 def test_as_many_blocks_as_keys_ask_for():
@@ -181,7 +181,9 @@ def test_as_many_blocks_as_keys_ask_for():
 
 ASSEMBLED = {
     "paged": ragged.attention("paged_attention", "bfloat16", heads=32, key_heads=8, size=128),
-    "one query": attention("float16", 128, (32, 8), causal=True),
+    "few queries": find("attention", "cuda").split(attention("float16", 128, (32, 8), causal=True))[
+        0
+    ][0],
     "of known sizes": known(attention("bfloat16", 128, (32, 8), causal=True), 1, 8192),
 }
 
@@ -209,7 +211,7 @@ def test_known_sizes_with_keys_for_one_block_alone(op):
     fixed = Spec.from_json(text)
     launch = find(op, "cuda").launch(fixed)
     assert (launch.workspace, launch.counters) == (0, 0)
-    (found,), status = run(fixed, arrays, {})
-    (wanted,), _ = run(spec, arrays, dims)
+    (found,), status = run_call(fixed, arrays, {})
+    (wanted,), _ = run_call(spec, arrays, dims)
     assert status == [0, 0, 0, 0]
     np.testing.assert_array_equal(found, wanted)

@@ -1,0 +1,239 @@
+"""Attention of ragged rows by warpgroups: on the emulator, with mistakes, and assembled."""
+
+import cuda_cases as cases
+import numpy as np
+import pytest
+import ragged_batches as ragged
+from cuda_harness import run_call
+from emulator_memory import EmulatorError
+from reference import evaluate, size
+from test_flash_ragged import ROUNDING, batch
+
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _flash_feed, _tma
+from heddle.kernels.cuda import _warpgroup as warpgroup
+from heddle.kernels.registry import MACHINES, find
+from heddle.pipelines.cli import disassembly
+from heddle.runtime.errors import InputError
+
+HOPPER = MACHINES["sm_90a"]
+REGISTERS, SHARED = 65536, 227 * 1024  # Of a multiprocessor of sm_90a, and of a block.
+
+PAGED, RAGGED = "paged_attention", "ragged_attention"
+CASES = {
+    # spec, tokens of rows, keys of rows, elements that buffers are shifted by
+    "paged, few and many, of several steps": (
+        ragged.attention(PAGED, "bfloat16", size=64, block=16),
+        ([40, 1, 0, 70], [66, 41, 5, 200]),
+        0,
+    ),
+    "a box for a step, no keys, every key": (
+        ragged.attention(PAGED, "bfloat16", heads=2, size=64, block=256, causal=False),
+        ([17, 20], [0, 200]),
+        0,
+    ),
+    "window": (
+        ragged.attention(PAGED, "bfloat16", heads=1, key_heads=1, size=64, block=32, window=30),
+        ([70, 33], [300, 33]),
+        0,
+    ),
+    "heads of 128": (
+        ragged.attention(PAGED, "float16", heads=4, key_heads=1, size=128, block=8),
+        ([36, 1], [140, 20]),
+        0,
+    ),
+    "ragged, groups that do not divide a tile": (
+        ragged.attention(RAGGED, "float16", heads=3, key_heads=1, size=64),
+        ([45, 2], [50, 140]),
+        0,
+    ),
+    "ragged, window, groups of more rows than are few": (
+        ragged.attention(RAGGED, "bfloat16", heads=32, key_heads=1, size=64, window=50),
+        ([1, 6], [9, 139]),
+        0,
+    ),
+    "unaligned": (
+        ragged.attention(PAGED, "bfloat16", heads=1, key_heads=1, size=64, block=16),
+        ([1, 34], [70, 40]),
+        1,
+    ),
+}
+
+
+def check(spec, dims, arrays, shift=0):
+    """Shares and the result are rounded, and so is what is wanted."""
+    (found,), status = run_call(spec, arrays, dims, shift, HOPPER)
+    assert status == [0, 0, 0, 0]
+    wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
+    largest = np.nanmax(np.abs(arrays[2].astype(np.float64)))
+    error = np.max(np.abs(found.astype(np.float64) - wanted)) / largest
+    assert error <= 3 * ROUNDING[spec.result.dtype] + 2**-16
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_emulator(name):
+    """Tokens before the first row and after the last one get zeros."""
+    spec, rows, shift = CASES[name]
+    assert find(spec.op, "cuda").launch_on(spec, HOPPER).tensor_maps
+    dims, arrays = batch(spec, *rows)
+    found = check(spec, dims, arrays, shift)
+    assert not found[:2].any()
+    assert not found[-3:].any()
+
+
+def test_blocks_that_rows_share():
+    spec = ragged.attention(PAGED, "bfloat16", heads=1, key_heads=1, size=64, block=16)
+    dims, arrays = ragged.batch(spec, [20, 30], [50, 61])
+    arrays[-1][1, :2] = arrays[-1][0, :2]
+    check(spec, dims, arrays)
+
+
+ONE = ragged.attention(RAGGED, "bfloat16", heads=1, key_heads=1, size=64)
+
+
+def beside_nothing():
+    """A row of one sequence, in front of keys and values of another that are no numbers."""
+    dims, arrays = ragged.batch(ONE, [40, 1], [300, 90])
+    for array in arrays[1:3]:
+        array[300:] = np.nan
+    return arrays, dims
+
+
+def test_what_follows_a_sequence_does_not_matter():
+    arrays, dims = beside_nothing()
+    (found,), _ = run_call(ONE, arrays, dims, machine=HOPPER)
+    arrays[1][300:], arrays[2][300:] = 0, 0
+    (wanted,), _ = run_call(ONE, arrays, dims, machine=HOPPER)
+    np.testing.assert_array_equal(found[:40], wanted[:40])
+    assert np.isfinite(found[:40].astype(float)).all()
+
+
+def test_values_that_stay_are_seen(monkeypatch):
+    monkeypatch.setattr(_flash_feed.Feed, "_blank_values", lambda feed, number: None)
+    arrays, dims = beside_nothing()
+    (found,), _ = run_call(ONE, arrays, dims, machine=HOPPER)
+    assert np.isnan(found[:40].astype(float)).any()
+
+
+Turn, meet, initialise = warpgroup.Turn, warpgroup.meet, warpgroup.Ring.initialise
+MISTAKES = {
+    "values are blanked without a fence": (_tma, "fence", lambda: None, r"fence\.proxy"),
+    "the second does not wait for blanks": (
+        warpgroup,
+        "meet",
+        lambda number, threads: None if number == _flash_feed._BLANKED else meet(number, threads),
+        "race|fence",
+    ),
+    "the other phase": (
+        Turn,
+        "wait_until_full",
+        lambda turn: warpgroup._wait(turn.full, turn.parity ^ 1),
+        "uninitialised|race",
+    ),
+    "no wait for an empty stage": (Turn, "wait_until_empty", lambda turn: None, "race"),
+    "one box is waited for": (
+        warpgroup.Ring,
+        "initialise",
+        lambda ring, full, empty: initialise(ring, full=warpgroup._word(1), empty=empty),
+        "mbarrier|uninitialised|race",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_caught(monkeypatch, name):
+    spec = ragged.attention(PAGED, "bfloat16", heads=1, key_heads=1, size=64, block=64)
+    dims, arrays = ragged.batch(spec, [20], [600])
+    place, function, wrong, message = MISTAKES[name]
+    monkeypatch.setattr(place, function, wrong)
+    with pytest.raises(EmulatorError, match=message):
+        run_call(spec, arrays, dims, machine=HOPPER)
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "value", "status"),
+    [(-3, 2, 26, [2, 26, 25, 20]), (-2, 0, 65, [1, 65, 65, 0]), (-1, (0, 2), -1, [1, -1, 4, 0])],
+)
+def test_what_is_wrong_is_reported(number, place, value, status):
+    spec = ragged.attention(PAGED, "bfloat16", heads=1, key_heads=1, size=64, block=16)
+    dims, arrays = ragged.batch(spec, [20, 5], [33, 0])
+    assert (dims["d1"], dims["d4"]) == (4, 5)
+    arrays[-1] = arrays[-1][:, :4].copy()
+    arrays[number][place] = value
+    assert run_call(spec, arrays, dims | {"d4": 4}, machine=HOPPER)[1] == status
+
+
+def test_few_tokens_are_for_blocks_that_share_a_multiprocessor():
+    for op in (PAGED, RAGGED):
+        spec = ragged.attention(op, "bfloat16", heads=32, key_heads=8, size=128, block=16)
+        kernel = find(op, "cuda")
+        few, many = kernel.split(spec)
+        for tokens, rows in ((0, 0), (1, 1), (8, 8), (9, 8), (4096, 1)):
+            dims = {"d0": tokens, "d2": rows + 1}
+            assert [size(part[1], dims) for part in (few, many)] == [
+                int(tokens <= rows),
+                int(tokens > rows),
+            ]
+        launches = [kernel.launch_on(part, HOPPER) for part, _ in (few, many)]
+        assert [launch.block[0] for launch in launches] == [128, 256]
+        assert [len(launch.tensor_maps) for launch in launches] == [0, 3]
+        assert len({kernel.extras(part) for part, _ in (few, many)}) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cache": "float8_e4m3fn"},  # Widened on the way.
+        {"size": 96},
+        {"block": 20},
+        {"heads": 129, "key_heads": 1},
+    ],
+)
+def test_others_stay_with_warps(options):
+    spec = ragged.attention(PAGED, "bfloat16", **{"size": 64, "block": 16} | options)
+    for part, _ in find(PAGED, "cuda").split(spec):
+        assert find(PAGED, "cuda").launch_on(part, HOPPER).block[0] == 128
+
+
+ASSEMBLED = {
+    "paged": ragged.attention(PAGED, "bfloat16", heads=32, key_heads=8, size=128, block=16),
+    "ragged, window": ragged.attention(RAGGED, "float16", heads=28, size=128, window=9),
+    "fused, 64": cases.fused(
+        ragged.attention(PAGED, "float16", heads=8, size=64, block=16), prologue=False
+    ),
+}
+
+
+@pytest.mark.skipif(
+    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
+    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
+)
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_assembled(monkeypatch, name):
+    logs, read = [], ptx.resources
+    monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
+    spec = ASSEMBLED[name]
+    text = to_ptx(spec, HOPPER)
+    kind, head = ("f16", "bf16")[spec.result.dtype == "bfloat16"], spec.operands[0].shape[-1]
+    for instruction in (
+        f"wgmma.mma_async.sync.aligned.m64n128k16.f32.{kind}.{kind}",
+        f"wgmma.mma_async.sync.aligned.m64n{head}k16.f32.{kind}.{kind}",
+        "cp.async.bulk.tensor.3d.shared::cluster.global",
+    ):
+        assert instruction in text
+    made = ptx.assemble(text, "sm_90a")
+    assert made.spills == 0
+    launch = find(spec.op, "cuda").launch_on(spec, HOPPER)
+    assert made.registers * launch.block[0] <= REGISTERS
+    assert launch.shared <= SHARED
+    assert "C75" not in "".join(logs)  # Products that wait for one another, and the like.
+    if name == "paged":
+        try:
+            code = disassembly.sass(made.data)
+        except InputError as error:
+            pytest.skip(str(error))
+        for instruction in ("HGMMA.64x128x16.F32", "UTMALDG.3D", "SYNCS.PHASECHK"):
+            assert instruction in code
+        assert "STL" not in code  # No register goes to memory.
