@@ -204,6 +204,12 @@ def fills_tiles(spec: Spec) -> bool:
     return uses(spec) != () and whole and spec.attr("scale") > 0
 
 
+def group_of(spec: Spec) -> int:
+    """Heads of queries that share one of the keys: 1 where they are not static."""
+    heads, key_heads = (ordered(spec, number)[1] for number in (0, 1))
+    return heads // key_heads if isinstance(heads, int) and isinstance(key_heads, int) else 1
+
+
 def row_of(frame: host.Frame, number: int, item: Size, head: Size, position: Size) -> Size:
     """The row of operand `number` (0 also: of the result) at a position of a head.
 

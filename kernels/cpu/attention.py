@@ -1,9 +1,10 @@
 """softmax(q k^T scale + mask) v without the matrix of scores (arXiv:2205.14135).
 
-A task is a block of queries of one head. It walks over blocks of keys: puts them on the stack with
-keys in the lanes and their values beside them, and for each few queries makes scores, their
-exponentials relative to the greatest one so far, and adds the values. All of it is done in register
-tiles like a matmul's, with at most 300 KiB of stack, of which a tile works on 64.
+A task is a block of queries of the heads that share one of keys. It walks over blocks of keys: puts
+them on the stack with keys in the lanes and their values beside them, and for each few queries
+makes scores, their exponentials relative to the greatest one so far, and adds the values. All of it
+is done in register tiles like a matmul's, with at most 300 KiB of stack, of which a tile works on
+64.
 
 Scores are in units of ln(2), so that their exponentials are powers of two. Where the machine has
 dot products of pairs of bfloat16, both products of that dtype are made of them, or in tiles where
@@ -13,7 +14,8 @@ it has those, and exponentials are rounded to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
@@ -25,6 +27,7 @@ from heddle.kernels.cpu._attention_block import (
     Block,
     Seen,
     fills_tiles,
+    group_of,
     key_block,
     ordered,
     query_block,
@@ -43,13 +46,13 @@ arith, vector = dialect("arith"), dialect("vector")
 
 
 def launch(spec: Spec) -> Launch:
-    """One task for each block of queries of each head and batch."""
+    """One task for each block of queries of each head of keys and batch."""
     batch, heads, queries, size = ordered(spec, 0)
-    keys = ordered(spec, 1)[2]
-    blocks = fold("ceildiv", queries, query_block(spec))
+    keys, group = ordered(spec, 1)[2], group_of(spec)
+    blocks = fold("ceildiv", fold("mul", queries, group), query_block(spec))
     each = fold("mul", keys, fold("add", fold("mul", size, 4), 20))
     work = product((batch, heads, queries, each))
-    return Launch((product((batch, heads, blocks)), 1, 1), work)
+    return Launch((product((batch, fold("floordiv", heads, group), blocks)), 1, 1), work)
 
 
 def emit_attention(spec: Spec, machine: Machine) -> None:
@@ -59,42 +62,65 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     keys = TILED_KEYS if tiled else key_block(spec)
     block = Block.make(spec, machine, query_block(spec), keys, tiled)
     batch, heads, queries, _ = (frame.size(extent) for extent in ordered(spec, 0))
-    blocks = sizes.ceildiv(queries, block.queries)
+    group = group_of(spec)
+    blocks = sizes.ceildiv(queries * group, block.queries)
     for task in emit.loop(frame.first, frame.last):
-        item, head, part = sizes.split(task, (batch, heads, blocks))
-        _attend(frame, block, item, head, part * block.queries)
+        item, shared, part = sizes.split(task, (batch, sizes.floordiv(heads, group), blocks))
+        first = part * block.queries
+        _attend(frame, block, Queries(group, item, shared * group, first))
 
 
-def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size) -> None:
-    """One task: the queries from `first` on of one head."""
+@dataclass(frozen=True)
+class Queries:
+    """The queries from `first` on of `group` heads from `head` on, those of a position together."""
+
+    group: int
+    item: Size
+    head: Size
+    first: Size
+
+    def place(self, r: Size) -> tuple[Size, Size, Size]:
+        """Batch, head and position of query `r`."""
+        number = self.first + r
+        return self.item, self.head + sizes.mod(number, self.group), self.position(r)
+
+    def position(self, r: Size) -> Size:
+        """The position of query `r`."""
+        return sizes.floordiv(self.first + r, self.group)
+
+
+def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
+    """One task."""
     spec = frame.spec
     queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
-    count = sizes.least(emit.index(block.queries), queries - first)
+    count = sizes.least(emit.index(block.queries), queries * query.group - query.first)
     last_key = keys
     if spec.attr("causal"):
-        last_key = sizes.greatest(sizes.least(first + count + (keys - queries), keys), 0)
+        behind = query.position(count - 1) + 1 + (keys - queries)
+        last_key = sizes.greatest(sizes.least(behind, keys), 0)
     tiled = sizes.ceildiv(count, block.rows) * block.rows
     tile.clear(block, 0, tiled)
-
-    def start_of(number: int, base: Size) -> Callable[[Any], Any]:
-        return lambda position: row_of(frame, number, item, head, base + position) * block.size
-
-    read_queries(frame, block, 0, count, tiled, start_of(0, first))
+    read_queries(
+        frame, block, 0, count, tiled, lambda r: row_of(frame, 0, *query.place(r)) * block.size
+    )
     first_key: Size = 0
     if spec.attr("window"):
-        opened = first + (keys - queries) + 1 - spec.attr("window")
+        opened = query.position(0) + (keys - queries) + 1 - spec.attr("window")
         first_key = sizes.greatest(opened, 0) // block.keys * block.keys
     for key in emit.loop(first_key, last_key, block.keys):
         present = sizes.least(emit.index(block.keys), last_key - key)
-        turn_keys(frame, block, present, start_of(1, key))
-        copy_values(frame, block, present, start_of(2, key))
-        if block.tiled:
-            _amx_attention.clear_values(block, present)
+
+        def start_of(number: int, r: Any, key: Any = key) -> Any:
+            return row_of(frame, number, query.item, query.head, key + r) * block.size
+
+        turn_keys(frame, block, present, partial(start_of, 1))
+        copy_values(frame, block, present, partial(start_of, 2))
 
         def seen_at(top: Any, key: Any = key, present: Any = present) -> Seen:
-            return _Tile(frame, block, (item, head, first), top, key, present).seen()
+            return _Tile(frame, block, query, top, key, present).seen()
 
         if block.tiled:
+            _amx_attention.clear_values(block, present)
             _amx_attention.attend(block, 0, count, seen_at)
         else:
             for top in emit.loop(0, count, block.rows):
@@ -103,7 +129,7 @@ def _attend(frame: host.Frame, block: Block, item: Size, head: Size, first: Size
     for r in emit.loop(0, count):
         weight = block.scalar(block.weight, r)
         share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
-        out_at = finish.row(row_of(frame, 0, item, head, first + r))
+        out_at = finish.row(row_of(frame, 0, *query.place(r)))
         for column, mask in host.vectors(0, block.size, block.lanes):
             out_at(column, mask, block.vector(block.total, r * block.width + column) * share)
 
@@ -112,16 +138,10 @@ class _Tile:
     """The queries from `top` on of a task's by the block of keys from `key` on."""
 
     def __init__(
-        self,
-        frame: host.Frame,
-        block: Block,
-        place: tuple[Size, Size, Size],
-        top: Any,
-        key: Any,
-        present: Any,
+        self, frame: host.Frame, block: Block, query: Queries, top: Any, key: Any, present: Any
     ) -> None:
-        self.frame, self.block, self.top, self.key, self.present = frame, block, top, key, present
-        self.item, self.head, self.base = place
+        self.frame, self.block, self.query, self.top = frame, block, query, top
+        self.key, self.present = key, present
         self.queries, self.keys = (frame.size(ordered(frame.spec, n)[2]) for n in (0, 1))
 
     def seen(self) -> Seen:
@@ -135,30 +155,34 @@ class _Tile:
             whole = whole & emit.compare("less_equal", self._hidden(last), 0)
         return Seen(stop, whole, self._finished)
 
-    def _query(self, r: int) -> Any:
-        """The query of row `r`: rows beyond the last are computed on as well, as that one."""
-        return sizes.least(self.base + self.top + r, self.queries - 1)
+    def _behind(self, r: Any) -> Any:
+        """How many keys there are from the block on to the one at row r's position."""
+        position = self.query.place(self._row(r))[2]
+        return position + (self.keys - self.queries) + 1 - self.key
 
-    def _visible(self, r: int) -> Any:
+    def _row(self, r: Any) -> Any:
+        """Which of the task's queries row `r` is: beyond all queries the last of them."""
+        last = self.queries * self.query.group - 1 - self.query.first
+        return sizes.least(self.top + r, last)
+
+    def _visible(self, r: Any) -> Any:
         """How many keys of the block row `r` attends to."""
         if not self.frame.spec.attr("causal"):
             return self.present
-        behind = self._query(r) + (self.keys - self.queries) + 1 - self.key
-        return sizes.greatest(sizes.least(behind, self.present), 0)
+        return sizes.greatest(sizes.least(self._behind(r), self.present), 0)
 
-    def _hidden(self, r: int) -> Any:
+    def _hidden(self, r: Any) -> Any:
         """How many keys of the block are before the window of row `r`; may be negative."""
-        behind = self._query(r) + (self.keys - self.queries) + 1 - self.key
-        return behind - self.frame.spec.attr("window")
+        return self._behind(r) - self.frame.spec.attr("window")
 
-    def _finished(self, r: int, column: Any, score: Any, partial: bool) -> Any:
+    def _finished(self, r: Any, column: Any, score: Any, partial: bool) -> Any:
         spec, block = self.frame.spec, self.block
         visible = host.first_lanes(self._visible(r) - column, block.lanes) if partial else None
         if partial and spec.attr("window"):
             before = host.first_lanes(self._hidden(r) - column, block.lanes)
             visible = visible & (before ^ True)
         score = score if block.late else score * block.scale
-        place = (self.item, self.head, self._query(r))
+        place = self.query.place(self._row(r))
         score = _apply_mask(self.frame, block, score, place, self.key + column, visible)
         return select(visible, score, -math.inf) if partial else score
 

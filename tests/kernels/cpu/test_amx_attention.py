@@ -50,8 +50,9 @@ def test_masks(dtype, extents):
     close(tiled(mask=Operand(dtype, extents)), 33, 140)
 
 
-def test_batches_of_grouped_heads():
-    close(tiled(batch=2, heads=4, key_heads=2, queries=20, keys=40), 20, 40)
+@pytest.mark.parametrize("causal", [False, True])
+def test_batches_of_grouped_heads(causal):
+    close(tiled(batch=2, heads=6, key_heads=2, causal=causal), 13, 40)
 
 
 def test_a_query_without_keys_gives_zeros():

@@ -90,9 +90,22 @@ def test_scores_far_apart():
 
 
 @pytest.mark.parametrize("group", [(4, 1), (6, 2)])
-def test_grouped_heads(group):
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_grouped_heads(layout, group):
+    """Those that share keys are in one task: 100 of a head end within its rows."""
     heads, key_heads = group
-    check(attention(heads=heads, key_heads=key_heads), sizes(9, 11), rtol=1e-5, atol=1e-5)
+    mask = Operand("bool", (heads, "d0", "d1"))
+    more = {"heads": heads, "key_heads": key_heads, "layout": layout, "batch": 1}
+    check(attention(mask=mask, **more), sizes(9, 11), rtol=1e-5, atol=1e-5)
+    causal = attention(causal=True, window=40, **more)
+    for queries, keys in ((9, 11), (100, 110)):
+        check(causal, sizes(queries, keys), rtol=1e-5, atol=1e-5)
+
+
+def test_grouped_heads_of_any_number():
+    """Where their number is not known, each has tasks of its own."""
+    spec = attention(heads="d2", key_heads="d3", queries=9, keys=11, batch=1)
+    check(spec, {"d2": 6, "d3": 3}, rtol=1e-5, atol=1e-5)
 
 
 def test_epilogue():
