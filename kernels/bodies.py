@@ -11,20 +11,25 @@ from heddle.kernels.emit import compare, is_float, is_unsigned, select
 from heddle.kernels.spec import Body, Step
 
 
-def evaluate(body: Body, inputs: Sequence[Any], dtypes: Sequence[str], lanes: int) -> list[Any]:
+def evaluate(
+    body: Body, inputs: Sequence[Any], dtypes: Sequence[str], lanes: int, stored: bool = False
+) -> list[Any]:
     """The results of `body` for the register values `inputs` of `dtypes`.
 
     All have `lanes` lanes. An epilogue's first input is the root's result, so `dtypes` is not
-    always that of `body.inputs`.
+    always that of `body.inputs`. Where results are `stored` and no more than that, a cast that
+    comes last leaves the rounding to the store.
     """
     values, kinds = list(inputs), list(dtypes)
+    read = {number for step in body.steps for number in step.args}
     for step in body.steps:
         arguments = [values[number] for number in step.args]
         if step.op == "constant":
             number: Any = dict(step.attrs)["value"]
             value = emit.constant(emit.register_type(step.dtype), number, lanes)
         elif step.op == "cast":
-            value = convert.cast(arguments[0], kinds[step.args[0]], step.dtype)
+            rounds = not stored or len(values) in read
+            value = convert.cast(arguments[0], kinds[step.args[0]], step.dtype, rounds)
         else:
             # A comparison's result is bool; what it computes in is the dtype of its operands.
             value = _STEPS[step.op](step, kinds[step.args[-1]], *arguments)

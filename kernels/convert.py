@@ -7,7 +7,10 @@ is too large becomes infinity, or NaN in float8_e4m3fn, which has none.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 from heddle.kernels import emit
 from heddle.kernels.mlir import dialect, ir
@@ -21,6 +24,34 @@ LARGEST = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
 """The code of the largest number."""
 
 
+class Float8Unit(Protocol):
+    """What converts floats of 8 bits where a machine has instructions for them."""
+
+    def decode(self, code: Any, dtype: str) -> Any:
+        """Codes (i8) as float32."""
+
+    def encode(self, value: Any, dtype: str) -> Any:
+        """Float32 as codes."""
+
+
+_unit: ContextVar[Float8Unit | None] = ContextVar("unit", default=None)
+
+
+@contextmanager
+def float8_by(unit: Float8Unit | None) -> Iterator[None]:
+    """What is emitted in it converts floats of 8 bits by `unit`; None: by integer operations."""
+    token = _unit.set(unit)
+    try:
+        yield
+    finally:
+        _unit.reset(token)
+
+
+def float8_unit() -> Float8Unit | None:
+    """The unit in use."""
+    return _unit.get()
+
+
 def from_memory(value: Any, dtype: str) -> Any:
     """A value of `emit.memory_type(dtype)` as `emit.register_type(dtype)`."""
     lanes = emit.lanes_of(value)
@@ -32,7 +63,8 @@ def from_memory(value: Any, dtype: str) -> Any:
         bits = arith.extui(emit.widen(emit.integer(32), lanes), value)
         return emit.bitcast(bits << 16, emit.register_type(dtype))
     if dtype in FLOAT8:
-        return _from_float8(value, dtype)
+        unit = _unit.get()
+        return unit.decode(value, dtype) if unit else _from_float8(value, dtype)
     return value
 
 
@@ -50,7 +82,8 @@ def to_memory(value: Any, dtype: str) -> Any:
         is_nan = emit.compare("not_equal", value, value)
         return arith.trunci(kind, emit.select(is_nan, quiet, rounded))
     if dtype in FLOAT8:
-        return arith.trunci(kind, _to_float8(value, dtype))
+        unit = _unit.get()
+        return unit.encode(value, dtype) if unit else arith.trunci(kind, _to_float8(value, dtype))
     return value
 
 
@@ -101,22 +134,22 @@ def rounded(value: Any, dtype: str) -> Any:
     return from_memory(to_memory(value, dtype), dtype)
 
 
-def cast(value: Any, source: str, target: str) -> Any:
+def cast(value: Any, source: str, target: str, rounds: bool = True) -> Any:
     """A register value of dtype `source` as one of dtype `target`.
 
     Floats become integers by truncation, saturated, NaN as 0; integers wrap; a float is rounded to
-    nearest even once, also from float64 to the narrow floats.
+    nearest even once, also from float64 to the narrow floats: by `to_memory`, where this does not.
     """
     if source == target:
         return value
     if target == "bool":
         return emit.compare("not_equal", value, 0)
     if emit.is_float(source) and emit.is_float(target):
-        return _float_to_float(value, target)
+        return _float_to_float(value, target, rounds)
     if emit.is_float(source):
         return _float_to_integer(value, target)
     if emit.is_float(target):
-        return _integer_to_float(value, source, target)
+        return _integer_to_float(value, source, target, rounds)
     return _resize(value, source, emit.register_type(target))
 
 
@@ -130,7 +163,7 @@ def _resize(value: Any, source: str, element: Any) -> Any:
     return (arith.extui if emit.is_unsigned(source) else arith.extsi)(kind, value)
 
 
-def _float_to_float(value: Any, target: str) -> Any:
+def _float_to_float(value: Any, target: str, rounds: bool) -> Any:
     element = emit.register_type(target)
     have, want = emit.bits_of(emit.element_of(value)), emit.bits_of(element)
     kind = emit.widen(element, emit.lanes_of(value))
@@ -139,7 +172,7 @@ def _float_to_float(value: Any, target: str) -> Any:
     if have > want:
         narrow = arith.truncf(kind, value)
         value = narrow if target == "float32" else _to_odd(value, narrow)
-    return rounded(value, target)
+    return rounded(value, target) if rounds else value
 
 
 def _to_odd(wide: Any, narrow: Any) -> Any:
@@ -172,7 +205,7 @@ def _float_to_integer(value: Any, target: str) -> Any:
     return _resize(whole, target, emit.integer(bits))
 
 
-def _integer_to_float(value: Any, source: str, target: str) -> Any:
+def _integer_to_float(value: Any, source: str, target: str, rounds: bool) -> Any:
     """Through float64 for the narrow floats, so that there is one rounding."""
     narrow = target in emit.NARROW
     if source != "bool" and emit.ITEM_SIZE[source] < 4:
@@ -180,4 +213,4 @@ def _integer_to_float(value: Any, source: str, target: str) -> Any:
     wide = emit.register_type("float64" if narrow else target)
     kind = emit.widen(wide, emit.lanes_of(value))
     number = (arith.uitofp if emit.is_unsigned(source) else arith.sitofp)(kind, value)
-    return _float_to_float(number, target) if narrow else number
+    return _float_to_float(number, target, rounds) if narrow else number

@@ -18,8 +18,9 @@ class Machine:
     `target` is `"cpu"` or `"cuda"`; `arch` is LLVM's name of the CPU, or `"sm_80"`, `"sm_90a"`.
     `vector_bytes` is the register width (32 or 64 on a CPU, 16 on CUDA). Of a CPU, `dots` says that
     it adds products of pairs of bfloat16 and of fours of int8 to 32 bits (AVX512-BF16 and
-    AVX512-VNNI), and `tiles` that it multiplies tiles (AMX). `overlaps` says that a GPU starts a
-    kernel before the one in front of it has ended (programmatic dependent launch).
+    AVX512-VNNI), and `tiles` that it multiplies tiles (AMX). Of a GPU, `overlaps` says that it
+    starts a kernel before the one in front of it has ended (programmatic dependent launch), and
+    `float8` that it has instructions that convert floats of 8 bits.
     """
 
     target: str
@@ -28,6 +29,7 @@ class Machine:
     dots: bool = False
     tiles: bool = False
     overlaps: bool = False
+    float8: bool = False
 
 
 MACHINES = {
@@ -38,7 +40,7 @@ MACHINES = {
         Machine("cpu", "cooperlake", 64, dots=True),
         Machine("cpu", "sapphirerapids", 64, dots=True, tiles=True),
         Machine("cuda", "sm_80", 16),
-        Machine("cuda", "sm_90a", 16, overlaps=True),
+        Machine("cuda", "sm_90a", 16, overlaps=True, float8=True),
     )
 }
 

@@ -34,13 +34,21 @@ look, which stop at the end of a page."""
 class Computed:
     """A body's results along the rows of an iteration shape, whose last axis lies in the lanes.
 
-    The body's inputs are `inputs` and, in an epilogue, the root's result before them.
+    The body's inputs are `inputs` and, in an epilogue, the root's result before them. `stored`: as
+    `bodies.evaluate` has it.
     """
 
     def __init__(
-        self, frame: Frame, body: Body, inputs: Sequence[Any], layout: Layout, lanes: int
+        self,
+        frame: Frame,
+        body: Body,
+        inputs: Sequence[Any],
+        layout: Layout,
+        lanes: int,
+        stored: bool = False,
     ) -> None:
         self.body, self.inputs, self.layout, self.lanes = body, inputs, layout, lanes
+        self.stored = stored
         self.shape = frame.shape(layout.shape)
 
     def row(self, row: Size) -> Callable[..., list[Any]]:
@@ -64,7 +72,8 @@ class Computed:
                     self.inputs, starts, dtypes, fixed, strict=True
                 )
             ]
-            return bodies.evaluate(self.body, [*root, *values], [*root_dtypes, *dtypes], self.lanes)
+            known, kinds = [*root, *values], [*root_dtypes, *dtypes]
+            return bodies.evaluate(self.body, known, kinds, self.lanes, self.stored)
 
         return at
 
@@ -84,7 +93,7 @@ class Finish:
         if spec.epilogue is not None:
             inputs = frame.inputs[len(frame.inputs) - len(spec.epilogue.inputs) :]
             layout = join(spec.result.shape, spec.epilogue.inputs, keep_last=True)
-            self.computed = Computed(frame, spec.epilogue, inputs, layout, lanes)
+            self.computed = Computed(frame, spec.epilogue, inputs, layout, lanes, stored=True)
 
     def row(self, row: Size, streams: bool = False) -> Callable[..., None]:
         """Prepares the flat `row`; returns `at(column, mask, value)`, which writes the outputs.

@@ -33,7 +33,7 @@ def emit_map(spec: Spec, machine: Machine) -> None:
     # A store past the cache is worth it by whole lines: two registers go to one of 16-bit results.
     if all(2 * lanes * emit.ITEM_SIZE[each.dtype] <= machine.vector_bytes for each in spec.outputs):
         lanes *= 2
-    computed = rows.Computed(frame, body, frame.inputs, layout, lanes)
+    computed = rows.Computed(frame, body, frame.inputs, layout, lanes, stored=True)
     length = computed.shape[-1]
     blocks = sizes.ceildiv(length, BLOCK)
     stream = Stream(frame, lanes)

@@ -179,13 +179,16 @@ class Reader:
         self.inputs = Inputs(frame, operand.shape, operands, pointers)
         self._body = body
 
-    def all(self, position: Any, lanes: int) -> list[Any]:
-        """The body's results (or the buffer's value) at `position`, `lanes` elements each."""
+    def all(self, position: Any, lanes: int, stored: bool = False) -> list[Any]:
+        """The body's results (or the buffer's value) at `position`, `lanes` elements each.
+
+        `stored`: as `bodies.evaluate` has it.
+        """
         values = self.inputs.load(position, lanes)
         if self._body is None:
             return values
         dtypes = [operand.dtype for operand in self._body.inputs]
-        return bodies.evaluate(self._body, values, dtypes, lanes)
+        return bodies.evaluate(self._body, values, dtypes, lanes, stored)
 
     def __call__(self, position: Any, lanes: int) -> Any:
         """The tensor's `lanes` elements from `position` on, in registers."""
@@ -213,7 +216,7 @@ class Writer:
         lanes = emit.lanes_of(value)
         dtypes = [self._frame.spec.result.dtype, *(o.dtype for o in self._body.inputs)]
         values = [value, *self.inputs.load(position, lanes, place)]
-        return bodies.evaluate(self._body, values, dtypes, lanes)
+        return bodies.evaluate(self._body, values, dtypes, lanes, stored=True)
 
     def __call__(self, value: Any, position: Any) -> None:
         """Writes the lanes of `value`, the root's result from `position` on."""

@@ -16,7 +16,7 @@ def emit_map(spec: Spec, machine: Machine) -> None:
 
     def body(lanes: int) -> None:
         for position in _frame.sweep(total, lanes):
-            _frame.store_all(frame, values.all(position, lanes), position)
+            _frame.store_all(frame, values.all(position, lanes, stored=True), position)
 
     _frame.in_vectors(frame, [values.inputs], [], body)
 

@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
 from heddle.kernels import emit
+from heddle.kernels.cuda._float8 import conversions
 from heddle.kernels.mlir import context, dialect, ir, passmanager
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Launch, Spec
@@ -88,12 +89,14 @@ def build(spec: Spec, machine: Machine) -> Any:
     reason = kernel.supports(spec) if kernel else "no such kernel"
     if kernel is None or reason:
         raise CompileError(f"{spec.op} on {machine.arch}: {reason}")
-    return function(
-        len(spec.buffers) + len(kernel.extras(spec)),
-        len(spec.dims),
-        kernel.launch_on(spec, machine),
-        lambda: kernel.emit(spec, machine),
-    )
+    pointers = len(spec.buffers) + len(kernel.extras(spec))
+    with conversions(machine):
+        return function(
+            pointers,
+            len(spec.dims),
+            kernel.launch_on(spec, machine),
+            lambda: kernel.emit(spec, machine),
+        )
 
 
 def function(pointers: int, dims: int, launch: Launch, body: Callable[[], None]) -> Any:

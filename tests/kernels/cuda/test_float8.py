@@ -7,19 +7,36 @@ import ragged_batches as ragged
 from cuda_cases import plain, tensor
 from cuda_harness import run
 
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.registry import MACHINES
 
+ARCHS = ("sm_80", "sm_90a")
+"""By integer operations, and by instructions."""
+
+CONVERTS = {"float8_e4m3fn": "e4m3x2", "float8_e5m2": "e5m2x2"}
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", values.DTYPES)
-def test_every_code_as_float32(dtype):
+def test_every_code_as_float32(dtype, arch, shift):
     codes = values.codes().view(dtype)
-    [found], _ = run(values.casting(dtype, "float32", codes.size), [codes], {})
+    spec = values.casting(dtype, "float32", codes.size)
+    [found], _ = run(spec, [codes], {}, shift, MACHINES[arch])
     np.testing.assert_array_equal(found, codes.astype(np.float32))
+    assert (f"cvt.rn.f16x2.{CONVERTS[dtype]}" in to_ptx(spec, MACHINES[arch])) == (arch != "sm_80")
 
 
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", values.DTYPES)
-def test_float32_is_rounded_to_the_nearest_even_code(dtype):
+def test_float32_is_rounded_to_the_nearest_even_code(dtype, arch, shift):
     x = values.boundaries(dtype)
-    [found], _ = run(values.casting("float32", dtype, x.size), [x], {})
+    spec = values.casting("float32", dtype, x.size)
+    [found], _ = run(spec, [x], {}, shift, MACHINES[arch])
     np.testing.assert_array_equal(found.view(np.uint8), values.rounded(x, dtype))
+    instruction = f"cvt.rn.satfinite.{CONVERTS[dtype]}.f32"
+    assert (instruction in to_ptx(spec, MACHINES[arch])) == (arch != "sm_80")
 
 
 @pytest.mark.parametrize("dtype", values.DTYPES)
@@ -35,16 +52,17 @@ def test_every_code_is_multiplied(dtype):
     np.testing.assert_array_equal(found[0], codes.view(dtype).astype(np.float32) / 2)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("wide", ["float16", "bfloat16"])
 @pytest.mark.parametrize("dtype", values.DTYPES)
-def test_every_weight_is_exact(dtype, wide):
+def test_every_weight_is_exact(dtype, wide, arch):
     codes = values.codes()
     weights = np.zeros((256, 32), np.uint8)
     weights[codes, codes % 32] = codes
     arrays = [np.full((1, 32), 0.5, wide), weights.view(dtype), np.full((256, 1), 2, wide)]
     operands = [tensor(wide, 1, 32), tensor(dtype, 256, 32), tensor(wide, 256, 1)]
     spec = plain("quantized_matmul", operands, tensor(wide, 1, 256), bits=8, group=32)
-    [found], _ = run(spec, arrays, {})
+    [found], _ = run(spec, arrays, {}, 0, MACHINES[arch])
     wanted = codes.view(dtype).astype(np.float32)
     np.testing.assert_array_equal(found[0].astype(np.float32), wanted)
 
