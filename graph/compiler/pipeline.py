@@ -16,6 +16,7 @@ from heddle.graph.compiler.passes.legalize import legalize
 from heddle.graph.compiler.passes.pack import pack
 from heddle.graph.compiler.passes.plan import plan
 from heddle.graph.compiler.passes.select import select
+from heddle.graph.compiler.passes.turn import turn
 from heddle.kernels.mlir import ir
 from heddle.runtime import config
 from heddle.runtime.errors import CompileError
@@ -28,6 +29,7 @@ PASSES: tuple[Pass, ...] = (
     fold_constants,  # what is known now is computed now
     legalize,  # only forms that kernels take
     pack,  # CPU: matmuls read packed panels
+    turn,  # CUDA: right sides lie as tensor cores want them
     fuse,  # groups of ops become kernels
     join,  # a decoder's step writes its cache in one kernel
     hoist,  # what depends on weights alone runs at load

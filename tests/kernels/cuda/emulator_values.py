@@ -4,11 +4,10 @@ A row makes, from an operation, a function of its operands' arrays. The comment 
 the section of the PTX ISA 9.0 manual that says what it does. A new instruction is a new row.
 """
 
-import re
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
+from emulator_float8 import from_float8, to_float8
 from emulator_memory import EmulatorError
 from emulator_types import number, numbers, result_dtype, shape_of, size_of
 
@@ -39,31 +38,6 @@ def fma(a, b, c):
     """Exact products: of float32 in float64, of float64 (nearly) in extended precision."""
     wide = np.float64 if a.dtype == np.float32 else np.longdouble
     return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
-
-
-FLOAT8 = {"f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}
-TYPE_OF_8_BITS = re.compile(r"\((f8\w+)\)")
-
-
-def to_float8(op):
-    """cvt.rn.satfinite: the first operand in the upper byte; no infinity, one NaN."""
-    dtype = FLOAT8[TYPE_OF_8_BITS.search(str(op))[1]]
-    largest = np.float32(ml_dtypes.finfo(dtype).max)
-    for name, wanted in (("rnd", "<rn>"), ("sat", "<satfinite>")):
-        if wanted not in str(op.attributes[name]):
-            raise EmulatorError(f"wanted {name} {wanted}, got {op.attributes[name]}")
-
-    def run(high, low):
-        both = np.stack(np.broadcast_arrays(low, high), axis=-1).astype(np.float32)
-        codes = np.clip(both, -largest, largest).astype(dtype).view(np.int8)
-        return np.where(np.isnan(both), np.int8(0x7F), codes)
-
-    return run
-
-
-def from_float8(op):
-    dtype = FLOAT8[TYPE_OF_8_BITS.search(str(op))[1]]
-    return lambda pair: pair.view(dtype).astype(np.float16)
 
 
 def constant(op):

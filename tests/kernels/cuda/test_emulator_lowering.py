@@ -58,6 +58,9 @@ AMPERE = f"""
 COPY = "nvvm.cp.async.bulk.tensor"
 SUMS = f"!llvm.struct<({', '.join(['f32'] * 4)})>"
 HOPPER = f"""
+  %e4m3 = nvvm.convert.f32x2.to.f8x2 %z, %z {{rnd = #nvvm.fp_rnd_mode<rn>,
+    sat = #nvvm.sat_mode<satfinite>}} : vector<2xi8> (f8E4M3FN)
+  %half = nvvm.convert.f8x2.to.f16x2 %e4m3 : vector<2xi8> (f8E4M3FN) -> vector<2xf16>
   %rank = nvvm.read.ptx.sreg.cluster.ctarank : i32
   %x = nvvm.read.ptx.sreg.cluster.ctaid.x : i32
   %ranks = nvvm.read.ptx.sreg.cluster.nctarank : i32
