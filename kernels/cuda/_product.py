@@ -30,6 +30,8 @@ class Problem:
 def problem(spec: Spec) -> Problem:
     """What a spec asks for."""
     a, b, result = spec.operands[0].shape, spec.operands[1].shape, spec.result.shape
+    if spec.op == "window_matmul":
+        return Problem((), product(result[:-1]), result[-1], b[-1])
     if len(b) == 2:  # Rows of a whole batch meet the same matrix: one tall product.
         return Problem((), product(result[:-1]), result[-1], a[-1])
     return Problem(result[:-2], result[-2], result[-1], a[-1])

@@ -80,23 +80,30 @@ class Feed:
     def _copy(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
         maps, tile = self.frame.tensor_maps, self.plan.tile
         a, b = self._matrices(place)
-        row, column = _pieces.word(place.row), _pieces.word(place.column)
+        row = _pieces.word(place.row)
         for turn, k in self._steps_of(piece, first):
-
-            def half(number: Any, blocks: Any, turn: Any = turn, k: Any = k) -> None:
-                lines = number * self.plan.half
-                start = turn.start + (tile.b_place + _pieces.size(lines * _staging.LINE))
-                for panel in range(1 if tile.transposed else tile.columns // tile.depth):
-                    down, right = (column + lines, k)
-                    if not tile.transposed:
-                        down, right = k + lines, column + panel * tile.depth
-                    target = self.shared.at(start + panel * (tile.depth * _staging.LINE))
-                    _tma.load(target, maps[1], [b, down, right], turn.full, blocks)
-
-            with emit.when(_speaks()):
+            with emit.when(speaks()):
                 turn.expect(tile.stage)
                 _tma.load(self.shared.at(turn.start), maps[0], [a, row, k], turn.full)
-                self._halves(half)
+                self._fetch_b(maps[1], turn, place, b, k)
+
+    def _fetch_b(
+        self, tensor_map: Any, turn: _warpgroup.Turn, place: Place, number: Any, k: Any
+    ) -> None:
+        """Starts the copies of b, matrix `number` of the map, that are this block's."""
+        tile, column = self.plan.tile, _pieces.word(place.column)
+
+        def half(part: Any, blocks: Any) -> None:
+            lines = part * self.plan.half
+            start = turn.start + (tile.b_place + _pieces.size(lines * _staging.LINE))
+            for panel in range(1 if tile.transposed else tile.columns // tile.depth):
+                down, right = (column + lines, k)
+                if not tile.transposed:
+                    down, right = k + lines, column + panel * tile.depth
+                target = self.shared.at(start + panel * (tile.depth * _staging.LINE))
+                _tma.load(target, tensor_map, [number, down, right], turn.full, blocks)
+
+        self._halves(half)
 
     def _matrices(self, place: Place) -> tuple[Any, Any]:
         """The numbers of the matrices of a and b."""
@@ -150,7 +157,7 @@ class Feed:
             self._fill(b, turn.start + tile.b_place, tile.columns, of_b)
             _tma.fence()
             _warpgroup.meet(_BARRIER, _warpgroup.THREADS)
-            with emit.when(_speaks()):
+            with emit.when(speaks()):
                 turn.arrive_full()
 
     def _fill(
@@ -172,5 +179,6 @@ class Feed:
             self.shared.store(value, start + line * _staging.LINE + within)
 
 
-def _speaks() -> Any:
+def speaks() -> Any:
+    """Whether this is the thread that speaks for its warpgroup."""
     return emit.compare("equal", _block.thread() % _warpgroup.THREADS, 0)

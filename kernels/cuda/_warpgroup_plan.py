@@ -42,6 +42,7 @@ _SLOWER = {
 }  # Tiles of so many columns: they read more for each product.
 _ALONE = 1.05  # The same of blocks that have no other to share b with.
 _WRITING = 2  # Steps in whose time a tile is written, beyond what other work hides.
+_MOST_AXES = 2  # Of windows: with more of them, who gathers spills.
 _LARGE = 4096  # What sizes that are not known are taken for.
 
 
@@ -99,6 +100,11 @@ class Plan:
         return self.spec.op == "grouped_matmul"
 
     @property
+    def gathers(self) -> bool:
+        """Whether the left side is windows, which threads gather."""
+        return self.spec.op == "window_matmul"
+
+    @property
     def stored(self) -> bool:
         """Whether TMA stores the output: it stores whole tiles, which groups of rows are not."""
         return not self.grouped and _warpgroup_result.by_tma(self.spec)
@@ -132,7 +138,7 @@ def _maps(plan: Plan) -> tuple[TensorMap, ...]:
     width = _staging.LINE // emit.ITEM_SIZE[spec.result.dtype]
     found = []
     if brings(plan):
-        for i, lines in enumerate((_tiles.ROWS, plan.half)):
+        for i, lines in list(enumerate((_tiles.ROWS, plan.half)))[plan.gathers :]:
             found.append(_map(plan, i, spec.operands[i].shape, (lines, tile.depth)))
     if plan.stored:
         box = _warpgroup_result.WARP_ROWS, width
@@ -166,7 +172,10 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
         return None
     tile_of = _mma.kind_of(spec)
     assert tile_of is not None
-    transposed, m = spec.attr("transposed"), _product.problem(spec).m
+    windows = spec.op == "window_matmul"
+    if windows and not _gathers(spec):
+        return None
+    transposed, m = windows or spec.attr("transposed"), _product.problem(spec).m
     grouped, groups = spec.op == "grouped_matmul", spec.operands[1].shape[0]
     few = m <= _by_rows.FEW if isinstance(m, int) else spec.attr(_by_rows.MOST) is not None
     if grouped:
@@ -185,6 +194,22 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
         for cut in ([False, True] if known else [True])
     ]
     return min(plans, key=_time)
+
+
+def _gathers(spec: Spec) -> bool:
+    """Whether each chunk of a window is in one tap, and there is one group.
+
+    Offsets between the windows of a tile are counted in 32 bits.
+    """
+    _, *inner, channels = spec.operands[0].shape
+    if spec.operands[1].shape[0] != 1 or len(inner) > _MOST_AXES:
+        return False
+    if not all(isinstance(size, int) for size in (*inner, channels)):
+        return False
+    each = _mma.CHUNK // emit.ITEM_SIZE[spec.operands[0].dtype]
+    image = math.prod(size for size in (*inner, channels) if isinstance(size, int))
+    small = (_tiles.ROWS + 1) * image < 1 << 31
+    return isinstance(channels, int) and channels > 0 and channels % each == 0 and small
 
 
 def _time(plan: Plan) -> float:

@@ -25,6 +25,7 @@ from heddle.kernels.cuda import (
     _warpgroup,
     _warpgroup_feed,
     _warpgroup_result,
+    _warpgroup_windows,
 )
 from heddle.kernels.cuda._result import Place
 from heddle.kernels.cuda._warpgroup_plan import (
@@ -95,7 +96,8 @@ class _Block:
         self._steps = _pieces.word(steps)
         self._pieces = _pieces.Pieces(tiles, self._steps, plan.cluster, plan.cut)
         stores = frame.tensor_maps[-1] if plan.stored else None
-        self.feed = _warpgroup_feed.Feed(frame, plan, shared, self._ring, self._rank, self._beside)
+        feed = _warpgroup_windows.Feed if plan.gathers else _warpgroup_feed.Feed
+        self.feed = feed(frame, plan, shared, self._ring, self._rank, self._beside)
         self._meeting = _partial_sums.Meeting(
             frame,
             shared,
@@ -108,8 +110,8 @@ class _Block:
 
     def initialise(self) -> None:
         """One thread makes the mbarriers."""
-        one = emit.constant(emit.integer(32), 1)
-        self._ring.initialise(full=one, empty=_pieces.word(self._down * CONSUMERS))
+        full = _pieces.word(_warpgroup_windows.ARRIVALS if self._plan.gathers else 1)
+        self._ring.initialise(full=full, empty=_pieces.word(self._down * CONSUMERS))
 
     def meet(self) -> None:
         """Waits for all threads that use this block's shared memory."""
@@ -206,6 +208,8 @@ class _Block:
         def step(i: Any, sums: Any) -> Sequence[Any]:
             turn = self._ring.turn(first + i)
             turn.wait_until_full()
+            if self._plan.gathers:
+                _tma.fence()  # What threads have copied is read by the async proxy.
             a = units.a(self._shared.at(turn.start + rows))
             b = units.b(self._shared.at(turn.start + tile.b_place), tile.depth * _staging.LINE)
             _warpgroup.fence()

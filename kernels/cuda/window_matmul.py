@@ -1,8 +1,8 @@
 """Convolution with channels last as a product whose left side is the windows of x.
 
-Of 16 bits it runs in tiles on tensor cores: where a chunk of 16 bytes is within one tap, cp.async
-brings it from x to where a chunk of a matrix would be, or zeros where the tap is outside. Others go
-by fused multiply-adds. No matrix of windows is in memory.
+Of 16 bits it runs on tensor cores: where a chunk of 16 bytes is within one tap, cp.async brings it
+from x to where a chunk of a matrix would be, or zeros where the tap is outside; on sm_90a for wgmma
+(`_warpgroup_windows`). Others go by fused multiply-adds. No matrix of windows is in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from math import prod
 from typing import Any
 
 from heddle.kernels import bodies, emit, memory, sizes
-from heddle.kernels.cuda import _block, _fma, _frame, _mma, _product, _staging, _tiles
+from heddle.kernels.cuda import (
+    _block,
+    _fma,
+    _frame,
+    _mma,
+    _product,
+    _staging,
+    _tiles,
+    _warpgroup_plan,
+    _warpgroup_product,
+)
 from heddle.kernels.cuda._result import Place
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
@@ -26,7 +36,11 @@ _COLUMNS = 128
 def emit_windows(spec: Spec, machine: Machine) -> None:
     """Emits the tile of this block."""
     frame = _frame.frame(spec, machine)
+    plan = _warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
+        if plan:
+            _warpgroup_product.emit_product(frame, plan)
+            return
         left = _Left(frame, Windows.of(frame), frame.size(spec.operands[1].shape[0]))
         if _on_tensor_cores(spec):
             tile = _tiles.Tile(_mma.KINDS[_dtypes(spec)], _COLUMNS, transposed=True)
@@ -196,4 +210,12 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("window_matmul", "cuda", emit_windows, launch, supports, space=_product.SPACE)
+KERNEL = Kernel(
+    "window_matmul",
+    "cuda",
+    emit_windows,
+    launch,
+    supports,
+    space=_product.SPACE,
+    own_launch=_warpgroup_plan.own_launch,
+)
