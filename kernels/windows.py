@@ -48,12 +48,15 @@ class Windows:
         """How many there are."""
         return sizes.product((self.batch, *self.counts))
 
-    def starts(self, window: Size) -> tuple[Size, list[Any]]:
-        """The item of the batch that a window is in, and where it starts: outside, maybe."""
-        item, *places = sizes.split(window, (self.batch, *self.counts))
+    def starts(self, window: Size, axes: int | None = None) -> tuple[Size, list[Any]]:
+        """The item of the batch that a window is in, and where it starts: outside, maybe.
+
+        With `axes` a number of windows along the first so many, and where it starts along them.
+        """
+        item, *places = sizes.split(window, (self.batch, *self.counts[:axes]))
         found = [
             emit.as_index(place * stride) - before
-            for place, stride, before in zip(places, self.strides, self.before, strict=True)
+            for place, stride, before in zip(places, self.strides, self.before, strict=False)
         ]
         return item, found
 

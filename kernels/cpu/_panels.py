@@ -48,7 +48,7 @@ meanwhile. `stretch`: of a panel, what a block of several tiles goes through bef
 
 @dataclass(frozen=True)
 class Tile:
-    """`height` rows of a block of `all_rows` from its row `top` on, by two vectors of its panel.
+    """`height` rows of a block of `all_rows` from its row `top` on, by `vectors` of its panel.
 
     `row` and `panel` count through all batches, `part` is the first column in the panel.
     """
@@ -59,10 +59,11 @@ class Tile:
     all_rows: Size
     panel: Size
     part: int
+    vectors: int = 2
 
     def places(self, lanes: int) -> list[Size]:
         """Where its sums are among the block's, in row-major order."""
-        columns = (self.part, self.part + lanes)
+        columns = [self.part + number * lanes for number in range(self.vectors)]
         return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
 
 

@@ -70,19 +70,20 @@ def adder(
         def right_at(step: Any) -> list[Any]:
             ask(step)
             first = (tile.panel * steps + step) * PANEL + tile.part
-            return [memory.load(b, first + half * lanes, right, lanes) for half in range(2)]
+            return [memory.load(b, first + i * lanes, right, lanes) for i in range(tile.vectors)]
 
         size = emit.ITEM_SIZE[element]
         each = PANEL * emit.ITEM_SIZE[right]
         ask = _asker(frame, tile, tile.panel * steps, start, stop, each, following)
         copies = copies_of(tile.height)
-        full = sizes.least(stop, whole)
+        words_only = group == 1 or (isinstance(k, int) and k % group == 0)
+        full = stop if words_only else sizes.least(stop, whole)
         main = full - sizes.mod(full - start, copies)
         sums = [*before, *[zero] * (len(before) * (copies - 1))]
         sums = merged(add_products(sums, start, main, left_at, right_at, copies, add), copies)
         if copies > 1:
             sums = add_products(sums, main, full, left_at, right_at, 1, add)
-        if group > 1 and not (isinstance(k, int) and k % group == 0):
+        if not words_only:
             sums = add_products(sums, full, stop, last_at, right_at, 1, add)
         return sums
 

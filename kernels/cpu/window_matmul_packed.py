@@ -1,6 +1,7 @@
 """Convolution with channels last as a product by panels (see `_panels`): rows are windows.
 
-No matrix of windows is in memory. A task is 64 windows by up to eight panels; it copies a stretch
+No matrix of windows is in memory. Where the sizes along a row are known, windows are read where
+they lie (see `_window_rows`). Else a task is 64 windows by up to eight panels; it copies a stretch
 of each of its windows to the stack, where register tiles read it as a row of a, and goes on with
 the next stretch. Taps that follow one another in memory are copied at once.
 """
@@ -12,7 +13,7 @@ from math import prod
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, sizes
-from heddle.kernels.cpu import _panels, matmul_packed
+from heddle.kernels.cpu import _panels, _window_rows, matmul_packed
 from heddle.kernels.cpu._blocks import Block
 from heddle.kernels.cpu._panels import BLOCK, PANEL, Tile
 from heddle.kernels.cpu._products import adder
@@ -36,8 +37,35 @@ ENOUGH, EVEN = 32, 4
 
 
 def emit_windows(spec: Spec, machine: Machine) -> None:
-    """Emits the loop over tasks, the stretches of each, and the panels of each of those."""
+    """Emits the products of windows where they lie, if they can be read there, or of copies."""
     frame = host.frame(spec, machine)
+    if _window_rows.fits(spec):
+        _emit_rows(frame)
+    else:
+        _emit_copies(frame)
+
+
+def _emit_rows(frame: host.Frame) -> None:
+    """Emits the loop over tasks, and over the panels of each."""
+    spec = frame.spec
+    sums, add = matmul_packed.adding(spec.operands[0].dtype, frame.machine)
+    rows = _window_rows.Rows(frame, _groups(spec), sums, add)
+    windows, panels, most = rows.windows, rows.results.panels, _together(spec)
+    number = sizes.product((windows.batch, *windows.counts[:-1]))
+    blocks = sizes.ceildiv(number, _window_rows.rows_together(spec))
+    even = sizes.ceildiv(number, sizes.greatest(blocks, 1))
+    for task in emit.loop(frame.first, frame.last):
+        shape = (_groups(spec), blocks, sizes.ceildiv(panels, most))
+        part, block, run = sizes.split(task, shape)
+        first = block * even
+        height = sizes.least(even, number - first)
+        for panel in emit.loop(run * most, sizes.least((run + 1) * most, panels)):
+            rows.multiply(first, height, part, panel)
+
+
+def _emit_copies(frame: host.Frame) -> None:
+    """Emits the loop over tasks, the stretches of each, and the panels of each of those."""
+    spec, machine = frame.spec, frame.machine
     windows, groups = Windows.of(frame), _groups(spec)
     sums, add = matmul_packed.adding(spec.operands[0].dtype, machine)
     lanes = host.lanes_for(machine, [sums])
@@ -183,6 +211,8 @@ def _tasks(spec: Spec, together: int) -> Expr:
     *windows, n = spec.result.shape
     groups = _groups(spec)
     blocks = fold("ceildiv", product(tuple(windows)), BLOCK)
+    if _window_rows.fits(spec):
+        blocks = fold("ceildiv", product(tuple(windows[:-1])), _window_rows.rows_together(spec))
     runs = fold("ceildiv", fold("floordiv", n, groups), PANEL * together)
     return product((groups, blocks, runs))
 

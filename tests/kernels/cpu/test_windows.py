@@ -20,6 +20,14 @@ CASES = {
     "strides of single taps": ((1, 9, 7, 70), 30, (1, 1), 1, (2, 3)),
     "three axes": ((1, "d0", 5, 6, 4), 24, (2, 3, 2), 1, (1, 2, 1), (1, 0, 1, 1, 0, 1)),
 }
+ROWS = {
+    "several stretches": ((1, 5, 8, 160), 70, (3, 3), 1, None, (1, 1, 1, 1)),
+    "one vector of results": ((1, "d0", 14, 32), 32, (3, 3), 2, None, (1, 1, 1, 1)),
+    "taps that no window has": ((2, "d0", 6, 4), 8, (3, 5), 1, (2, 1), (3, 3, 4, 4)),
+    "steps and gaps": ((1, "d0", 19, 6), 40, (2, 3), 1, (1, 2), (0, 0, 0, 1), (1, 3)),
+}
+"""Read in place."""
+
 DIMS = {"d0": 7, "d1": 11}
 
 
@@ -27,6 +35,14 @@ DIMS = {"d0": 7, "d1": 11}
 def test_convolutions(name):
     spec = packed("float32", *CASES[name], biased=True)
     check(spec, DIMS, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_windows(name, arch, dtype):
+    error = {"float32": (2e-5, 2e-4), "bfloat16": (3e-2, 1e-3)}[dtype]
+    check(packed(dtype, *ROWS[name]), DIMS, arch=arch, rtol=error[0], atol=error[1])
 
 
 @pytest.mark.parametrize("arch", [*DOTS, "sapphirerapids"])
