@@ -138,10 +138,11 @@ class Source:
             inputs = frame.inputs[: len(spec.prologue.inputs)]
             self.computed = Computed(frame, spec.prologue, inputs, layout, lanes)
 
-    def row(self, row: Size, ahead: bool = False) -> At:
+    def row(self, row: Size, ahead: bool = False, distance: Size | None = None) -> At:
         """Prepares the flat `row`; returns `at(column, mask)`, the operand there.
 
-        Where it looks `ahead`, reading asks for what lies `AHEAD` bytes further in memory.
+        Where it looks `ahead`, reading asks for what lies `distance` elements further in memory, or
+        `AHEAD` bytes where no distance is given.
         """
         spec = self.frame.spec
         operands = spec.prologue.inputs if spec.prologue else spec.operands[:1]
@@ -156,8 +157,9 @@ class Source:
             place = start + column
             for pointer, operand, fetched in zip(pointers, operands, dense, strict=True):
                 if ahead and fetched:
-                    distance = AHEAD // emit.ITEM_SIZE[operand.dtype]
-                    memory.prefetch(pointer, place + distance, operand.dtype)
+                    usual = AHEAD // emit.ITEM_SIZE[operand.dtype]
+                    further = place + (usual if distance is None else distance)
+                    memory.prefetch(pointer, further, operand.dtype)
             if results_at:
                 return results_at(column, mask)[0]
             return memory.load(pointers[0], place, operands[0].dtype, self.lanes, mask)

@@ -8,6 +8,7 @@ in cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
@@ -98,21 +99,25 @@ class Stream:
             memory.store(value, pointer, place, dtype, mask, past=past)
             return []
 
-        if self.past is None or mask is not None:
-            write(False)
+        if mask is None:
+            self.either(write)
         else:
-            emit.either(self.past, [], lambda: write(True), lambda: write(False))
+            write(False)
 
-    def either(
-        self, starts: Sequence[Size], write: Callable[[bool], Sequence[Any]]
-    ) -> Sequence[Any]:
-        """`write(past)` of whole vectors at elements that are sums of multiples of `starts`.
+    def aligned(self, starts: Sequence[Size]) -> Stream:
+        """A stream for whole vectors at elements that are sums of multiples of `starts`.
 
-        They go past the cache where all of them are aligned.
+        They go past the cache where all of them are aligned: `vectors` need not be asked for them.
         """
+        found = copy(self)
+        if self.past is not None:
+            for start in (self.place, *starts):
+                apart = emit.as_index(start) & (self.lanes - 1)
+                found.past = found.past & emit.compare("equal", apart, 0)
+        return found
+
+    def either(self, write: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
+        """`write(past)` of whole vectors that are `aligned`."""
         if self.past is None:
             return write(False)
-        past = self.past & emit.compare("equal", self.place & (self.lanes - 1), 0)
-        for start in starts:
-            past = past & emit.compare("equal", emit.as_index(start) & (self.lanes - 1), 0)
-        return emit.either(past, [], lambda: write(True), lambda: write(False))
+        return emit.either(self.past, [], lambda: write(True), lambda: write(False))

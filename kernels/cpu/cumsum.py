@@ -9,11 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, crosslane, emit, host, rows, sizes
-from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
-
-vector = dialect("vector")
 
 
 def launch(spec: Spec) -> Launch:
@@ -29,21 +26,23 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
     length = source.length
     whole = length - sizes.mod(length, lanes)
-    zero = emit.constant(emit.register_type(dtype), 0)
+    finish.stream = finish.stream.aligned([length])
+    zero = emit.constant(emit.register_type(dtype), 0, lanes)
 
     def add_up(row: Any) -> None:
-        x_at, out_at = source.row(row, ahead=True), finish.row(row)
+        x_at, out_at = source.row(row, ahead=True), finish.row(row, streams=True)
 
         def further(column: Any, total: Any, mask: Any = None) -> list[Any]:
-            sums = _prefix(x_at(column, mask)) + total
-            out_at(column, mask, sums)
-            return [vector.extract(sums, [], [lanes - 1])]
+            sums = _prefix(x_at(column, mask))
+            out_at(column, mask, sums + total)
+            # One addition from vector to vector: nothing else waits for the vector before.
+            return [total + crosslane.shuffle(sums, sums, [lanes - 1] * lanes)]
 
         (total,) = emit.carry(0, whole, lanes, [zero], further)
         rest = host.first_lanes(length - whole, lanes)
         further(emit.as_index(whole), total, rest)
 
-    for row in emit.loop(frame.first, frame.last):
+    for row in finish.stream.tasks():
         add_up(row)
 
 

@@ -1,15 +1,19 @@
 """sum, mean, max and min along one axis, which stays with size 1.
 
-Along the last axis a task is one row, reduced in a few independent chains; along another one a
-task is a strip of columns, with a running vector for each. Integers are added in int64.
+Along the last axis a task is one row, reduced in a few independent chains. Along another one a task
+is a strip of columns; neighbouring ones are worked on together, so that memory is read in long
+pieces, a few rows at a time, with running totals in the first cache. Integers are added in int64.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, rows, sizes
+from heddle.kernels import bodies, convert, emit, host, memory, rows, sizes
+from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
@@ -17,8 +21,11 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 STRIP = 128
 """Columns of a task where the axis is not the last."""
 
-GROUP = 8
-"""Running vectors at a time, neighbours, so that more than one line of a row is read."""
+WIDTH = 8 * STRIP
+"""Columns that are worked on together, at most."""
+
+DEPTH = 4
+"""Rows that are read at a time: running totals are loaded and stored once for them."""
 
 
 def launch(spec: Spec) -> Launch:
@@ -28,7 +35,7 @@ def launch(spec: Spec) -> Launch:
         return rows.launch(spec, 4)
     strips = fold("ceildiv", shape[-1], STRIP)
     tasks = product((*shape[:axis], *shape[axis + 1 : -1], strips))
-    return Launch((tasks, 1, 1), rows.launch(spec, 4).work)
+    return Launch((tasks, WIDTH // STRIP, 1), rows.launch(spec, 4).work)
 
 
 def emit_reduce(spec: Spec, machine: Machine) -> None:
@@ -59,36 +66,53 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         value = rows.reduce(source.length, neutral, wide_at, combine)
         out_at(0, None, finished(value, source.length))
 
-    def down_strip(task: Any) -> None:
-        axis, shape = spec.attr("axis"), frame.shape(spec.operands[0].shape)
-        count, between = shape[axis], sizes.product(shape[axis + 1 : -1])
-        strips = sizes.ceildiv(source.length, STRIP)
-        outer, middle, strip = sizes.split(task, (1, between, strips))
+    def down(outer: Size, middle: Size, start: Size, stop: Size) -> None:
+        columns = partial(host.vectors, start, stop, lanes)
+        for place in emit.loop(0, stop - start, lanes):
+            memory.store(neutral, running, place, total)
+
+        def further(j: Any, depth: int) -> None:
+            numbers = [(outer * count + j + n) * between + middle for n in range(depth)]
+            distance = DEPTH * between * source.length
+            x_ats = [source.row(number, ahead=True, distance=distance) for number in numbers]
+            for column, mask in columns():
+                value = memory.load(running, column - start, total, lanes)
+                for x_at in x_ats:
+                    value = combine(value, convert.cast(x_at(column, mask), dtype, total))
+                memory.store(value, running, column - start, total)
+
+        whole = count - sizes.mod(count, DEPTH)
+        for j in emit.loop(0, whole, DEPTH):
+            further(j, DEPTH)
+        for j in emit.loop(whole, count):
+            further(j, 1)
         out_at = rows.Finish(frame, lanes).row(outer * between + middle)
-        start = strip * STRIP
-        stop = sizes.least(start + STRIP, source.length)
+        for column, mask in columns():
+            value = memory.load(running, column - start, total, lanes)
+            out_at(column, mask, finished(value, count))
 
-        def down(column: Any, mask: Any, vectors: int) -> None:
-            def further(j: Any, *values: Any) -> list[Any]:
-                x_at = source.row((outer * count + j) * between + middle)
-                found = [x_at(column + n * lanes, mask) for n in range(vectors)]
-                return [
-                    combine(value, convert.cast(x, dtype, total))
-                    for value, x in zip(values, found, strict=True)
-                ]
+    axis, shape = spec.attr("axis"), frame.shape(spec.operands[0].shape)
+    if axis == len(shape) - 1:
+        for row in emit.loop(frame.first, frame.last):
+            along_row(row)
+        return
+    count, between = shape[axis], sizes.product(shape[axis + 1 : -1])
+    strips = sizes.ceildiv(source.length, STRIP)
+    running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[total])
+    for line, low, high in _lines(frame.first, frame.last, strips):
+        outer, middle = sizes.split(line, (1, between))
+        end = sizes.least(high * STRIP, source.length)
+        for start in emit.loop(low * STRIP, end, WIDTH):
+            down(outer, middle, start, sizes.least(start + WIDTH, end))
 
-            for n, value in enumerate(emit.carry(0, count, 1, [neutral] * vectors, further)):
-                out_at(column + n * lanes, mask, finished(value, count))
 
-        single = stop - sizes.mod(stop - start, GROUP * lanes)
-        for column in emit.loop(start, single, GROUP * lanes):
-            down(column, None, GROUP)
-        for column, mask in host.vectors(single, stop, lanes):
-            down(column, mask, 1)
-
-    last = spec.attr("axis") == len(spec.operands[0].shape) - 1
-    for task in emit.loop(frame.first, frame.last):
-        (along_row if last else down_strip)(task)
+def _lines(first: Any, last: Any, strips: Size) -> Iterator[tuple[Any, Any, Any]]:
+    """Emits the Python body of a `for line, low, high in` this: a line's strips among the tasks."""
+    with emit.when(compare("less", first, last)):  # else there may be no strips
+        for line in emit.loop(sizes.floordiv(first, strips), sizes.ceildiv(last, strips)):
+            before = line * strips
+            low = sizes.greatest(first - before, 0)
+            yield line, low, sizes.least(last - before, strips)
 
 
 def _accumulator(kind: str, dtype: str) -> str:

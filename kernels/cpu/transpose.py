@@ -142,7 +142,7 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
                 return []
 
             def stored(full: Callable[[bool], list[Any]] = full) -> Sequence[Any]:
-                return stream.either((target, step), full)
+                return stream.aligned((target, step)).either(full)
 
             emit.either(whole, [], stored, partial)
 
