@@ -160,13 +160,14 @@ def measured(
 def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="the operations; all where none is named")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer", choices=["torch"])
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     session = InferenceSession(threads=options.threads)
     rows = []
-    for name in OPERATIONS:
+    for name in options.names or OPERATIONS:
         rows.append(measured(session, name, options.peer, options.threads))
         print(json.dumps(rows[-1]), flush=True)
     figures: dict[str, Any] = {"threads": options.threads, "rows": rows}

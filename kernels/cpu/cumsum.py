@@ -1,7 +1,7 @@
 """The sums of each element of a row and all before it.
 
-A task is one row. Within a vector the sums grow in steps of 1, 2, 4, ... lanes; the last lane goes
-on to the next vector. float16 and bfloat16 are added in float32.
+A task is one row. Within a vector the sums of blocks of 1, 2, 4, ... lanes are put together; the
+last lane goes on to the next vector. float16 and bfloat16 are added in float32.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
 
 
 def _prefix(x: Any) -> Any:
-    lanes, distance = emit.lanes_of(x), 1
+    lanes, half = emit.lanes_of(x), 1
     zeros = emit.like(x, 0)
-    while distance < lanes:
-        x = x + crosslane.shuffle(zeros, x, range(lanes - distance, 2 * lanes - distance))
-        distance *= 2
+    while half < lanes:
+        # The second half of each block takes the last sum of the first half.
+        before = [j // half * half - 1 + lanes if j & half else 0 for j in range(lanes)]
+        x = x + crosslane.shuffle(zeros, x, before)
+        half *= 2
     return x
 
 
