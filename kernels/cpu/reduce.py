@@ -2,7 +2,7 @@
 
 Along the last axis a task is one row, reduced in a few independent chains. Along another one a task
 is a strip of columns; neighbouring ones are worked on together, so that memory is read in long
-pieces, a few rows at a time, with running totals in the first cache. Integers are added in int64.
+pieces, with running totals in the first cache. Integers are added in int64.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 STRIP = 128
 """Columns of a task where the axis is not the last."""
 
-WIDTH = 8 * STRIP
-"""Columns that are worked on together, at most."""
+WIDTH = 32 * STRIP
+"""Columns that are worked on together, at most. One row after another: those that are a power of
+two apart would push each other out of the first cache."""
 
-DEPTH = 4
-"""Rows that are read at a time: running totals are loaded and stored once for them."""
+AHEAD = 2
+"""So many rows below the one that is read, memory is asked for."""
 
 
 def launch(spec: Spec) -> Launch:
@@ -71,21 +72,13 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         for place in emit.loop(0, stop - start, lanes):
             memory.store(neutral, running, place, total)
 
-        def further(j: Any, depth: int) -> None:
-            numbers = [(outer * count + j + n) * between + middle for n in range(depth)]
-            distance = DEPTH * between * source.length
-            x_ats = [source.row(number, ahead=True, distance=distance) for number in numbers]
+        for j in emit.loop(0, count):
+            number = (outer * count + j) * between + middle
+            x_at = source.row(number, ahead=True, distance=AHEAD * between * source.length)
             for column, mask in columns():
                 value = memory.load(running, column - start, total, lanes)
-                for x_at in x_ats:
-                    value = combine(value, convert.cast(x_at(column, mask), dtype, total))
+                value = combine(value, convert.cast(x_at(column, mask), dtype, total))
                 memory.store(value, running, column - start, total)
-
-        whole = count - sizes.mod(count, DEPTH)
-        for j in emit.loop(0, whole, DEPTH):
-            further(j, DEPTH)
-        for j in emit.loop(whole, count):
-            further(j, 1)
         out_at = rows.Finish(frame, lanes).row(outer * between + middle)
         for column, mask in columns():
             value = memory.load(running, column - start, total, lanes)
