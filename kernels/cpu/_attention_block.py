@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
@@ -20,8 +20,11 @@ llvm, vector = dialect("llvm"), dialect("vector")
 TILED_ROWS = 2 * TILE_ROWS
 """Queries of two tiles, which are multiplied by two of keys at a time."""
 
-TILED_KEYS = 128
-"""Keys of a block in tiles. Sums are read and written once for each block."""
+TILED_CACHE = 46 << 10
+"""Bytes of the first cache for a strip of queries in tiles, a block of keys and their scores."""
+
+TILED_STACK = 256 << 10
+"""Bytes of keys and values on the stack: the second cache has them for all strips."""
 
 LOG2_E = math.log2(math.e)
 
@@ -38,13 +41,14 @@ def nothing(step: Any, count: int) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """The keys of a block that some queries attend to: none beyond the first `stop`.
+    """The keys of a block that some queries attend to: none before `start`, nor from `stop` on.
 
     `whole`: every query attends to all of them, which fill pairs of vectors. `finish(r, column,
     score, partial=)`: the scores of row r from a column on, scaled and masked; where the tile is
     `partial`, -inf where there is no key.
     """
 
+    start: Any
     stop: Any
     whole: Any
     finish: Callable[..., Any]
@@ -67,6 +71,7 @@ class Block:
         rows: Queries of a register tile.
         queries: Of a task.
         keys: Of a block.
+        parts: Blocks of keys that are on the stack at a time.
         size: Elements of a head.
         width: The same, up to whole vectors.
         steps: Words of a head.
@@ -83,6 +88,7 @@ class Block:
     rows: int
     queries: int
     keys: int
+    parts: int
     size: int
     width: int
     steps: int
@@ -115,16 +121,23 @@ class Block:
         steps = -(-size // 2) if paired else size
         width, depth = (-(-count // lanes) * lanes for count in (size, steps))
         words = keys // 2 if paired else keys
+        parts = TILED_STACK // (keys * row_bytes(spec)) if tiled else 1
         # A tile that is lower than a vector has lanes reads no further than its last query's lane.
         elements = (
-            *(whole * depth, steps * keys, words * width),
+            *(whole * depth, parts * steps * keys, parts * words * width),
             *((1 + tiled) * rows * keys, rows * lanes, whole * width, whole, whole, rows, rows),
         )
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
-        sizes = (queries, keys, size, width, steps, depth, min(2, keys // lanes))
+        sizes = (queries, keys, parts, size, width, steps, depth, min(2, keys // lanes))
         scale = spec.attr("scale") * LOG2_E if paired else 1.0
         mask = spec.operands[3].dtype if spec.attr("masked") else None
         return Block(dtype, lanes, rows, *sizes, paired, tiled, scale, mask, *places)
+
+    def part(self, number: Any) -> Block:
+        """The block of keys of that number, of those on the stack."""
+        key = memory.at(self.key, number * (self.steps * self.keys), self.word)
+        value = memory.at(self.value, number * (self.keys // self.group * self.width), self.word)
+        return replace(self, key=key, value=value)
 
     @property
     def late(self) -> bool:
@@ -245,6 +258,17 @@ def query_block(spec: Spec) -> int:
 def key_block(spec: Spec) -> int:
     """Keys of a block: 16 KiB of them, 16 to 128."""
     return next((n for n in (128, 64, 32) if n * row_bytes(spec) <= 2**14), 16)
+
+
+def tiled_keys(spec: Spec) -> int:
+    """Keys of a block in tiles: 32 to 96, as many as the first cache holds beside their queries.
+
+    A strip has queries and sums there, a block keys, values and the scores of two strips.
+    """
+    row = row_bytes(spec)
+    left = TILED_CACHE - TILED_ROWS * (row + row // 2)
+    each = row + 2 * TILED_ROWS * emit.ITEM_SIZE["float32"]
+    return next((n for n in (96, 64) if n * each <= left), 32)
 
 
 def row_bytes(spec: Spec) -> int:

@@ -3,8 +3,8 @@
 A task is a block of queries of the heads that share one of keys. It walks over blocks of keys: puts
 them on the stack with keys in the lanes and their values beside them, and for each few queries
 makes scores, their exponentials relative to the greatest one so far, and adds the values. All of it
-is done in register tiles like a matmul's, with at most 300 KiB of stack, of which a tile works on
-64.
+is done in register tiles like a matmul's, with at most 480 KiB of stack, of which a tile works on
+48.
 
 Scores are in units of ln(2), so that their exponentials are powers of two. Where the machine has
 dot products of pairs of bfloat16, both products of that dtype are made of them, or in tiles where
@@ -23,7 +23,6 @@ from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._attention_block import (
     LOG2_E,
-    TILED_KEYS,
     Block,
     Seen,
     fills_tiles,
@@ -33,6 +32,7 @@ from heddle.kernels.cpu._attention_block import (
     query_block,
     row_bytes,
     row_of,
+    tiled_keys,
     uses,
 )
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
@@ -59,7 +59,7 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
     tiled = machine.tiles and fills_tiles(spec)
-    keys = TILED_KEYS if tiled else key_block(spec)
+    keys = tiled_keys(spec) if tiled else key_block(spec)
     block = Block.make(spec, machine, query_block(spec), keys, tiled)
     batch, heads, queries, _ = (frame.size(extent) for extent in ordered(spec, 0))
     group = group_of(spec)
@@ -107,22 +107,33 @@ def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
     if spec.attr("window"):
         opened = query.position(0) + (keys - queries) + 1 - spec.attr("window")
         first_key = sizes.greatest(opened, 0) // block.keys * block.keys
-    for key in emit.loop(first_key, last_key, block.keys):
-        present = sizes.least(emit.index(block.keys), last_key - key)
 
-        def start_of(number: int, r: Any, key: Any = key) -> Any:
+    def put_keys(part: Block, key: Any) -> Any:
+        """Puts the keys and values of a block from `key` on on the stack; how many there are."""
+
+        def start_of(number: int, r: Any) -> Any:
             return row_of(frame, number, query.item, query.head, key + r) * block.size
 
-        turn_keys(frame, block, present, partial(start_of, 1))
-        copy_values(frame, block, present, partial(start_of, 2))
+        present = sizes.least(emit.index(block.keys), last_key - key)
+        turn_keys(frame, part, present, partial(start_of, 1))
+        copy_values(frame, part, present, partial(start_of, 2))
+        return present
 
-        def seen_at(top: Any, key: Any = key, present: Any = present) -> Seen:
-            return _Tile(frame, block, query, top, key, present).seen()
+    for key in emit.loop(first_key, last_key, block.keys * block.parts):
+
+        def seen_at(top: Any, number: Any = 0, parts: int = 1, key: Any = key) -> Seen:
+            start = key + number * block.keys
+            present = sizes.least(emit.index(block.keys * parts), last_key - start)
+            return _Tile(frame, block, query, top, start, present).seen()
 
         if block.tiled:
-            _amx_attention.clear_values(block, present)
-            _amx_attention.attend(block, 0, count, seen_at)
+            there = sizes.least(emit.index(block.keys * block.parts), last_key - key)
+            for number in emit.loop(0, sizes.ceildiv(there, block.keys)):
+                part = block.part(number)
+                _amx_attention.clear_values(part, put_keys(part, key + number * block.keys))
+            _amx_attention.attend(block, 0, count, partial(seen_at, parts=block.parts), seen_at)
         else:
+            put_keys(block, key)
             for top in emit.loop(0, count, block.rows):
                 tile.attend(block, top, seen_at(top))
     finish = rows.Finish(frame, block.lanes)
@@ -151,9 +162,11 @@ class _Tile:
         whole = emit.compare("equal", sizes.mod(stop, block.pair * block.lanes), 0)
         if self.frame.spec.attr("causal"):
             whole = whole & emit.compare("equal", self._visible(0), stop)
+        start: Size = 0
         if self.frame.spec.attr("window"):
             whole = whole & emit.compare("less_equal", self._hidden(last), 0)
-        return Seen(stop, whole, self._finished)
+            start = sizes.greatest(self._hidden(0), 0)
+        return Seen(start, stop, whole, self._finished)
 
     def _behind(self, r: Any) -> Any:
         """How many keys there are from the block on to the one at row r's position."""

@@ -12,7 +12,10 @@ from reference import shape
 
 from heddle.graph.compiler.codegen import cpu
 from heddle.graph.compiler.codegen.image import flatten
-from heddle.kernels.cpu import _amx_attention, _amx_tiles, _attention_reads
+from heddle.kernels import emit
+from heddle.kernels.cpu import _amx_attention, _amx_tiles, _attention_block
+from heddle.kernels.cpu import attention as kernel
+from heddle.kernels.cpu._attention_block import tiled_keys
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
 
@@ -32,6 +35,14 @@ def close(spec, queries, keys, arrays=None):
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (17, 33), (40, 150), (70, 128), (300, 20)])
 def test_lengths(queries, keys):
     close(tiled(), queries, keys)
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_more_keys_than_the_stack_holds(window, monkeypatch):
+    native.load.cache_clear()
+    monkeypatch.setattr(_attention_block, "TILED_STACK", 2 * 64 * 256)
+    close(tiled(64, causal=True, window=window), 50, 290)
+    native.load.cache_clear()
 
 
 @pytest.mark.parametrize(("size", "window"), [(64, 0), (96, 40), (128, 0)])
@@ -120,23 +131,22 @@ def test_values_that_are_not_cleared_are_seen(monkeypatch):
     native.load.cache_clear()
 
 
-_load, _narrowed, _words = (
-    _amx_attention._load,
-    _amx_attention._narrowed,
-    _attention_reads._words,
-)
+_load, _narrowed, turn_keys = _amx_attention._load, _amx_attention._narrowed, kernel.turn_keys
 
 
-def halves_swapped(frame, block, number, start, count):
-    words = _words(frame, block, number, start, count)
-    return (words << 16) | (words >> 16) if number == 1 else words
+def turned_wrongly(frame, block, *rest):
+    """The halves of each pair the other way round."""
+    turn_keys(frame, block, *rest)
+    for place in emit.loop(0, block.steps * block.keys, block.lanes):
+        words = block.words(block.key, place)
+        block.put_words((words << 16) | (words >> 16), block.key, place)
 
 
 MISTAKES = {
     "_load": (_amx_attention, lambda *at: _load(*at[:2], at[2] // 2), "Not equal to tolerance"),
     "_narrowed": (_amx_attention, lambda low, high: _narrowed(high, low), "Not equal to tolerance"),
     "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
-    "_words": (_attention_reads, halves_swapped, "Not equal to tolerance"),
+    "turn_keys": (kernel, turned_wrongly, "Not equal to tolerance"),
 }
 
 
@@ -165,12 +175,16 @@ def test_what_has_tiles():
 
 @pytest.mark.parametrize("size", [64, 128])
 def test_tiles_are_not_spilled(size):
-    """Of the scores of one tile of queries by two of keys, and three times of two; so of sums."""
-    text, steps = machine_code.assembly(tiled(size, causal=True), MACHINE), size // 32
-    assert text.count("tdpbf16ps") == (2 + 3 * 4) * (steps + 1)
-    assert text.count("tileloadd") == (3 + 3 * 4) * (steps + 1) + (2 + 3 * 4)
-    assert text.count("tilezero") == 2 + 3 * 4
-    assert text.count("tilestored") == 2 * (2 + 3 * 4)
+    spec = tiled(size, causal=True)
+    text, steps = machine_code.assembly(spec, MACHINE), size // 32
+    # Scores begin a strip, and come beside exponentials or alone; sums beside them, or end a strip.
+    scores, sums = 1 + 2 * (tiled_keys(spec) // 32), steps + 1
+    assert text.count("tdpbf16ps") == 4 * (scores * steps + sums)
+    assert text.count("tilezero") == 4 * scores
+    # LLVM may set apart the case in which nothing is added to sums: they are read and written.
+    more = text.count("tilestored") - 4 * (scores + sums)
+    assert more in (0, 4)
+    assert text.count("tileloadd") == 4 * (scores * steps + 2 * sums) + more
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"mask": Operand("float32", ("d1",))}])
@@ -180,7 +194,7 @@ def test_the_machine_code(options):
     assert text.count("ldtilecfg") == text.count("tilerelease") == 1
     inner = [body for body in machine_code.loops(text) if "tdpbf16ps" in body]
     counts = {tuple(map(body.count, ("tileloadd", "tdpbf16ps"))) for body in inner}
-    assert counts == {(4, 4), (3, 2)}
+    assert counts == {(4, 4)}
 
 
 def test_tiles_are_multiplied_beside_exponentials():
