@@ -43,7 +43,8 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans, offsets: int) 
     head = _block.block() % key_heads
     wide = by_warpgroups(spec, frame.machine, offsets)
     rows = _flash_ragged_warpgroup.rows(spec) if wide else _flash.rows(spec)
-    tiles = _flash_tiles.Tiles(frame, keys, spans, offsets, rows)
+    in_order = not _flash_calls.is_few(spec, few(spec, offsets))
+    tiles = _flash_tiles.Tiles(frame, keys, spans, offsets, rows, in_order)
     sequence, number, slots = tiles.find(_block.block() // key_heads)
     with emit.when(emit.compare("greater_equal", sequence, 0)):
         row = tiles.row(sequence)

@@ -10,7 +10,7 @@ from reference import evaluate
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _block
+from heddle.kernels.cuda import _block, _flash_tiles
 from heddle.kernels.registry import MACHINES
 
 ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
@@ -57,7 +57,19 @@ def batch(spec, counts, lengths):
 
 @pytest.mark.parametrize("name", CASES)
 def test_on_the_emulator(name):
-    spec, rows = CASES[name]
+    check(*CASES[name])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_in_the_order_of_their_keys(monkeypatch, causal):
+    monkeypatch.setattr(_flash_tiles, "_LONG", (70, 30, 8))
+    spec = ragged.attention(
+        "ragged_attention", "float16", heads=3, key_heads=1, size=96, causal=causal
+    )
+    check(spec, ([40, 0, 70, 9], [41, 3, 100, 5]))
+
+
+def check(spec, rows):
     dims, arrays = batch(spec, *rows)
     (found,), status = run_call(spec, arrays, dims)
     assert status == [0, 0, 0, 0]

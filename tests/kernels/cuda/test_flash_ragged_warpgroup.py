@@ -1,6 +1,7 @@
 """Attention of ragged rows by warpgroups: on the emulator, with mistakes, and assembled."""
 
 import cuda_cases as cases
+import cuda_harness
 import numpy as np
 import pytest
 import ragged_batches as ragged
@@ -11,7 +12,7 @@ from test_flash_ragged import ROUNDING, batch
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _flash_feed, _tma
+from heddle.kernels.cuda import _flash_feed, _flash_tiles, _tma
 from heddle.kernels.cuda import _warpgroup as warpgroup
 from heddle.kernels.registry import MACHINES, find
 from heddle.pipelines.cli import disassembly
@@ -24,12 +25,12 @@ PAGED, RAGGED = "paged_attention", "ragged_attention"
 CASES = {
     # spec, tokens of rows, keys of rows, elements that buffers are shifted by
     "paged, few and many, of several steps": (
-        ragged.attention(PAGED, "bfloat16", size=64, block=16),
+        ragged.attention(PAGED, "bfloat16", heads=2, key_heads=1, size=64, block=16),
         ([40, 1, 0, 70], [66, 41, 5, 200]),
         0,
     ),
     "a box for a step, no keys, every key": (
-        ragged.attention(PAGED, "bfloat16", heads=2, size=64, block=256, causal=False),
+        ragged.attention(PAGED, "bfloat16", heads=1, key_heads=1, size=64, block=256, causal=False),
         ([17, 20], [0, 200]),
         0,
     ),
@@ -88,6 +89,21 @@ def test_blocks_that_rows_share():
     dims, arrays = ragged.batch(spec, [20, 30], [50, 61])
     arrays[-1][1, :2] = arrays[-1][0, :2]
     check(spec, dims, arrays)
+
+
+def test_what_sees_most_keys_comes_first(monkeypatch):
+    monkeypatch.setattr(_flash_tiles, "_LONG", (150, 90))
+    spec = ragged.attention(RAGGED, "bfloat16", heads=1, key_heads=1, size=64)
+    dims, arrays = ragged.batch(spec, [130, 20, 17], [130, 200, 100])
+    ends = [0, 128, 130, 150, 167]  # Of the tiles, which see 128, 130, 200 and 100 keys.
+    order = [2, 1, 0, 3]
+    (wanted,), _ = run_call(spec, arrays, dims, machine=HOPPER)
+    for count in (1, 3):
+        monkeypatch.setattr(cuda_harness, "blocks_started", lambda *_, count=count: count)
+        (found,), _ = run_call(spec, arrays, dims, machine=HOPPER)
+        right = (found.view(np.uint16) == wanted.view(np.uint16)).all(axis=(1, 2))
+        made = [bool(right[ends[i] : ends[i + 1]].all()) for i in range(4)]
+        assert made == [i in order[:count] for i in range(4)]
 
 
 ONE = ragged.attention(RAGGED, "bfloat16", heads=1, key_heads=1, size=64)
