@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import gpu_kit_step
 import numpy as np
 
 from heddle.graph import DType, Graph, TensorType, compile, rounding
@@ -78,6 +79,9 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
 )
 """Checks of products with more rows than strips are for: of several tiles, of tiles in pieces, of
 single elements. And of attention of prompts: several tiles of queries, the last of them short."""
+
+STEPS = ("float32", "bfloat16", "float16")
+"""Dtypes of caches."""
 
 REPEATED, LARGE = 8191, 1 << 20
 """Of operands of more than `LARGE` elements so many are drawn, over and over: files stay small."""
@@ -201,6 +205,8 @@ def checks(names: Collection[str]) -> Iterator[tuple[dict[str, Any], Graph, dict
     for name, dtype, sizes in LARGER:
         if name in names:
             yield one_check(workloads.WORKLOADS[name], sizes, DType[dtype])
+    for dtype in STEPS if "paged_write" in names else ():
+        yield gpu_kit_step.step(DType[dtype], 128)
 
 
 def one_check(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import convert, emit
 from heddle.kernels.mlir import dialect, ir
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Operand, Spec
 
 llvm = dialect("llvm")
 
@@ -21,6 +22,18 @@ def raw(dtype: str) -> str:
 def moves_only(spec: Spec) -> str | None:
     """Why a kernel that moves elements of any dtype does not take `spec`, or None."""
     return "it takes no prologue and no epilogue" if spec.prologue or spec.epilogue else None
+
+
+def as_bits(spec: Spec) -> Spec:
+    """What moves elements of one dtype: of integers, where nothing is computed on the way."""
+
+    def bits(operand: Operand) -> Operand:
+        return replace(operand, dtype=raw(operand.dtype))
+
+    if spec.prologue or spec.epilogue:
+        return spec
+    operands, outputs = (tuple(map(bits, side)) for side in (spec.operands, spec.outputs))
+    return replace(spec, operands=operands, result=bits(spec.result), outputs=outputs)
 
 
 def at(base: Any, offset: Any, dtype: str, inside: bool = True) -> Any:

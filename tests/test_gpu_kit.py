@@ -10,7 +10,7 @@ import pytest
 
 from heddle.graph import DType, rounding
 
-WORKLOADS = ("softmax", "quantized_matmul_8", "quantized_matmul_float8", "cast")
+WORKLOADS = ("softmax", "quantized_matmul_8", "quantized_matmul_float8", "paged_write", "cast")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,8 @@ def kit(scripts, tmp_path_factory):
 
 def test_a_kit_holds_what_its_checks_expect(scripts, kit, capsys):
     rows = scripts[1].check_all(scripts[1].Kit(kit, "cpu"))
-    assert {name for row in rows for name in row["name"].split()} == set(WORKLOADS)
+    step = {"rope", "cache"}
+    assert {name for row in rows for name in row["name"].split()} == {*WORKLOADS, *step}
     assert {row["dtype"] for row in rows} >= {"float32", "float16", "bfloat16", "float8_e4m3fn"}
     assert all(0 <= row["error"] < 0.02 and not row["failed"] for row in rows)
     assert f"checks: {len(rows)}, of which 0 failed" in capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, sizes
+from heddle.kernels import bodies, memory, sizes
 from heddle.kernels.cuda import _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -11,7 +11,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 def emit_concat(spec: Spec, machine: Machine) -> None:
     """Emits one sweep for each operand."""
-    frame = _frame.frame(spec, machine)
+    frame = _frame.frame(memory.as_bits(spec), machine)
     axis = spec.attr("axis")
     readers = [frame.reader(i) for i in range(len(spec.operands))]
     write = frame.writer()

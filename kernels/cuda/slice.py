@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, sizes
+from heddle.kernels import bodies, memory, sizes
 from heddle.kernels.cuda import _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -11,7 +11,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 def emit_slice(spec: Spec, machine: Machine) -> None:
     """Emits the sweep: a run of the output is a run of the input."""
-    frame = _frame.frame(spec, machine)
+    frame = _frame.frame(memory.as_bits(spec), machine)
     read, write = frame.reader(0), frame.writer()
     starts, steps = spec.attr("starts"), spec.attr("steps")
     source = frame.shape(spec.operands[0].shape)

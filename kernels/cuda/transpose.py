@@ -7,7 +7,7 @@ tile's rows are 33 long, so that its columns lie in different banks.
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, convert, emit, sizes
+from heddle.kernels import bodies, convert, emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -19,7 +19,7 @@ _ROWS_AT_ONCE = _frame.THREADS // TILE
 
 def emit_transpose(spec: Spec, machine: Machine) -> None:
     """Emits the copy that fits the permutation."""
-    frame = _frame.frame(spec, machine)
+    frame = _frame.frame(memory.as_bits(spec), machine)
     shape, order = _joined(spec)
     source = frame.shape(shape)
     strides = [sizes.product(source[axis + 1 :]) for axis in range(len(source))]
