@@ -1,0 +1,74 @@
+"""A decoder's step on its cache, compiled: the same as its ops one by one, in place or not."""
+
+import numpy as np
+import pytest
+
+from heddle.graph import DeviceRef, DType, Graph, TensorType, compile, ops
+from heddle.graph.compiler import assemble
+from heddle.graph.compiler.pipeline import lower
+from heddle.graph.reference import evaluate
+from heddle.runtime import Buffer, InferenceSession
+from heddle.runtime.errors import InputError
+
+TYPES = {
+    "keys": (DType.float32, ("blocks", 4, 2, 16)),
+    "values": (DType.float32, ("blocks", 4, 2, 16)),
+    "query": (DType.float32, ("tokens", 6, 16)),
+    "key": (DType.float32, ("tokens", 2, 16)),
+    "value": (DType.float32, ("tokens", 2, 16)),
+    "cos": (DType.float32, ("tokens", 1, 8)),
+    "sin": (DType.float32, ("tokens", 1, 8)),
+    "offsets": (DType.int64, (3,)),
+    "lengths": (DType.int64, (2,)),
+    "tables": (DType.int32, (2, 2)),
+}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    types = [TensorType(dtype, shape, DeviceRef.CPU()) for dtype, shape in TYPES.values()]
+    with Graph("step", types, input_names=list(TYPES)) as made:
+        keys, values, query, key, value, cos, sin, *rows = (x.tensor for x in made.inputs)
+        turned = ops.rope(query, cos, sin)
+        new = ops.paged_write(keys, ops.rope(key, cos, sin), *rows)
+        made.output(ops.paged_write(values, value, *rows), turned, new)
+    return made
+
+
+@pytest.fixture
+def arrays():
+    rng = np.random.default_rng(0)
+    sizes = {"blocks": 5, "tokens": 4}
+    shapes = [[sizes.get(size, size) for size in shape] for _, shape in list(TYPES.values())[:7]]
+    rows = np.array([0, 1, 4]), np.array([7, 3]), np.array([[4, 1], [0, 3]], np.int32)
+    return [*(rng.standard_normal(shape, np.float32) for shape in shapes), *rows]
+
+
+def test_every_stage_computes_the_same(graph, arrays):
+    wanted = evaluate(graph, arrays)
+    for kind in ("cpu", "cuda"):
+        module = lower(graph.module, kind)
+        assert [r.spec.op for _, r in assemble.requests(module, kind)] == ["rotate_and_write"]
+        for found, exact in zip(evaluate(module, arrays), wanted, strict=True):
+            np.testing.assert_array_equal(found, exact)
+
+
+def test_caches_are_copied_or_changed_in_place(graph, arrays):
+    model = InferenceSession(threads=2).load(compile(graph, "cpu:native"))
+    wanted = evaluate(graph, arrays)
+    given = [Buffer.from_numpy(array) for array in arrays]
+    found = model.execute(*given)
+    for result, exact in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(result.to_numpy(), exact, rtol=1e-6, atol=1e-6)
+    for cache, before in zip(given[:2], arrays, strict=False):
+        np.testing.assert_array_equal(cache.to_numpy(), before)
+    model.execute(*given, out=[given[1], Buffer("float32", (4, 6, 16)), given[0]])
+    for cache, exact in ((given[1], wanted[0]), (given[0], wanted[2])):
+        np.testing.assert_allclose(cache.to_numpy(), exact, rtol=1e-6, atol=1e-6)
+
+
+def test_a_block_that_is_not_there_is_named(graph, arrays):
+    model = InferenceSession(threads=1).load(compile(graph, "cpu:native"))
+    arrays[-1][0, 1] = 9
+    with pytest.raises(InputError, match=r"rope \+ rope \+ paged_write \+ paged_write \(test_join"):
+        model.execute(*arrays)
