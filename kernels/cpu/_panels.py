@@ -39,7 +39,7 @@ LINE = 64
 """Bytes of a cache line."""
 
 SPACE = Space(
-    (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 128)),
+    (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 256)),
     lambda spec: _sizes(spec),
 )
 """In KiB. `ahead`: between what a block of one tile reads of b and what it asks for: memory answers
@@ -50,7 +50,8 @@ meanwhile. `stretch`: of a panel, what a block of several tiles goes through bef
 class Tile:
     """`height` rows of a block of `all_rows` from its row `top` on, by `vectors` of its panel.
 
-    `row` and `panel` count through all batches, `part` is the first column in the panel.
+    `row` and `panel` count through all batches. Its first column is `part` in the panel, and
+    `column` in the result; None where its part of the result is asked for before it is multiplied.
     """
 
     row: Size
@@ -60,6 +61,7 @@ class Tile:
     panel: Size
     part: int
     vectors: int = 2
+    column: Size | None = None
 
     def places(self, lanes: int) -> list[Size]:
         """Where its sums are among the block's, in row-major order."""
@@ -215,10 +217,13 @@ def emit_stretches(
 
     def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
-        stretch = SPACE.value("stretch", frame.spec, frame.machine.arch) << 10
+        most = (SPACE.value("stretch", frame.spec, frame.machine.arch) << 10) // size
         due = block.steps(steps)
+        if isinstance(steps, int) and steps <= most:
+            add_stretch(tasks, block, scratch, None, due, due, add)
+            return
         whole = sizes.greatest(due, 1)  # without steps the result is zero
-        parts = sizes.ceildiv(whole, stretch // size)
+        parts = sizes.ceildiv(whole, most)
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
         depth = emit.select(one, emit.as_index(whole), sizes.ceildiv(whole, parts))
         for start in emit.loop(0, whole, depth):
@@ -231,26 +236,34 @@ def add_stretch(
     results: Results,
     block: Block,
     scratch: Any,
-    start: Size,
+    start: Size | None,
     stop: Size,
     steps: Size,
     add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
 ) -> None:
     """Emits the sums of a block with a stretch of its `steps`, and writes those that are complete.
 
-    For `add` see `emit_stretches`.
+    A `start` of None says that it is the only one. For `add` see `emit_stretches`.
     """
     frame, lanes, dtype = results.frame, results.lanes, results.dtype
-    # The sums before the first stretch are zero, whatever lies in memory.
-    kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
-    mask = host.first_lanes(kept, lanes)
-    complete = emit.compare("equal", emit.as_index(stop), steps)
+    begin = 0 if start is None else start
+    if start is None:
+        zero = emit.constant(emit.register_type(dtype), 0, lanes)
+        complete: Any = True
+    else:
+        # The sums before the first stretch are zero, whatever lies in memory.
+        kept = emit.select(emit.compare("greater", begin, 0), emit.index(lanes), 0)
+        mask = host.first_lanes(kept, lanes)
+        complete = emit.compare("equal", emit.as_index(stop), steps)
     for strip in strips(frame, block, lanes):
-        results.ask_strip(strip, complete)
         for tile in tiles(frame, strip):
             places = tile.places(lanes)
-            before = [memory.load(scratch, place, dtype, lanes, mask) for place in places]
-            for place, value in zip(places, add(tile, start, stop, before), strict=True):
+            before = (
+                [zero] * len(places)
+                if start is None
+                else [memory.load(scratch, place, dtype, lanes, mask) for place in places]
+            )
+            for place, value in zip(places, add(tile, begin, stop, before), strict=True):
                 memory.store(value, scratch, place, dtype)
         results.write_strip(strip, scratch, complete)
 
@@ -258,18 +271,21 @@ def add_stretch(
 def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
     """Emits the Python body of a `for strip in` this; heights differ by one at most."""
     count = sizes.ceildiv(block.height, rows_of(frame.machine))
+    each = sizes.floordiv(block.height, sizes.greatest(count, 1))
+    higher = block.height - each * count
     for part in range(0, PANEL, 2 * lanes):
         for number in emit.loop(0, count):
-            top = number * block.height // count
-            yield Strip(block, top, (number + 1) * block.height // count, part)
+            top, bottom = (i * each + sizes.least(i, higher) for i in (number, number + 1))
+            yield Strip(block, top, bottom, part)
 
 
 def tiles(frame: host.Frame, strip: Strip) -> Iterator[Tile]:
     """Emits the Python body of a `for tile in` this once for each height; one of them is run."""
-    block, top = strip.block, strip.top
+    block, top, part = strip.block, strip.top, strip.part
     for height in range(rows_of(frame.machine), 0, -1):
         with emit.when(emit.compare("equal", strip.bottom - top, height)):
-            yield Tile(block.row + top, top, height, block.height, block.panel, strip.part)
+            row, column = block.row + top, block.column + part
+            yield Tile(row, top, height, block.height, block.panel, part, column=column)
 
 
 def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[[int, Any], Any]:

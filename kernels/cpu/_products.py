@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu import _asks, _panels
 from heddle.kernels.cpu._panels import PANEL, Tile
-from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged, rows_of
+from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -45,7 +45,8 @@ def adder(
     """What adds steps to a tile's sums; see `_panels.emit_stretches`.
 
     `left(tile, r, place)` is the pointer to element `place`, of `k`, of row r of the tile.
-    `following` bytes behind a stretch of b is the one that comes next; None: its panel goes on.
+    `following` bytes behind a stretch of b is the one that comes next; None: its panel goes on, and
+    so do the rows of a in memory.
     """
     spec = frame.spec
     b, element, group = frame.inputs[1], spec.operands[0].dtype, _panels.group_of(spec)
@@ -68,13 +69,21 @@ def adder(
             return emit.splat(vector.extract(word, [], [0]), lanes)
 
         def right_at(step: Any) -> list[Any]:
-            ask(step)
+            for ask in asks:
+                ask(step)
             first = (tile.panel * steps + step) * PANEL + tile.part
             return [memory.load(b, first + i * lanes, right, lanes) for i in range(tile.vectors)]
 
         size = emit.ITEM_SIZE[element]
-        each = PANEL * emit.ITEM_SIZE[right]
-        ask = _asker(frame, tile, tile.panel * steps, start, stop, each, following)
+        asks = []
+        if tile.column is not None:
+            asks.append(_asks.own_elements(frame, tile, start, stop, lanes))
+        if following is None:
+            asks.append(_asks.next_rows(frame, tile, k, group))
+        if tile.part == 0:  # the columns beside them lie in the same lines, or the next
+            width = PANEL * emit.ITEM_SIZE[right]
+            behind = (stop - start) * width if following is None else following
+            asks.append(_asks.next_stretch(frame, tile, start, stop, steps, width, behind))
         copies = copies_of(tile.height)
         words_only = group == 1 or (isinstance(k, int) and k % group == 0)
         full = stop if words_only else sizes.least(stop, whole)
@@ -88,34 +97,3 @@ def adder(
         return sums
 
     return add_steps
-
-
-def _asker(
-    frame: host.Frame,
-    tile: Tile,
-    panel: Size,
-    start: Size,
-    stop: Size,
-    size: int,
-    following: Size | None,
-) -> Callable[[Any], None]:
-    """`ask(step)`: prefetches of b beside a step of a tile, which takes `size` bytes.
-
-    `panel` is the step at which the panel begins, `start` and `stop` are where the stretch does
-    and ends. Tiles ask for the next stretch, each for a share like that of its rows, so that
-    memory is busy at all times. A block of one tile has no stretches, and asks for what comes soon.
-    """
-    rows = emit.as_index(tile.all_rows)
-    one = emit.compare("less_equal", rows, rows_of(frame.machine))
-    soon = _panels.SPACE.value("ahead", frame.spec, frame.machine.arch) << 10
-    stretch = (stop - start) * size
-    pace = emit.index(size * tile.height) // rows
-    ahead = emit.select(one, soon, emit.as_index(stretch if following is None else following))
-    first = (panel + start) * size + ahead + stretch * tile.top // rows - pace * start
-
-    def ask(step: Any) -> None:
-        if tile.part == 0:  # the columns beside them lie in the same lines, or the next
-            for half in (0, pace // 2):
-                memory.prefetch(frame.inputs[1], first + pace * step + half, "int8")
-
-    return ask
