@@ -90,21 +90,28 @@ class Cuts:
         self._row, self._first, self._finer = row, first, finer
         self._lanes, self._length = row.lanes, row.length
 
-    def find(self, scores: Scores, settings: Parameters) -> Cut:
-        """The cut of the row that is worked on."""
-        self._scores = scores
+    def find(
+        self, scores: Scores, settings: Parameters, above: Any = None, total: Any = None
+    ) -> Cut:
+        """The cut of the row that is worked on.
+
+        Where the row gives but a part of its logits to `each`, what better ones weigh is `above`
+        (without top-k: nothing), and what all of them weigh is `total`.
+        """
+        self._scores, self._above = scores, emit.index(0) if above is None else above
         kinds = [emit.register_type("float32"), emit.integer(64)]
         fewer = compare("less", settings.top_k, self._length)
 
         def search() -> list[Any]:
             few = compare("less_equal", settings.top_k, self._row.parts)
-            total = self._count_all(select(few, self._row.floor, -math.inf))
-            whole = [emit.constant(kinds[0], -math.inf), *map(emit.index, (0, 0)), total]
+            counted = self._count_all(select(few, self._row.floor, -math.inf))
+            weight = counted if total is None else total
+            whole = [emit.constant(kinds[0], -math.inf), *map(emit.index, (0, 0)), weight]
             by_count = partial(self._narrow, "count", settings.top_k)
             types = [kinds[0], *[kinds[1]] * 3]
-            found = emit.either(fewer, types, lambda: by_count(total), lambda: whole)
+            found = emit.either(fewer, types, lambda: by_count(weight), lambda: whole)
             budget = settings.budget(found[-1])
-            by_weight = partial(self._narrow, "weight", budget, total)
+            by_weight = partial(self._narrow, "weight", budget, weight)
             logit, kept, ties, _ = emit.either(settings.cuts, types, by_weight, lambda: found)
             last = partial(self._behind, logit, kept)
             (stop,) = emit.either(
@@ -135,7 +142,7 @@ class Cuts:
         where the limit is not reached, -inf, 0, 0 and `total`.
         """
         zero = emit.index(0)
-        number, count, weight = self._first.walk(by, limit, zero, zero, emit.index(BINS))
+        number, count, weight = self._first.walk(by, limit, zero, self._above, emit.index(BINS))
         kinds = [emit.register_type("float32"), *[emit.integer(64)] * 3]
 
         def inside() -> list[Any]:

@@ -1,27 +1,38 @@
 """The next token of each row of logits: what it means is said by `graph/ops/sampling.py`.
 
-A task is one row, which is read from memory once and then from the caches: for its largest logit,
-for a histogram of weights where top-k or top-p cut (`kernels/sampling_cut.py`: no sort), and for
-the sums of weights of its parts.
+A task is one row. It is read from memory for its largest logits, and once more from cache for the
+sums of weights of its parts, of which one is then looked through for the token. Where top-k or
+top-p cut, a sample of the row says about where. The second reading adds up what is better than that
+and lists what lies around it, so that the search (`kernels/sampling_cut.py`) is of few logits; in
+the rare case that the cut lies elsewhere, it is of all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, crosslane, emit, host, memory, rows, sizes
+from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu._histogram import Histogram, any_lane
+from heddle.kernels.cpu._logits import ROOM, Listed, Logits, Parts, Sum
 from heddle.kernels.emit import compare, select
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.sampling import CHUNKS, Parameters, Scores, is_finite, parameters, unsupported
-from heddle.kernels.sampling_cut import Cuts, WeightAt
+from heddle.kernels.sampling import (
+    BINS,
+    Scores,
+    is_finite,
+    number_of,
+    parameters,
+    unsupported,
+)
+from heddle.kernels.sampling_cut import Cut, Cuts
 from heddle.kernels.spec import Launch, Spec, product
 
-arith, vector = dialect("arith"), dialect("vector")
+arith = dialect("arith")
+
+_FINITE = float.fromhex("-0x1.fffffep127")
 
 
 def launch(spec: Spec) -> Launch:
@@ -38,167 +49,225 @@ def emit_sample_tokens(spec: Spec, machine: Machine) -> None:
 
 
 class _Sampler:
-    """The row that is worked on, and its memory on the stack."""
+    """What is known of the row that is worked on, on the stack."""
 
     def __init__(self, frame: host.Frame) -> None:
-        self.frame = frame
-        self.dtype = frame.spec.operands[0].dtype
-        self.lanes = host.lanes_for(frame.machine, ["float32"])
-        self.length = emit.as_index(frame.size(frame.spec.operands[0].shape[1]))
-        self.lowest = emit.constant(emit.register_type("float32"), -math.inf, self.lanes)
+        self.frame, self.row = frame, Logits(frame)
+        self.lanes, self.length = self.row.lanes, self.row.length
+        self.parts, self.listed = Parts(self.row), Listed(self.row)
+        self.kept, self.dropped, self.inside, self.below = (Sum(self.lanes) for _ in range(4))
+        self.above = host.byte_buffer(8)
+        self.first = Histogram(self.lanes)
+        finer = Histogram(self.lanes)
+        self.of_all = Cuts(self.row, self.first, finer)
+        self.of_listed = Cuts(self.listed, self.first, finer)
         self.places = crosslane.numbers(emit.integer(32), self.lanes)
-        self.size = sizes.ceildiv(self.length, CHUNKS * self.lanes) * self.lanes
-        self.parts = sizes.ceildiv(self.length, emit.maximum(self.size, 1))
-        self.sums, self.weights, self.found = map(host.byte_buffer, (8 * CHUNKS, 4 * self.lanes, 8))
-        self.cuts = Cuts(self, Histogram(self.lanes), Histogram(self.lanes))
 
     def token(self, row: Any) -> Any:
         """The token of `row`, an i64."""
-        self.row = row
-        top = self._top()
+        top = self.row.start(row)
 
         def choose() -> list[Any]:
-            settings = parameters(self.frame, row, self.length)
-            draw = partial(self._draw, Scores(top, settings.inverse), settings)
+            self.settings = parameters(self.frame, row, self.length)
+            self.scores = Scores(top, self.settings.inverse)
+            greedy = self.settings.greedy
             return emit.either(
-                settings.greedy, [emit.integer(64)], lambda: [self._first_of(top)], draw
+                greedy, [emit.integer(64)], lambda: [self._first_of(top)], self._draw
             )
 
         return emit.either(is_finite(top), [emit.integer(64)], choose, lambda: [emit.index(-1)])[0]
 
-    def _top(self) -> Any:
-        """The largest logit; `floor` is the smallest of the largest ones of all parts."""
-        maximum = partial(bodies.maximum, "float32")
-
-        def part(start: Any, top: Any, floor: Any) -> list[Any]:
-            count = sizes.least(self.size, self.length - start)
-            largest = rows.reduce(
-                count, self.lowest, lambda i, mask: self.x_at(start + i, mask), maximum
-            )
-            return [maximum(top, largest), emit.minimum(largest, floor)]
-
-        infinite = [emit.constant(emit.register_type("float32"), x * math.inf) for x in (-1, 1)]
-        top, self.floor = emit.carry(0, self.length, self.size, infinite, part)
-        return top
-
-    def x_at(self, column: Any, mask: Any) -> Any:
-        """The logits from `column` on, a multiple of the lanes; what is not allowed is -inf."""
-        place = self.row * self.length + column
-        x = memory.load(self.frame.inputs[0], place, self.dtype, self.lanes, mask)
-        if mask is not None:
-            x = select(mask, x, self.lowest)
-        if len(self.frame.inputs) > 4:
-            x = select(self._allowed(emit.as_index(column)), x, self.lowest)
-        return x
-
-    def _allowed(self, column: Any) -> Any:
-        """The bits of the mask for a vector, none beyond its last word."""
-        words = emit.as_index(self.frame.size(self.frame.spec.operands[4].shape[1]))
-        dtype = f"uint{self.lanes}"
-
-        def load() -> list[Any]:
-            place = (self.row * words * 32 + column) // self.lanes
-            return [memory.load(self.frame.inputs[4], place, dtype)]
-
-        (bits,) = emit.either(
-            compare("less", column, words * 32),
-            [emit.integer(self.lanes)],
-            load,
-            lambda: [emit.constant(emit.integer(self.lanes), 0)],
-        )
-        one = vector.broadcast(ir.VectorType.get([1], emit.integer(self.lanes)), bits)
-        return vector.bitcast(emit.widen(emit.integer(1), self.lanes), one)
-
-    def vectors(self, start: Any, stop: Any, values: list[Any], body: Any) -> list[Any]:
-        """`body(column, x, *values)` gives the next values, over a part of the row."""
-        whole = stop - sizes.mod(stop - start, self.lanes)
-        values = emit.carry(
-            start, whole, self.lanes, values, lambda i, *v: body(i, self.x_at(i, None), *v)
-        )
-        rest = host.first_lanes(stop - whole, self.lanes)
-        return list(body(whole, self.x_at(whole, rest), *values))
-
-    def each(self, least: Any, body: Callable[[Any], None]) -> None:
-        """See `heddle.kernels.sampling_cut.Row`."""
-
-        def at(column: Any, x: Any) -> list[Any]:
-            with emit.when(any_lane(compare("greater_equal", x, least))):
-                body(x)
-            return []
-
-        self.vectors(emit.index(0), self.length, [], at)
-
     def _first_of(self, top: Any) -> Any:
-        """The first place of `top`."""
+        """The first place of `top`, which is in the first part that has it."""
         one = emit.constant(emit.integer(32), 1, self.lanes)
+        for part in emit.loop(0, self.row.parts):
+            here = compare("equal", memory.load(self.row.tops, part, "float32"), top)
+            self.parts.put(part, arith.extui(emit.integer(64), here))
 
         def weights(column: Any, x: Any) -> Any:
             return select(compare("equal", x, top), one, 0)
 
-        return self.passed(top, weights, lambda total: emit.index(0))
+        return self.row.find(self.parts, weights, emit.index(0))
 
-    def _draw(self, scores: Scores, settings: Parameters) -> list[Any]:
-        cut = self.cuts.find(scores, settings)
+    def _draw(self) -> list[Any]:
+        settings = self.settings
+        fewer = compare("less", settings.top_k, self.length)
+        few = fewer & compare("less_equal", settings.top_k, self.row.parts)
+        number, word = emit.register_type("float32"), emit.integer(64)
+        infinite = emit.constant(number, math.inf)
 
-        def weights(column: Any, x: Any) -> Any:
-            """The weights of what is kept, else 0."""
-            left = arith.trunci(emit.integer(32), cut.stop - column)
-            tied = compare("equal", x, cut.logit) & compare("less", self.places, left)
-            kept = compare("greater", x, cut.logit) | tied
-            weight = scores.weight(x)
-            return select(kept & compare("greater_equal", weight, settings.least), weight, 0)
+        def by_sample() -> list[Any]:
+            return emit.either(
+                fewer | settings.cuts,
+                [number] * 2,
+                partial(self._guess, fewer),
+                lambda: [-infinite, infinite],
+            )
 
-        return [self.passed(cut.logit, weights, settings.target)]
+        better, low = emit.either(few, [number] * 2, lambda: [infinite, self.row.floor], by_sample)
+        self._weigh(better, None, low, select(few, low, -math.inf))
+        above = memory.load(self.above, 0, "int64")
+        inside = self.inside.total()
+        total = above + inside + self.below.total()
+        budget = settings.budget(total)
+        count = self.listed.count
+        # The cut is among the listed ones.
+        within = compare("less", above, budget) & compare("less_equal", budget, above + inside)
+        within = select(fewer, few | compare("greater_equal", count, settings.top_k), within)
+        within = within | ((fewer | settings.cuts) ^ True)
 
-    def passed(self, least: Any, weights: WeightAt, target_of: Callable[[Any], Any]) -> Any:
-        """See `heddle.kernels.sampling_cut.Row`."""
-        size = self.size
-        zero = emit.constant(emit.integer(64), 0, self.lanes // 2)
+        def of_listed() -> list[Any]:
+            cut = self.of_listed.find(self.scores, settings, above, total)
+            self._add_listed(cut)
+            return [cut.logit, cut.stop]
 
-        def add(column: Any, x: Any, even: Any, odd: Any) -> list[Any]:
-            def pairs() -> list[Any]:
-                pairs = vector.bitcast(zero.type, weights(column, x))
-                return [even + (pairs & (2**32 - 1)), odd + (pairs >> 32)]
+        def of_all() -> list[Any]:
+            cut = self.of_all.find(self.scores, settings)
+            self._weigh(cut.logit, cut.stop, infinite, cut.logit)
+            return [cut.logit, cut.stop]
 
-            reaches = any_lane(compare("greater_equal", x, least))
-            return emit.either(reaches, [zero.type] * 2, pairs, lambda: [even, odd])
+        within = within & compare("less_equal", count, ROOM)
+        cut = Cut(*emit.either(within, [number, word], of_listed, of_all))
+        return [
+            self.row.find(self.parts, partial(self._kept, cut), settings.target(self.parts.total()))
+        ]
 
-        def add_chunk(start: Any, total: Any) -> list[Any]:
-            stop = sizes.least(start + size, self.length)
-            even, odd = self.vectors(start, stop, [zero, zero], add)
-            part = crosslane.across(even + odd, rows.add)
-            memory.store(part, self.sums, sizes.floordiv(start, size), "int64")
-            return [total + part]
+    def _kept(self, cut: Cut, column: Any, x: Any) -> Any:
+        """The weights of what is kept, else 0."""
+        weight = self.scores.weight(x)
+        kept = self._better(cut.logit, cut.stop, column, x)
+        return select(kept & compare("greater_equal", weight, self.settings.least), weight, 0)
 
-        (total,) = emit.carry(0, self.length, size, [emit.index(0)], add_chunk)
-        target = target_of(total)
+    def _better(self, logit: Any, stop: Any, column: Any, x: Any) -> Any:
+        """What is larger than `logit`, or equal and before column `stop`, if there is one."""
+        larger = compare("greater", x, logit)
+        if stop is None:
+            return larger
+        left = arith.trunci(emit.integer(32), stop - column)
+        return larger | (compare("equal", x, logit) & compare("less", self.places, left))
 
-        def is_in(before: Any, weight: Any) -> Any:
-            return compare("less_equal", before, target) & compare("less", target, before + weight)
+    def _weigh(self, logit: Any, stop: Any, low: Any, least: Any) -> None:
+        """Adds up the row and lists what is from `low` on and not better than `logit` and `stop`.
 
-        def look_at_chunk(start: Any, before: Any) -> list[Any]:
-            part = memory.load(self.sums, sizes.floordiv(start, size), "int64")
-            with emit.when(is_in(before, part)):
-                stop = sizes.least(start + size, self.length)
-                self.vectors(start, stop, [before], look_at_vector)
-            return [before + part]
+        Smaller logits than `least` count for nothing.
+        """
+        for item in (self.inside, self.below, self.listed):
+            item.clear()
+        memory.store(emit.index(0), self.above, 0, "int64")
 
-        def look_at_vector(column: Any, x: Any, before: Any) -> list[Any]:
-            even, odd = add(column, x, zero, zero)
-            part = crosslane.across(even + odd, rows.add)
-            with emit.when(is_in(before, part)):
-                memory.store(weights(column, x), self.weights, 0, "int32")
-                emit.carry(0, self.lanes, 1, [before], partial(look_at_lane, column))
-            return [before + part]
+        def at(column: Any, x: Any) -> None:
+            with emit.when(any_lane(compare("greater_equal", x, least))):
+                weight = self.scores.weight(x)
+                better = self._better(logit, stop, column, x)
+                heavy = compare("greater_equal", weight, self.settings.least)
+                self.kept.add(select(better & heavy, weight, 0))
+                light = better & (heavy ^ True)
+                with emit.when(any_lane(light)):
+                    self.dropped.add(select(light, weight, 0))
+                with emit.when(any_lane(better ^ True)):
+                    worse(x, select(better, 0, weight), better ^ True)
 
-        def look_at_lane(column: Any, lane: Any, before: Any) -> list[Any]:
-            weight = convert.cast(memory.load(self.weights, lane, "int32"), "int32", "int64")
-            with emit.when(is_in(before, weight)):
-                memory.store(column + lane, self.found, 0, "int64")
-            return [before + weight]
+        def worse(x: Any, weight: Any, here: Any) -> None:
+            here = here & compare("greater_equal", x, low)
+            self.below.add(select(here, 0, weight))
+            with emit.when(any_lane(here)):
+                self.inside.add(select(here, weight, 0))
+                self.listed.add(x, here)
 
-        emit.carry(0, self.length, size, [emit.index(0)], look_at_chunk)
-        return memory.load(self.found, 0, "int64")
+        for part in emit.loop(0, self.row.parts):
+            self.kept.clear()
+            self.dropped.clear()
+            self.listed.mark(part)
+            self.row.vectors(*self.row.columns(part), at)
+            kept = self.kept.total()
+            self.parts.put(part, kept)
+            above = memory.load(self.above, 0, "int64") + kept + self.dropped.total()
+            memory.store(above, self.above, 0, "int64")
+        self.listed.mark(self.row.parts)
+
+    def _add_listed(self, cut: Cut) -> None:
+        """Adds what is kept of the listed logits to the weights of the parts."""
+        for part in emit.loop(0, self.row.parts):
+            # Of equal ones all are kept before the part where they end, and none behind it.
+            start, _ = self.row.columns(part)
+            equal = compare("less", start, cut.stop)
+            self.kept.clear()
+
+            def add(x: Any, equal: Any = equal) -> None:
+                kept = compare("equal", x, cut.logit) & equal | compare("greater", x, cut.logit)
+                weight = self.scores.weight(x)
+                heavy = compare("greater_equal", weight, self.settings.least)
+                self.kept.add(select(kept & heavy, weight, 0))
+
+            self.listed.in_part(part, add)
+            self.parts.put(part, self.parts.of(part) + self.kept.total())
+        with emit.when(compare("less", cut.stop, self.length)):
+            part = sizes.floordiv(cut.stop, self.row.size)
+            self.row.weigh(self.parts, part, cut.logit, partial(self._kept, cut))
+
+    def _guess(self, fewer: Any) -> list[Any]:
+        """Two logits between which the cut should be, from the first vectors of all parts.
+
+        Of the rest of a part nothing is known but its largest logit, which counts as itself.
+        """
+        self.first.clear()
+        scores = self.scores
+        share = arith.sitofp(emit.register_type("float32"), self.row.size // self.lanes)
+
+        for part in emit.loop(0, self.row.parts):
+            x = self.row.first_of(part)
+            top = memory.load(self.row.tops, part, "float32")
+            bins = select(compare("equal", x, top) & (fewer ^ True), BINS, scores.bin(x))
+            self.first.add(bins, partial(scores.weight, x))
+
+        def add_tops(place: Any, mask: Any) -> None:
+            x = memory.load(self.row.tops, place, "float32", self.lanes, mask)
+            bins = scores.bin(x) if mask is None else select(mask, scores.bin(x), BINS)
+
+            def weights() -> Any:
+                weight = convert.cast(scores.weight(x), "int32", "float32")
+                return arith.fptosi(bins.type, weight / emit.like(weight, share))
+
+            self.first.add(bins, weights)
+
+        with emit.when(fewer ^ True):
+            for place, mask in host.vectors(0, self.row.parts, self.lanes):
+                add_tops(place, mask)
+        return emit.either(
+            fewer, [emit.register_type("float32")] * 2, self._around_count, self._around_share
+        )
+
+    def _around_count(self) -> list[Any]:
+        """Around the k-th largest: everything from below it on, so that top-p has it all."""
+        double = emit.register_type("float64")
+        sampled = arith.sitofp(double, self.row.parts * self.lanes)
+        share = sampled / arith.sitofp(double, self.length)
+        count = arith.sitofp(double, self.settings.top_k) * share
+        slack = 4.0 * emit.sqrt(count) + 4.0
+        limit = convert.cast(count + slack, "float64", "int64")
+        return [
+            emit.constant(emit.register_type("float32"), math.inf),
+            self._reached("count", limit)[1],
+        ]
+
+    def _around_share(self) -> list[Any]:
+        """Around the share p: an error e of the sample's weights moves it by about p (1 - p) e."""
+        p = emit.minimum(emit.maximum(self.settings.top_p, 0.0), 1.0)
+        slack = p * (1.0 - p) * 0.2 + 0.01
+        total = arith.sitofp(p.type, self.first.total())
+        low, high = (
+            convert.cast((p + side) * total, "float64", "int64") for side in (-slack, slack)
+        )
+        return [self._reached("weight", low)[0], self._reached("weight", high)[1]]
+
+    def _reached(self, by: str, limit: Any) -> list[Any]:
+        """What the better logits are larger than, and the least logit, where `limit` is reached."""
+        zero = emit.index(0)
+        number, _, _ = self.first.walk(by, limit, zero, zero, emit.index(BINS))
+        last = self.scores.greatest_key(number + 1) + 1
+        lowest = emit.constant(emit.register_type("float32"), _FINITE)
+        low = select(compare("less", number, BINS), number_of(last), lowest)
+        return [number_of(self.scores.greatest_key(number)), low]
 
 
 KERNEL = Kernel("sample_tokens", "cpu", emit_sample_tokens, launch, unsupported)

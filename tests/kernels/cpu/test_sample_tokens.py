@@ -48,6 +48,26 @@ def test_every_bin():
         assert found.max() < 500
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_where_a_sample_says_nothing_about_the_cut(arch):
+    """The first vectors of parts have little weight; or more is alike than can be listed."""
+    length = 40_000
+    assert -(-length // (128 * 16)) == 20, "vectors of 16 in a part"
+    hidden = np.random.default_rng(0).uniform(-1, 0, (3, length)).astype(np.float32)
+    hidden[:, np.arange(length) // 16 % 20 == 0] = -20
+    for logits in (hidden, np.zeros((3, length), np.float32)):
+        for top_p, min_p, top_k in ((0.7, 0, 0), (1, 0, 5000), (0.7, 0.5, 5000)):
+            check(rows.drawing(), *rows.step(logits, 1, top_p, min_p, top_k), arch=arch)
+
+
+@pytest.mark.parametrize("top_p", [0.02, 0.5, 0.98])
+def test_a_long_row(top_p):
+    """The cut is where a sample says, so that few logits are listed, some of them alike."""
+    logits = np.round(rows.logits(3, 60_000) * 64) / 64
+    for temperature, min_p, top_k in ((1, 0, 0), (2, 0.001, 0), (1, 0, 3000)):
+        check(rows.drawing(), *rows.step(logits, temperature, top_p, min_p, top_k))
+
+
 def test_both_zeros_are_one_logit():
     logits = np.zeros((30, 40), np.float32)
     logits[:, ::2] = -0.0
