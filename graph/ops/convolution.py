@@ -82,13 +82,12 @@ _PLAIN = {"strides": (1, 1), "dilations": (1, 1), "groups": 1, "layout": "channe
     ),
     cost=_cost,
 )
+@windows.moving(optional=True)
 def conv(
     x: Array,
     weights: Array,
     *,
-    strides: tuple[int, ...] = (),
-    padding: tuple[int, ...] = (),
-    dilations: tuple[int, ...] = (),
+    moves: Attrs,
     groups: int = 1,
     layout: str = "channels_last",
 ) -> Array:
@@ -99,8 +98,7 @@ def conv(
     and after each axis: `(top, bottom, left, right)`. A bias is an addition.
     """
     inside = windows.last(x, layout)
-    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
-    result = _multiplied(inside, _by_group(weights, groups), weights.shape[2:], attrs)
+    result = _multiplied(inside, _by_group(weights, groups), weights.shape[2:], moves)
     return windows.first(result, layout)
 
 
@@ -157,18 +155,16 @@ _TWICE = {"kernel": (3, 2), "strides": (2, 1), "padding": (1, 1, 0, 2), "dilatio
     cost=_window_cost,
     public=False,
 )
+@windows.moving(optional=False)
 def window_matmul(
     x: Array,
     weights: Array,
     *,
     kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilations: tuple[int, ...],
+    moves: Attrs,
 ) -> Array:
     """`conv` with channels last and weights `[groups, n / groups, k]`, k taps of channels."""
-    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
-    return _multiplied(x, weights, kernel, attrs)
+    return _multiplied(x, weights, kernel, moves)
 
 
 def _packed(types: Types, attrs: Attrs) -> Shape:
@@ -195,17 +191,15 @@ def _packed(types: Types, attrs: Attrs) -> Shape:
     cost=_window_cost,
     public=False,
 )
+@windows.moving(optional=False)
 def window_matmul_packed(
     x: Array,
     b: Array,
     *,
     columns: Dim,
     kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilations: tuple[int, ...],
+    moves: Attrs,
 ) -> Array:
     """`window_matmul` of x and the result of `pack_b`; `columns` is n of a group."""
-    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
     k = x.shape[-1] * int(np.prod(kernel)) // len(b)
-    return _multiplied(x, np.swapaxes(unpacked(b, k, int(columns)), 1, 2), kernel, attrs)
+    return _multiplied(x, np.swapaxes(unpacked(b, k, int(columns)), 1, 2), kernel, moves)

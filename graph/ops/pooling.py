@@ -45,18 +45,16 @@ _LAST = {"dilations": (1,), "layout": "channels_last"}
     ),
     cost=_cost,
 )
+@windows.moving(optional=True)
 def max_pool(
     x: Array,
     *,
     window: tuple[int, ...],
-    strides: tuple[int, ...] = (),
-    padding: tuple[int, ...] = (),
-    dilations: tuple[int, ...] = (),
+    moves: Attrs,
     layout: str = "channels_last",
 ) -> Array:
     """The largest number in each window of each channel; NaN where one is. See `conv`."""
-    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
-    found = np.max(windows.taps(windows.last(x, layout), window, attrs, -np.inf), axis=0)
+    found = np.max(windows.taps(windows.last(x, layout), window, moves, -np.inf), axis=0)
     return windows.first(found, layout)
 
 
@@ -77,13 +75,12 @@ def max_pool(
     ),
     cost=_cost,
 )
+@windows.moving(optional=True)
 def avg_pool(
     x: Array,
     *,
     window: tuple[int, ...],
-    strides: tuple[int, ...] = (),
-    padding: tuple[int, ...] = (),
-    dilations: tuple[int, ...] = (),
+    moves: Attrs,
     layout: str = "channels_last",
     counts_padding: bool = True,
 ) -> Array:
@@ -91,11 +88,10 @@ def avg_pool(
 
     A window without an element that counts gives NaN.
     """
-    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
     inside = windows.last(x, layout)
-    total = np.sum(windows.taps(inside, window, attrs, 0), axis=0)
+    total = np.sum(windows.taps(inside, window, moves, 0), axis=0)
     ones = np.ones_like(inside)
-    count = np.sum(windows.taps(ones, window, attrs, 1 if counts_padding else 0), axis=0)
+    count = np.sum(windows.taps(ones, window, moves, 1 if counts_padding else 0), axis=0)
     return windows.first(total / count, layout)
 
 
@@ -134,18 +130,16 @@ def _depth_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     cost=_depth_cost,
     public=False,
 )
+@windows.moving(optional=False)
 def depthwise_conv(
     x: Array,
     weights: Array,
     *,
     kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilations: tuple[int, ...],
+    moves: Attrs,
 ) -> Array:
     """`conv` of groups of `depth` channels and as many results; one: each channel by itself."""
-    attrs = {"strides": strides, "padding": padding, "dilations": dilations}
-    taps, channels = windows.taps(x, kernel, attrs, 0), np.arange(x.shape[-1])
+    taps, channels = windows.taps(x, kernel, moves, 0), np.arange(x.shape[-1])
     depth = len(weights) // len(taps)
     found = [tap[..., channels // depth * depth + i] for tap in taps for i in range(depth)]
     return np.sum([tap * weight for tap, weight in zip(found, weights, strict=True)], axis=0)

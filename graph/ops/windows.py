@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +16,33 @@ from heddle.graph.types import Shape
 from heddle.runtime.errors import GraphError
 
 LAYOUTS = ("channels_last", "channels_first")
+
+MOVES = ("strides", "padding", "dilations")
+"""The attributes of how windows move."""
+
+
+def moving(optional: bool) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Makes a reference of windows, which takes `moves`, one with the attributes of that."""
+
+    def declare(reference: Callable[..., Array]) -> Callable[..., Array]:
+        default = () if optional else inspect.Parameter.empty
+        parameters = []
+        for parameter in inspect.signature(reference).parameters.values():
+            if parameter.name == "moves":
+                move = parameter.replace(annotation="tuple[int, ...]", default=default)
+                parameters += [move.replace(name=name) for name in MOVES]
+            else:
+                parameters.append(parameter)
+
+        @wraps(reference)
+        def named(*operands: Array, **attrs: Any) -> Array:
+            moves = {name: attrs.pop(name, ()) for name in MOVES}
+            return reference(*operands, moves=moves, **attrs)
+
+        named.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return named
+
+    return declare
 
 
 def completed(rank: int, attrs: Attrs, strides: Sequence[int] | None = None) -> Attrs:

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from heddle.graph.compiler import module as m
+from heddle.graph.ops.windows import MOVES
 from heddle.graph.types import Shape
 
 
@@ -58,7 +59,7 @@ def _conv(operation: Any) -> Any:
     if attrs["layout"] == "channels_first":
         return _channels_last(operation)
     groups = attrs["groups"]
-    moves = {name: attrs[name] for name in ("strides", "padding", "dilations")}
+    moves = {name: attrs[name] for name in MOVES}
     static = m.tensor(weights).shape.static
     if static is None:
         raise m.RefusalError(operation, f"wanted static weights, got {m.tensor(weights)}")
