@@ -130,10 +130,10 @@ def depth_of(spec: Spec) -> int:
     """Channels of a group: of x that each result is of, and of results."""
     if spec.attr("kind") != "product":
         return 1
-    rows_of_weights = spec.operands[1].shape[0]
-    assert isinstance(rows_of_weights, int)
+    lines, _, *pair = spec.operands[1].shape
+    assert isinstance(lines, int)
     taps: int = prod(spec.attr("kernel"))
-    return rows_of_weights // taps
+    return lines * (2 if pair else 1) // taps
 
 
 def unsupported(spec: Spec) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules, windows
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
@@ -95,23 +96,33 @@ def avg_pool(
     return windows.first(total / count, layout)
 
 
+def _lines(weights: TensorType) -> Dim:
+    """Products that are added up for each result: taps times the depth."""
+    return weights.shape[0] * (2 if weights.rank == 3 else 1)
+
+
 def _few_each(types: Types, attrs: Attrs) -> Shape:
-    """`[batch, *sizes, channels]` and `[taps * depth, channels]` give `[..., channels]`."""
+    """`[batch, *sizes, channels]` and `[taps * depth, channels]` give `[..., channels]`.
+
+    bfloat16: with a depth of 2 or more `[taps * depth / 2, channels, 2]`.
+    """
     x, weights = types
     windows.check(x.rank - 2, attrs["kernel"], attrs)
-    taps = int(np.prod(attrs["kernel"]))
-    lines = weights.shape[0].static if weights.rank == 2 else None
-    if not lines or lines % taps or weights.shape[1] != x.shape[-1]:
-        wanted = f"[{taps} taps times the depth, {x.shape[-1]}]"
-        raise GraphError(f"weights: wanted {wanted}, got {weights.shape}")
-    if x.shape[-1].divided(Dim(lines // taps)) is None:
-        raise GraphError(f"weights: wanted a depth that divides {x.shape[-1]}, got {lines // taps}")
+    taps, channels = int(np.prod(attrs["kernel"])), x.shape[-1]
+    depth = (_lines(weights).static or 0) // taps
+    in_pairs = x.dtype is DType.bfloat16 and depth > 1
+    wanted = (taps * depth // 2, channels, 2) if in_pairs else (taps * depth, channels)
+    if not depth or weights.shape != Shape(wanted):
+        found = f"got {weights.dtype} {weights.shape}"
+        raise GraphError(f"weights: wanted [{taps} taps times the depth, {channels}], {found}")
+    if channels.divided(Dim(depth)) is None:
+        raise GraphError(f"weights: wanted a depth that divides {channels}, got {depth}")
     return windows.result_shape(types, attrs, attrs["kernel"], x.shape[-1])
 
 
 def _depth_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     """A multiplication and an addition for each element of the result and row of weights."""
-    return costs.computed(types, result, result.shape.elements * types[1].shape[0] * 2)
+    return costs.computed(types, result, result.shape.elements * _lines(types[1]) * 2)
 
 
 @row(
@@ -140,6 +151,8 @@ def depthwise_conv(
 ) -> Array:
     """`conv` of groups of `depth` channels and as many results; one: each channel by itself."""
     taps, channels = windows.taps(x, kernel, moves, 0), np.arange(x.shape[-1])
+    if weights.ndim == 3:
+        weights = np.swapaxes(weights, 1, 2).reshape(-1, len(channels))
     depth = len(weights) // len(taps)
     found = [tap[..., channels // depth * depth + i] for tap in taps for i in range(depth)]
     return np.sum([tap * weight for tap, weight in zip(found, weights, strict=True)], axis=0)

@@ -3,7 +3,8 @@
 What is loaded of a column serves all windows that it is in, and so do the weights; without weights
 each column is reduced first, and then the columns of each window are. bfloat16 is loaded in words
 of two channels, of which either becomes float32 by one instruction. In narrow groups a result is of
-several channels: each of a group's channels in turn is spread over the group's lanes.
+several channels: each of a group's channels in turn is spread over the group's lanes, or each word
+of two bfloat16 channels, which are multiplied by words of weights.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, rows, sizes
+from heddle.kernels.cpu import matmul_packed
 from heddle.kernels.emit import compare
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
@@ -70,6 +72,12 @@ class Tiles:
         self._depth = depth_of(spec)
         self._lanes = max(host.lanes_for(machine, [self._dtype]), self._depth)
         self._halves = 2 if self._dtype == "bfloat16" and self._depth == 1 else 1
+        # Channels of a group that are multiplied at once, as one word.
+        self._word = 2 if self._dtype == "bfloat16" and self._depth > 1 else 1
+        self._add = self._combination.with_tap
+        if self._word == 2:
+            _, add = matmul_packed.adding(self._dtype, machine)
+            self._add = lambda value, found, weight: add(found, weight, value)
         self._finish = rows.Finish(frame, self._lanes)
         self._weighted = self._combination.kind == "product"
         self._at_once = self.windows.kernel[-1]
@@ -183,9 +191,9 @@ class Tiles:
         """The values with `at_once` taps of a row more, from tap `first` on."""
         windows, totals, taps = self.windows, list(values), range(self._at_once)
         dilation = windows.dilations[-1]
-        carried, add = self._carried(self._count), self._combination.with_tap
+        carried, add = self._carried(self._count), self._add
         each = len(values) // len(carried)
-        for depth in range(self._depth):
+        for depth in range(self._depth // self._word):
             weights = [self._weights(place, [*outer, first + tap], depth) for tap in taps]
             for offset in self._columns(self._count):
                 found = self._column(place, outer, first * dilation + offset, depth)
@@ -219,12 +227,21 @@ class Tiles:
         inside = None
         if place.guarded:
             inside = compare("less", column, windows.sizes[-1], unsigned=True)
+        if self._depth > 1:
+            return self._spread(at, place, inside, depth)
         found = self._load(0, at, place, inside)
         if place.guarded and self._combination.kind == "max":
             found = [emit.select(inside, x, self._combination.start(self._lanes)) for x in found]
-        if self._depth == 1:
-            return found
-        spread = [lane // self._depth * self._depth + depth for lane in range(self._lanes)]
+        return found
+
+    def _spread(self, at: Any, place: Place, inside: Any, depth: int) -> list[Any]:
+        """Channel or word number `depth` of each group of a column, over the group's lanes."""
+        words = self._depth // self._word
+        spread = [lane // self._depth * words + depth for lane in range(self._lanes)]
+        found = self._load(0, at, place, inside)
+        if self._word == 2:
+            kind = ir.VectorType.get([self._lanes // 2], emit.integer(32))
+            found = [vector.bitcast(kind, x) for x in found]
         return [crosslane.shuffle(x, x, spread) for x in found]
 
     def _weights(self, place: Place, tap: Sequence[Size], depth: int) -> list[Any]:
@@ -233,13 +250,19 @@ class Tiles:
         number: Size = 0
         for taps, offset in zip(self.windows.kernel, tap, strict=True):
             number = number * taps + offset
-        row = number * self._depth + depth
-        return self._load(1, row * emit.as_index(self.windows.channels), place)
+        row = number * (self._depth // self._word) + depth
+        at = row * emit.as_index(self.windows.channels)
+        if self._word == 1:
+            return self._load(1, at, place)
+        weights, lanes = self._frame.inputs[1], self._lanes
+        wheres = [at + place.channel + i * lanes for i in range(place.vectors)]
+        size = emit.ITEM_SIZE[self._dtype]
+        return [memory.load(weights, i, "uint32", lanes, place.mask, size) for i in wheres]
 
     def _load(self, operand: int, at: Any, place: Place, inside: Any = None) -> list[Any]:
         """A place's channels of a column or a row of weights at element `at`; zeros if outside."""
         pointer, each = self._frame.inputs[operand], self._lanes * self._halves
-        dtype = "uint16" if self._halves == 2 else self._dtype
+        dtype = memory.raw(self._dtype) if self._halves * self._word == 2 else self._dtype
         mask = place.mask
         if inside is not None:
             wide = emit.splat(inside, each)

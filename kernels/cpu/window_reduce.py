@@ -45,4 +45,11 @@ def launch(spec: Spec) -> Launch:
     return Launch((tasks, 1, 1), product((*outer, along, channels, each)))
 
 
-KERNEL = Kernel("window_reduce", "cpu", emit_reduce, launch, unsupported, overwrites="epilogue")
+def uses(spec: Spec) -> tuple[str, ...]:
+    """Dot products multiply pairs of bfloat16."""
+    return ("dots",) if len(spec.operands) == 2 and len(spec.operands[1].shape) == 3 else ()
+
+
+KERNEL = Kernel(
+    "window_reduce", "cpu", emit_reduce, launch, unsupported, overwrites="epilogue", uses=uses
+)

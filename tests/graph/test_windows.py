@@ -167,7 +167,8 @@ MOVES = {"kernel": (3, 3), "strides": (1, 1), "padding": (0,) * 4, "dilations": 
         ("window_matmul_packed", (1, 54, 32), {"columns": Dim(4)}, "b: wanted rank 4 or more"),
         ("window_matmul_packed", (1, 2, 54, 32), {"columns": Dim(4)},
          "b: wanted panels [1, 54, 32] for n = 4, got [1, 2, 54, 32]"),
-        ("depthwise_conv", (9, 5), {}, "weights: wanted [9 taps times the depth, 6], got [9, 5]"),
+        ("depthwise_conv", (9, 5), {},
+         "weights: wanted [9 taps times the depth, 6], got float32 [9, 5]"),
         ("depthwise_conv", (36, 6), {}, "weights: wanted a depth that divides 6, got 4"),
     ],
 )  # fmt: skip

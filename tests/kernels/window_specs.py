@@ -75,5 +75,8 @@ def reducing(
     result = Operand(dtype, (shape[0], *_counts(shape, found), shape[-1]))
     operands = (Operand(dtype, shape),)
     if kind == "product":
-        operands += (Operand(dtype, (prod(kernel) * depth, shape[-1])),)
+        weights = (prod(kernel) * depth, shape[-1])
+        if dtype == "bfloat16" and depth > 1:
+            weights = (prod(kernel) * depth // 2, shape[-1], 2)
+        operands += (Operand(dtype, weights),)
     return Spec("window_reduce", operands, result, (result,), attrs)

@@ -68,8 +68,11 @@ def _window_matmul(operation: Any, a: Any) -> Any:
     groups, n, k = m.tensor(weights).shape
     dtype, taps = m.tensor(a).dtype, prod(attrs["kernel"])
     if groups != 1 and k == n * taps and n.static in NARROW and dtype in NARROW_DTYPES:
-        moved = m.create(operation, "transpose", [weights], permutation=(2, 0, 1))
-        lines = m.create(operation, "reshape", [moved], shape=Shape((k, groups * n)))
+        shape, order = Shape((groups * n, k)), (1, 0)
+        if dtype is DType.bfloat16:
+            shape, order = Shape((groups * n, k // PAIRS, PAIRS)), (1, 0, 2)
+        lines = m.create(operation, "reshape", [weights], shape=shape)
+        lines = m.create(operation, "transpose", [lines], permutation=order)
         return m.create(operation, "depthwise_conv", [a, lines], **attrs)
     group = PAIRS if dtype is DType.bfloat16 else 1
     packed = m.create(operation, "pack_b", [weights], transposed=True, group=group)

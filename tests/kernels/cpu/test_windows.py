@@ -70,7 +70,7 @@ def test_reductions_of_large_windows_and_many_channels(kind):
     check(reducing(kind, "float32", shape, (2, 20), *moves), DIMS, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", DOTS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_narrow_groups(dtype, arch):
     for depth, channels in ((2, 38), (4, 36), (8, 72)):
