@@ -68,10 +68,9 @@ def _window_matmul(operation: Any, a: Any) -> Any:
     groups, n, k = m.tensor(weights).shape
     dtype, taps = m.tensor(a).dtype, prod(attrs["kernel"])
     if groups != 1 and k == n * taps and n.static in NARROW and dtype in NARROW_DTYPES:
-        shape, order = Shape((groups * n, k)), (1, 0)
-        if dtype is DType.bfloat16:
-            shape, order = Shape((groups * n, k // PAIRS, PAIRS)), (1, 0, 2)
-        lines = m.create(operation, "reshape", [weights], shape=shape)
+        pairs = (k // PAIRS, PAIRS) if dtype is DType.bfloat16 else (k,)
+        lines = m.create(operation, "reshape", [weights], shape=Shape((groups * n, *pairs)))
+        order = (1, 0, *range(2, 1 + len(pairs)))
         lines = m.create(operation, "transpose", [lines], permutation=order)
         return m.create(operation, "depthwise_conv", [a, lines], **attrs)
     group = PAIRS if dtype is DType.bfloat16 else 1
