@@ -59,10 +59,11 @@ def each_across(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> An
     lanes = range(emit.lanes_of(values[0]))
     values, distance = [*values, *[values[-1]] * (len(lanes) - len(values))], 1
     while len(values) > 1:
-        # Of a pair of vectors, the first is in the lanes whose number lacks this bit.
-        low = [j if not j & distance else j - distance + len(lanes) for j in lanes]
-        high = [j + distance if not j & distance else j + len(lanes) for j in lanes]
+        # Of a pair of vectors, the first is in the lanes whose number lacks this bit. Half of the
+        # numbers stay in their lanes: to blend them is cheaper than to move them.
+        kept = [j if not j & distance else j + len(lanes) for j in lanes]
+        moved = [j + distance if not j & distance else j - distance + len(lanes) for j in lanes]
         pairs = zip(values[::2], values[1::2], strict=True)
-        values = [combine(shuffle(a, b, low), shuffle(a, b, high)) for a, b in pairs]
+        values = [combine(shuffle(a, b, kept), shuffle(a, b, moved)) for a, b in pairs]
         distance *= 2
     return values[0]
