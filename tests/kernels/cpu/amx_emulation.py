@@ -48,6 +48,10 @@ class Tile:
 _tiles: list[Tile] = []
 faults: list[str] = []
 """What was refused since the last call of a `checked` function began."""
+rows_touched: list[int] = []
+"""Where the rows of tiles were that it read and wrote."""
+products: list[str] = []
+"""The products that it made."""
 
 
 def _kept(tile: Tile) -> int:
@@ -77,6 +81,7 @@ def tileloadd64(rows: int, row_bytes: int, base: int, stride: int) -> int:
     """SDM, TILELOADD: row r from `base + r * stride` on; the rest of the tile is zero."""
     data = _empty(rows, row_bytes)
     for row in range(rows):
+        rows_touched.append(base + row * stride)
         # The operating system reads, so that a page without access is an error and no signal.
         where = ctypes.c_void_p(base + row * stride)
         read = _LIBC.write(_WRITE_END, where, row_bytes)
@@ -91,6 +96,7 @@ def tilestored64(rows: int, row_bytes: int, base: int, stride: int, number: int)
     """SDM, TILESTORED: row r to `base + r * stride`; the tile has the shape that is stored."""
     tile = _shaped(number, rows, row_bytes)
     for row in range(rows):
+        rows_touched.append(base + row * stride)
         os.write(_WRITE_END, tile.data[row, :row_bytes].tobytes())
         where = ctypes.c_void_p(base + row * stride)
         written = _LIBC.read(_READ_END, where, row_bytes)
@@ -201,6 +207,8 @@ def _callback(name: str):
     function = globals()[name]
 
     def guarded(*arguments: int) -> int | None:
+        if name.startswith("tdp"):
+            products.append(name)
         try:
             return function(*arguments)
         except Exception as fault:  # also a mistake of this file
@@ -251,8 +259,8 @@ def checked(function):
     """`function` of emulated code; it raises what was refused while it ran."""
 
     def call(*arguments) -> None:
-        _tiles.clear()
-        faults.clear()
+        for kept in (_tiles, faults, rows_touched, products):
+            kept.clear()
         function(*arguments)
         assert not faults, faults
 

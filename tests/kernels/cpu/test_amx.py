@@ -3,11 +3,12 @@
 import re
 
 import amx_emulation
+import cache_model
 import machine_code
 import native
 import numpy as np
 import pytest
-from native import check, random
+from native import check, random, run
 from reference import evaluate, shape
 
 from heddle.graph.compiler.codegen import cpu
@@ -114,6 +115,18 @@ def test_mistakes_do_not_pass(name, monkeypatch):
     monkeypatch.setattr(place, name, value)
     with pytest.raises(AssertionError, match=message):
         exact(product("bfloat16", 40, 70, 40))
+    native.load.cache_clear()
+
+
+@pytest.mark.parametrize(("chunk", "stays"), [(_amx.CHUNK, True), (2 * _amx.CHUNK, False)])
+def test_rows_stay_in_the_first_cache(chunk, stays, monkeypatch):
+    """A product takes a kibibyte, 16 lines: half of a tile of rows, and half of one of a panel."""
+    native.load.cache_clear()
+    monkeypatch.setattr(_amx, "CHUNK", chunk)
+    spec = product("bfloat16", 64, 512, 256)
+    run(spec, numbers(spec, {}), arch=ARCH)
+    missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)
+    assert (missed < 12) == stays
     native.load.cache_clear()
 
 

@@ -2,6 +2,8 @@
 
 import re
 
+import amx_emulation
+import cache_model
 import machine_code
 import native
 import numpy as np
@@ -171,6 +173,19 @@ def test_what_has_tiles():
     assert uses(type(spec)(spec.op, spec.operands, spec.result, spec.outputs, negative)) == (
         "dots",
     )
+
+
+@pytest.mark.parametrize(("keys", "stays"), [(32, True), (96, False)])
+def test_a_strip_stays_in_the_first_cache(keys, stays, monkeypatch):
+    """Keys and values of 32 queries by 32 keys alone are 256 lines for four tiles of scores."""
+    native.load.cache_clear()
+    spec = tiled(128, queries=64, keys=192)
+    assert tiled_keys(spec) == 32
+    monkeypatch.setattr(kernel, "tiled_keys", lambda spec: keys)
+    run(spec, numbers(spec, 64, 192), arch=ARCH)
+    missed = cache_model.misses(amx_emulation.rows_touched) / (64 * 192 // 16**2)
+    assert (missed < 64 + 32) == stays
+    native.load.cache_clear()
 
 
 @pytest.mark.parametrize("size", [64, 128])
