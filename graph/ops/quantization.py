@@ -30,8 +30,8 @@ GROUPS = 32
 BYTES = 4
 """Bytes of 4-bit weights in an element of the packed tensor."""
 
-FLOATS = 4
-"""Weights of 8-bit floats along k that lie together in panels."""
+TOGETHER = 4
+"""Weights of 8 bits along k that lie together in panels."""
 
 
 def _check_rank(name: str, type: TensorType, rank: int) -> None:
@@ -148,11 +148,6 @@ def _nibbles_in_order(words: Array, order: tuple[int, ...]) -> Array:
     return np.bitwise_or.reduce(moved)
 
 
-def packed_group(dtype: DType) -> int:
-    """Elements along k that lie together in the panels of a weight of `dtype`."""
-    return FLOATS if dtype.is_float8 else 1
-
-
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]`, panels of weights and panels `[ceildiv(n, 32), k / group, 32]` of scales."""
     a, weight, scales = types
@@ -162,7 +157,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     k = a.shape[-1]
     if k % attrs["group"] != 0:
         raise GraphError(f"a: wanted whole groups of {attrs['group']}, got {a.shape}")
-    held = panels(n, k // 8 if weight.dtype is DType.uint32 else k, packed_group(weight.dtype))
+    held = panels(n, k // 8, 1) if weight.dtype is DType.uint32 else panels(n, k, TOGETHER)
     shares = panels(n, k // attrs["group"], 1)
     for name, type, wanted in (("weight", weight, held), ("scales", scales, shares)):
         if type.shape != wanted:
@@ -187,7 +182,7 @@ def _float_left(types: Types, attrs: Attrs) -> DType:
     dtype=_float_left,
     shape=_packed_product,
     samples=(
-        sample("float32: m 64", "int8: 2 64 32", "2 2 32", columns=Dim(40), group=32),
+        sample("float32: m 64", "int8: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
         sample("float32: b m 64", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64),
         sample("float32: m 64", "float8_e5m2: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
     ),

@@ -299,15 +299,6 @@ def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[
     return left_at
 
 
-def ask_ahead(frame: host.Frame, tile: Tile, offset: Size, dtype: str, count: int) -> None:
-    """Prefetches for the `count` elements of b from `offset` on, once for all parts of a panel."""
-    if tile.part == 0:
-        size = emit.ITEM_SIZE[dtype]
-        ahead = (SPACE.value("ahead", frame.spec, frame.machine.arch) << 10) // size
-        for line in range(0, count, max(1, LINE // size)):
-            memory.prefetch(frame.inputs[1], offset + (line + ahead), dtype)
-
-
 def group_of(spec: Spec) -> int:
     """How many elements along k lie together in b: those of a are pairs or fours of 32 bits."""
     return GROUPS.get(spec.operands[0].dtype, 1)

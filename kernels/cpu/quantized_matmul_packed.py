@@ -3,207 +3,151 @@
 A group's sums are scaled once, when they are complete: a weight is so never rounded, and a scale
 costs little. Where a is bfloat16 and the machine has dot products of pairs, the weights become
 bfloat16, which holds them exactly, and a step takes two elements along k; else all is float32.
+
+They are widened again for each tile of rows: beside eight rows or more that takes no time of its
+own, because their products leave the ports free that it needs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from heddle.kernels import bodies, convert, crosslane, emit, host, memory
-from heddle.kernels.cpu import _float8, _panels
-from heddle.kernels.cpu._panels import PANEL, Tile
-from heddle.kernels.cpu._tile import add_rows, copies_of, merged
-from heddle.kernels.cpu.matmul_packed import HIGH, add_dots
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels import bodies, emit, host, memory, sizes
+from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu._blocks import Block
+from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
+from heddle.kernels.cpu._panels import LINE, PANEL, Tasks, Tile
+from heddle.kernels.cpu._tile import add_rows, merged, rows_of
+from heddle.kernels.cpu.matmul_packed import add_dots
+from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec
 
-arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
+llvm = dialect("llvm")
 
-STEP = 8
-"""Elements along k that are taken at once: the 4-bit weights in a uint32."""
+STRETCH = 2048
+"""Elements along k that all tiles of a block go through before the next, in whole groups."""
+
+DOTS, FLOATS = 5, 4
+"""Rows whose sums hide the latency of dot products and of multiplications, two each cycle."""
 
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
-    """Emits the products of all tiles."""
+    """Emits the products of all blocks."""
     frame = host.frame(spec, machine)
-    weights, scales = spec.operands[1:]
-    group = spec.attr("group")
-    k, groups = (frame.size(size) for size in (spec.operands[0].shape[-1], scales.shape[1]))
     lanes = host.lanes_for(machine, ["float32"])
-    zero = emit.constant(emit.register_type("float32"), 0, lanes)
-    pairs = machine.dots and spec.operands[0].dtype == "bfloat16"
-    right = RIGHT[weights.dtype](frame, lanes)
+    tasks = Tasks(frame, lanes, "float32")
+    product = _Product(frame, lanes)
+    _panels.emit_blocks(tasks, product.multiply)
 
-    def multiply(tile: Tile) -> list[Any]:
-        copies = copies_of(tile.height)
-        zeros = [zero] * (2 * tile.height * copies)
-        left_at = _panels.left_reader(frame, tile, k, lanes)
+
+class _Product:
+    """The sums of blocks of rows."""
+
+    def __init__(self, frame: host.Frame, lanes: int) -> None:
+        spec = frame.spec
+        a, weights, scales = spec.operands
+        self._frame, self._lanes = frame, lanes
+        self._k, self._groups = frame.size(a.shape[-1]), frame.size(scales.shape[1])
+        self._group = spec.attr("group")
+        self._pairs = frame.machine.dots and a.dtype == "bfloat16"
+        self._right: Reader = RIGHT[weights.dtype](frame, lanes)
+        self._zero = emit.constant(emit.register_type("float32"), 0, lanes)
+
+    def multiply(self, tasks: Tasks, block: Block, scratch: Any) -> None:
+        """Emits the sums of a block, and what writes them."""
+        frame, lanes = self._frame, self._lanes
+        for place in emit.loop(0, block.height * PANEL, lanes):
+            memory.store(self._zero, scratch, place, "float32")
+        one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
+        stretch = max(1, STRETCH // self._group) * self._group
+        depth = emit.select(one, emit.as_index(self._k), stretch)
+        for start in emit.loop(0, self._k, depth):
+            stop = sizes.least(start + depth, self._k)
+            complete = emit.compare("equal", emit.as_index(stop), self._k)
+            for strip in _panels.strips(frame, block, lanes):
+                tasks.ask_strip(strip, complete)
+                for tile in _panels.tiles(frame, strip):
+                    self._add(tile, start, stop, scratch)
+                tasks.write_strip(strip, scratch, complete)
+
+    def _add(self, tile: Tile, start: Size, stop: Size, scratch: Any) -> None:
+        """Adds the products of the groups along k from `start` to `stop - 1` to the sums."""
+        places, aligned = tile.places(self._lanes), self._lanes * emit.ITEM_SIZE["float32"]
+        copies, left_at = self._copies(tile.height), self._left_reader(tile)
+        ahead, pace = self._ahead(tile, start, stop)
+
+        # `due` is carried: computed from k, it would take k's register, and LLVM load all that k
+        # leads to before, into registers that it lacks.
+        def add_step(k: Any, due: Any, *sums: Any) -> list[Any]:
+            self._ask(tile, due, pace)
+            self._right.start(tile, k)
+            if self._pairs:
+                rows = map(self._right.pairs, range(STEP // 2))
+                added = add_rows(sums, k // 2, left_at, rows, copies, add_dots)
+            else:
+                added = add_rows(sums, k, left_at, map(self._right.row, range(STEP)), copies)
+            return [due + pace, *added]
+
+        for first in emit.loop(start, stop, self._group):
+            due = ahead + (first - start) // STEP * pace
+            zeros = [self._zero] * (len(places) * copies)
+            _, *sums = emit.carry(first, first + self._group, STEP, [due, *zeros], add_step)
+            scales = self._scales(tile, first)
+            for number, (value, place) in enumerate(zip(merged(sums, copies), places, strict=True)):
+                # Volatile: LLVM would keep totals in registers that it lacks, and spill them.
+                pointer = memory.at(scratch, place, "float32")
+                total = llvm.load(value.type, pointer, alignment=aligned, volatile_=True)
+                total = emit.fma(value, scales[number % 2], total)
+                llvm.store(total, pointer, alignment=aligned, volatile_=True)
+
+    def _copies(self, height: int) -> int:
+        """How often there are the sums of a tile, so that none waits for itself."""
+        latency = DOTS if self._pairs else FLOATS
+        return next(copies for copies in (1, 2, 4) if copies == 4 or copies * height >= latency)
+
+    def _left_reader(self, tile: Tile) -> Callable[[int, Any], Any]:
+        if not self._pairs:
+            return _panels.left_reader(self._frame, tile, self._k, self._lanes)
 
         def pair_at(r: int, pair: Any) -> Any:
-            place = memory.at(frame.inputs[0], (tile.row + r) * k + pair * 2, "bfloat16")
-            return emit.splat(memory.load(place, 0, "uint32", alignment=2), lanes)
+            place = (tile.row + r) * self._k + pair * 2
+            a = memory.at(self._frame.inputs[0], place, "bfloat16")
+            return emit.splat(memory.load(a, 0, "uint32", alignment=2), self._lanes)
 
-        def add_group(number: Any, *totals: Any) -> list[Any]:
-            def add_step(inner: Any, *sums: Any) -> list[Any]:
-                first = number * group + inner
-                right.start(tile, first)
-                if pairs:
-                    steps = map(right.pairs, range(STEP // 2))
-                    return add_rows(sums, first // 2, pair_at, steps, copies, add_dots)
-                return add_rows(sums, first, left_at, map(right.row, range(STEP)), copies)
+        return pair_at
 
-            sums = emit.carry(0, group, STEP, zeros, add_step)
-            shares = (tile.panel * groups + number) * PANEL + tile.part
-            scale = [
-                memory.load(frame.inputs[2], shares + half * lanes, scales.dtype, lanes)
-                for half in range(2)
-            ]
-            found = enumerate(zip(sums, totals, strict=True))
-            return [emit.fma(value, scale[i % 2], total) for i, (value, total) in found]
+    def _scales(self, tile: Tile, k: Any) -> list[Any]:
+        """Those of both vectors, of the group that begins with element `k`."""
+        place = (tile.panel * self._groups + k // self._group) * PANEL + tile.part
+        scales, dtype = self._frame.inputs[2], self._frame.spec.operands[2].dtype
+        places = (place, place + self._lanes)
+        return [memory.load(scales, place, dtype, self._lanes) for place in places]
 
-        return merged(emit.carry(0, groups, 1, zeros, add_group), copies)
+    def _ahead(self, tile: Tile, start: Size, stop: Size) -> tuple[Any, Any]:
+        """What to ask for beside the first step of a stretch, and how much beside each.
 
-    _panels.emit_tiles(frame, lanes, "float32", multiply)
+        Tiles ask for the next stretch, each for a share like that of its rows, so that memory is
+        busy at all times. A block of one tile asks for what comes soon.
+        """
+        frame, size = self._frame, self._right.bytes
+        rows = emit.as_index(tile.all_rows)
+        one = emit.compare("less_equal", rows, rows_of(frame.machine))
+        soon = _panels.SPACE.value("ahead", frame.spec, frame.machine.arch) << 10
+        stretch = (stop - start) // STEP * size
+        panel = (tile.panel * self._k + start) // STEP * size
+        first = panel + emit.select(one, soon, stretch) + stretch * tile.top // rows
+        return first, emit.index(size * tile.height) // rows
 
-
-class _Bytes:
-    """Weights of int8, a row of the panel for each k."""
-
-    def __init__(self, frame: host.Frame, lanes: int) -> None:
-        self._frame, self._lanes = frame, lanes
-        self._depth = frame.size(frame.spec.operands[1].shape[1])
-
-    def start(self, tile: Tile, k: Size) -> None:
-        """Turns to the eight elements along k from `k` on."""
-        first = (tile.panel * self._depth + k) * PANEL
-        for pair in range(0, STEP, 2):
-            _panels.ask_ahead(self._frame, tile, first + pair * PANEL, "int8", 2 * PANEL)
-        self._first = first + tile.part
-
-    def row(self, number: int) -> list[Any]:
-        """Element `number` along k of each column, as float32."""
-        places = (self._first + (number * PANEL + half * self._lanes) for half in range(2))
-        weights = self._frame.inputs[1]
-        row = [memory.load(weights, place, "int8", self._lanes) for place in places]
-        return [convert.cast(value, "int8", "float32") for value in row]
-
-    def pairs(self, number: int) -> list[Any]:
-        """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
-        first, second = (self.row(2 * number + i) for i in range(2))
-        return [_joined(low, high) for low, high in zip(first, second, strict=True)]
-
-
-class _Nibbles:
-    """Weights of 4 bits, a row of the panel for eight k: bits of the even ones below the odd."""
-
-    def __init__(self, frame: host.Frame, lanes: int) -> None:
-        self._frame, self._lanes = frame, lanes
-        self._depth = frame.size(frame.spec.operands[1].shape[1])
-
-    def start(self, tile: Tile, k: Size) -> None:
-        """Turns to the eight elements along k from `k` on."""
-        row = (tile.panel * self._depth + k // STEP) * PANEL
-        _panels.ask_ahead(self._frame, tile, row, "uint32", PANEL)
-        places = (row + (tile.part + half * self._lanes) for half in range(2))
-        weights = self._frame.inputs[1]
-        self._words = [memory.load(weights, place, "uint32", self._lanes) for place in places]
-
-    def row(self, number: int) -> list[Any]:
-        """Element `number` along k of each column, as float32."""
-        shift = 4 * (number // 2) + 16 * (number % 2)
-        lowest = [word >> shift if shift else word for word in self._words]
-        if self._lanes == 2**4:
-            return [_looked_up(word) for word in lowest]
-        return [convert.cast(word & 15, "int32", "float32") - 8.0 for word in lowest]
-
-    def pairs(self, number: int) -> list[Any]:
-        """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
-        halves = [_lanes_of(16, word) for word in self._words]
-        return [_looked_up_halves(half >> (4 * number) if number else half) for half in halves]
-
-
-class _Floats:
-    """Weights of 8-bit floats, a row of the panel for four k: a word of 32 bits for each column."""
-
-    def __init__(self, frame: host.Frame, lanes: int) -> None:
-        self._frame, self._lanes = frame, lanes
-        self._dtype = frame.spec.operands[1].dtype
-        self._depth = frame.size(frame.spec.operands[1].shape[1])
-        self._looks_up = frame.machine.vector_bytes == 64
-
-    def start(self, tile: Tile, k: Size) -> None:
-        """Turns to the eight elements along k from `k` on."""
-        row = (tile.panel * self._depth + k // _float8.TOGETHER) * PANEL
-        rows = [row + number * PANEL for number in range(STEP // _float8.TOGETHER)]
-        self._words = []
-        for first in rows:
-            _panels.ask_ahead(self._frame, tile, first, "uint32", PANEL)
-            places = (first + (tile.part + half * self._lanes) for half in range(2))
-            weights = self._frame.inputs[1]
-            words = [memory.load(weights, place, "uint32", self._lanes) for place in places]
-            self._words.append(words)
-        if self._looks_up:
-            split = [[_float8.split(word, self._dtype) for word in row] for row in self._words]
-            self._pairs = [list(pair) for row in split for pair in zip(*row, strict=True)]
-
-    def row(self, number: int) -> list[Any]:
-        """Element `number` along k of each column, as float32."""
-        if not self._looks_up:
-            words = self._words[number // _float8.TOGETHER]
-            return [_float8.single(word, number % _float8.TOGETHER, self._dtype) for word in words]
-        pairs = self._pairs[number // 2]
-        words = [pair & HIGH if number % 2 else pair << 16 for pair in pairs]
-        return [emit.bitcast(word, emit.register_type("float32")) for word in words]
-
-    def pairs(self, number: int) -> list[Any]:
-        """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
-        return self._pairs[number]
-
-
-RIGHT: dict[str, Any] = {
-    "int8": _Bytes,
-    "uint32": _Nibbles,
-    "float8_e4m3fn": _Floats,
-    "float8_e5m2": _Floats,
-}
-"""How weights are read, by their dtype."""
-
-
-def _joined(first: Any, second: Any) -> Any:
-    """Integers in float32, which are bfloat16 in its upper half, as pairs of those."""
-    low, high = (_lanes_of(16, value) for value in (first, second))
-    count = emit.lanes_of(low)
-    order = [i // 2 * 2 + 1 + (i % 2) * count for i in range(count)]
-    return crosslane.shuffle(low, high, order)
-
-
-def _lanes_of(bits: int, value: Any) -> Any:
-    """The lanes of 32 bits as integers of fewer."""
-    lanes = emit.lanes_of(value) * 32 // bits
-    return vector.bitcast(emit.widen(emit.integer(bits), lanes), value)
-
-
-def _looked_up(numbers: Any) -> Any:
-    """-8.0 to 7.0 by the lowest four bits of each lane: a register is the whole table."""
-    table = _table(emit.register_type("float32"), 2**4)
-    name = "llvm.x86.avx512.permvar.sf.512"
-    return llvm.call_intrinsic(table.type, name, [table, numbers], [], [])
-
-
-def _looked_up_halves(numbers: Any) -> Any:
-    """As `_looked_up` in bfloat16; the table is there twice, for either fifth bit."""
-    table = vector.bitcast(numbers.type, _table(ir.BF16Type.get(), 2**5))
-    name = "llvm.x86.avx512.permvar.hi.512"
-    return llvm.call_intrinsic(table.type, name, [table, numbers], [], [])
-
-
-def _table(element: Any, count: int) -> Any:
-    """-8 to 7, over and over."""
-    entries = [ir.FloatAttr.get(element, float(number % 16 - 8)) for number in range(count)]
-    kind = emit.widen(element, count)
-    return arith.constant(kind, ir.DenseElementsAttr.get(entries, kind))
+    def _ask(self, tile: Tile, first: Any, pace: Any) -> None:
+        """Prefetches `pace` bytes of the weights, at most those of a step, from `first` on."""
+        if tile.part == 0:  # the columns beside them lie in the same lines, or the next
+            lines = self._right.bytes // LINE
+            for line in range(lines):
+                place = first + pace * line // lines
+                memory.prefetch(self._frame.inputs[1], place, "int8")
 
 
 def supports(spec: Spec) -> str | None:

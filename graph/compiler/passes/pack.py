@@ -18,7 +18,7 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops.integer import FOURS
 from heddle.graph.ops.linear import PAIRS, panels
-from heddle.graph.ops.quantization import FLOATS, GROUPS, packed_group
+from heddle.graph.ops.quantization import GROUPS, TOGETHER
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
 
@@ -84,8 +84,7 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
     if attrs["bits"] == 4:
         packed = m.create(operation, "pack_int4", [weight])
     else:
-        group = packed_group(m.tensor(weight).dtype)
-        packed = m.create(operation, "pack_b", [weight], transposed=True, group=group)
+        packed = m.create(operation, "pack_b", [weight], transposed=True, group=TOGETHER)
     shares = m.create(operation, "pack_b", [scales], transposed=True, group=1)
     columns = m.tensor(operation.results[0]).shape[-1]
     return m.create(
@@ -132,7 +131,7 @@ def _float8_matmul(operation: Any, a: Any) -> Any:
         packed = m.create(operation, "pack_b", [wide], transposed=transposed, group=PAIRS)
         product = m.create(operation, "matmul_packed", [a, packed], columns=columns)
         return m.create(operation, "cast", [product], dtype=DType.float32)
-    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=FLOATS)
+    packed = m.create(operation, "pack_b", [source], transposed=transposed, group=TOGETHER)
     one, shares = m.number(operation, 1.0, DType.float32), panels(columns, Dim(1), 1)
     scales = m.create(operation, "broadcast_to", [one], shape=shares)
     operands = [a, packed, scales]

@@ -75,7 +75,7 @@ CASES = {
             "quantized_matmul_packed",
             (
                 Operand("float32", ("d0", 64)),
-                Operand("int8", (COLUMNS // 32, 64, 32)),
+                Operand("int8", (COLUMNS // 32, 16, 32, 4)),
                 Operand("float32", (COLUMNS // 32, 2, 32)),
             ),
             X,

@@ -22,8 +22,8 @@ def product(held, m, k, n, group=32, dtype="float32", epilogue=None):
     left = "bfloat16" if dtype == "bfloat16" else "float32"
     a, result = Operand(left, (m, k)), Operand(dtype, (m, n))
     panels = fold("ceildiv", n, 32)
-    shapes = {"int8": (panels, k, 32), "uint32": (panels, k // 8, 32)}
-    weight = Operand(held, shapes.get(held, (panels, k // 4, 32, 4)))
+    packed = (panels, k // 8, 32) if held == "uint32" else (panels, k // 4, 32, 4)
+    weight = Operand(held, packed)
     scales = Operand(dtype, (panels, k // group, 32))
     attrs = (("group", group),)
     return Spec(
@@ -70,6 +70,13 @@ def test_groups(k, group, held, arch):
         close(product(held, 5, k, n, group), arch=arch)
 
 
+@pytest.mark.parametrize("arch", DOTS[-1:])
+@pytest.mark.parametrize(("held", "dtype"), [*zip(HELD, ("bfloat16", "float32") * 2, strict=True)])
+@pytest.mark.parametrize(("k", "group"), [(2208, 96), (4096, 4096)])
+def test_many_rows_go_along_k_in_stretches(k, group, held, dtype, arch):
+    close(product(held, 30, k, 40, group, dtype), arch=arch)
+
+
 @pytest.mark.parametrize("held", HELD)
 def test_any_m_and_n(held):
     close(product(held, "d0", 64, "d1"), {"d0": 200, "d1": 70})
@@ -95,10 +102,11 @@ def test_every_integer_is_exact(held, dtype, arch):
     arrays[1] = random(rng, spec.operands[1].shape, spec.operands[1].dtype)
     (got,), _ = run(spec, arrays, arch=arch)
     got = got.astype(np.float32)
-    shifts = 4 * np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)[:, None]
-    wanted = (
-        arrays[1][0] if held == "int8" else (arrays[1][0][:, None] >> shifts & 15).reshape(32, 32)
-    )
+    if held == "int8":
+        wanted = arrays[1][0].swapaxes(1, 2).reshape(32, 32)
+    else:
+        shifts = 4 * np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)[:, None]
+        wanted = (arrays[1][0][:, None] >> shifts & 15).reshape(32, 32)
     np.testing.assert_array_equal(2 * got, wanted.astype(int) - (8 if held == "uint32" else 0))
 
 
