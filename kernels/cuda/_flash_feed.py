@@ -50,21 +50,25 @@ _BLANKED = 3  # The warpgroups have barriers 1 and 2.
 class Tile:
     """At most `rows` rows of a task, from row `first` on, and the boxes that TMA has of them.
 
+    Corners are given and taken in 32 bits.
+
     Attributes:
         corner: Where a box of operand 0, 1 or 2 begins, its column aside: the one with all rows
             from a row on, or with `lines` keys.
         lines: Keys of a box.
         unit: Boxes begin at multiples of so many keys.
         bounded: What boxes have behind the last key is zero.
+        check: Looks at the box of a key in advance, and reports what is wrong with it.
     """
 
     task: _flash.Task
     first: Size
     rows: int
-    corner: Callable[[int, Size], Sequence[Size]]
+    corner: Callable[[int, Any], Sequence[Size]]
     lines: int = KEYS
     unit: int = 1
     bounded: bool = False
+    check: Callable[[Size], None] | None = None
 
 
 class Layout:
@@ -97,15 +101,22 @@ class Feed:
         ]
         self._first = emit.as_index(tile.first)
         self._end = emit.minimum(self._first + tile.rows, emit.as_index(tile.task.rows))
-        (low, self._early), (late, stop) = self._range(self._first), self._range(self._end - 1)
-        self._late = late  # Keys before it are not seen by every row.
+        (low, early), (late, stop) = self._range(self._first), self._range(self._end - 1)
         start = emit.index(0) if low is None else low
-        self._start = start if tile.unit == 1 else start // tile.unit * tile.unit
-        steps = sizes.ceildiv(emit.maximum(stop - self._start, 0), KEYS)
-        self._count = emit.maximum(steps, 1)  # Where no key is seen, some that are masked.
+        start = start if tile.unit == 1 else start // tile.unit * tile.unit
+        steps = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
+        # In 32 bits, as every thread holds them. Where no key is seen, some come that are masked.
+        self._start, self._early = _pieces.word(start), _pieces.word(early)
+        self._late = (
+            None if late is None else _pieces.word(late)
+        )  # Not every row sees those before.
+        self._count = _pieces.word(emit.maximum(steps, 1))
         self._thread = _block.thread() % _warpgroup.THREADS
         self._warpgroup = _block.thread() // _warpgroup.THREADS
         self._second = emit.compare("equal", self._warpgroup, 1)
+        # Copies of a warp come one after another: neighbouring boxes are for different warps.
+        lane, warp = self._thread % _block.WARP, self._thread // _block.WARP
+        self._box = lane * (_warpgroup.THREADS // _block.WARP) + warp
 
     def _range(self, row: Size) -> _flash_softmax.Range:
         task = self._task
@@ -123,17 +134,27 @@ class Feed:
             threads = CONSUMERS * _warpgroup.THREADS
             self._blank(emit.index(0), QUERY_PANEL, self._tile.rows, _block.thread(), threads)
 
+    def _check(self) -> None:
+        """Checks the boxes of all keys that are brought, each by a thread of the block."""
+        if self._tile.check is None:
+            return
+        start, count = (_pieces.size(number) for number in (self._start, self._count))
+        stop = emit.minimum(start + count * KEYS, emit.as_index(self._task.length))
+        lines, threads = self._tile.lines, CONSUMERS * _warpgroup.THREADS
+        for key in emit.loop(start + _block.thread() * lines, stop, threads * lines):
+            self._tile.check(key)
+
     def _boxes(self, operand: int) -> int:
         """Boxes of a stage."""
         return KEYS // self._tile.lines if operand else 1
 
     def _bring(self, operand: int, number: Size) -> None:
         """Brings the queries (operand 0), or the keys or values of step `number`, if it is one."""
-        ring, step = self._rings[operand], emit.as_index(number)
-        turn = ring.turn(_pieces.word(step))
-        row = self._start + step * KEYS if operand else self._first
+        step = _pieces.word(number)
+        turn = self._rings[operand].turn(step)
+        row = self._start + step * KEYS if operand else _pieces.word(self._first)
 
-        needed = self._second & emit.compare("less", self._thread, self._boxes(operand))
+        needed = self._second & emit.compare("less", self._box, self._boxes(operand))
         if operand:
             needed = needed & emit.compare("less", step, self._count)
         with emit.when(needed):
@@ -141,12 +162,14 @@ class Feed:
 
     def _copy(self, operand: int, turn: _warpgroup.Turn, row: Size) -> None:
         """Each thread copies a box, of which it looks for the place while the stage is in use."""
-        layout, number = self._layout, self._thread if self._boxes(operand) > 1 else 0
+        layout, number = self._layout, emit.index(0)
+        if self._boxes(operand) > 1:
+            number = self._box
         lines, panel = self._tile.rows, QUERY_PANEL
         if operand:
             lines, panel = self._tile.lines, KEY_PANEL
-        corner = self._tile.corner(operand, row + number * lines)
-        where = [_pieces.word(emit.as_index(place)) for place in corner]
+        corner = self._tile.corner(operand, row + _pieces.word(number) * lines)
+        where = [_pieces.word(place) for place in corner]
         turn.wait_until_empty()
         turn.expect(layout.panels * lines * _staging.LINE)
         for across in range(layout.panels):
@@ -166,14 +189,14 @@ class Feed:
         """
         if self._tile.bounded:
             return
-        left = emit.as_index(self._task.length) - (self._start + number * KEYS)
+        left = _pieces.word(self._task.length) - (self._start + number * KEYS)
 
         def write() -> list[Any]:
-            turn = self._rings[2].turn(_pieces.word(number))
+            turn = self._rings[2].turn(number)
             turn.wait_until_full()
             start = turn.start + self._layout.first[2]
-            lines = emit.maximum(left, 0)
-            self._blank(start, KEY_PANEL, lines, self._thread, _warpgroup.THREADS)
+            line = _pieces.size(emit.maximum(left, 0))
+            self._blank(start, KEY_PANEL, line, self._thread, _warpgroup.THREADS)
             _warpgroup.meet(1, _warpgroup.THREADS)
             _warpgroup.arrive(_BLANKED, CONSUMERS * _warpgroup.THREADS)
             return []

@@ -70,7 +70,7 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans, offsets: int) 
             split = _flash_split.Split(part, parts, first, key_heads, counter)
         task = _flash.Task(group, stop - start, length, query, key, split=split)
         if wide:
-            _flash_ragged_warpgroup.emit_tile(frame, task, tile, (start, head), at)
+            _flash_ragged_warpgroup.emit_tile(frame, task, tile, (row, start, head), at)
         else:
             _flash.emit_tile(frame, task, tile)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from heddle.kernels import emit
+from heddle.kernels import emit, memory
 from heddle.kernels.cuda import (
     _flash,
     _flash_feed,
@@ -18,6 +19,7 @@ from heddle.kernels.cuda import (
     _flash_warpgroup,
     _frame,
     _mma,
+    _pieces,
     _staging,
 )
 from heddle.kernels.registry import Machine
@@ -59,50 +61,61 @@ def emit_tile(
     frame: _frame.Frame,
     task: _flash.Task,
     number: Size,
-    place: tuple[Size, Size],
+    place: tuple[Size, Size, Size],
     at: Callable[[Size], Size],
 ) -> None:
     """Emits tile `number` of a task, whose rows are at least one; 0 where rows are few.
 
-    `place` is its first token and its key head; `at` gives the number of a key among all keys.
+    `place` is the row of the batch, its first token and the key head; `at` gives the number of a
+    key among all keys.
     """
-    few = None
+    row, token, head = place
+    few = emit.compare("less_equal", task.length, 0)
     if task.group <= _flash_split.FEW:
-        few = emit.compare("less_equal", task.rows, _flash_split.FEW)
-    tile = _tile(frame.spec, task, number * rows(frame.spec), place, at)
+        few = few | emit.compare("less_equal", task.rows, _flash_split.FEW)
+    find = _blocks(frame, row, task.length) if _is_paged(frame.spec) else _neighbours(task, at)
+
+    def corner(operand: int, row: Any) -> tuple[Size, Size]:
+        if operand == 0:
+            return _pieces.word(token) + row // task.group, head * task.group
+        return find(row), head
+
+    each, lines = rows(frame.spec), _lines(frame.spec)
+    tile = _flash_feed.Tile(task, number * each, each, corner, lines)
+    if _is_paged(frame.spec):
+        tile = replace(tile, unit=lines, check=lambda key: at(key) and None)
     _flash_warpgroup.emit_tile(frame, _mma.DynamicShared("stages"), tile, few)
 
 
-def _tile(
-    spec: Spec,
-    task: _flash.Task,
-    first: Size,
-    place: tuple[Size, Size],
-    at: Callable[[Size], Size],
-) -> _flash_feed.Tile:
-    (token, head), lines = place, _lines(spec)
+def _neighbours(task: _flash.Task, at: Callable[[Size], Size]) -> Callable[[Any], Any]:
+    """Finds keys of a sequence that follow one another."""
+    (start,) = emit.either(
+        emit.compare("greater", task.length, 0),
+        [emit.integer(64)],
+        lambda: [at(emit.index(0))],
+        lambda: [emit.index(0)],
+    )
+    return lambda key: _pieces.word(start) + key
 
-    def known(number: Size) -> Size:
-        """Where a key is; of a sequence without keys nothing is looked up."""
-        return emit.either(
-            emit.compare("greater", task.length, 0),
-            [emit.integer(64)],
-            lambda: [at(number)],
-            lambda: [emit.index(0)],
-        )[0]
 
-    start = None if _is_paged(spec) else known(emit.index(0))
+def _blocks(frame: _frame.Frame, row: Size, length: Size) -> Callable[[Any], Any]:
+    """Finds the box of a key in the blocks of the cache, which have been checked before.
 
-    def corner(operand: int, row: Size) -> tuple[Size, Size]:
-        if operand == 0:
-            return token + row // task.group, head * task.group
-        if start is not None:
-            return start + row, head
-        # Behind the last box with keys it comes again.
-        return known(emit.minimum(row, (task.length - 1) // lines * lines)), head
+    In 32 bits, as warps wait for it. Behind the last box with keys it comes again.
+    """
+    spec, lines = frame.spec, _lines(frame.spec)
+    table, size = frame.inputs[5], int(spec.operands[1].shape[1])  # type: ignore[arg-type]
+    first = _pieces.word(row * frame.size(spec.operands[5].shape[1]))
+    blocks = emit.as_index(frame.size(spec.operands[1].shape[0]))
 
-    unit = lines if _is_paged(spec) else 1
-    return _flash_feed.Tile(task, first, rows(spec), corner, lines, unit)
+    def find(key: Any) -> Any:
+        last = _pieces.word((length - 1) // lines)
+        key = emit.minimum(key // lines, last) * lines
+        block = memory.load(table, _pieces.size(first + key // size), "int32")
+        block = emit.minimum(block, _pieces.word(blocks - 1), unsigned=True)
+        return block * size + key % size
+
+    return find
 
 
 def _is_paged(spec: Spec) -> bool:

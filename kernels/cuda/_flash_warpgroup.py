@@ -62,7 +62,7 @@ def shared_bytes(spec: Spec) -> int:
 
 
 def emit_tile(frame: _frame.Frame, shared: _mma.DynamicShared, tile: Tile, few: Any = None) -> None:
-    """Emits what a block does for a tile; `few`: its rows are not worth two warpgroups."""
+    """Emits what a block does for a tile; `few`: it is not worth two warpgroups."""
     mapped = _is_mapped(frame)
 
     def by_warpgroups() -> list[Any]:
@@ -74,9 +74,11 @@ def emit_tile(frame: _frame.Frame, shared: _mma.DynamicShared, tile: Tile, few: 
 
     def by_warps() -> list[Any]:
         end = emit.minimum(emit.as_index(tile.first) + tile.rows, emit.as_index(tile.task.rows))
+        ends = [_pieces.word(row) for row in (tile.first, end, _flash_split.FEW)]
         with _block.first_threads(_flash_stages.THREADS):
-            for first in emit.loop(tile.first, end, _flash_split.FEW):
-                _flash.emit_few(frame, tile.task, shared, first, end)
+            for first in emit.loop(*ends):  # In 32 bits: it holds them all the time.
+                rows = (_pieces.size(row) for row in (first, ends[1]))
+                _flash.emit_few(frame, tile.task, shared, *rows)
                 _block.barrier()  # Shared memory is free.
         return []
 
@@ -113,6 +115,7 @@ class _Attention(Feed):
         for number in range(max(STAGES)):
             self._bring(1, number)
             self._bring(2, number)
+        self._check()
         self._rings[0].turn(_pieces.word(0)).wait_until_full()
         write = self._frame.writer()
         self._write_all(self._attended(), write)
@@ -124,10 +127,11 @@ class _Attention(Feed):
             self._pass_on()  # The first warpgroup begins.
         element = emit.register_type("float32")
         zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
-        scores = self._multiply_keys(emit.index(0))
+        one = _pieces.word(1)
+        scores = self._multiply_keys(one - 1)
         _warpgroup.wait(0)
-        shares, tops, totals, _ = self._shares(emit.index(0), scores, [top] * 2, [zero] * 2)
-        self._release(1, emit.index(0))
+        shares, tops, totals, _ = self._shares(one - 1, scores, [top] * 2, [zero] * 2)
+        self._release(1, one - 1)
         words = len(shares)
 
         def step(number: Any, *state: Any) -> Sequence[Any]:
@@ -147,7 +151,7 @@ class _Attention(Feed):
             return [*shares, *tops, *totals, *sums]
 
         begin = [*shares, *tops, *totals, *[zero] * self._of_values.each]
-        state = emit.carry(1, self._count, 1, begin, step)
+        state = emit.carry(one, self._count, one, begin, step)
         shares, _, totals, sums = _split(state, words, 2, 2)
         self._blank_values(self._count - 1)
         whole = self._add_values(self._count - 1, shares, sums)
@@ -159,7 +163,7 @@ class _Attention(Feed):
     def _multiply_keys(self, number: Size) -> Any:
         """The scores of the keys of step `number`, in flight: a group of its own."""
         layout, units = self._layout, self._of_scores
-        turn = self._rings[1].turn(_pieces.word(number))
+        turn = self._rings[1].turn(number)
         turn.wait_until_full()
         first = self._warpgroup * (_warpgroup.ROWS * _staging.LINE)
         sums = None
@@ -176,7 +180,7 @@ class _Attention(Feed):
     def _add_values(self, number: Size, shares: Sequence[Any], sums: Sequence[Any]) -> Any:
         """The sums and the values of step `number` by their shares, in flight: another group."""
         layout, units = self._layout, self._of_values
-        turn = self._rings[2].turn(_pieces.word(number))
+        turn = self._rings[2].turn(number)
         turn.wait_until_full()
         b = units.b(self._shared.at(turn.start + layout.first[2]), KEY_PANEL)
         whole = units.whole(sums)
@@ -201,7 +205,7 @@ class _Attention(Feed):
         scores = emit.either(
             edge,
             [score.type for score in scores],
-            lambda: self._softmax.seen(scores, first, self._ranges),
+            lambda: self._softmax.seen(scores, _pieces.size(first), self._ranges),
             lambda: scores,
         )
         powers, tops, totals, fades = self._softmax.shares(scores, tops, totals)
@@ -216,7 +220,7 @@ class _Attention(Feed):
     def _release(self, operand: int, number: Size) -> None:
         """The warpgroup does not read a stage any more, which the second fills again."""
         with emit.when(emit.compare("equal", self._thread, 0)):
-            self._rings[operand].turn(_pieces.word(number)).arrive_empty()
+            self._rings[operand].turn(number).arrive_empty()
         self._bring(operand, number + STAGES[operand])
 
     def _write_all(self, parts: Sequence[Any], write: _frame.Writer) -> None:
