@@ -202,9 +202,10 @@ def in_pairs(spec: Spec, machine: Machine) -> bool:
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products multiply bfloat16 alone, which 8-bit floats become on the way."""
-    query, key = (operand.dtype for operand in spec.operands[:2])
-    return ("dots",) if query == "bfloat16" and key in (query, *convert.FLOAT8) else ()
+    """Dot products and tiles multiply bfloat16 alone, which 8-bit floats become on the way."""
+    if not _in_bfloat16(spec):
+        return ()
+    return ("dots", "tiles") if fills_tiles(spec) else ("dots",)
 
 
 def fills_tiles(spec: Spec) -> bool:
@@ -214,7 +215,12 @@ def fills_tiles(spec: Spec) -> bool:
     """
     size = spec.operands[0].shape[-1]
     whole = isinstance(size, int) and size % (TILE_ROW // 2) == 0 and size <= LARGEST_TILED
-    return uses(spec) != () and whole and spec.attr("scale") > 0
+    return _in_bfloat16(spec) and whole and spec.attr("scale") > 0
+
+
+def _in_bfloat16(spec: Spec) -> bool:
+    query, key = (operand.dtype for operand in spec.operands[:2])
+    return query == "bfloat16" and key in (query, *convert.FLOAT8)
 
 
 def group_of(spec: Spec) -> int:

@@ -15,9 +15,18 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, rows, sizes
+from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
-from heddle.kernels.cpu._attention_block import Block, key_block, nothing
-from heddle.kernels.cpu._attention_reads import LOG2_E, copy_values, read_queries, turn_keys
+from heddle.kernels.cpu._amx_tiles import TILE_ROWS
+from heddle.kernels.cpu._attention_block import (
+    Block,
+    Seen,
+    fills_tiles,
+    key_block,
+    nothing,
+    tiled_keys,
+)
+from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
 from heddle.kernels.cpu._ragged_block import LOW, Pieces, Places, block_of, piece, pieces
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Machine
@@ -34,6 +43,10 @@ def emit_ragged(
     block = block_of(spec, machine, key_block(spec))
     keys = keys_of(frame)
     places = Places.make(frame, block, keys)
+    tiled = machine.tiles and fills_tiles(spec)
+    if tiled:
+        in_tiles = block_of(spec, machine, tiled_keys(spec), tiled)
+        places_in_tiles = Places.make(frame, in_tiles, keys)
     spans = RowSpans(frame, report, offsets, frame.size(spec.operands[0].shape[0]))
     found = Pieces(frame, spans, offsets, piece(spec))
 
@@ -48,10 +61,25 @@ def emit_ragged(
                 position = length - (stop - token)
                 queries = sizes.ceildiv(count * group_of(spec), LOW) * LOW
                 several = sizes.least(emit.index(block.queries) // queries, places.heads)
-                for first in emit.loop(head, end, several):
-                    heads = (first, sizes.least(several, end - first))
-                    part = _Part(frame, block, places, (row, length), (token, count), heads)
-                    part.attend(position)
+
+                def few() -> list[Any]:
+                    for first in emit.loop(head, end, several):
+                        heads = (first, sizes.least(several, end - first))
+                        part = _Part(frame, block, places, (row, length), (token, count), heads)
+                        part.attend(position)
+                    return []
+
+                def many() -> list[Any]:
+                    for first in emit.loop(head, end):
+                        where, tokens = (row, length), (token, count)
+                        part = _Part(frame, in_tiles, places_in_tiles, where, tokens, (first, 1))
+                        part.attend_in_tiles(position)
+                    return []
+
+                if tiled:
+                    emit.either(emit.compare("greater", queries, TILE_ROWS), [], many, few)
+                else:
+                    few()
             return [task + (end - head)]
 
         due = emit.compare("equal", task, following)
@@ -117,24 +145,55 @@ class _Part:
         for head in emit.loop(0, self.heads):
             self._write(head)
 
-    def _tile(self, block: Block, base: Any, top: Any, first: Any, present: Any) -> None:
-        """A tile of a head's queries, from `top` on, by the block of keys from `first` on."""
+    def attend_in_tiles(self, position: Any) -> None:
+        """The same for one head, in AMX tiles."""
+        block, frame = self.block, self.frame
+        self.position = position
+        padded = sizes.ceildiv(self.queries, block.rows) * block.rows
+        tile.clear(block, 0, padded)
+        read_queries(frame, block, 0, self.queries, padded, partial(self._query_start, 0))
+        stop = self._visible(position + self.count - 1)
+        start = emit.as_index(self._hidden(position)) // block.keys * block.keys
+        together = block.keys * block.parts
+        for first in emit.loop(start, stop, together):
+            there = sizes.least(emit.index(together), stop - first)
+            for number in emit.loop(0, sizes.ceildiv(there, block.keys)):
+                part, key = block.part(number), first + number * block.keys
+                present = sizes.least(emit.index(block.keys), stop - key)
+                self._find(key, stop)
+                turn_keys(frame, part, present, partial(self._key_start, key, 0))
+                copy_values(frame, part, present, partial(self._key_start, key, 0))
+                _amx_attention.clear_values(part, present)
 
-        def ends(r: int) -> tuple[Any, Any]:
-            """The keys of the block, from and to, that row `r` attends to."""
+            def span_at(top: Any, first: Any = first, there: Any = there) -> Seen:
+                return self._seen(block, top, first, there)
+
+            def seen_at(top: Any, number: Any, first: Any = first, stop: Any = stop) -> Seen:
+                key = first + number * block.keys
+                return self._seen(block, top, key, sizes.least(emit.index(block.keys), stop - key))
+
+            _amx_attention.attend(block, 0, self.queries, span_at, seen_at)
+        self._write(0)
+
+    def _seen(self, block: Block, top: Any, first: Any, present: Any) -> Seen:
+        """Of the keys from `first` on, those that a tile of queries from `top` on attends to."""
+
+        def ends(r: Any) -> tuple[Any, Any]:
+            """The keys, from and to, that row `r` attends to."""
             token = sizes.least((top + r) // self.group, self.count - 1)
             stop = sizes.least(self._visible(self.position + token), first + present)
             return self._hidden(self.position + token), stop
 
-        (_, closed), (hidden, stop) = ends(0), ends(block.rows - 1)
+        (opened, closed), (hidden, stop) = ends(0), ends(block.rows - 1)
         inside = emit.compare("equal", sizes.mod(stop - first, block.pair * block.lanes), 0)
         inside = inside & emit.compare("equal", closed, stop)
+        start: Size = 0
         if not isinstance(hidden, int):
             inside = inside & emit.compare("less_equal", hidden, first)
+            start = sizes.greatest(opened - first, 0)
 
-        def finish(r: int, column: Any, score: Any, partial: bool) -> Any:
-            if block.paired:
-                score = score * (self.frame.spec.attr("scale") * LOG2_E)
+        def finish(r: Any, column: Any, score: Any, partial: bool) -> Any:
+            score = score if block.late else score * block.scale
             if not partial:
                 return score
             before, behind = ends(r)
@@ -143,13 +202,18 @@ class _Part:
                 seen = seen & (host.first_lanes(before - first - column, block.lanes) ^ True)
             return select(seen, score, -math.inf)
 
-        with emit.when(emit.compare("greater", stop, first)):
+        return Seen(start, sizes.greatest(stop - first, 0), inside, finish)
+
+    def _tile(self, block: Block, base: Any, top: Any, first: Any, present: Any) -> None:
+        """A tile of a head's queries, from `top` on, by the block of keys from `first` on."""
+        seen = self._seen(block, top, first, present)
+        with emit.when(emit.compare("greater", seen.stop, 0)):
             ahead = (nothing, nothing)
             if block.rows == LOW:
                 ahead = (self._next.beside_scores, self._next.beside_sums)
-            tile.score(block, base + top, stop - first, inside, finish, ahead[0])
-            tile.exponentials(block, base + top, stop - first)
-            tile.add_values(block, base + top, stop - first, ahead[1])
+            tile.score(block, base + top, seen.stop, seen.whole, seen.finish, ahead[0])
+            tile.exponentials(block, base + top, seen.stop)
+            tile.add_values(block, base + top, seen.stop, ahead[1])
 
     def _visible(self, position: Any) -> Any:
         """How many keys, from the first on, are not behind a query that is at `position`."""

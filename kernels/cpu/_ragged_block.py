@@ -155,8 +155,8 @@ class Places:
         return first % (2 * self.block.keys)
 
 
-def block_of(spec: Spec, machine: Machine, keys: int) -> Block:
+def block_of(spec: Spec, machine: Machine, keys: int, tiled: bool = False) -> Block:
     """The block of a kernel, at the start of its function."""
     group = group_of(spec)
     queries = max(QUERIES, -(-group // LOW) * LOW)
-    return Block.make(spec, machine, queries, keys)
+    return Block.make(spec, machine, queries, keys, tiled)

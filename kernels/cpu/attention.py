@@ -234,9 +234,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.epilogue)
 
 
-def tiles_or_dots(spec: Spec) -> tuple[str, ...]:
-    """Tiles where heads fill them, for few queries dot products."""
-    return (*uses(spec), *(("tiles",) if fills_tiles(spec) else ()))
-
-
-KERNEL = Kernel("attention", "cpu", emit_attention, launch, supports, uses=tiles_or_dots)
+KERNEL = Kernel("attention", "cpu", emit_attention, launch, supports, uses=uses)

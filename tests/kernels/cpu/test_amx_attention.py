@@ -8,6 +8,7 @@ import machine_code
 import native
 import numpy as np
 import pytest
+import ragged_batches
 from attention_specs import attention, sizes
 from native import check, run
 from reference import shape
@@ -76,6 +77,28 @@ def test_a_query_without_keys_gives_zeros():
     (got,) = close(spec, 20, 140, arrays)
     assert not got[0, 0, 3].any()
     assert got[0, 0, 4].all()
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [("ragged_attention", {"causal": False}), ("paged_attention", {"size": 64, "window": 60})],
+)
+def test_ragged_rows(op, options):
+    """Rows of a few tokens take dot products, those of more take tiles."""
+    spec = ragged_batches.attention(op, "bfloat16", **options)
+    dims, arrays = ragged_batches.batch(spec, [1, 0, 50, 9], [40, 3, 117, 9])
+    check(spec, dims, arrays, ARCH, rtol=1e-5, atol=1e-2)
+    assert amx_emulation.products
+
+
+def test_a_ragged_row_does_not_depend_on_the_others():
+    spec = ragged_batches.attention("ragged_attention", "bfloat16")
+    dims, (query, key, value, _, ends) = ragged_batches.batch(spec, [3, 20], [10, 40])
+    offsets = np.array([0, 3, 23])
+    (both,), _ = run(spec, [query, key, value, offsets, ends], dims, ARCH)
+    alone = [query[3:], key[10:], value[10:], np.array([0, 20]), np.array([0, 40])]
+    (one,), _ = run(spec, alone, {"d0": 20, "d1": 40, "d2": 2}, ARCH)
+    assert one.tobytes() == both[3:].tobytes()
 
 
 def test_scores_far_apart():
@@ -202,9 +225,18 @@ def test_tiles_are_not_spilled(size):
     assert text.count("tileloadd") == 4 * (scores * steps + 2 * sums) + more
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"mask": Operand("float32", ("d1",))}])
-def test_the_machine_code(options):
-    text = machine_code.assembly(tiled(32, **options), MACHINE)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        tiled(),
+        tiled(causal=True),
+        tiled(mask=Operand("float32", ("d1",))),
+        ragged_batches.attention("paged_attention", "bfloat16"),
+    ],
+    ids=["plain", "causal", "masked", "paged"],
+)
+def test_the_machine_code(spec):
+    text = machine_code.assembly(spec, MACHINE)
     assert re.search(r"tile(loadd|stored).*%rsp", text) is None
     assert text.count("ldtilecfg") == text.count("tilerelease") == 1
     inner = [body for body in machine_code.loops(text) if "tdpbf16ps" in body]

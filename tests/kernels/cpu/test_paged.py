@@ -44,7 +44,7 @@ def test_attention(op, options, arch):
 def test_pairs_of_bfloat16(op, options):
     """Exponentials are rounded to bfloat16: an error of 2**-9 of the greatest value."""
     spec = ragged.attention(op, "bfloat16", window=60, **options)
-    assert find(op, "cpu").uses(spec) == ("dots",)
+    assert "dots" in find(op, "cpu").uses(spec)
     dims, arrays = ragged.batch(spec, *ROWS)
     check(spec, dims, arrays, arch="cooperlake", rtol=1e-5, atol=1e-2)
     (whole,), _ = run(spec, arrays, dims, "cooperlake")
