@@ -6,7 +6,8 @@ A call multiplies by one weight; as many as fill 128 MiB, more than the caches h
 that each is read from memory. Two limits are measured between the cases: a kernel that only reads
 as many bytes (the largest element of each row of integers), and a bfloat16 product whose operands
 stay in the caches. The limit of a case is the larger of the times that its bytes need at the one
-rate and its multiplications at the other. Activations and scales are bfloat16.
+rate and its multiplications at the other. Activations and scales are bfloat16, or float32 beside
+weights of float32.
 """
 
 from __future__ import annotations
@@ -33,19 +34,27 @@ PRODUCT = (96, 2048, 1024)
 
 @dataclass(frozen=True)
 class Kind:
-    """How weights are held: 16 bits without groups, or 8 or 4 of integers or `floats`."""
+    """How weights are held: 32 or 16 bits without groups, or 8 or 4 of integers or `floats`."""
 
     bits: int
     group: int = 0
     floats: DType | None = None
 
     def __str__(self) -> str:
-        held = self.floats or f"int{self.bits}"
-        return f"{held}, groups of {self.group}" if self.group else "bfloat16"
+        if not self.group:
+            return str(self.rows)
+        return f"{self.floats or f'int{self.bits}'}, groups of {self.group}"
+
+    @property
+    def rows(self) -> DType:
+        """What holds activations and scales."""
+        return DType.float32 if self.bits == 32 else DType.bfloat16
 
     @property
     def dtype(self) -> DType:
         """What holds the weights."""
+        if not self.group:
+            return self.rows
         return self.floats or (DType.int8 if self.bits == 8 else DType.uint8)
 
     @property
@@ -60,6 +69,7 @@ class Kind:
 
 
 KINDS = (
+    Kind(32),
     Kind(16),
     Kind(8, 128),
     Kind(8, 32),
@@ -75,7 +85,7 @@ def product(graph: Graph, kind: Kind) -> TensorValue:
     """The graph's input by a weight."""
     x = graph.inputs[0].tensor
     if not kind.group:
-        return x @ graph.add_weight(Weight("w", DType.bfloat16, (N, K))).T
+        return x @ graph.add_weight(Weight("w", kind.dtype, (N, K))).T
     w = graph.add_weight(Weight("w", kind.dtype, (N, K * kind.bits // 8)))
     s = graph.add_weight(Weight("s", DType.bfloat16, (N, K // kind.group)))
     return ops.quantized_matmul(x, w, s, bits=kind.bits, group=kind.group)
@@ -83,23 +93,27 @@ def product(graph: Graph, kind: Kind) -> TensorValue:
 
 def skinny(session: InferenceSession, kind: Kind) -> Callable[[int], Callable[[], object]]:
     """Given rows, a call of the next of the products."""
-    with Graph("skinny", [TensorType(DType.bfloat16, (Dim("m", 1, 16), K))]) as graph:
+    with Graph("skinny", [TensorType(kind.rows, (Dim("m", 1, 16), K))]) as graph:
         graph.output(product(graph, kind))
     artifact = compile(graph, "cpu")
-    # The bytes matter, the numbers do not: 0x3c3c is 0.0115 in bfloat16.
-    held = np.full((N, K * kind.bits // 8), 0x3C, np.uint8)
-    small = Buffer.from_numpy(np.full((N, K // (kind.group or 1)), 0x3C3C, np.uint16), "bfloat16")
-    weights = Buffer.from_numpy(held, kind.dtype.name)
-    given = {"w": weights, "s": small} if kind.group else {"w": small}
+    given = {"w": filled(kind.dtype, N, K if kind.bits > 4 else K // 2)}
+    if kind.group:
+        given["s"] = filled(kind.rows, N, K // kind.group)
     models = [session.load(artifact, given) for _ in range(kind.count)]
 
     def prepare(rows: int) -> Callable[[], object]:
         # Memory that nobody wrote is one page of zeros over and over, whose places in cache clash.
-        x = Buffer.from_numpy(np.full((rows, K), 0x3C3C, np.uint16), "bfloat16")
-        out, turns = [Buffer("bfloat16", (rows, N))], cycle(models)
+        x = filled(kind.rows, rows, K)
+        out, turns = [Buffer(kind.rows.name, (rows, N))], cycle(models)
         return lambda: next(turns).execute(x, out=out)
 
     return prepare
+
+
+def filled(dtype: DType, *shape: int) -> Buffer:
+    """Bytes of 0x3c: they matter, the numbers do not, which are 0.0115 in the wider floats."""
+    bits = np.full((*shape[:-1], shape[-1] * dtype.to_bits().itemsize), 0x3C, np.uint8)
+    return Buffer.from_numpy(bits.view(dtype.to_bits()), dtype.name)
 
 
 def reading(session: InferenceSession) -> Callable[[], object]:
@@ -130,7 +144,8 @@ def computing(session: InferenceSession) -> Callable[[], object]:
 
 def row(kind: Kind, rows: int, ms: float, read: float, computed: float) -> dict[str, Any]:
     """The figures of a case, from its milliseconds and the limits in GB/s and TFLOP/s."""
-    nbytes, operations = kind.nbytes, 2 * rows * N * K
+    # Dot products of bfloat16 multiply twice as many numbers as those of float32.
+    nbytes, operations = kind.nbytes, 2 * rows * N * K * max(1, kind.bits // 16)
     needs = {"memory": nbytes / read / 1e6, "compute": operations / computed / 1e9}
     bound = max(needs, key=lambda name: needs[name])
     return {

@@ -54,6 +54,7 @@ class _Product:
         self._group = spec.attr("group")
         self._pairs = frame.machine.dots and a.dtype == "bfloat16"
         self._right: Reader = RIGHT[weights.dtype](frame, lanes)
+        self._soon = _panels.SPACE.value("ahead", spec, frame.machine.arch) << 10
         self._zero = emit.constant(emit.register_type("float32"), 0, lanes)
 
     def multiply(self, tasks: Tasks, block: Block, scratch: Any) -> None:
@@ -120,9 +121,16 @@ class _Product:
         return pair_at
 
     def _scales(self, tile: Tile, k: Any) -> list[Any]:
-        """Those of both vectors, of the group that begins with element `k`."""
-        place = (tile.panel * self._groups + k // self._group) * PANEL + tile.part
+        """Those of both vectors, of the group that begins with element `k`.
+
+        Those of the groups that are asked for next are asked for, too.
+        """
         scales, dtype = self._frame.inputs[2], self._frame.spec.operands[2].dtype
+        place = (tile.panel * self._groups + k // self._group) * PANEL + tile.part
+        if tile.part == 0:
+            groups = max(1, self._soon // (self._group // STEP * self._right.bytes))
+            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
+                memory.prefetch(scales, place + (groups * PANEL + line), dtype)
         places = (place, place + self._lanes)
         return [memory.load(scales, place, dtype, self._lanes) for place in places]
 
@@ -135,10 +143,9 @@ class _Product:
         frame, size = self._frame, self._right.bytes
         rows = emit.as_index(tile.all_rows)
         one = emit.compare("less_equal", rows, rows_of(frame.machine))
-        soon = _panels.SPACE.value("ahead", frame.spec, frame.machine.arch) << 10
         stretch = (stop - start) // STEP * size
         panel = (tile.panel * self._k + start) // STEP * size
-        first = panel + emit.select(one, soon, stretch) + stretch * tile.top // rows
+        first = panel + emit.select(one, self._soon, stretch) + stretch * tile.top // rows
         return first, emit.index(size * tile.height) // rows
 
     def _ask(self, tile: Tile, first: Any, pace: Any) -> None:
