@@ -40,11 +40,10 @@ def test_lengths(queries, keys):
     close(tiled(), queries, keys)
 
 
-@pytest.mark.parametrize("window", [0, 40])
-def test_more_keys_than_the_stack_holds(window, monkeypatch):
+def test_more_keys_than_the_stack_holds(monkeypatch):
     native.load.cache_clear()
     monkeypatch.setattr(_attention_block, "TILED_STACK", 2 * 64 * 256)
-    close(tiled(64, causal=True, window=window), 50, 290)
+    close(tiled(64, causal=True, window=200), 50, 290)
     native.load.cache_clear()
 
 
@@ -57,16 +56,13 @@ def test_more_queries_than_keys():
     close(tiled(causal=True), 90, 40)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "extents"), [("float32", ("d0", "d1")), ("bool", ("d1",)), ("bfloat16", ("d0", 1))]
-)
+@pytest.mark.parametrize(("dtype", "extents"), [("float32", ("d0", "d1")), ("bool", ("d0", 1))])
 def test_masks(dtype, extents):
     close(tiled(mask=Operand(dtype, extents)), 33, 140)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_batches_of_grouped_heads(causal):
-    close(tiled(batch=2, heads=6, key_heads=2, causal=causal), 13, 40)
+def test_batches_of_grouped_heads():
+    close(tiled(batch=2, heads=6, key_heads=2, causal=True), 13, 40)
 
 
 def test_a_query_without_keys_gives_zeros():
@@ -81,7 +77,7 @@ def test_a_query_without_keys_gives_zeros():
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("ragged_attention", {"causal": False}), ("paged_attention", {"size": 64, "window": 60})],
+    [("ragged_attention", {}), ("paged_attention", {"size": 64, "window": 60})],
 )
 def test_ragged_rows(op, options):
     """Rows of a few tokens take dot products, those of more take tiles."""
