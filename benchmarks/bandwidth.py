@@ -20,6 +20,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import measure
+import ml_dtypes
 import numpy as np
 
 from heddle.graph import DeviceRef, DType, Graph, TensorType, compile, ops
@@ -32,6 +33,32 @@ ROUNDS, CALLS = 9, 3
 
 Compute = Callable[..., Any]
 
+Make = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+"""Makes one input of an operation on so large an array."""
+
+
+def floats(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.standard_normal(shape, np.float32)
+
+
+def order(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """All rows, in another order."""
+    return rng.permutation(shape[0])
+
+
+def places(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """A place in its row for each element."""
+    return rng.integers(0, shape[-1], shape)
+
+
+def angles(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """A table for the pairs of each position, the same for all heads."""
+    return rng.standard_normal((shape[0], 1, shape[-1] // 2), np.float32)
+
+
+def bytes_of_floats(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return floats(rng, shape).astype(ml_dtypes.float8_e4m3fn)
+
 
 def ones(columns: int) -> Any:
     return ops.constant(np.ones(columns, np.float32), DType.float32, DeviceRef.CPU())
@@ -41,12 +68,12 @@ WIDE = (ROWS, COLUMNS)
 
 
 class Operation(NamedTuple):
-    """What is computed of `inputs` arrays of `shape`; `torch` is the same, of tensors."""
+    """What is computed of `inputs` for an array of `shape`; `torch` is the same, of tensors."""
 
     compute: Compute
-    torch: Compute
-    inputs: int = 1
-    shape: tuple[int, int] = WIDE
+    torch: Compute | None = None
+    inputs: tuple[Make, ...] = (floats,)
+    shape: tuple[int, ...] = WIDE
 
 
 def norm(name: str, *parameters: str) -> tuple[Compute, Compute]:
@@ -77,12 +104,14 @@ LAYER_NORM = norm("layer_norm", "weight", "bias")
 RMS_NORM = norm("rms_norm", "weight")
 SOFTMAX = (ops.softmax, lambda x: x.softmax(-1))
 
+TWO = (floats, floats)
+
 OPERATIONS = {
-    "add": Operation(lambda x, y: x + y, lambda x, y: x + y, 2),
+    "add": Operation(lambda x, y: x + y, lambda x, y: x + y, TWO),
     "cast to bfloat16": Operation(lambda x: ops.cast(x, DType.bfloat16), lambda x: x.bfloat16()),
     "gelu": Operation(ops.gelu, lambda x: functional().gelu(x)),
     "silu(x) * y": Operation(
-        lambda x, y: ops.silu(x) * y, lambda x, y: functional().silu(x) * y, 2
+        lambda x, y: ops.silu(x) * y, lambda x, y: functional().silu(x) * y, TWO
     ),
     "rms_norm": Operation(*RMS_NORM),
     "rms_norm, 384 columns": Operation(*RMS_NORM, shape=(43_690, 384)),
@@ -94,10 +123,25 @@ OPERATIONS = {
     "transpose, 4000 x 4144": Operation(
         lambda x: ops.transpose(x, 0, 1), lambda x: x.T.contiguous(), shape=(4000, 4144)
     ),
-    "concat": Operation(lambda x, y: ops.concat([x, y], 1), lambda x, y: torch().cat((x, y), 1), 2),
+    "concat": Operation(
+        lambda x, y: ops.concat([x, y], 1), lambda x, y: torch().cat((x, y), 1), TWO
+    ),
     "sum of rows": Operation(lambda x: ops.sum(x, axis=1), lambda x: x.sum(1, keepdim=True)),
     "max of columns": Operation(lambda x: ops.max(x, axis=0), lambda x: x.amax(0, keepdim=True)),
     "cumsum": Operation(ops.cumsum, lambda x: x.cumsum(-1)),
+    "argmax": Operation(ops.argmax, lambda x: x.argmax(-1, keepdim=True)),
+    "top_k of 50": Operation(lambda x: ops.top_k(x, 50), lambda x: x.topk(50)),
+    "gather of rows": Operation(
+        lambda x, rows: ops.gather(x, rows, 0), lambda x, rows: x[rows], (floats, order)
+    ),
+    "take_along": Operation(
+        ops.take_along, lambda x, places: x.gather(-1, places), (floats, places), (ROWS, 1024)
+    ),
+    "rope": Operation(ops.rope, None, (floats, angles, angles), (ROWS, 32, 128)),
+    "cast to float8": Operation(
+        lambda x: ops.cast(x, DType.float8_e4m3fn), lambda x: x.to(torch().float8_e4m3fn)
+    ),
+    "cast from float8": Operation(lambda x: ops.cast(x, DType.float32), None, (bytes_of_floats,)),
 }
 
 
@@ -105,18 +149,19 @@ def prepared(
     session: InferenceSession, operation: Operation, peer: str | None, threads: int
 ) -> tuple[dict[str, Callable[[], object]], int]:
     """Calls of Heddle and of the peer, and the bytes that each reads and writes."""
-    kind = TensorType(DType.float32, operation.shape, DeviceRef.CPU())
-    with Graph("operation", input_types=[kind] * operation.inputs) as graph:
-        graph.output(operation.compute(*graph.inputs))
-    model: Model = session.load(compile(graph, targets=["cpu"]))
     rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal(operation.shape, np.float32) for _ in range(operation.inputs)]
+    inputs = [make(rng, operation.shape) for make in operation.inputs]
+    kinds = [TensorType(DType(x.dtype.name), x.shape, DeviceRef.CPU()) for x in inputs]
+    with Graph("operation", input_types=kinds) as graph:
+        results = operation.compute(*graph.inputs)
+        graph.output(*(results if isinstance(results, tuple) else [results]))
+    model: Model = session.load(compile(graph, targets=["cpu"]))
     outputs = model.execute(*inputs)
-    moved = sum(array.nbytes for array in inputs) + outputs[0].nbytes
+    moved = sum(array.nbytes for array in (*inputs, *outputs))
     calls: dict[str, Callable[[], object]] = {
         "heddle": partial(model.execute, *inputs, out=outputs)
     }
-    if peer:
+    if peer and operation.torch:
         torch().set_num_threads(threads)
         calls[peer] = partial(operation.torch, *(torch().from_numpy(array) for array in inputs))
     return calls, moved
@@ -152,7 +197,7 @@ def measured(
         "copy GB/s": round(copy / 1e6, 1),
         "share": round(achieved / copy, 2),
     }
-    if peer:
+    if peer in medians:
         row |= {f"{peer}_ms": medians[peer], "ratio": round(medians[peer] / medians["heddle"], 2)}
     return row
 

@@ -6,11 +6,14 @@ gathered. An index outside the table is reported in the status word and clamped.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
+from heddle.kernels.cpu._histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.rows import AHEAD
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.stream import Stream
@@ -51,10 +54,17 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
     with emit.when(compare("greater_equal", chosen, limit, unsigned=True)):
         report(frame, chosen, limit)
     chosen = clamped(chosen, limit)
+    # The next slice may be anywhere: its first lines are asked for from the end of this one.
+    after = memory.load(indices, sizes.least(number + 1, count - 1), kind)
+    after = convert.cast(after, kind, "int64")
+    distance = sizes.least(AHEAD // emit.ITEM_SIZE[dtype], inner)
     with emit.when(compare("greater", emit.as_index(limit), 0)):
         for column, mask in stream.vectors(0, inner, task * inner):
             place = (outer * limit + chosen) * inner + column
             value = memory.load(table, place, dtype, stream.lanes, mask)
+            ends = compare("greater_equal", column + distance, inner)
+            following = (outer * limit + after - 1) * inner + column
+            memory.prefetch(table, select(ends, following, place) + distance, dtype)
             place = task * inner + column
             stream.store(value, frame.outputs[0], place, dtype, mask)
 
@@ -73,13 +83,17 @@ def _elements(frame: host.Frame, task: Any) -> None:
     for number, mask in host.vectors(start, sizes.least(start + BLOCK, count), lanes):
         chosen = memory.load(indices, number, kind, lanes, mask)
         chosen = convert.cast(chosen, kind, "int64")
-        # As unsigned numbers the negative ones are the greatest.
-        worst = crosslane.across(chosen, lambda a, b: emit.maximum(a, b, unsigned=True))
-        with emit.when(compare("greater_equal", worst, limit, unsigned=True)):
-            report(frame, worst, limit)
+        check(frame, chosen, limit)
         places = clamped(chosen, limit) + outer * limit
         value = memory.gather(table, places, dtype, inside if mask is None else mask & inside)
         memory.store(value, frame.outputs[0], outer * count + number, dtype, mask)
+
+
+def check(frame: host.Frame, chosen: Any, limit: Size) -> None:
+    """Reports a vector of indices of which one is out of range."""
+    # As unsigned numbers the negative ones are the greatest.
+    with emit.when(any_lane(compare("greater_equal", chosen, limit, unsigned=True))):
+        report(frame, crosslane.across(chosen, partial(emit.maximum, unsigned=True)), limit)
 
 
 def clamped(chosen: Any, limit: Size) -> Any:

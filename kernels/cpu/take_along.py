@@ -6,7 +6,7 @@ word and clamped.
 
 from __future__ import annotations
 
-from heddle.kernels import convert, crosslane, emit, host, memory, sizes
+from heddle.kernels import convert, emit, host, memory, sizes
 from heddle.kernels.cpu import gather
 from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
@@ -38,10 +38,7 @@ def emit_take_along(spec: Spec, machine: Machine) -> None:
         for number, mask in host.vectors(start, sizes.least(start + BLOCK, count), lanes):
             chosen = memory.load(indices, row * count + number, kind, lanes, mask)
             chosen = convert.cast(chosen, kind, "int64")
-            # As unsigned numbers the negative ones are the greatest.
-            worst = crosslane.across(chosen, lambda a, b: emit.maximum(a, b, unsigned=True))
-            with emit.when(compare("greater_equal", worst, limit, unsigned=True)):
-                gather.report(frame, worst, limit)
+            gather.check(frame, chosen, limit)
             places = gather.clamped(chosen, limit) + row * limit
             value = memory.gather(x, places, dtype, inside if mask is None else mask & inside)
             memory.store(value, frame.outputs[0], row * count + number, dtype, mask)

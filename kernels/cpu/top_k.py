@@ -2,7 +2,8 @@
 
 A task is one row. It is cut into at most `MOST_CHUNKS` chunks whose best elements are kept on the
 stack; each step takes the best of those and looks through its chunk alone for the one that follows.
-k is the last size of the result. NaN is the best either way.
+k is the last size of the result; where it is 1 a row is read straight through. NaN is the best
+either way.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ def emit_top_k(spec: Spec, machine: Machine) -> None:
     """Emits the loop over rows."""
     frame = host.frame(spec, machine)
     search = _Search(frame)
-    best = _Best(machine)
     finish = rows.Finish(frame, 1)
     length = search.source.length
+    if finish.length == 1:
+        for row in emit.loop(frame.first, frame.last):
+            index = search.first(search.source.row(row, ahead=True))
+            finish.row(row)(emit.index(0), None, index)
+        return
+    best = _Best(machine)
     size = sizes.greatest(sizes.ceildiv(length, MOST_CHUNKS), SHORTEST * search.lanes)
     size = sizes.ceildiv(size, search.lanes) * search.lanes
 
@@ -73,6 +79,46 @@ class _Search:
         top = 2 ** (emit.bits_of(element) - 1)
         self.lowest = emit.constant(element, -top, self.lanes)
         self.nowhere = emit.constant(element, top - 1, self.lanes)
+
+    def first(self, x_at: rows.At) -> Any:
+        """The index of the best element of a row, in int64, in a few independent chains."""
+        length, block = self.source.length, rows.CHAINS * self.lanes
+        blocks = length - sizes.mod(length, block)
+        # A lane that sees nothing better than the least key has the first place that it may have.
+        start = [self.lowest, self.numbers] * rows.CHAINS
+
+        def further(i: Any, *state: Any) -> list[Any]:
+            return [
+                value
+                for n in range(rows.CHAINS)
+                for value in better(i + n * self.lanes, None, *state[2 * n : 2 * n + 2])
+            ]
+
+        def better(column: Any, mask: Any, key: Any, place: Any) -> list[Any]:
+            found = ordering.key(self.dtype, x_at(column, mask), self.reverse)
+            here = convert.cast(emit.as_index(column), "int64", self.kind)
+            wins = compare("greater", found, key)
+            if mask is not None:
+                wins = wins & mask
+            here = emit.splat(here, self.lanes) + self.numbers
+            return [select(wins, found, key), select(wins, here, place)]
+
+        chains = emit.carry(0, blocks, block, start, further)
+        key, place = chains[:2]
+        for n in range(1, rows.CHAINS):
+            other, there = chains[2 * n : 2 * n + 2]
+            wins = compare("greater", other, key)
+            wins = wins | (compare("equal", other, key) & compare("less", there, place))
+            key, place = select(wins, other, key), select(wins, there, place)
+        whole = length - sizes.mod(length, self.lanes)
+        key, place = emit.carry(
+            blocks, whole, self.lanes, [key, place], lambda i, *best: better(i, None, *best)
+        )
+        rest = host.first_lanes(length - whole, self.lanes)
+        key, place = better(emit.as_index(whole), rest, key, place)
+        top = crosslane.across(key, emit.maximum)
+        place = select(compare("equal", key, top), place, self.nowhere)
+        return convert.cast(crosslane.across(place, emit.minimum), self.kind, "int64")
 
     def find(self, x_at: rows.At, start: Any, stop: Any, before: Any) -> tuple[Any, Any]:
         """Key and index, in int64, of the best element from `start` to `stop`.

@@ -51,6 +51,28 @@ def test_top_k(dtype, smallest, arch):
         check(spec, {"d0": 3, "d1": length}, [values], arch=arch)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "arch"),
+    [*((dtype, ARCHS[-1]) for dtype in ("int8", "uint64", "bfloat16")), ("float32", ARCHS[0])],
+)
+def test_the_best_of_a_row(dtype, arch):
+    """The first of equal ones, in rows of any number of blocks, vectors and lanes."""
+    for smallest in (False, True):
+        spec = best(dtype, ("d0", "d1"), 1, smallest)
+        for length in (1, 5, 64, 301, 2048, 5000):
+            rng = np.random.default_rng(length)
+            few = random(rng, (length // 3 + 1,), dtype)
+            values = rng.choice(few, (4, length)).astype(numpy_dtype(dtype))
+            values[2] = min(values[2])
+            values[3] = max(values[3])
+            values[0, length // 2 :] = values[0, length // 2]
+            check(spec, {"d0": 4, "d1": length}, [values], arch=arch)
+    x = np.full((2, 300), -np.inf, np.float32)
+    x[1, [77, 250]] = np.nan
+    (found,) = check(best("float32", (2, 300), 1), {}, [x], arch=arch)
+    assert found.tolist() == [[0], [77]]
+
+
 @pytest.mark.parametrize("k", [1, 40])
 def test_all_of_a_row(k):
     x = np.random.default_rng(0).standard_normal((5, k)).astype(np.float32)
