@@ -51,16 +51,12 @@ def run(
 
 
 def run_call(
-    spec: Spec,
-    arrays: list[np.ndarray],
-    dims: dict[str, int],
-    shift: int = 0,
-    machine: Machine | None = None,
+    spec: Spec, arrays: list[np.ndarray], dims: dict[str, int], *others, **options
 ) -> tuple[list[np.ndarray], list[int]]:
     """`run` of the kernel that a call of these sizes starts, of those that share the op's calls."""
     parts = find(spec.op, "cuda").split(spec)
     (started,) = (part for part, condition in parts if size(condition, dims))
-    return run(started, arrays, dims, shift, machine)
+    return run(started, arrays, dims, *others, **options)
 
 
 def blocks_started(launched, grid: tuple[int, ...]) -> int:
