@@ -20,8 +20,8 @@ arith, llvm = dialect("arith"), dialect("llvm")
 class Frame:
     """What the emitted function was given.
 
-    `inputs` and `outputs` are the pointers of `Spec.inputs` and `Spec.outputs`; `status` is the
-    status word's, where the kernel checks its input.
+    `inputs` and `outputs` are the pointers of `Spec.inputs` and `Spec.outputs`; `workspace`,
+    `counters` and `status` are others, each None where the kernel takes none.
     """
 
     spec: Spec
@@ -29,6 +29,8 @@ class Frame:
     dims: dict[str, Any]
     inputs: list[Any]
     outputs: list[Any]
+    workspace: Any
+    counters: Any
     status: Any
     first: Any
     last: Any
@@ -42,18 +44,31 @@ class Frame:
         return tuple(self.size(expr) for expr in shape)
 
 
-def frame(spec: Spec, machine: Machine, checks: bool = False) -> Frame:
-    """The arguments of the function that is being emitted, at the start of its entry block."""
+def frame(spec: Spec, machine: Machine, checks: bool = False, scratch: bool = False) -> Frame:
+    """The arguments of the function that is being emitted, at the start of its entry block.
+
+    The kernel is one that `checks`; with `scratch`, its launch has a workspace and counters.
+    """
     dims, buffers, first, last = ir.InsertionPoint.current.block.arguments
     found = {name: _item(dims, i, emit.integer(64)) for i, name in enumerate(spec.dims)}
-    count = len(spec.buffers) + checks
-    pointers = [_item(buffers, i, emit.pointer_type()) for i in range(count)]
-    reads = len(spec.inputs)
-    writes = pointers[reads : len(spec.buffers)]
+    reads, count = len(spec.inputs), len(spec.buffers)
+    extras = ["workspace", "counters"] * scratch + ["status"] * checks
+    pointers = [_item(buffers, i, emit.pointer_type()) for i in range(count + len(extras))]
+    others = dict(zip(extras, pointers[count:], strict=True))
     # A block's arguments come without operators.
     first, last = emit.Number(first), emit.Number(last)
-    status = pointers[-1] if checks else None
-    return Frame(spec, machine, found, pointers[:reads], writes, status, first, last)
+    return Frame(
+        spec,
+        machine,
+        found,
+        pointers[:reads],
+        pointers[reads:count],
+        others.get("workspace"),
+        others.get("counters"),
+        others.get("status"),
+        first,
+        last,
+    )
 
 
 def _item(base: Any, number: int, kind: Any) -> Any:

@@ -160,6 +160,9 @@ class Launch:
         work: An estimate of the whole dispatch in elementary operations or bytes, whichever is
             larger: the thread pool keeps small work on one thread by it.
 
+        workspace: Bytes of scratch memory, at a multiple of 64, contents unknown.
+        counters: 32-bit words that are zero at the start, and that the kernel leaves as zeros.
+
     The rest is for CUDA:
         block: Threads of a block.
         shared: Bytes of dynamic shared memory of a block.
@@ -168,8 +171,6 @@ class Launch:
             whole clusters: each takes work in steps of the grid that it sees.
         overlaps: The kernel is started before the one in front of it has ended, and waits for that
             (`griddepcontrol.wait`) before all else; set by `Kernel.launch_on`.
-        workspace: Bytes of scratch memory, at a multiple of 64, contents unknown.
-        counters: 32-bit words that are zero at the start, and that the kernel leaves as zeros.
         tensor_maps: What it copies by TMA.
     """
 

@@ -30,7 +30,7 @@ def read_queries(
     for r in emit.loop(0, count):
         start = start_of(r)
         for column, rest in _columns(block):
-            value = _words(frame, block, 0, start + column * block.group, rest)
+            value = words_of(frame, block, 0, start + column * block.group, rest)
             value = value if block.paired else value * scale
             block.put_words(value, block.query, (row + r) * block.depth + column)
     # A tile's rows beyond the last query are computed on as well, and dropped.
@@ -55,7 +55,7 @@ def turn_keys(
                     inside = emit.compare("less", group + line, present)
                     count = select(inside, emit.index(rest or lanes * block.group), 0)
                 start = start_of(group + line) + column * block.group
-                lines.append(_words(frame, block, 1, start, count))
+                lines.append(words_of(frame, block, 1, start, count))
             width = lanes if rest is None else -(-rest // block.group)
             for number, value in enumerate(crosslane.transposed(lines)[:width]):
                 block.put_words(value, block.key, (column + number) * block.keys + group)
@@ -109,7 +109,7 @@ def _columns(block: Block) -> Iterator[tuple[Any, int | None]]:
         yield emit.index(whole), block.size - whole * block.group
 
 
-def _words(frame: host.Frame, block: Block, number: int, start: Any, count: Any) -> Any:
+def words_of(frame: host.Frame, block: Block, number: int, start: Any, count: Any) -> Any:
     """A vector of words of operand `number` from element `start` on; None counts all of them."""
     lanes = block.lanes * block.group
     mask = None if count is None else host.first_lanes(count, lanes)

@@ -1,9 +1,10 @@
 """softmax(q k^T scale) v of ragged rows, in the flash manner (arXiv:2205.14135).
 
-A task is a piece of a row's tokens under one key head. Where they are few, the heads of a piece are
-done together: their keys lie side by side, and memory gives them up to twice as fast as those of
-one head. A block of keys is worked on as in attention of dense rows, while the next one is fetched.
-Sums of a query have one order, whichever queries are worked on beside it.
+A task is a piece of a row's tokens under one key head, or, of a row that has few tokens in all, a
+part of its keys under all heads (`_decode.py`). Where a piece is short, its heads are done
+together: their keys lie side by side, and memory gives them up to twice as fast as those of one
+head. A block of keys is worked on as in attention of dense rows, while the next one is fetched.
+Sums of a query have one order, whichever rows are worked on beside its own.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from heddle.kernels.cpu._attention_block import (
     tiled_keys,
 )
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
-from heddle.kernels.cpu._ragged_block import LOW, Pieces, Places, block_of, piece, pieces
+from heddle.kernels.cpu._decode import Decode
+from heddle.kernels.cpu._decode_parts import COUNTERS, drafts, most_parts, workspace
+from heddle.kernels.cpu._ragged_block import LOW, Next, Pieces, Places, block_of, piece, pieces
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import Keys, RowSpans, group_of
@@ -36,10 +39,18 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 
 def emit_ragged(
-    spec: Spec, machine: Machine, keys_of: Callable[[host.Frame], Keys], offsets: int = 3
+    spec: Spec,
+    machine: Machine,
+    keys_of: Callable[[host.Frame], Keys],
+    seen: Expr,
+    offsets: int = 3,
 ) -> None:
-    """Emits the loop over tasks; operand `offsets` holds where the queries of each row begin."""
-    frame = host.frame(spec, machine, checks=True)
+    """Emits the loop over tasks; operand `offsets` holds where the queries of each row begin.
+
+    A token may see `seen` keys.
+    """
+    scratch = launch(spec, seen, offsets).counters > 0
+    frame = host.frame(spec, machine, checks=True, scratch=scratch)
     block = block_of(spec, machine, key_block(spec))
     keys = keys_of(frame)
     places = Places.make(frame, block, keys)
@@ -47,40 +58,48 @@ def emit_ragged(
     if tiled:
         in_tiles = block_of(spec, machine, tiled_keys(spec), tiled)
         places_in_tiles = Places.make(frame, in_tiles, keys)
+    decode = Decode.make(frame, block, keys, seen)
     spans = RowSpans(frame, report, offsets, frame.size(spec.operands[0].shape[0]))
     found = Pieces(frame, spans, offsets, piece(spec))
+    slots = sizes.greatest(places.key_heads, decode.parts)
 
     def step(task: Any, following: Any) -> list[Any]:
         def work() -> list[Any]:
-            number, head = task // places.key_heads, task % places.key_heads
-            row, token, stop = found.find(number)
-            count = sizes.least(stop - token, piece(spec))
-            end = sizes.least(head + (frame.last - task), places.key_heads)
-            with emit.when(emit.compare("greater", count, 0)):
+            number, first = sizes.floordiv(task, slots), sizes.mod(task, slots)
+            row, token, stop, whole = found.find(number)
+            last = sizes.least(first + (frame.last - task), slots)
+            with emit.when(emit.compare("greater", stop - token, 0)):
                 length = keys.length(row)
-                position = length - (stop - token)
-                queries = sizes.ceildiv(count * group_of(spec), LOW) * LOW
-                several = sizes.least(emit.index(block.queries) // queries, places.heads)
+                part = _Part(frame, block, places, (row, length), (token, stop))
+                few = whole & emit.compare("less_equal", stop - token, drafts(spec))
 
-                def few() -> list[Any]:
-                    for first in emit.loop(head, end, several):
-                        heads = (first, sizes.least(several, end - first))
-                        part = _Part(frame, block, places, (row, length), (token, count), heads)
-                        part.attend(position)
+                def decoded() -> list[Any]:
+                    decode.attend(row, (token, stop - token), part.seen, (first, last))
                     return []
 
-                def many() -> list[Any]:
-                    for first in emit.loop(head, end):
-                        where, tokens = (row, length), (token, count)
-                        part = _Part(frame, in_tiles, places_in_tiles, where, tokens, (first, 1))
-                        part.attend_in_tiles(position)
-                    return []
+                def computed() -> list[Any]:
+                    heads = (first, sizes.least(last, places.key_heads))
+                    if not tiled:
+                        part.attend_heads(*heads)
+                        return []
 
-                if tiled:
-                    emit.either(emit.compare("greater", queries, TILE_ROWS), [], many, few)
-                else:
-                    few()
-            return [task + (end - head)]
+                    def many() -> list[Any]:
+                        where, tokens = (row, length), (token, stop)
+                        _Part(frame, in_tiles, places_in_tiles, where, tokens).attend_in_tiles(
+                            *heads
+                        )
+                        return []
+
+                    def low() -> list[Any]:
+                        part.attend_heads(*heads)
+                        return []
+
+                    return emit.either(
+                        emit.compare("greater", part.padded, TILE_ROWS), [], many, low
+                    )
+
+                emit.either(few, [], decoded, computed)
+            return [task + (last - first)]
 
         due = emit.compare("equal", task, following)
         return emit.either(due, [emit.integer(64)], work, lambda: [following])
@@ -95,7 +114,7 @@ def report(frame: host.Frame, code: int, value: Any, limit: Any, before: Any) ->
 
 
 class _Part:
-    """Tokens of one row under key heads, each as first and count; the row is number and length."""
+    """A piece of a row, tokens from and to the row's end; the row is number and length."""
 
     def __init__(
         self,
@@ -104,20 +123,31 @@ class _Part:
         places: Places,
         row: tuple[Any, Any],
         tokens: tuple[Any, Any],
-        heads: tuple[Any, Any],
     ) -> None:
         self.frame, self.block, self.places = frame, block, places
         self.row, self.length = row
-        self.token, self.count = tokens
-        self.head, self.heads = heads
+        self.token, stop = tokens
+        self.position = self.length - (stop - self.token)
+        self.count = sizes.least(stop - self.token, piece(frame.spec))
         self.group = group_of(frame.spec)
         self.queries = self.count * self.group
         self.padded = sizes.ceildiv(self.queries, LOW) * LOW
 
-    def attend(self, position: Any) -> None:
-        """Over the row's keys; the first token is at `position` among them."""
+    def seen(self, token: Any) -> tuple[Any, Any]:
+        """The keys that a token of the piece sees, from and to."""
+        position = self.position + token
+        return emit.as_index(self._hidden(position)), self._visible(position)
+
+    def attend_heads(self, first: Any, stop: Any) -> None:
+        """Over the row's keys, under key heads `first` to `stop - 1`, several at once if few."""
+        several = sizes.least(emit.index(self.block.queries) // self.padded, self.places.heads)
+        for head in emit.loop(first, stop, several):
+            self._attend(head, sizes.least(several, stop - head))
+
+    def _attend(self, head: Any, heads: Any) -> None:
         block, frame = self.block, self.frame
-        self.position = position
+        self.head, self.heads = head, heads
+        position = self.position
         tile.clear(block, 0, self.heads * self.padded)
         for head in emit.loop(0, self.heads):
             start_of = partial(self._query_start, head)
@@ -130,7 +160,7 @@ class _Part:
             present = sizes.least(emit.index(block.keys), stop - first)
             self._find(first + block.keys, stop)
             for head in emit.loop(0, self.heads):
-                self._next = _Next(frame, self.places, head)
+                self._next = Next(frame, self.places, head)
                 start_of = partial(self._key_start, first, head)
                 turn_keys(frame, block, present, start_of, self._next.beside_turning)
                 copy_values(frame, block, present, start_of, self._next.beside_copying)
@@ -145,10 +175,14 @@ class _Part:
         for head in emit.loop(0, self.heads):
             self._write(head)
 
-    def attend_in_tiles(self, position: Any) -> None:
-        """The same for one head, in AMX tiles."""
+    def attend_in_tiles(self, first: Any, stop: Any) -> None:
+        """The same in AMX tiles, one head after another."""
+        for head in emit.loop(first, stop):
+            self.head, self.heads = head, 1
+            self._attend_in_tiles(self.position)
+
+    def _attend_in_tiles(self, position: Any) -> None:
         block, frame = self.block, self.frame
-        self.position = position
         padded = sizes.ceildiv(self.queries, block.rows) * block.rows
         tile.clear(block, 0, padded)
         read_queries(frame, block, 0, self.queries, padded, partial(self._query_start, 0))
@@ -253,64 +287,14 @@ class _Part:
                 out_at(column, mask, total * share)
 
 
-class _Next:
-    """The next block: its share that is fetched while `head` is worked on.
+def launch(spec: Spec, seen: Expr, offsets: int = 3) -> Launch:
+    """A task for each piece of a row under a key head, or for each part of its keys.
 
-    As many keys as a block has are fetched of as many heads, in the order of memory: half of the
-    keys, the other half, then the values, beside one loop after another. Where too many lines are
-    asked for at once, requests are dropped.
-    """
-
-    def __init__(self, frame: host.Frame, places: Places, head: Any) -> None:
-        self._frame, self._places, self._block = frame, places, places.block
-        self._dtype = frame.spec.operands[1].dtype
-        self._first = head * self._block.keys
-        self._lines = -(-self._block.size * emit.ITEM_SIZE[self._dtype] // 64)
-
-    def beside_turning(self, step: Any, count: int) -> None:
-        """A share of the keys."""
-        block = self._block
-        self._share(1, 0, step, count, block.keys * block.depth // block.lanes**2)
-
-    def beside_copying(self, step: Any, count: int) -> None:
-        """The other keys."""
-        self._share(1, 1, step, count, self._block.keys // self._block.group)
-
-    def beside_scores(self, step: Any, count: int) -> None:
-        """A share of the values."""
-        block = self._block
-        self._share(2, 0, step, count, block.steps * (block.keys // (block.pair * block.lanes)))
-
-    def beside_sums(self, step: Any, count: int) -> None:
-        """The other values."""
-        block = self._block
-        parts = -(-block.width // (2 * block.lanes))
-        self._share(2, 1, step, count, parts * (block.keys // block.group))
-
-    def fetch_rest(self) -> None:
-        """All values."""
-        for line in emit.loop(0, self._block.keys * self._lines):
-            self._line(2, line)
-
-    def _share(self, number: int, half: int, step: Any, count: int, steps: int) -> None:
-        """Lines for `count` of the `steps` beside which a half is asked for."""
-        lines = self._block.keys // 2 * self._lines
-        each = -(-lines // steps)
-        for line in range(count * each):
-            self._line(number, step * each + (half * lines + line))
-
-    def _line(self, number: int, line: Any) -> None:
-        at = memory.load(self._places.fetched, self._first + line // self._lines, "int64")
-        column = line % self._lines * (64 // emit.ITEM_SIZE[self._dtype])
-        memory.prefetch(self._frame.inputs[number], at + column, self._dtype, level=2)
-
-
-def launch(spec: Spec, keys: Expr, offsets: int = 3) -> Launch:
-    """One task for each piece of a row under a key head, those of a piece together.
-
-    A token may see all `keys`.
+    Those of a piece are taken together. A token may see `seen` keys.
     """
     tokens, heads, size = spec.operands[0].shape
-    work = product((tokens, heads, keys, fold("add", fold("mul", size, 4), 20)))
-    key_heads = spec.operands[1].shape[-2]
-    return Launch((product((pieces(spec, offsets), key_heads)), key_heads, 1), work)
+    work = product((tokens, heads, seen, fold("add", fold("mul", size, 4), 20)))
+    key_heads, scratch = spec.operands[1].shape[-2], workspace(spec, seen)
+    slots = fold("max", key_heads, most_parts(spec, seen))
+    grid = (product((pieces(spec, offsets), slots)), key_heads, 1)
+    return Launch(grid, work, workspace=scratch, counters=COUNTERS if scratch != 0 else 0)

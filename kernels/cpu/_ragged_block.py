@@ -46,11 +46,11 @@ class Pieces:
         self._tokens = emit.as_index(frame.size(frame.spec.operands[0].shape[0]))
         self._count = emit.as_index(frame.size(frame.spec.operands[offsets].shape[0]))
 
-    def find(self, wanted: Any) -> tuple[Any, Any, Any]:
-        """Row, first token and the row's end of piece number `wanted`; the row is -1 for none.
+    def find(self, wanted: Any) -> tuple[Any, Any, Any, Any]:
+        """Row, first token and the row's end of piece number `wanted`; whether the row begins it.
 
-        There are no tokens where a row is wrong: rows may then overlap. Every row is looked at, so
-        that each piece finds what is wrong.
+        The row is -1 for none. There are no tokens where a row is wrong: rows may then overlap.
+        Every row is looked at, so that each piece finds what is wrong.
         """
         first = emit.either(
             compare("greater", self._count, 0),
@@ -91,7 +91,13 @@ class Pieces:
         (found, behind, _), _ = self._look(left, self._inside(last), self._tokens)
         token = select(found, behind, token)
         stop = select(found, self._tokens, stop)
-        return row, token, select(fine, stop, token)
+        begins = emit.either(
+            compare("greater_equal", row, 0),
+            [emit.integer(1)],
+            lambda: [compare("equal", memory.load(self._pointer, row, "int64"), token)],
+            lambda: [emit.constant(emit.integer(1), 0)],
+        )[0]
+        return row, token, select(fine, stop, token), begins
 
     def _inside(self, offset: Any) -> Any:
         return emit.maximum(emit.minimum(offset, self._tokens), 0)
@@ -153,6 +159,58 @@ class Places:
 
     def _ring(self, first: Any) -> Size:
         return first % (2 * self.block.keys)
+
+
+class Next:
+    """The next block: its share that is fetched while `head` is worked on.
+
+    As many keys as a block has are fetched of as many heads, in the order of memory: half of the
+    keys, the other half, then the values, beside one loop after another. Where too many lines are
+    asked for at once, requests are dropped.
+    """
+
+    def __init__(self, frame: host.Frame, places: Places, head: Any) -> None:
+        self._frame, self._places, self._block = frame, places, places.block
+        self._dtype = frame.spec.operands[1].dtype
+        self._first = head * self._block.keys
+        self._lines = -(-self._block.size * emit.ITEM_SIZE[self._dtype] // 64)
+
+    def beside_turning(self, step: Any, count: int) -> None:
+        """A share of the keys."""
+        block = self._block
+        self._share(1, 0, step, count, block.keys * block.depth // block.lanes**2)
+
+    def beside_copying(self, step: Any, count: int) -> None:
+        """The other keys."""
+        self._share(1, 1, step, count, self._block.keys // self._block.group)
+
+    def beside_scores(self, step: Any, count: int) -> None:
+        """A share of the values."""
+        block = self._block
+        self._share(2, 0, step, count, block.steps * (block.keys // (block.pair * block.lanes)))
+
+    def beside_sums(self, step: Any, count: int) -> None:
+        """The other values."""
+        block = self._block
+        parts = -(-block.width // (2 * block.lanes))
+        self._share(2, 1, step, count, parts * (block.keys // block.group))
+
+    def fetch_rest(self) -> None:
+        """All values."""
+        for line in emit.loop(0, self._block.keys * self._lines):
+            self._line(2, line)
+
+    def _share(self, number: int, half: int, step: Any, count: int, steps: int) -> None:
+        """Lines for `count` of the `steps` beside which a half is asked for."""
+        lines = self._block.keys // 2 * self._lines
+        each = -(-lines // steps)
+        for line in range(count * each):
+            self._line(number, step * each + (half * lines + line))
+
+    def _line(self, number: int, line: Any) -> None:
+        at = memory.load(self._places.fetched, self._first + line // self._lines, "int64")
+        column = line % self._lines * (64 // emit.ITEM_SIZE[self._dtype])
+        memory.prefetch(self._frame.inputs[number], at + column, self._dtype, level=2)
 
 
 def block_of(spec: Spec, machine: Machine, keys: int, tiled: bool = False) -> Block:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from heddle.kernels.cpu import _attention_block, _ragged
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Contiguous, unsupported
-from heddle.kernels.spec import Launch, Spec
+from heddle.kernels.spec import Expr, Launch, Spec
 
 
 def emit_ragged_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
-    _ragged.emit_ragged(spec, machine, lambda frame: Contiguous(frame, _ragged.report))
+    _ragged.emit_ragged(spec, machine, lambda frame: Contiguous(frame, _ragged.report), _seen(spec))
 
 
 def launch(spec: Spec) -> Launch:
-    """One task for each token and key head."""
-    return _ragged.launch(spec, spec.operands[1].shape[0])
+    """Tasks of pieces of rows; see `_ragged.launch`."""
+    return _ragged.launch(spec, _seen(spec))
+
+
+def _seen(spec: Spec) -> Expr:
+    """The most keys that a token sees."""
+    return spec.operands[1].shape[0]
 
 
 KERNEL = Kernel(

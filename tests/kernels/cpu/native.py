@@ -91,11 +91,14 @@ def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None):
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
         bytes_written = np.full(math.prod(extents) * kind.itemsize, _GUARD, np.uint8)
         outputs.append(Guarded(bytes_written.view(kind).reshape(extents)))
-    status = Guarded(np.zeros(4, np.int64))
-    buffers = inputs + outputs + [status] * kernel.checks
+    launch = kernel.launch(spec)
+    status, counters = Guarded(np.zeros(4, np.int64)), Guarded(np.zeros(launch.counters, np.uint32))
+    scratch = np.full(size(launch.workspace, dims), _GUARD, np.uint8)
+    extras = {"workspace": Guarded(scratch), "counters": counters, "status": status}
+    buffers = inputs + outputs + [extras[name] for name in kernel.extras(spec)]
     pointers = (ctypes.c_void_p * len(buffers))(*(buffer.address for buffer in buffers))
     values = (ctypes.c_int64 * (len(spec.dims) + 1))(*(dims[name] for name in spec.dims))
-    tasks = size(kernel.launch(spec).grid[0], dims)
+    tasks = size(launch.grid[0], dims)
     edges = [0, *sorted(int(cut * tasks) for cut in cuts), tasks]
     # Last first: no task may depend on one before it.
     for first, last in reversed(list(pairwise(edges))):
@@ -106,6 +109,7 @@ def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None):
         assert buffer.array.tobytes() == np.ascontiguousarray(before).tobytes(), "wrote an input"
     for buffer in buffers:
         buffer.check()
+    assert not counters.array.any(), "counters are left as zeros"
     return [output.array.copy() for output in outputs], status.array.copy()
 
 

@@ -1,0 +1,84 @@
+"""How the keys of a row that decodes are shared out: parts of a row, and where their sums are.
+
+A part's sums are of its own keys alone, and those of a row are joined in the order of its parts,
+which depend on how many keys the row's tokens see: so a row has the same bits wherever its parts
+are computed (flash decoding, pytorch.org/blog/flash-decoding).
+"""
+
+from __future__ import annotations
+
+from heddle.kernels import sizes
+from heddle.kernels.row_spans import group_of
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Spec, fold
+
+KEYS = 256
+"""Keys of a part, where the row does not have more parts than `MOST` so."""
+
+MOST = 32
+"""Parts of a row."""
+
+SLOTS = 1024
+"""Parts of all tokens that have room in the workspace; with more, rows are not shared out."""
+
+COUNTERS = SLOTS // 2
+"""One for each token: each has two parts or more where they are shared out."""
+
+STEP = 16
+"""Keys that are worked on together; parts are multiples of it."""
+
+LANES = 16
+"""The most lanes of a vector."""
+
+
+def drafts(spec: Spec) -> int:
+    """The most tokens of a row that decodes: with more, it is bound by what it computes."""
+    return max(1, 8 // group_of(spec))
+
+
+def most_parts(spec: Spec, keys: Expr) -> Expr:
+    """The most parts of a row, of which a token may see all `keys`; 1 where none are shared out."""
+    window = spec.attr("window")
+    seen = fold("min", keys, window + drafts(spec)) if window else keys
+    parts = fold("max", 1, fold("min", MOST, fold("ceildiv", seen, KEYS)))
+    wanted = fold("mul", fold("max", 1, spec.operands[0].shape[0]), parts)
+    fits = fold("min", 1, fold("floordiv", SLOTS, wanted))
+    return fold("add", 1, fold("mul", fold("sub", parts, 1), fits))
+
+
+def workspace(spec: Spec, keys: Expr) -> Expr:
+    """Bytes of scratch memory: the sums of every part of every token, where they are shared out."""
+    parts = most_parts(spec, keys)
+    shared = fold("min", 1, fold("sub", parts, 1))
+    slots = fold("mul", fold("mul", spec.operands[0].shape[0], parts), shared)
+    return fold("mul", slots, 4 * sums(spec))
+
+
+def sums(spec: Spec) -> int:
+    """Numbers of a token in a part: a row of weighted values for each query, and statistics."""
+    heads, size = spec.operands[0].shape[1:]
+    assert isinstance(heads, int)
+    assert isinstance(size, int)
+    # The same on every machine.
+    return heads * (-(-size // LANES) * LANES) + max(
+        statistics(spec, n) for n in (LANES // 2, LANES)
+    )
+
+
+def statistics(spec: Spec, lanes: int) -> int:
+    """Numbers of the greatest scores and the weights of a token's queries, in whole vectors."""
+    group, key_heads = group_of(spec), spec.operands[1].shape[-2]
+    assert isinstance(key_heads, int)
+    heads = vector_heads(group, lanes)
+    vectors = -(-key_heads // heads) if heads else key_heads * -(-group // lanes)
+    return 2 * lanes * vectors
+
+
+def vector_heads(group: int, lanes: int) -> int:
+    """Key heads whose queries share a vector; 0 where those of one need several."""
+    return lanes // group
+
+
+def part_size(keys: Size) -> Size:
+    """Keys of each part of a row whose tokens see `keys`."""
+    return sizes.greatest(sizes.ceildiv(sizes.ceildiv(keys, MOST), STEP) * STEP, KEYS)
