@@ -227,7 +227,7 @@ def _together(spec: Spec) -> int:
 
 
 def launch(spec: Spec) -> Launch:
-    """One task for each 64 windows by each run of panels of each group."""
+    """One task for each 64 windows, or some rows of them, by each run of panels of each group."""
     *windows, n = spec.result.shape
     depth: Expr = fold("mul", fold("floordiv", spec.operands[0].shape[-1], _groups(spec)), 2)
     each = fold("add", fold("mul", depth, prod(spec.attr("kernel"))), bodies.work(spec.epilogue))

@@ -30,6 +30,8 @@ ROWS = {
 
 DIMS = {"d0": 7, "d1": 11}
 
+LEVELS = [("float32", arch) for arch in ARCHS] + [("bfloat16", arch) for arch in DOTS]
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_convolutions(name):
@@ -37,10 +39,9 @@ def test_convolutions(name):
     check(spec, DIMS, rtol=2e-5, atol=2e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize(("dtype", "arch"), LEVELS)
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_of_windows(name, arch, dtype):
+def test_rows_of_windows(name, dtype, arch):
     error = {"float32": (2e-5, 2e-4), "bfloat16": (3e-2, 1e-3)}[dtype]
     check(packed(dtype, *ROWS[name]), DIMS, arch=arch, rtol=error[0], atol=error[1])
 
@@ -70,8 +71,7 @@ def test_reductions_of_large_windows_and_many_channels(kind):
     check(reducing(kind, "float32", shape, (2, 20), *moves), DIMS, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("arch", DOTS)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "arch"), LEVELS)
 def test_narrow_groups(dtype, arch):
     for depth, channels in ((2, 38), (4, 36), (8, 72)):
         shape, moves = (1, "d0", 10, channels), ((2, 1), (1, 1, 1, 1))
