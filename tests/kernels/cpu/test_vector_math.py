@@ -103,6 +103,33 @@ def test_gelu_error_is_relative_to_its_input(form, dtype, arch):
     assert (np.abs(got - exact) <= bound).all()
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_gelu_before_rounding_to_bfloat16(arch):
+    """Seen through the bits that rounding leaves: the error is that of both."""
+    x = _points("float32", 20_000)
+    x = x[np.abs(x) < 1e6]
+    operand, narrow = Operand("float32", x.shape), Operand("bfloat16", x.shape)
+    gelu = Step("gelu", (0,), "float32", (("approximate", "none"),))
+    body = Body((operand,), (gelu, Step("cast", (1,), "bfloat16")), (2,))
+    got = run(Spec("map", (narrow,), narrow, (narrow,), (), body), [x], arch=arch)[0][0]
+    wide = x.astype(np.longdouble)
+    exact = wide * (1 + _erf_of_half(wide)) / 2
+    bound = 2.0**-16 * np.abs(wide) + 2.0**-8 * np.abs(exact) + 2.0**-133
+    assert (np.abs(got.astype(np.longdouble) - exact) <= bound).all()
+    ends = x[np.abs(x) > 5]
+    np.testing.assert_array_equal(got[np.abs(x) > 5] == 0, ends < 0)
+
+
+def test_gelu_that_others_read_is_exact():
+    x = np.linspace(-6, 6, 999, dtype=np.float32)
+    operand, narrow = Operand("float32", x.shape), Operand("bfloat16", x.shape)
+    gelu = Step("gelu", (0,), "float32", (("approximate", "none"),))
+    body = Body((operand,), (gelu, Step("cast", (1,), "bfloat16")), (1, 2))
+    both = run(Spec("map", (operand,), operand, (operand, narrow), (), body), [x])[0]
+    alone = _apply("gelu", x, ARCHS[-1], (("approximate", "none"),))
+    np.testing.assert_array_equal(both[0], alone)
+
+
 def _erf_of_half(x):
     return _erf(x / np.sqrt(np.longdouble(2))).astype(np.longdouble)
 
