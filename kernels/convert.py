@@ -52,6 +52,22 @@ def float8_unit() -> Float8Unit | None:
     return _unit.get()
 
 
+_rounds: ContextVar[bool] = ContextVar("rounds", default=False)
+
+
+@contextmanager
+def rounding_by_instruction(wanted: bool) -> Iterator[None]:
+    """What is emitted in it rounds vectors to bfloat16 by VCVTNEPS2BF16 (AVX512-BF16), if `wanted`.
+
+    Denormal numbers then become zero, as in dot products (Intel SDM, volume 2).
+    """
+    token = _rounds.set(wanted)
+    try:
+        yield
+    finally:
+        _rounds.reset(token)
+
+
 def from_memory(value: Any, dtype: str) -> Any:
     """A value of `emit.memory_type(dtype)` as `emit.register_type(dtype)`."""
     lanes = emit.lanes_of(value)
@@ -75,6 +91,9 @@ def to_memory(value: Any, dtype: str) -> Any:
         return arith.extui(kind, value)
     if dtype == "float16":
         return arith.truncf(kind, value)
+    if dtype == "bfloat16" and _rounds.get() and emit.lanes_of(value) > 1:
+        narrow = arith.truncf(ir.VectorType.get([emit.lanes_of(value)], ir.BF16Type.get()), value)
+        return arith.bitcast(kind, narrow)
     if dtype == "bfloat16":
         bits = emit.bitcast(value, emit.integer(32))
         rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16

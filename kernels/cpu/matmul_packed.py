@@ -5,7 +5,8 @@ Products are summed in float32 (float64 for float64), in the order of k.
 - a of float32: a 16-bit b stays so in memory and is widened in registers.
 - Both bfloat16: b is in pairs along k, and a step takes a pair of each row of a. Where the machine
   has dot products of pairs (VDPBF16PS), they are used: each product is exact, each of the two sums
-  is rounded to nearest even, and denormal inputs and sums count as zero (Intel SDM, volume 2).
+  is rounded to nearest even, and denormal inputs and sums count as zero (Intel SDM, volume 2), as
+  do denormal results that are rounded to bfloat16.
   Tiles (TDPBF16PS) do the same with 16 pairs, the first elements and the second ones apart.
   Elsewhere both are widened. The error of a sum of k products is at most k * 2^-24 times the sum of
   their magnitudes either way, beside what denormals would add.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import bodies, emit, host
+from heddle.kernels import bodies, convert, emit, host
 from heddle.kernels.cpu import _amx, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.cpu._tile import Add
@@ -37,11 +38,12 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
 def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
     """Emits the products of all blocks of `tasks`."""
     dtype, machine = frame.spec.operands[0].dtype, frame.machine
-    if dtype == "bfloat16" and machine.tiles:
-        _amx.emit_runs(frame, "float32", tasks)
-    else:
-        sums, add = adding(dtype, machine)
-        emit_products(frame, sums, add, tasks)
+    with convert.rounding_by_instruction(dtype == "bfloat16" and machine.dots):
+        if dtype == "bfloat16" and machine.tiles:
+            _amx.emit_runs(frame, "float32", tasks)
+        else:
+            sums, add = adding(dtype, machine)
+            emit_products(frame, sums, add, tasks)
 
 
 def adding(dtype: str, machine: Machine) -> tuple[str, Add]:

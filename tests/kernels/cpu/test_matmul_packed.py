@@ -1,7 +1,9 @@
 """pack_b and matmul_packed."""
 
+import math
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from native import ARCHS, DOTS, check, random, run
@@ -202,3 +204,17 @@ def test_refusals():
     assert find("pack_b", "cpu").supports(spec) == wanted
     wanted = "group: wanted 1 or what makes 4 bytes, got 4 of bfloat16"
     assert find("pack_b", "cpu").supports(packing("bfloat16", (3, 4), False, 4)) == wanted
+
+
+@pytest.mark.parametrize("arch", DOTS)
+def test_sums_are_rounded_to_bfloat16_once(arch):
+    """One times each column: between two numbers, beyond the largest, and none at all."""
+    spec = product("bfloat16", (), 3, 2, 64, pairs=True)
+    kind = ml_dtypes.bfloat16
+    a = np.array([[1, 2.0**-9], [1, 1.5 * 2.0**-8], [1, 3 * 2.0**-8]], kind)
+    columns = np.concatenate([np.linspace(-3, 3, 60), [3e38, math.inf, -math.inf, math.nan]])
+    b = np.repeat(columns.astype(kind)[:, None], 2, axis=1)
+    got = run(spec, [a, b.reshape(2, 1, 32, 2)], arch=arch)[0][0]
+    with np.errstate(all="ignore"):
+        wanted = (a.astype(np.float32) @ b.T.astype(np.float32)).astype(kind)
+    np.testing.assert_array_equal(got.astype(np.float32), wanted.astype(np.float32))
