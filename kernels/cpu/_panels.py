@@ -246,23 +246,19 @@ def add_stretch(
     A `start` of None says that it is the only one. For `add` see `emit_stretches`.
     """
     frame, lanes, dtype = results.frame, results.lanes, results.dtype
-    begin = 0 if start is None else start
-    if start is None:
-        zero = emit.constant(emit.register_type(dtype), 0, lanes)
-        complete: Any = True
-    else:
+    begin, complete = 0 if start is None else start, True
+    if start is not None:
         # The sums before the first stretch are zero, whatever lies in memory.
-        kept = emit.select(emit.compare("greater", begin, 0), emit.index(lanes), 0)
+        kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
         mask = host.first_lanes(kept, lanes)
         complete = emit.compare("equal", emit.as_index(stop), steps)
     for strip in strips(frame, block, lanes):
         for tile in tiles(frame, strip):
             places = tile.places(lanes)
-            before = (
-                [zero] * len(places)
-                if start is None
-                else [memory.load(scratch, place, dtype, lanes, mask) for place in places]
-            )
+            if start is None:
+                before = [emit.constant(emit.register_type(dtype), 0, lanes)] * len(places)
+            else:
+                before = [memory.load(scratch, place, dtype, lanes, mask) for place in places]
             for place, value in zip(places, add(tile, begin, stop, before), strict=True):
                 memory.store(value, scratch, place, dtype)
         results.write_strip(strip, scratch, complete)

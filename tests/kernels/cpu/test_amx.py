@@ -162,7 +162,7 @@ def test_the_configuration():
     """What LDTILECFG reads: palette 1, and for each tile in use 16 rows of 64 bytes, else zero."""
     text = machine_code.assembly(with_gelu(), MACHINE)
     place = int(re.search(r"\tldtilecfg\t(\d+)\(%rsp\)", text)[1])
-    zeros = re.findall(r"\tvmovups\t%zmm\d+, (\d+)\(%rsp\)", text)
+    zeros = re.findall(r"\tvmov(?:ups|dqu64)\t%zmm\d+, (\d+)\(%rsp\)", text)
     assert str(place) in zeros
     writes = re.findall(r"\tmov[bw]\t\$(\d+), (\d+)\(%rsp\)", text)
     found = {int(offset) - place: int(value) for value, offset in writes}
