@@ -105,7 +105,7 @@ class _Sampler:
             )
 
         better, low = emit.either(few, [number] * 2, lambda: [infinite, self.row.floor], by_sample)
-        self._weigh(better, None, low, select(few, low, -math.inf))
+        self._weigh(better, None, low, select(fewer, low, -math.inf))
         above = memory.load(self.above, 0, "int64")
         inside = self.inside.total()
         total = above + inside + self.below.total()
