@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 import pytest
 
