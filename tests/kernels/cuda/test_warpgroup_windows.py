@@ -5,8 +5,8 @@ import re
 import cuda_harness
 import pytest
 from emulator_memory import EmulatorError
-from test_windows import check
 from warpgroup_cases import HOPPER, cut_into_pieces
+from window_cases import check
 from window_specs import plain
 
 from heddle.graph.compiler.codegen import ptx

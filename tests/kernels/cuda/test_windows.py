@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from cuda_harness import run
-from reference import evaluate, numpy_dtype, shape
+from window_cases import check
 from window_specs import plain, reducing
 
 from heddle.graph.compiler.codegen import ptx
@@ -13,23 +11,6 @@ from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand
 from heddle.kernels.tuning import forced
-
-DIMS = {"d0": 5, "d1": 7}
-TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 4e-3}
-
-
-def check(spec, shift=0):
-    rng = np.random.default_rng(0)
-    arrays = [
-        rng.standard_normal(shape(o.shape, DIMS)).astype(numpy_dtype(o.dtype)) for o in spec.inputs
-    ]
-    (found,), status = run(spec, arrays, DIMS, shift)
-    assert status == [0, 0, 0, 0]
-    (wanted,) = (array.astype(np.float64) for array in evaluate(spec, DIMS, arrays))
-    tolerance = TOLERANCE[spec.result.dtype]
-    scale = np.abs(wanted).max(initial=1)
-    np.testing.assert_allclose(found.astype(np.float64), wanted, tolerance, tolerance * scale)
-
 
 CASES = {
     "padding and a stride": ((2, "d0", "d1", 8), 20, (3, 3), 1, (2, 1), (1, 1, 1, 1)),
