@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -143,6 +144,7 @@ def main() -> None:
         processes: dict[str, tuple[object, ...]] = {"numpy alone": ("numpy",)}
         processes |= heddle_processes(found, Path(folder))
         processes |= peer_processes(options.peers, found, Path(folder))
+        os.sync()  # Files that are still being written to the disk are read slowly.
         samples: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
         for number in range(options.runs + 1):
             for name, (runtime, *arguments) in processes.items():
