@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from heddle.kernels import bodies, convert, emit, memory, sizes
 from heddle.kernels.emit import compare, select
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Expr, Spec, product
 
 OUT_OF_RANGE, FALLING = 1, 2
 """Codes of the status word: an index out of range; offsets that fall or end too late."""
@@ -158,6 +158,11 @@ def group_of(spec: Spec) -> int:
     assert isinstance(heads, int)
     assert isinstance(key_heads, int)
     return heads // key_heads
+
+
+def keys_of_table(spec: Spec) -> Expr:
+    """The most keys that a row may have, in paged attention: those of all its blocks."""
+    return product((spec.operands[5].shape[1], spec.operands[1].shape[1]))
 
 
 def unsupported(spec: Spec) -> str | None:

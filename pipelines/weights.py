@@ -55,23 +55,21 @@ def read(path: Path) -> dict[str, Array]:
         ArtifactError: A file is missing, truncated, or no safetensors file; or it has a dtype
             that Heddle lacks.
     """
-    return _tensors(path, _mapped(path))
+    return _open(path)[0]
 
 
-def _mapped(path: Path) -> dict[Path, mmap]:
-    files = {path.with_name(file) for file in _index(path).values()} or {path}
-    return {file: _map(file) for file in sorted(files)}
-
-
-def _tensors(path: Path, mappings: Mapping[Path, mmap]) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    for file, mapping in mappings.items():
-        found |= _parse(file, np.frombuffer(mapping, np.uint8))
+def _open(path: Path) -> tuple[dict[str, Array], list[mmap]]:
+    """The tensors, and the mappings that they are views of."""
     files = _index(path)
+    found: dict[str, Array] = {}
+    mappings = []
+    for file in sorted({path.with_name(file) for file in files.values()} or {path}):
+        mappings.append(_map(file))
+        found |= _parse(file, np.frombuffer(mappings[-1], np.uint8))
     missing = sorted(files.keys() - found.keys())
     if missing:
         raise _bad(path, f"wanted the weight {missing[0]!r} in {files[missing[0]]}, got none")
-    return found
+    return found, mappings
 
 
 def _index(path: Path) -> dict[str, str]:
@@ -172,9 +170,9 @@ def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Mo
     """
     if path is None:
         return session.load(artifact)
-    mappings = _mapped(path)
-    model = session.load(artifact, weights=_fit(_tensors(path, mappings), artifact))
-    for mapping in mappings.values():
+    arrays, mappings = _open(path)
+    model = session.load(artifact, weights=_fit(arrays, artifact))
+    for mapping in mappings:
         mapping.madvise(MADV_DONTNEED)
     return model
 

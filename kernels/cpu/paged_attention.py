@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from heddle.kernels.cpu import _attention_block, _ragged
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import Table, unsupported
-from heddle.kernels.spec import Expr, Launch, Spec, product
+from heddle.kernels.row_spans import Table, keys_of_table, unsupported
+from heddle.kernels.spec import Launch, Spec
 
 
 def emit_paged_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     _ragged.emit_ragged(
-        spec, machine, lambda frame: Table(frame, _ragged.report, 1, 4), _seen(spec)
+        spec, machine, lambda frame: Table(frame, _ragged.report, 1, 4), keys_of_table(spec)
     )
 
 
 def launch(spec: Spec) -> Launch:
     """Tasks of pieces of rows; see `_ragged.launch`."""
-    return _ragged.launch(spec, _seen(spec))
-
-
-def _seen(spec: Spec) -> Expr:
-    """The most keys that a token sees."""
-    return product((spec.operands[5].shape[1], spec.operands[1].shape[1]))
+    return _ragged.launch(spec, keys_of_table(spec))
 
 
 KERNEL = Kernel(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heddle.kernels.cuda import _ragged
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import Table, unsupported
-from heddle.kernels.spec import Expr, Launch, Spec, product
+from heddle.kernels.row_spans import Table, keys_of_table, unsupported
+from heddle.kernels.spec import Launch, Spec
 
 
 def emit_paged_attention(spec: Spec, machine: Machine) -> None:
@@ -15,17 +15,12 @@ def emit_paged_attention(spec: Spec, machine: Machine) -> None:
 
 def launch(spec: Spec) -> Launch:
     """A warp for every few heads of each token, or a block for a tile."""
-    return _ragged.launch(spec, _keys(spec))
+    return _ragged.launch(spec, keys_of_table(spec))
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """That of blocks of warpgroups, where they compute `spec`."""
-    return _ragged.own_launch(spec, machine, _keys(spec))
-
-
-def _keys(spec: Spec) -> Expr:
-    """As many keys as a row may have."""
-    return product((spec.operands[5].shape[1], spec.operands[1].shape[1]))
+    return _ragged.own_launch(spec, machine, keys_of_table(spec))
 
 
 KERNEL = Kernel(
