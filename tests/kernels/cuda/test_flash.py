@@ -5,6 +5,7 @@ from itertools import count
 import cuda_cases as cases
 import numpy as np
 import pytest
+from assembler import needs_assembler
 from cuda_harness import run_call
 from emulator_memory import EmulatorError
 from reference import numpy_dtype
@@ -166,10 +167,7 @@ ASSEMBLED = {
 }
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_no_register_is_spilled(name, arch):

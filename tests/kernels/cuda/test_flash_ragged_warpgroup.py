@@ -5,13 +5,13 @@ import cuda_harness
 import numpy as np
 import pytest
 import ragged_batches as ragged
+from assembler import needs_assembler
 from cuda_harness import run_call
 from emulator_memory import EmulatorError
 from reference import evaluate, size
 from test_flash_ragged import ROUNDING, batch
 from test_flash_warpgroup import HOPPER, assembled, check_code
 
-from heddle.graph.compiler.codegen import ptx
 from heddle.kernels.cuda import _flash_feed, _flash_tiles, _tma
 from heddle.kernels.cuda import _warpgroup as warpgroup
 from heddle.kernels.registry import find
@@ -217,10 +217,7 @@ ASSEMBLED = {
 }
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_assembled(monkeypatch, name):
     copies = "cp.async.bulk.tensor.3d.shared::cluster.global"

@@ -4,6 +4,7 @@ import emulator
 import numpy as np
 import pytest
 import ragged_batches as ragged
+from assembler import needs_assembler
 from cuda_harness import run_call
 from emulator_memory import EmulatorError
 from reference import evaluate, size
@@ -188,10 +189,7 @@ ASSEMBLED = {
 }
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_no_register_is_spilled(name, arch):

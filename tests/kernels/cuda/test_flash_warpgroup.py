@@ -5,6 +5,7 @@ import cuda_harness
 import numpy as np
 import pytest
 import test_kernels as kernels
+from assembler import needs_assembler
 from cuda_harness import run_call
 from emulator_memory import EmulatorError
 from reference import size
@@ -121,10 +122,7 @@ ASSEMBLED = {
 }
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_assembled(monkeypatch, name):
     assembled(monkeypatch, ASSEMBLED[name], "cp.async.bulk.tensor.4d.shared::cluster.global")

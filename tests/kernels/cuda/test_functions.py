@@ -3,6 +3,7 @@
 import cuda_cases as cases
 import numpy as np
 import pytest
+from assembler import needs_assembler
 from cuda_harness import run
 from reference import evaluate, numpy_dtype
 
@@ -70,10 +71,7 @@ def test_on_the_emulator(name):
     np.testing.assert_allclose(found, wanted, rtol=rtol)
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", [name for name in CASES if "bfloat16" not in name])
 def test_no_register_is_spilled(name, arch):

@@ -16,7 +16,7 @@ ALL = [(arch, name) for arch, found in PROBES.items() for name in found]
 STEPS = 3
 DTYPES = {"bfloat16": ml_dtypes.bfloat16, "tf32": np.float32, "float8": ml_dtypes.float8_e4m3fn}
 
-needs_assembler = pytest.mark.skipif(not ptx.find_ptxas(), reason="ptxas is not installed")
+needs_ptxas = pytest.mark.skipif(not ptx.find_ptxas(), reason="ptxas is not installed")
 
 
 def run(arch, name, x):
@@ -85,7 +85,7 @@ def test_operations_are_those_of_the_instructions(arch, name):
     assert len(calls) * each == probe.operations
 
 
-@needs_assembler
+@needs_ptxas
 @pytest.mark.parametrize(("arch", "name"), ALL)
 def test_probes_spill_nothing_and_several_blocks_fit(arch, name):
     probe, machine = PROBES[arch][name], MACHINES[arch]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import ragged_batches as ragged
+from assembler import needs_assembler
 from cuda_harness import run
 from reference import evaluate
 
@@ -65,10 +66,7 @@ def test_what_is_wrong_is_reported(name):
         assert run(spec, changed, dims)[1] == status
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("size", [128, 256])
 def test_no_register_is_spilled(size, arch):

@@ -3,6 +3,7 @@
 import cuda_cases as cases
 import numpy as np
 import pytest
+from assembler import needs_assembler
 from cuda_harness import run
 from reference import evaluate
 
@@ -38,10 +39,7 @@ def test_on_the_emulator(name, shift):
     np.testing.assert_array_equal(found, evaluate(CASES[name], DIMS, [seeds])[0])
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):

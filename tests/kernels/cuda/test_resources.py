@@ -11,12 +11,12 @@ from heddle.kernels.registry import MACHINES
 TABLE = {**cases.ALL, **cases.LARGE}
 VERSION = {"sm_80": "8.0", "sm_90a": "9.0"}
 
-needs_assembler = pytest.mark.skipif(
+needs_ptxas = pytest.mark.skipif(
     not ptx.find_ptxas(), reason="ptxas is not installed, whose numbers the table has"
 )
 
 
-@needs_assembler
+@needs_ptxas
 @pytest.mark.parametrize("name", TABLE)
 def test_document_tells_the_resources(name):
     found = line(name, TABLE[name])
@@ -33,7 +33,7 @@ def test_document_has_a_line_for_each_kernel():
     assert names == list(TABLE)
 
 
-@needs_assembler
+@needs_ptxas
 @pytest.mark.parametrize("name", [name for name in cases.FUSED if name.endswith("float32")])
 def test_fused_kernels_spill_nothing(name):
     for arch in ARCHS:

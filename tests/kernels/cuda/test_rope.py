@@ -2,6 +2,7 @@
 
 import cuda_cases as cases
 import pytest
+from assembler import needs_assembler
 from test_kernels import check
 
 from heddle.graph.compiler.codegen import ptx
@@ -37,10 +38,7 @@ def test_fused(interleaved):
     check(cases.fused(rotation("float32", 16, interleaved), prologue=False), cases.DIMS)
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import ragged_batches as ragged
+from assembler import needs_assembler
 from cuda_harness import run
 
 from heddle.graph.compiler.codegen import ptx
@@ -55,10 +56,7 @@ def test_what_is_wrong_is_reported(number, place, value, status):
     assert run(spec, arrays, dims)[1] == status
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import sampling_rows as rows
+from assembler import needs_assembler
 from cuda_harness import run
 from reference import evaluate
 
@@ -60,10 +61,7 @@ def test_penalties(dtype):
         np.testing.assert_array_equal(found[row, tokens], wanted[row, tokens])
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", SPECS)
 def test_no_register_is_spilled(name, arch):

@@ -3,6 +3,7 @@
 import cuda_cases as cases
 import numpy as np
 import pytest
+from assembler import needs_assembler
 from cuda_harness import run
 from emulator_memory import EmulatorError
 from reference import evaluate, numpy_dtype, shape
@@ -119,10 +120,7 @@ def test_refusals():
     assert find("take_along", "cuda").supports(spec) == "take_along by float32"
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):

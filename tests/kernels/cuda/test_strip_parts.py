@@ -1,6 +1,7 @@
 """Products of few rows that are cut along k: results, a planted mistake, launches, assembly."""
 
 import pytest
+from assembler import needs_assembler
 from emulator_memory import EmulatorError
 from test_kernels import check
 from test_tensor_cores import body, integers, product, quantized
@@ -56,10 +57,7 @@ def test_parts_fill_a_gpu_and_their_stages(spec, parts):
     assert way.workspace == (way.blocks * strip.rows * strip.columns * 4 if cut else 0)
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ["8 bits", "thirty rows"])
 def test_no_register_is_spilled(name, arch):

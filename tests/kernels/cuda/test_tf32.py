@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from assembler import needs_assembler
 from cuda_cases import plain, tensor
 from cuda_harness import run
 
@@ -45,10 +46,7 @@ def test_ten_bits_are_exact_and_others_are_off_by_two_to_the_ninth(name):
     assert np.abs(found - a @ b).max() > 1e-4  # They were not multiplied as float32.
 
 
-@pytest.mark.skipif(
-    not (ptx.find_nvjitlink() or ptx.find_ptxas()),
-    reason="no PTX assembler: neither nvidia-nvjitlink nor ptxas is installed",
-)
+@needs_assembler
 @pytest.mark.parametrize(
     ("arch", "transposed", "instruction"),
     [
