@@ -110,6 +110,7 @@ RENAMED = {
 NUMPY: dict[str, Run] = {
     **{name: partial(getattr(np, name), keepdims=True) for name in ("sum", "mean", "max", "min")},
     "relu": lambda x, out: np.maximum(x, x.dtype.type(0), out=out),
+    "matmul": lambda a, b, out, precision: np.matmul(a, b, out=out),
     "cast": _copy(lambda x, dtype: x),
     "transpose": _copy(lambda x, permutation: np.transpose(x, permutation)),
     "broadcast_to": _copy(lambda x, shape: x),
@@ -117,13 +118,17 @@ NUMPY: dict[str, Run] = {
     "concat": lambda *xs, out, axis: np.concatenate(xs, axis, out=out),
     "gather": lambda x, i, out, axis: np.take(x, i, axis, out=out, mode="clip"),
 }
-"""Other functions that write to `out`."""
+"""Functions that write to `out` and take the op's attributes; what is not here is a universal one.
+
+On CPUs a product is exact, whatever `precision` would allow."""
 
 
 def numpy_function(row: OpRow) -> Run | None:
     """NumPy's own function for an op, or None where it has none."""
+    if row.name in NUMPY:
+        return NUMPY[row.name]
     own: Run | None = RENAMED.get(row.name) or getattr(np, row.name, None)
-    return own if isinstance(own, np.ufunc) else NUMPY.get(row.name)
+    return own if isinstance(own, np.ufunc) else None
 
 
 def is_reference(name: str, row: OpRow) -> bool:
@@ -142,6 +147,8 @@ def _torch(case: Case, prepared: Prepared) -> list[Call]:
     functions = torch_functions(torch)
     if workload.op not in functions:
         raise MissingError(f"torch: no function for {workload.op} here; use --baseline numpy")
+    if attrs.get("causal") and case.sizes["s"] != case.sizes["t"]:
+        raise MissingError("torch: lets query i see the first i keys; give s and t the same size")
     run = functions[workload.op]
 
     def call(tensors: list[Any], out: Any) -> object:
@@ -160,7 +167,7 @@ def _torch(case: Case, prepared: Prepared) -> list[Call]:
 TORCH = (
     *("add", "sub", "mul", "div", "maximum", "minimum", "neg", "abs", "sqrt", "rsqrt", "exp"),
     *("log", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "floor_divide", "floor", "ceil"),
-    *("round", "logical_and", "logical_or", "logical_xor", "logical_not", "matmul", "where"),
+    *("round", "logical_and", "logical_or", "logical_xor", "logical_not", "where"),
 )
 """Ops that torch has by the same name, with `out`."""
 
@@ -202,7 +209,9 @@ def torch_functions(torch: Any) -> dict[str, Run]:
         "softmax": lambda x, out, axis: torch.softmax(x, axis, out=out),
         "layer_norm": normalized(functional.layer_norm),
         "rms_norm": normalized(functional.rms_norm),
-        "attention": lambda q, k, v, out, scale, causal, layout: (
+        "matmul": lambda a, b, out, precision: torch.matmul(a, b, out=out),
+        # No workload has a window, or another layout than torch's.
+        "attention": lambda q, k, v, out, scale, causal, window, layout: (
             functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
         ),
         "cast": copied(lambda x, dtype: x),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from heddle.pipelines.bench.rows import Row, pooled, timed
+from heddle.pipelines.bench.rows import Row, number, pooled, shape_text, timed
 from heddle.pipelines.bench.svg import COLORS, Chart, bars
 from heddle.runtime.errors import InputError
 
@@ -46,7 +46,7 @@ def colors(rows: Sequence[Row]) -> dict[str, str]:
 
 def label(row: Row) -> str:
     """A row in a few words."""
-    sizes = " ".join(f"{name}={size}" for name, size in row["shape"].items())
+    sizes = shape_text(row["shape"])
     return f"{row['name']} {sizes} {row['dtype']} {row['cache']} {row['device']}x{row['threads']}"
 
 
@@ -94,8 +94,8 @@ def bar_chart(rows: Sequence[Row]) -> str:
         share = best[label(row)] / row["time_us"]
         if limited:
             share = max(row["gb_s_share"], row["tflop_s_share"] or 0)
-        text = f"{100 * share:.0f}%, {row['time_us']:.4g} us"
-        sizes = " ".join(f"{name}={size}" for name, size in row["shape"].items())
+        text = f"{100 * share:.0f}%, {number(row['time_us'])} us"
+        sizes = shape_text(row["shape"])
         name = f"{row['impl']}: {row['name']} {sizes} {row['dtype']} {row['cache']}"
         cells.append((name, paint[row["impl"]], share, text))
     unit = "the machine's limit" if limited else "the fastest"
@@ -108,9 +108,9 @@ def page(rows: Sequence[Row], roof: str, chart: str) -> str:
     lines = []
     for row in rows:
         ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
-        rates = [f"{row[name]:.3g}" if name in row else "" for name in ("gb_s", "tflop_s")]
+        figures = [number(row.get(name)) for name in ("time_us", "gb_s", "tflop_s")]
         cells = (
-            *(row["impl"], label(row), f"{row['time_us']:.4g}", *rates),
+            *(row["impl"], label(row), *figures),
             *(row.get("bound", ""), ratio, ", ".join(row["flags"])),
         )
         lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,17 +30,18 @@ class Writer:
         """Adds `row`; where that fails the file is as it was before.
 
         Raises:
-            OSError: The disk is full, or fails.
+            OSError: The disk is full, or fails; it names the file.
         """
         line = json.dumps({"schema": SCHEMA, **row, "environment": environment}) + "\n"
         contents, end = line.encode(), os.fstat(self._file).st_size
         try:
-            if os.write(self._file, contents) < len(contents):
-                raise OSError(28, os.strerror(28), str(self.path))
+            while contents:  # What a full disk took in part, it refuses the rest of.
+                contents = contents[os.write(self._file, contents) :]
             os.fsync(self._file)
-        except OSError:
+        except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file, end)
+            error.filename = str(self.path)
             raise
 
     def _mend(self) -> None:
@@ -104,3 +105,17 @@ def pooled(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
 def timed(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows that have a time."""
     return (row for row in rows if "time_us" in row)
+
+
+def number(value: Any) -> str:
+    """Three digits that count, or more before the point."""
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3g}" if value else "0"
+
+
+def shape_text(sizes: Mapping[str, int]) -> str:
+    """`m=64 n=512`."""
+    return " ".join(f"{name}={size}" for name, size in sizes.items())

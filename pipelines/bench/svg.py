@@ -101,7 +101,9 @@ def bars(title: str, rows: Sequence[tuple[str, str, float, str]], unit: str) -> 
     height = TOP + step * len(rows) + 50
     width = left + 530
     scale = 400 / max([1.0, *(share for _, _, share, _ in rows)])
-    parts = [_text(width / 2, 20, title, "middle", "bold")]
+    x, bottom = left + scale, TOP + step * len(rows)
+    # The line comes first: texts that it crosses are drawn over it.
+    parts = [_text(width / 2, 20, title, "middle", "bold"), _rule(x, TOP, x, bottom, "#0f172a")]
     for number, (label, color, share, text) in enumerate(rows):
         y = TOP + step * number
         parts.append(_text(left - 8, y + 14, label, "end"))
@@ -110,8 +112,6 @@ def bars(title: str, rows: Sequence[tuple[str, str, float, str]], unit: str) -> 
             f"fill='{color}' fill-opacity='0.8'/>"
         )
         parts.append(_text(left + scale * share + 6, y + 14, text, "start"))
-    x, bottom = left + scale, TOP + step * len(rows)
-    parts.append(_rule(x, TOP, x, bottom, "#0f172a"))
     parts.append(_text(x, bottom + 16, unit, "middle"))
     return document(width, height, parts)
 
@@ -151,7 +151,8 @@ def _decades(limits: tuple[float, float]) -> list[float]:
 def _text(x: float, y: float, text: str, anchor: str, weight: str = "normal") -> str:
     return (
         f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}' font-weight='{weight}' "
-        f"fill='#0f172a'>{escape(text)}</text>"
+        f"fill='#0f172a' paint-order='stroke' stroke='white' stroke-width='3'>"
+        f"{escape(text)}</text>"
     )
 
 

@@ -57,7 +57,14 @@ class Commands(click.Group):
         except (HeddleError, ImportError, OSError) as error:
             if ctx.params["debug"]:
                 raise
-            raise Failure(str(error)) from None
+            raise Failure(sentence(error)) from None
+
+
+def sentence(error: Exception) -> str:
+    """What an error says; those of the operating system begin with the file that they are about."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 @click.group(

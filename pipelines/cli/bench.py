@@ -16,6 +16,8 @@ from heddle.pipelines.cli.console import listed, print_json, progress, table
 if TYPE_CHECKING:
     from heddle.pipelines.bench.limits import Limits
 
+BASELINES_HELP = "numpy, torch, onednn or cublas, timed on the same buffers; may be repeated."
+
 
 @click.group(
     short_help="Time kernels, beside their peers and this machine's limits.",
@@ -71,7 +73,16 @@ def dtypes_text(names: list[str]) -> str:
     return ", ".join([*rest, "int8 to int64, uint8 to uint64"])
 
 
-@bench.command("run", short_help="Time kernels.")
+@bench.command(
+    "run",
+    short_help="Time kernels.",
+    epilog=listed(
+        "Examples:",
+        "heddle bench run softmax --set m=64,4096 --baseline numpy --verify",
+        "heddle bench run matmul --dtype float32,bfloat16 --cache both --json rows.jsonl",
+        "heddle bench run all --max-time 1",
+    ),
+)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--set", "sizes", multiple=True, help="NAME=SIZE[,SIZE...]; may be repeated.")
 @click.option("--dtype", "dtypes", help="One, or several with commas; default: float32.")
@@ -79,7 +90,7 @@ def dtypes_text(names: list[str]) -> str:
 @click.option(
     "--cache", default="cold", show_default=True, type=click.Choice(["cold", "warm", "both"])
 )
-@click.option("--baseline", "baselines", multiple=True, help="See 'list'; may be repeated.")
+@click.option("--baseline", "baselines", multiple=True, help=BASELINES_HELP)
 @click.option("--verify", is_flag=True, help="Check the results against the op's reference.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one for each core.")
 @click.option(
@@ -97,7 +108,10 @@ def dtypes_text(names: list[str]) -> str:
     help="Seconds for a case; it ends earlier at an interval of half a percent.",
 )
 @click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Append rows."
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append the rows to this file, a line of JSON each.",
 )
 @click.pass_context
 def run_command(context: click.Context, /, file: Path | None, **options: Any) -> None:
@@ -107,14 +121,14 @@ def run_command(context: click.Context, /, file: Path | None, **options: Any) ->
     or a case ends with an error, a crash or a hang.
     """
     from heddle.pipelines.bench import runner
-    from heddle.pipelines.bench.rows import Writer
+    from heddle.pipelines.bench.rows import Writer, shape_text
 
     cases = make_cases(**options)
     limits = limits_of(options["target"], cases[0].threads)
     writer = Writer(file) if file else None
     with Report(limits, writer) as report, progress("") as bar:
         for number, case in enumerate(cases):
-            bar(f"{case.name} {report.shape_text(case.sizes)}", number, len(cases))
+            bar(f"{case.name} {shape_text(case.sizes)}", number, len(cases))
             report.add(runner.run(case))
     if report.failures:
         context.exit(1)

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heddle.pipelines.bench.rows import shape_text
+from heddle.runtime.errors import GraphError, InputError
+
 if TYPE_CHECKING:
+    from heddle.graph import DType
     from heddle.pipelines.bench.case import Case
+    from heddle.pipelines.bench.workload import Workload
 
 
 def make_cases(
@@ -35,7 +40,7 @@ def make_cases(
         for name in dtypes.split(",") if dtypes else (None,):
             dtype = workloads.dtype_of(workload, name)
             for size in workloads.grid(workload, given):
-                workload.result(size, dtype)
+                check_sizes(workload, size, dtype)
                 cases += [
                     Case(
                         name=workload.name,
@@ -49,6 +54,14 @@ def make_cases(
                     for each in caches
                 ]
     return cases
+
+
+def check_sizes(workload: Workload, sizes: dict[str, int], dtype: DType) -> None:
+    """Raises InputError where the workload's op does not take these sizes."""
+    try:
+        workload.result(sizes, dtype)
+    except GraphError as error:
+        raise InputError(f"{workload.name}: {shape_text(sizes)}: {error}") from None
 
 
 def read_sizes(items: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.pipelines.cli.console import print_json, progress, table
+from heddle.pipelines.cli.console import listed, print_json, progress, table
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +92,11 @@ def limit_rows(found: list[Limits], sheet: Any) -> list[tuple[str, ...]]:
     return [*rows, ("call [us]", *calls, ""), ("measured", *(row["date"] for row in found), "")]
 
 
-@click.command("compare", short_help="Two runs, case by case.")
+@click.command(
+    "compare",
+    short_help="Two runs, case by case.",
+    epilog=listed("Example:", "heddle bench compare before.jsonl after.jsonl --tolerance 5"),
+)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option(
@@ -178,10 +182,16 @@ def show_verdicts(verdicts: list[Verdict]) -> None:
             middle, low, high = verdict.change
             text += f" {verdict.a_us:10.4g} us {verdict.b_us:10.4g} us   x{middle:.3f}"
             text += f" ({low:.3f} to {high:.3f})  p {verdict.p:.2g}"
+        elif verdict.word == "UNSURE":
+            text += " no figures in A"
         console.print(Text(text, style=STYLES.get(verdict.word, "")), soft_wrap=True)
 
 
-@click.command("plot", short_help="A roofline and a bar chart.")
+@click.command(
+    "plot",
+    short_help="A roofline and a bar chart.",
+    epilog=listed("Example:", "heddle bench plot after.jsonl -o pictures"),
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "-o",

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from heddle.pipelines.cli.console import WIDE
+from heddle.pipelines.bench.rows import number, shape_text
+from heddle.pipelines.cli.console import make_console, width_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from heddle.pipelines.bench.limits import Limits
     from heddle.pipelines.bench.rows import Row, Writer
+
+Line = tuple[tuple[str, ...], str]
+"""The cells of a row and its style."""
 
 COLUMNS = (
     *("name", "impl", "dtype", "shape", "device", "cache", "time [us]>", "±ci>", "p95>"),
     *("GB/s>", "%limit>", "TFLOP/s>", "%limit>", "bound", "ratio>", "error", "flags"),
 )
+
+IMPL = COLUMNS.index("impl")
 
 STYLES = {"ok": "", "wrong": "bold red", "missing": "yellow"}
 """By status; what is not here failed, in red."""
@@ -64,38 +74,69 @@ class Report:
             self.show()
 
     def show(self) -> None:
-        """The table on stdout, and below it what went wrong, in words."""
-        from rich.console import Console
-        from rich.table import Table
+        """The rows on stdout, and below them what went wrong, in words.
+
+        Where one table is wider than the terminal, each case has a small one of its own.
+        """
         from rich.text import Text
 
-        grid = Table(box=None, pad_edge=False, header_style="bold")
-        for column in COLUMNS:
-            title, right = Text(column.rstrip(">")), column.endswith(">")
-            grid.add_column(title, justify="right" if right else "left", no_wrap=True)
-        for row in self.rows:
-            style = STYLES.get(row["status"], "red")
-            grid.add_row(*(Text(cell, style=style) for cell in cells(row)))
-        console = Console()
-        if not console.is_terminal:
-            console.width = WIDE
-        console.print(grid)
-        for row in self.rows:
-            if "error" in row:
-                style = STYLES.get(row["status"], "red")
-                message = f"{row['impl']}, {row['name']}: {row['status']}: "
-                text = f"{message}{row['error']['type']}: {row['error']['message']}"
-                console.print(Text(text, style=style))
+        console = make_console()
+        lines = [(cells(row), STYLES.get(row["status"], "red")) for row in self.rows]
+        grid = grid_of(COLUMNS, lines, 2)
+        if width_of(grid, console) <= console.width:
+            console.print(grid)
+        else:
+            for place, group in groupby(lines, key=lambda line: " ".join(without_impl(line[0]))):
+                console.print(Text(place, style="bold"))
+                show_case(console, list(group))
+        failed = [row for row in self.rows if "error" in row]
+        for text, status in dict.fromkeys((failure_text(row), row["status"]) for row in failed):
+            console.print(Text(text, style=STYLES.get(status, "red")))
 
-    @staticmethod
-    def shape_text(sizes: Mapping[str, int]) -> str:
-        """`m=64 n=512`."""
-        return " ".join(f"{name}={size}" for name, size in sizes.items())
+
+def grid_of(columns: Sequence[str], lines: Sequence[Line], between: int) -> Table:
+    """A table whose cells are never cut; so many spaces stand between its columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, padding=(0, between, 0, 0), header_style="bold")
+    for column in columns:
+        title, right = Text(column.rstrip(">")), column.endswith(">")
+        grid.add_column(title, justify="right" if right else "left", no_wrap=True)
+    for texts, style in lines:
+        grid.add_row(*(Text(text, style=style) for text in texts))
+    return grid
+
+
+def show_case(console: Console, lines: Sequence[Line]) -> None:
+    """The rows of one case where there is little room: figures, then a line for what is said."""
+    from rich.text import Text
+
+    figures = slice(COLUMNS.index("time [us]>"), COLUMNS.index("error"))
+    narrow = [((texts[IMPL], *texts[figures]), style) for texts, style in lines]
+    console.print(grid_of((COLUMNS[IMPL], *COLUMNS[figures]), narrow, 1))
+    for texts, style in lines:
+        notes = ", ".join(filter(None, texts[figures.stop :]))
+        if notes:
+            console.print(Text(f"{texts[IMPL]}: {notes}", style=style))
+    console.print()
+
+
+def without_impl(texts: Sequence[str]) -> Sequence[str]:
+    """The cells that say which case it is: name, dtype, shape, device, cache."""
+    return [*texts[:IMPL], *texts[IMPL + 1 : COLUMNS.index("time [us]>")]]
+
+
+def failure_text(row: Row) -> str:
+    """Why a row has no figures: of an error of Python also which."""
+    error = row["error"]
+    kind = f"{error['type']}: " if row["status"] == "error" else ""
+    return f"{row['name']}, {row['impl']}: {row['status']}: {kind}{error['message']}"
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """The columns of one row."""
-    head = (row["name"], row["impl"], row["dtype"], Report.shape_text(row["shape"]))
+    head = (row["name"], row["impl"], row["dtype"], shape_text(row["shape"]))
     threads = f"x{row['threads']}" if row["device"] == "cpu" else ""
     place = (f"{row['device']}{threads}", row["cache"])
     if "time_us" not in row:
@@ -109,23 +150,15 @@ def cells(row: Row) -> tuple[str, ...]:
     ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
     error = ""
     if "max_error" in row:
-        error = f"{row['max_error']:.1e} {row['status']}"
+        within = row["max_error"] <= row["tolerance"]
+        error = f"{row['max_error']:.1e} {'ok' if within else 'wrong'}"
     return (*head, *place, *times, *rates, row.get("bound", ""), ratio, error, *[flags(row)])
 
 
 def flags(row: Row) -> str:
     """The flags in one cell, and a GPU's time on the host."""
     host = [f"host {number(row['host_us'])} us"] if "host_us" in row else []
-    return ",".join([*row["flags"], *host])
-
-
-def number(value: Any) -> str:
-    """Three digits that count, or more before the point."""
-    if value is None:
-        return ""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.3g}" if value else "0"
+    return ", ".join([*row["flags"], *host])
 
 
 def share(value: Any) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-WIDE = 200
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDE = 10_000
 """Columns where the output is no terminal: nothing is wrapped for a program that reads it."""
 
 DELAY_S = 1.0
@@ -28,7 +32,6 @@ def print_json(value: Any) -> None:
 
 def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """A table on stdout; columns named with a trailing `>` are aligned to the right."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -38,16 +41,32 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
         grid.add_column(column.rstrip(">"), justify="right" if right else "left")
     for row in rows:
         grid.add_row(*map(Text, row))
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE
+    console = make_console()
     console.print(grid)
     console.print()
 
 
+def make_console() -> Console:
+    """Stdout, in which a program that reads it finds each row in one line."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDE
+    return console
+
+
+def width_of(grid: Table, console: Console) -> int:
+    """The columns that a table takes where nothing is wrapped."""
+    return console.measure(grid, options=console.options.update(width=WIDE)).maximum
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr that appears after `DELAY_S`; the caller reports (what, done, all)."""
+    """A bar on stderr that appears after `DELAY_S`; the caller reports (what, done, all).
+
+    Nothing is drawn between reports: a thread that moves a bar would disturb what is timed.
+    """
     import time
 
     from rich.console import Console
@@ -55,12 +74,15 @@ def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
 
     console = Console(stderr=True)
     start = time.monotonic()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    shown = console.is_terminal
+    with Progress(console=console, transient=True, disable=not shown, auto_refresh=False) as bar:
         task = bar.add_task(title, total=None, visible=False)
 
         def report(what: str, done: int, total: int) -> None:
             late = time.monotonic() - start > DELAY_S
-            bar.update(task, description=what, completed=done, total=total, visible=late)
+            bar.update(
+                task, description=what, completed=done, total=total, visible=late, refresh=True
+            )
 
         yield report
 

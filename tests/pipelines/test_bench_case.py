@@ -1,5 +1,7 @@
 """Cases: what is built, checked and timed."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -257,7 +259,38 @@ class FakeTorch:
         raise RuntimeError("never called")
 
     def __getattr__(self, name):
-        return self if name in ("nn", "functional") else lambda *args, **kwargs: None
+        return self if name in ("nn", "functional") else lambda *tensors, out=None: None
+
+
+@pytest.mark.parametrize("name", workloads.WORKLOADS)
+def test_baselines_take_the_attributes_of_their_ops(name):
+    workload = workloads.find(name)
+    sizes, dtype = workloads.grid(workload, {})[0], workloads.dtype_of(workload, None)
+    attrs = workload.canonical(sizes, dtype)
+    for own in (
+        baselines.numpy_function(workload.row),
+        baselines.torch_functions(FakeTorch()).get(workload.op),
+    ):
+        if isinstance(own, np.ufunc):
+            assert not attrs
+        elif own is not None:
+            inspect.signature(own).bind(*workload.operands, out=None, **attrs)
+
+
+def test_torch_aligns_causal_attention_otherwise(monkeypatch):
+    monkeypatch.setattr(products, "find_spec", lambda name: object())
+    monkeypatch.setattr(products, "import_module", lambda name: FakeTorch())
+    found = small("attention_causal")
+    prepared = case.prepare(found, workloads.find(found.name), DType.float32, CPU())
+    message = "torch: lets query i see the first i keys; give s and t the same size"
+    with pytest.raises(baselines.MissingError, match=message):
+        baselines.calls("torch", found, prepared)
+
+
+def test_numpy_multiplies_too():
+    _, peer = run(small("matmul", baselines=("numpy",)))
+    assert peer["status"] == "ok"
+    assert peer["max_error"] <= peer["tolerance"]
 
 
 def test_torch_works_on_the_same_memory(monkeypatch):

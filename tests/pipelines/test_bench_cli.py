@@ -5,10 +5,13 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
-from heddle.pipelines.bench import limits, runner
+from heddle.pipelines.bench import baselines, limits, runner
+from heddle.pipelines.bench.rows import number
+from heddle.pipelines.bench.workloads import WORKLOADS
+from heddle.pipelines.cli import bench_table
 from heddle.pipelines.cli.bench import bench
-from heddle.pipelines.cli.bench_table import number
 from heddle.runtime.errors import InputError
 
 LIMITS = {
@@ -90,8 +93,8 @@ def test_what_is_asked_for_is_what_runs(cases):
 
 def test_the_table(cases):
     cases.run.answers = lambda case: [
-        timed(case, ratio=2.0, max_error=1e-7, flags=["noisy", "busy"]),
-        timed(case, "numpy", 2000.0, ratio=2.0),
+        timed(case, ratio=2.0, max_error=1e-7, tolerance=1e-6, flags=["noisy", "busy"]),
+        timed(case, "numpy", 2000.0, ratio=2.0, max_error=1e-3, tolerance=1e-6),
         case.failed(
             "missing", "MissingError", "torch: is not installed; pip install torch", "torch"
         ),
@@ -104,10 +107,71 @@ def test_the_table(cases):
     )
     assert lines[1] == (
         "exp heddle float32 m=4096 n=4096 cpux2 cold 1000 10.0 1100 40.0 80% 0.08 16% memory "
-        "2.00 1.0e-07 ok noisy,busy"
+        "2.00 1.0e-07 ok noisy, busy"
     )
-    assert "2000" in lines[2]
-    assert lines[-1].startswith("torch, exp: missing: MissingError: torch: is not installed")
+    assert lines[2].endswith(" 2.00 1.0e-03 wrong")
+    assert lines[-1] == "exp, torch: missing: torch: is not installed; pip install torch"
+
+
+def test_lines_are_not_broken_for_a_program(cases):
+    cases.run.answers = lambda case: [timed(case, flags=["noisy"] * 50)]
+    assert len(call("run", "exp").stdout.splitlines()) == 2
+    starts = [line.split(" ")[0] for line in call("list").stdout.splitlines()]
+    assert starts[2 : 2 + len(WORKLOADS)] == list(WORKLOADS)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Makes stdout a terminal of so many columns, without colors."""
+
+    def make(columns):
+        monkeypatch.setattr(bench_table, "make_console", lambda: Console(width=columns))
+
+    return make
+
+
+@pytest.mark.parametrize("columns", [80, 120, 150])
+def test_a_terminal_that_is_too_narrow_for_the_table_gets_one_for_each_case(
+    cases, terminal, columns
+):
+    terminal(columns)
+    cases.run.answers = lambda case: [
+        timed(case, flags=["noisy"], max_error=1e-7, tolerance=1e-6, ratio=100.0, time=123456.0),
+        timed(case, "numpy", 12345678.0, flags=["noisy", "reference"], ratio=100.0),
+        case.failed("missing", "MissingError", "torch: is not installed", "torch"),
+    ]
+    lines = call(
+        "run", "quantized_matmul_float8", "--set", "m=1,8", "--threads", 2
+    ).stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert not any("…" in line for line in lines)
+    assert lines[0].rstrip() == (
+        "quantized_matmul_float8 float32 m=1 k=2048 n=8192 group=32 cpux2 cold"
+    )
+    words = [line.split() for line in lines]
+    assert [line[0] for line in words[1:5]] == ["impl", "heddle", "numpy", "torch"]
+    assert words[5:8] == [
+        ["heddle:", "1.0e-07", "ok,", "noisy"],
+        ["numpy:", "noisy,", "reference"],
+        ["torch:", "missing"],
+    ]
+    assert lines[9].startswith("quantized_matmul_float8 float32 m=8 ")
+
+
+def test_colors_are_for_terminals(cases, monkeypatch):
+    cases.run.answers = lambda case: [timed(case, status="wrong", max_error=0.5, tolerance=1e-6)]
+    assert "\x1b" not in call("run", "exp", code=1).stdout
+
+    def colored():
+        return Console(width=200, force_terminal=True, color_system="standard", no_color=False)
+
+    monkeypatch.setattr(bench_table, "make_console", colored)
+    assert re.search("\x1b\\[1;31m *0?.*wrong", call("run", "exp", code=1).stdout)
+
+
+def test_the_help_names_every_baseline():
+    text = " ".join(call("run", "--help").stdout.split())
+    assert all(name in text for name in baselines.BASELINES)
 
 
 @pytest.mark.parametrize("status", ["wrong", "error", "crashed", "hung"])
@@ -116,7 +180,7 @@ def test_what_went_wrong_gives_exit_code_1_and_the_others_still_run(cases, statu
         if case.name == "log":
             return [timed(case)]
         if status == "wrong":
-            return [timed(case, status="wrong", max_error=0.5)]
+            return [timed(case, status="wrong", max_error=0.5, tolerance=1e-6)]
         return [case.failed(status, "DeviceError", "no luck")]
 
     cases.run.answers = answers
@@ -168,6 +232,7 @@ def test_ctrl_c_keeps_what_is_done(cases, tmp_path):
 def test_a_full_disk_ends_the_run_with_what_is_done_on_the_screen(cases):
     runner_result = CliRunner().invoke(bench, ["run", "exp", "--json", "/dev/full"])
     assert isinstance(runner_result.exception, OSError)
+    assert runner_result.exception.filename == "/dev/full"
     assert re.search(r"^exp .* 1000 ", runner_result.stdout, re.M)
 
 
@@ -177,6 +242,7 @@ def test_a_full_disk_ends_the_run_with_what_is_done_on_the_screen(cases):
         (["nope"], "kernel: wanted one of .*; got 'nope'"),
         (["exp", "--set", "q=1"], "exp: --set: wanted one of m, n; got 'q'"),
         (["exp", "--dtype", "int8"], "exp: --dtype: wanted one of .*; got 'int8'"),
+        (["softmax", "--set", "axis=5"], "softmax: m=4096 n=4096 axis=5: wanted an axis from -2"),
         (["exp", "--baseline", "mkl"], "--baseline: wanted one of numpy, .*; got 'mkl'"),
     ],
 )
@@ -254,6 +320,15 @@ def test_compare_warns_of_other_machines_and_broken_lines(runs):
     result = call("compare", a, b)
     assert "different machines: cores" in result.stderr
     assert "1 unfinished lines were left out" in result.stderr
+
+
+def test_compare_with_a_run_without_figures(runs, cases, tmp_path):
+    cases.run.answers = lambda case: [case.failed("crashed", "ChildError", "ended by SIGSEGV")]
+    path = tmp_path / "crashed.jsonl"
+    call("run", "exp", "log", "--json", path, code=1)
+    lines = call("compare", path, runs[0]).stdout.splitlines()
+    assert re.match(r"UNSURE +exp .* no figures in A$", lines[0])
+    assert re.search(r"^BROKEN +exp ", call("compare", runs[0], path, code=1).stdout, re.M)
 
 
 def test_compare_of_an_unknown_implementation(runs):

@@ -60,6 +60,12 @@ def test_an_error_is_one_sentence_on_stderr(heddle, tmp_path):
     assert re.fullmatch(r"error: .*none\.heddle: .*\n", result.stderr)
 
 
+def test_an_error_of_the_system_begins_with_the_file(heddle, tmp_path):
+    path = tmp_path / "none.jsonl"
+    result = heddle("bench", "plot", path, code=1)
+    assert result.stderr == f"error: {path}: No such file or directory\n"
+
+
 def test_debug_shows_the_traceback(heddle, tmp_path):
     result = heddle("--debug", "verify", tmp_path / "none.heddle", code=1)
     assert isinstance(result.exception, ArtifactError)
