@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from heddle.graph import compile
 from heddle.pipelines import weights
+from heddle.pipelines.bench import limits, runner
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.language_model import build as language_model_of
 from heddle.pipelines.models.bert import BertConfig, sentence_embedder
@@ -18,7 +19,9 @@ from heddle.pipelines.models.llama import language_model
 from heddle.pipelines.models.llama_config import LlamaConfig
 from heddle.runtime import InferenceSession, Model
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
+from bench_commands import LIMITS, timed
 from decoder_weights import weight
 
 CONFIG = {
@@ -157,3 +160,18 @@ def decoder_model(decoder) -> Model:
     graph = language_model_of(found)
     arrays = weights.select(found.weights, graph.weights)
     return InferenceSession(threads=2).load(compile(graph, "cpu:native"), arrays)
+
+
+@pytest.fixture
+def cases(monkeypatch):
+    """The cases that reach the runner; `answers` makes their rows."""
+    seen = []
+
+    def run(case):
+        seen.append(case)
+        return run.answers(case)
+
+    run.answers = lambda case: [timed(case)]
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(limits, "of", lambda threads, again=False: {**LIMITS, "threads": threads})
+    return type("Cases", (), {"seen": seen, "run": run})

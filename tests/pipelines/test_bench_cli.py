@@ -4,63 +4,12 @@ import json
 import re
 
 import pytest
+from bench_commands import LIMITS, call, timed
 from click.testing import CliRunner
-from rich.console import Console
 
 from heddle.pipelines.bench import baselines, limits, runner
-from heddle.pipelines.bench.rows import number
-from heddle.pipelines.bench.workloads import WORKLOADS
-from heddle.pipelines.cli import bench_table
 from heddle.pipelines.cli.bench import bench
 from heddle.runtime.errors import InputError
-
-LIMITS = {
-    "threads": 2,
-    "read_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 100.0, "memory": 40.0},
-    "copy_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 80.0, "memory": 50.0},
-    "tflop_s": {"AVX-512 float32": 0.5},
-    "call_us": 0.3,
-    "others_share": 0.0,
-    "date": "2026-01-01",
-}
-
-
-def timed(case, impl="heddle", time=1000.0, **changes):
-    return {
-        **case.row(impl, "ok"),
-        "time_us": time,
-        "ci_us": [time * 0.99, time * 1.01],
-        "p95_us": time * 1.1,
-        "turns_us": [time] * 12,
-        "rotated_bytes": 10**9,
-        "bytes_read": 20_000_000,
-        "bytes_written": 20_000_000,
-        "operations": 80_000_000,
-        **changes,
-    }
-
-
-@pytest.fixture
-def cases(monkeypatch):
-    """The cases that reach the runner; `answers` makes their rows."""
-    seen = []
-
-    def run(case):
-        seen.append(case)
-        return run.answers(case)
-
-    run.answers = lambda case: [timed(case)]
-    monkeypatch.setattr(runner, "run", run)
-    monkeypatch.setattr(limits, "of", lambda threads, again=False: {**LIMITS, "threads": threads})
-    return type("Cases", (), {"seen": seen, "run": run})
-
-
-def call(*arguments, code=0):
-    result = CliRunner().invoke(bench, [str(argument) for argument in arguments])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result
 
 
 def test_list():
@@ -89,84 +38,6 @@ def test_what_is_asked_for_is_what_runs(cases):
     for case in cases.seen:
         assert case.baselines == ("numpy", "torch")
         assert (case.verify, case.threads, case.inputs, case.max_time) == (True, 2, "zeros", 0.5)
-
-
-def test_the_table(cases):
-    cases.run.answers = lambda case: [
-        timed(case, ratio=2.0, max_error=1e-7, tolerance=1e-6, flags=["noisy", "busy"]),
-        timed(case, "numpy", 2000.0, ratio=2.0, max_error=1e-3, tolerance=1e-6),
-        case.failed(
-            "missing", "MissingError", "torch: is not installed; pip install torch", "torch"
-        ),
-    ]
-    text = call("run", "exp", "--threads", 2).stdout
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[0] == (
-        "name impl dtype shape device cache time [us] ±ci p95 GB/s %limit TFLOP/s %limit bound "
-        "ratio error flags"
-    )
-    assert lines[1] == (
-        "exp heddle float32 m=4096 n=4096 cpux2 cold 1000 10.0 1100 40.0 80% 0.08 16% memory "
-        "2.00 1.0e-07 ok noisy, busy"
-    )
-    assert lines[2].endswith(" 2.00 1.0e-03 wrong")
-    assert lines[-1] == "exp, torch: missing: torch: is not installed; pip install torch"
-
-
-def test_lines_are_not_broken_for_a_program(cases):
-    cases.run.answers = lambda case: [timed(case, flags=["noisy"] * 50)]
-    assert len(call("run", "exp").stdout.splitlines()) == 2
-    starts = [line.split(" ")[0] for line in call("list").stdout.splitlines()]
-    assert starts[2 : 2 + len(WORKLOADS)] == list(WORKLOADS)
-
-
-@pytest.fixture
-def terminal(monkeypatch):
-    """Makes stdout a terminal of so many columns, without colors."""
-
-    def make(columns):
-        monkeypatch.setattr(bench_table, "make_console", lambda: Console(width=columns))
-
-    return make
-
-
-@pytest.mark.parametrize("columns", [80, 120, 150])
-def test_a_terminal_that_is_too_narrow_for_the_table_gets_one_for_each_case(
-    cases, terminal, columns
-):
-    terminal(columns)
-    cases.run.answers = lambda case: [
-        timed(case, flags=["noisy"], max_error=1e-7, tolerance=1e-6, ratio=100.0, time=123456.0),
-        timed(case, "numpy", 12345678.0, flags=["noisy", "reference"], ratio=100.0),
-        case.failed("missing", "MissingError", "torch: is not installed", "torch"),
-    ]
-    lines = call(
-        "run", "quantized_matmul_float8", "--set", "m=1,8", "--threads", 2
-    ).stdout.splitlines()
-    assert max(map(len, lines)) <= columns
-    assert not any("…" in line for line in lines)
-    assert lines[0].rstrip() == (
-        "quantized_matmul_float8 float32 m=1 k=2048 n=8192 group=32 cpux2 cold"
-    )
-    words = [line.split() for line in lines]
-    assert [line[0] for line in words[1:5]] == ["impl", "heddle", "numpy", "torch"]
-    assert words[5:8] == [
-        ["heddle:", "1.0e-07", "ok,", "noisy"],
-        ["numpy:", "noisy,", "reference"],
-        ["torch:", "missing"],
-    ]
-    assert lines[9].startswith("quantized_matmul_float8 float32 m=8 ")
-
-
-def test_colors_are_for_terminals(cases, monkeypatch):
-    cases.run.answers = lambda case: [timed(case, status="wrong", max_error=0.5, tolerance=1e-6)]
-    assert "\x1b" not in call("run", "exp", code=1).stdout
-
-    def colored():
-        return Console(width=200, force_terminal=True, color_system="standard", no_color=False)
-
-    monkeypatch.setattr(bench_table, "make_console", colored)
-    assert re.search("\x1b\\[1;31m *0?.*wrong", call("run", "exp", code=1).stdout)
 
 
 def test_the_help_names_every_baseline():
@@ -341,13 +212,6 @@ def test_plot(runs, tmp_path):
     names = ["roofline.svg", "bars.svg", "bench.html"]
     assert text.split() == [str(tmp_path / "out" / name) for name in names]
     assert all((tmp_path / "out" / name).stat().st_size for name in names)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, ""), (0, "0"), (0.01234, "0.0123"), (12.34, "12.3"), (1234, "1234")]
-)
-def test_numbers_have_three_digits(value, text):
-    assert number(value) == text
 
 
 @pytest.mark.parametrize("command", ["compare", "plot"])

@@ -4,20 +4,12 @@ import re
 import shlex
 from pathlib import Path
 
+from bench_commands import LIMITS
+
 from heddle.pipelines.bench import limits, tune
 from heddle.pipelines.cli import main
 
 PAGE = Path(__file__).parents[3] / "docs" / "writing-a-kernel.md"
-
-LIMITS = {
-    "threads": 1,
-    "read_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 100.0, "memory": 40.0},
-    "copy_gb_s": {"L1": 400.0, "L2": 200.0, "L3": 80.0, "memory": 50.0},
-    "tflop_s": {"AVX-512 float32": 0.5},
-    "call_us": 0.3,
-    "others_share": 0.0,
-    "date": "2026-01-01",
-}
 
 
 def test_the_commands_of_the_page(heddle, monkeypatch, tmp_path):
