@@ -76,11 +76,7 @@ def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
     tasks = kind(frame, host.lanes_for(frame.machine, [dtype]), dtype)
     run = Run(sides, tasks)
     for rows, first, last in tasks.runs():
-        for panel in emit.loop(first, last, run.panels):
-            count = sizes.least(emit.index(run.panels), last - panel)
-            run.multiply(rows, panel, count)
-            for other in emit.loop(0, count):
-                tasks.write(tasks.block(rows, panel + other), run.sums(other))
+        run.compute(rows, first, last)
 
 
 class Run:
@@ -98,9 +94,17 @@ class Run:
             self.right = host.byte_buffer(STEP)
             _clear(self.right, STEP)
 
+    def compute(self, rows: Rows, first: Size, last: Size) -> None:
+        """Emits the results of the rows by their panels from `first` to `last - 1`."""
+        for panel in emit.loop(first, last, self.panels):
+            count = sizes.least(emit.index(self.panels), last - panel)
+            self.multiply(rows, panel, count)
+            for other in emit.loop(0, count):
+                self.tasks.write(self.tasks.block(rows, panel + other), self.sums(other))
+
     def sums(self, number: Size) -> Any:
         """The sums of the run's panel `number`, in rows of 32."""
-        return _bytes(self.scratch, number * (self.height * PANEL_ROW))
+        return bytes_at(self.scratch, number * (self.height * PANEL_ROW))
 
     def multiply(self, rows: Rows, panel: Size, count: Size) -> None:
         """Emits the sums of the rows by `count` of their panels, from number `panel` on."""
@@ -132,12 +136,11 @@ class Run:
 
         for r in emit.loop(0, rows.height):
             source = (rows.row + r) * sides.k
-            place = _bytes(self.left, r // (2 * TILE_ROWS) * (self.chunk * STEP))
-            place = _bytes(place, r % (2 * TILE_ROWS) * TILE_ROW)
+            place = bytes_at(self.left, self.packed(r))
 
             def copy(step: Any, mask: Any, source: Any = source, place: Any = place) -> None:
                 value = memory.load(sides.a, source + step * lanes, dtype, lanes, mask)
-                target = _bytes(place, (step - start) * STEP)
+                target = bytes_at(place, (step - start) * STEP)
                 memory.store(value, target, 0, dtype, alignment=TILE_ROW)
 
             for step in emit.loop(start, full):
@@ -145,6 +148,11 @@ class Run:
             if not isinstance(sides.k, int) or sides.k % lanes:
                 for step in emit.loop(full, stop):
                     copy(step, host.first_lanes(sides.k - step * lanes, lanes))
+
+    def packed(self, r: Size) -> Size:
+        """At which byte on the stack row `r` of the block begins; its tiles are `STEP` apart."""
+        pair, inside = r // (2 * TILE_ROWS), r % (2 * TILE_ROWS)
+        return pair * (self.chunk * STEP) + inside * TILE_ROW
 
     def _fill_up(self, base: Size, stop: Size) -> None:
         """Copies the last words of the panel at `base` to where zeros follow, if they come now."""
@@ -155,9 +163,9 @@ class Run:
         now = emit.compare("greater", emit.as_index(stop), sides.whole)
         for r in emit.loop(0, emit.select(now, emit.as_index(sides.words - last), 0)):
             for half in (0, TILE_ROW):
-                source = _bytes(sides.b, base + (last + r) * PANEL_ROW + half)
+                source = bytes_at(sides.b, base + (last + r) * PANEL_ROW + half)
                 value = memory.load(source, 0, "uint32", TILE_ROW // WORD)
-                target = _bytes(self.right, r * PANEL_ROW + half)
+                target = bytes_at(self.right, r * PANEL_ROW + half)
                 memory.store(value, target, 0, "uint32", alignment=TILE_ROW)
 
     def _add_tiles(
@@ -168,17 +176,17 @@ class Run:
         They are those of the rows from `top` on, of which `height` are left, by panel `number`.
         """
         sides = self.sides
-        packed = _bytes(self.left, top * (self.chunk * TILE_ROW))
-        sums = _bytes(self.sums(number), top * PANEL_ROW)
+        packed = bytes_at(self.left, self.packed(top))
+        sums = bytes_at(self.sums(number), top * PANEL_ROW)
 
         def add(count: int, ask: bool) -> None:
             def step_of(step: Any, *before: Any) -> list[Any]:
-                pair = _bytes(packed, (step - start) * STEP)
-                left = [tiles.load(_bytes(pair, i * TILE), TILE_ROW) for i in range(count)]
-                panel = _bytes(sides.b, base + step * STEP)
+                pair = bytes_at(packed, (step - start) * STEP)
+                left = [tiles.load(bytes_at(pair, i * TILE), TILE_ROW) for i in range(count)]
+                panel = bytes_at(sides.b, base + step * STEP)
                 if sides.ends_within:
                     panel = emit.select(emit.compare("equal", step, sides.whole), self.right, panel)
-                right = [tiles.load(_bytes(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
+                right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
                 if ask:
                     _ask(sides.b, base + sides.words * PANEL_ROW + step * STEP)
                 return [
@@ -187,7 +195,7 @@ class Run:
                 ]
 
             places = [
-                _bytes(sums, i * (TILE_ROWS * PANEL_ROW) + j * TILE_ROW)
+                bytes_at(sums, i * (TILE_ROWS * PANEL_ROW) + j * TILE_ROW)
                 for i in range(count)
                 for j in range(2)
             ]
@@ -209,7 +217,7 @@ def _whole_pairs(count: int) -> int:
     return -(-count // (2 * TILE_ROWS)) * (2 * TILE_ROWS)
 
 
-def _bytes(base: Any, offset: Size) -> Any:
+def bytes_at(base: Any, offset: Size) -> Any:
     """The pointer to byte `offset`."""
     return memory.at(base, offset, "int8")
 

@@ -275,10 +275,10 @@ def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
             yield Strip(block, top, bottom, part)
 
 
-def tiles(frame: host.Frame, strip: Strip) -> Iterator[Tile]:
+def tiles(frame: host.Frame, strip: Strip, heights: range | None = None) -> Iterator[Tile]:
     """Emits the Python body of a `for tile in` this once for each height; one of them is run."""
     block, top, part = strip.block, strip.top, strip.part
-    for height in range(rows_of(frame.machine), 0, -1):
+    for height in heights or range(rows_of(frame.machine), 0, -1):
         with emit.when(emit.compare("equal", strip.bottom - top, height)):
             row, column = block.row + top, block.column + part
             yield Tile(row, top, height, block.height, block.panel, part, column=column)

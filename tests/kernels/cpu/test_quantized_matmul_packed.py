@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from native import ARCHS, DOTS, check, random, run
+from quantized_specs import FLOATS, HELD, close, product
 from reference import numpy_dtype
 
 from heddle.kernels.registry import find
@@ -12,35 +13,6 @@ from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 def packing(n, length):
     result = Operand("uint32", (fold("ceildiv", n, 32), length // 4, 32))
     return Spec("pack_int4", (Operand("uint8", (n, length)),), result, (result,))
-
-
-FLOATS = ("float8_e4m3fn", "float8_e5m2")
-HELD = ("int8", "uint32", *FLOATS)
-
-
-def product(held, m, k, n, group=32, dtype="float32", epilogue=None):
-    left = "bfloat16" if dtype == "bfloat16" else "float32"
-    a, result = Operand(left, (m, k)), Operand(dtype, (m, n))
-    panels = fold("ceildiv", n, 32)
-    packed = (panels, k // 8, 32) if held == "uint32" else (panels, k // 4, 32, 4)
-    weight = Operand(held, packed)
-    scales = Operand(dtype, (panels, k // group, 32))
-    attrs = (("group", group),)
-    return Spec(
-        "quantized_matmul_packed", (a, weight, scales), result, (result,), attrs, None, epilogue
-    )
-
-
-def close(spec, dims=None, arch=ARCHS[-1], seed=0):
-    """`check` for sums of integers up to 127 times scales of about 1/100."""
-    dims = dims or {}
-    rng = np.random.default_rng(seed)
-    shapes = [[dims.get(size, size) for size in operand.shape] for operand in spec.inputs]
-    if "d1" in dims:
-        shapes = [[-(-dims["d1"] // 32) if isinstance(s, tuple) else s for s in x] for x in shapes]
-    arrays = [random(rng, shape, o.dtype) for shape, o in zip(shapes, spec.inputs, strict=True)]
-    arrays[2] = (arrays[2] / 100).astype(arrays[2].dtype)
-    return check(spec, dims, arrays, arch=arch, rtol=1e-5, atol=5e-5)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

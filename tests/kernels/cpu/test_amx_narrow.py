@@ -1,0 +1,97 @@
+"""Weights of 8 and 4 bits in AMX tiles, emulated, and the machine code that ships."""
+
+import amx_emulation
+import cache_model
+import machine_code
+import native
+import numpy as np
+import pytest
+from native import run
+from quantized_specs import HELD, close, numbers, product
+
+from heddle.kernels.cpu import _amx, _amx_narrow, _amx_tiles
+from heddle.kernels.cpu import quantized_matmul_packed as kernel
+from heddle.kernels.registry import MACHINES
+
+ARCH = "sapphirerapids"
+MACHINE = MACHINES[ARCH]
+
+
+def tiled(held, *extents, **options):
+    return product(held, *extents, dtype="bfloat16", **options)
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_rows_and_columns(held):
+    """Few rows take dot products, more of them take tiles."""
+    spec = tiled(held, "d0", 64, "d1")
+    for m, n in ((kernel.FEW, 33), (kernel.FEW + 1, 33), (17, 1), (70, 64)):
+        dims = {"d0": m, "d1": n}
+        close(spec, dims, ARCH)
+        run(spec, numbers(spec, dims), dims, ARCH)
+        assert bool(amx_emulation.products) == (m > kernel.FEW)
+
+
+@pytest.mark.parametrize(
+    ("held", "k", "group"),
+    [("int8", 32, 32), ("uint32", 288, 96), ("float8_e5m2", 320, 64), ("int8", 640, 320)],
+)
+def test_groups(held, k, group):
+    """They end with the rows on the stack, within them, and behind them."""
+    close(tiled(held, 20, k, 40, group=group), arch=ARCH)
+
+
+def test_more_panels_than_a_run():
+    close(tiled("uint32", 6, 320, 32 * (_amx.RUN + 2), group=160), arch=ARCH)
+
+
+def test_the_stack_may_hold_anything():
+    """Rows of a tile that there are not are dropped, whatever is in them."""
+    spec = tiled("int8", "d0", 320, 40)
+    for m in (40, 5):
+        (found,), _ = run(spec, numbers(spec, {"d0": m}), {"d0": m}, ARCH)
+        assert np.isfinite(found.astype(np.float32)).all()
+
+
+_load = _amx_tiles.load
+MISTAKES = {
+    "stride": (_amx_tiles, "load", lambda base, stride: _load(base, 2 * stride)),
+    "rows that overlap": (_amx.Run, "packed", lambda self, r: r * _amx.TILE_ROW),
+    "spans longer than groups": (_amx_narrow.math, "gcd", lambda group, chunk: chunk),
+    "steps of other sizes": (_amx_narrow, "ALONG", 64),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_do_not_pass(name, monkeypatch):
+    native.load.cache_clear()
+    monkeypatch.setattr(*MISTAKES[name])
+    with pytest.raises(AssertionError):
+        close(tiled("int8", 40, 256, 32), arch=ARCH)
+    native.load.cache_clear()
+
+
+@pytest.mark.parametrize(("chunk", "stays"), [(_amx.CHUNK, True), (2 * _amx.CHUNK, False)])
+def test_rows_stay_in_the_first_cache(chunk, stays, monkeypatch):
+    """A product reads 32 lines: of 64 rows 32 KiB lie on the stack, of half a panel 8."""
+    native.load.cache_clear()
+    monkeypatch.setattr(_amx, "CHUNK", chunk)
+    spec = tiled("int8", 64, 512, 64, group=128)
+    run(spec, numbers(spec, {}), arch=ARCH)
+    missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)
+    assert (missed < 6) == stays
+    native.load.cache_clear()
+
+
+@pytest.mark.parametrize(("group", "span"), [(32, 1), (128, 4)])
+def test_the_machine_code(group, span):
+    """A group's products, one tile stored, its rows added to registers; no tile is spilled."""
+    text = machine_code.assembly(tiled("int8", "d0", 4096, "d1", group=group), MACHINE)
+    inner = [body for body in machine_code.loops(text) if "tdpbf16ps" in body]
+    names = ("tileloadd", "tdpbf16ps", "tilestored", "vfmadd231ps")
+    counts = [tuple(map(body.count, names)) for body in inner]
+    assert counts == [(2 * span, span, 1, 16)] * 2
+    assert text.count("tdpbf16ps") == 2 * span
+    assert text.count("tilestored") == 2
+    assert not any(name.startswith("vmovaps") for body in inner for name in body)
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 1
