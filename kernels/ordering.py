@@ -35,3 +35,11 @@ def key(dtype: str, x: Any, reverse: bool = False) -> Any:
     # Larger patterns are smaller numbers where the sign is set.
     ordered = pattern ^ (signs & (2 ** (bits - 1) - 1))
     return select(compare("not_equal", x, x), emit.like(ordered, 2 ** (bits - 1) - 1), ordered)
+
+
+def number(dtype: str, key: Any) -> Any:
+    """The float of a key; one that is no float's gives a NaN."""
+    element = emit.register_type(dtype)
+    bits = emit.bits_of(element)
+    signs = arith.shrsi(key, emit.like(key, bits - 1))
+    return bitcast(key ^ (signs & (2 ** (bits - 1) - 1)), element)

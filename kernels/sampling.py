@@ -146,9 +146,7 @@ class Scores:
 
 def number_of(key: Any) -> Any:
     """The float32 of a scalar key: its `ordering.key` plus 2^31, an i64."""
-    word = arith.trunci(emit.integer(32), key - _OFFSET)
-    signs = arith.shrsi(word, emit.like(word, 31))
-    return emit.bitcast(word ^ (signs & (2**31 - 1)), emit.register_type("float32"))
+    return ordering.number("float32", word_of(key))
 
 
 def word_of(key: Any) -> Any:

@@ -45,7 +45,7 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
     dtype, kind = spec.operands[0].dtype, spec.attr("kind")
     total = _accumulator(kind, dtype)
     lanes = host.lanes_for(machine, [dtype, total], [spec.prologue, spec.epilogue])
-    neutral = emit.constant(emit.register_type(total), _neutral(kind, total), lanes)
+    nothing = emit.constant(emit.register_type(total), neutral(kind, total), lanes)
     source = rows.Source(frame, lanes)
 
     def combine(a: Any, b: Any) -> Any:
@@ -64,13 +64,13 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         def wide_at(column: Any, mask: Any) -> Any:
             return convert.cast(x_at(column, mask), dtype, total)
 
-        value = rows.reduce(source.length, neutral, wide_at, combine)
+        value = rows.reduce(source.length, nothing, wide_at, combine)
         out_at(0, None, finished(value, source.length))
 
     def down(outer: Size, middle: Size, start: Size, stop: Size) -> None:
         columns = partial(host.vectors, start, stop, lanes)
         for place in emit.loop(0, stop - start, lanes):
-            memory.store(neutral, running, place, total)
+            memory.store(nothing, running, place, total)
 
         for j in emit.loop(0, count):
             number = (outer * count + j) * between + middle
@@ -114,7 +114,7 @@ def _accumulator(kind: str, dtype: str) -> str:
     return "int64" if kind == "sum" else dtype
 
 
-def _neutral(kind: str, dtype: str) -> float:
+def neutral(kind: str, dtype: str) -> float:
     """What changes nothing: 0, or the dtype's least or greatest value."""
     if kind in ("sum", "mean"):
         return 0

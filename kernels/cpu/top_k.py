@@ -1,27 +1,38 @@
 """Where the k largest (or smallest) elements of each row are, in order; the first of equal ones.
 
-A task is one row. It is cut into at most `MOST_CHUNKS` chunks whose best elements are kept on the
-stack; each step takes the best of those and looks through its chunk alone for the one that follows.
-k is the last size of the result; where it is 1 a row is read straight through. NaN is the best
-either way.
+A task is one row. Where k is 1 it is read straight through. Else the best elements of stretches of
+a piece of it give a bound that k elements reach; what reaches the bound is listed, and a full list
+is cut to its best k, which raises the bound. A piece has a bound of its own if that rose in the one
+before. Where k is large, `BATCH` are found in a reading. NaN is the best either way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, host, memory, ordering, rows, sizes
+from heddle.kernels.cpu._histogram import any_lane
+from heddle.kernels.cpu._ranking import Ranking, reached
+from heddle.kernels.cpu.reduce import neutral
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec
 
-MOST_CHUNKS = 128
-"""So many that their best are few vectors, so few that chunks are many."""
+BATCH = 1024
+"""Elements that are found in one reading of the row, at most."""
 
-SHORTEST = 8
-"""Vectors of a chunk."""
+STRETCHES = 4
+"""For each of them so many stretches, and as much room in the list."""
 
-_NONE = 2**63 - 1  # the index of what a chunk no longer has
+PIECE = 2**15
+"""Bytes that are read a second time, from the first cache."""
+
+TURN = 4
+"""Vectors that are looked at together."""
 
 
 def launch(spec: Spec) -> Launch:
@@ -33,39 +44,19 @@ def emit_top_k(spec: Spec, machine: Machine) -> None:
     """Emits the loop over rows."""
     frame = host.frame(spec, machine)
     search = _Search(frame)
-    finish = rows.Finish(frame, 1)
-    length = search.source.length
-    if finish.length == 1:
+    if spec.result.shape[-1] == 1:
+        finish = rows.Finish(frame, 1)
         for row in emit.loop(frame.first, frame.last):
             index = search.first(search.source.row(row, ahead=True))
             finish.row(row)(emit.index(0), None, index)
         return
-    best = _Best(machine)
-    size = sizes.greatest(sizes.ceildiv(length, MOST_CHUNKS), SHORTEST * search.lanes)
-    size = sizes.ceildiv(size, search.lanes) * search.lanes
-
-    def take(row: Any) -> None:
-        x_at, out_at = search.source.row(row), finish.row(row)
-
-        def chunk(number: Any, before: Any = None) -> None:
-            start = number * size
-            stop = sizes.least(start + size, length)
-            best.put(number, *search.find(x_at, start, stop, before))
-
-        best.clear()
-        for number in emit.loop(0, sizes.ceildiv(length, size)):
-            chunk(number)
-        for place in emit.loop(0, finish.length):
-            key, index = best.get()
-            out_at(place, None, index)
-            chunk(sizes.floordiv(index, size), (key, index))
-
+    best = _Best(frame, search)
     for row in emit.loop(frame.first, frame.last):
-        take(row)
+        best.take(row)
 
 
 class _Search:
-    """Finds the best element of a part of a row."""
+    """Reads a row as keys, and finds the best one."""
 
     def __init__(self, frame: host.Frame) -> None:
         spec = frame.spec
@@ -74,11 +65,43 @@ class _Search:
         self.lanes = host.lanes_for(frame.machine, [self.dtype, self.kind], [spec.prologue])
         self.source = rows.Source(frame, self.lanes)
         self.reverse = spec.attr("smallest")
+        self.worst = neutral("min" if self.reverse else "max", self.dtype)
         element = emit.register_type(self.kind)
         self.numbers = crosslane.numbers(element, self.lanes)
         top = 2 ** (emit.bits_of(element) - 1)
         self.lowest = emit.constant(element, -top, self.lanes)
         self.nowhere = emit.constant(element, top - 1, self.lanes)
+
+    def key(self, x: Any) -> Any:
+        """The keys of a row's elements."""
+        return ordering.key(self.dtype, x, self.reverse)
+
+    def better(self, x: Any, best: Any) -> Any:
+        """The better one of two elements; of two floats either one where one of them is NaN."""
+        combine = emit.minimum if self.reverse else emit.maximum
+        return combine(x, best, unsigned=emit.is_unsigned(self.dtype))
+
+    def follows(self, x: Any, column: Any, before: Sequence[Any]) -> Any:
+        """Which of the elements from `column` on come after the key and the place `before`."""
+        key, place = self.key(x), self.places(column)
+        later = compare("equal", key, before[0]) & compare("greater", place, before[1])
+        return compare("less", key, before[0]) | later
+
+    def reach(self, x: Any, bound: Any) -> Any:
+        """Which elements' keys are no smaller than `bound`: all of them, and it may be some more.
+
+        Numbers are compared as what they are, which takes less than making keys of them.
+        """
+        if not emit.is_float(self.dtype):
+            return compare("greater_equal", self.key(x), bound)
+        least = ordering.number(self.dtype, bound)
+        worse = ("greater", -least) if self.reverse else ("less", least)
+        return compare(worse[0], x, worse[1]) ^ True
+
+    def places(self, column: Any) -> Any:
+        """The places from `column` on."""
+        here = convert.cast(emit.as_index(column), "int64", self.kind)
+        return emit.splat(here, self.lanes) + self.numbers
 
     def first(self, x_at: rows.At) -> Any:
         """The index of the best element of a row, in int64, in a few independent chains."""
@@ -95,13 +118,11 @@ class _Search:
             ]
 
         def better(column: Any, mask: Any, key: Any, place: Any) -> list[Any]:
-            found = ordering.key(self.dtype, x_at(column, mask), self.reverse)
-            here = convert.cast(emit.as_index(column), "int64", self.kind)
+            found = self.key(x_at(column, mask))
             wins = compare("greater", found, key)
             if mask is not None:
                 wins = wins & mask
-            here = emit.splat(here, self.lanes) + self.numbers
-            return [select(wins, found, key), select(wins, here, place)]
+            return [select(wins, found, key), select(wins, self.places(column), place)]
 
         chains = emit.carry(0, blocks, block, start, further)
         key, place = chains[:2]
@@ -120,87 +141,149 @@ class _Search:
         place = select(compare("equal", key, top), place, self.nowhere)
         return convert.cast(crosslane.across(place, emit.minimum), self.kind, "int64")
 
-    def find(self, x_at: rows.At, start: Any, stop: Any, before: Any) -> tuple[Any, Any]:
-        """Key and index, in int64, of the best element from `start` to `stop`.
-
-        Only what comes after `before` counts, a key and index in that order.
-        """
-        count = stop - start
-        whole = count - sizes.mod(count, self.lanes)
-        after = self._follows(start, before) if before else None
-
-        def better(column: Any, mask: Any, key: Any, place: Any) -> list[Any]:
-            found = ordering.key(self.dtype, x_at(start + column, mask), self.reverse)
-            here = convert.cast(emit.as_index(column), "int64", self.kind)
-            here = emit.splat(here, self.lanes) + self.numbers
-            wins = compare("greater_equal", found, key)
-            if after:
-                wins = wins & after(found, here)
-            if mask is not None:
-                wins = wins & mask
-            return [select(wins, found, key), select(wins, here, place)]
-
-        # From the end: of equal ones the first is seen last, and stays.
-        rest = host.first_lanes(count - whole, self.lanes)
-        best = better(whole, rest, self.lowest, self.nowhere)
-        key, place = emit.carry(
-            0, whole, self.lanes, best,
-            lambda i, *best: better(whole - self.lanes - i, None, *best),
-        )  # fmt: skip
-        top = crosslane.across(key, emit.maximum)
-        first = select(compare("equal", key, top), place, self.nowhere)
-        first = crosslane.across(first, emit.minimum)
-        limit = 2 ** (8 * emit.ITEM_SIZE[self.kind] - 1) - 1
-        index = convert.cast(first, self.kind, "int64") + start
-        index = select(compare("equal", first, limit), emit.index(_NONE), index)
-        return convert.cast(top, self.kind, "int64"), index
-
-    def _follows(self, start: Any, before: Any) -> Any:
-        key = emit.splat(convert.cast(before[0], "int64", self.kind), self.lanes)
-        place = emit.splat(convert.cast(before[1] - start, "int64", self.kind), self.lanes)
-
-        def after(found: Any, here: Any) -> Any:
-            later = compare("equal", found, key) & compare("greater", here, place)
-            return compare("less", found, key) | later
-
-        return after
-
 
 class _Best:
-    """The best key of each chunk and its index, on the stack."""
+    """Finds the best k of a row."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.lanes = machine.vector_bytes // 8
-        self.keys, self.indices = (host.byte_buffer(8 * MOST_CHUNKS) for _ in range(2))
+    def __init__(self, frame: host.Frame, search: _Search) -> None:
+        self.search, self.length = search, search.source.length
+        self.lanes, self.kind = search.lanes, search.kind
+        wide = host.lanes_for(frame.machine, ["int64"], [frame.spec.epilogue])
+        self.finish = rows.Finish(frame, wide)
+        self.k = self.finish.length
+        self.batch = min(self.k, BATCH)
+        self.stretches = sizes.ceildiv(STRETCHES * self.batch, self.lanes)
+        room = self.lanes << (max(self.stretches, 4 * TURN) - 1).bit_length()
+        self.list = Ranking(self.kind, self.lanes, room)
+        self.least = search.key(emit.constant(emit.register_type(search.dtype), search.worst))
+        self.tops = host.byte_buffer(emit.ITEM_SIZE[self.kind] * self.lanes * self.stretches)
+        size = max(emit.ITEM_SIZE[operand.dtype] for operand in frame.spec.inputs)
+        self.piece = PIECE // size
 
-    def clear(self) -> None:
-        """No chunk has anything."""
-        for buffer, number in ((self.keys, -(2**63)), (self.indices, _NONE)):
-            value = emit.constant(emit.integer(64), number, self.lanes)
-            for place in range(0, MOST_CHUNKS, self.lanes):
-                memory.store(value, buffer, place, "int64")
+    def take(self, row: Any) -> None:
+        """Writes where the best ones of `row` are."""
+        # While a row is searched the next one comes from memory.
+        distance = sizes.least(self.length, self.piece)
+        x_at = self.search.source.row(row, ahead=True, distance=distance)
+        out_at = self.finish.row(row)
+        if self.k == self.batch:
+            self._find(x_at, (), emit.index(self.k))
+            self._write(out_at, 0, self.k)
+            return
 
-    def put(self, chunk: Any, key: Any, index: Any) -> None:
-        """What chunk number `chunk` has."""
-        memory.store(key, self.keys, chunk, "int64")
-        memory.store(index, self.indices, chunk, "int64")
+        def further(start: Any, *before: Any) -> list[Any]:
+            wanted = emit.minimum(emit.index(self.k) - start, self.batch)
+            self._find(x_at, before, wanted)
+            self._write(out_at, start, wanted)
+            return self.list.element(wanted - 1)
 
-    def get(self) -> tuple[Any, Any]:
-        """The best of all."""
+        before = [emit.like(self.least, self.list.limit), emit.like(self.least, -1)]
+        emit.carry(0, self.k, self.batch, before, further)
 
-        def better(i: Any, key: Any, index: Any) -> list[Any]:
-            found, here = (
-                memory.load(b, i, "int64", self.lanes) for b in (self.keys, self.indices)
+    def _find(self, x_at: rows.At, before: Sequence[Any], wanted: Any) -> None:
+        """Lists the best ones in their order, of those that come after `before`, if it is given."""
+        self.before = before
+        length = self.length
+
+        def look(start: Any, count: Any, bound: Any, rises: Any) -> list[Any]:
+            stop = sizes.least(start + self.piece, length)
+            (found,) = emit.either(
+                rises,
+                [bound.type],
+                lambda: [self._bound(x_at, start, stop, wanted)],
+                lambda: [bound],
             )
-            wins = compare("greater", found, key)
-            wins = wins | (compare("equal", found, key) & compare("less", here, index))
-            return [select(wins, found, key), select(wins, here, index)]
+            bound = emit.maximum(bound, found)
+            count, raised = self._listed(x_at, start, stop, wanted, count, bound)
+            return [count, raised, compare("greater", raised, bound)]
 
-        first = [memory.load(b, 0, "int64", self.lanes) for b in (self.keys, self.indices)]
-        key, index = emit.carry(self.lanes, MOST_CHUNKS, self.lanes, first, better)
-        top = crosslane.across(key, emit.maximum)
-        place = select(compare("equal", key, top), index, _NONE)
-        return top, crosslane.across(place, emit.minimum)
+        first = [emit.index(0), self.least, emit.constant(emit.integer(1), 1)]
+        count, *_ = emit.carry(0, length, self.piece, first, look)
+        # A few more than wanted would be sorted with twice as many.
+        (count,) = emit.either(
+            compare("greater", count, 1 << (self.batch - 1).bit_length()),
+            [count.type],
+            lambda: self.list.cut(count, wanted)[:1],
+            lambda: [count],
+        )
+        self.list.sort(count)
+
+    def _bound(self, x_at: rows.At, start: Any, stop: Any, wanted: Any) -> Any:
+        """A key that `wanted` elements reach: the best ones of so many stretches of the piece."""
+        search, lanes, before = self.search, self.lanes, self.before
+        vectors = sizes.floordiv(stop - start, lanes)
+        stretches = sizes.least(vectors, self.stretches)
+        size = sizes.floordiv(vectors, sizes.greatest(stretches, 1))
+
+        def enough() -> list[Any]:
+            for stretch in emit.loop(0, stretches):
+                first = start + stretch * size * lanes
+
+                def at(i: Any, first: Any = first) -> Any:
+                    column = first + i * lanes
+                    x = x_at(column, None)
+                    return (
+                        select(search.follows(x, column, before), x, search.worst) if before else x
+                    )
+
+                def better(i: Any, best: Any, at: Callable[[Any], Any] = at) -> list[Any]:
+                    return [search.better(at(i), best)]
+
+                (best,) = emit.carry(1, size, 1, [at(emit.index(0))], better)
+                memory.store(search.key(best), self.tops, stretch * lanes, self.kind)
+            return reached(self.tops, self.kind, lanes, stretches, wanted)[:1]
+
+        plenty = compare("greater_equal", stretches * lanes, wanted)
+        return emit.either(plenty, [self.least.type], enough, lambda: [self.least])[0]
+
+    def _listed(
+        self, x_at: rows.At, start: Any, stop: Any, wanted: Any, count: Any, bound: Any
+    ) -> list[Any]:
+        """Lists what reaches the bound; returns how many there are now, and the last bound."""
+        turn, search = TURN * self.lanes, self.search
+
+        def look(edge: bool, start: Any, count: Any, bound: Any) -> list[Any]:
+            columns = [start + n * self.lanes for n in range(TURN)]
+            left = [emit.maximum(stop - column, 0) for column in columns]
+            masks = [host.first_lanes(n, self.lanes) if edge else None for n in left]
+            values = [x_at(*each) for each in zip(columns, masks, strict=True)]
+            here = [search.reach(x, bound) for x in values]
+            if edge:
+                here = [some & mask for some, mask in zip(here, masks, strict=True)]
+            if self.before:
+                here = [
+                    some & search.follows(x, column, self.before)
+                    for some, x, column in zip(here, values, columns, strict=True)
+                ]
+
+            def put() -> list[Any]:
+                found = count
+                for x, column, some in zip(values, columns, here, strict=True):
+                    found = self.list.put(found, search.key(x), search.places(column), some)
+                return [found]
+
+            return emit.either(any_lane(reduce(or_, here)), [count.type], put, lambda: [count])
+
+        def step(start: Any, count: Any, bound: Any) -> list[Any]:
+            (found,) = emit.either(
+                compare("less_equal", start + turn, stop),
+                [count.type],
+                lambda: look(False, start, count, bound),
+                lambda: look(True, start, count, bound),
+            )
+            return emit.either(
+                compare("greater", found, self.list.room - turn),
+                [found.type, bound.type],
+                lambda: self.list.cut(found, wanted),
+                lambda: [found, bound],
+            )
+
+        return emit.carry(start, stop, turn, [count, bound], step)
+
+    def _write(self, out_at: Callable[..., None], start: Size, count: Size) -> None:
+        """Writes the first `count` sorted ones to the result from `start` on."""
+        for i, mask in host.vectors(0, count, self.finish.lanes):
+            out_at(i + start, mask, self.list.indices(i, self.finish.lanes))
 
 
 def supports(spec: Spec) -> str | None:

@@ -73,6 +73,22 @@ def test_the_best_of_a_row(dtype, arch):
     assert found.tolist() == [[0], [77]]
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(("dtype", "k"), [("float32", 90), ("float64", 90), ("float32", 2500)])
+def test_many_of_a_row(dtype, k, arch):
+    """Lists that are cut: rows that rise or fall, ties, NaN and infinities, pieces and batches."""
+    for smallest in (False, True):
+        spec = best(dtype, ("d0", "d1"), k, smallest)
+        for length in (k, 20_000):
+            rng = np.random.default_rng(length)
+            values = rng.standard_normal((5, length))
+            values[1].sort()
+            values[2] = np.round(values[2])
+            values[3] = rng.choice([np.nan, np.inf, -np.inf, 0, -0.0], length)
+            values[4] = values[1, ::-1]
+            check(spec, {"d0": 5, "d1": length}, [values.astype(dtype)], arch=arch)
+
+
 @pytest.mark.parametrize("k", [1, 40])
 def test_all_of_a_row(k):
     x = np.random.default_rng(0).standard_normal((5, k)).astype(np.float32)
