@@ -9,10 +9,12 @@ what it has compiled before: ONNX Runtime its ONNX file, OpenVINO its model cach
 this CPU. They are to be installed: `pip install onnx onnxruntime openvino iree-base-compiler
 iree-base-runtime`. All but the sentence are 1 x 16 tokens.
 
-Times are medians over processes with warm file caches; `over_numpy` is what comes on top of NumPy's
-process, `resident` VmRSS at the end, pages of mapped files that were touched included. `run` is the
-growth from a process with NumPy and its random numbers alone to the peak (VmHWM) of one that has
-loaded the model and embedded 32 rows of 128 tokens from all over the vocabulary.
+Times are medians over processes with warm file caches and with bytecode, as `pip install` writes it
+(here into a folder of this run, because an editable install may have none); `over_numpy` is what
+comes on top of NumPy's process, `resident` VmRSS at the end, pages of mapped files that were
+touched included. `run` is the growth from a process with NumPy and its random numbers alone to the
+peak (VmHWM) of one that has loaded the model and embedded 32 rows of 128 tokens from all over the
+vocabulary.
 """
 
 from __future__ import annotations
@@ -65,18 +67,19 @@ print((resident("VmHWM") - before) / 1024)
 STAGES = ("import", "load", "tokenizer", "first")
 
 
-def child(runtime: str, *arguments: object) -> dict[str, float]:
+def output(bytecode: Path, *arguments: object) -> str:
+    """What a Python process prints that keeps its bytecode in the folder `bytecode`."""
+    settings = os.environ | {"PYTHONPYCACHEPREFIX": str(bytecode)}
+    settings.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, *map(str, arguments)]
+    made = subprocess.run(command, check=True, capture_output=True, text=True, env=settings)
+    return made.stdout
+
+
+def child(bytecode: Path, runtime: str, *arguments: object) -> dict[str, float]:
     """Milliseconds from the start to the end of each stage, and resident KiB."""
-    began = str(time.monotonic())
-    command = [sys.executable, str(CHILD), runtime, began, *map(str, arguments)]
-    words = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    words = output(bytecode, CHILD, runtime, time.monotonic(), *arguments).split()
     return dict(zip(words[::2], map(float, words[1::2]), strict=True))
-
-
-def peak(artifact: Path, weights: Path | str) -> float:
-    """MiB of a run over NumPy alone."""
-    command = [sys.executable, "-c", MEMORY, str(artifact), str(weights)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def heddle_processes(found: checkpoint.Checkpoint, folder: Path) -> dict[str, tuple[object, ...]]:
@@ -144,18 +147,20 @@ def main() -> None:
         processes: dict[str, tuple[object, ...]] = {"numpy alone": ("numpy",)}
         processes |= heddle_processes(found, Path(folder))
         processes |= peer_processes(options.peers, found, Path(folder))
+        bytecode = Path(folder) / "bytecode"
         os.sync()  # Files that are still being written to the disk are read slowly.
         samples: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
         for number in range(options.runs + 1):
             for name, (runtime, *arguments) in processes.items():
-                sample = child(str(runtime), *arguments)
-                if number:  # the first run fills the file caches
+                sample = child(bytecode, str(runtime), *arguments)
+                if number:  # the first run fills the file caches and the bytecode's folder
                     samples[name].append(sample)
         numpy_ms = statistics.median(run["import"] for run in samples["numpy alone"])
         rows = [row(name, runs, numpy_ms) for name, runs in samples.items()]
         for line in rows[1:3]:
             _, artifact, *rest = processes[line["process"]]
-            line["run_mib"] = round(peak(Path(str(artifact)), rest[0] if rest else ""), 1)
+            peak = output(bytecode, "-c", MEMORY, artifact, rest[0] if rest else "")
+            line["run_mib"] = round(float(peak), 1)
     for line in rows:
         print(json.dumps(line))
     if options.save:

@@ -8,7 +8,6 @@ since then, each behind what they are the end of, and the resident memory in KiB
 
 import sys
 import time
-from pathlib import Path
 
 MARKS = {}
 
@@ -30,6 +29,8 @@ def heddle(path: str, weights: str = "", tokenizer: str = "") -> object:
 
     from heddle.runtime import Artifact, InferenceSession
 
+    if weights or tokenizer:
+        from pathlib import Path
     if weights:
         from heddle.pipelines.weights import load
     if tokenizer:
@@ -92,8 +93,8 @@ def main() -> None:
     """Runs what the arguments name."""
     runtimes = {run.__name__: run for run in (numpy, heddle, onnxruntime, openvino, iree)}
     kept = runtimes[sys.argv[1]](*sys.argv[3:])  # What is resident counts the model.
-    lines = Path("/proc/self/status").read_text().splitlines()
-    resident = next(line.split()[1] for line in lines if line.startswith("VmRSS"))
+    with open("/proc/self/status") as status:  # pathlib would be resident, too.
+        resident = next(line.split()[1] for line in status if line.startswith("VmRSS"))
     print(*(f"{stage} {value}" for stage, value in MARKS.items()), "resident", resident)
     del kept
 

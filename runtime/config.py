@@ -6,15 +6,13 @@ Every setting is a row of `SETTINGS`; `heddle doctor` prints the table with the 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """An environment variable: its name, its default as text, and what it does."""
 
     name: str

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from heddle.runtime import _core
 from heddle.runtime._core import Device
 
 
-@dataclass(frozen=True)
-class MemoryStatistics:
+class MemoryStatistics(NamedTuple):
     """Bytes of Heddle on one device, for the whole process; on a CPU in blocks of 4096 and more.
 
     Attributes:

@@ -82,7 +82,7 @@ def run(
         "times": times,
         "memory": {
             name: value
-            for name, value in vars(memory_statistics(model.device)).items()
+            for name, value in memory_statistics(model.device)._asdict().items()
             if name != "device"
         },
     }

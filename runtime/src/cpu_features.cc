@@ -69,13 +69,34 @@ constexpr Feature kSapphireRapids[] = {
     {"avxvnni", 7, 1, kEax, 4, kAvxState},
 };
 
+/// What CPUID says in one leaf.
+struct Leaf {
+  uint32_t leaf, subleaf;
+  uint32_t registers[4];
+};
+
+/// The leaves of all features, each asked for once: in a virtual machine the host answers, which
+/// takes many microseconds.
+const std::vector<Leaf>& leaves() {
+  static const std::vector<Leaf> kLeaves = [] {
+    std::vector<Leaf> found{{1, 0, {}}, {7, 0, {}}, {7, 1, {}}, {0x80000001, 0, {}}};
+    for (Leaf& row : found) {
+      uint32_t* registers = row.registers;  // zeros stay where the CPU has no such leaf
+      __get_cpuid_count(row.leaf, row.subleaf, &registers[0], &registers[1], &registers[2],
+                        &registers[3]);
+    }
+    return found;
+  }();
+  return kLeaves;
+}
+
 bool has_bit(const Feature& feature) {
-  uint32_t registers[4] = {};
-  if (!__get_cpuid_count(feature.leaf, feature.subleaf, &registers[0], &registers[1], &registers[2],
-                         &registers[3])) {
-    return false;
+  for (const Leaf& row : leaves()) {
+    if (row.leaf == feature.leaf && row.subleaf == feature.subleaf) {
+      return (row.registers[feature.reg] >> feature.bit) & 1;
+    }
   }
-  return (registers[feature.reg] >> feature.bit) & 1;
+  return false;
 }
 
 uint64_t saved_state() {
