@@ -1,6 +1,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -109,6 +110,19 @@ TEST_CASE("thread pool: many jobs back to back, and after sleep") {
     REQUIRE(tasks.each(1));
     if (round % 300 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+TEST_CASE("thread pool: idle workers leave the processors to others") {
+  ThreadPool pool({4, false, 100});
+  Tasks tasks(64);
+  pool.run(Tasks::run, &tasks, 64);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  timespec before, after;
+  REQUIRE(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  REQUIRE(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after) == 0);
+  const auto used = (after.tv_sec - before.tv_sec) * 1'000'000'000 + after.tv_nsec - before.tv_nsec;
+  CHECK(used < 50'000'000);  // Three that spin would use 100 ms of each core.
 }
 
 TEST_CASE("thread pool: many callers at once") {

@@ -53,6 +53,10 @@ KERNELS = {
             y[i] = x[i];
             if (x[i] < 0) { status[1] = (long)x[i]; status[2] = dims[0]; status[0] = 1; }
         }""",
+    # how many tasks the call has that an element is in
+    "share": """
+        float* y = buffers[1];
+        for (long i = first; i < last; i++) y[i] = last - first;""",
     # burns time: 2000 rounds for each element
     "slow": """
         const float* x = buffers[0]; volatile float* y = buffers[1];

@@ -127,6 +127,13 @@ def test_threads_give_the_same_answer(make):
         np.testing.assert_array_equal(model.execute(x)[0].to_numpy(), 2 * x)
 
 
+def test_little_work_stays_on_one_thread(make):
+    model = InferenceSession(threads=2).load(make("share"))
+    few, many = np.zeros(1000, np.float32), np.zeros(1 << 18, np.float32)
+    assert (model.execute(few)[0].to_numpy() == few.size).all()
+    assert (model.execute(many)[0].to_numpy() <= many.size / 2).all()
+
+
 def test_the_setting_gives_the_threads(make, monkeypatch, four):
     monkeypatch.setenv("HEDDLE_THREADS", "2")
     model = InferenceSession().load(make("double"))
