@@ -1,13 +1,15 @@
 """Runs on a machine with a GPU what `benchmarks/gpu_kit.py` made on another: checks, then timings.
 
-    python benchmarks/gpu.py KIT [--device cuda] [--out results.json] [--only checks|sanitizer|...]
+    python benchmarks/gpu.py KIT.tar.xz [--device cuda] [--out results.json] [--only checks|...]
 
-It builds the runtime from this checkout with CMake (nanobind, a C++ compiler), and needs NumPy;
-CuPy for the step inputs of contexts, torch for the peers. Checks run each kernel on random operands
-into outputs filled with a poison, against a float64 reference made beforehand; then each tool of
-compute-sanitizer, where it is installed, watches the checks once more. A timing is one CUDA graph
-of calls over operands that rotate over at least twice the L2 cache, replayed in turns with the
-peer's graph; times are medians of replays on the device. Results are JSON.
+One call does all that needs a GPU. It builds the runtime from this checkout (Python 3.10, CMake, a
+C++ compiler; nanobind comes with the kit) and needs NumPy; CuPy for the step inputs of contexts,
+torch for the peers. Checks run each kernel on random operands into outputs filled with a poison,
+against float64. A timing is one CUDA graph of calls over operands that rotate over at least twice
+the L2 cache, replayed in turns with the peer's graph; times are medians of replays on the device.
+Decoding steps of a large model follow (`gpu_decode.py`), and the tools of compute-sanitizer, where
+it is installed, watch the checks once more. Results are JSON, written after each part; what failed
+is printed at the end as well, the first failure first.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -30,8 +33,6 @@ import numpy as np
 from gpu_operands import floats
 
 ROOT = Path(__file__).parents[1]
-
-PARTS = ("checks", "sanitizer", "steps", "timings")
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 """Tools of compute-sanitizer ("Compute Sanitizer User Manual", NVIDIA)."""
@@ -45,7 +46,19 @@ POISON = 0xFF
 """NaN in every float, -1 or the largest in integers."""
 
 
-def build(folder: Path) -> None:
+MOST_PRINTED = 40
+"""Failures that are printed at the end."""
+
+
+def unpacked(kit: Path, folder: Path) -> Path:
+    """The folder of a kit: `kit` itself, or `folder`, into which the file `kit` is unpacked."""
+    if kit.is_dir():
+        return kit
+    shutil.unpack_archive(kit, folder, "xztar")
+    return folder
+
+
+def build(folder: Path, kit: Path) -> None:
     """Builds the runtime's extension and makes `heddle` importable from `folder`."""
     site = folder / "heddle"
     site.mkdir(parents=True, exist_ok=True)
@@ -57,6 +70,7 @@ def build(folder: Path) -> None:
         link.symlink_to(source)
     made = folder / "cmake"
     options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
+    options.append(f"-Dnanobind_DIR={kit.resolve() / 'nanobind' / 'cmake'}")
     subprocess.run(["cmake", "-S", ROOT, "-B", made, *options], check=True)
     subprocess.run(["cmake", "--build", made, "--parallel"], check=True)
     extension = next(made.glob("_core*.so"))
@@ -79,6 +93,11 @@ class Kit:
         """The model of a case."""
         return self.session.load(str(self.folder / f"{case['path']}.heddle"), weights)
 
+    def held(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The arrays of a case that came with the kit."""
+        file = self.folder / f"{case['path']}.npz"
+        return dict(np.load(file)) if file.exists() else {}
+
     def buffer(self, array: Any, dtype: str) -> Any:
         """`array` on the device; what NumPy lacks as its bits."""
         return gpu_operands.buffer(array, dtype).to(self.device)
@@ -97,9 +116,13 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     """Runs a check three times: from the second on through what the runtime keeps of the first."""
     from heddle.pipelines.bench.accuracy import error_of
 
-    held = np.load(kit.folder / f"{case['path']}.npz")
-    operands = case["operands"]
-    arrays = [held[f"in{i}"] for i in range(len(operands))]
+    held, operands = kit.held(case), case["operands"]
+    arrays = gpu_operands.drawn(case, 0, held)
+    if gpu_operands.fingerprint(arrays) != case["fingerprint"]:
+        raise ValueError(
+            f"operands: wanted those that NumPy {kit.content['numpy']} draws, "
+            f"NumPy {np.__version__} draws others"
+        )
     pairs = list(zip(arrays, operands, strict=True))
     fixed = [gpu_operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
     model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(fixed)})
@@ -108,6 +131,9 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     outputs = [kit.poisoned(result) for result in case["results"]]
     for _ in range(3):
         model.execute(*inputs, out=outputs)
+    if case["name"] in gpu_operands.REFERENCES:
+        reference = gpu_operands.REFERENCES[case["name"]]
+        held["out0"] = reference(*(gpu_operands.wide(a, o["dtype"]) for a, o in pairs))
     for i, result in enumerate(case["results"]):
         error = error_of(floats(outputs[i].to_numpy(), result["dtype"]), held[f"out{i}"])
         worst = max(worst, error)
@@ -148,15 +174,17 @@ def sanitize(kit: Path, build: Path, device: str, limit_s: float) -> list[dict[s
         checks = [sys.executable, __file__, kit, "--only", "checks", "--device", device]
         with tempfile.TemporaryDirectory() as folder:
             command = [*watched, *checks, "--build", build, "--out", Path(folder) / "checks.json"]
-            row: dict[str, Any] = {"tool": tool}
+            row: dict[str, Any] = {"name": tool, "failed": []}
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
                 reports = [line for line in done.stdout.splitlines() if line.startswith("=====")]
-                row |= {"status": done.returncode, "reports": reports[:40]}
-                if done.returncode not in (0, SANITIZER_FOUND):
-                    row["error"] = (done.stdout + done.stderr)[-1000:]
+                row["reports"] = reports[:40]
+                if done.returncode == SANITIZER_FOUND:
+                    row["failed"] = reports[:1]
+                elif done.returncode:
+                    row["failed"] = [(done.stdout + done.stderr)[-1000:]]
             except subprocess.TimeoutExpired:
-                row["status"] = "timed out"
+                row["failed"] = [f"more than {limit_s:.0f} s"]
         print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
         rows.append(row)
     return rows
@@ -172,7 +200,7 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
     sets = max(2, -(-2 * l2_bytes // case["bytes"]))
     calls, kept = [], []
     for number in range(sets):
-        arrays = gpu_operands.drawn(case, number, kit.folder)
+        arrays = gpu_operands.drawn(case, number, kit.held(case))
         pairs = list(zip(arrays, case["operands"], strict=True))
         weights = [gpu_operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
         model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(weights)})
@@ -227,48 +255,82 @@ def time_all(kit: Kit, limit_s: float) -> list[dict[str, Any]]:
         try:
             row = time_one(kit, case, peers)
         except Exception as error:
-            row = {"name": case["name"], "sizes": case["sizes"], "failed": str(error)}
+            row = {"name": case["name"], "sizes": case["sizes"], "failed": [str(error)]}
         rows.append(row)
         print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
     return rows
 
 
+def check_steps() -> list[dict[str, Any]]:
+    """The step inputs of contexts, where CuPy is installed."""
+    if importlib.util.find_spec("cupy") is None:
+        print("steps: CuPy is not installed", flush=True)
+        return []
+    import gpu_steps
+
+    return [gpu_steps.check()]
+
+
+def decode_all(kit: Kit) -> list[dict[str, Any]]:
+    """The decoding steps of the kit's models."""
+    import gpu_decode
+
+    every = (gpu_decode.time_held(kit, held) for held in gpu_decode.HELD)
+    return [row for rows in every for row in rows]
+
+
+def run_parts(
+    parts: dict[str, Callable[[], list[dict[str, Any]]]], found: dict[str, Any], out: Path
+) -> list[str]:
+    """Runs all parts, writes what was found after each, and returns what failed."""
+    failures = []
+    for name, part in parts.items():
+        try:
+            found[name] = part()
+        except Exception as error:
+            found[name] = [{"name": name, "failed": [f"{type(error).__name__}: {error}"]}]
+        out.write_text(json.dumps(found, indent=1))
+        failures += [
+            f"{name}: {row['name']}: {text}"
+            for row in found[name]
+            for text in row.get("failed", ())
+        ]
+    return failures
+
+
 def main() -> None:
+    names = ("checks", "steps", "timings", "decode", "sanitizer")
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("kit", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--build", type=Path, default=Path("build/gpu"))
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
-    parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--only", choices=names, action="append")
     parser.add_argument(
-        "--seconds", type=float, default=300, help="most seconds of timings, and of a sanitizer"
+        "--seconds", type=float, default=200, help="most seconds of timings, and of a sanitizer"
     )
     options = parser.parse_args()
-    build(options.build.resolve())
+    where = options.build.resolve()
+    folder = unpacked(options.kit, where / "kit")
+    build(where, folder)
     from heddle.runtime import _core
 
-    kit, parts = Kit(options.kit, options.device), options.only or PARTS
+    kit = Kit(folder, options.device)
+    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "checks": lambda: check_all(kit),
+        "steps": check_steps,
+        "timings": lambda: time_all(kit, options.seconds),
+        "decode": lambda: decode_all(kit),
+        "sanitizer": lambda: sanitize(folder, where, options.device, options.seconds),
+    }
+    wanted: Iterable[str] = options.only or names
+    if options.device == "cpu":
+        wanted = [name for name in wanted if name not in ("steps", "timings")]
     found = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "cuda": _core.cuda_info()}
-    on_gpu = options.device == "cuda"
-    try:
-        if "checks" in parts:
-            found["checks"] = check_all(kit)
-        if "sanitizer" in parts:
-            found["sanitizer"] = sanitize(
-                options.kit, options.build, options.device, options.seconds
-            )
-        if "steps" in parts and on_gpu:
-            import gpu_steps
-
-            found["steps"] = gpu_steps.check()
-        if "timings" in parts and on_gpu:
-            found["timings"] = time_all(kit, options.seconds)
-    finally:
-        options.out.write_text(json.dumps(found, indent=1))
-    wrong = [row for row in found.get("checks", []) if row["failed"]]
-    wrong += [row for row in found.get("sanitizer", []) if row["status"] != 0]
-    if wrong:
-        raise SystemExit(1)
+    failures = run_parts({name: parts[name] for name in wanted}, found, options.out)
+    if failures:
+        shown = "\n".join(failures[:MOST_PRINTED])
+        raise SystemExit(f"{len(failures)} failures, the first one first:\n{shown}")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,15 @@
 """A decoding step of a language model of 8B shape on a GPU, as one graph launch.
 
-    python benchmarks/gpu_decode.py make KIT     # where the compiler is: artifacts into a folder
-    python benchmarks/gpu_decode.py run KIT      # where a GPU is: builds the runtime, then times
-
-The shape is that of Llama 3.1 8B in bfloat16, and with int8 and int4 weights in groups of 128;
-weights are random, the same bits over and over. A launch is one CUDA graph of the whole step, from
-tokens to the next ones, with caches of 1024 tokens for each row. The bound is the time in which a
-copy of 2 GiB moves as many bytes as the step's weights and caches have, measured in turns. `run`
-with --device cpu tries a tiny model instead, by plain calls.
+`gpu_kit.py` takes its artifacts along and `gpu.py` times them. The shape is that of Llama 3.1 8B in
+bfloat16, and with int8 and int4 weights in groups of 128; weights are random, the same bits over
+and over. A launch is one CUDA graph of the whole step, from tokens to the next ones, with caches of
+1024 tokens for each row. The bound is the time in which a copy of 2 GiB moves as many bytes as the
+step's weights and caches have, measured in turns. On a CPU a tiny model is tried instead, by plain
+calls.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import time
@@ -54,23 +50,22 @@ ROWS, LENGTH, COPY = (1, 8, 64), 1024, 1 << 30
 TURNS, LAUNCHES = 5, 10
 
 
-def make(kit: Path) -> None:
+def make(folder: Path) -> None:
     """Compiles the large model for CUDA and the tiny one for this CPU, and the copy for both."""
     from heddle.graph import DType, Graph, TensorType, compile
     from heddle.pipelines.models.llama import Quantization, language_model
     from heddle.pipelines.models.llama_config import LlamaConfig
 
-    kit.mkdir(parents=True, exist_ok=True)
     for values, target in ((LARGE, "cuda:sm_90a"), (TINY, "cpu:native")):
         kind = target.partition(":")[0]
         for held, sizes in HELD.items():
             graph = language_model(
                 LlamaConfig.of(values), "decode", DType.bfloat16, sizes and Quantization(*sizes)
             )
-            compile(graph, target).save(kit / f"{kind}_{held}.heddle")
+            compile(graph, target).save(folder / f"{kind}_{held}.heddle")
         with Graph("copy", [TensorType(DType.int32, (COPY // 4,))]) as graph:
             graph.output(-graph.inputs[0])
-        compile(graph, target).save(kit / f"{kind}_copy.heddle")
+        compile(graph, target).save(folder / f"{kind}_copy.heddle")
 
 
 def weight_of(row: dict[str, Any], pool: Any) -> Any:
@@ -131,15 +126,16 @@ def launches(call: Any, count: int, device: Any) -> list[float]:
     return seconds
 
 
-def time_held(kit: Path, held: str, session: Any, device: Any) -> list[dict[str, Any]]:
-    """The figures of one way to hold weights, for each number of rows."""
+def time_held(kit: Any, held: str) -> list[dict[str, Any]]:
+    """The figures of one way to hold weights of a `gpu.Kit`, for each number of rows."""
     from heddle.runtime import Artifact, Buffer
 
-    artifact = Artifact.load(kit / f"{device.kind}_{held}.heddle")
+    session, device = kit.session, kit.device
+    artifact = Artifact.load(kit.folder / f"{device.kind}_{held}.heddle")
     values = np.random.default_rng(0).standard_normal(1 << 22).astype(np.float32) * 0.02
     pool = (values.view(np.uint32) >> 16).astype(np.uint16)
     model = session.load(artifact, {row["name"]: weight_of(row, pool) for row in artifact.weights})
-    copy = session.load(kit / f"{device.kind}_copy.heddle")
+    copy = session.load(kit.folder / f"{device.kind}_copy.heddle")
     source = Buffer.from_numpy(np.ones(COPY // 4, np.int32)).to(device)
     moved = (copy, (source,), (Buffer("int32", (COPY // 4,), device),))
     found = []
@@ -155,41 +151,10 @@ def time_held(kit: Path, held: str, session: Any, device: Any) -> list[dict[str,
         step, rate = statistics.median(steps), 2 * COPY / statistics.median(copies)
         tokens = call[2][0].to_numpy()
         if (tokens < 0).any():
-            raise SystemExit(f"{held}, {rows} rows: wanted tokens, got {tokens.tolist()}")
-        row = {"weights": held, "rows": rows, "us": round(1e6 * step, 1)}
+            raise ValueError(f"{held}, {rows} rows: wanted tokens, got {tokens.tolist()}")
+        row = {"name": f"decode, {held}", "rows": rows, "us": round(1e6 * step, 1)}
         row |= {"gb": round(nbytes / 1e9, 3), "copy_gb_s": round(rate / 1e9, 1)}
         row["of_the_bound"] = round(nbytes / rate / step, 3)
         print(row, flush=True)
         found.append(row)
     return found
-
-
-def main() -> None:
-    """Makes the kit, or times what is in it."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("what", choices=("make", "run"))
-    parser.add_argument("kit", type=Path)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--held", choices=list(HELD), action="append")
-    parser.add_argument("--build", type=Path, default=Path("build/gpu"))
-    parser.add_argument("--out", type=Path, default=Path("gpu_decode.json"))
-    options = parser.parse_args()
-    if options.what == "make":
-        make(options.kit)
-        return
-    if options.device == "cuda":
-        import gpu
-
-        gpu.build(options.build.resolve())
-    from heddle.runtime import CPU, Accelerator, InferenceSession
-
-    device = Accelerator() if options.device == "cuda" else CPU()
-    session = InferenceSession([device])
-    rows = []
-    for held in options.held or HELD:
-        rows += time_held(options.kit, held, session, device)
-        options.out.write_text(json.dumps(rows, indent=1))
-
-
-if __name__ == "__main__":
-    main()

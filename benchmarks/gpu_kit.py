@@ -1,26 +1,32 @@
 """What `benchmarks/gpu.py` carries to a machine with a GPU: artifacts, operands, expected results.
 
-    python benchmarks/gpu_kit.py KIT [--target cuda:sm_90a]
+    python benchmarks/gpu_kit.py KIT.tar.xz [--target cuda:sm_90a]
 
 Needs the compiler, no GPU; what it makes for one architecture is smaller. A check is an artifact
-with small operands and, in float64, what the reference of its op makes of them. A timing is an
-artifact with the shapes that matter; its operands are drawn where it runs. Checks are also compiled
-for this machine's CPU, so that the script can be tried where there is no GPU. It takes some
-minutes.
+with small operands and what the reference of its op makes of them in float64. A timing is an
+artifact with the shapes that matter. Operands are drawn where the kit runs, from seeds, and NumPy
+computes plain products there: the file holds only what it cannot. Checks are also compiled for this
+machine's CPU, so that the script can be tried where there is no GPU. What the runtime's build needs
+beside this checkout, nanobind, is in the file. It takes some minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
-from collections.abc import Collection, Iterator
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import gpu_decode
 import gpu_kit_step
+import gpu_operands
 import numpy as np
 
-from heddle.graph import DType, Graph, TensorType, compile, rounding
+from heddle.graph import DType, Graph, TensorType, compile
 from heddle.graph.ops.build import build
 from heddle.pipelines.bench import data, workloads
 from heddle.pipelines.bench.workload import Workload
@@ -83,9 +89,6 @@ single elements. And of attention of prompts: several tiles of queries, the last
 STEPS = ("float32", "bfloat16", "float16")
 """Dtypes of caches."""
 
-REPEATED, LARGE = 8191, 1 << 20
-"""Of operands of more than `LARGE` elements so many are drawn, over and over: files stay small."""
-
 TOGETHER = 12
 """Ops of one graph: an artifact for each would take long to make."""
 
@@ -145,30 +148,18 @@ def sizes_of(workload: Workload, small: dict[str, int]) -> dict[str, int]:
     return sizes
 
 
-def stored(array: Any, dtype: DType) -> Any:
-    """`array` as it lies in a buffer."""
-    return rounding.stored(array, dtype)
-
-
-def described(operands: list[tuple[TensorType, bool, str]]) -> list[dict[str, Any]]:
-    """Operands as plain data: dtype, shape, whether it is a weight, how it is drawn."""
-    return [
-        {
-            "dtype": type.dtype.name,
-            "shape": [int(size) for size in type.shape],
-            "weight": weight,
-            "values": values,
-        }
-        for type, weight, values in operands
-    ]
+def described(type: TensorType, weight: bool = False, values: str = "") -> dict[str, Any]:
+    """A tensor as plain data: dtype, shape, whether it is a weight, how it is drawn."""
+    shape = [int(size) for size in type.shape]
+    return {"dtype": type.dtype.name, "shape": shape, "weight": weight, "values": values}
 
 
 def operands_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> list[dict[str, Any]]:
     """The operands of `workload` as plain data."""
-    types = workload.types(sizes, dtype)
-    return described(
-        [(t, o.weight, o.values) for t, o in zip(types, workload.operands, strict=True)]
-    )
+    return [
+        described(type, operand.weight, operand.values) | {"below": sizes.get(operand.below or "")}
+        for type, operand in zip(workload.types(sizes, dtype), workload.operands, strict=True)
+    ]
 
 
 def case_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> dict[str, Any]:
@@ -179,13 +170,12 @@ def case_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> dict[str
         "dtype": dtype.name,
         "sizes": sizes,
         "operands": operands_of(workload, sizes, dtype),
-        "results": described([(result, False, "")]),
+        "results": [described(result)],
         "bytes": int(cost.read) + int(cost.written),
         "operations": int(cost.operations),
         "tolerances": [
             data.tolerance(result.dtype, int(cost.operations), int(result.shape.elements))
         ],
-        "below": {o.below: sizes[o.below] for o in workload.operands if o.below},
     }
 
 
@@ -213,21 +203,30 @@ def one_check(
     workload: Workload, sizes: dict[str, int], dtype: DType
 ) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
     """One op on its own."""
-    types = workload.types(sizes, dtype)
-    arrays = [
-        np.resize(array.ravel()[:REPEATED], array.shape) if array.size > LARGE else array
-        for array in data.draw(workload, sizes, dtype, "normal")
-    ]
-    kept = {
-        f"in{i}": stored(a, t.dtype) for i, (a, t) in enumerate(zip(arrays, types, strict=True))
-    }
-    kept["out0"] = expected(workload, sizes, dtype, arrays)
-    return case_of(workload, sizes, dtype), workload.graph(sizes, dtype), kept
+    case, held = case_of(workload, sizes, dtype), rows_of(workload, sizes, dtype)
+    arrays = drawn(case, held)
+    if workload.name not in gpu_operands.REFERENCES:
+        held["out0"] = expected(workload, sizes, dtype, case, arrays)
+    return case, workload.graph(sizes, dtype), held
 
 
-def expected(workload: Workload, sizes: dict[str, int], dtype: DType, arrays: list[Any]) -> Any:
+def drawn(case: dict[str, Any], held: Mapping[str, Any]) -> list[Any]:
+    """The operands of a check, of which the case remembers a checksum."""
+    arrays = gpu_operands.drawn(case, 0, held)
+    case["fingerprint"] = gpu_operands.fingerprint(arrays)
+    return arrays
+
+
+def expected(
+    workload: Workload,
+    sizes: dict[str, int],
+    dtype: DType,
+    case: dict[str, Any],
+    arrays: list[Any],
+) -> Any:
     """What the op's reference makes of `arrays`, in float64 where they are floats."""
-    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    pairs = zip(arrays, case["operands"], strict=True)
+    wide = [gpu_operands.wide(array, operand["dtype"]) for array, operand in pairs]
     exact = workload.row.reference(*wide, **workload.canonical(sizes, dtype))
     short = exact.dtype.kind == "f" and dtype is not DType.float64
     return exact.astype(np.float32) if short else exact
@@ -240,18 +239,13 @@ def joint_check(
     sizes = [sizes_of(workload, small) for workload in group]
     cases = [case_of(w, s, dtype) for w, s in zip(group, sizes, strict=True)]
     types = [t for w, s in zip(group, sizes, strict=True) for t in w.types(s, dtype)]
-    kept: dict[str, Any] = {}
+    held: dict[str, Any] = {}
     with Graph("ops", types) as graph:
         inputs, results = iter(graph.inputs), []
-        for number, (workload, own) in enumerate(zip(group, sizes, strict=True)):
-            arrays = data.draw(workload, own, dtype, "normal")
-            for array, type in zip(arrays, workload.types(own, dtype), strict=True):
-                kept[f"in{len(kept)}"] = stored(array, type.dtype)
-            values = tuple(next(inputs) for _ in arrays)
+        for workload, own in zip(group, sizes, strict=True):
+            values = tuple(next(inputs) for _ in workload.operands)
             results.append(build(workload.row, values, workload.attrs(own, dtype)))
-            cases[number]["expected"] = expected(workload, own, dtype, arrays)
         graph.output(*results)
-    kept |= {f"out{number}": case.pop("expected") for number, case in enumerate(cases)}
     joint = {
         "name": " ".join(workload.name for workload in group),
         "dtype": dtype.name,
@@ -260,7 +254,16 @@ def joint_check(
         "results": [result for case in cases for result in case["results"]],
         "tolerances": [tolerance for case in cases for tolerance in case["tolerances"]],
     }
-    return joint, graph, kept
+    first = 0
+    for workload, own in zip(group, sizes, strict=True):
+        rows = rows_of(workload, own, dtype)
+        held |= {f"in{first + int(name[2:])}": array for name, array in rows.items()}
+        first += len(workload.operands)
+    arrays = iter(drawn(joint, held))
+    for number, (workload, own, case) in enumerate(zip(group, sizes, cases, strict=True)):
+        mine = [next(arrays) for _ in workload.operands]
+        held[f"out{number}"] = expected(workload, own, dtype, case, mine)
+    return joint, graph, held
 
 
 def rows_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> dict[str, Any]:
@@ -276,33 +279,42 @@ def rows_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> dict[str
     return found
 
 
-def make(kit: Path, names: Collection[str], timed: Collection[Any], gpu: str | None) -> None:
-    """Writes the kit: checks of the workloads `names`, and the timings `timed`.
+def make(folder: Path, names: Collection[str], timed: Collection[Any], gpu: str | None) -> None:
+    """Writes a kit's files: checks of the workloads `names`, and the timings `timed`.
 
     Both are compiled for the target `gpu`; checks are for this machine's CPU as well, and without
     a `gpu` for that alone.
     """
-    kit.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     targets = ("cpu:native", gpu) if gpu else ("cpu:native",)
 
     def written(
-        path: str, case: dict[str, Any], graph: Graph, arrays: dict[str, Any], *targets: str
+        path: str, case: dict[str, Any], graph: Graph, held: dict[str, Any], *targets: str
     ) -> dict[str, Any]:
-        compile(graph, targets).save(kit / f"{path}.heddle")
-        if arrays:
-            np.savez_compressed(kit / f"{path}.npz", **arrays)
+        compile(graph, targets).save(folder / f"{path}.heddle")
+        if held:
+            np.savez(folder / f"{path}.npz", **held)
         return {**case, "path": path}
 
-    listed: dict[str, Any] = {"checks": [], "timings": []}
-    for number, (case, graph, arrays) in enumerate(checks(names)):
-        listed["checks"].append(written(f"check{number}", case, graph, arrays, *targets))
+    listed: dict[str, Any] = {"numpy": np.__version__, "checks": [], "timings": []}
+    for number, (case, graph, held) in enumerate(checks(names)):
+        listed["checks"].append(written(f"check{number}", case, graph, held, *targets))
     for number, (name, dtype, sizes) in enumerate(timed):
         workload = workloads.WORKLOADS[name]
         sizes = sizes_of(workload, sizes)
         case, rows = (make(workload, sizes, DType[dtype]) for make in (case_of, rows_of))
         graph = workload.graph(sizes, DType[dtype])
         listed["timings"].append(written(f"time{number}", case, graph, rows, targets[-1]))
-    (kit / "kit.json").write_text(json.dumps(listed, indent=1))
+    (folder / "kit.json").write_text(json.dumps(listed, indent=1))
+
+
+def pack(folder: Path, kit: Path) -> None:
+    """Makes one file of a kit's, with the sources of nanobind."""
+    (nanobind,) = importlib.util.find_spec("nanobind").submodule_search_locations or ()
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(nanobind, folder / "nanobind", ignore=ignored, dirs_exist_ok=True)
+    made = shutil.make_archive(str(kit.with_suffix("").with_suffix("")), "xztar", folder)
+    Path(made).replace(kit)
 
 
 if __name__ == "__main__":
@@ -310,4 +322,8 @@ if __name__ == "__main__":
     parser.add_argument("kit", type=Path)
     parser.add_argument("--target", default="cuda")
     options = parser.parse_args()
-    make(options.kit, workloads.WORKLOADS, TIMED, options.target)
+    with tempfile.TemporaryDirectory() as made:
+        make(Path(made), workloads.WORKLOADS, TIMED, options.target)
+        gpu_decode.make(Path(made))
+        pack(Path(made), options.kit)
+    print(f"{options.kit}: {options.kit.stat().st_size / 2**20:.1f} MiB")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import gpu_operands
 import numpy as np
 
 from heddle.graph import DType, Graph, TensorType, ops
 from heddle.graph.reference import evaluate
-from heddle.graph.rounding import held, stored
 from heddle.pipelines.bench import data
 
 HEADS, KEY_HEADS, BLOCK = 8, 2, 16
@@ -40,30 +40,29 @@ def step(dtype: DType, size: int) -> tuple[dict[str, Any], Graph, dict[str, Any]
         graph.output(
             query, ops.paged_write(keys, key, *rows), ops.paged_write(values, value, *rows)
         )
-    floats = [
-        held(rng.standard_normal(tuple(map(int, type.shape)), np.float32), type.dtype)
-        for type in types[:7]
-    ]
     blocks = rng.permutation(cache[0]).reshape(len(COUNTS), width).astype(np.int32)
-    rows = [np.concatenate([[0], np.cumsum(COUNTS)]), np.array(LENGTHS), blocks]
-    results = evaluate(graph, [*floats, *rows])
-    kept = {
-        f"in{i}": stored(array, type.dtype)
-        for i, (array, type) in enumerate(zip([*floats, *rows], types, strict=True))
+    held = {
+        "in7": np.concatenate([[0], np.cumsum(COUNTS)]),
+        "in8": np.array(LENGTHS),
+        "in9": blocks,
     }
-    kept |= {f"out{i}": array for i, array in enumerate(results)}
 
-    def plain(type: TensorType) -> dict[str, Any]:
+    def plain(type: TensorType, values: str = "") -> dict[str, Any]:
         shape = [int(n) for n in type.shape]
-        return {"dtype": type.dtype.name, "shape": shape, "weight": False, "values": ""}
+        return {"dtype": type.dtype.name, "shape": shape, "weight": False, "values": values}
 
+    operands = [plain(type, "rows" if f"in{i}" in held else "") for i, type in enumerate(types)]
+    arrays = gpu_operands.drawn({"operands": operands}, 0, held)
+    pairs = zip(arrays, operands, strict=True)
+    results = evaluate(graph, [gpu_operands.floats(a, o["dtype"]) for a, o in pairs])
     made = [plain(TensorType(dtype, array.shape)) for array in results]
     case = {
         "name": "rope cache cache",
         "dtype": dtype.name,
         "sizes": {"tokens": tokens, "d": size},
-        "operands": [plain(type) for type in types],
+        "operands": operands,
+        "fingerprint": gpu_operands.fingerprint(arrays),
         "results": made,
         "tolerances": [data.tolerance(dtype, 3 * array.size, array.size) for array in results],
     }
-    return case, graph, kept
+    return case, graph, held | {f"out{i}": array for i, array in enumerate(results)}

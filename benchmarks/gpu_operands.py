@@ -1,8 +1,9 @@
-"""The operands of a kit on a machine without the compiler: their bits, and how they are drawn."""
+"""The operands of a kit, drawn from seeds where it is made and where it runs, and their bits."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,26 +54,43 @@ def of_codes(dtype: str) -> Any:
     return np.where(codes < 128, values, -values).astype(np.float32)
 
 
-def drawn(case: dict[str, Any], number: int, folder: Path) -> list[Any]:
-    """One set of operands: normal floats, small integers, indices inside their table.
+def drawn(case: dict[str, Any], number: int, held: Mapping[str, Any]) -> list[Any]:
+    """Set `number` of a case's operands: normal floats, small integers, indices inside their table.
 
-    Offsets, lengths and the like are those of the kit.
+    What says which rows there are (offsets, lengths, ...) is `held` by the kit.
     """
     rng = np.random.default_rng(number)
-    file = folder / f"{case['path']}.npz"
-    held = np.load(file) if file.exists() else {}
-    arrays = []
-    for i, operand in enumerate(case["operands"]):
-        shape, dtype = operand["shape"], operand["dtype"]
-        if operand["values"] not in DRAWN:
-            arrays.append(held[f"in{i}"])
-        elif operand["values"] == "index":
-            arrays.append(rng.integers(0, next(iter(case["below"].values())), shape, np.int64))
-        elif "float" not in dtype:
-            arrays.append(rng.integers(0 if "u" in dtype else -8, 8, shape).astype(dtype))
-        else:
-            values = rng.standard_normal(shape, np.float32)
-            if operand["values"] == "positive":
-                values = np.abs(values) + np.float32(1e-3)
-            arrays.append(bits(values, dtype))
-    return arrays
+    return [
+        _drawn(rng, operand) if operand["values"] in DRAWN else held[f"in{i}"]
+        for i, operand in enumerate(case["operands"])
+    ]
+
+
+def _drawn(rng: np.random.Generator, operand: dict[str, Any]) -> Any:
+    shape, dtype, values = operand["shape"], operand["dtype"], operand["values"]
+    if values == "index":
+        return rng.integers(0, operand["below"], shape, dtype)
+    if "float" not in dtype:
+        least = 1 if values == "positive" else 0 if dtype[0] in "ub" else -8
+        return rng.integers(least, 2 if dtype == "bool" else 8, shape).astype(dtype)
+    found = rng.standard_normal(shape, np.float64 if dtype == "float64" else np.float32)
+    if values == "positive":
+        found = np.abs(found) + found.dtype.type(1e-3)
+    return bits(found, dtype)
+
+
+def fingerprint(arrays: Sequence[Any]) -> int:
+    """A checksum of operands: NumPy does not promise that seeds mean the same in all versions."""
+    found = 0
+    for array in arrays:
+        found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1), found)
+    return found
+
+
+def wide(array: Any, dtype: str) -> Any:
+    """The values of an operand as a reference takes them: floats in double precision."""
+    return floats(array, dtype).astype(np.float64) if "float" in dtype else array
+
+
+REFERENCES: dict[str, Callable[..., Any]] = {"matmul": np.matmul}
+"""What NumPy computes where a kit runs, by the case's name. Other results are held by the kit."""

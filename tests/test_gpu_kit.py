@@ -10,7 +10,14 @@ import pytest
 
 from heddle.graph import DType, rounding
 
-WORKLOADS = ("softmax", "quantized_matmul_8", "quantized_matmul_float8", "paged_write", "cast")
+WORKLOADS = (
+    "softmax",
+    "matmul",
+    "quantized_matmul_8",
+    "quantized_matmul_float8",
+    "paged_write",
+    "cast",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,7 @@ def kit(scripts, tmp_path_factory):
     ]
     with pytest.MonkeyPatch.context() as patch:  # as little as shows everything
         patch.setattr(gpu_kit, "SMALL", gpu_kit.SMALL[:1])
-        patch.setattr(gpu_kit, "LARGE", 5000)  # so that larger operands repeat
+        patch.setattr(gpu_kit, "LARGER", (("matmul", "bfloat16", {"m": 30, "n": 52, "k": 20}),))
         gpu_kit.make(folder, WORKLOADS, timed, None)
     return folder
 
@@ -49,7 +56,7 @@ def test_timings_run_on_operands_that_are_drawn(scripts, kit):
     """Those that say where rows are come with the kit."""
     operands, made = importlib.import_module("gpu_operands"), scripts[1].Kit(kit, "cpu")
     for case in made.content["timings"]:
-        arrays = operands.drawn(case, 1, kit)
+        arrays = operands.drawn(case, 1, made.held(case))
         pairs = list(zip(arrays, case["operands"], strict=True))
         weights = [operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
         model = made.load(case, {f"w{i}": weight for i, weight in enumerate(weights)})
@@ -75,17 +82,45 @@ def test_a_wrong_result_and_a_broken_artifact_are_named(scripts, kit, tmp_path, 
     for path in kit.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     content = json.loads((kit / "kit.json").read_text())
-    wrong, broken = content["checks"][0]["path"], content["checks"][1]["path"]
+    held = [case for case in content["checks"] if case["name"] != "matmul"]
+    wrong, broken, other = (case["path"] for case in held[:3])
     with np.load(kit / f"{wrong}.npz") as arrays:
-        held = dict(arrays)
-    held["out0"] = held["out0"] + 1
-    np.savez(tmp_path / f"{wrong}.npz", **held)
+        changed = dict(arrays)
+    changed["out0"] = changed["out0"] + 1
+    np.savez(tmp_path / f"{wrong}.npz", **changed)
     (tmp_path / f"{broken}.heddle").write_bytes(b"HEDDLE")
-    rows = scripts[1].check_all(scripts[1].Kit(tmp_path, "cpu"))
-    assert [bool(row["failed"]) for row in rows[:3]] == [True, True, False]
+    held[2]["fingerprint"] += 1
+    (tmp_path / "kit.json").write_text(json.dumps(content))
+    gpu, found = scripts[1], {}
+    parts = {"checks": lambda: gpu.check_all(gpu.Kit(tmp_path, "cpu")), "steps": lambda: 1 // 0}
+    failures = gpu.run_parts(parts, found, tmp_path / "found.json")
+    assert len(failures) == 4
     printed = capsys.readouterr().out
     for text in (f"FAILED {wrong}", "allowed", f"FAILED {broken}", "ArtifactError"):
         assert text in printed
+    assert f"FAILED {other}" in printed
+    assert "operands: wanted those that NumPy" in printed
+    assert failures[-1].startswith("steps: steps: ZeroDivisionError")
+    assert json.loads((tmp_path / "found.json").read_text()) == found
+
+
+def test_one_file_has_the_kit_and_what_builds_the_runtime(scripts, kit, tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "kit.json").write_text("{}")
+    scripts[0].pack(tmp_path / "files", tmp_path / "kit.tar.xz")
+    folder = scripts[1].unpacked(tmp_path / "kit.tar.xz", tmp_path / "there")
+    assert (folder / "kit.json").read_text() == "{}"
+    assert (folder / "nanobind" / "cmake" / "nanobind-config.cmake").exists()
+    assert (folder / "nanobind" / "ext" / "robin_map").exists()
+    assert scripts[1].unpacked(kit, tmp_path / "there") == kit
+
+
+def test_what_numpy_computes_there_is_not_carried(kit):
+    content = json.loads((kit / "kit.json").read_text())
+    (products,) = {
+        (kit / f"{c['path']}.npz").exists() for c in content["checks"] if c["name"] == "matmul"
+    }
+    assert not products
 
 
 def test_each_sanitizer_runs_the_checks(scripts, tmp_path, monkeypatch, capsys):
@@ -105,13 +140,10 @@ def test_each_sanitizer_runs_the_checks(scripts, tmp_path, monkeypatch, capsys):
     )
     program.chmod(0o755)
     rows = gpu.sanitize(tmp_path, tmp_path, "cuda", 60)
-    assert [(row["tool"], row["status"]) for row in rows] == [
-        ("memcheck", 0),
-        ("racecheck", gpu.SANITIZER_FOUND),
-        ("synccheck", 3),
-    ]
-    assert rows[1]["reports"] == ["========= Error: Race reported"]
-    assert "ERROR SUMMARY" in rows[2]["error"]
+    assert [row["name"] for row in rows] == ["memcheck", "racecheck", "synccheck"]
+    assert [len(row["failed"]) for row in rows] == [0, 1, 1]
+    assert rows[1]["failed"] == rows[1]["reports"] == ["========= Error: Race reported"]
+    assert "ERROR SUMMARY" in rows[2]["failed"][0]
 
 
 def test_a_timing_says_what_it_moves(kit):

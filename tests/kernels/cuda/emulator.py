@@ -23,7 +23,7 @@ from emulator_dependence import Dependence
 from emulator_grid import BUFFER_BITS, WARP, Grid
 from emulator_memory import EmulatorError, Memory, Region
 from emulator_races import BarrierOrder, ClockOrder
-from emulator_regions import compile_block
+from emulator_regions import Slots, compile_block
 from emulator_rows import orders_blocks, runs_by_warps, waits_for_grids
 from emulator_schedule import run_all
 from emulator_tensor_map import TensorMap
@@ -107,10 +107,12 @@ def launch(
     def strand(lane: np.ndarray, blocks_memory: Memory, cluster: Cluster | None) -> Grid:
         return Grid(
             grid, block, lane, blocks_memory, memory, addresses, bases, cluster, dependence, named,
-            dict(values),
+            slots.filled(values),
         )  # fmt: skip
 
-    run = compile_block(kernel.regions[0].blocks[0])
+    slots = Slots()
+    slots.of(arguments)
+    run = compile_block(kernel.regions[0].blocks[0], slots)
     with np.errstate(all="ignore"):  # Inactive lanes compute on garbage.
         if runs_by_warps(kernel):
             _run_warps(kernel, run, strand, grid, block, top, every)

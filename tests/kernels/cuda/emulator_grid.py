@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from emulator_memory import Memory
 
-from heddle.kernels.mlir import ir
-
 if TYPE_CHECKING:
     from emulator_cluster import Cluster
     from emulator_dependence import Dependence
@@ -41,7 +39,7 @@ class Grid:
     cluster: Cluster | None = None
     dependence: Dependence | None = None
     maps: dict[int, TensorMap] = field(default_factory=dict)
-    values: dict[ir.Value, Any] = field(default_factory=dict)
+    values: list[Any] = field(default_factory=list)
     yielded: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -50,7 +48,10 @@ class Grid:
 
     def spread(self, value: np.ndarray) -> np.ndarray:
         """`value` with a row for each lane."""
-        return np.broadcast_to(value, (len(self.lane), *value.shape[1:]))
+        lanes, *shape = value.shape
+        if lanes == len(self.lane):
+            return value
+        return np.broadcast_to(value, (len(self.lane), *shape))
 
     def place(self, space: int, address: np.ndarray) -> tuple[Memory, np.ndarray, np.ndarray, Any]:
         """The memory, regions, offsets and threads' numbers that addresses of all lanes mean."""

@@ -49,6 +49,43 @@ class BarrierOrder:
         self.reader[at] = NOBODY
 
 
+class _Known:
+    """What each of `threads` knows of agents: a row for each. `fenced`: the async proxy asks."""
+
+    def __init__(self, clocks: Clocks, threads: np.ndarray, fenced: bool = False) -> None:
+        self._clocks, self._row, self.fenced = clocks, threads[:, None], fenced
+
+    def of(self, agent: np.ndarray) -> np.ndarray:
+        return self._clocks.known[self._row, agent]
+
+    def through_fence(self, agent: np.ndarray) -> np.ndarray:
+        return self._clocks.fenced[self._row, agent]
+
+    def of_warp(self, warp: int) -> np.ndarray:
+        first = warp * WARP
+        return self.of(np.arange(first, min(first + WARP, self._clocks.threads)))
+
+
+class _KnownByAll:
+    """What all of `threads` know of agents, for which the async proxy asks."""
+
+    fenced = True
+
+    def __init__(self, clocks: Clocks, threads: np.ndarray) -> None:
+        self._clocks, self._threads = clocks, threads
+
+    def of(self, agent: np.ndarray) -> np.ndarray:
+        return self._least(self._clocks.known, agent)
+
+    def through_fence(self, agent: np.ndarray) -> np.ndarray:
+        return self._least(self._clocks.fenced, agent)
+
+    def _least(self, clocks: np.ndarray, agent: np.ndarray) -> np.ndarray:
+        agents, place = np.unique(agent, return_inverse=True)
+        least = clocks[self._threads[:, None], agents].min(axis=0)
+        return least[place].reshape(agent.shape)
+
+
 class ClockOrder:
     """Remembers, of each byte, the last write and the reads since then, with their clocks.
 
@@ -65,8 +102,7 @@ class ClockOrder:
 
     def read(self, at: np.ndarray, lane: np.ndarray) -> Race:
         """An ordinary read by threads of one warp."""
-        known = self.clocks.known[lane]
-        race = self._read_of(at, known, known)
+        race = self._read_of(at, _Known(self.clocks, lane))
         if race is not None:
             return race
         warp = int(lane[0]) // WARP
@@ -78,7 +114,7 @@ class ClockOrder:
 
     def write(self, at: np.ndarray, lane: np.ndarray) -> Race:
         """An ordinary write by threads of one warp."""
-        race = self._write(at, self.clocks.known[lane], self.clocks.known[lane])
+        race = self._write(at, _Known(self.clocks, lane))
         if race is None:
             self._set_writer(at, lane[:, None], self.clocks.now(lane)[:, None])
             twice = self.writer[at] != lane[:, None]
@@ -88,8 +124,7 @@ class ClockOrder:
 
     def read_later(self, at: np.ndarray, threads: np.ndarray, agent: int, stamp: int) -> Race:
         """The async proxy reads for `threads`, until `agent` is known at `stamp`."""
-        known, fenced = self._common(threads)
-        race = self._read_of(at, known, fenced)
+        race = self._read_of(at, _KnownByAll(self.clocks, threads))
         if race is None:
             self._column(("agent", agent))[0][at] = stamp
         return race
@@ -99,8 +134,7 @@ class ClockOrder:
 
         Through the async proxy unless `generic`. They are in flight until known at their stamps.
         """
-        known, fenced = self.clocks.known[threads], self.clocks.fenced[threads]
-        race = self._write(at, known, known if generic else fenced)
+        race = self._write(at, _Known(self.clocks, threads, fenced=not generic))
         if race is None:
             agents = np.reshape(agents, (-1, 1))
             self._set_writer(at, agents, np.reshape(stamps, (-1, 1)))
@@ -109,31 +143,13 @@ class ClockOrder:
                 return "two copies write", twice
         return race
 
-    def _common(self, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What each of `threads` knows, as one row."""
-        clocks = self.clocks
-        return clocks.known[threads].min(axis=0)[None], clocks.fenced[threads].min(axis=0)[None]
+    def _read_of(self, at: np.ndarray, known: "_Known | _KnownByAll") -> Race:
+        return self._after_write(at, known, "reads")
 
-    def _read_of(self, at: np.ndarray, known: np.ndarray, fenced: np.ndarray) -> Race:
-        foreign = self._unknown_write(at, known)
-        if foreign.any():
-            return f"reads what {self._culprit(at, foreign)} in", foreign
-        foreign = self._unknown_write(at, np.where(self.clocks.generic, fenced, known))
-        if foreign.any():
-            return (
-                f"no fence.proxy.async before it reads what {self._culprit(at, foreign)} in",
-                foreign,
-            )
-        return None
-
-    def _write(self, at: np.ndarray, known: np.ndarray, fenced: np.ndarray) -> Race:
-        foreign = self._unknown_write(at, known)
-        if foreign.any():
-            return f"writes over what {self._culprit(at, foreign)} in", foreign
-        foreign = self._unknown_write(at, np.where(self.clocks.generic, fenced, known))
-        if foreign.any():
-            culprit = self._culprit(at, foreign)
-            return f"no fence.proxy.async before it writes over what {culprit} in", foreign
+    def _write(self, at: np.ndarray, known: "_Known") -> Race:
+        race = self._after_write(at, known, "writes over")
+        if race is not None:
+            return race
         for (kind, number), (stamps, masks) in self.readers.items():
             foreign = self._unknown_read(at, known, kind, number, stamps[at], masks)
             if foreign.any():
@@ -141,15 +157,28 @@ class ClockOrder:
                 return f"writes what {who} reads in", foreign
         return None
 
-    def _unknown_write(self, at: np.ndarray, known: np.ndarray) -> np.ndarray:
-        writer = self.writer[at]
-        rows = np.arange(len(known))[:, None]
-        return (writer != NOBODY) & (known[rows, np.maximum(writer, 0)] < self.stamp[at])
+    def _after_write(self, at: np.ndarray, known: "_Known | _KnownByAll", verb: str) -> Race:
+        """Whether the last write of each byte is known, also to the proxy that accesses it."""
+        writer, stamp = self.writer[at], self.stamp[at]
+        written, agent = writer != NOBODY, np.maximum(writer, 0)
+        if not written.any():
+            return None
+        foreign = written & (known.of(agent) < stamp)
+        if foreign.any():
+            return f"{verb} what {self._culprit(at, foreign)} in", foreign
+        if known.fenced:
+            foreign = written & self.clocks.generic[agent] & (known.through_fence(agent) < stamp)
+            if foreign.any():
+                culprit = self._culprit(at, foreign)
+                return f"no fence.proxy.async before it {verb} what {culprit} in", foreign
+        return None
 
     def _unknown_read(self, at, known, kind: str, number: int, stamps, masks) -> np.ndarray:
         if kind == "agent":
-            return known[:, number, None] < stamps
-        lanes = known[:, number * WARP : (number + 1) * WARP]
+            return known.of(np.full((1, 1), number)) < stamps
+        if not stamps.any():  # Nobody of that warp has read any of them.
+            return np.zeros(stamps.shape, bool)
+        lanes = known.of_warp(number)
         foreign = stamps > lanes.min(axis=1)[:, None]
         row, column = np.nonzero(foreign)
         if len(row):

@@ -6,7 +6,7 @@ active lanes is narrowed, and the results of both sides are merged.
 Blocks are coroutines: they yield what an operation waits for (`emulator_cluster.Wait`).
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 
 import numpy as np
 from emulator_cluster import Wait
@@ -21,19 +21,36 @@ Coroutine = Generator[Wait, None, None]
 Run = Callable[[Grid, Mask], Coroutine]
 
 
-def compile_block(block: ir.Block) -> Run:
+class Slots:
+    """Numbers of the values of a kernel: to find one by its `ir.Value` in each step is slow."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[ir.Value, int] = {}
+
+    def of(self, values: Iterable[ir.Value]) -> list[int]:
+        return [self._numbers.setdefault(value, len(self._numbers)) for value in values]
+
+    def filled(self, known: dict[ir.Value, np.ndarray]) -> list:
+        """A place for each value; those that are `known` hold it."""
+        places = [None] * len(self._numbers)
+        for value, found in known.items():
+            places[self._numbers[value]] = found
+        return places
+
+
+def compile_block(block: ir.Block, slots: Slots) -> Run:
     """Prepares the operations of `block` once, so that loops do not walk the IR again."""
     steps: list[tuple[ir.Operation, Callable, bool]] = []
     for view in block.operations:
         op = view.operation
         if op.name in CONTROL:
-            steps.append((op, CONTROL[op.name](op), True))
+            steps.append((op, CONTROL[op.name](op, slots), True))
         elif op.name in BLOCKING:
-            steps.append((op, _blocking_step(op, BLOCKING[op.name](op)), True))
+            steps.append((op, _blocking_step(op, BLOCKING[op.name](op), slots), True))
         elif op.name in EFFECTS:
-            steps.append((op, _step(op, EFFECTS[op.name](op), True), False))
+            steps.append((op, _step(op, EFFECTS[op.name](op), True, slots), False))
         elif op.name in OPS:
-            steps.append((op, _step(op, OPS[op.name](op), False), False))
+            steps.append((op, _step(op, OPS[op.name](op), False, slots), False))
         else:
             raise EmulatorError(f"the emulator has no row for {op.name}: {op}")
 
@@ -52,27 +69,33 @@ def compile_block(block: ir.Block) -> Run:
     return run
 
 
-def _step(op: ir.Operation, function: Callable, effect: bool) -> Callable[[Grid, Mask], None]:
-    operands, results = list(op.operands), list(op.results)
+def _step(op, function: Callable, effect: bool, slots: Slots) -> Callable[[Grid, Mask], None]:
+    operands, results = slots.of(op.operands), slots.of(op.results)
 
     def step(grid: Grid, mask: Mask) -> None:
-        values = [grid.values[operand] for operand in operands]
-        found = function(grid, mask, *values) if effect else function(*values)
+        values = grid.values
+        taken = [values[operand] for operand in operands]
+        found = function(grid, mask, *taken) if effect else function(*taken)
         if len(results) == 1:
-            grid.values[results[0]] = found
+            values[results[0]] = found
         elif results:
-            grid.values.update(zip(results, found, strict=True))
+            put(values, results, found)
 
     return step
 
 
-def _blocking_step(op: ir.Operation, function: Callable) -> Run:
-    operands = list(op.operands)
+def _blocking_step(op: ir.Operation, function: Callable, slots: Slots) -> Run:
+    operands = slots.of(op.operands)
 
     def step(grid: Grid, mask: Mask) -> Coroutine:
         yield from function(grid, mask, *(grid.values[operand] for operand in operands))
 
     return step
+
+
+def put(values: list, places: list[int], found: Iterable) -> None:
+    for place, value in zip(places, found, strict=True):
+        values[place] = value
 
 
 Values = list[np.ndarray]
@@ -91,9 +114,9 @@ def _choose(mask: Mask, new, old):
     return np.where(mask.reshape([-1, *[1] * (new.ndim - 1)]), new, old)
 
 
-def if_else(op) -> Run:
-    condition, results = op.operands[0], list(op.results)
-    branches = [compile_block(r.blocks[0]) if len(r.blocks) else None for r in op.regions]
+def if_else(op, slots: Slots) -> Run:
+    (condition,), results = slots.of(op.operands), slots.of(op.results)
+    branches = [compile_block(r.blocks[0], slots) if len(r.blocks) else None for r in op.regions]
 
     def run(grid: Grid, mask: Mask) -> Coroutine:
         holds = grid.spread(grid.values[condition])
@@ -103,16 +126,17 @@ def if_else(op) -> Run:
                 continue
             yield from branch(grid, active)
             found = merge(active, grid.yielded, found)
-        grid.values.update(zip(results, found or [], strict=bool(results)))
+        if results:
+            put(grid.values, results, found or [])
 
     return run
 
 
-def for_loop(op) -> Run:
-    lower, upper, step, *start = op.operands
-    block, results = op.regions[0].blocks[0], list(op.results)
-    counter, *carried = block.arguments
-    body = compile_block(block)
+def for_loop(op, slots: Slots) -> Run:
+    lower, upper, step, *start = slots.of(op.operands)
+    block, results = op.regions[0].blocks[0], slots.of(op.results)
+    counter, *carried = slots.of(block.arguments)
+    body = compile_block(block, slots)
 
     def run(grid: Grid, mask: Mask) -> Coroutine:
         i, stop, stride = (grid.values[value] for value in (lower, upper, step))
@@ -122,43 +146,44 @@ def for_loop(op) -> Run:
         active = mask & (i < stop)
         while active.any():
             grid.values[counter] = i
-            grid.values.update(zip(carried, values, strict=True))
+            put(grid.values, carried, values)
             yield from body(grid, active)
             # Lanes that are outside of the loop altogether need no value kept.
             values = merge(active | ~mask, grid.yielded, values)
             i = i + stride
             active = active & (i < stop)
-        grid.values.update(zip(results, values, strict=True))
+        put(grid.values, results, values)
 
     return run
 
 
-def while_loop(op) -> Run:
+def while_loop(op, slots: Slots) -> Run:
     before, after = (region.blocks[0] for region in op.regions)
-    results = list(op.results)
-    check, body = compile_block(before), compile_block(after)
+    start, results = slots.of(op.operands), slots.of(op.results)
+    checked, repeated = slots.of(before.arguments), slots.of(after.arguments)
+    check, body = compile_block(before, slots), compile_block(after, slots)
 
     def run(grid: Grid, mask: Mask) -> Coroutine:
-        values = [grid.values[value] for value in op.operands]
+        values = [grid.values[value] for value in start]
         found: Values | None = None
         active = mask
         while active.any():
-            grid.values.update(zip(before.arguments, values, strict=True))
+            put(grid.values, checked, values)
             yield from check(grid, active)
             condition, *passed = grid.yielded
             found = merge(active, passed, found)
             active = active & grid.spread(condition)
             if active.any():
-                grid.values.update(zip(after.arguments, passed, strict=True))
+                put(grid.values, repeated, passed)
                 yield from body(grid, active)
                 values = grid.yielded
-        grid.values.update(zip(results, found or [], strict=True))
+        put(grid.values, results, found or [])
 
     return run
 
 
-def pass_on(op) -> Run:
-    values = list(op.operands)
+def pass_on(op, slots: Slots) -> Run:
+    values = slots.of(op.operands)
 
     def run(grid: Grid, mask: Mask) -> Coroutine:
         grid.yielded = [grid.values[value] for value in values]
@@ -167,7 +192,7 @@ def pass_on(op) -> Run:
     return run
 
 
-CONTROL: dict[str, Callable[[ir.Operation], Run]] = {
+CONTROL: dict[str, Callable[[ir.Operation, Slots], Run]] = {
     "scf.if": if_else,
     "scf.for": for_loop,
     "scf.while": while_loop,

@@ -13,9 +13,11 @@ from emulator_types import number, numbers, result_dtype, shape_of, size_of
 
 from heddle.kernels.mlir import ir
 
+UNSIGNED = {np.dtype(f"i{size}"): np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
 
 def unsigned(x: np.ndarray) -> np.ndarray:
-    return x if x.dtype == bool else x.view(f"u{x.dtype.name}")
+    return x if x.dtype == bool else x.view(UNSIGNED[x.dtype])
 
 
 def signed(x: np.ndarray, like: np.ndarray) -> np.ndarray:
