@@ -17,28 +17,18 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import gpu_build
 import gpu_operands
+import gpu_sanitizer
 import numpy as np
 from gpu_operands import floats
-
-ROOT = Path(__file__).parents[1]
-
-SANITIZERS = ("memcheck", "racecheck", "synccheck")
-"""Tools of compute-sanitizer ("Compute Sanitizer User Manual", NVIDIA)."""
-
-SANITIZER_FOUND = 77
-"""Its exit status where a tool has something to report."""
 
 GRAPH_S, TURNS, REPLAYS = 2e-3, 5, 10
 
@@ -48,34 +38,6 @@ POISON = 0xFF
 
 MOST_PRINTED = 40
 """Failures that are printed at the end."""
-
-
-def unpacked(kit: Path, folder: Path) -> Path:
-    """The folder of a kit: `kit` itself, or `folder`, into which the file `kit` is unpacked."""
-    if kit.is_dir():
-        return kit
-    shutil.unpack_archive(kit, folder, "xztar")
-    return folder
-
-
-def build(folder: Path, kit: Path) -> None:
-    """Builds the runtime's extension and makes `heddle` importable from `folder`."""
-    site = folder / "heddle"
-    site.mkdir(parents=True, exist_ok=True)
-    links = {site / room: ROOT / room for room in ("contexts", "pipelines")}
-    links |= {site / "runtime" / p.name: p for p in (ROOT / "runtime").glob("*.py*")}
-    (site / "runtime").mkdir(exist_ok=True)
-    for link, source in links.items():
-        link.unlink(missing_ok=True)
-        link.symlink_to(source)
-    made = folder / "cmake"
-    options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
-    options.append(f"-Dnanobind_DIR={kit.resolve() / 'nanobind' / 'cmake'}")
-    subprocess.run(["cmake", "-S", ROOT, "-B", made, *options], check=True)
-    subprocess.run(["cmake", "--build", made, "--parallel"], check=True)
-    extension = next(made.glob("_core*.so"))
-    (site / "runtime" / extension.name).write_bytes(extension.read_bytes())
-    sys.path.insert(0, str(folder))
 
 
 class Kit:
@@ -159,34 +121,6 @@ def check_all(kit: Kit) -> list[dict[str, Any]]:
                 return rows
     wrong = sum(bool(row["failed"]) for row in rows)
     print(f"checks: {len(rows)}, of which {wrong} failed", flush=True)
-    return rows
-
-
-def sanitize(kit: Path, build: Path, device: str, limit_s: float) -> list[dict[str, Any]]:
-    """What each tool of compute-sanitizer says of the checks, in at most `limit_s` seconds each."""
-    program = shutil.which("compute-sanitizer")
-    if program is None:
-        print("sanitizer: compute-sanitizer is not on PATH", flush=True)
-        return []
-    rows = []
-    for tool in SANITIZERS:
-        watched = [program, "--tool", tool, "--error-exitcode", str(SANITIZER_FOUND)]
-        checks = [sys.executable, __file__, kit, "--only", "checks", "--device", device]
-        with tempfile.TemporaryDirectory() as folder:
-            command = [*watched, *checks, "--build", build, "--out", Path(folder) / "checks.json"]
-            row: dict[str, Any] = {"name": tool, "failed": []}
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
-                reports = [line for line in done.stdout.splitlines() if line.startswith("=====")]
-                row["reports"] = reports[:40]
-                if done.returncode == SANITIZER_FOUND:
-                    row["failed"] = reports[:1]
-                elif done.returncode:
-                    row["failed"] = [(done.stdout + done.stderr)[-1000:]]
-            except subprocess.TimeoutExpired:
-                row["failed"] = [f"more than {limit_s:.0f} s"]
-        print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-        rows.append(row)
     return rows
 
 
@@ -311,8 +245,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     where = options.build.resolve()
-    folder = unpacked(options.kit, where / "kit")
-    build(where, folder)
+    folder = gpu_build.unpacked(options.kit, where / "kit")
+    gpu_build.build(where, folder)
     from heddle.runtime import _core
 
     kit = Kit(folder, options.device)
@@ -321,7 +255,7 @@ def main() -> None:
         "steps": check_steps,
         "timings": lambda: time_all(kit, options.seconds),
         "decode": lambda: decode_all(kit),
-        "sanitizer": lambda: sanitize(folder, where, options.device, options.seconds),
+        "sanitizer": lambda: gpu_sanitizer.watch(folder, where, options.device, options.seconds),
     }
     wanted: Iterable[str] = options.only or names
     if options.device == "cpu":

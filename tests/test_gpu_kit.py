@@ -105,14 +105,15 @@ def test_a_wrong_result_and_a_broken_artifact_are_named(scripts, kit, tmp_path, 
 
 
 def test_one_file_has_the_kit_and_what_builds_the_runtime(scripts, kit, tmp_path):
+    build = importlib.import_module("gpu_build")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "kit.json").write_text("{}")
     scripts[0].pack(tmp_path / "files", tmp_path / "kit.tar.xz")
-    folder = scripts[1].unpacked(tmp_path / "kit.tar.xz", tmp_path / "there")
+    folder = build.unpacked(tmp_path / "kit.tar.xz", tmp_path / "there")
     assert (folder / "kit.json").read_text() == "{}"
     assert (folder / "nanobind" / "cmake" / "nanobind-config.cmake").exists()
     assert (folder / "nanobind" / "ext" / "robin_map").exists()
-    assert scripts[1].unpacked(kit, tmp_path / "there") == kit
+    assert build.unpacked(kit, tmp_path / "there") == kit
 
 
 def test_what_numpy_computes_there_is_not_carried(kit):
@@ -125,9 +126,9 @@ def test_what_numpy_computes_there_is_not_carried(kit):
 
 def test_each_sanitizer_runs_the_checks(scripts, tmp_path, monkeypatch, capsys):
     """Beside a program in place of compute-sanitizer, which finds a race."""
-    _, gpu = scripts
+    sanitizer = importlib.import_module("gpu_sanitizer")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpu.sanitize(tmp_path, tmp_path, "cuda", 60) == []
+    assert sanitizer.watch(tmp_path, tmp_path, "cuda", 60) == []
     assert "compute-sanitizer is not on PATH" in capsys.readouterr().out
     program = tmp_path / "compute-sanitizer"
     program.write_text(
@@ -139,7 +140,7 @@ def test_each_sanitizer_runs_the_checks(scripts, tmp_path, monkeypatch, capsys):
         "sys.exit(int(sys.argv[4]) if race else 3 if sys.argv[2] == 'synccheck' else 0)\n"
     )
     program.chmod(0o755)
-    rows = gpu.sanitize(tmp_path, tmp_path, "cuda", 60)
+    rows = sanitizer.watch(tmp_path, tmp_path, "cuda", 60)
     assert [row["name"] for row in rows] == ["memcheck", "racecheck", "synccheck"]
     assert [len(row["failed"]) for row in rows] == [0, 1, 1]
     assert rows[1]["failed"] == rows[1]["reports"] == ["========= Error: Race reported"]

@@ -1,0 +1,103 @@
+"""The sizes of a kit's checks and timings."""
+
+from __future__ import annotations
+
+SMALL: tuple[dict[str, int], ...] = (
+    {
+        "m": 19,
+        "n": 129,
+        "k": 70,
+        "b": 2,
+        "h": 3,
+        "s": 21,
+        "t": 45,
+        "d": 24,
+        "rows": 50,
+        "g": 1,
+        "block": 9,
+        "height": 7,
+        "width": 10,
+        "c": 13,
+    },
+    {
+        "m": 16,
+        "n": 128,
+        "k": 128,
+        "b": 1,
+        "h": 4,
+        "s": 32,
+        "t": 64,
+        "d": 64,
+        "rows": 64,
+        "g": 2,
+        "block": 16,
+        "height": 8,
+        "width": 12,
+        "c": 32,
+    },
+)
+"""Sizes of the checks: odd ones, and such as are read in vectors. Others are a workload's first."""
+
+LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
+    *(("matmul", dtype, {"m": 300, "n": 520, "k": 200}) for dtype in ("bfloat16", "float16")),
+    *(("matmul", "bfloat16", {"m": m, "n": n, "k": 2048}) for m, n in ((128, 1024), (512, 8704))),
+    ("matmul", "bfloat16", {"m": 515, "n": 513, "k": 65}),
+    *(
+        (name, dtype, {"b": 3, "s": 150, "t": 336, "h": h, "g": 2, "block": 16, "d": d})
+        for name in ("ragged_attention", "paged_attention")
+        for dtype, h, d in (("bfloat16", 8, 128), ("float16", 6, 64))
+    ),
+    *(
+        (name, "bfloat16", {"b": 1, "h": 3, "s": 200, "t": 333, "d": 128})
+        for name in ("attention", "attention_causal")
+    ),
+)
+"""Checks of products with more rows than strips are for: of several tiles, of tiles in pieces, of
+single elements. And of attention of prompts: several tiles of queries, the last of them short."""
+
+TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
+    *(("matmul", "bfloat16", {"m": n, "n": n, "k": n}) for n in (4096, 8192)),
+    *(
+        ("matmul", "bfloat16", {"m": m, "n": n, "k": k})
+        for n, k in ((6144, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (8192, 28672))
+        for m in (1, 8, 16, 64, 512, 2048, 8192)
+    ),
+    ("matmul", "float32", {"m": 4096, "n": 4096, "k": 4096}),
+    *(
+        (f"quantized_matmul_{bits}", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 128})
+        for bits in (8, 4)
+        for m in (1, 16)
+    ),
+    *(
+        ("quantized_matmul_float8", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 128})
+        for m in (1, 16)
+    ),
+    ("float8_matmul", "float8_e4m3fn", {"m": 8192, "n": 8192, "k": 8192}),
+    *(("float8_matmul", "float8_e4m3fn", {"m": m, "n": 28672, "k": 4096}) for m in (16, 512, 8192)),
+    *(("integer_matmul", "int8", {"m": m, "n": 28672, "k": 4096}) for m in (16, 512, 8192)),
+    ("grouped_matmul", "bfloat16", {"g": 8, "s": 512, "n": 14336, "k": 4096}),
+    *(
+        ("conv", "bfloat16", {"b": 32, "height": size, "width": size, "c": c, "n": c, "window": w})
+        for size, c, w in ((56, 64, 3), (28, 128, 3), (14, 256, 3), (14, 1024, 1))
+    ),
+    *(
+        (name, "bfloat16", {"b": b, "s": 1, "t": t, "h": 32, "g": 8, "block": 16, "d": 128})
+        for name in ("paged_attention", "paged_attention_float8")
+        for b, t in ((1, 8192), (64, 8192))
+    ),
+    *(
+        ("paged_attention", "bfloat16", {"b": b, "s": s, "t": t, "h": 32, "g": 8, "d": 128})
+        for b, s, t in ((1, 8192, 8192), (8, 1024, 1024), (4, 512, 16384))
+    ),
+    ("ragged_attention", "bfloat16", {"b": 1, "s": 8192, "t": 8192, "h": 32, "g": 8, "d": 128}),
+    ("sample_tokens", "float32", {"m": 64, "n": 131072}),
+    *(
+        (name, "bfloat16", {"b": 1, "h": 32, "s": s, "t": s, "d": 128})
+        for name in ("attention", "attention_causal")
+        for s in (2048, 8192)
+    ),
+    *((name, "bfloat16", {"m": 8192, "n": 8192}) for name in ("rms_norm", "softmax", "layer_norm")),
+    *((name, "bfloat16", {"m": 8192, "n": 8192}) for name in ("silu", "add", "transpose", "sum")),
+    ("rope", "bfloat16", {"b": 4, "s": 4096, "h": 32, "d": 128}),
+)
+"""Workload, dtype and sizes; (n, k) of the products are those of models of 8B and 70B."""
