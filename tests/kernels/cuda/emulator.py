@@ -24,7 +24,7 @@ from emulator_grid import BUFFER_BITS, WARP, Grid
 from emulator_memory import EmulatorError, Memory, Region
 from emulator_races import BarrierOrder, ClockOrder
 from emulator_regions import Slots, compile_block
-from emulator_rows import orders_blocks, runs_by_warps, waits_for_grids
+from emulator_rows import Ordering
 from emulator_schedule import run_all
 from emulator_tensor_map import TensorMap
 from emulator_types import size_of
@@ -85,7 +85,8 @@ def launch(
         for i, buffer in enumerate(buffers)
     ]
     bases = np.array([((i + 1) << BUFFER_BITS) + b.shift for i, b in enumerate(buffers)], np.int64)
-    every = Clocks(grid * block) if orders_blocks(kernel) else None
+    order = Ordering.of(kernel)
+    every = Clocks(grid * block) if order.of_blocks else None
     memory = Memory(regions, partial(ClockOrder, clocks=every) if every else BarrierOrder)
     named = {len(buffers) + 1 + i: tensor for i, tensor in enumerate(maps)}
     of_buffers, of_maps = iter(bases), iter(number << BUFFER_BITS for number in named)
@@ -95,26 +96,24 @@ def launch(
             return next(of_buffers)
         return next(of_maps) if isinstance(argument, TensorMap) else argument
 
+    slots = Slots()
+    numbers = slots.of(arguments)
     values = {
-        argument: np.array([value(one)], np.int64)
-        for argument, one in zip(arguments, given, strict=True)
+        number: np.array([value(one)], np.int64) for number, one in zip(numbers, given, strict=True)
     }
-
-    dependence = Dependence(grid, block) if waits_for_grids(kernel) else None
+    dependence = Dependence(grid, block) if order.of_grids else None
     if top > MOST_SHARED:
         raise EmulatorError(f"{top} bytes of shared memory, wanted at most {MOST_SHARED}")
 
     def strand(lane: np.ndarray, blocks_memory: Memory, cluster: Cluster | None) -> Grid:
         return Grid(
             grid, block, lane, blocks_memory, memory, addresses, bases, cluster, dependence, named,
-            slots.filled(values),
+            dict(values),
         )  # fmt: skip
 
-    slots = Slots()
-    slots.of(arguments)
     run = compile_block(kernel.regions[0].blocks[0], slots)
     with np.errstate(all="ignore"):  # Inactive lanes compute on garbage.
-        if runs_by_warps(kernel):
+        if order.by_warps:
             _run_warps(kernel, run, strand, grid, block, top, every)
         else:
             lane = np.arange(grid * block)

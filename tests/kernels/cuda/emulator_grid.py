@@ -39,7 +39,7 @@ class Grid:
     cluster: Cluster | None = None
     dependence: Dependence | None = None
     maps: dict[int, TensorMap] = field(default_factory=dict)
-    values: list[Any] = field(default_factory=list)
+    values: dict[int, Any] = field(default_factory=dict)
     yielded: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:

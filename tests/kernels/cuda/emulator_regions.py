@@ -6,7 +6,8 @@ active lanes is narrowed, and the results of both sides are merged.
 Blocks are coroutines: they yield what an operation waits for (`emulator_cluster.Wait`).
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from emulator_cluster import Wait
@@ -30,31 +31,17 @@ class Slots:
     def of(self, values: Iterable[ir.Value]) -> list[int]:
         return [self._numbers.setdefault(value, len(self._numbers)) for value in values]
 
-    def filled(self, known: dict[ir.Value, np.ndarray]) -> list:
-        """A place for each value; those that are `known` hold it."""
-        places = [None] * len(self._numbers)
-        for value, found in known.items():
-            places[self._numbers[value]] = found
-        return places
-
 
 def compile_block(block: ir.Block, slots: Slots) -> Run:
-    """Prepares the operations of `block` once, so that loops do not walk the IR again."""
+    """Prepares the operations of `block` once, so that loops do not walk the IR again.
+
+    When they first run: of a kernel's versions for vectors and for elements only one does.
+    """
     steps: list[tuple[ir.Operation, Callable, bool]] = []
-    for view in block.operations:
-        op = view.operation
-        if op.name in CONTROL:
-            steps.append((op, CONTROL[op.name](op, slots), True))
-        elif op.name in BLOCKING:
-            steps.append((op, _blocking_step(op, BLOCKING[op.name](op), slots), True))
-        elif op.name in EFFECTS:
-            steps.append((op, _step(op, EFFECTS[op.name](op), True, slots), False))
-        elif op.name in OPS:
-            steps.append((op, _step(op, OPS[op.name](op), False, slots), False))
-        else:
-            raise EmulatorError(f"the emulator has no row for {op.name}: {op}")
 
     def run(grid: Grid, mask: Mask) -> Coroutine:
+        if not steps:
+            steps.extend(_steps(block, slots))
         for op, step, waits in steps:
             try:
                 if waits:
@@ -67,6 +54,21 @@ def compile_block(block: ir.Block, slots: Slots) -> Run:
                 raise EmulatorError(f"{error}\n    {str(op).splitlines()[0][:160]}") from None
 
     return run
+
+
+def _steps(block: ir.Block, slots: Slots) -> Iterator[tuple[ir.Operation, Callable, bool]]:
+    for view in block.operations:
+        op = view.operation
+        if op.name in CONTROL:
+            yield op, CONTROL[op.name](op, slots), True
+        elif op.name in BLOCKING:
+            yield op, _blocking_step(op, BLOCKING[op.name](op), slots), True
+        elif op.name in EFFECTS:
+            yield op, _step(op, EFFECTS[op.name](op), True, slots), False
+        elif op.name in OPS:
+            yield op, _step(op, OPS[op.name](op), False, slots), False
+        else:
+            raise EmulatorError(f"the emulator has no row for {op.name}: {op}")
 
 
 def _step(op, function: Callable, effect: bool, slots: Slots) -> Callable[[Grid, Mask], None]:
@@ -93,7 +95,7 @@ def _blocking_step(op: ir.Operation, function: Callable, slots: Slots) -> Run:
     return step
 
 
-def put(values: list, places: list[int], found: Iterable) -> None:
+def put(values: dict[int, Any], places: list[int], found: Iterable) -> None:
     for place, value in zip(places, found, strict=True):
         values[place] = value
 

@@ -4,7 +4,7 @@
 with a row of `ASYNCHRONOUS` run warp by warp, under vector clocks; others run in lockstep.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import emulator_arrivals
 import emulator_atomics
@@ -63,34 +63,31 @@ ASYNCHRONOUS = {
 }
 
 
-def runs_by_warps(kernel: ir.Operation) -> bool:
-    """Whether anything in the kernel orders memory by other means than barriers of whole blocks."""
-    return _any(
-        kernel,
-        lambda op: op.name in ASYNCHRONOUS or (op.name == "nvvm.barrier" and len(op.operands) > 0),
-    )
+@dataclass
+class Ordering:
+    """What a kernel orders memory by, beyond barriers of whole blocks.
 
+    `by_warps`: anything else; `of_blocks`: global memory between its blocks; `of_grids`: it starts
+    before the kernel before it has ended, and waits.
+    """
 
-def orders_blocks(kernel: ir.Operation) -> bool:
-    """Whether the kernel orders global memory between its blocks."""
-    return _any(kernel, lambda op: op.name in emulator_atomics.EFFECTS)
+    by_warps: bool = False
+    of_blocks: bool = False
+    of_grids: bool = False
 
+    @staticmethod
+    def of(kernel: ir.Operation) -> "Ordering":
+        found = Ordering()
 
-def waits_for_grids(kernel: ir.Operation) -> bool:
-    """Whether the kernel starts before the one before it has ended."""
-    return _any(
-        kernel,
-        lambda op: op.name == "nvvm.griddepcontrol" and "wait" in str(op.attributes["kind"]),
-    )
+        def visit(op):
+            name = op.name
+            if name in ASYNCHRONOUS or (name == "nvvm.barrier" and len(op.operands) > 0):
+                found.by_warps = True
+            if name in emulator_atomics.EFFECTS:
+                found.of_blocks = True
+            if name == "nvvm.griddepcontrol" and "wait" in str(op.attributes["kind"]):
+                found.of_grids = True
+            return ir.WalkResult.ADVANCE
 
-
-def _any(kernel: ir.Operation, holds: Callable[[ir.Operation], bool]) -> bool:
-    found = False
-
-    def visit(op):
-        nonlocal found
-        found = found or holds(op)
-        return ir.WalkResult.ADVANCE
-
-    kernel.walk(visit)
-    return found
+        kernel.walk(visit)
+        return found
