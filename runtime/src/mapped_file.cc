@@ -1,6 +1,7 @@
 #include "heddle/mapped_file.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -47,10 +48,13 @@ class SharedSum {
     cpu_set_t cores;
     const bool known = ::sched_getaffinity(0, sizeof(cores), &cores) == 0;
     const size_t most = std::min<size_t>(known ? CPU_COUNT(&cores) : 1, kMostReaders);
+    // Linux may start a thread on the core of the one that starts it, and leave it there.
+    CPU_CLR(::sched_getcpu(), &cores);
     std::vector<std::thread> helpers;
     try {
       for (size_t i = 1; i < std::min(most, size_ / kBytesPerReader); ++i) {
         helpers.emplace_back(&SharedSum::work, this);
+        ::pthread_setaffinity_np(helpers.back().native_handle(), sizeof(cores), &cores);
       }
     } catch (const std::system_error&) {
       // The system has no thread to spare: those that there are read it all.
