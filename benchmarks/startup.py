@@ -76,6 +76,14 @@ def output(bytecode: Path, *arguments: object) -> str:
     return made.stdout
 
 
+def warm(arguments: tuple[object, ...]) -> None:
+    """Reads the files that a process is given: the system may have dropped them since they were."""
+    for path in (Path(str(argument)) for argument in arguments if argument):
+        for file in (path, *path.rglob("*")):
+            if file.is_file():
+                file.read_bytes()
+
+
 def child(bytecode: Path, runtime: str, *arguments: object) -> dict[str, float]:
     """Milliseconds from the start to the end of each stage, and resident KiB."""
     words = output(bytecode, CHILD, runtime, time.monotonic(), *arguments).split()
@@ -152,8 +160,9 @@ def main() -> None:
         samples: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
         for number in range(options.runs + 1):
             for name, (runtime, *arguments) in processes.items():
+                warm(arguments)
                 sample = child(bytecode, str(runtime), *arguments)
-                if number:  # the first run fills the file caches and the bytecode's folder
+                if number:  # the first run fills the bytecode's folder
                     samples[name].append(sample)
         numpy_ms = statistics.median(run["import"] for run in samples["numpy alone"])
         rows = [row(name, runs, numpy_ms) for name, runs in samples.items()]
