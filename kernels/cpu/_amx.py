@@ -17,8 +17,8 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
-from heddle.kernels.cpu._blocks import Rows
-from heddle.kernels.cpu._panels import BLOCK, LINE, PANEL, Tasks
+from heddle.kernels.cpu._blocks import PANEL, Rows
+from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.sizes import Size
 
 WORD = 4

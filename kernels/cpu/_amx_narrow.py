@@ -15,10 +15,10 @@ from heddle.kernels.cpu import _amx
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx import STEP, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
-from heddle.kernels.cpu._blocks import Rows
+from heddle.kernels.cpu._blocks import PANEL, Rows, Tile
 from heddle.kernels.cpu._narrow_weights import STEP as TAKEN
 from heddle.kernels.cpu._narrow_weights import Reader
-from heddle.kernels.cpu._panels import BLOCK, LINE, PANEL, Tasks, Tile
+from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 

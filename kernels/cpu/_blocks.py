@@ -1,4 +1,4 @@
-"""What products by panels are cut into: rows by their panels, blocks and strips of them."""
+"""What products by panels are cut into: rows by their panels, blocks, strips and tiles."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.sizes import Size
+
+PANEL = 32
+"""Columns of a panel of packed b."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,26 @@ class Strip:
     top: Size
     bottom: Size
     part: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`height` rows of a block of `all_rows` from its row `top` on, by `vectors` of its panel.
+
+    `row` and `panel` count through all batches. Its first column is `part` in the panel, and
+    `column` in the result; None where its part of the result is asked for before it is multiplied.
+    """
+
+    row: Size
+    top: Size
+    height: int
+    all_rows: Size
+    panel: Size
+    part: int
+    vectors: int = 2
+    column: Size | None = None
+
+    def places(self, lanes: int) -> list[Size]:
+        """Where its sums are among the block's, in row-major order."""
+        columns = [self.part + number * lanes for number in range(self.vectors)]
+        return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]

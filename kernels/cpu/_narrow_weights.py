@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu import _float8
-from heddle.kernels.cpu._panels import PANEL, Tile
+from heddle.kernels.cpu._blocks import PANEL, Tile
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.cpu.matmul_packed import HIGH
 from heddle.kernels.mlir import dialect, ir

@@ -13,20 +13,15 @@ the first cache then arrive while the next tile is multiplied, and no queue of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._blocks import Block, Rows, Strip
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Strip, Tile
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.tuning import Parameter, Space
-
-PANEL = 32
-"""Columns of a panel of packed b."""
-
 
 BLOCK = 64
 """Rows of a task: 6 register tiles of 10 or 11, or 2 of 32 with AMX. Heights that are powers of two
@@ -44,29 +39,6 @@ SPACE = Space(
 )
 """In KiB. `ahead`: between what a block of one tile reads of b and what it asks for: memory answers
 meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """`height` rows of a block of `all_rows` from its row `top` on, by `vectors` of its panel.
-
-    `row` and `panel` count through all batches. Its first column is `part` in the panel, and
-    `column` in the result; None where its part of the result is asked for before it is multiplied.
-    """
-
-    row: Size
-    top: Size
-    height: int
-    all_rows: Size
-    panel: Size
-    part: int
-    vectors: int = 2
-    column: Size | None = None
-
-    def places(self, lanes: int) -> list[Size]:
-        """Where its sums are among the block's, in row-major order."""
-        columns = [self.part + number * lanes for number in range(self.vectors)]
-        return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
 
 
 def launch(spec: Spec) -> Launch:
@@ -124,8 +96,27 @@ class Results:
         parts = range(strip.part, strip.part + 2 * self.lanes, self.lanes)
         self._write(strip.block, sums, strip.top, _bottom(strip, complete), parts)
 
+    def widths(self, strip: Strip) -> Iterator[tuple[int, Any]]:
+        """How many vectors of a strip are multiplied, each with whether it is so.
+
+        Where it is known that a last panel ends in the first half, the other one is left out.
+        """
+        left = (self.each - 1) % PANEL + 1 - strip.part if isinstance(self.each, int) else PANEL
+        if left > self.lanes:
+            yield 2, True
+            return
+        end = self._inside(strip.block) + PANEL
+        if self.each > PANEL:
+            yield 2, emit.compare("less_equal", end, self.each)
+        if left > 0:
+            yield 1, emit.compare("greater", end, self.each)
+
+    def _inside(self, block: Block) -> Size:
+        """The column of a block among those that belong together."""
+        return block.column if self._together == 1 else block.column % self.each
+
     def _write(self, block: Block, sums: Any, top: Size, bottom: Size, parts: range) -> None:
-        inside = block.column if self._together == 1 else block.column % self.each
+        inside = self._inside(block)
         for r in emit.loop(top, bottom):
             at = self.finish.row(block.row + r)
             for part in parts:
@@ -196,7 +187,7 @@ def emit_tiles(
     def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         for strip in strips(frame, block, lanes):
             tasks.ask_strip(strip)
-            for tile in tiles(frame, strip):
+            for tile in tiles(frame, strip, widths=tasks.widths(strip)):
                 for place, value in zip(tile.places(lanes), multiply(tile), strict=True):
                     memory.store(value, scratch, place, dtype)
             tasks.write_strip(strip, scratch)
@@ -253,7 +244,7 @@ def add_stretch(
         mask = host.first_lanes(kept, lanes)
         complete = emit.compare("equal", emit.as_index(stop), steps)
     for strip in strips(frame, block, lanes):
-        for tile in tiles(frame, strip):
+        for tile in tiles(frame, strip, widths=results.widths(strip)):
             places = tile.places(lanes)
             if start is None:
                 before = [emit.constant(emit.register_type(dtype), 0, lanes)] * len(places)
@@ -275,13 +266,22 @@ def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
             yield Strip(block, top, bottom, part)
 
 
-def tiles(frame: host.Frame, strip: Strip, heights: range | None = None) -> Iterator[Tile]:
-    """Emits the Python body of a `for tile in` this once for each height; one of them is run."""
+def tiles(
+    frame: host.Frame,
+    strip: Strip,
+    heights: range | None = None,
+    widths: Iterable[tuple[int, Any]] = ((2, True),),
+) -> Iterator[Tile]:
+    """Emits the Python body of a `for tile in` this once for each size; one of them is run.
+
+    `widths` is numbers of vectors, each with whether it is that of the strip.
+    """
     block, top, part = strip.block, strip.top, strip.part
-    for height in heights or range(rows_of(frame.machine), 0, -1):
-        with emit.when(emit.compare("equal", strip.bottom - top, height)):
-            row, column = block.row + top, block.column + part
-            yield Tile(row, top, height, block.height, block.panel, part, column=column)
+    row, column = block.row + top, block.column + part
+    for vectors, is_so in widths:
+        for height in heights or range(rows_of(frame.machine), 0, -1):
+            with emit.when(emit.compare("equal", strip.bottom - top, height) & is_so):
+                yield Tile(row, top, height, block.height, block.panel, part, vectors, column)
 
 
 def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[[int, Any], Any]:

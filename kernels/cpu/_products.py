@@ -7,12 +7,15 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _asks, _panels
-from heddle.kernels.cpu._panels import PANEL, Tile
+from heddle.kernels.cpu._blocks import PANEL, Tile
 from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
 vector = dialect("vector")
+
+LATENCY = {"bfloat16": 6}
+"""Cycles from one addition to the next of the same sum, by the dtype of a; of others 4 (Zen 5)."""
 
 
 def emit_products(
@@ -84,7 +87,7 @@ def adder(
             width = PANEL * emit.ITEM_SIZE[right]
             behind = (stop - start) * width if following is None else following
             asks.append(_asks.next_stretch(frame, tile, start, stop, steps, width, behind))
-        copies = copies_of(tile.height)
+        copies = copies_of(len(before), LATENCY.get(element, 4))
         words_only = group == 1 or (isinstance(k, int) and k % group == 0)
         full = stop if words_only else sizes.least(stop, whole)
         main = full - sizes.mod(full - start, copies)

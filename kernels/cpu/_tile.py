@@ -22,9 +22,9 @@ def rows_of(machine: Machine) -> int:
     return ROWS if machine.vector_bytes == 64 else ROWS // 2
 
 
-def copies_of(height: int, rows: int = 4) -> int:
-    """Copies of the sums of few rows: those of `rows` hide the latency of an addition."""
-    return max(1, rows // height)
+def copies_of(sums: int, latency: int) -> int:
+    """Copies of a few sums that hide an addition's latency, in cycles: two begin in each."""
+    return max(1, -(-2 * latency // sums))
 
 
 def add_products(

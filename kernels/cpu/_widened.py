@@ -6,7 +6,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory
 from heddle.kernels.cpu._narrow_weights import Reader
-from heddle.kernels.cpu._panels import PANEL, Tile
+from heddle.kernels.cpu._blocks import PANEL, Tile
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._blocks import Block, Strip
-from heddle.kernels.cpu._panels import BLOCK, PANEL, Tile
+from heddle.kernels.cpu._blocks import PANEL, Block, Strip, Tile
+from heddle.kernels.cpu._panels import BLOCK
 from heddle.kernels.cpu._products import adder
 from heddle.kernels.cpu._tile import Add, rows_of
 from heddle.kernels.emit import compare

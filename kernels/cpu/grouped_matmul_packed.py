@@ -10,7 +10,7 @@ from typing import Any
 
 from heddle.kernels import emit, host
 from heddle.kernels.cpu import _panels, matmul_packed
-from heddle.kernels.cpu._blocks import Rows
+from heddle.kernels.cpu._blocks import PANEL, Rows
 from heddle.kernels.cpu._ragged import report
 from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
@@ -41,7 +41,7 @@ def launch(spec: Spec) -> Launch:
     """One task for each block that there may be, by each panel."""
     rows, k = spec.operands[0].shape
     n = spec.result.shape[-1]
-    tasks = product((most(spec, _panels.BLOCK), fold("ceildiv", n, _panels.PANEL)))
+    tasks = product((most(spec, _panels.BLOCK), fold("ceildiv", n, PANEL)))
     # Few rows are bound by reading the weights of their groups, at most all of them.
     groups, *panel = spec.operands[1].shape
     item: Any = emit.ITEM_SIZE[spec.operands[1].dtype]

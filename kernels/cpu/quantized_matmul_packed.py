@@ -17,9 +17,9 @@ from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_narrow, _panels
-from heddle.kernels.cpu._blocks import Block, Strip
+from heddle.kernels.cpu._blocks import PANEL, Block, Strip, Tile
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
-from heddle.kernels.cpu._panels import LINE, PANEL, Tasks, Tile
+from heddle.kernels.cpu._panels import LINE, Tasks
 from heddle.kernels.cpu._tile import add_rows, merged, rows_of
 from heddle.kernels.cpu._widened import Keeping, Kept, Pairs
 from heddle.kernels.cpu.matmul_packed import add_dots

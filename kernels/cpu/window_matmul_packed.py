@@ -14,8 +14,8 @@ from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, sizes
 from heddle.kernels.cpu import _panels, _window_rows, matmul_packed
-from heddle.kernels.cpu._blocks import Block
-from heddle.kernels.cpu._panels import BLOCK, PANEL, Tile
+from heddle.kernels.cpu._blocks import PANEL, Block, Tile
+from heddle.kernels.cpu._panels import BLOCK
 from heddle.kernels.cpu._products import adder
 from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
