@@ -1,6 +1,6 @@
 """Products by weights, float32, bfloat16 and int8: Heddle beside oneDNN and OpenBLAS.
 
-    python benchmarks/gemm.py [--threads 1 2] [--dtype float32 ...] [--rounds 7] [--save]
+    python benchmarks/gemm.py [--threads 1 2] [--dtype float32 ...] [--rounds 7] [--odd] [--save]
 
 oneDNN is called through torch with a weight that it has packed (`pip install torch`), OpenBLAS
 through NumPy, float32 alone. All candidates take turns in one process, a child for each number of
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 import measure
@@ -37,10 +37,19 @@ SHAPES = (
 )
 """m, k and n."""
 
+ODD = (
+    *((rows, 512, 512) for rows in (1, 3, 5, 13, 33, 65, 129)),
+    *((64, 512, columns) for columns in (1, 16, 33, 65, 129, 1000, 1025)),
+    *((64, k, 512) for k in (1, 3, 17, 65, 1023)),
+    *((size, size, size) for size in (127, 257, 1025)),
+)
+"""Sizes that fill no tile, no panel and no word."""
+
 TURN_S = 0.02
 """About how long a candidate's turn takes."""
 
 Call = Callable[[], object]
+Shapes = tuple[tuple[int, int, int], ...]
 
 
 def operands(dtype: str, m: int, k: int, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +126,7 @@ def row(
 ) -> dict[str, Any]:
     """The figures of a case."""
     m, k, n = shape
-    rates = {name: 2e-9 * m * k * n / measure.median_ms(times[name]) for name in times}
+    rates = {name: 2e-12 * m * k * n / median(times[name]) for name in times}
     ours, peers = rates["heddle"], [rate for name, rate in rates.items() if name != "heddle"]
     found: dict[str, Any] = {"dtype": dtype, "m": m, "k": k, "n": n, "threads": threads}
     found |= {f"{name} TFLOP/s": round(rate, 3) for name, rate in rates.items()}
@@ -126,7 +135,7 @@ def row(
     return found | {"of peak": round(ours / peak, 3)}
 
 
-def child(dtypes: list[str], threads: int, rounds: int) -> None:
+def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
     """Measures with so many threads and prints a row for each case."""
     session, peaks = InferenceSession(threads=threads), limits.of(threads)["tflop_s"]
     if find_spec("torch"):
@@ -135,7 +144,7 @@ def child(dtypes: list[str], threads: int, rounds: int) -> None:
         torch.set_num_threads(threads)
     for dtype in dtypes:
         peak = peaks.get(f"AMX {dtype}") or peaks[f"AVX-512 {dtype}"]
-        for shape in SHAPES:
+        for shape in shapes:
             calls = max(1, int(TURN_S * peak * 1e12 / (2 * np.prod(shape, dtype=float))))
             times = measure.interleaved(candidates(session, dtype, shape), rounds, calls)
             print(json.dumps(row(dtype, shape, threads, peak, times)), flush=True)
@@ -147,17 +156,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtype", choices=DTYPES, nargs="+", default=list(DTYPES))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--odd", action="store_true", help="sizes that fill no tile")
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(options.dtype, options.threads[0], options.rounds)
+        child(options.dtype, ODD if options.odd else SHAPES, options.threads[0], options.rounds)
         return
     rows: list[dict[str, Any]] = []
     for threads in options.threads:
         environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
         command = [sys.executable, __file__, "--child", "--threads", str(threads)]
         command += ["--rounds", str(options.rounds), "--dtype", *options.dtype]
+        command += ["--odd"] * options.odd
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
             for line in run.stdout or ():
                 print(line, end="", flush=True)
@@ -173,7 +184,7 @@ def main() -> None:
             figures[f"geometric mean of {dtype}"] = round(geometric_mean(ratios), 3)
     print(figures)
     if options.save:
-        print(measure.save("gemm", {**figures, "rows": rows}))
+        print(measure.save("gemm_odd" if options.odd else "gemm", {**figures, "rows": rows}))
 
 
 if __name__ == "__main__":

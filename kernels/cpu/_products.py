@@ -14,7 +14,7 @@ from heddle.kernels.sizes import Size
 
 vector = dialect("vector")
 
-LATENCY = {"bfloat16": 6}
+LATENCY = {"bfloat16": 7}
 """Cycles from one addition to the next of the same sum, by the dtype of a; of others 4 (Zen 5)."""
 
 
