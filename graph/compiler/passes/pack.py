@@ -3,7 +3,8 @@
 Where the right side is a weight, the packing runs once, when the model is loaded. bfloat16 is
 packed in pairs and multiplied as it is. Another left side of 16 bits is widened to float32 by a
 cast, which joins the kernel that computes it: a matmul reads each of its elements once for each
-panel.
+panel. One row by a right side that is not known before reads that as it lies, as a sum of products:
+to pack it takes longer than to multiply it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.specs import folded_transpose
+from heddle.graph.compiler.stages import known_at_init
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops.integer import FOURS
@@ -33,8 +35,12 @@ def pack(module: Any, kind: str) -> None:
     if kind != "cpu":
         return
     casts: dict[Any, Any] = {}
+    early = known_at_init(module)
     for operation in m.operations(module):
-        if rewrite := REWRITES.get(m.name(operation)):
+        rewrite = REWRITES.get(m.name(operation))
+        if rewrite is _matmul and operation.operands[1] not in early and _is_row(operation):
+            rewrite = _sum_of_products
+        if rewrite:
             a, above = operation.operands[0], m.owner(operation.operands[1])
             if m.tensor(a).dtype is DType.float16 and a not in casts:
                 casts[a] = m.create(operation, "cast", [a], dtype=DType.float32)
@@ -51,6 +57,33 @@ def _matmul(operation: Any, a: Any) -> Any:
     packed = m.create(operation, "pack_b", [source], transposed=transposed, group=group)
     columns = m.tensor(operation.results[0]).shape[-1]
     return m.create(operation, "matmul_packed", [a, packed], columns=columns)
+
+
+def _is_row(operation: Any) -> bool:
+    """Whether each right side is multiplied by one row."""
+    a, b = map(m.tensor, operation.operands)
+    return a.rank == b.rank and a.shape[-2] == 1
+
+
+def _sum_of_products(operation: Any, a: Any) -> Any:
+    source, transposed = _behind(operation.operands[1])
+    result = m.tensor(operation.results[0])
+    *leading, _, k = m.tensor(a).shape
+    wide = DType.float64 if result.dtype is DType.float64 else DType.float32
+    if not transposed:
+        a = m.create(operation, "reshape", [a], shape=Shape((*leading, k, 1)))
+    products = m.create(operation, "mul", [_as(operation, value, wide) for value in (a, source)])
+    axis = len(leading) + (1 if transposed else 0)
+    total = m.create(operation, "sum", [products], axis=axis)
+    if transposed:
+        total = m.create(operation, "reshape", [total], shape=result.shape)
+    return _as(operation, total, result.dtype)
+
+
+def _as(operation: Any, value: Any, dtype: DType) -> Any:
+    if m.tensor(value).dtype is dtype:
+        return value
+    return m.create(operation, "cast", [value], dtype=dtype)
 
 
 def _grouped_matmul(operation: Any, a: Any) -> Any:

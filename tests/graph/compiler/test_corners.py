@@ -48,6 +48,20 @@ def test_sizes_of_zero():
     check(graph, *([(n, 4), (n, 1)] for n in (0, 1, 9)))
 
 
+def test_one_row_by_what_is_known_late():
+    """No right side is packed; sizes of zero, and a row for each of a batch."""
+    n, k = Dim("n", 0, 400), Dim("k", 0, 400)
+    types = [(1, n), (k, n), (n, k), ("heads", 1, n), ("heads", k, n)]
+    with Graph("rows", [TensorType(F32, shape) for shape in types]) as graph:
+        row, turned, plain, rows, keys = graph.inputs
+        whole = [ops.cast(ops.round(x), DType.float16) for x in (row, plain)]  # exact sums
+        scores = rows @ ops.transpose(keys, -1, -2)
+        graph.output(row @ turned.T, row @ plain + 1.0, scores, ops.cast(whole[0] @ whole[1], F32))
+    for n, k, heads in ((1, 1, 1), (37, 70, 3), (0, 5, 2), (300, 0, 2)):
+        shapes = [(1, n), (k, n), (n, k), (heads, 1, n), (heads, k, n)]
+        check(graph, shapes)
+
+
 def test_many_outputs_of_one_kernel():
     """Of different dtypes too, after a matmul and without a root."""
     with Graph("outputs", [TensorType(F32, ("n", 64))]) as graph:
