@@ -2,7 +2,8 @@
 
 Every function takes a scalar or a vector and calls nothing. The bounds in the docstrings are in
 units in the last place of the result, over the whole range of the type unless said otherwise;
-`tests/kernels/cpu/test_vector_math.py` holds them. Coefficients are weighted minimax fits of our own.
+`tests/kernels/cpu/test_vector_math.py` holds them. Coefficients are weighted minimax fits of our
+own.
 """
 
 from __future__ import annotations
