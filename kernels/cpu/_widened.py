@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import emit, host, memory
-from heddle.kernels.cpu._narrow_weights import Reader
 from heddle.kernels.cpu._blocks import PANEL, Tile
+from heddle.kernels.cpu._narrow_weights import Reader
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
