@@ -70,23 +70,52 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
 
 
 def _elements(frame: host.Frame, task: Any) -> None:
-    """Gathers the elements of a block of indices."""
+    """The elements of a block of indices."""
     spec = frame.spec
-    table, indices = frame.inputs
     count = frame.size(_extents(spec)[1])
     limit = frame.size(spec.operands[0].shape[spec.attr("axis")])
-    dtype, kind = memory.raw(spec.result.dtype), spec.operands[1].dtype
-    lanes = host.lanes_for(frame.machine, ["int64"])
     outer, block = sizes.split(task, (1, sizes.ceildiv(count, BLOCK)))
     start = block * BLOCK
+    stop = sizes.least(start + BLOCK, count)
+    elements(frame, outer * limit, limit, start, stop, outer * count)
+
+
+def elements(
+    frame: host.Frame, base: Size, limit: Size, start: Size, stop: Size, further: Size
+) -> None:
+    """Writes the elements that the indices from number `start` to `stop` name.
+
+    They count from element `base` of the table, and go `further` on than the indices lie.
+    """
+    table, indices = frame.inputs
+    dtype, kind = memory.raw(frame.spec.result.dtype), frame.spec.operands[1].dtype
+    lanes = host.lanes_for(frame.machine, ["int64"])
     inside = compare("greater", emit.splat(emit.as_index(limit), lanes), 0)
-    for number, mask in host.vectors(start, sizes.least(start + BLOCK, count), lanes):
-        chosen = memory.load(indices, number, kind, lanes, mask)
-        chosen = convert.cast(chosen, kind, "int64")
-        check(frame, chosen, limit)
-        places = clamped(chosen, limit) + outer * limit
-        value = memory.gather(table, places, dtype, inside if mask is None else mask & inside)
-        memory.store(value, frame.outputs[0], outer * count + number, dtype, mask)
+    for number, mask in host.vectors(start, stop, lanes):
+        chosen = convert.cast(memory.load(indices, number, kind, lanes, mask), kind, "int64")
+        place = number + further
+
+        def gathered(chosen: Any = chosen, place: Any = place, mask: Any = mask) -> list[Any]:
+            check(frame, chosen, limit)
+            places = clamped(chosen, limit) + base
+            value = memory.gather(table, places, dtype, inside if mask is None else mask & inside)
+            memory.store(value, frame.outputs[0], place, dtype, mask)
+            return []
+
+        def one_by_one(number: Any = number, place: Any = place) -> list[Any]:
+            # Faster than an instruction that gathers.
+            found = [memory.load(indices, number + lane, kind) for lane in range(lanes)]
+            where = [base + convert.cast(index, kind, "int64") for index in found]
+            values = [memory.load(table, each, dtype) for each in where]
+            for lane, value in enumerate(values):
+                memory.store(value, frame.outputs[0], place + lane, dtype)
+            return []
+
+        if mask is None:
+            outside = any_lane(compare("greater_equal", chosen, limit, unsigned=True))
+            emit.either(outside, [], gathered, one_by_one)
+        else:
+            gathered()
 
 
 def check(frame: host.Frame, chosen: Any, limit: Size) -> None:

@@ -33,9 +33,10 @@ def emit_rope(spec: Spec, machine: Machine) -> None:
     turns = rows.Computed(frame, body, frame.inputs[1:3], layout, lanes)
     pairs = Pairs(half, lanes, spec.attr("interleaved"))
     finish = rows.Finish(frame, pairs.width)
-    for row in emit.loop(frame.first, frame.last):
+    finish.stream = finish.stream.aligned((half * pairs.width // lanes,))
+    for row in finish.stream.tasks():
         source = reader(frame.inputs[0], row * (2 * half), x.dtype)
-        pairs.turn(source, turns.row(row), finish.row(row))
+        pairs.turn(source, turns.row(row), finish.row(row, streams=True))
 
 
 def angles(spec: Spec) -> Body:
@@ -56,8 +57,14 @@ Load = Callable[[Any, int, Any], Any]
 
 
 def reader(pointer: Any, start: Any, dtype: str) -> Load:
-    """Reads the row that starts at element `start`."""
-    return lambda column, lanes, mask: memory.load(pointer, start + column, dtype, lanes, mask)
+    """Reads the row that starts at element `start`, and asks for what comes after it."""
+
+    def load(column: Any, lanes: int, mask: Any) -> Any:
+        place = start + column
+        memory.prefetch(pointer, place + rows.AHEAD // emit.ITEM_SIZE[dtype], dtype)
+        return memory.load(pointer, place, dtype, lanes, mask)
+
+    return load
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ word and clamped.
 
 from __future__ import annotations
 
-from heddle.kernels import convert, emit, host, memory, sizes
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import gather
-from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, fold, product
 
@@ -27,21 +26,14 @@ def launch(spec: Spec) -> Launch:
 def emit_take_along(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine, checks=True)
-    x, indices = frame.inputs
     count, limit = (frame.size(operand.shape[-1]) for operand in reversed(spec.operands))
-    dtype, kind = memory.raw(spec.result.dtype), spec.operands[1].dtype
-    lanes = host.lanes_for(machine, ["int64"])
-    inside = compare("greater", emit.splat(emit.as_index(limit), lanes), 0)
     for task in emit.loop(frame.first, frame.last):
         row, block = sizes.split(task, (1, sizes.ceildiv(count, BLOCK)))
         start = block * BLOCK
-        for number, mask in host.vectors(start, sizes.least(start + BLOCK, count), lanes):
-            chosen = memory.load(indices, row * count + number, kind, lanes, mask)
-            chosen = convert.cast(chosen, kind, "int64")
-            gather.check(frame, chosen, limit)
-            places = gather.clamped(chosen, limit) + row * limit
-            value = memory.gather(x, places, dtype, inside if mask is None else mask & inside)
-            memory.store(value, frame.outputs[0], row * count + number, dtype, mask)
+        stop = sizes.least(start + BLOCK, count)
+        gather.elements(
+            frame, row * limit, limit, row * count + start, row * count + stop, emit.index(0)
+        )
 
 
 KERNEL = Kernel("take_along", "cpu", emit_take_along, launch, memory.moves_only, checks=True)

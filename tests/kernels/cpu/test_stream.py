@@ -55,6 +55,15 @@ def test_elementwise(everything_is_large, target, length, arch):
     native.check(cast(source, target, (3, length)), arch=arch)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("length", [24, 32, 64, 100, 128])
+def test_rope(everything_is_large, length, interleaved):
+    """Past the cache where both halves of every row are aligned, as with 64 and 128."""
+    x, table = (Operand("float32", (5, size)) for size in (length, length // 2))
+    spec = moved("rope", (x, table, table), x.shape, interleaved=interleaved)
+    native.check(spec)
+
+
 @pytest.mark.parametrize("length", [5, 64, 100, 130, 600])
 def test_rows(everything_is_large, length):
     """With 130, vectors end before the blocks of the next row's exponentials do."""
