@@ -16,7 +16,7 @@ from heddle.kernels.cpu import _decode_sums, _decode_tile
 from heddle.kernels.cpu._attention_block import Block
 from heddle.kernels.cpu._attention_reads import read_queries
 from heddle.kernels.cpu._decode_block import Tiles
-from heddle.kernels.cpu._decode_parts import STEP, drafts, most_parts, part_size, sums
+from heddle.kernels.cpu._decode_parts import STEP, drafts, most_parts, part_size, share, sums
 from heddle.kernels.cpu._decode_tile import Ask
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
@@ -70,9 +70,9 @@ class Decode:
         return Decode(frame, tiles, keys, key_heads, parts, places, limits, part, total)
 
     def attend(self, row: Any, tokens: tuple[Any, Any], seen: Seen, slots: tuple[Any, Any]) -> None:
-        """Tokens of a row, first and count: the parts from and to, and the result if they are last.
+        """Tokens of a row, first and count: the parts of some slots; the result if they are last.
 
-        Where parts are not shared out, part 0 stands for all.
+        Where parts are not shared out, slot 0 has them all.
         """
         token, count = tokens
         start, (_, stop) = seen(emit.index(0))[0], seen(count - 1)
@@ -82,8 +82,10 @@ class Decode:
         first, last = slots
         own = emit.compare("equal", first, 0)
         shared = emit.compare("greater", emit.as_index(self.parts), 1)
-        from_part = select(shared, first, 0)
-        to_part = select(shared, sizes.least(last, parts), select(own, parts, 0))
+        all_slots = sizes.greatest(self.key_heads, self.parts)
+        from_shared, to_shared = share(first, last, all_slots, parts)
+        from_part = select(shared, from_shared, 0)
+        to_part = select(shared, to_shared, select(own, parts, 0))
         some = emit.compare("less", from_part, to_part)
         here = (some & (shared ^ True)) | (emit.compare("equal", parts, 0) & own)
         with emit.when(here):

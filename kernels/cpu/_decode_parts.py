@@ -80,5 +80,16 @@ def vector_heads(group: int, lanes: int) -> int:
 
 
 def part_size(keys: Size) -> Size:
-    """Keys of each part of a row whose tokens see `keys`."""
-    return sizes.greatest(sizes.ceildiv(sizes.ceildiv(keys, MOST), STEP) * STEP, KEYS)
+    """Keys of each part of a row whose tokens see `keys`: parts are of nearly one size."""
+    most = sizes.greatest(sizes.ceildiv(keys, MOST), KEYS)
+    count = sizes.greatest(sizes.ceildiv(keys, most), 1)
+    each = sizes.ceildiv(sizes.ceildiv(keys, count), STEP) * STEP
+    return sizes.greatest(each, STEP)
+
+
+def share(first: Size, last: Size, slots: Size, parts: Size) -> tuple[Size, Size]:
+    """The parts, from and to, of the tasks from `first` to `last - 1` of a row's `slots`.
+
+    A row with fewer parts than slots has them all over its slots: so every thread gets some.
+    """
+    return sizes.ceildiv(first * parts, slots), sizes.ceildiv(last * parts, slots)

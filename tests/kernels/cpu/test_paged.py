@@ -9,7 +9,17 @@ from llvmlite import binding
 from native import ARCHS, DOTS, check, run
 from reference import evaluate, size
 
-from heddle.kernels.cpu._decode_parts import SLOTS, drafts, most_parts, sums
+from heddle.kernels.cpu._decode_parts import (
+    KEYS,
+    MOST,
+    SLOTS,
+    STEP,
+    drafts,
+    most_parts,
+    part_size,
+    share,
+    sums,
+)
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 
@@ -233,3 +243,22 @@ def test_refusals(target):
     write = ragged.writing()
     late = Spec(write.op, write.operands, write.result, write.outputs, (), None, body)
     assert find("paged_write", target).supports(late) == "it takes no prologue and no epilogue"
+
+
+@pytest.mark.parametrize("keys", [1, 17, 256, 257, 300, 1000, 4096, 8192, 8200, 100_000])
+def test_parts_are_of_nearly_one_size(keys):
+    size = part_size(keys)
+    parts = -(-keys // size)
+    assert size % STEP == 0
+    assert parts <= MOST
+    assert size <= max(KEYS, -(-keys // MOST) + STEP)
+    assert keys - (parts - 1) * size > size - parts * STEP
+
+
+@pytest.mark.parametrize(("slots", "parts"), [(8, 0), (8, 1), (8, 2), (8, 5), (8, 8), (32, 3)])
+def test_every_part_is_in_one_task_and_halves_are_even(slots, parts):
+    cuts = [share(slot, slot + 1, slots, parts) for slot in range(slots)]
+    assert [part for first, last in cuts for part in range(first, last)] == list(range(parts))
+    half = share(0, slots // 2, slots, parts)
+    assert half == (0, -(-parts // 2))
+    assert share(slots // 2, slots, slots, parts) == (half[1], parts)
