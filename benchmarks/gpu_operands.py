@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,11 @@ UNNAMED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 DRAWN = ("", "normal", "positive", "index")
 """Operands that are drawn where they are used; others come with the kit."""
+
+
+MOST_DRAWN = 2**22 + 15
+"""Floats that are drawn for one operand; a larger one repeats them, as drawing takes a second for
+each 10^8. The number is odd: rows of a matrix do not begin with the same ones."""
 
 
 def buffer(array: Any, dtype: str) -> Any:
@@ -55,7 +61,7 @@ def of_codes(dtype: str) -> Any:
 
 
 def drawn(case: dict[str, Any], number: int, held: Mapping[str, Any]) -> list[Any]:
-    """Set `number` of a case's operands: normal floats, small integers, indices inside their table.
+    """Set `number` of a case's operands: normal floats, small integers, indices of a table.
 
     What says which rows there are (offsets, lengths, ...) is `held` by the kit.
     """
@@ -73,10 +79,11 @@ def _drawn(rng: np.random.Generator, operand: dict[str, Any]) -> Any:
     if "float" not in dtype:
         least = 1 if values == "positive" else 0 if dtype[0] in "ub" else -8
         return rng.integers(least, 2 if dtype == "bool" else 8, shape).astype(dtype)
-    found = rng.standard_normal(shape, np.float64 if dtype == "float64" else np.float32)
+    count = min(math.prod(shape), MOST_DRAWN)
+    found = rng.standard_normal(count, np.float64 if dtype == "float64" else np.float32)
     if values == "positive":
         found = np.abs(found) + found.dtype.type(1e-3)
-    return bits(found, dtype)
+    return np.resize(bits(found, dtype), shape)
 
 
 def fingerprint(arrays: Sequence[Any]) -> int:

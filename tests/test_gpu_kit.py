@@ -68,6 +68,18 @@ def test_timings_run_on_operands_that_are_drawn(scripts, kit):
         assert values.any()
 
 
+def test_large_operands_repeat_what_is_drawn(scripts):
+    operands = importlib.import_module("gpu_operands")
+    shape = (3, operands.MOST_DRAWN // 2)
+    operand = {"dtype": "float32", "shape": shape, "values": "positive"}
+    (found,) = operands.drawn({"operands": [operand]}, 0, {})
+    flat = found.reshape(-1)
+    np.testing.assert_array_equal(flat[operands.MOST_DRAWN :], flat[: -operands.MOST_DRAWN])
+    assert found.shape == shape
+    assert (found > 0).all()
+    assert not np.array_equal(found[0], found[1])
+
+
 @pytest.mark.parametrize("dtype", [DType.bfloat16, DType.float8_e4m3fn, DType.float8_e5m2])
 def test_bits_have_the_values_that_heddle_gives_them(scripts, dtype):
     operands = importlib.import_module("gpu_operands")
