@@ -3,7 +3,8 @@
 One greedy walk in program order. An elementwise op joins a group that computes one of its operands,
 as the end of its epilogue; a root takes over the elementwise group that computes its operand 0, as
 its prologue. A group only grows into what a kernel of the registry supports, never computes a value
-twice, and never into a cycle. A value that others need as well becomes one more output.
+twice, and never into a cycle. A value that others need as well becomes one more output. A cast that
+widens such a value is left to what reads it: less is written, and less read.
 """
 
 from __future__ import annotations
@@ -60,11 +61,31 @@ class _Fuser:
         elif name == "transpose" and all(seen(result, u) != result for u in m.users(result)):
             return  # a matmul does it while it reads
         elif m.elementwise(operation):
-            if not self._join(operation):
+            if self._left_to_reader(operation) or not self._join(operation):
                 self.grouping.add(before=[operation])
         else:
             group = self.grouping.add(root=operation)
             self._take_prologue(group, operation)
+
+    def _left_to_reader(self, operation: Any) -> bool:
+        """Whether it is a cast that widens a value for one op, which something else feeds too.
+
+        As others read the value, the cast would be one more output of what computes it.
+        """
+        if m.name(operation) != "cast":
+            return False
+        source, result = operation.operands[0], operation.results[0]
+        wide, users = m.tensor(result), m.users(result)
+        if m.tensor(source).dtype.size >= wide.dtype.size or len(m.users(source)) < 2:
+            return False
+        if len(users) != 1 or not m.elementwise(users[0]):
+            return False
+        others = {
+            self.grouping.of(value)
+            for value in users[0].operands
+            if value != result and m.tensor(value).shape == wide.shape
+        }
+        return bool(others - {None, self.grouping.of(source)})
 
     def _join(self, operation: Any) -> bool:
         result = operation.results[0]
