@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -251,8 +252,17 @@ def timed_row(case: Case, prepared: Prepared, name: str, timing: Timing) -> Row:
 
 
 def run_safely(case: Case) -> list[Row]:
-    """The rows of `case`, or the one row of the error that it ended with."""
-    try:
-        return list(run(case))
-    except (HeddleError, OSError, MemoryError) as error:
-        return [case.failed("error", type(error).__name__, str(error))]
+    """The rows of `case`, or the one row of the error that it ended with.
+
+    What Heddle warned of meanwhile (a tuning table that is not used) is in the first row.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            rows = list(run(case))
+        except (HeddleError, OSError, MemoryError) as error:
+            rows = [case.failed("error", type(error).__name__, str(error))]
+    texts = [str(found.message) for found in caught if issubclass(found.category, UserWarning)]
+    if texts:
+        rows[0]["warnings"] = list(dict.fromkeys(texts))
+    return rows

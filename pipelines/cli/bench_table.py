@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from itertools import groupby
 from types import TracebackType
@@ -56,6 +57,8 @@ class Report:
         from heddle.pipelines.bench.machine import describe
 
         for row in rows:
+            for text in row.get("warnings", ()):
+                warnings.warn(text, stacklevel=2)
             full = judged(row, self.limits, self.levels) if self.limits else row
             self.failures += full["status"] not in ("ok", "missing")
             self.rows.append(full)

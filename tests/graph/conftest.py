@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 import pytest
 from hypothesis import strategies as st

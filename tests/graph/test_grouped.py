@@ -67,7 +67,7 @@ def test_a_mixture_of_experts_is_one_graph(dtype, tolerance):
         "down": (EXPERTS, SIZE, INNER),
     }
     weights = {n: (rng.standard_normal(s) / 7).astype(kind) for n, s in shapes.items()}
-    model = InferenceSession(threads=2).load(compile(mixture(dtype), "cpu"), weights)
+    model = InferenceSession(threads=2).load(compile(mixture(dtype), "cpu:native"), weights)
     for tokens in (1, 5, 130):
         x = rng.standard_normal((tokens, SIZE)).astype(kind)
         (found,) = model.execute(x)
@@ -150,7 +150,7 @@ def test_values_that_are_wrong_are_errors_of_the_run():
     with Graph("g", [*types_of(*SHAPES), TensorType(I64, ("r",))]) as graph:
         *operands, groups = graph.inputs
         graph.output(ops.grouped_matmul(*operands), ops.group_order(groups, groups=3))
-    model = InferenceSession().load(compile(graph, "cpu"))
+    model = InferenceSession().load(compile(graph, "cpu:native"))
     x, weights = np.ones((2, 6), np.float32), np.ones((3, 6, 5), np.float32)
     with pytest.raises(InputError, match=r"grouped_matmul.*3"):
         model.execute(x, weights, np.array([0, 1, 1, 3]), np.array([1]))

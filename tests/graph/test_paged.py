@@ -196,7 +196,7 @@ def step():
         query, key, value, keys, values, *rows = graph.inputs
         keys, values = ops.paged_write(keys, key, *rows), ops.paged_write(values, value, *rows)
         graph.output(ops.paged_attention(query, keys, values, *rows) * 2.0, keys, values)
-    return graph, InferenceSession(threads=2).load(compile(graph))
+    return graph, InferenceSession(threads=2).load(compile(graph, "cpu:native"))
 
 
 def test_new_caches(step):
@@ -260,7 +260,7 @@ def test_a_cache_that_is_read_afterwards_is_not_changed():
         later = ops.sum(ops.reshape(new, (1, 1, BLOCKS * BLOCK * HEADS * SIZE))) * 0.0
         attended = ops.paged_attention(query + later, keys, values, *rows)
         graph.output(attended, new)
-    model = InferenceSession(threads=1).load(compile(graph))
+    model = InferenceSession(threads=1).load(compile(graph, "cpu:native"))
     arrays = step_arrays()
     wanted = evaluate(graph, [array.copy() for array in arrays])
     with pytest.raises(InputError, match="output 'output1': wanted memory of its own"):
@@ -306,7 +306,7 @@ def test_a_scaled_cache_of_8_bits():
         repeated = ops.reshape(ops.broadcast_to(key_scale, (HEADS, 2)), (4, 1))
         attended = ops.paged_attention(query * repeated, keys, values, *rows)
         graph.output(attended * value_scale, keys, values)
-    model = InferenceSession(threads=2).load(compile(graph))
+    model = InferenceSession(threads=2).load(compile(graph, "cpu:native"))
     arrays = step_arrays()
     arrays[1][0] *= 1e6  # beyond the largest number
     caches = [Buffer(DType.float8_e4m3fn, array.shape) for array in arrays[3:5]]

@@ -67,7 +67,7 @@ def test_rows_join_and_leave(threads):
         name: rng.standard_normal(weight.shape).astype(np.float32)
         for name, weight in graph.weights.items()
     }
-    model = InferenceSession(threads=threads).load(compile(graph), weights)
+    model = InferenceSession(threads=threads).load(compile(graph, "cpu:native"), weights)
     caches = [Buffer(np.float32, (BLOCKS, BLOCK, KEY_HEADS, SIZE)) for _ in range(2)]
     for cache in caches:
         cache.to_numpy()[...] = np.nan
@@ -139,7 +139,7 @@ def test_sampled_tokens_depend_on_their_own_request_alone():
         name: np.random.default_rng(4).standard_normal(weight.shape).astype(np.float32)
         for name, weight in graph.weights.items()
     }
-    model = InferenceSession(threads=2).load(compile(graph), weights)
+    model = InferenceSession(threads=2).load(compile(graph, "cpu:native"), weights)
     params = [
         SamplingParams(top_k=1),
         SamplingParams(top_k=-1, temperature=2.0, seed=5),

@@ -42,7 +42,7 @@ def sampler(rows, size, k, names=()):
         logits, seeds, temperature, *others = graph.inputs
         options = dict(zip(names, others, strict=True))
         graph.output(ops.sample(logits, seeds, temperature, k=k, **options))
-    return InferenceSession(threads=2).load(compile(graph)), graph
+    return InferenceSession(threads=2).load(compile(graph, "cpu:native")), graph
 
 
 def seeds_of(count, seed=7):
@@ -100,7 +100,7 @@ def test_options_that_are_numbers():
         greedy = ops.sample(logits, seeds, 0, k=1, min_p=1.0)
         graph.output(greedy, ops.sample(logits, seeds, k=3, top_k=2, top_p=0.9))
     arrays = [np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32), seeds_of(50)]
-    found, drawn = InferenceSession(threads=1).load(compile(graph)).execute(*arrays)
+    found, drawn = InferenceSession(threads=1).load(compile(graph, "cpu:native")).execute(*arrays)
     np.testing.assert_array_equal(found.to_numpy(), arrays[0].argmax(-1, keepdims=True))
     order = np.argsort(-arrays[0], axis=-1)
     assert (order[:, :2] == drawn.to_numpy()).any(-1).all()
@@ -145,7 +145,7 @@ def test_a_step_with_everything():
         values = rng.standard_normal((rows, 100)).astype(np.float32)
         values = rounded(values, dtype)
         arrays = [values, sampling, integers, np.arange(rows), mask, seen, offsets]
-        model = InferenceSession(threads=2).load(compile(graph))
+        model = InferenceSession(threads=2).load(compile(graph, "cpu:native"))
         held = values.astype(ml_dtypes.bfloat16) if dtype is not F32 else values
         tokens, shares, penalized = (x.to_numpy() for x in model.execute(held, *arrays[1:]))
         wanted = evaluate(graph, arrays)
@@ -160,7 +160,7 @@ def test_rows_that_cannot_be_drawn():
         tokens = ops.sample(graph.inputs[0], graph.inputs[1], 0.5)
         graph.output(tokens, ops.log_probability(graph.inputs[0], ops.squeeze(tokens, 1)))
     logits = np.float32([[1, 2, 3], [1, np.nan, 3], [-np.inf] * 3, [0, -np.inf, 1]])
-    model = InferenceSession(threads=1).load(compile(graph))
+    model = InferenceSession(threads=1).load(compile(graph, "cpu:native"))
     tokens, _ = model.execute(logits, seeds_of(4))
     assert tokens.to_numpy()[1:3, 0].tolist() == [-1, -1]
     np.testing.assert_array_equal(tokens.to_numpy(), evaluate(graph, [logits, seeds_of(4)])[0])

@@ -16,7 +16,7 @@ N = Dim("n", 3, 400)
 
 
 def model_of(graph):
-    return InferenceSession(threads=2).load(compile(graph))
+    return InferenceSession(threads=2).load(compile(graph, "cpu:native"))
 
 
 def check(graph, *cases):

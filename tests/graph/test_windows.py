@@ -49,7 +49,7 @@ def resnet(layout):
 
 
 def run(graph, arrays, weights):
-    model = InferenceSession(threads=2).load(compile(graph, "cpu"), weights)
+    model = InferenceSession(threads=2).load(compile(graph, "cpu:native"), weights)
     return [result.to_numpy() for result in model.execute(*arrays)]
 
 

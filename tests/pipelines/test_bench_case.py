@@ -1,12 +1,14 @@
 """Cases: what is built, checked and timed."""
 
 import inspect
+import re
 
 import numpy as np
 import pytest
 
 from heddle.graph import DType
 from heddle.graph.ops import ROWS
+from heddle.kernels import tuning
 from heddle.pipelines.bench import baselines, case, data, products, workloads
 from heddle.pipelines.bench.accuracy import error_of
 from heddle.pipelines.bench.case import Case, run, run_safely
@@ -196,6 +198,18 @@ def test_cuda_without_a_gpu_has_no_figures():
     (row,) = run_safely(small("exp", target="cuda"))
     assert (row["status"], row["error"]["type"]) == ("error", "DeviceError")
     assert "time_us" not in row
+
+
+def test_a_tuning_table_of_another_cpu_is_not_used_and_the_row_says_so(monkeypatch, tmp_path):
+    table = tuning.Table("x86-64-v4", "pentium4", "Pentium")
+    (tmp_path / "x86-64-v4.json").write_text(table.to_json())
+    monkeypatch.setenv("HEDDLE_TUNING", str(tmp_path))
+    (row,) = run_safely(small("transpose"))
+    assert row["status"] == "ok"
+    (text,) = row["warnings"]
+    assert re.match(r"tuning: x86-64-v4.json: tuned on pentium4 .*; the table is not used", text)
+    monkeypatch.delenv("HEDDLE_TUNING")
+    assert "warnings" not in run_safely(small("transpose"))[0]
 
 
 # Baselines

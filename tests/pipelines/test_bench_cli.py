@@ -136,6 +136,13 @@ def test_cuda_needs_no_limits_of_the_cpu(cases, monkeypatch):
     assert "DeviceError: cuda: no driver" in text
 
 
+def test_what_a_child_warns_of_is_said_again(cases):
+    text = "tuning: v4.json: tuned on pentium4; the table is not used"
+    cases.run.answers = lambda case: [timed(case, warnings=[text])]
+    with pytest.warns(UserWarning, match=text):
+        call("run", "exp")
+
+
 def test_without_limits_the_run_goes_on(cases, monkeypatch):
     def broken(threads):
         raise runner.ChildError("crashed", "ended by SIGILL")

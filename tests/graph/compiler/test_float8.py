@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 import pytest
 

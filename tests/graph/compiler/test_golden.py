@@ -5,7 +5,6 @@ All samples of all op rows are outputs of one graph, and so of one artifact.
 
 from dataclasses import dataclass, replace
 
-import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings

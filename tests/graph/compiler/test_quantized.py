@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 import pytest
 
@@ -58,10 +57,10 @@ def given(dtype, array):
     return array if dtype.in_numpy else array.astype(dtype.value)
 
 
-def graph_of_all(k):
-    """Every dtype by every kind of weight, and the weights."""
+def graph_of_all(k, dtypes):
+    """Each of `dtypes` by every kind of weight, and the weights."""
     rng, weights = np.random.default_rng(0), {}
-    with Graph("all", [TensorType(dtype, (Dim("m", 1, 99), k)) for dtype in WIDE]) as graph:
+    with Graph("all", [TensorType(dtype, (Dim("m", 1, 99), k)) for dtype in dtypes]) as graph:
         results = []
 
         def weight(name, dtype, array):
@@ -87,15 +86,17 @@ def graph_of_all(k):
 
 @pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4", "cooperlake"])
 def test_every_weight_with_every_dtype(arch):
-    graph, weights = graph_of_all(256)
-    dtypes = [dtype for dtype in WIDE for _ in range(len(KINDS) + 1)]
+    # Products take float16 as float32: that is the same on every level, and tried on the last.
+    wide = [dtype for dtype in WIDE if dtype is not DType.float16 or arch == "cooperlake"]
+    graph, weights = graph_of_all(256, wide)
+    dtypes = [dtype for dtype in wide for _ in range(len(KINDS) + 1)]
     loaded = {name: given(weight_dtype(name), array) for name, array in weights.items()}
     model = InferenceSession(threads=2).load(compile(graph, level(arch)), loaded)
     rng = np.random.default_rng(1)
     for m in (1, 3, 8, 17, 40):
-        inputs = [numbers(rng, dtype, (m, 256)) for dtype in WIDE]
+        inputs = [numbers(rng, dtype, (m, 256)) for dtype in wide]
         wanted = evaluate(graph, inputs, weights)
-        results = model.execute(*map(given, WIDE, inputs))
+        results = model.execute(*map(given, wide, inputs))
         for dtype, result, reference in zip(dtypes, results, wanted, strict=True):
             got = result.to_numpy().astype(np.float32)
             near = WIDE[dtype] * np.abs(reference).max()
