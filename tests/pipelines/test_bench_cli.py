@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 from bench_commands import LIMITS, call, timed
@@ -38,6 +40,22 @@ def test_what_is_asked_for_is_what_runs(cases):
     for case in cases.seen:
         assert case.baselines == ("numpy", "torch")
         assert (case.verify, case.threads, case.inputs, case.max_time) == (True, 2, "zeros", 0.5)
+
+
+@pytest.mark.parametrize("name", ["run", "tune", "compare", "plot"])
+def test_examples_parse(name):
+    text = call(name, "--help").stdout
+    examples = re.findall(rf"^ +heddle bench {name} (.*)$", text, re.M)
+    assert examples
+    for example in examples:
+        bench.commands[name].make_context(name, shlex.split(example))
+
+
+@pytest.mark.parametrize("name", bench.commands)
+def test_every_option_is_documented(name):
+    page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
+    for option in bench.commands[name].params:
+        assert not option.opts[-1].startswith("--") or option.opts[-1] in page, option.opts
 
 
 def test_the_help_names_every_baseline():
