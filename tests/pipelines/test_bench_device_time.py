@@ -87,5 +87,5 @@ def test_the_target_says_who_times_and_which_cache_counts(monkeypatch):
 
 
 def test_the_hosts_time_stands_with_the_flags():
-    assert bench_table.flags({"flags": ["noisy"], "host_us": 12.34}) == "noisy,host 12.3 us"
+    assert bench_table.flags({"flags": ["noisy"], "host_us": 12.34}) == "noisy, host 12.3 us"
     assert bench_table.flags({"flags": []}) == ""
