@@ -20,8 +20,9 @@ arith, llvm = dialect("arith"), dialect("llvm")
 class Frame:
     """What the emitted function was given.
 
-    `inputs` and `outputs` are the pointers of `Spec.inputs` and `Spec.outputs`; `workspace`,
-    `counters` and `status` are others, each None where the kernel takes none.
+    `inputs` and `outputs` are the pointers of `Spec.inputs` and `Spec.written`; `workspace`,
+    `counters` and `status` are others, each None where the kernel takes none. `buffers` is where
+    they all are.
     """
 
     spec: Spec
@@ -34,6 +35,11 @@ class Frame:
     status: Any
     first: Any
     last: Any
+    buffers: Any
+
+    def pointers(self, number: Size, count: int) -> list[Any]:
+        """Those of `count` buffers from `number` on, which may be known at run time alone."""
+        return [_item(self.buffers, number + i, emit.pointer_type()) for i in range(count)]
 
     def size(self, expr: Expr) -> Size:
         """The value of a size: an int where it is static."""
@@ -68,10 +74,11 @@ def frame(spec: Spec, machine: Machine, checks: bool = False, scratch: bool = Fa
         others.get("status"),
         first,
         last,
+        buffers,
     )
 
 
-def _item(base: Any, number: int, kind: Any) -> Any:
+def _item(base: Any, number: Size, kind: Any) -> Any:
     where = memory.at(base, number, "int64")
     return llvm.load(kind, where, alignment=8)
 
@@ -120,6 +127,10 @@ def first_lanes(count: Size, lanes: int) -> Any:
 
 
 def byte_buffer(size: int) -> Any:
-    """`size` bytes of stack, aligned for vectors; emit it in the function's entry block only."""
-    kind = emit.integer(8)
-    return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=64)
+    """`size` bytes of stack, aligned for vectors, the same ones in each round of a loop."""
+    entry = ir.InsertionPoint.current.block
+    while entry.owner.operation.name != "llvm.func":
+        entry = entry.owner.operation.block
+    with ir.InsertionPoint.at_block_begin(entry):
+        kind = emit.integer(8)
+        return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Expr = int | str | tuple[str, Any, Any]
@@ -71,9 +71,11 @@ class Spec:
             `map`: the prologue's results). An epilogue's outputs have the result's shape. Where a
             root has several results of its own, `result` is the first of them.
         attrs: The root's attributes, sorted by name.
+        beside: What is computed of operand 0 as well by the same root op: specs of their own.
 
     Buffers are passed in the order of `buffers`: the prologue's inputs, the operands that are not
-    computed, the epilogue's inputs, the outputs. `docs/design.md` says what follows them.
+    computed, the epilogue's inputs, those of `beside` without their operand 0, and the outputs of
+    all. `docs/design.md` says what follows them.
     """
 
     op: str
@@ -83,26 +85,39 @@ class Spec:
     attrs: tuple[tuple[str, Attr], ...] = ()
     prologue: Body | None = None
     epilogue: Body | None = None
+    beside: tuple[Spec, ...] = ()
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
         """The buffers that are read, in call order."""
         operands = self.operands[1:] if self.prologue else self.operands
         before = self.prologue.inputs if self.prologue else ()
-        return before + operands + (self.epilogue.inputs if self.epilogue else ())
+        own = before + operands + (self.epilogue.inputs if self.epilogue else ())
+        return own + tuple(operand for spec in self.beside for operand in spec.inputs[1:])
+
+    @property
+    def written(self) -> tuple[Operand, ...]:
+        """The buffers that are written, in call order."""
+        return self.outputs + tuple(operand for spec in self.beside for operand in spec.outputs)
 
     @property
     def buffers(self) -> tuple[Operand, ...]:
         """Every buffer in call order, without the status word."""
-        return self.inputs + self.outputs
+        return self.inputs + self.written
+
+    @property
+    def each(self) -> tuple[Spec, ...]:
+        """This spec without what is beside it, then that."""
+        return (replace(self, beside=()), *self.beside)
 
     @property
     def dims(self) -> tuple[str, ...]:
         """The runtime dimensions in use, `("d0", "d1", ...)`, in the order of passing."""
         found: set[str] = set()
-        for operand in (*self.operands, self.result, *self.buffers):
-            for size in operand.shape:
-                found |= names(size)
+        for spec in self.each:
+            for operand in (*spec.operands, spec.result, *spec.buffers):
+                for size in operand.shape:
+                    found |= names(size)
         return tuple(sorted(found, key=lambda name: int(name[1:])))
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -256,4 +271,5 @@ def _spec(value: dict[str, Any]) -> Spec:
         attrs=_tuple(value["attrs"]),
         prologue=_body(value["prologue"]),
         epilogue=_body(value["epilogue"]),
+        beside=tuple(map(_spec, value["beside"])),
     )

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.graph import dialect
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.specs import Parts, request
 from heddle.kernels.mlir import ir
+from heddle.kernels.spec import Spec
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ops in order: elementwise ones before the root, the root, elementwise ones after it."""
+    """Ops in order: elementwise ones before the root, the root, elementwise ones after it.
+
+    Then the groups `beside` it, which have roots of the same operand 0.
+    """
 
     number: int
     before: tuple[Any, ...] = ()
     root: Any | None = None
     after: tuple[Any, ...] = ()
+    beside: tuple[Group, ...] = ()
 
     def __hash__(self) -> int:
         return self.number
@@ -30,7 +35,8 @@ class Group:
     @property
     def ops(self) -> list[Any]:
         """All ops."""
-        return [*self.before, *([self.root] if self.root else []), *self.after]
+        own = [*self.before, *([self.root] if self.root else []), *self.after]
+        return own + [op for group in self.beside for op in group.ops]
 
     @property
     def results(self) -> list[Any]:
@@ -39,9 +45,16 @@ class Group:
         members = set(values)
         return [v for v in values if any(m.result(u) not in members for u in m.users(v))]
 
+    @property
+    def each(self) -> tuple[Group, ...]:
+        """This group without those beside it, then those."""
+        return (replace(self, beside=()), *self.beside)
+
     def parts(self) -> Parts:
         """The group as what a spec is made from."""
-        return Parts(self.before, self.root, self.after, tuple(self.results))
+        beside = tuple(group.parts() for group in self.beside)
+        results = tuple(self.each[0].results)
+        return Parts(self.before, self.root, self.after, results, beside)
 
     def with_tail(self, ops: Sequence[Any]) -> Group:
         """This group with elementwise `ops` at its end."""
@@ -52,6 +65,10 @@ class Group:
     def with_prologue(self, ops: Sequence[Any]) -> Group:
         """This group with elementwise `ops` before its root."""
         return Group(self.number, tuple(ops), self.root, self.after)
+
+    def with_beside(self, other: Group) -> Group:
+        """This group and another one whose root has the same operand 0."""
+        return replace(self, beside=(*self.beside, other))
 
 
 class Grouping:
@@ -80,6 +97,11 @@ class Grouping:
         for number, needs in self._needs.items():
             if needs & (mine | gone) and number != group.number:
                 self._needs[number] = needs | mine | new
+
+    @property
+    def groups(self) -> list[Group]:
+        """All groups, in the order in which they were added."""
+        return sorted(set(self._group_of.values()), key=lambda group: group.number)
 
     def of(self, value: Any) -> Group | None:
         """The group that computes `value`."""
@@ -129,7 +151,7 @@ def outline(group: Group, end: Any) -> Any:
     locations = [op.location for op in ([group.root] if group.root else []) + group.ops]
     fused = dialect.create(
         "heddle.fused",
-        results=[value.type for value in parts.results],
+        results=[value.type for value in parts.written],
         operands=wanted.inputs,
         regions=1,
         loc=ir.Location.fused(locations),
@@ -137,29 +159,40 @@ def outline(group: Group, end: Any) -> Any:
     )
     types = [value.type for value in wanted.inputs]
     block = fused.regions[0].blocks.append(*types, arg_locs=[fused.location] * len(types))
-    arguments = list(block.arguments)
-    first = len(wanted.spec.prologue.inputs) if wanted.spec.prologue else 0
-    last = len(arguments) - (len(wanted.spec.epilogue.inputs) if wanted.spec.epilogue else 0)
+    inputs = list(zip(wanted.inputs, block.arguments, strict=True))
+    shared: list[tuple[Any, Any]] = []
+    for each, spec in zip(group.each, wanted.spec.each, strict=True):
+        count = len(spec.inputs) - len(shared)
+        _fill(each, spec, [*shared, *inputs[:count]], block, members)
+        shared, inputs = shared or inputs[:1], inputs[count:]
+    for value, result in zip(parts.written, fused.results, strict=True):
+        for use in list(value.uses):
+            if m.result(use.owner) not in members:
+                use.owner.operands[use.operand_number] = result
+    dialect.create(
+        "heddle.yield",
+        operands=parts.written,
+        loc=fused.location,
+        ip=ir.InsertionPoint(block),
+    )
+    return fused
+
+
+def _fill(
+    group: Group, spec: Spec, inputs: list[tuple[Any, Any]], block: Any, members: set[Any]
+) -> None:
+    """Moves the ops of `group` to the end of `block`; `inputs` are values and their arguments."""
+    first = len(spec.prologue.inputs) if spec.prologue else 0
+    last = len(inputs) - (len(spec.epilogue.inputs) if spec.epilogue else 0)
     sections = (
         (group.before, slice(0, first) if group.root else slice(None)),
         ([group.root] if group.root else [], slice(first, last)),
         (group.after, slice(last, None)),
     )
     for ops, section in sections:
-        local = dict(zip(wanted.inputs[section], arguments[section], strict=True))
+        local = dict(inputs[section])
         for op in ops:
             _move(op, block, local, members)
-    for value, result in zip(parts.results, fused.results, strict=True):
-        for use in list(value.uses):
-            if m.result(use.owner) not in members:
-                use.owner.operands[use.operand_number] = result
-    dialect.create(
-        "heddle.yield",
-        operands=parts.results,
-        loc=fused.location,
-        ip=ir.InsertionPoint(block),
-    )
-    return fused
 
 
 def _move(op: Any, block: Any, local: dict[Any, Any], members: set[Any]) -> None:

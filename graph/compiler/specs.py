@@ -18,19 +18,29 @@ FREE = ("broadcast_to", "constant")
 PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
 """Ops whose kernels read a transposed b as it is."""
 
+BESIDE = ("matmul_packed", "integer_matmul_packed", "quantized_matmul_packed")
+"""Ops whose kernels compute several products of one left side."""
+
 
 @dataclass(frozen=True)
 class Parts:
     """The ops of a group in order, and the values that others read.
 
     `before` computes operand 0 of the root, `after` reads its result. A group without a root is
-    all `before`. Free ops need not be listed, but where they are all of `before`.
+    all `before`. Free ops need not be listed, but where they are all of `before`. `beside` has the
+    parts of other roots of the same operand 0.
     """
 
     before: tuple[Any, ...]
     root: Any | None
     after: tuple[Any, ...]
     results: tuple[Any, ...]
+    beside: tuple[Parts, ...] = ()
+
+    @property
+    def written(self) -> tuple[Any, ...]:
+        """The values that others read of all roots."""
+        return self.results + tuple(value for parts in self.beside for value in parts.results)
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,8 @@ def parts_of(fused: Any) -> Parts:
     results = tuple(m.yielded(fused))
     if root is None:
         return Parts(tuple(ops), None, (), results)
+    if len([op for op in roots if m.name(op) in BESIDE]) > 1:
+        return _beside(ops, roots, results)
     writes = [op for op in roots if m.name(op) == "paged_write"]
     if len(writes) == 2:
         before = tuple(op for op in ops if m.name(op) != "paged_write")
@@ -62,6 +74,17 @@ def parts_of(fused: Any) -> Parts:
     before = tuple(op for op in ops if op.results[0] in feeding)
     after = tuple(op for op in ops if m.elementwise(op) and op.results[0] not in feeding)
     return Parts(before, root, after, results)
+
+
+def _beside(ops: list[Any], roots: list[Any], results: tuple[Any, ...]) -> Parts:
+    """The parts of several roots, each of which has its own ops behind it."""
+    starts = [ops.index(root) for root in roots]
+    found = []
+    for start, stop in zip(starts, [*starts[1:], len(ops)], strict=True):
+        own = {op.results[0] for op in ops[start:stop]}
+        after = tuple(op for op in ops[start + 1 : stop] if m.elementwise(op))
+        found.append(Parts((), ops[start], after, tuple(v for v in results if v in own)))
+    return replace(found[0], beside=tuple(found[1:]))
 
 
 def request(parts: Parts) -> Request:
@@ -74,6 +97,10 @@ def request(parts: Parts) -> Request:
         spec, inputs = _rotated(parts, parts.root, parts.after[0])
     else:
         spec, inputs = _rooted(parts, parts.root)
+    for other in parts.beside:
+        joined, more = _rooted(other, other.root)
+        spec = replace(spec, beside=(*spec.beside, joined))
+        inputs += more[1:]
     spec, dims = _rename(collapse(spec))
     return Request(spec, dims, tuple(inputs))
 
@@ -209,15 +236,18 @@ def _rename(spec: Spec) -> tuple[Spec, tuple[Expr, ...]]:
     def body(value: Body | None) -> Body | None:
         return value and replace(value, inputs=tuple(map(operand, value.inputs)))
 
-    renamed = replace(
-        spec,
-        operands=tuple(map(operand, spec.operands)),
-        result=operand(spec.result),
-        prologue=body(spec.prologue),
-        epilogue=body(spec.epilogue),
-        outputs=tuple(map(operand, spec.outputs)),
-    )
-    return renamed, tuple(dim.expr for dim in dims)
+    def renamed(spec: Spec) -> Spec:
+        return replace(
+            spec,
+            operands=tuple(map(operand, spec.operands)),
+            result=operand(spec.result),
+            prologue=body(spec.prologue),
+            epilogue=body(spec.epilogue),
+            outputs=tuple(map(operand, spec.outputs)),
+            beside=tuple(map(renamed, spec.beside)),
+        )
+
+    return renamed(spec), tuple(dim.expr for dim in dims)
 
 
 # The registry's name and attributes of each op that is no step.

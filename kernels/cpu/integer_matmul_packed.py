@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import bodies, emit, host
-from heddle.kernels.cpu import _amx, _panels
+from heddle.kernels import bodies, emit
+from heddle.kernels.cpu import _amx, _beside, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -22,11 +22,11 @@ arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
 
 def emit_integer(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    frame = host.frame(spec, machine)
-    if machine.tiles:
-        _amx.emit_runs(frame, "int32")
-        return
-    emit_products(frame, "int32", _add_fours if machine.dots else _add_pairs)
+    for frame in _beside.frames(spec, machine):
+        if machine.tiles:
+            _amx.emit_runs(frame, "int32")
+        else:
+            emit_products(frame, "int32", _add_fours if machine.dots else _add_pairs)
 
 
 def _add_fours(left: Any, right: Any, total: Any) -> Any:
@@ -73,7 +73,7 @@ KERNEL = Kernel(
     "cpu",
     emit_integer,
     _panels.launch,
-    supports,
+    _beside.supports_each(supports),
     overwrites="epilogue",
     uses=lambda spec: ("dots", "tiles"),
 )

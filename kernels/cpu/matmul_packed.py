@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host
-from heddle.kernels.cpu import _amx, _panels
+from heddle.kernels.cpu import _amx, _beside, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.cpu._tile import Add
 from heddle.kernels.mlir import dialect, ir
@@ -32,7 +32,8 @@ HIGH = 0xFFFF0000
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    emit_blocks(host.frame(spec, machine), _panels.Tasks)
+    for frame in _beside.frames(spec, machine):
+        emit_blocks(frame, _panels.Tasks)
 
 
 def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
@@ -92,7 +93,7 @@ KERNEL = Kernel(
     "cpu",
     emit_matmul,
     _panels.launch,
-    supports,
+    _beside.supports_each(supports),
     overwrites="epilogue",
     uses=uses,
     space=_panels.SPACE,

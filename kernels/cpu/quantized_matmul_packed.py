@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_narrow, _panels
+from heddle.kernels.cpu import _amx_narrow, _beside, _panels
 from heddle.kernels.cpu._blocks import PANEL, Block, Strip, Tile
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
 from heddle.kernels.cpu._panels import LINE, Tasks
@@ -42,8 +42,13 @@ FEW = 4
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    frame = host.frame(spec, machine)
     lanes = host.lanes_for(machine, ["float32"])
+    for frame in _beside.frames(spec, machine):
+        _emit_blocks(frame, lanes)
+
+
+def _emit_blocks(frame: host.Frame, lanes: int) -> None:
+    """Emits the products of all blocks of one product."""
     tasks = Tasks(frame, lanes, "float32")
     product = _Product(frame, lanes)
     if not product.in_tiles:
@@ -225,7 +230,7 @@ KERNEL = Kernel(
     "cpu",
     emit_quantized,
     _panels.launch,
-    supports,
+    _beside.supports_each(supports),
     overwrites="epilogue",
     uses=uses,
 )

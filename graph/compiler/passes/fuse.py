@@ -4,7 +4,8 @@ One greedy walk in program order. An elementwise op joins a group that computes 
 as the end of its epilogue; a root takes over the elementwise group that computes its operand 0, as
 its prologue. A group only grows into what a kernel of the registry supports, never computes a value
 twice, and never into a cycle. A value that others need as well becomes one more output. A cast that
-widens such a value is left to what reads it: less is written, and less read.
+widens such a value is left to what reads it: less is written, and less read. Then products by
+panels of one left side become one group, which costs one launch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.groups import Group, Grouping, outline
-from heddle.graph.compiler.specs import request, seen
+from heddle.graph.compiler.specs import BESIDE, request, seen
 from heddle.graph.compiler.stages import known_at_init
 from heddle.kernels import registry
 
@@ -34,6 +35,7 @@ def fuse(module: Any, kind: str) -> None:
     fuser = _Fuser(kind, known_at_init(module))
     for operation in m.operations(module):
         fuser.visit(operation)
+    fuser.put_beside()
     end = m.returned(module)
     for node in _schedule(m.operations(module), fuser.grouping):
         if isinstance(node, Group):
@@ -87,6 +89,30 @@ class _Fuser:
         }
         return bool(others - {None, self.grouping.of(source)})
 
+    def put_beside(self) -> None:
+        """Puts products of one left side into one group, where none of them needs another."""
+        for group in self.grouping.groups:
+            if group.root is None or m.name(group.root) not in BESIDE or group.before:
+                continue
+            for first in self.grouping.groups:
+                if first.number < group.number and self._go_together(first, group):
+                    grown = first.with_beside(group)
+                    if self._fits(grown):
+                        self.grouping.replace(first, [group], grown)
+                        break
+
+    def _go_together(self, first: Group, other: Group) -> bool:
+        """Whether one kernel may compute the products of both."""
+        one, two = first.root, other.root
+        if one is None or two is None or m.name(one) != m.name(two):
+            return False
+        return (
+            one.operands[0] == two.operands[0]
+            and self._early(one) == self._early(two)
+            and not self.grouping.depends(first, other)
+            and not self.grouping.depends(other, first)
+        )
+
     def _join(self, operation: Any) -> bool:
         result = operation.results[0]
         shape = m.tensor(result).shape
@@ -139,7 +165,7 @@ class _Fuser:
 
     def _fits(self, group: Group) -> bool:
         spec = request(group.parts()).spec
-        if len(spec.inputs) > MOST_INPUTS or len(spec.outputs) > MOST_OUTPUTS:
+        if len(spec.inputs) > MOST_INPUTS or len(spec.written) > MOST_OUTPUTS:
             return False
         row = registry.find(spec.op, self.kind)
         return row is not None and row.supports(spec) is None

@@ -199,11 +199,11 @@ def _overwritten(operation: Any, kind: str) -> Iterator[tuple[Any, Any]]:
     spec = request(parts_of(operation)).spec
     row = registry.find(spec.op, kind)
     inputs = [root_value(value) for value in operation.operands]
-    after = len(spec.epilogue.inputs) if spec.epilogue else 0
+    after = len(spec.epilogue.inputs) if spec.epilogue and not spec.beside else 0
     count = {"": 0, "epilogue": after, "all": len(inputs)}[row.overwrites if row else ""]
     own = list(zip(inputs, spec.inputs, strict=True))[len(inputs) - count :]
     free = {value: seen for value, seen in own if inputs.count(value) == 1}
-    for result, output in zip(operation.results, spec.outputs, strict=True):
+    for result, output in zip(operation.results, spec.written, strict=True):
         source = next((value for value, seen in free.items() if seen == output), None)
         if source is not None:
             del free[source]

@@ -87,7 +87,7 @@ def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None):
     function, _memory = load(spec, arch)
     inputs = [Guarded(np.ascontiguousarray(array)) for array in arrays]
     outputs = [] if over is None else [inputs[over]]
-    for operand in spec.outputs[len(outputs) :]:
+    for operand in spec.written[len(outputs) :]:
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
         bytes_written = np.full(math.prod(extents) * kind.itemsize, _GUARD, np.uint8)
         outputs.append(Guarded(bytes_written.view(kind).reshape(extents)))
@@ -133,7 +133,7 @@ def check(spec, dims=None, arrays=None, arch=ARCHS[-1], rtol=2e-6, atol=2e-6, se
     got, _ = run(spec, arrays, dims, arch)
     parts, _ = run(spec, arrays, dims, arch, cuts=(0.3, 0.35, 0.8))
     wanted = evaluate(spec, dims, arrays)
-    for output, again, reference, operand in zip(got, parts, wanted, spec.outputs, strict=True):
+    for output, again, reference, operand in zip(got, parts, wanted, spec.written, strict=True):
         assert output.tobytes() == again.tobytes(), "the answer depends on the task split"
         assert output.shape == reference.shape
         if not operand.dtype.startswith(("float", "bfloat")):
