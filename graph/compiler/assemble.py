@@ -9,10 +9,11 @@ from typing import Any, cast
 from heddle.graph import attributes
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.constants import constant_bytes
+from heddle.graph.compiler.parts import parts_of
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, split, stage, workspace
 from heddle.graph.compiler.passes.select import kernel_name
 from heddle.graph.compiler.sizes import substitute
-from heddle.graph.compiler.specs import Request, parts_of, request
+from heddle.graph.compiler.specs import Request, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
 from heddle.kernels import spec as spec_rows

@@ -8,7 +8,8 @@ from typing import Any
 
 from heddle.graph import dialect
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.specs import Parts, request
+from heddle.graph.compiler.parts import Parts
+from heddle.graph.compiler.specs import request
 from heddle.kernels.mlir import ir
 from heddle.kernels.spec import Spec
 

@@ -13,7 +13,7 @@ from heddle.kernels import emit, host, sizes
 from heddle.kernels.cpu import _panels
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Expr, Launch, Spec, fold
 
 
 def frames(spec: Spec, machine: Machine) -> Iterator[host.Frame]:
@@ -26,7 +26,7 @@ def frames(spec: Spec, machine: Machine) -> Iterator[host.Frame]:
     read, written = 1, len(spec.inputs)
     for product, alike in groupby(spec.each):
         count = len(list(alike))
-        tasks = whole.size(_panels.tasks_of(product))
+        tasks = whole.size(_panels.launch(product).grid[0])
         reads, writes = len(product.inputs) - 1, len(product.outputs)
         for number in emit.loop(0, count):
             before = number * tasks + done
@@ -42,6 +42,15 @@ def frames(spec: Spec, machine: Machine) -> Iterator[host.Frame]:
                     last=last,
                 )
         read, written, done = read + count * reads, written + count * writes, done + count * tasks
+
+
+def launch(spec: Spec) -> Launch:
+    """The tasks of all products."""
+    tasks: Expr = 0
+    work: Expr = 0
+    for each in map(_panels.launch, spec.each):
+        tasks, work = fold("add", tasks, each.grid[0]), fold("add", work, each.work)
+    return Launch((tasks, 1, 1), work)
 
 
 def supports_each(supports: Callable[[Spec], str | None]) -> Callable[[Spec], str | None]:

@@ -42,28 +42,15 @@ meanwhile. `stretch`: of a panel, what a block of several tiles goes through bef
 
 
 def launch(spec: Spec) -> Launch:
-    """The tasks of all products."""
-    count: Expr = 0
-    work: Expr = 0
-    for each in spec.each:
-        count, work = fold("add", count, tasks_of(each)), fold("add", work, _work(each))
-    return Launch((count, 1, 1), work)
-
-
-def tasks_of(spec: Spec) -> Expr:
     """One task for each 64 rows of each panel of each batch."""
-    batch, m, _ = extents(spec)
-    panels = fold("ceildiv", spec.result.shape[-1], PANEL)
-    return product((batch, fold("ceildiv", m, BLOCK), panels))
-
-
-def _work(spec: Spec) -> Expr:
     batch, m, k = extents(spec)
+    panels = fold("ceildiv", spec.result.shape[-1], PANEL)
+    tasks = product((batch, fold("ceildiv", m, BLOCK), panels))
     each = fold("add", fold("mul", k, 2), bodies.work(spec.epilogue))
     operations = product((batch, m, spec.result.shape[-1], each))
     # A few rows are bound by reading b.
     read = product((*spec.operands[1].shape, emit.ITEM_SIZE[spec.operands[1].dtype]))
-    return fold("max", operations, read)
+    return Launch((tasks, 1, 1), fold("max", operations, read))
 
 
 class Results:

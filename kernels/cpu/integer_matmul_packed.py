@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cpu import _amx, _beside, _panels
+from heddle.kernels.cpu import _amx, _beside
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -72,7 +72,7 @@ KERNEL = Kernel(
     "integer_matmul_packed",
     "cpu",
     emit_integer,
-    _panels.launch,
+    _beside.launch,
     _beside.supports_each(supports),
     overwrites="epilogue",
     uses=lambda spec: ("dots", "tiles"),

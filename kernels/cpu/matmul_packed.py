@@ -92,7 +92,7 @@ KERNEL = Kernel(
     "matmul_packed",
     "cpu",
     emit_matmul,
-    _panels.launch,
+    _beside.launch,
     _beside.supports_each(supports),
     overwrites="epilogue",
     uses=uses,

@@ -229,7 +229,7 @@ KERNEL = Kernel(
     "quantized_matmul_packed",
     "cpu",
     emit_quantized,
-    _panels.launch,
+    _beside.launch,
     _beside.supports_each(supports),
     overwrites="epilogue",
     uses=uses,

@@ -16,7 +16,8 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.groups import Group, Grouping, outline
-from heddle.graph.compiler.specs import BESIDE, request, seen
+from heddle.graph.compiler.parts import BESIDE
+from heddle.graph.compiler.specs import request, seen
 from heddle.graph.compiler.stages import known_at_init
 from heddle.kernels import registry
 

@@ -15,8 +15,9 @@ from typing import Any
 from heddle.graph import attributes
 from heddle.graph.compiler import memory
 from heddle.graph.compiler import module as m
+from heddle.graph.compiler.parts import parts_of
 from heddle.graph.compiler.sizes import Ranges, align, maximum, plus, substitute
-from heddle.graph.compiler.specs import Request, parts_of, request
+from heddle.graph.compiler.specs import Request, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
 from heddle.kernels.mlir import ir

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.specs import parts_of, request
+from heddle.graph.compiler.parts import parts_of
+from heddle.graph.compiler.specs import request
 from heddle.kernels import registry
 from heddle.kernels.mlir import ir
 from heddle.kernels.spec import Spec

@@ -9,10 +9,11 @@ import pytest
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler import module as m
+from heddle.graph.compiler.parts import parts_of
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.sizes import evaluate
-from heddle.graph.compiler.specs import parts_of, request
+from heddle.graph.compiler.specs import request
 from heddle.kernels import registry
 
 WIDTH, HEADS, LAYERS = 48, 4, 3

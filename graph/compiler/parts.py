@@ -1,0 +1,79 @@
+"""The ops of a group, by what they are to its root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heddle.graph.compiler import module as m
+
+FREE = ("broadcast_to", "constant")
+"""Ops that cost nothing inside a body: an input is read as broadcast, a splat is an immediate."""
+
+BESIDE = ("matmul_packed", "integer_matmul_packed", "quantized_matmul_packed")
+"""Ops whose kernels compute several products of one left side."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The ops of a group in order, and the values that others read.
+
+    `before` computes operand 0 of the root, `after` reads its result. A group without a root is
+    all `before`. Free ops need not be listed, but where they are all of `before`. `beside` has the
+    parts of other roots of the same operand 0.
+    """
+
+    before: tuple[Any, ...]
+    root: Any | None
+    after: tuple[Any, ...]
+    results: tuple[Any, ...]
+    beside: tuple[Parts, ...] = ()
+
+    @property
+    def written(self) -> tuple[Any, ...]:
+        """The values that others read of all roots."""
+        return self.results + tuple(value for parts in self.beside for value in parts.results)
+
+
+def parts_of(fused: Any) -> Parts:
+    """The parts of a `heddle.fused` op."""
+    ops = m.inner(fused)
+    roots = [op for op in ops if not m.elementwise(op) and m.name(op) not in FREE]
+    root = roots[-1] if roots else None  # a transpose before it belongs to its operand
+    results = tuple(m.yielded(fused))
+    if root is None:
+        return Parts(tuple(ops), None, (), results)
+    if len([op for op in roots if m.name(op) in BESIDE]) > 1:
+        return _beside(ops, roots, results)
+    writes = [op for op in roots if m.name(op) == "paged_write"]
+    if len(writes) == 2:
+        before = tuple(op for op in ops if m.name(op) != "paged_write")
+        return Parts(before, writes[0], (writes[1],), results)
+    feeding = _feeding(root.operands[0]) if len(root.operands) else set()
+    before = tuple(op for op in ops if op.results[0] in feeding)
+    after = tuple(op for op in ops if m.elementwise(op) and op.results[0] not in feeding)
+    return Parts(before, root, after, results)
+
+
+def _beside(ops: list[Any], roots: list[Any], results: tuple[Any, ...]) -> Parts:
+    """The parts of several roots, each of which has its own ops behind it."""
+    starts = [ops.index(root) for root in roots]
+    found = []
+    for start, stop in zip(starts, [*starts[1:], len(ops)], strict=True):
+        own = {op.results[0] for op in ops[start:stop]}
+        after = tuple(op for op in ops[start + 1 : stop] if m.elementwise(op))
+        found.append(Parts((), ops[start], after, tuple(v for v in results if v in own)))
+    return replace(found[0], beside=tuple(found[1:]))
+
+
+def _feeding(value: Any) -> set[Any]:
+    """`value` and every value of the region that it depends on."""
+    found: set[Any] = set()
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if value not in found:
+            found.add(value)
+            operation = m.owner(value)
+            stack += operation.operands if operation is not None else ()
+    return found
