@@ -72,10 +72,11 @@ class Spec:
             root has several results of its own, `result` is the first of them.
         attrs: The root's attributes, sorted by name.
         beside: What is computed of operand 0 as well by the same root op: specs of their own.
+        source: A kernel of rows whose one result is operand 0, which has no buffer of its own.
 
-    Buffers are passed in the order of `buffers`: the prologue's inputs, the operands that are not
-    computed, the epilogue's inputs, those of `beside` without their operand 0, and the outputs of
-    all. `docs/design.md` says what follows them.
+    Buffers are passed in the order of `buffers`: the inputs of prologue or source, the operands
+    that are not computed, the epilogue's inputs, those of `beside` without their operand 0, and the
+    outputs of all. `docs/design.md` says what follows them.
     """
 
     op: str
@@ -86,12 +87,14 @@ class Spec:
     prologue: Body | None = None
     epilogue: Body | None = None
     beside: tuple[Spec, ...] = ()
+    source: Spec | None = None
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
         """The buffers that are read, in call order."""
-        operands = self.operands[1:] if self.prologue else self.operands
-        before = self.prologue.inputs if self.prologue else ()
+        feeding = self.prologue or self.source
+        operands = self.operands[1:] if feeding else self.operands
+        before = feeding.inputs if feeding else ()
         own = before + operands + (self.epilogue.inputs if self.epilogue else ())
         return own + tuple(operand for spec in self.beside for operand in spec.inputs[1:])
 
@@ -107,14 +110,14 @@ class Spec:
 
     @property
     def each(self) -> tuple[Spec, ...]:
-        """This spec without what is beside it, then that."""
-        return (replace(self, beside=()), *self.beside)
+        """This spec without its source and what is beside it, then that."""
+        return (replace(self, beside=(), source=None), *self.beside)
 
     @property
     def dims(self) -> tuple[str, ...]:
         """The runtime dimensions in use, `("d0", "d1", ...)`, in the order of passing."""
         found: set[str] = set()
-        for spec in self.each:
+        for spec in (*((self.source,) if self.source else ()), *self.each):
             for operand in (*spec.operands, spec.result, *spec.buffers):
                 for size in operand.shape:
                     found |= names(size)
@@ -272,4 +275,5 @@ def _spec(value: dict[str, Any]) -> Spec:
         prologue=_body(value["prologue"]),
         epilogue=_body(value["epilogue"]),
         beside=tuple(map(_spec, value["beside"])),
+        source=value["source"] and _spec(value["source"]),
     )

@@ -18,9 +18,9 @@ Axes = tuple[int | None, ...]
 
 def collapse(spec: Spec) -> Spec:
     """`spec` with runs of axes merged where that changes neither what is read nor written."""
-    if spec.beside:
+    if spec.beside or spec.source:
         first, *others = map(collapse, spec.each)
-        return replace(first, beside=tuple(others))
+        return replace(first, beside=tuple(others), source=spec.source and collapse(spec.source))
     rank = len(spec.result.shape)
     maps, fences = _ROOTS.get(spec.op, _opaque)(spec)
     bodies = [body for body in (spec.prologue, spec.epilogue) if body]

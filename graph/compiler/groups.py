@@ -18,7 +18,8 @@ from heddle.kernels.spec import Spec
 class Group:
     """Ops in order: elementwise ones before the root, the root, elementwise ones after it.
 
-    Then the groups `beside` it, which have roots of the same operand 0.
+    Then the groups `beside` it, which have roots of the same operand 0. `source` is in front of
+    all: it has a root that computes operand 0 row by row.
     """
 
     number: int
@@ -26,6 +27,7 @@ class Group:
     root: Any | None = None
     after: tuple[Any, ...] = ()
     beside: tuple[Group, ...] = ()
+    source: Group | None = None
 
     def __hash__(self) -> int:
         return self.number
@@ -36,7 +38,8 @@ class Group:
     @property
     def ops(self) -> list[Any]:
         """All ops."""
-        own = [*self.before, *([self.root] if self.root else []), *self.after]
+        first = self.source.ops if self.source else []
+        own = [*first, *self.before, *([self.root] if self.root else []), *self.after]
         return own + [op for group in self.beside for op in group.ops]
 
     @property
@@ -48,14 +51,15 @@ class Group:
 
     @property
     def each(self) -> tuple[Group, ...]:
-        """This group without those beside it, then those."""
-        return (replace(self, beside=()), *self.beside)
+        """This group without its source and those beside it, then those."""
+        return (replace(self, beside=(), source=None), *self.beside)
 
     def parts(self) -> Parts:
         """The group as what a spec is made from."""
         beside = tuple(group.parts() for group in self.beside)
         results = tuple(self.each[0].results)
-        return Parts(self.before, self.root, self.after, results, beside)
+        source = self.source.parts() if self.source else None
+        return Parts(self.before, self.root, self.after, results, beside, source)
 
     def with_tail(self, ops: Sequence[Any]) -> Group:
         """This group with elementwise `ops` at its end."""
@@ -70,6 +74,10 @@ class Group:
     def with_beside(self, other: Group) -> Group:
         """This group and another one whose root has the same operand 0."""
         return replace(self, beside=(*self.beside, other))
+
+    def with_source(self, source: Group) -> Group:
+        """This group, with one that computes operand 0 of all its roots."""
+        return replace(self, source=source)
 
 
 class Grouping:
@@ -162,10 +170,17 @@ def outline(group: Group, end: Any) -> Any:
     block = fused.regions[0].blocks.append(*types, arg_locs=[fused.location] * len(types))
     inputs = list(zip(wanted.inputs, block.arguments, strict=True))
     shared: list[tuple[Any, Any]] = []
+    if group.source and wanted.spec.source:
+        count = len(wanted.spec.source.inputs)
+        _fill(group.source, wanted.spec.source, inputs[:count], block, members)
+        inputs = inputs[count:]
     for each, spec in zip(group.each, wanted.spec.each, strict=True):
-        count = len(spec.inputs) - len(shared)
+        computed = bool(shared or group.source)
+        count = len(spec.inputs) - computed
         _fill(each, spec, [*shared, *inputs[:count]], block, members)
-        shared, inputs = shared or inputs[:1], inputs[count:]
+        if not computed:
+            shared = inputs[:1]
+        inputs = inputs[count:]
     for value, result in zip(parts.written, fused.results, strict=True):
         for use in list(value.uses):
             if m.result(use.owner) not in members:

@@ -20,7 +20,7 @@ class Parts:
 
     `before` computes operand 0 of the root, `after` reads its result. A group without a root is
     all `before`. Free ops need not be listed, but where they are all of `before`. `beside` has the
-    parts of other roots of the same operand 0.
+    parts of other roots of the same operand 0, `source` those of what computes it row by row.
     """
 
     before: tuple[Any, ...]
@@ -28,6 +28,7 @@ class Parts:
     after: tuple[Any, ...]
     results: tuple[Any, ...]
     beside: tuple[Parts, ...] = ()
+    source: Parts | None = None
 
     @property
     def written(self) -> tuple[Any, ...]:
@@ -37,33 +38,38 @@ class Parts:
 
 def parts_of(fused: Any) -> Parts:
     """The parts of a `heddle.fused` op."""
-    ops = m.inner(fused)
+    return _parts(m.inner(fused), tuple(m.yielded(fused)))
+
+
+def _parts(ops: list[Any], results: tuple[Any, ...]) -> Parts:
     roots = [op for op in ops if not m.elementwise(op) and m.name(op) not in FREE]
     root = roots[-1] if roots else None  # a transpose before it belongs to its operand
-    results = tuple(m.yielded(fused))
     if root is None:
         return Parts(tuple(ops), None, (), results)
-    if len([op for op in roots if m.name(op) in BESIDE]) > 1:
-        return _beside(ops, roots, results)
     writes = [op for op in roots if m.name(op) == "paged_write"]
     if len(writes) == 2:
         before = tuple(op for op in ops if m.name(op) != "paged_write")
         return Parts(before, writes[0], (writes[1],), results)
+    if m.name(root) in BESIDE:
+        return _products(ops, results)
     feeding = _feeding(root.operands[0]) if len(root.operands) else set()
     before = tuple(op for op in ops if op.results[0] in feeding)
     after = tuple(op for op in ops if m.elementwise(op) and op.results[0] not in feeding)
     return Parts(before, root, after, results)
 
 
-def _beside(ops: list[Any], roots: list[Any], results: tuple[Any, ...]) -> Parts:
-    """The parts of several roots, each of which has its own ops behind it."""
-    starts = [ops.index(root) for root in roots]
+def _products(ops: list[Any], results: tuple[Any, ...]) -> Parts:
+    """The parts of products, each of which has its own ops behind it, and of their source."""
+    starts = [number for number, op in enumerate(ops) if m.name(op) in BESIDE]
     found = []
     for start, stop in zip(starts, [*starts[1:], len(ops)], strict=True):
         own = {op.results[0] for op in ops[start:stop]}
         after = tuple(op for op in ops[start + 1 : stop] if m.elementwise(op))
         found.append(Parts((), ops[start], after, tuple(v for v in results if v in own)))
-    return replace(found[0], beside=tuple(found[1:]))
+    first, *others = found
+    left = ops[starts[0]].operands[0]
+    source = _parts(ops[: starts[0]], (left,)) if m.owner(left) else None
+    return replace(first, beside=tuple(others), source=source)
 
 
 def _feeding(value: Any) -> set[Any]:

@@ -44,6 +44,10 @@ def request(parts: Parts) -> Request:
         joined, more = _rooted(other, other.root)
         spec = replace(spec, beside=(*spec.beside, joined))
         inputs += more[1:]
+    if parts.source:
+        feeding, others = _rooted(parts.source, parts.source.root)
+        spec = replace(spec, source=feeding)
+        inputs = others + inputs[1:]
     spec, dims = _rename(collapse(spec))
     return Request(spec, dims, tuple(inputs))
 
@@ -175,6 +179,7 @@ def _rename(spec: Spec) -> tuple[Spec, tuple[Expr, ...]]:
             epilogue=body(spec.epilogue),
             outputs=tuple(map(operand, spec.outputs)),
             beside=tuple(map(renamed, spec.beside)),
+            source=spec.source and renamed(spec.source),
         )
 
     return renamed(spec), tuple(dim.expr for dim in dims)

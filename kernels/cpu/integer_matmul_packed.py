@@ -74,6 +74,7 @@ KERNEL = Kernel(
     emit_integer,
     _beside.launch,
     _beside.supports_each(supports),
+    split=_beside.split,
     overwrites="epilogue",
     uses=lambda spec: ("dots", "tiles"),
 )

@@ -21,8 +21,13 @@ def launch(spec: Spec) -> Launch:
 
 
 def emit_layer_norm(spec: Spec, machine: Machine) -> None:
+    """Emits the rows of the frame's tasks."""
+    emit_rows(host.frame(spec, machine))
+
+
+def emit_rows(frame: host.Frame) -> None:
     """Emits the loop over rows and its two passes."""
-    frame = host.frame(spec, machine)
+    spec, machine = frame.spec, frame.machine
     dtype = spec.operands[0].dtype
     lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)

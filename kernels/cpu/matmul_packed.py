@@ -94,6 +94,7 @@ KERNEL = Kernel(
     emit_matmul,
     _beside.launch,
     _beside.supports_each(supports),
+    split=_beside.split,
     overwrites="epilogue",
     uses=uses,
     space=_panels.SPACE,

@@ -231,6 +231,7 @@ KERNEL = Kernel(
     emit_quantized,
     _beside.launch,
     _beside.supports_each(supports),
+    split=_beside.split,
     overwrites="epilogue",
     uses=uses,
 )

@@ -29,13 +29,14 @@ def shape(expressions, dims: dict[str, int]) -> tuple[int, ...]:
 
 def evaluate(spec: Spec, dims: dict[str, int], arrays: list[np.ndarray]) -> list[np.ndarray]:
     """The outputs for the arrays of `Spec.inputs`; 16-bit floats are float32 until stored."""
-    if spec.beside:
-        results, place = [], 0
+    if spec.beside or spec.source:
+        place = len(spec.source.inputs) if spec.source else 1
+        (left,) = evaluate(spec.source, dims, arrays[:place]) if spec.source else arrays[:1]
+        results = []
         for one in spec.each:
-            count = len(one.inputs) - min(place, 1)
-            own = [*arrays[: min(place, 1)], *arrays[place : place + count]]
-            results += evaluate(one, dims, own)
-            place += count
+            following = place + len(one.inputs) - 1
+            results += evaluate(one, dims, [left, *arrays[place:following]])
+            place = following
         return results
     wide = [_wide(array) for array in arrays]
     before = len(spec.prologue.inputs) if spec.prologue else 0

@@ -5,7 +5,8 @@ as the end of its epilogue; a root takes over the elementwise group that compute
 its prologue. A group only grows into what a kernel of the registry supports, never computes a value
 twice, and never into a cycle. A value that others need as well becomes one more output. A cast that
 widens such a value is left to what reads it: less is written, and less read. Then products by
-panels of one left side become one group, which costs one launch.
+panels of one left side become one group, which costs one launch, and a norm whose result only they
+read becomes its source.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ FOLDED = ("broadcast_to", "transpose")
 PROLOGUES = ("reduce", "softmax", "layer_norm", "rms_norm")
 """Roots that read each element of operand 0 a fixed number of times; others would recompute it."""
 
+SOURCES = ("layer_norm", "rms_norm")
+"""Roots that compute a product's left side row by row."""
+
 MOST_STEPS, MOST_INPUTS, MOST_OUTPUTS = 64, 16, 4
 """Ops and buffers of one group: beyond this a kernel spills what a larger one could save."""
 
@@ -37,6 +41,7 @@ def fuse(module: Any, kind: str) -> None:
     for operation in m.operations(module):
         fuser.visit(operation)
     fuser.put_beside()
+    fuser.take_sources()
     end = m.returned(module)
     for node in _schedule(m.operations(module), fuser.grouping):
         if isinstance(node, Group):
@@ -101,6 +106,26 @@ class _Fuser:
                     if self._fits(grown):
                         self.grouping.replace(first, [group], grown)
                         break
+
+    def take_sources(self) -> None:
+        """Makes a norm that only the products of one group read the source of that group."""
+        for group in self.grouping.groups:
+            if group.root is None or m.name(group.root) not in BESIDE:
+                continue
+            left = group.root.operands[0]
+            source = self.grouping.of(left)
+            roots = [m.result(each.root) for each in group.each]
+            if (
+                source is not None
+                and source.root is not None
+                and m.name(source.root) in SOURCES
+                and source.results == [left]
+                and all(m.result(user) in roots for user in m.users(left))
+                and self._early(source.root) == self._early(group.root)
+            ):
+                grown = group.with_source(source)
+                if self._fits(grown):
+                    self.grouping.replace(group, [source], grown)
 
     def _go_together(self, first: Group, other: Group) -> bool:
         """Whether one kernel may compute the products of both."""

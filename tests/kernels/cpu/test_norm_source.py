@@ -1,0 +1,83 @@
+"""Products of rows that a norm in the same kernel computes."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from native import ARCHS, DOTS, check
+from test_matmul_packed import product
+
+from heddle.graph import DeviceRef, DType, Graph, TensorType, Weight, compile, ops
+from heddle.kernels.cpu import _beside
+from heddle.kernels.registry import find
+from heddle.kernels.spec import Body, Operand, Spec, Step
+from heddle.runtime import InferenceSession
+
+CPU = DeviceRef.CPU()
+
+
+def normed(dtype, rows, k, widths, op="rms_norm"):
+    """Products of the norm of x + y."""
+    x, vector = Operand(dtype, (rows, k)), Operand(dtype, (k,))
+    vectors = (vector,) if op == "rms_norm" else (vector, vector)
+    added = Body((x, x), (Step("add", (0, 1), dtype),), (2,))
+    source = Spec(op, (x, *vectors), x, (x,), (("epsilon", 1e-5),), added)
+    first, *others = (product(dtype, (), rows, k, n, pairs=dtype == "bfloat16") for n in widths)
+    return replace(first, beside=tuple(others), source=source)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arch"),
+    [("float32", ARCHS[0]), ("float32", ARCHS[-1]), ("bfloat16", "sapphirerapids")]
+    + [("bfloat16", arch) for arch in DOTS[2:]],
+)
+def test_few_rows(dtype, arch):
+    for op, widths in (("rms_norm", (33, 33, 64)), ("layer_norm", (40,))):
+        spec, _ = _beside.split(normed(dtype, "d0", 70, widths, op))[0]
+        for rows in (1, 3, _beside.FEW):
+            check(spec, {"d0": rows}, arch=arch, rtol=1e-5, atol=2e-5)
+
+
+def test_a_spec_says_what_its_source_is():
+    spec = normed("float32", "d0", 32, (64, 32))
+    assert Spec.from_json(spec.to_json()) == spec
+    shapes = [("d0", 32), ("d0", 32), (32,), (2, 32, 32), (1, 32, 32)]
+    assert [operand.shape for operand in spec.inputs] == shapes
+
+
+def test_rows_that_are_known_need_no_choice():
+    stages = [
+        [part.attr("norm") for part, _ in _beside.split(normed("float32", rows, 32, (32,)))]
+        for rows in (_beside.FEW, _beside.FEW + 1)
+    ]
+    assert stages == [["inside"], ["before", "rest"]]
+
+
+def test_long_rows_are_refused():
+    reason = find("matmul_packed", "cpu").supports(normed("float32", "d0", 16384, (32,)))
+    most = _beside.ROOM // _beside.FEW
+    assert reason == f"a norm: wanted rows of at most {most} bytes, got 16384 of float32"
+
+
+def test_few_and_many_rows_have_the_same_bits():
+    """By whichever kernels: each row's answer is that of the row among many."""
+    with Graph("step", [TensorType(DType.bfloat16, ("rows", 64), CPU)], input_names=["x"]) as graph:
+        x = graph.inputs[0].tensor
+        gain, left, right = (
+            graph.add_weight(Weight(name, DType.bfloat16, shape, CPU))
+            for name, shape in (("gain", (64,)), ("left", (64, 96)), ("right", (64, 96)))
+        )
+        rows = ops.rms_norm(x, gain, 1e-5)
+        graph.output(rows @ left, rows @ right)
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.standard_normal(shape).astype(ml_dtypes.bfloat16)
+        for name, shape in (("gain", (64,)), ("left", (64, 96)), ("right", (64, 96)))
+    }
+    model = InferenceSession(threads=2).load(compile(graph, "cpu:native"), weights)
+    x = rng.standard_normal((2 * _beside.FEW, 64)).astype(ml_dtypes.bfloat16)
+    many = [found.to_numpy() for found in model.execute(x)]
+    few = [found.to_numpy() for found in model.execute(x[: _beside.FEW])]
+    for whole, part in zip(many, few, strict=True):
+        assert whole[: _beside.FEW].tobytes() == part.tobytes()
