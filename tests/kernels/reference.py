@@ -1,4 +1,7 @@
-"""What a `Spec` means, in NumPy: bodies by the references of the op rows, roots in float64."""
+"""What a `Spec` means, in NumPy: bodies by the references of the op rows, roots in float64.
+
+Long because every root has its meaning here.
+"""
 
 import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
