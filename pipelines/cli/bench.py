@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ def bench() -> None:
 
     `heddle bench COMMAND --help` says more; docs/bench.md explains every column.
     """
+    # As Ctrl-C: children end with it, and what is done stays.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @bench.command("list", short_help="What can be timed.")

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
@@ -104,12 +105,20 @@ def test_rows_go_to_the_file_as_they_come(cases, tmp_path):
     assert rows[0]["environment"]["cores"] >= 1
 
 
-def test_ctrl_c_keeps_what_is_done(cases, tmp_path):
+@pytest.fixture
+def _terminate_ends_the_process():
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("_terminate_ends_the_process")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_keeps_what_is_done(cases, tmp_path, number):
     path = tmp_path / "run.jsonl"
 
     def answers(case):
         if case.sizes["m"] == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
         return [timed(case)]
 
     cases.run.answers = answers
