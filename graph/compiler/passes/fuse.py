@@ -114,7 +114,7 @@ class _Fuser:
                 continue
             left = group.root.operands[0]
             source = self.grouping.of(left)
-            roots = [m.result(each.root) for each in group.each]
+            roots = {m.result(each.root) for each in group.each}
             if (
                 source is not None
                 and source.root is not None
