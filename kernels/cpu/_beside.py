@@ -2,9 +2,9 @@
 
 Those that are alike but for their buffers (an attention's queries, keys and values) share code.
 
-Where a norm is their source, few rows are normalised on the stack by each thread for the tasks that
-it takes at a time, which costs less than another launch. More rows are normalised once, into the
-workspace, by a kernel in front.
+Where a norm is their source, each thread normalises a single row on the stack for the tasks that it
+takes at a time, which spares a launch. More rows are normalised once, into the workspace, by a
+kernel in front.
 """
 
 from __future__ import annotations
@@ -20,14 +20,11 @@ from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
-FEW = 4
-"""Rows that each thread normalises for itself."""
-
 SHARES = 8
-"""Parts of all tasks that a thread takes at least at a time, where it normalises rows for them."""
+"""Parts of all tasks, of which a thread takes one at a time where it normalises the row for it."""
 
 ROOM = 2**17
-"""Bytes of stack for normalised rows, at most."""
+"""Bytes of stack for a normalised row, at most."""
 
 NORMS: dict[str, Any] = {"layer_norm": layer_norm, "rms_norm": rms_norm}
 
@@ -79,10 +76,10 @@ def _products(spec: Spec) -> tuple[Spec, ...]:
 
 
 def _room(frame: host.Frame) -> Any:
-    """Stack for the few rows."""
+    """Stack for one row."""
     a = frame.spec.operands[0]
     assert isinstance(a.shape[-1], int)
-    return host.byte_buffer(FEW * a.shape[-1] * emit.ITEM_SIZE[a.dtype])
+    return host.byte_buffer(a.shape[-1] * emit.ITEM_SIZE[a.dtype])
 
 
 def _normalise(whole: host.Frame, place: Any) -> None:
@@ -102,13 +99,11 @@ def _rows(spec: Spec) -> Expr:
 
 
 def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
-    """With a norm: the calls of few rows; the norm of more, and what is behind it."""
+    """With a norm: the calls of one row; the norm of more, and what is behind it."""
     if spec.source is None:
         return ((spec, 1),)
     rows = _rows(spec)
-    more: Expr = (
-        int(rows > FEW) if isinstance(rows, int) else ("min", 1, ("floordiv", rows, FEW + 1))
-    )
+    more: Expr = int(rows > 1) if isinstance(rows, int) else ("min", 1, ("floordiv", rows, 2))
     found = (("inside", fold("sub", 1, more)), ("before", more), ("rest", more))
     return tuple(
         (replace(spec, attrs=tuple(sorted((*spec.attrs, (STAGE, stage))))), condition)
@@ -139,8 +134,8 @@ def supports_each(supports: Callable[[Spec], str | None]) -> Callable[[Spec], st
         a = spec.operands[0]
         if spec.source is not None:
             k = a.shape[-1]
-            if not isinstance(k, int) or FEW * k * emit.ITEM_SIZE[a.dtype] > ROOM:
-                return f"a norm: wanted rows of at most {ROOM // FEW} bytes, got {k} of {a.dtype}"
+            if not isinstance(k, int) or k * emit.ITEM_SIZE[a.dtype] > ROOM:
+                return f"a norm: wanted rows of at most {ROOM} bytes, got {k} of {a.dtype}"
         return next(filter(None, map(supports, spec.each)), None)
 
     return supports_all
