@@ -83,26 +83,21 @@ def _room(frame: host.Frame) -> Any:
 
 
 def _normalise(whole: host.Frame, place: Any) -> None:
-    """Emits the norm: of all rows, or of those that are the tasks of a kernel of its own."""
+    """Emits the norm: of the one row, or of those that are the tasks of a kernel of its own."""
     source = whole.spec.source
     assert source is not None
     count = len(source.inputs)
     frame = replace(whole, spec=source, inputs=whole.pointers(0, count), outputs=[place])
     if whole.spec.attr(STAGE) == "inside":
-        rows = emit.as_index(whole.size(_rows(whole.spec)))
-        frame = replace(frame, first=emit.index(0), last=rows)
+        frame = replace(frame, first=emit.index(0), last=emit.index(1))
     NORMS[source.op].emit_rows(frame)
-
-
-def _rows(spec: Spec) -> Expr:
-    return product(spec.operands[0].shape[:-1])
 
 
 def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
     """With a norm: the calls of one row; the norm of more, and what is behind it."""
     if spec.source is None:
         return ((spec, 1),)
-    rows = _rows(spec)
+    rows = product(spec.operands[0].shape[:-1])
     more: Expr = int(rows > 1) if isinstance(rows, int) else ("min", 1, ("floordiv", rows, 2))
     found = (("inside", fold("sub", 1, more)), ("before", more), ("rest", more))
     return tuple(

@@ -83,7 +83,7 @@ TEST_CASE("artifact: bytes behind the end") {
 }
 
 TEST_CASE("artifact: large sections are verified without staying resident") {
-  // The weight data of the file grows until several threads read it; damage is found anywhere.
+  // The weight data of the file grows to some megabytes; a damaged byte is found anywhere.
   test::Bytes bytes = tiny_bytes();
   Patch patch(bytes);
   SectionRecord& last = patch.row(Section::kWeightData);
