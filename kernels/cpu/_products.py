@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _asks, _panels
+from heddle.kernels.cpu import _asks, _pairs, _panels
 from heddle.kernels.cpu._blocks import PANEL, Tile
 from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged
 from heddle.kernels.mlir import dialect, ir
@@ -34,6 +34,8 @@ def emit_products(
 
     steps = sizes.ceildiv(k, _panels.group_of(spec))
     lanes = host.lanes_for(frame.machine, [dtype])
+    if _pairs.fits(frame):
+        tasks = _pairs.after(tasks)
     _panels.emit_stretches(tasks(frame, lanes, dtype), steps, adder(frame, dtype, add, k, left))
 
 

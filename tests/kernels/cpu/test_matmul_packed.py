@@ -86,6 +86,20 @@ def test_stretches(arch):
         check(product("float32", (), 30, "d0", 33), {"d0": k}, arch=arch, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(("k", "n"), [(31, 64), ("d1", 96), (1100, 100), (513, "d2"), (0, 64)])
+def test_pairs_of_panels(k, n):
+    """Tiles of 4 to 6 rows, chunks along k, runs, and panels and rows that no pair takes."""
+    spec = product("float32", (), "d0", k, n)
+    for m in (12, 13, 14, 19, 64, 70):
+        dims = {"d0": m, "d1": 530, "d2": 1100}
+        check(spec, dims, arch="sapphirerapids", rtol=1e-5, atol=1e-4)
+
+
+def test_pairs_of_panels_in_batches():
+    spec = product("float32", (2, "d0"), 20, 600, 64, batched=True)
+    check(spec, {"d0": 3}, arch="sapphirerapids", rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_batches(batched):
     spec = product("float32", (2, "d0"), 13, 20, 40, batched)
@@ -97,7 +111,7 @@ def test_all_sizes_dynamic():
     check(spec, {"d0": 20, "d1": 50, "d2": 70}, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", [*ARCHS, "sapphirerapids"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_bias_gelu_and_residual_as_epilogue(dtype, arch):
     shape = (2, "d0", 100)
@@ -111,14 +125,15 @@ def test_bias_gelu_and_residual_as_epilogue(dtype, arch):
     check(spec, {"d0": 17}, arch=arch, rtol=1e-5, atol=2e-5)
 
 
-def test_the_row_does_not_depend_on_the_other_rows():
+@pytest.mark.parametrize("arch", [ARCHS[-1], "sapphirerapids"])
+def test_the_row_does_not_depend_on_the_other_rows(arch):
     """Row 0 of a product with 4 rows or more is bitwise the same however many there are."""
     spec = product("float32", (), "d0", 2500, 64)
     rng = np.random.default_rng(0)
     a, b = random(rng, (300, 2500), "float32"), random(rng, (2, 2500, 32), "float32")
-    (whole,), _ = run(spec, [a, b], {"d0": 300})
+    (whole,), _ = run(spec, [a, b], {"d0": 300}, arch)
     for rows in (5, 24):
-        (part,), _ = run(spec, [a[:rows], b], {"d0": rows})
+        (part,), _ = run(spec, [a[:rows], b], {"d0": rows}, arch)
         assert whole[:rows].tobytes() == part.tobytes()
 
 
