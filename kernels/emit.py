@@ -9,7 +9,7 @@ are never negative.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from heddle.kernels.mlir import dialect, ir
@@ -299,6 +299,11 @@ def when(condition: Any) -> Iterator[None]:
     with ir.InsertionPoint(operation.then_block):
         yield
         scf.yield_([])
+
+
+def whenever(condition: Any) -> AbstractContextManager[None]:
+    """As `when`, of a condition that may be known: True."""
+    return nullcontext() if condition is True else when(condition)
 
 
 def either(

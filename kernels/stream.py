@@ -21,28 +21,31 @@ llvm = dialect("llvm")
 LARGE = 32 * 2**20
 """Bytes of outputs from which on they go past the cache: the last cache of a few cores."""
 
+COSTLY = 8 * 2**20
+"""The same for kernels that keep the last cache busy with what they read."""
+
 
 class Stream:
     """The vectors of a kernel's outputs, `lanes` elements each, and whether they go past the cache.
 
-    The sizes decide, when the kernel is called.
+    The sizes decide, when the kernel is called: outputs of `large` bytes and more do.
     """
 
-    def __init__(self, frame: Frame, lanes: int) -> None:
+    def __init__(self, frame: Frame, lanes: int, large: int = LARGE) -> None:
         self.frame, self.lanes = frame, lanes
         written: Size = 0
         for operand in frame.spec.outputs:
             count = sizes.product(frame.shape(operand.shape))
             written = count * emit.ITEM_SIZE[operand.dtype] + written
         self.past: Any = None
-        if isinstance(written, int) and written < LARGE:
+        if isinstance(written, int) and written < large:
             return
         places = [
             llvm.ptrtoint(emit.integer(64), pointer) // emit.ITEM_SIZE[operand.dtype]
             for pointer, operand in zip(frame.outputs, frame.spec.outputs, strict=True)
         ]
         self.place = places[0]
-        self.past = emit.compare("greater_equal", emit.as_index(written), LARGE)
+        self.past = emit.compare("greater_equal", emit.as_index(written), large)
         # A column that starts a vector of one output has to start one of the others as well.
         for place in places[1:]:
             apart = (place - self.place) % self.lanes

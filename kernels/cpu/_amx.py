@@ -1,25 +1,34 @@
 """Products by panels of 32 columns in tiles of 16 rows by 64 bytes (Intel AMX).
 
-Tasks are taken in runs that share a block of rows. 512 bytes of each row are put on the stack, tile
-by tile (rows that lie a power of two apart would share a few sets of the cache), and multiplied
-with all panels of the run, whose sums wait on the stack for the next 512. A step along k loads two
-tiles of each side for four products: those of a from the first cache, where two tiles of rows stay
-for all panels, those of b from the second.
+A task is up to 256 rows of a by a panel. A step along k loads two tiles of each side for four
+products, which is as much as the second cache gives in that time; so a chunk of the panel stays in
+the first one for all pairs of tiles of rows, whose loads pass it by. The sums of a pair wait on the
+stack for its next chunk, while the panel's next one is asked for from the third cache or memory.
+
+Rows that the second cache holds are loaded where they lie. Of longer ones a part is put on the
+stack, tile by tile (parts that lie a power of two apart would share a few sets of the cache), and
+multiplied with a run of panels, before the next part.
 
 Rows beyond the last are computed and dropped, and what lies beyond k is zero on both sides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
-from heddle.kernels.cpu._blocks import PANEL, Rows
-from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows
+from heddle.kernels.cpu._panels import LINE, Tasks
+from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Spec, fold
+from heddle.kernels.stream import COSTLY, Stream
+
+llvm = dialect("llvm")
 
 WORD = 4
 """Bytes along k that lie together in b: a pair of bfloat16 or four of int8."""
@@ -30,12 +39,20 @@ PANEL_ROW = PANEL * WORD
 STEP = 2 * TILE
 """Bytes that a step along k takes of a panel, and of a pair of tiles of a."""
 
-CHUNK = 8
-"""Steps before the next panel of a run: what they take of two tiles of rows stays in the first
-cache, beside as much of a panel, which comes from the second one, and the sums of both."""
+PAIR = 2 * TILE_ROWS
+"""Rows of a pair of tiles."""
+
+BLOCK = 256
+"""Rows of a task: a byte of b that comes from the third cache is used as often."""
+
+CHUNK = 16
+"""Steps that stay of a panel: two thirds of the first cache, which holds the sums too."""
+
+DEPTH = 2 * CHUNK
+"""Steps of a task's rows that the second cache holds beside all else."""
 
 RUN = 16
-"""Panels of a run at most: putting a block's rows in tiles costs little beside as many products."""
+"""Panels of a run: putting rows on the stack costs little beside as many products."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +65,14 @@ class Sides:
     k: Size
 
     @property
+    def row(self) -> Size:
+        """Bytes of a row of a."""
+        return self.k * emit.ITEM_SIZE[self.dtype]
+
+    @property
     def words(self) -> Size:
         """Rows of a panel."""
-        return sizes.ceildiv(self.k * emit.ITEM_SIZE[self.dtype], WORD)
+        return sizes.ceildiv(self.row, WORD)
 
     @property
     def steps(self) -> Size:
@@ -59,84 +81,44 @@ class Sides:
 
     @property
     def whole(self) -> Size:
-        """Tiles along k that are full of words."""
-        return sizes.floordiv(self.words, TILE_ROWS)
+        """Tiles along k that are full of elements."""
+        return sizes.floordiv(self.row, TILE_ROW)
 
     @property
     def ends_within(self) -> bool:
-        """Whether the last tile along k may have fewer words."""
-        return not isinstance(self.words, int) or self.words % TILE_ROWS > 0
+        """Whether the last tile along k may have fewer elements."""
+        return not isinstance(self.row, int) or self.row % TILE_ROW > 0
 
 
-def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
-    """Emits the loop over tasks, whose rows are cut by `kind`; sums are of `dtype`."""
-    spec = frame.spec
-    k = frame.size(spec.operands[0].shape[-1])
-    sides = Sides(frame.inputs[0], frame.inputs[1], spec.operands[0].dtype, k)
-    tasks = kind(frame, host.lanes_for(frame.machine, [dtype]), dtype)
-    run = Run(sides, tasks)
-    for rows, first, last in tasks.runs():
-        run.compute(rows, first, last)
+class Left:
+    """Rows of a as tiles: where they lie, or put on the stack tile by tile, zero beyond k.
 
+    `depth` is the steps that are on the stack at once.
+    """
 
-class Run:
-    """The sums of a block of rows by several panels; made in the function's entry block."""
+    def __init__(self, sides: Sides, height: int, depth: int) -> None:
+        self._sides = sides
+        self.depth = min(depth, sides.steps) if isinstance(sides.steps, int) else depth
+        self._room = host.byte_buffer(height * self.depth * TILE_ROW)
+        self._could_lie = self.depth == sides.steps and not sides.ends_within
 
-    def __init__(self, sides: Sides, tasks: Tasks) -> None:
-        self.sides, self.tasks = sides, tasks
-        m, panels = tasks.m, tasks.panels
-        self.panels = min(RUN, panels) if isinstance(panels, int) else RUN
-        self.chunk = min(CHUNK, sides.steps) if isinstance(sides.steps, int) else CHUNK
-        self.height = min(BLOCK, _whole_pairs(m)) if isinstance(m, int) else BLOCK
-        self.left = host.byte_buffer(self.height * self.chunk * TILE_ROW)
-        self.scratch = host.byte_buffer(self.panels * self.height * PANEL_ROW)
-        if sides.ends_within:
-            self.right = host.byte_buffer(STEP)
-            _clear(self.right, STEP)
+    def begin(self, rows: Rows, start: Size, stop: Size) -> None:
+        """Puts the steps from `start` to `stop - 1` of what does not lie well on the stack.
 
-    def compute(self, rows: Rows, first: Size, last: Size) -> None:
-        """Emits the results of the rows by their panels from `first` to `last - 1`."""
-        for panel in emit.loop(first, last, self.panels):
-            count = sizes.least(emit.index(self.panels), last - panel)
-            self.multiply(rows, panel, count)
-            for other in emit.loop(0, count):
-                self.tasks.write(self.tasks.block(rows, panel + other), self.sums(other))
-
-    def sums(self, number: Size) -> Any:
-        """The sums of the run's panel `number`, in rows of 32."""
-        return bytes_at(self.scratch, number * (self.height * PANEL_ROW))
-
-    def multiply(self, rows: Rows, panel: Size, count: Size) -> None:
-        """Emits the sums of the rows by `count` of their panels, from number `panel` on."""
-        steps = rows.steps(self.sides.steps)
-
-        def add(start: Size, stop: Size, first: bool) -> None:
-            self._pack(rows, start, stop)
-            for top in emit.loop(0, rows.height, 2 * TILE_ROWS):
-                for number in emit.loop(0, count):
-                    block = self.tasks.block(rows, panel + number)
-                    if first:
-                        with emit.when(emit.compare("equal", top, 0)):
-                            self.tasks.ask(block)
-                    base = block.panel * self.sides.words * PANEL_ROW
-                    self._fill_up(base, stop)
-                    self._add_tiles(number, top, rows.height - top, base, start, stop, first)
-
-        add(0, sizes.least(steps, self.chunk), True)
-        if not isinstance(steps, int) or steps > self.chunk:
-            for start in emit.loop(self.chunk, steps, self.chunk):
-                add(start, sizes.least(start + self.chunk, steps), False)
-
-    def _pack(self, rows: Rows, start: Size, stop: Size) -> None:
-        """Puts a part of the rows on the stack, tile by tile, zero beyond k."""
-        sides = self.sides
+        Lines that hold parts of two steps would be loaded twice; whole pairs alone lie well.
+        """
+        sides = self._sides
+        self._start, self._lying = start, emit.index(0)
+        if self._could_lie:
+            aligned = emit.compare("equal", address(sides.a) % TILE_ROW, 0)
+            self._lying = emit.select(aligned, rows.height - rows.height % PAIR, 0)
         dtype = memory.raw(sides.dtype)
         lanes = TILE_ROW // emit.ITEM_SIZE[dtype]
         full = sizes.least(stop, sizes.floordiv(sides.k, lanes))
 
-        for r in emit.loop(0, rows.height):
+        for r in emit.loop(self._lying, rows.height):
             source = (rows.row + r) * sides.k
-            place = bytes_at(self.left, self.packed(r))
+            place = bytes_at(self._room, self._place(r))
 
             def copy(step: Any, mask: Any, source: Any = source, place: Any = place) -> None:
                 value = memory.load(sides.a, source + step * lanes, dtype, lanes, mask)
@@ -145,17 +127,124 @@ class Run:
 
             for step in emit.loop(start, full):
                 copy(step, None)
-            if not isinstance(sides.k, int) or sides.k % lanes:
+            if sides.ends_within:
                 for step in emit.loop(full, stop):
                     copy(step, host.first_lanes(sides.k - step * lanes, lanes))
 
-    def packed(self, r: Size) -> Size:
-        """At which byte on the stack row `r` of the block begins; its tiles are `STEP` apart."""
-        pair, inside = r // (2 * TILE_ROWS), r % (2 * TILE_ROWS)
-        return pair * (self.chunk * STEP) + inside * TILE_ROW
+    def _place(self, r: Size) -> Size:
+        """At which byte row `r` of the block begins; its tiles are `STEP` apart."""
+        pair, inside = r // PAIR, r % PAIR
+        return pair * (self.depth * STEP) + inside * TILE_ROW
 
-    def _fill_up(self, base: Size, stop: Size) -> None:
-        """Copies the last words of the panel at `base` to where zeros follow, if they come now."""
+    def pair(self, rows: Rows, top: Size) -> Callable[[Any], tuple[list[Any], Any]]:
+        """`at(step)`: pointers to both tiles of the pair at `top`, and how far their rows lie."""
+        base, along, below, apart = self._at(self._room, self._place(top), STEP, TILE, TILE_ROW)
+        if self._could_lie:
+            row = self._sides.row
+            lies = emit.compare("less", top, self._lying)
+            place = (rows.row + top) * row
+            there = self._at(self._sides.a, place, TILE_ROW, TILE_ROWS * row, row)
+            put = base, along, below, apart
+            base, along, below, apart = (
+                emit.select(lies, *way) for way in zip(there, put, strict=True)
+            )
+
+        def at(step: Any) -> tuple[list[Any], Any]:
+            first = bytes_at(base, (step - self._start) * along)
+            return [first, bytes_at(first, below)], apart
+
+        return at
+
+    def _at(self, base: Any, place: Size, *strides: Size) -> tuple[Any, ...]:
+        return bytes_at(base, place), *map(emit.as_index, strides)
+
+
+def tasks(spec: Spec) -> tuple[int, int]:
+    """Rows of a task at most, and how many a thread takes together."""
+    a = spec.operands[0]
+    row = fold("mul", a.shape[-1], emit.ITEM_SIZE[a.dtype])
+    return BLOCK, 1 if isinstance(row, int) and row <= DEPTH * TILE_ROW else RUN
+
+
+def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
+    """Emits the loop over tasks, whose rows are cut by `kind`; sums are of `dtype`."""
+    spec = frame.spec
+    k = frame.size(spec.operands[0].shape[-1])
+    sides = Sides(frame.inputs[0], frame.inputs[1], spec.operands[0].dtype, k)
+    tasks = kind(frame, host.lanes_for(frame.machine, [dtype]), dtype, BLOCK)
+    tasks.finish.stream = Stream(frame, tasks.lanes, COSTLY).aligned([tasks.n])
+    tasks.streams = True
+    run = Run(sides, tasks)
+    for rows, first, last in tasks.runs():
+        run.compute(rows, first, last)
+    tasks.finish.stream.fence()
+
+
+class Run:
+    """The sums of a block of rows by several panels; made in the function's entry block."""
+
+    def __init__(self, sides: Sides, tasks: Tasks) -> None:
+        self.sides, self.tasks = sides, tasks
+        self.height = -(-tasks.most // PAIR) * PAIR
+        steps, panels = sides.steps, tasks.panels
+        self._chunk = min(CHUNK, steps) if isinstance(steps, int) else CHUNK
+        self._left = Left(sides, self.height, DEPTH)
+        self.panels = 1 if self._left.depth == steps else RUN
+        if isinstance(panels, int):
+            self.panels = min(self.panels, panels)
+        self._sums = host.byte_buffer(self.panels * self.height * PANEL_ROW)
+        self._zero = host.byte_buffer(TILE_ROW)
+        _clear(self._zero, TILE_ROW)
+        if sides.ends_within:
+            self._right = host.byte_buffer(STEP)
+            _clear(self._right, STEP)
+
+    def compute(self, rows: Rows, first: Size, last: Size) -> None:
+        """Emits the results of the rows by their panels from `first` to `last - 1`."""
+        steps = rows.steps(self.sides.steps)
+        if self._left.depth == self.sides.steps:
+            self._left.begin(rows, 0, steps)
+            for panel in emit.loop(first, last):
+                self._add(self.tasks.block(rows, panel), 0, 0, steps, steps)
+            return
+        for panel in emit.loop(first, last, self.panels):
+            count = sizes.least(emit.index(self.panels), last - panel)
+            for start in emit.loop(0, sizes.greatest(steps, 1), self._left.depth):
+                stop = sizes.least(start + self._left.depth, steps)
+                self._left.begin(rows, start, stop)
+                for number in emit.loop(0, count):
+                    self._add(self.tasks.block(rows, panel + number), number, start, stop, steps)
+
+    def _add(self, block: Block, number: Size, start: Size, stop: Size, steps: Size) -> None:
+        """Adds steps to a block's sums, number `number` of the run, and writes complete ones.
+
+        They are those from `start` to `stop - 1`, of `steps` in all, of which there may be none.
+        """
+        whole = isinstance(steps, int) and steps <= self._chunk
+        panel = block.panel * self.sides.words * PANEL_ROW
+        for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), self._chunk):
+            end = stop if whole else sizes.least(at + self._chunk, stop)
+            begins = whole or emit.compare("equal", at, 0)
+            complete = whole or emit.compare("equal", emit.as_index(end), steps)
+            behind = panel + self.sides.words * PANEL_ROW + start * STEP
+            if not whole:
+                more = emit.compare("less", emit.as_index(end), stop)
+                behind = emit.select(more, panel + end * STEP, behind)
+            self._fill_up(panel, end)
+            for top in emit.loop(0, block.height, PAIR):
+                part = Part(block, top, at, end, begins, panel, behind)
+                bottom = sizes.least(top + PAIR, block.height)
+                sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
+                with emit.whenever(begins):
+                    self.tasks.ask(block, top, bottom)
+                for count, left in ((2, "greater"), (1, "less_equal")):
+                    with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
+                        self._add_tiles(part, sums, count)
+                with emit.whenever(complete):
+                    self.tasks.write(block, sums, top, bottom)
+
+    def _fill_up(self, panel: Size, stop: Size) -> None:
+        """Copies the last words of the panel at `panel` to where zeros follow, if they come now."""
         sides = self.sides
         if not sides.ends_within:
             return
@@ -163,58 +252,71 @@ class Run:
         now = emit.compare("greater", emit.as_index(stop), sides.whole)
         for r in emit.loop(0, emit.select(now, emit.as_index(sides.words - last), 0)):
             for half in (0, TILE_ROW):
-                source = bytes_at(sides.b, base + (last + r) * PANEL_ROW + half)
+                source = bytes_at(sides.b, panel + (last + r) * PANEL_ROW + half)
                 value = memory.load(source, 0, "uint32", TILE_ROW // WORD)
-                target = bytes_at(self.right, r * PANEL_ROW + half)
+                target = bytes_at(self._right, r * PANEL_ROW + half)
                 memory.store(value, target, 0, "uint32", alignment=TILE_ROW)
 
-    def _add_tiles(
-        self, number: Any, top: Any, height: Size, base: Size, start: Size, stop: Size, first: bool
-    ) -> None:
-        """Adds the products of the steps from `start` to `stop - 1` to two or four tiles of sums.
+    def _add_tiles(self, part: Part, sums: Any, count: int) -> None:
+        """Adds a part's products to the sums of `count` tiles of rows by two of columns."""
+        sides, top = self.sides, part.top
+        each = sizes.ceildiv(STEP // LINE, sizes.ceildiv(part.block.height, PAIR))
+        first = top // PAIR * each
+        asked = first, sizes.least(first + each, STEP // LINE)
 
-        They are those of the rows from `top` on, of which `height` are left, by panel `number`.
-        """
-        sides = self.sides
-        packed = bytes_at(self.left, self.packed(top))
-        sums = bytes_at(self.sums(number), top * PANEL_ROW)
+        left_at = self._left.pair(part.block, top)
 
-        def add(count: int, ask: bool) -> None:
-            def step_of(step: Any, *before: Any) -> list[Any]:
-                pair = bytes_at(packed, (step - start) * STEP)
-                left = [tiles.load(bytes_at(pair, i * TILE), TILE_ROW) for i in range(count)]
-                panel = bytes_at(sides.b, base + step * STEP)
-                if sides.ends_within:
-                    panel = emit.select(emit.compare("equal", step, sides.whole), self.right, panel)
-                right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
-                if ask:
-                    _ask(sides.b, base + sides.words * PANEL_ROW + step * STEP)
-                return [
-                    tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
-                    for i, total in enumerate(before)
-                ]
-
-            places = [
-                bytes_at(sums, i * (TILE_ROWS * PANEL_ROW) + j * TILE_ROW)
-                for i in range(count)
-                for j in range(2)
+        def step_of(step: Any, *before: Any) -> list[Any]:
+            places, apart = left_at(step)
+            left = [tiles.load(place, apart, streamed=True) for place in places[:count]]
+            panel = bytes_at(sides.b, part.panel + step * STEP)
+            if sides.ends_within:
+                panel = emit.select(emit.compare("equal", step, sides.whole), self._right, panel)
+            right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
+            for line in emit.loop(*asked):
+                place = part.behind + (step - part.start) * STEP + line * LINE
+                memory.prefetch(sides.b, place, "int8", level=2)
+            return [
+                tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
+                for i, total in enumerate(before)
             ]
-            totals = [tiles.zero() if first else tiles.load(place, PANEL_ROW) for place in places]
-            totals = emit.carry(start, stop, 1, totals, step_of)
-            for place, total in zip(places, totals, strict=True):
-                tiles.store(total, place, PANEL_ROW)
 
-        # The first rows ask for the next panel; those below find it in the second cache.
-        for ask, at in ((True, "equal"), (False, "greater")):
-            with emit.when(emit.compare(at, top, 0)):
-                for count, left in ((2, "greater"), (1, "less_equal")):
-                    with emit.when(emit.compare(left, emit.as_index(height), TILE_ROWS)):
-                        add(count, ask)
+        places = [
+            bytes_at(sums, (top + i * TILE_ROWS) * PANEL_ROW + j * TILE_ROW)
+            for i in range(count)
+            for j in range(2)
+        ]
+        if part.begins is True:
+            totals = [tiles.zero() for _ in places]
+        else:
+            apart = emit.select(part.begins, emit.index(0), PANEL_ROW)
+            held = [emit.select(part.begins, self._zero, place) for place in places]
+            totals = [tiles.load(place, apart, streamed=True) for place in held]
+        totals = emit.carry(part.start, part.stop, 1, totals, step_of)
+        for place, total in zip(places, totals, strict=True):
+            tiles.store(total, place, PANEL_ROW)
 
 
-def _whole_pairs(count: int) -> int:
-    """Rows of as many pairs of tiles as `count` rows need."""
-    return -(-count // (2 * TILE_ROWS)) * (2 * TILE_ROWS)
+@dataclass(frozen=True)
+class Part:
+    """A pair of tiles of rows, from the block's row `top` on, by a chunk of its panel.
+
+    The chunk is the steps from `start` to `stop - 1`; whether it `begins` the panel is True or an
+    i1. The panel is at byte `panel` of b, and what comes next at byte `behind`.
+    """
+
+    block: Block
+    top: Size
+    start: Size
+    stop: Size
+    begins: Any
+    panel: Size
+    behind: Size
+
+
+def address(pointer: Any) -> Any:
+    """Where a pointer points to, as a number."""
+    return llvm.ptrtoint(emit.integer(64), pointer)
 
 
 def bytes_at(base: Any, offset: Size) -> Any:
@@ -227,12 +329,3 @@ def _clear(base: Any, size: int) -> None:
     zero = emit.constant(emit.integer(32), 0, lanes)
     for place in range(0, size // WORD, lanes):
         memory.store(zero, base, place, "uint32", alignment=TILE_ROW)
-
-
-def _ask(base: Any, offset: Size) -> None:
-    """Prefetches what a step takes of a panel, which need not exist.
-
-    To the second cache: the first one holds the rows.
-    """
-    for line in range(0, STEP, LINE):
-        memory.prefetch(base, offset + line, "int8", level=2)

@@ -11,9 +11,8 @@ import math
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _amx
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx import STEP, Sides, bytes_at
+from heddle.kernels.cpu._amx import PAIR, PANEL_ROW, RUN, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import PANEL, Rows, Tile
 from heddle.kernels.cpu._narrow_weights import STEP as TAKEN
@@ -28,14 +27,23 @@ ALONG = 2 * TILE_ROWS
 """Elements along k of a step: a tile of pairs."""
 
 
-class Run(_amx.Run):
+CHUNK = 8
+"""Steps of which a panel is widened at once."""
+
+
+class Run:
     """The sums of a block of rows by several panels; made in the function's entry block."""
 
     def __init__(self, frame: host.Frame, tasks: Tasks, right: Reader) -> None:
         spec = frame.spec
         a, _, scales = spec.operands
         k = frame.size(a.shape[-1])
-        super().__init__(Sides(frame.inputs[0], frame.inputs[1], a.dtype, k), tasks)
+        self.sides, self.tasks = Sides(frame.inputs[0], frame.inputs[1], a.dtype, k), tasks
+        self.height = -(-tasks.most // PAIR) * PAIR
+        self.panels = min(RUN, tasks.panels) if isinstance(tasks.panels, int) else RUN
+        self._left = Left(self.sides, self.height, CHUNK)
+        self.chunk = self._left.depth
+        self._sums = host.byte_buffer(self.panels * self.height * PANEL_ROW)
         self._right, self._steps = right, k // ALONG
         self._scales, self._dtype = frame.inputs[2], scales.dtype
         self._group, self._groups = spec.attr("group"), frame.size(scales.shape[1])
@@ -43,13 +51,25 @@ class Run(_amx.Run):
         self._widened = host.byte_buffer(self.chunk * STEP)
         self._apart = host.byte_buffer(TILE)
 
+    def compute(self, rows: Rows, first: Size, last: Size) -> None:
+        """Emits the results of the rows by their panels from `first` to `last - 1`."""
+        for panel in emit.loop(first, last, self.panels):
+            count = sizes.least(emit.index(self.panels), last - panel)
+            self.multiply(rows, panel, count)
+            for other in emit.loop(0, count):
+                self.tasks.write(self.tasks.block(rows, panel + other), self.sums(other))
+
+    def sums(self, number: Size) -> Any:
+        """The sums of the run's panel `number`, in rows of 32."""
+        return bytes_at(self._sums, number * (self.height * PANEL_ROW))
+
     def multiply(self, rows: Rows, panel: Size, count: Size) -> None:
         """Emits the sums of the rows by `count` of their panels, from number `panel` on."""
         for start in emit.loop(0, self._steps, self.chunk):
             stop = sizes.least(start + self.chunk, self._steps)
             begins = emit.compare("equal", start, 0)
             kept = host.first_lanes(emit.select(begins, emit.index(0), PANEL), TILE_ROWS)
-            self._pack(rows, start, stop)
+            self._left.begin(rows, start, stop)
             for number in emit.loop(0, count):
                 block = self.tasks.block(rows, panel + number)
                 with emit.when(begins):
@@ -65,7 +85,7 @@ class Run(_amx.Run):
                 self._widen(block.panel, start, stop, following)
                 for top in emit.loop(0, rows.height, TILE_ROWS):
                     for half in range(2):
-                        self._add_tile(number, block.panel, top, half, start, stop, kept)
+                        self._add_tile(number, rows, block.panel, top, half, start, stop, kept)
 
     def _widen(self, panel: Size, start: Size, stop: Size, following: tuple[Size, Size]) -> None:
         """Widens the steps from `start` to `stop - 1`, the halves of the panel one after another.
@@ -89,21 +109,31 @@ class Run(_amx.Run):
                     memory.store(words, self._widened, place, "uint32", alignment=TILE_ROW)
 
     def _add_tile(
-        self, number: Size, panel: Size, top: Size, half: int, start: Size, stop: Size, kept: Any
+        self,
+        number: Size,
+        rows: Rows,
+        panel: Size,
+        top: Size,
+        half: int,
+        start: Size,
+        stop: Size,
+        kept: Any,
     ) -> None:
         """Adds the groups of the steps from `start` to `stop - 1` to a tile of totals.
 
         What was there before is `kept`, a mask.
         """
-        rows = bytes_at(self.left, self.packed(top))
         columns = bytes_at(self._widened, half * (self.chunk * TILE))
         sums = self.sums(number)
+
+        left_at = self._left.pair(rows, top)
 
         def add_span(first: Any, *before: Any) -> list[Any]:
             total = tiles.zero()
             for step in range(self._span):
                 place = first - start + step
-                left = tiles.load(bytes_at(rows, place * STEP), TILE_ROW)
+                (left, _), apart = left_at(first + step)
+                left = tiles.load(left, apart)
                 right = tiles.load(bytes_at(columns, place * TILE), TILE_ROW)
                 total = tiles.multiply(self.sides.dtype, total, left, right)
             tiles.store(total, self._apart, TILE_ROW)

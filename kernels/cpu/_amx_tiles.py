@@ -10,6 +10,7 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
 
 llvm = dialect("llvm")
 
@@ -28,9 +29,13 @@ def zero() -> Any:
     return _intrinsic("tilezero", TILE_ROWS, TILE_ROW)
 
 
-def load(base: Any, stride: int) -> Any:
-    """The tile whose rows are `stride` bytes apart, from `base` on."""
-    return _intrinsic("tileloadd64", TILE_ROWS, TILE_ROW, base, emit.index(stride))
+def load(base: Any, stride: Size, streamed: bool = False) -> Any:
+    """The tile whose rows are `stride` bytes apart, from `base` on.
+
+    One that is `streamed` leaves what is in the first cache there, where it does not go itself.
+    """
+    name = "tileloaddt164" if streamed else "tileloadd64"
+    return _intrinsic(name, TILE_ROWS, TILE_ROW, base, emit.as_index(stride))
 
 
 def store(tile: Any, base: Any, stride: int) -> None:

@@ -32,8 +32,11 @@ STAGE = "norm"
 """The attribute of specs that share calls: a norm is `inside`, or a kernel `before` the `rest`."""
 
 
-def frames(spec: Spec, machine: Machine) -> Iterator[host.Frame]:
-    """Emits the Python body of a `for frame in` this over the products; each has its own tasks."""
+def frames(spec: Spec, machine: Machine, block: int = _panels.BLOCK) -> Iterator[host.Frame]:
+    """Emits the Python body of a `for frame in` this over the products.
+
+    Each has its own tasks, of `block` rows.
+    """
     whole = host.frame(spec, machine)
     if not spec.beside and spec.source is None:
         yield whole
@@ -50,7 +53,7 @@ def frames(spec: Spec, machine: Machine) -> Iterator[host.Frame]:
     written = len(spec.inputs)
     for one, alike in groupby(_products(spec)):
         count = len(list(alike))
-        tasks = whole.size(_panels.launch(one).grid[0])
+        tasks = whole.size(_panels.launch(one, block).grid[0])
         reads, writes = len(one.inputs) - 1, len(one.outputs)
         for number in emit.loop(0, count):
             before = number * tasks + done
@@ -107,8 +110,11 @@ def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
     )
 
 
-def launch(spec: Spec) -> Launch:
-    """The tasks of all products, or of the norm in front of them."""
+def launch(spec: Spec, block: int = _panels.BLOCK, together: int = 1) -> Launch:
+    """The tasks of all products, or of the norm in front of them.
+
+    A task has at most `block` rows; a thread takes so many `together`.
+    """
     a, stage = spec.operands[0], spec.attr(STAGE)
     workspace = product((*a.shape, emit.ITEM_SIZE[a.dtype])) if stage in ("before", "rest") else 0
     if spec.source is not None and stage == "before":
@@ -116,10 +122,11 @@ def launch(spec: Spec) -> Launch:
         return replace(norm, workspace=workspace)
     tasks: Expr = 0
     work: Expr = 0
-    for each in map(_panels.launch, _products(spec)):
+    for one in _products(spec):
+        each = _panels.launch(one, block)
         tasks, work = fold("add", tasks, each.grid[0]), fold("add", work, each.work)
-    together = fold("ceildiv", tasks, SHARES) if stage == "inside" else 1
-    return Launch((tasks, together, 1), work, workspace=workspace)
+    share = fold("ceildiv", tasks, SHARES) if stage == "inside" else 1
+    return Launch((tasks, fold("max", share, together), 1), work, workspace=workspace)
 
 
 def supports_each(supports: Callable[[Spec], str | None]) -> Callable[[Spec], str | None]:

@@ -24,8 +24,8 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.tuning import Parameter, Space
 
 BLOCK = 64
-"""Rows of a task: 6 register tiles of 10 or 11, or 2 of 32 with AMX. Heights that are powers of two
-are so shared evenly among threads."""
+"""Rows of a task: 6 register tiles of 10 or 11. Heights that are powers of two are so shared evenly
+among threads."""
 
 GROUPS = {"bfloat16": 2, "uint8": 4}
 """Elements along k that lie together in b, by the dtype of a."""
@@ -41,24 +41,27 @@ SPACE = Space(
 meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
 
 
-def launch(spec: Spec) -> Launch:
-    """One task for each 64 rows of each panel of each batch."""
+def launch(spec: Spec, block: int = BLOCK, together: int = 1) -> Launch:
+    """One task for each `block` rows of each panel of each batch."""
     batch, m, k = extents(spec)
     panels = fold("ceildiv", spec.result.shape[-1], PANEL)
-    tasks = product((batch, fold("ceildiv", m, BLOCK), panels))
+    tasks = product((batch, fold("ceildiv", m, block), panels))
     each = fold("add", fold("mul", k, 2), bodies.work(spec.epilogue))
     operations = product((batch, m, spec.result.shape[-1], each))
     # A few rows are bound by reading b.
     read = product((*spec.operands[1].shape, emit.ITEM_SIZE[spec.operands[1].dtype]))
-    return Launch((tasks, 1, 1), fold("max", operations, read))
+    return Launch((tasks, together, 1), fold("max", operations, read))
 
 
 class Results:
     """Where sums go; make one at the function's start. Those of a block are in rows of 32.
 
     The sums are of `dtype`. `each` is how many columns, of `n` in a row of the result, belong
-    together: their panels end with them.
+    together: their panels end with them. Where a kernel sets `streams`, results take the stream of
+    `finish`.
     """
+
+    streams = False
 
     def __init__(self, frame: host.Frame, lanes: int, dtype: str, together: int = 1) -> None:
         self.frame, self.lanes, self.dtype = frame, lanes, dtype
@@ -68,9 +71,13 @@ class Results:
         self.finish = rows.Finish(frame, lanes)
         self._together = together
 
-    def ask(self, block: Block) -> None:
-        """Prefetches the lines of the result that `write` will fill."""
-        self._ask(block, 0, block.height)
+    def ask(self, block: Block, top: Size = 0, bottom: Size | None = None) -> None:
+        """Prefetches the lines of the result that `write` of these rows will fill."""
+        dtype = self.frame.spec.outputs[0].dtype
+        for r in emit.loop(top, block.height if bottom is None else bottom):
+            first = (block.row + r) * self.n + block.column
+            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
+                memory.prefetch(self.frame.outputs[0], first + line, dtype, level=2)
 
     def ask_strip(self, strip: Strip, complete: Any = True) -> None:
         """Prefetches the lines of the result that `write_strip` will fill.
@@ -78,18 +85,12 @@ class Results:
         Strip by strip: the rows of a block may lie so far apart that they share a few sets of the
         cache, and would not stay.
         """
-        self._ask(strip.block, strip.top, _bottom(strip, complete))
+        self.ask(strip.block, strip.top, _bottom(strip, complete))
 
-    def _ask(self, block: Block, top: Size, bottom: Size) -> None:
-        dtype = self.frame.spec.outputs[0].dtype
-        for r in emit.loop(top, bottom):
-            first = (block.row + r) * self.n + block.column
-            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
-                memory.prefetch(self.frame.outputs[0], first + line, dtype, level=2)
-
-    def write(self, block: Block, sums: Any) -> None:
-        """Writes a block's sums through the epilogue."""
-        self._write(block, sums, 0, block.height, range(0, PANEL, self.lanes))
+    def write(self, block: Block, sums: Any, top: Size = 0, bottom: Size | None = None) -> None:
+        """Writes these rows of a block's sums through the epilogue."""
+        bottom = block.height if bottom is None else bottom
+        self._write(block, sums, top, bottom, range(0, PANEL, self.lanes))
 
     def write_strip(self, strip: Strip, sums: Any, complete: Any = True) -> None:
         """Writes a strip of its block's sums through the epilogue, if they are `complete`."""
@@ -118,7 +119,7 @@ class Results:
     def _write(self, block: Block, sums: Any, top: Size, bottom: Size, parts: range) -> None:
         inside = self._inside(block)
         for r in emit.loop(top, bottom):
-            at = self.finish.row(block.row + r)
+            at = self.finish.row(block.row + r, streams=self.streams)
             for part in parts:
                 column = block.column + part
                 value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
@@ -128,10 +129,12 @@ class Results:
 class Tasks(Results):
     """The blocks of a kernel's tasks, and where their sums go."""
 
-    def __init__(self, frame: host.Frame, lanes: int, dtype: str) -> None:
+    def __init__(self, frame: host.Frame, lanes: int, dtype: str, block: int = BLOCK) -> None:
         super().__init__(frame, lanes, dtype)
         self.batch, self.m, _ = frame.shape(extents(frame.spec))
-        self.blocks = sizes.ceildiv(self.m, BLOCK)
+        self.blocks = sizes.ceildiv(self.m, block)
+        self.most = min(block, self.m) if isinstance(self.m, int) else block
+        self._block = block
 
     def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
         """Emits the Python body of a `for rows, first, last in` this.
@@ -148,10 +151,18 @@ class Tasks(Results):
     def rows(self, number: Size) -> Rows:
         """The rows of number `number`, of those of all batches."""
         item, part = sizes.split(number, (self.batch, self.blocks))
-        top = part * BLOCK
-        height = sizes.least(emit.index(BLOCK), self.m - top)
+        tall = self._tall()
+        top = part * tall
+        height = sizes.greatest(sizes.least(tall, self.m - top), 0)
         panel = item * self.panels if batched(self.frame.spec) else emit.index(0)
         return Rows(item * self.m + top, height, panel, True)
+
+    def _tall(self) -> Size:
+        """Rows of all blocks but the last: as even as whole pairs of AMX tiles allow."""
+        if self._block == BLOCK:
+            return emit.index(BLOCK)
+        each = sizes.ceildiv(self.m, sizes.greatest(self.blocks, 1))
+        return emit.as_index(sizes.ceildiv(each, 32) * 32)
 
     def block(self, rows: Rows, panel: Size) -> Block:
         """Some rows by panel number `panel` of theirs."""
@@ -172,8 +183,7 @@ def emit_blocks(tasks: Tasks, multiply: Callable[[Tasks, Block, Any], None]) -> 
     `multiply` emits the sums of a block and what writes them; it is given a pointer to where they
     have room, in rows of 32.
     """
-    most = min(BLOCK, tasks.m) if isinstance(tasks.m, int) else BLOCK
-    sums = host.byte_buffer(most * PANEL * emit.ITEM_SIZE[tasks.dtype])
+    sums = host.byte_buffer(tasks.most * PANEL * emit.ITEM_SIZE[tasks.dtype])
     for part, first, last in tasks.runs():
         for panel in emit.loop(first, last):
             multiply(tasks, tasks.block(part, panel), sums)

@@ -22,7 +22,9 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 class _Tasks(_panels.Tasks):
     """Tasks whose rows are in one group each."""
 
-    def __init__(self, frame: host.Frame, lanes: int, dtype: str) -> None:
+    def __init__(
+        self, frame: host.Frame, lanes: int, dtype: str, block: int = _panels.BLOCK
+    ) -> None:
         super().__init__(frame, lanes, dtype)
         self._groups = RowGroups(frame, report)
 

@@ -11,18 +11,19 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cpu import _amx, _beside
+from heddle.kernels.cpu import _amx, _beside, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Launch, Spec
 
 arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
 
 
 def emit_integer(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    for frame in _beside.frames(spec, machine):
+    block = _amx.BLOCK if machine.tiles else _panels.BLOCK
+    for frame in _beside.frames(spec, machine, block):
         if machine.tiles:
             _amx.emit_runs(frame, "int32")
         else:
@@ -58,6 +59,11 @@ def _parts(words: Any, bits: int) -> Any:
     return vector.bitcast(emit.widen(emit.integer(bits), lanes), words)
 
 
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """With AMX, that of its tasks."""
+    return _beside.launch(spec, *_amx.tasks(spec)) if machine.tiles else None
+
+
 def supports(spec: Spec) -> str | None:
     """uint8 by int8; no prologue, which would be computed again for each panel."""
     a, b = (operand.dtype for operand in spec.operands)
@@ -77,4 +83,5 @@ KERNEL = Kernel(
     split=_beside.split,
     overwrites="epilogue",
     uses=lambda spec: ("dots", "tiles"),
+    own_launch=own_launch,
 )

@@ -22,7 +22,7 @@ from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.cpu._tile import Add
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Launch, Spec
 
 llvm, vector = dialect("llvm"), dialect("vector")
 
@@ -32,15 +32,26 @@ HIGH = 0xFFFF0000
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    for frame in _beside.frames(spec, machine):
+    block = _amx.BLOCK if in_tiles(spec, machine) else _panels.BLOCK
+    for frame in _beside.frames(spec, machine, block):
         emit_blocks(frame, _panels.Tasks)
+
+
+def in_tiles(spec: Spec, machine: Machine) -> bool:
+    """Whether it is computed in AMX tiles."""
+    return machine.tiles and spec.operands[0].dtype == "bfloat16"
+
+
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """With AMX, that of its tasks."""
+    return _beside.launch(spec, *_amx.tasks(spec)) if in_tiles(spec, machine) else None
 
 
 def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
     """Emits the products of all blocks of `tasks`."""
     dtype, machine = frame.spec.operands[0].dtype, frame.machine
     with convert.rounding_by_instruction(dtype == "bfloat16" and machine.dots):
-        if dtype == "bfloat16" and machine.tiles:
+        if in_tiles(frame.spec, machine):
             _amx.emit_runs(frame, "float32", tasks)
         else:
             sums, add = adding(dtype, machine)
@@ -98,4 +109,5 @@ KERNEL = Kernel(
     overwrites="epilogue",
     uses=uses,
     space=_panels.SPACE,
+    own_launch=own_launch,
 )

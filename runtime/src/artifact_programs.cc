@@ -84,8 +84,7 @@ void Verifier::kernels(const ProgramRecord& program) const {
              code.launch);
     }
     expect(row.flags <= kKernelChecks, field("flags"), "bit 1 alone", row.flags);
-    expect(row.launches.count > 0 && (program.target == kCuda || row.launches.count == 1),
-           field("launches"), "one, or on CUDA more", row.launches.count);
+    expect(row.launches.count > 0, field("launches"), "one or more", row.launches.count);
     launches(row);
     expect(row.buffers <= kMaxArguments, field("buffers"), "at most 256", row.buffers);
     expect(row.dims <= kMaxArguments, field("dims"), "at most 256", row.dims);

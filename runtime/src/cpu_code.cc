@@ -120,7 +120,8 @@ CpuCode::CpuCode(const Artifact& artifact, const ProgramRecord& program,
     const CodeRecord& code = *choices[i].code;
     uint8_t* target = memory_->data() + place(&end, code);
     std::memcpy(target, artifact.code(code), code.size);
-    kernels_.push_back({reinterpret_cast<Function>(target + code.entry), choices[i].arch});
+    kernels_.push_back({reinterpret_cast<Function>(target + code.entry), choices[i].arch,
+                        code.launch});
   }
   memory_->make_executable();
 }
@@ -141,11 +142,12 @@ void CpuCode::run(const Routine& routine, const Call& call) const {
       continue;
     }
     const Kernel& kernel = kernels_[step.kernel];
-    if (step.work < kWorkPerHandover || step.grids[0] == 1) {
-      kernel.function(step.dims, buffers, 0, step.grids[0]);
+    const int64_t* grid = step.grids + 3 * kernel.launch;
+    if (step.work < kWorkPerHandover || grid[0] == 1) {
+      kernel.function(step.dims, buffers, 0, grid[0]);
     } else {
       Dispatch dispatch{kernel.function, step.dims, buffers};
-      pool_->run(run_tasks, &dispatch, step.grids[0], step.grids[1]);
+      pool_->run(run_tasks, &dispatch, grid[0], grid[1]);
     }
     if (call.times != nullptr) call.times->push_back(now());
     if (step.check < 0) continue;

@@ -38,6 +38,7 @@ class CpuCode final : public LoadedCode {
   struct Kernel {
     Function function;
     const char* arch;
+    uint32_t launch;  ///< The number of its code's among the kernel's.
   };
 
   std::shared_ptr<ThreadPool> pool_;

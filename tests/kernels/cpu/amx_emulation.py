@@ -49,7 +49,7 @@ _tiles: list[Tile] = []
 faults: list[str] = []
 """What was refused since the last call of a `checked` function began."""
 rows_touched: list[int] = []
-"""Where the rows of tiles were that it read and wrote."""
+"""Where the rows of tiles were that it read through the first cache, and wrote."""
 products: list[str] = []
 """The products that it made."""
 
@@ -79,9 +79,14 @@ def tilezero(rows: int, row_bytes: int) -> int:
 
 def tileloadd64(rows: int, row_bytes: int, base: int, stride: int) -> int:
     """SDM, TILELOADD: row r from `base + r * stride` on; the rest of the tile is zero."""
+    rows_touched.extend(base + row * stride for row in range(rows))
+    return tileloaddt164(rows, row_bytes, base, stride)
+
+
+def tileloaddt164(rows: int, row_bytes: int, base: int, stride: int) -> int:
+    """SDM, TILELOADDT1: as TILELOADD, with a hint that the first cache shall not keep it."""
     data = _empty(rows, row_bytes)
     for row in range(rows):
-        rows_touched.append(base + row * stride)
         # The operating system reads, so that a page without access is an error and no signal.
         where = ctypes.c_void_p(base + row * stride)
         read = _LIBC.write(_WRITE_END, where, row_bytes)
@@ -189,6 +194,7 @@ def _flushed(numbers: np.ndarray) -> np.ndarray:
 _KINDS = {
     "tilezero": "i64 (i16, i16)",
     "tileloadd64": "i64 (i16, i16, ptr, i64)",
+    "tileloaddt164": "i64 (i16, i16, ptr, i64)",
     "tilestored64": "void (i16, i16, ptr, i64, i64)",
     "tdpbf16ps": "i64 (i16, i16, i16, i64, i64, i64)",
     "tdpbusd": "i64 (i16, i16, i16, i64, i64, i64)",

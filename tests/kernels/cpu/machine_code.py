@@ -13,15 +13,26 @@ def assembly(spec, machine) -> str:
     return target.emit_assembly(module)
 
 
-def loops(text) -> list[list[str]]:
-    """The instructions of each innermost loop."""
+def loops(text, holding=None) -> list[list[str]]:
+    """The instructions of each innermost loop; of those `holding` one, if it is given."""
     lines = text.splitlines()
     labels = {line[:-1]: number for number, line in enumerate(lines) if line.startswith(".L")}
-    found = []
+    spans = []
     for number, line in enumerate(lines):
         jump = re.match(r"\tj\w+\t(\S+)", line)
         if jump and labels.get(jump[1], number) < number:
-            body = [part.split("\t")[1] for part in lines[labels[jump[1]] : number] if "\t" in part]
-            if not any(name.startswith("j") for name in body):
-                found.append(body)
-    return found
+            spans.append((labels[jump[1]], number))
+    found = {
+        (first, last): [part.split("\t")[1] for part in lines[first:last] if "\t" in part]
+        for first, last in spans
+    }
+    return [
+        body
+        for (first, last), body in found.items()
+        if (holding is None or holding in body)
+        and not any(
+            first <= start and stop <= last and (start, stop) != (first, last)
+            for (start, stop), inside in found.items()
+            if holding is None or holding in inside
+        )
+    ]

@@ -91,7 +91,7 @@ def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None):
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
         bytes_written = np.full(math.prod(extents) * kind.itemsize, _GUARD, np.uint8)
         outputs.append(Guarded(bytes_written.view(kind).reshape(extents)))
-    launch = kernel.launch(spec)
+    launch = kernel.launch_on(spec, MACHINES[arch])
     status, counters = Guarded(np.zeros(4, np.int64)), Guarded(np.zeros(launch.counters, np.uint32))
     scratch = np.full(size(launch.workspace, dims), _GUARD, np.uint8)
     extras = {"workspace": Guarded(scratch), "counters": counters, "status": status}

@@ -56,7 +56,7 @@ def test_the_stack_may_hold_anything():
 _load = _amx_tiles.load
 MISTAKES = {
     "stride": (_amx_tiles, "load", lambda base, stride: _load(base, 2 * stride)),
-    "rows that overlap": (_amx.Run, "packed", lambda self, r: r * _amx.TILE_ROW),
+    "rows that overlap": (_amx.Left, "_place", lambda self, r: r * (_amx.TILE_ROW // 2)),
     "spans longer than groups": (_amx_narrow.math, "gcd", lambda group, chunk: chunk),
     "steps of other sizes": (_amx_narrow, "ALONG", 64),
 }
@@ -71,11 +71,13 @@ def test_mistakes_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
 
 
-@pytest.mark.parametrize(("chunk", "stays"), [(_amx.CHUNK, True), (2 * _amx.CHUNK, False)])
+@pytest.mark.parametrize(
+    ("chunk", "stays"), [(_amx_narrow.CHUNK, True), (2 * _amx_narrow.CHUNK, False)]
+)
 def test_rows_stay_in_the_first_cache(chunk, stays, monkeypatch):
     """A product reads 32 lines: of 64 rows 32 KiB lie on the stack, of half a panel 8."""
     native.load.cache_clear()
-    monkeypatch.setattr(_amx, "CHUNK", chunk)
+    monkeypatch.setattr(_amx_narrow, "CHUNK", chunk)
     spec = tiled("int8", 64, 512, 64, group=128)
     run(spec, numbers(spec, {}), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)
