@@ -47,8 +47,8 @@ PEERS = ("onnxruntime", "openvino", "torch")
 FEW, HOPELESS = 3, 1.5
 """Rounds of a peer whose first call takes `HOPELESS` times as long as the fastest peer's."""
 
-SLICE = 4096
-"""Words of the kernel in registers, a turn of its loop for each."""
+SLICE, LEAST = 4096, 64
+"""Words of the kernel in registers that a task goes through, and the least turns of its loop."""
 
 COSINE = {"float32": 0.999999, "bfloat16": 0.999}
 """The least cosine to Heddle's float32 with which a candidate takes part."""
@@ -65,22 +65,31 @@ def operations(config: bert.BertConfig, batch: int, sequence: int) -> int:
 
 def registers_call(
     config: bert.BertConfig, dtype: str, threads: int, shape: tuple[int, int]
-) -> Any:
-    """A call that multiplies in registers as often as the model does; None with AMX in bfloat16."""
+) -> Call:
+    """A call that multiplies in registers as often as the model does."""
     arch = native_level()
     machine = MACHINES[arch]
-    kind, each = "float32", 2 * machine.vector_bytes // 4 * probes.CHAINS
+    lanes = machine.vector_bytes // 4
+    kind, each, words, result = "float32", 2 * lanes * probes.CHAINS, 1, 16
     if dtype == "bfloat16" and machine.tiles:
-        return None
-    if dtype == "bfloat16" and machine.dots:
-        kind, each = "vdpbf16ps", 4 * machine.vector_bytes // 4 * probes.DOT_CHAINS
-    repeats = round(operations(config, *shape) / (each * SLICE * threads))
-    results = threads * repeats * 16
-    artifact = probes.artifact(kind, arch, threads, SLICE, repeats, results)
+        product, operations_of_tiles = limits.TILE_PRODUCTS[dtype]
+        kind, each = f"{product} from registers", 4 * operations_of_tiles
+        words, result = probes.TILES, probes.TILE
+    elif dtype == "bfloat16" and machine.dots:
+        kind, each = "vdpbf16ps", 4 * lanes * probes.DOT_CHAINS
+    steps = max(SLICE // words, LEAST)
+    repeats = round(operations(config, *shape) / (each * steps * threads))
+    size, results = steps * words, threads * repeats * result
+    artifact = probes.artifact(kind, arch, threads, size, repeats, results)
     model = InferenceSession(threads=threads).load(artifact)
-    x, y = Buffer("int32", (threads * SLICE,)), Buffer("int32", (results,))
+    x, y = Buffer("int32", (threads * size,)), Buffer("int32", (results,))
     x.to_numpy()[...] = limits.HALVES
-    return lambda: model.execute(x, out=[y])
+
+    def call() -> np.ndarray:
+        model.execute(x, out=[y])
+        return y.to_numpy()
+
+    return call
 
 
 def heddle_candidate(
@@ -185,7 +194,7 @@ def peer_candidates(
 def measure_shape(
     candidates: dict[str, Callable[[np.ndarray], Call]],
     exact: Callable[[np.ndarray], Call],
-    registers: Callable[[tuple[int, int]], Any],
+    registers: Callable[[tuple[int, int]], Call],
     dtype: str,
     batch: int,
     sequence: int,
@@ -205,18 +214,17 @@ def measure_shape(
         once[name] = time.perf_counter() - start
     limit = HOPELESS * min((once[name] for name in once if name != "heddle"), default=np.inf)
     slow = {name: prepared.pop(name) for name in once if name != "heddle" and once[name] > limit}
-    bound = registers((batch, sequence))
-    times = measure.interleaved(prepared | ({"registers": bound} if bound else {}), rounds, calls)
+    prepared["registers"] = registers((batch, sequence))
+    times = measure.interleaved(prepared, rounds, calls)
     times |= measure.interleaved(slow, FEW, calls)
     medians = {name: measure.median_ms(times[name]) for name in candidates}
     row: dict[str, Any] = {"batch": batch, "sequence": sequence, "median_ms": medians}
     peers = [value for name, value in medians.items() if name != "heddle"]
     if peers:
         row["ratio"] = round(min(peers) / medians["heddle"], 3)
-    if bound:
-        row["registers_ms"] = measure.median_ms(times["registers"])
-        if peers:
-            row["at most"] = round(min(peers) / row["registers_ms"], 3)
+    row["registers_ms"] = measure.median_ms(times["registers"])
+    if peers:
+        row["at most"] = round(min(peers) / row["registers_ms"], 3)
     row["cosine"] = round(cosines["heddle"], 6)
     return row
 

@@ -51,8 +51,11 @@ class Computed:
         self.stored = stored
         self.shape = frame.shape(layout.shape)
 
-    def row(self, row: Size) -> Callable[..., list[Any]]:
-        """Prepares the flat `row`; returns `at(column, mask, *root)`, the results there."""
+    def row(self, row: Size, ahead: Any = None) -> Callable[..., list[Any]]:
+        """Prepares the flat `row`; returns `at(column, mask, *root)`, the results there.
+
+        Where the i1 `ahead` holds, reading whole vectors asks for what lies `AHEAD` bytes further.
+        """
         starts = self.layout.row_starts(row, self.shape)
         dtypes = [operand.dtype for operand in self.body.inputs]
         # What does not move along the row is read once.
@@ -63,7 +66,18 @@ class Computed:
             )
         ]
 
+        def ask(column: Any) -> None:
+            for pointer, start, dtype, value in zip(
+                self.inputs, starts, dtypes, fixed, strict=True
+            ):
+                if value is None:
+                    further = start + column + AHEAD // emit.ITEM_SIZE[dtype]
+                    memory.prefetch(pointer, further, dtype)
+
         def at(column: Any, mask: Any, *root: Any, root_dtypes: Sequence[str] = ()) -> list[Any]:
+            if ahead is not None and mask is None:
+                with emit.when(ahead):
+                    ask(column)
             values = [
                 memory.load(pointer, start + column, dtype, self.lanes, mask)
                 if value is None

@@ -1,7 +1,8 @@
 """Elementwise groups: every output element from the input elements at its (broadcast) place.
 
 The iteration shape is joined to as few axes as the inputs allow; a task is one block of one row of
-the last axis, so that equal shapes are a single long row.
+the last axis, so that equal shapes are a single long row. Where the results go past the cache,
+memory is asked for what comes: arithmetic leaves a core too few reads under way.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def emit_map(spec: Spec, machine: Machine) -> None:
     for task in stream.tasks():
         row, block = sizes.floordiv(task, blocks), sizes.mod(task, blocks)
         start = block * BLOCK
-        results_at = computed.row(row)
+        results_at = computed.row(row, ahead=stream.past)
         stop = sizes.least(start + BLOCK, length)
         for column, mask in stream.vectors(start, stop, row * length):
             results = results_at(column, mask)

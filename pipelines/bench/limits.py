@@ -1,7 +1,9 @@
 """The limits of this machine: bandwidth of each level of memory, arithmetic, the cost of a call.
 
-A limit is the best of many short runs: what the machine can do, not what it did on average. Limits
-are measured once for each host and number of threads, and kept in the cache folder.
+A limit is the best of many short runs: what the machine can do, not what it did on average. Those
+of arithmetic are spread over seconds: a core may be slow for that long, where a hardware thread
+beside it works for somebody else or where its power is short. Limits are measured once for each
+host and number of threads, and kept in the cache folder.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ Limits = dict[str, Any]
 `execute` of a kernel without work, and `others_share`, how much of the cores others had."""
 
 RUNS, RUN_S, MOST_S = 30, 2e-3, 1.0
+PAUSE_S, TRIES, SPREAD_S = 0.05, 3, 6.0
 MEMORY, MEMORY_PER_CACHE = 64 * 2**20, 4
 """The least bytes that count as memory, and how many times the last cache they are."""
 
@@ -130,7 +133,7 @@ def _arithmetic(
         artifact = probes.artifact(kind, arch, threads, count, repeats, results)
         return _calls(session.load(artifact), threads * count, results)
 
-    seconds, repeats = _fastest(run)
+    seconds, repeats = _fastest(run, spread=True)
     return total * repeats / seconds / 1e12
 
 
@@ -148,7 +151,7 @@ def _tile_rate(
         artifact = probes.artifact(kind, "sapphirerapids", threads, words, repeats, results)
         return _calls(session.load(artifact), threads * words, results)
 
-    seconds, repeats = _fastest(run)
+    seconds, repeats = _fastest(run, spread=True)
     return 4 * operations * steps * threads * repeats / seconds / 1e12
 
 
@@ -169,18 +172,22 @@ def _calls(model: Model, words: int, results: int) -> Callable[[], object]:
     return lambda: model.execute(x, out=out)
 
 
-def _fastest(run: Callable[[int], Callable[[], object]]) -> tuple[float, int]:
+def _fastest(run: Callable[[int], Callable[[], object]], spread: bool = False) -> tuple[float, int]:
     """The least time of a run, and the repeats with which one takes about `RUN_S`.
 
-    Runs go on until `RUNS` of them in a row were no better by 1%, or for `MOST_S`.
+    Runs go on until `RUNS` of them in a row were no better by 1%, or for `MOST_S`. Where they are
+    `spread`, `TRIES` runs count as one, each `PAUSE_S` after those before, for up to `SPREAD_S`.
     """
     call = run(1)
     call()
     repeats = max(1, round(RUN_S / min(_time(call, 1) for _ in range(5))))
     call = run(repeats)
-    best, since, end = _time(call, 1), 0, time.monotonic() + MOST_S
+    best, since = _time(call, 1), 0
+    end = time.monotonic() + (SPREAD_S if spread else MOST_S)
     while since < RUNS and time.monotonic() < end:
-        seconds = _time(call, 1)
+        if spread:
+            time.sleep(PAUSE_S)
+        seconds = min(_time(call, 1) for _ in range(TRIES if spread else 1))
         since = 0 if seconds < 0.99 * best else since + 1
         best = min(best, seconds)
     return best, repeats

@@ -90,12 +90,18 @@ def test_probes_of_tiles_compute_products():
     InferenceSession(threads=1).load(artifact).execute(x, out=[y])
     # Four steps, each of 32 products of one half by one half.
     np.testing.assert_array_equal(y.to_numpy().view(np.float32), 4 * 32 * 0.25)
+
+
+@pytest.mark.skipif(bool(cpu_info()["missing"]["sapphirerapids"]), reason="there is no AMX")
+def test_tiles_have_limits(monkeypatch):
+    monkeypatch.setattr(limits, "RUNS", 1)
     assert min(limits.measure_tiles(1).values()) > 0
 
 
 def test_a_measurement_has_every_limit(monkeypatch):
     monkeypatch.setattr(limits, "RUNS", 1)
     monkeypatch.setattr(limits, "RUN_S", 1e-5)
+    monkeypatch.setattr(limits, "PAUSE_S", 0)
     monkeypatch.setattr(limits, "MEMORY", 2**20)
     levels = [machine.Level("L1", 32768, 1), machine.Level("L2", 65536, 2)]
     monkeypatch.setattr(machine, "caches", lambda: levels)
@@ -110,6 +116,34 @@ def test_a_measurement_has_every_limit(monkeypatch):
     figures = [*found["read_gb_s"].values(), *found["copy_gb_s"].values(), found["call_us"]]
     assert min(*figures, *found["tflop_s"].values()) > 0
     assert json.loads(json.dumps(found)) == found
+
+
+class Clock:
+    """A clock that only sleeping and working moves."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    perf_counter = monotonic
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("spread", "slower"), [(False, 4), (True, 1)])
+def test_a_slow_second_is_waited_for(spread, slower, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(limits, "time", clock)
+
+    def run(repeats):
+        return lambda: clock.sleep(repeats * 1e-4 * (4 if clock.now < 1 else 1))
+
+    seconds, repeats = limits._fastest(run, spread)
+    assert seconds / repeats == pytest.approx(slower * 1e-4)
+    assert repeats == limits.RUN_S / 4e-4
+    assert clock.now < limits.SPREAD_S + 1
 
 
 def test_working_sets(monkeypatch):
@@ -132,11 +166,16 @@ LIMITS = {
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """Requests that reach the child; it answers with `LIMITS` and rising bandwidth."""
+    """Threads of requests that reach the child; it answers with `LIMITS` and rising bandwidth.
+
+    Tiles, which a machine with AMX is asked for too, have no limits.
+    """
     monkeypatch.setenv("HEDDLE_CACHE", str(tmp_path))
     requests = []
 
     def ask(request, seconds):
+        if "tiles" in request:
+            return {}
         requests.append(request["limits"])
         rate = {"memory": float(len(requests))}
         return {**LIMITS, "threads": request["limits"], "read_gb_s": rate}

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine_code import assembly
 from native import ARCHS, check, random, run
 
 from heddle.kernels.emit import ITEM_SIZE
+from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import EXPR_OPS, Body, Operand, Spec, Step, fold
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -150,3 +152,10 @@ def test_sizes_are_computed(op):
 
 def test_all_sizes_are_known():
     assert set(DTYPES) == set(ITEM_SIZE)
+
+
+@pytest.mark.parametrize(("rows", "asks"), [("d0", True), (4096, True), (64, False)])
+def test_large_results_ask_memory_for_their_inputs(rows, asks):
+    x = Operand("float32", (rows, 4096))
+    spec = elementwise([x], [Step("gelu", (0,), "float32", GELU["none"])], [1], (rows, 4096))
+    assert ("prefetcht0" in assembly(spec, MACHINES["x86-64-v4"])) == asks
