@@ -1,21 +1,22 @@
-"""Attention in AMX tiles: strips of 32 queries by blocks of keys that are on the stack.
+"""Attention in AMX tiles: strips of 32 queries by blocks of 32 keys that are on the stack.
 
-A strip goes over all blocks that are there, and stays in the first cache meanwhile. Tiles are
-multiplied beside the vectors' work: while exponentials are taken of its upper half, those of the
-block before are multiplied by their values, and beside the lower half come the scores of the block
-after. So there are scores of two blocks. Exponentials are, as they lie, the left side of the
-products with the values. What `Block` has in words is in the order of tiles: pairs along the sums
-side by side, keys or columns along a row.
+A strip goes over all blocks that are there, and stays in the first cache meanwhile. Beside the
+exponentials of a block, a row at a time, go single instructions of tiles: the scores of the block
+after and the sums of the block before, so that neither waits for the other. Sums of exponentials
+are a column of values that are one. What is taken off a query's scores is the greatest one of the
+first block that it sees, and changes only where exponentials would grow beyond `LIMIT`: bfloat16
+has the range of float32, and so nothing is lost meanwhile. What `Block` has in words is in the
+order of tiles: pairs along the sums side by side, keys or columns along a row.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from heddle.kernels import crosslane, emit, memory, rows, sizes
+from heddle.kernels import crosslane, emit, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import Block, Seen
@@ -31,14 +32,30 @@ WORD = 4
 """Bytes of a score, and of a pair of bfloat16."""
 
 PAIR = 2 * TILE_ROWS
-"""Rows of a strip, keys of two tiles of scores and of one tile of exponentials, columns of two
-tiles of sums."""
+"""Rows of a strip, keys of two tiles of scores and of one tile of exponentials."""
 
 HALVES = (0, TILE_ROWS)
 """Where the tiles of a pair begin."""
 
-Work = Sequence[tuple[Any, Callable[[], None]]]
-"""What is done beside something else: each under a condition."""
+LIMIT = 64.0
+"""The greatest exponential is 2 to this power: 2^63 of them are a float32."""
+
+UNSEEN = -3.4028234663852886e38
+"""Taken off the scores of a query that has seen no key: exponentials are beyond the limit."""
+
+ONE = 0x3F803F80
+"""A pair of ones."""
+
+
+def clear(block: Block, row: Any, stop: Any) -> None:
+    """No key was seen by the queries `row` to `stop - 1`."""
+    ones = emit.constant(emit.register_type(block.word), ONE, block.lanes)
+    for place in range(0, TILE_ROWS * TILE_ROWS, block.lanes):
+        block.put_words(ones, block.peak, place)
+    for r in emit.loop(row, stop):
+        block.put(emit.constant(emit.register_type(block.dtype), UNSEEN), block.top, r)
+        for column in emit.loop(0, block.across, block.lanes):
+            block.put(block.fill(0), block.total, r * block.across + column)
 
 
 def attend(
@@ -56,187 +73,181 @@ def attend(
     for top in emit.loop(0, count, PAIR):
         span = span_at(top)
         first, stop = emit.as_index(span.start) // block.keys, sizes.ceildiv(span.stop, block.keys)
-        below = emit.compare("greater", count - top, TILE_ROWS)
 
         def strip_at(number: Any, top: Any = top) -> Strip:
-            return Strip(block, row + top, number, seen_at(top, number))
+            return Strip(block, row + top, number)
 
         with emit.when(emit.compare("less", first, stop)):
-            strip_at(first).score_all()
+            _do(strip_at(first).scores())
             for number in emit.loop(first, stop):
                 before, strip, after = (strip_at(number + step) for step in (-1, 0, 1))
-                follows = emit.compare("greater", number, first)
-                precedes = emit.compare("less", number + 1, stop)
-                strip.exponentials(0, [(follows, work) for work in before.sums()])
-                scores = [(precedes & due, work) for due, work in after.scores()]
-                emit.either(
-                    below, [], partial(strip.exponentials, TILE_ROWS, scores), partial(_do, scores)
+                strip.finish(seen_at(top, number))
+                begins = emit.compare("equal", number, first)
+                ends = emit.compare("equal", number + 1, stop)
+                with emit.when(begins):
+                    strip.raise_shifts()
+
+                bit = [emit.integer(1)]
+                alone, first_of, last_of, inner = (
+                    partial(strip.exponentials, *beside)
+                    for beside in ((None, None), (None, after), (before, None), (before, after))
                 )
-                strip.scale_sums()
-            strip_at(stop - 1).add_values()
+                (beyond,) = emit.either(
+                    begins,
+                    bit,
+                    partial(emit.either, ends, bit, alone, first_of),
+                    partial(emit.either, ends, bit, last_of, inner),
+                )
+                with emit.when(beyond):
+                    strip.raise_shifts()
+                    strip.repeat()
+            _do(strip_at(stop - 1).sums())
 
 
-def _do(work: Work) -> list[Any]:
-    for due, function in work:
-        with emit.when(due):
-            function()
-    return []
+def _do(work: Iterator[None]) -> None:
+    for _ in work:
+        pass
 
 
 class Strip:
     """The queries `row` to `row + 31` by block `number` of those on the stack.
 
-    Where only the upper 16 are there, what is computed of the lower ones may be anything.
+    Where only the upper ones are there, what is computed of the lower ones may be anything.
     """
 
-    def __init__(self, block: Block, row: Any, number: Any, seen: Seen) -> None:
-        self.block, self.row, self.seen = block.part(number), row, seen
-        self.pairs = sizes.ceildiv(seen.stop, PAIR)
-        self.place = _words(block.score, number % 2 * (PAIR * block.keys))
+    def __init__(self, block: Block, row: Any, number: Any) -> None:
+        self.block, self.row = block.part(number), row
+        self.place = _words(block.score, number % 2 * PAIR**2)
+        self.shares = _words(block.score, number % 2 * (PAIR * TILE_ROWS) + 2 * PAIR**2)
         self.scale = block.fill(block.scale)
 
-    def score_all(self) -> None:
-        """The scores of the strip."""
-        for pair in emit.loop(0, self.pairs):
-            self._score(pair)
-
-    def scores(self) -> Work:
-        """The same in parts."""
-        pairs = range(self.block.keys // PAIR)
-        return [
-            (emit.compare("greater", self.pairs, pair), partial(self._score, pair))
-            for pair in pairs
-        ]
-
-    def _score(self, pair: Any) -> None:
-        """The products of two tiles of queries with two tiles of keys."""
-        block, first = self.block, pair * PAIR
+    def scores(self) -> Iterator[None]:
+        """The products of two tiles of queries with two of keys, an instruction at a time."""
+        block = self.block
         # Each tile of zeros is one of its own: LLVM would copy it by way of memory.
         totals = [tiles.zero() for _ in range(4)]
         for step in range(0, block.steps, TILE_ROWS):
-            queries = [
-                _load(block.query, (self.row + i) * block.depth + step, block.depth) for i in HALVES
-            ]
-            keys = [_load(block.key, first + (step * block.keys + j), block.keys) for j in HALVES]
-            totals = _added(totals, queries, keys)
+            keys: list[Any] = []
+            for number, total in enumerate(totals):
+                if number % 2 == 0:
+                    place = (self.row + HALVES[number // 2]) * block.depth + step
+                    query = _load(block.query, place, block.depth)
+                if number < 2:
+                    keys.append(
+                        _load(block.key, step * block.keys + HALVES[number], block.keys, True)
+                    )
+                totals[number] = _added(total, query, keys[number % 2])
+                yield
         for number, total in enumerate(totals):
-            place = number // 2 * TILE_ROWS * block.keys + number % 2 * TILE_ROWS
-            tiles.store(total, _words(self.place, first + place), block.keys * WORD)
+            place = HALVES[number // 2] * PAIR + HALVES[number % 2]
+            tiles.store(total, _words(self.place, place), PAIR * WORD)
+            yield
 
-    def exponentials(self, top: int, beside: Work) -> list[Any]:
-        """Turns 16 rows of scores into exponentials and brings their statistics forward.
+    def finish(self, seen: Seen) -> None:
+        """Masks the scores where that changes any."""
 
-        What is done `beside` is spread over the first pair of tiles.
+        def finished(partial: bool) -> list[Any]:
+            for r in emit.loop(0, PAIR):
+                for part in HALVES:
+                    score = seen.finish(r, part, self._score(r, part), partial=partial)
+                    self.block.put(score, self.place, r * PAIR + part)
+            return []
+
+        def whole() -> list[Any]:
+            if seen.changed is not False:
+                with emit.when(seen.changed):
+                    finished(False)
+            return []
+
+        emit.either(seen.whole, [], whole, lambda: finished(True))
+
+    def raise_shifts(self) -> None:
+        """Takes the greatest scores off where exponentials would be beyond the limit."""
+        block = self.block
+        for top in emit.loop(0, PAIR, TILE_ROWS):
+            peaks = [
+                emit.maximum(*(self._score(top + r, part) for part in HALVES))
+                for r in range(TILE_ROWS)
+            ]
+            peak = crosslane.each_across(peaks, emit.maximum)
+            peak = peak * self.scale if block.late else peak
+            before = block.vector(block.top, self.row + top)
+            after = select(emit.compare("greater", peak, before + LIMIT), peak, before)
+            block.put(after, block.top, self.row + top)
+            block.put(exp2_falling(before - after), block.fade, 0)
+            for r in emit.loop(0, TILE_ROWS):
+                share = block.spread(block.fade, r)
+                for column in range(0, block.across, block.lanes):
+                    place = (self.row + top + r) * block.across + column
+                    block.put(block.vector(block.total, place) * share, block.total, place)
+
+    def exponentials(self, before: Strip | None, after: Strip | None) -> list[Any]:
+        """Takes the exponentials of all scores; whether any is beyond the limit.
+
+        Spread over the rows are the steps of the sums of the block `before`, where there is one,
+        and of the scores of the block `after`.
         """
-        block, row = self.block, self.row + top
-        peaks = emit.either(
-            self.seen.whole,
-            [self.scale.type] * TILE_ROWS,
-            lambda: self._peaks(top, False),
-            lambda: self._peaks(top, True),
-        )
-        peak = crosslane.each_across(peaks, emit.maximum)
-        peak = peak * self.scale if block.late else peak
-        before = block.vector(block.top, row)
-        after = emit.maximum(before, peak)
-        shift = select(emit.compare("equal", after, -math.inf), 0.0, after)
-        fade = exp2_falling(before - shift)
-        for value, place, at in (
-            (after, block.top, row),
-            (shift, block.shift, 0),
-            (fade, block.fade, top),
-        ):
-            block.put(value, place, at)
+        block, done, steps = self.block, 0, 0
+        work: list[Iterator[None]] = []
+        if after is not None:
+            work.append(after.scores())
+            steps += 4 * (block.steps // TILE_ROWS + 1)
+        if before is not None:
+            work.append(before.sums())
+            steps += 4 * (block.across // TILE_ROWS)
+        beside = chain(*work)
+        inside = [emit.constant(emit.integer(1), 1, block.lanes)] * 2
+        for r in range(PAIR):
+            for n, score in enumerate(self._exponential(r)):
+                inside[n] = inside[n] & emit.compare("less_equal", score, LIMIT)
+            while done * PAIR < (r + 1) * steps:
+                done += 1
+                next(beside)
+        _do(beside)
+        return [any_lane((inside[0] & inside[1]) ^ True)]
 
-        def exponential(pair: Any, *totals: Any) -> list[Any]:
-            following = []
-            first = emit.compare("equal", pair, 0)
-            for r, total in enumerate(totals):
-                for due, work in (beside[n] for n in _starting(len(beside), r)):
-                    with emit.when(due & first):
-                        work()
-                shift, column = block.spread(block.shift, r), pair * PAIR
-                shares = [
-                    self._exponential(self._score_at(top + r, column + part), shift)
-                    for part in HALVES
-                ]
-                place = (top + r) * (2 * block.keys) + column
-                memory.store(_narrowed(*shares), self.place, place, "uint16")
-                following.append(total + (shares[0] + shares[1]))
-            return following
+    def repeat(self) -> None:
+        """Takes the exponentials once more."""
+        for r in emit.loop(0, PAIR):
+            self._exponential(r)
 
-        zeros = [block.fill(0)] * TILE_ROWS
-        totals = emit.carry(0, self.pairs, 1, zeros, exponential)
-        weight = block.vector(block.weight, row)
-        weight = emit.fma(weight, fade, crosslane.each_across(totals, rows.add))
-        block.put(weight, block.weight, row)
-        return []
-
-    def _peaks(self, top: int, edge: bool) -> list[Any]:
-        """The greatest scores of 16 rows, in the lanes of a vector for each."""
+    def _exponential(self, r: Any) -> list[Any]:
+        """Takes the exponentials of a row; the scores of which they are."""
         block = self.block
+        shift = block.spread(block.top, self.row + r)
+        scores = [self._score(r, part) for part in HALVES]
+        scores = [emit.fma(s, self.scale, -shift) if block.late else s - shift for s in scores]
+        shares = [exp2_falling(score, coarse=True) for score in scores]
+        memory.store(_narrowed(*shares), self.shares, r * PAIR, "uint16")
+        return scores
 
-        def step(column: Any, *peaks: Any) -> list[Any]:
-            following = []
-            for r, peak in enumerate(peaks):
-                score = self._score_at(top + r, column)
-                if edge or block.mask:
-                    score = self.seen.finish(top + r, column, score, partial=edge)
-                    block.put(score, self.place, (top + r) * block.keys + column)
-                following.append(emit.maximum(peak, score))
-            return following
+    def _score(self, r: Any, column: int) -> Any:
+        return self.block.vector(self.place, r * PAIR + column)
 
-        lowest = [block.fill(-math.inf)] * TILE_ROWS
-        return emit.carry(0, self.pairs * PAIR, block.lanes, lowest, step)
-
-    def _score_at(self, r: int, column: Any) -> Any:
-        return self.block.vector(self.place, r * self.block.keys + column)
-
-    def _exponential(self, score: Any, shift: Any) -> Any:
-        scaled = emit.fma(score, self.scale, -shift) if self.block.late else score - shift
-        return exp2_falling(scaled, coarse=True)
-
-    def scale_sums(self) -> None:
-        """Scales the sums before this block, where a greater score was found."""
+    def sums(self) -> Iterator[None]:
+        """Adds the exponentials times the values and ones to the sums, as `scores`."""
         block = self.block
-        for top in HALVES:
-            fade = block.vector(block.fade, top)
-            with emit.when(any_lane(emit.compare("not_equal", fade, 1.0))):
-                for r in emit.loop(top, top + TILE_ROWS):
-                    share = block.spread(block.fade, r)
-                    for column in range(0, block.width, block.lanes):
-                        place = (self.row + r) * block.width + column
-                        block.put(block.vector(block.total, place) * share, block.total, place)
-
-    def add_values(self) -> None:
-        """Adds the exponentials times the values to the sums."""
-        for part in emit.loop(0, self.block.width // PAIR):
-            self._add_values(part, self.pairs)
-
-    def sums(self) -> list[Callable[[], None]]:
-        """The same in parts, for a block of which all keys are there."""
-        pairs = self.block.keys // PAIR
-        return [partial(self._add_values, part, pairs) for part in range(self.block.width // PAIR)]
-
-    def _add_values(self, part: Any, pairs: Any) -> None:
-        """The same for the columns of two tiles of values."""
-        block, first = self.block, part * PAIR
-        places = [
-            _words(block.total, (self.row + i) * block.width + first + j)
-            for i in HALVES
-            for j in HALVES
-        ]
-
-        def step(pair: Any, *totals: Any) -> list[Any]:
-            across, along = pair * TILE_ROWS, pair * (TILE_ROWS * block.width) + first
-            shares = [_load(self.place, across + i * block.keys, block.keys) for i in HALVES]
-            values = [_load(block.value, along + j, block.width) for j in HALVES]
-            return _added(totals, shares, values)
-
-        totals = [tiles.load(place, block.width * WORD) for place in places]
-        totals = emit.carry(0, pairs, 1, totals, step)
-        for place, total in zip(places, totals, strict=True):
-            tiles.store(total, place, block.width * WORD)
+        shares = [_load(self.shares, i * TILE_ROWS, TILE_ROWS) for i in HALVES]
+        before: list[tuple[Any, Any]] = []
+        for column in range(0, block.across, TILE_ROWS):
+            if column < block.width:
+                value = _load(block.value, column, block.width, streamed=True)
+            else:
+                value = _load(block.peak, 0, TILE_ROWS)
+            following = []
+            for half, share in zip(HALVES, shares, strict=True):
+                place = _words(block.total, (self.row + half) * block.across + column)
+                total = tiles.load(place, block.across * WORD)
+                following.append((_added(total, share, value), place))
+                yield
+            # A tile that is stored at once keeps the next ones waiting for its product.
+            for total, place in before:
+                tiles.store(total, place, block.across * WORD)
+                yield
+            before = following
+        for total, place in before:
+            tiles.store(total, place, block.across * WORD)
+            yield
 
 
 def clear_values(block: Block, present: Any) -> None:
@@ -248,17 +259,9 @@ def clear_values(block: Block, present: Any) -> None:
             block.put_words(zero, block.value, step * block.width + column)
 
 
-def _starting(count: int, r: int) -> list[int]:
-    """Which of `count` things, spread over 16 rows, come before row `r`."""
-    return [n for n in range(count) if n * TILE_ROWS // count == r]
-
-
-def _added(totals: Sequence[Any], left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    """The totals with the products of each tile on the left by two on the right added."""
-    return [
-        tiles.multiply("bfloat16", total, left[number // 2], right[number % 2])
-        for number, total in enumerate(totals)
-    ]
+def _added(total: Any, left: Any, right: Any) -> Any:
+    """The total with the product of two tiles added."""
+    return tiles.multiply("bfloat16", total, left, right)
 
 
 def _words(base: Any, offset: Size) -> Any:
@@ -266,9 +269,9 @@ def _words(base: Any, offset: Size) -> Any:
     return memory.at(base, offset, "uint32")
 
 
-def _load(base: Any, offset: Size, row: int) -> Any:
+def _load(base: Any, offset: Size, row: int, streamed: bool = False) -> Any:
     """The tile from word `offset` on, of rows of `row` words."""
-    return tiles.load(_words(base, offset), row * WORD)
+    return tiles.load(_words(base, offset), row * WORD, streamed)
 
 
 def _narrowed(low: Any, high: Any) -> Any:

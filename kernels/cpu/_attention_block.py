@@ -20,8 +20,8 @@ llvm, vector = dialect("llvm"), dialect("vector")
 TILED_ROWS = 2 * TILE_ROWS
 """Queries of two tiles, which are multiplied by two of keys at a time."""
 
-TILED_CACHE = 46 << 10
-"""Bytes of the first cache for a strip of queries in tiles, a block of keys and their scores."""
+TILED_KEYS = 2 * TILE_ROWS
+"""Keys of a block in tiles: two tiles of scores, one of exponentials."""
 
 TILED_STACK = 256 << 10
 """Bytes of keys and values on the stack: the second cache has them for all strips."""
@@ -45,13 +45,14 @@ class Seen:
 
     `whole`: every query attends to all of them, which fill pairs of vectors. `finish(r, column,
     score, partial=)`: the scores of row r from a column on, scaled and masked; where the tile is
-    `partial`, -inf where there is no key.
+    `partial`, -inf where there is no key. `changed`: a mask may change scores that are scaled late.
     """
 
     start: Any
     stop: Any
     whole: Any
     finish: Callable[..., Any]
+    changed: Any = False
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class Block:
 
     What one step of a product takes of each side is a word: a number, or a pair of bfloat16 where
     `paired`. `query` is [queries, steps up to `depth`] in words, `key` [steps, keys] in words,
-    `value` [keys / group, width] in words, `score` [rows, keys] and then their exponentials (two of
-    them where `tiled`), `peak` [rows, lanes], `total` [queries, width]; `top` and `weight` hold,
-    for each query, the greatest score and the sum of exponentials, `shift` and `fade`, for each
-    row, what is taken off the scores and what the last block's greatest score scales the sums by.
+    `value` [keys / group, width] in words, `score` [rows, keys] and then their exponentials (where
+    `tiled` two of scores, then two of exponentials), `peak` [rows, lanes] (where `tiled` a tile of
+    ones), `total` [queries, across]; `top` and `weight` hold, for each query, the greatest score
+    (where `tiled` what is taken off the scores) and the sum of exponentials, `shift` and `fade`,
+    for each row, what is taken off the scores and what the sums are scaled by.
 
     Attributes:
         dtype: Of scores and sums.
@@ -123,9 +125,11 @@ class Block:
         words = keys // 2 if paired else keys
         parts = TILED_STACK // (keys * row_bytes(spec)) if tiled else 1
         # A tile that is lower than a vector has lanes reads no further than its last query's lane.
+        across = width + TILE_ROWS if tiled else width
         elements = (
             *(whole * depth, parts * steps * keys, parts * words * width),
-            *((1 + tiled) * rows * keys, rows * lanes, whole * width, whole, whole, rows, rows),
+            *((3 if tiled else 1) * rows * keys, rows * lanes),
+            *(whole * across, whole, whole, rows, rows),
         )
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
         sizes = (queries, keys, parts, size, width, steps, depth, min(2, keys // lanes))
@@ -138,6 +142,17 @@ class Block:
         key = memory.at(self.key, number * (self.steps * self.keys), self.word)
         value = memory.at(self.value, number * (self.keys // self.group * self.width), self.word)
         return replace(self, key=key, value=value)
+
+    @property
+    def across(self) -> int:
+        """Sums of a query: one for each column, and in tiles that of exponentials behind them."""
+        return self.width + TILE_ROWS if self.tiled else self.width
+
+    def weight_at(self, r: Any) -> Any:
+        """The sum of a query's exponentials."""
+        if self.tiled:
+            return self.scalar(self.total, r * self.across + self.width)
+        return self.scalar(self.weight, r)
 
     @property
     def late(self) -> bool:
@@ -264,17 +279,6 @@ def query_block(spec: Spec) -> int:
 def key_block(spec: Spec) -> int:
     """Keys of a block: 16 KiB of them, 16 to 128."""
     return next((n for n in (128, 64, 32) if n * row_bytes(spec) <= 2**14), 16)
-
-
-def tiled_keys(spec: Spec) -> int:
-    """Keys of a block in tiles: 32 to 96, as many as the first cache holds beside their queries.
-
-    A strip has queries and sums there, a block keys, values and the scores of two strips.
-    """
-    row = row_bytes(spec)
-    left = TILED_CACHE - TILED_ROWS * (row + row // 2)
-    each = row + 2 * TILED_ROWS * emit.ITEM_SIZE["float32"]
-    return next((n for n in (96, 64) if n * each <= left), 32)
 
 
 def row_bytes(spec: Spec) -> int:

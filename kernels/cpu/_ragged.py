@@ -20,12 +20,12 @@ from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import (
+    TILED_KEYS,
     Block,
     Seen,
     fills_tiles,
     key_block,
     nothing,
-    tiled_keys,
 )
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
 from heddle.kernels.cpu._decode import Decode
@@ -56,7 +56,7 @@ def emit_ragged(
     places = Places.make(frame, block, keys)
     tiled = machine.tiles and fills_tiles(spec)
     if tiled:
-        in_tiles = block_of(spec, machine, tiled_keys(spec), tiled)
+        in_tiles = block_of(spec, machine, TILED_KEYS, tiled)
         places_in_tiles = Places.make(frame, in_tiles, keys)
     decode = Decode.make(frame, block, keys, seen)
     spans = RowSpans(frame, report, offsets, frame.size(spec.operands[0].shape[0]))
@@ -184,7 +184,7 @@ class _Part:
     def _attend_in_tiles(self, position: Any) -> None:
         block, frame = self.block, self.frame
         padded = sizes.ceildiv(self.queries, block.rows) * block.rows
-        tile.clear(block, 0, padded)
+        _amx_attention.clear(block, 0, padded)
         read_queries(frame, block, 0, self.queries, padded, partial(self._query_start, 0))
         stop = self._visible(position + self.count - 1)
         start = emit.as_index(self._hidden(position)) // block.keys * block.keys
@@ -279,11 +279,11 @@ class _Part:
         block, base = self.block, head * self.padded
         finish = rows.Finish(self.frame, block.lanes)
         for r in emit.loop(0, self.queries):
-            weight = block.scalar(block.weight, base + r)
+            weight = block.weight_at(base + r)
             share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
             out_at = finish.row(self._result_row(head, r))
             for column, mask in host.vectors(0, block.size, block.lanes):
-                total = block.vector(block.total, (base + r) * block.width + column)
+                total = block.vector(block.total, (base + r) * block.across + column)
                 out_at(column, mask, total * share)
 
 

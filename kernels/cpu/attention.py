@@ -23,6 +23,7 @@ from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._attention_block import (
     LOG2_E,
+    TILED_KEYS,
     Block,
     Seen,
     fills_tiles,
@@ -32,10 +33,10 @@ from heddle.kernels.cpu._attention_block import (
     query_block,
     row_bytes,
     row_of,
-    tiled_keys,
     uses,
 )
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
+from heddle.kernels.cpu._histogram import any_lane
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -59,7 +60,7 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
     tiled = machine.tiles and fills_tiles(spec)
-    keys = tiled_keys(spec) if tiled else key_block(spec)
+    keys = TILED_KEYS if tiled else key_block(spec)
     block = Block.make(spec, machine, query_block(spec), keys, tiled)
     batch, heads, queries, _ = (frame.size(extent) for extent in ordered(spec, 0))
     group = group_of(spec)
@@ -99,7 +100,7 @@ def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
         behind = query.position(count - 1) + 1 + (keys - queries)
         last_key = sizes.greatest(sizes.least(behind, keys), 0)
     tiled = sizes.ceildiv(count, block.rows) * block.rows
-    tile.clear(block, 0, tiled)
+    (_amx_attention if block.tiled else tile).clear(block, 0, tiled)
     read_queries(
         frame, block, 0, count, tiled, lambda r: row_of(frame, 0, *query.place(r)) * block.size
     )
@@ -138,11 +139,11 @@ def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
                 tile.attend(block, top, seen_at(top))
     finish = rows.Finish(frame, block.lanes)
     for r in emit.loop(0, count):
-        weight = block.scalar(block.weight, r)
+        weight = block.weight_at(r)
         share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
         out_at = finish.row(row_of(frame, 0, *query.place(r)))
         for column, mask in host.vectors(0, block.size, block.lanes):
-            out_at(column, mask, block.vector(block.total, r * block.width + column) * share)
+            out_at(column, mask, block.vector(block.total, r * block.across + column) * share)
 
 
 class _Tile:
@@ -166,7 +167,23 @@ class _Tile:
         if self.frame.spec.attr("window"):
             whole = whole & emit.compare("less_equal", self._hidden(last), 0)
             start = sizes.greatest(self._hidden(0), 0)
-        return Seen(start, stop, whole, self._finished)
+        return Seen(start, stop, whole, self._finished, self._changed())
+
+    def _changed(self) -> Any:
+        """Whether the mask may change scores: where it is one for all queries, it is looked at."""
+        block, spec = self.block, self.frame.spec
+        if not spec.attr("masked") or not block.tiled:
+            return bool(spec.attr("masked"))
+        heads, queries = ((1,) * 4 + spec.operands[3].shape)[-3:-1]
+        if block.mask != "bool" or (heads, queries) != (1, 1):
+            return emit.constant(emit.integer(1), 1)
+        place, changed = self.query.place(self._row(0)), emit.constant(emit.integer(1), 0)
+        for column in range(0, block.keys, block.lanes):
+            there = host.first_lanes(self.present - column, block.lanes)
+            key = self.key + column
+            score = _apply_mask(self.frame, block, block.fill(0), place, key, there)
+            changed = changed | any_lane(emit.compare("less", score, 0.0))
+        return changed
 
     def _behind(self, r: Any) -> Any:
         """How many keys there are from the block on to the one at row r's position."""
