@@ -75,7 +75,7 @@ def attend(
         first, stop = emit.as_index(span.start) // block.keys, sizes.ceildiv(span.stop, block.keys)
 
         def strip_at(number: Any, top: Any = top) -> Strip:
-            return Strip(block, row + top, number)
+            return Strip(block, row + top, sizes.least(emit.index(PAIR), count - top), number)
 
         with emit.when(emit.compare("less", first, stop)):
             _do(strip_at(first).scores())
@@ -88,19 +88,19 @@ def attend(
                     strip.raise_shifts()
 
                 bit = [emit.integer(1)]
-                alone, first_of, last_of, inner = (
-                    partial(strip.exponentials, *beside)
-                    for beside in ((None, None), (None, after), (before, None), (before, after))
+                first_of, last_of, inner = (
+                    partial(strip.beside, *others)
+                    for others in ((None, after), (before, None), (before, after))
                 )
                 (beyond,) = emit.either(
                     begins,
                     bit,
-                    partial(emit.either, ends, bit, alone, first_of),
+                    partial(emit.either, ends, bit, strip.alone, first_of),
                     partial(emit.either, ends, bit, last_of, inner),
                 )
                 with emit.when(beyond):
                     strip.raise_shifts()
-                    strip.repeat()
+                    strip.exponentials()
             _do(strip_at(stop - 1).sums())
 
 
@@ -110,13 +110,13 @@ def _do(work: Iterator[None]) -> None:
 
 
 class Strip:
-    """The queries `row` to `row + 31` by block `number` of those on the stack.
+    """`rows` queries from `row` on, 32 at most, by block `number` of those on the stack.
 
-    Where only the upper ones are there, what is computed of the lower ones may be anything.
+    What is computed of the rows below may be anything.
     """
 
-    def __init__(self, block: Block, row: Any, number: Any) -> None:
-        self.block, self.row = block.part(number), row
+    def __init__(self, block: Block, row: Any, rows: Any, number: Any) -> None:
+        self.block, self.row, self.rows = block.part(number), row, rows
         self.place = _words(block.score, number % 2 * PAIR**2)
         self.shares = _words(block.score, number % 2 * (PAIR * TILE_ROWS) + 2 * PAIR**2)
         self.scale = block.fill(block.scale)
@@ -147,7 +147,7 @@ class Strip:
         """Masks the scores where that changes any."""
 
         def finished(partial: bool) -> list[Any]:
-            for r in emit.loop(0, PAIR):
+            for r in emit.loop(0, self.rows):
                 for part in HALVES:
                     score = seen.finish(r, part, self._score(r, part), partial=partial)
                     self.block.put(score, self.place, r * PAIR + part)
@@ -164,7 +164,7 @@ class Strip:
     def raise_shifts(self) -> None:
         """Takes the greatest scores off where exponentials would be beyond the limit."""
         block = self.block
-        for top in emit.loop(0, PAIR, TILE_ROWS):
+        for top in emit.loop(0, self.rows, TILE_ROWS):
             peaks = [
                 emit.maximum(*(self._score(top + r, part) for part in HALVES))
                 for r in range(TILE_ROWS)
@@ -181,7 +181,17 @@ class Strip:
                     place = (self.row + top + r) * block.across + column
                     block.put(block.vector(block.total, place) * share, block.total, place)
 
-    def exponentials(self, before: Strip | None, after: Strip | None) -> list[Any]:
+    def exponentials(self) -> None:
+        """Takes the exponentials of all scores."""
+        for r in emit.loop(0, self.rows):
+            self._exponential(r)
+
+    def alone(self) -> list[Any]:
+        """The same for the only block of a strip: none is beyond the limit."""
+        self.exponentials()
+        return [emit.constant(emit.integer(1), 0)]
+
+    def beside(self, before: Strip | None, after: Strip | None) -> list[Any]:
         """Takes the exponentials of all scores; whether any is beyond the limit.
 
         Spread over the rows are the steps of the sums of the block `before`, where there is one,
@@ -205,11 +215,6 @@ class Strip:
                 next(beside)
         _do(beside)
         return [any_lane((inside[0] & inside[1]) ^ True)]
-
-    def repeat(self) -> None:
-        """Takes the exponentials once more."""
-        for r in emit.loop(0, PAIR):
-            self._exponential(r)
 
     def _exponential(self, r: Any) -> list[Any]:
         """Takes the exponentials of a row; the scores of which they are."""

@@ -272,7 +272,7 @@ def query_block(spec: Spec) -> int:
     AMX tiles: beside their products, what puts keys and values into them would take long.
     """
     if fills_tiles(spec):
-        return 256
+        return 512 if row_bytes(spec) <= 256 else 256
     return next((n for n in (132, 96, 48, 24) if n * row_bytes(spec) <= 48 << 10), ROWS)
 
 

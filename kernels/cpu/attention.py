@@ -3,7 +3,7 @@
 A task is a block of queries of the heads that share one of keys. It walks over blocks of keys: puts
 them on the stack with keys in the lanes and their values beside them, and for each few queries
 makes scores, their exponentials relative to the greatest one so far, and adds the values. All of it
-is done in register tiles like a matmul's, with at most 480 KiB of stack, of which a tile works on
+is done in register tiles like a matmul's, with at most 500 KiB of stack, of which a tile works on
 48.
 
 Scores are in units of ln(2), so that their exponentials are powers of two. Where the machine has
