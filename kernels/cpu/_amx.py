@@ -231,17 +231,16 @@ class Run:
                 more = emit.compare("less", emit.as_index(end), stop)
                 behind = emit.select(more, panel + end * STEP, behind)
             self._fill_up(panel, end)
+            sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
             for top in emit.loop(0, block.height, PAIR):
-                part = Part(block, top, at, end, begins, panel, behind)
-                bottom = sizes.least(top + PAIR, block.height)
-                sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
+                part = Part(block, top, at, end, begins, complete, panel, behind)
                 with emit.whenever(begins):
-                    self.tasks.ask(block, top, bottom)
+                    self.tasks.ask(block, top, sizes.least(top + PAIR, block.height))
                 for count, left in ((2, "greater"), (1, "less_equal")):
                     with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
                         self._add_tiles(part, sums, count)
-                with emit.whenever(complete):
-                    self.tasks.write(block, sums, top, bottom)
+            with emit.whenever(complete):
+                self.tasks.write(block, sums, _last_pair(block.height))
 
     def _fill_up(self, panel: Size, stop: Size) -> None:
         """Copies the last words of the panel at `panel` to where zeros follow, if they come now."""
@@ -258,11 +257,17 @@ class Run:
                 memory.store(value, target, 0, "uint32", alignment=TILE_ROW)
 
     def _add_tiles(self, part: Part, sums: Any, count: int) -> None:
-        """Adds a part's products to the sums of `count` tiles of rows by two of columns."""
+        """Adds a part's products to the sums of `count` tiles of rows by two of columns.
+
+        Meanwhile vectors write the rows above them, whose sums are complete with the same chunk.
+        """
         sides, top = self.sides, part.top
         each = sizes.ceildiv(STEP // LINE, sizes.ceildiv(part.block.height, PAIR))
         first = top // PAIR * each
         asked = first, sizes.least(first + each, STEP // LINE)
+        due = sizes.ceildiv(PAIR, sizes.greatest(part.stop - part.start, 1))
+        if part.complete is not True:
+            due = emit.select(part.complete, emit.as_index(due), 0)
 
         left_at = self._left.pair(part.block, top)
 
@@ -276,10 +281,15 @@ class Run:
             for line in emit.loop(*asked):
                 place = part.behind + (step - part.start) * STEP + line * LINE
                 memory.prefetch(sides.b, place, "int8", level=2)
-            return [
+            totals = [
                 tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
                 for i, total in enumerate(before)
             ]
+            written = top - PAIR + (step - part.start) * due
+            self.tasks.write(
+                part.block, sums, sizes.greatest(written, 0), sizes.least(written + due, top)
+            )
+            return totals
 
         places = [
             bytes_at(sums, (top + i * TILE_ROWS) * PANEL_ROW + j * TILE_ROW)
@@ -301,8 +311,9 @@ class Run:
 class Part:
     """A pair of tiles of rows, from the block's row `top` on, by a chunk of its panel.
 
-    The chunk is the steps from `start` to `stop - 1`; whether it `begins` the panel is True or an
-    i1. The panel is at byte `panel` of b, and what comes next at byte `behind`.
+    The chunk is the steps from `start` to `stop - 1`; whether it `begins` the panel, and whether
+    sums are `complete` with it, is True or an i1. The panel is at byte `panel` of b, and what comes
+    next at byte `behind`.
     """
 
     block: Block
@@ -310,8 +321,14 @@ class Part:
     start: Size
     stop: Size
     begins: Any
+    complete: Any
     panel: Size
     behind: Size
+
+
+def _last_pair(height: Size) -> Size:
+    """The first row of the last pair of tiles, of which there may be none."""
+    return sizes.greatest((height + (PAIR - 1)) // PAIR * PAIR - PAIR, 0)
 
 
 def address(pointer: Any) -> Any:
