@@ -1,12 +1,13 @@
 """Products by weights, float32, bfloat16 and int8: Heddle beside oneDNN and OpenBLAS.
 
-    python benchmarks/gemm.py [--threads 1 2] [--dtype float32 ...] [--rounds 7] [--odd] [--save]
+    python benchmarks/gemm.py [--threads 1 2] [--dtype float32 ...] [--rounds 15] [--odd] [--save]
 
 oneDNN is called through torch with a weight that it has packed (`pip install torch`), OpenBLAS
 through NumPy, float32 alone. All candidates take turns in one process, a child for each number of
 threads. int8 is uint8 by int8 weights, summed exactly, with a scale for each column, to float32.
-The ratio is the fastest peer's median over Heddle's: above 1, Heddle is faster. `of peak` is the
-share of what the same instructions reach in registers (`heddle bench env`).
+Rates are those of the median call. The ratio is the least one of any peer's time over Heddle's,
+round by round (`measure.ratio`): above 1, Heddle is faster. `of peak` is the share of what the same
+instructions reach in registers (`heddle bench env`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ODD = (
 )
 """Sizes that fill no tile, no panel and no word."""
 
-TURN_S = 0.02
+TURN_S = 0.01
 """About how long a candidate's turn takes."""
 
 Call = Callable[[], object]
@@ -123,16 +124,17 @@ def row(
     threads: int,
     peak: float,
     times: dict[str, list[float]],
+    calls: int,
 ) -> dict[str, Any]:
     """The figures of a case."""
     m, k, n = shape
     rates = {name: 2e-12 * m * k * n / median(times[name]) for name in times}
-    ours, peers = rates["heddle"], [rate for name, rate in rates.items() if name != "heddle"]
+    own, peers = times["heddle"], [times[name] for name in times if name != "heddle"]
     found: dict[str, Any] = {"dtype": dtype, "m": m, "k": k, "n": n, "threads": threads}
     found |= {f"{name} TFLOP/s": round(rate, 3) for name, rate in rates.items()}
     if peers:
-        found["ratio"] = round(ours / max(peers), 3)
-    return found | {"of peak": round(ours / peak, 3)}
+        found["ratio"] = round(min(measure.ratio(peer, own, calls) for peer in peers), 3)
+    return found | {"of peak": round(rates["heddle"] / peak, 3)}
 
 
 def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
@@ -147,7 +149,7 @@ def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
         for shape in shapes:
             calls = max(1, int(TURN_S * peak * 1e12 / (2 * np.prod(shape, dtype=float))))
             times = measure.interleaved(candidates(session, dtype, shape), rounds, calls)
-            print(json.dumps(row(dtype, shape, threads, peak, times)), flush=True)
+            print(json.dumps(row(dtype, shape, threads, peak, times, calls)), flush=True)
 
 
 def main() -> None:
@@ -155,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtype", choices=DTYPES, nargs="+", default=list(DTYPES))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--odd", action="store_true", help="sizes that fill no tile")
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -59,6 +59,20 @@ def interleaved(
     return times
 
 
+def ratio(peer: list[float], own: list[float], calls: int) -> float:
+    """How many times as long as ours the peer's calls took: the median over the rounds.
+
+    Turns of one round are compared, by their medians: a host may slow a core down for milliseconds
+    to seconds, so that the medians of a whole run can be of different times of that core. Both
+    have `calls` in a turn.
+    """
+    turns = [
+        [statistics.median(times[at : at + calls]) for at in range(0, len(times), calls)]
+        for times in (peer, own)
+    ]
+    return statistics.median(a / b for a, b in zip(*turns, strict=False))
+
+
 def median_ms(seconds: list[float]) -> float:
     """The median in milliseconds, to a microsecond."""
     return round(1e3 * statistics.median(seconds), 3)

@@ -6,9 +6,9 @@ All candidates take turns in one process: Heddle into caller-supplied outputs; O
 graph optimisations and IO binding, on the two graphs of `onnx_bert.py` (float32 alone, it has no
 kernels of bfloat16); OpenVINO for latency, on the first of them; PyTorch (`torch_bert.py`) by
 torch.compile and by AOTInductor. Peers are asked for with --peer and are to be installed: `pip
-install onnx onnxruntime openvino torch`. The ratio is the fastest peer's median over Heddle's:
-above 1, Heddle is faster. `cosine` is the least one between an embedding and the float32 one. All
-tokens count (no padding).
+install onnx onnxruntime openvino torch`. The ratio is the least one of any peer's time over
+Heddle's, round by round (`measure.ratio`): above 1, Heddle is faster. `cosine` is the least one
+between an embedding and the float32 one. All tokens count (no padding).
 
 In turns with them a kernel multiplies in registers alone, as much as products and attention do:
 `registers` is its median, and `at most` the ratio of a Heddle that took no longer. A peer that
@@ -219,12 +219,11 @@ def measure_shape(
     times |= measure.interleaved(slow, FEW, calls)
     medians = {name: measure.median_ms(times[name]) for name in candidates}
     row: dict[str, Any] = {"batch": batch, "sequence": sequence, "median_ms": medians}
-    peers = [value for name, value in medians.items() if name != "heddle"]
-    if peers:
-        row["ratio"] = round(min(peers) / medians["heddle"], 3)
     row["registers_ms"] = measure.median_ms(times["registers"])
-    if peers:
-        row["at most"] = round(min(peers) / row["registers_ms"], 3)
+    peers = [times[name] for name in candidates if name != "heddle"]
+    for name, own in ("ratio", "heddle"), ("at most", "registers"):
+        if peers:
+            row[name] = round(min(measure.ratio(peer, times[own], calls) for peer in peers), 3)
     row["cosine"] = round(cosines["heddle"], 6)
     return row
 
