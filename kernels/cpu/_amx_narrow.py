@@ -1,13 +1,17 @@
 """Products by weights of 8 and 4 bits in AMX tiles (see `_amx`).
 
-A part of a panel is widened to bfloat16 on the stack, once for all rows of a block. The sums of a
-tile are stored when their group ends and, times the group's scales, added to totals in registers:
-so a weight is never rounded. They are stored, too, where the rows on the stack end within a group.
+A part of a panel is widened to bfloat16 on the stack, once for all rows of a block, while the part
+before it is multiplied: vector instructions run beside the tiles. The sums of a tile are stored
+when their group ends and, times the group's scales, added to totals: so a weight is never rounded.
+They are stored, too, where the rows on the stack end within a group, and wait until the next tile
+is multiplied: what reads them at once would wait for them, and all behind it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
@@ -26,9 +30,14 @@ vector = dialect("vector")
 ALONG = 2 * TILE_ROWS
 """Elements along k of a step: a tile of pairs."""
 
+UNITS = ALONG // TAKEN
+"""Times that weights are widened in a step."""
 
-CHUNK = 8
-"""Steps of which a panel is widened at once."""
+CHUNK = 4
+"""Steps that are widened at a time, while as many are multiplied: both stay in the first cache."""
+
+TOGETHER = 4
+"""Rows whose sums are scaled at a time."""
 
 
 class Run:
@@ -48,8 +57,8 @@ class Run:
         self._scales, self._dtype = frame.inputs[2], scales.dtype
         self._group, self._groups = spec.attr("group"), frame.size(scales.shape[1])
         self._span = math.gcd(self._group // ALONG, self.chunk)
-        self._widened = host.byte_buffer(self.chunk * STEP)
-        self._apart = host.byte_buffer(TILE)
+        self._widened = host.byte_buffer(2 * self.chunk * STEP)
+        self._apart = host.byte_buffer(2 * STEP)
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
@@ -65,89 +74,153 @@ class Run:
 
     def multiply(self, rows: Rows, panel: Size, count: Size) -> None:
         """Emits the sums of the rows by `count` of their panels, from number `panel` on."""
-        for start in emit.loop(0, self._steps, self.chunk):
+        tall = sizes.ceildiv(rows.height, TILE_ROWS)
+        share = sizes.ceildiv(UNITS, tall)
+        first = _Part(rows.panel + panel, 0, sizes.least(self.chunk, self._steps), emit.index(0))
+        self._widen(first, self._next(first, count), self._widened, 0, first.units)
+
+        def over_chunks(start: Size, *waiting: Any) -> list[Any]:
             stop = sizes.least(start + self.chunk, self._steps)
-            begins = emit.compare("equal", start, 0)
-            kept = host.first_lanes(emit.select(begins, emit.index(0), PANEL), TILE_ROWS)
             self._left.begin(rows, start, stop)
-            for number in emit.loop(0, count):
+
+            def over_panels(number: Size, *waiting: Any) -> list[Any]:
                 block = self.tasks.block(rows, panel + number)
-                with emit.when(begins):
+                with emit.when(emit.compare("equal", start, 0)):
                     self.tasks.ask(block)
-                more = emit.compare("less", number + 1, count)
-                again = emit.compare("less", stop, self._steps)
-                ahead = emit.select(again, emit.as_index(stop), 0)
-                first = emit.select(again, block.panel - number, block.panel + 1)
-                following = (
-                    emit.select(more, block.panel + 1, first),
-                    emit.select(more, start, ahead),
-                )
-                self._widen(block.panel, start, stop, following)
-                for top in emit.loop(0, rows.height, TILE_ROWS):
-                    for half in range(2):
-                        self._add_tile(number, rows, block.panel, top, half, start, stop, kept)
+                part = _Part(block.panel, start, stop, number)
+                following = self._next(part, count)
+                after = self._next(following, count)
+                odd = (start // self.chunk * count + number) % 2 * (self.chunk * STEP)
+                here = bytes_at(self._widened, odd)
+                there = bytes_at(self._widened, self.chunk * STEP - odd)
 
-    def _widen(self, panel: Size, start: Size, stop: Size, following: tuple[Size, Size]) -> None:
-        """Widens the steps from `start` to `stop - 1`, the halves of the panel one after another.
+                def over_tiles(top: Size, *waiting: Any) -> list[Any]:
+                    def beside(step: Size) -> None:
+                        """Widens a tile's share of one step of the part that follows."""
+                        begin = step * UNITS
+                        end = sizes.least(begin + UNITS, following.units)
+                        first = sizes.least(begin + top // TILE_ROWS * share, end)
+                        last = sizes.least(first + share, end)
+                        self._widen(following, after, there, first, last)
 
-        Asks for as much of the panel and from the step that are `following`.
+                    return self._add(part, rows, top, here, beside, waiting)
+
+                return emit.carry(0, rows.height, TILE_ROWS, waiting, over_tiles)
+
+            return emit.carry(0, count, 1, waiting, over_panels)
+
+        none = [self._sums, *map(emit.index, (0, 0, 0, 0))]
+        self._scale(*emit.carry(0, self._steps, self.chunk, none, over_chunks))
+
+    def _next(self, part: _Part, count: Size) -> _Part:
+        """What comes after a part, where a run has `count` panels.
+
+        The same steps of the next panel, or the next ones of the first panel, or none.
         """
-        tile = Tile(0, 0, BLOCK, BLOCK, panel, 0)
-        first, size = start * ALONG, self._right.bytes
-        next_panel, next_step = following
-        next_at = (next_panel * self._steps + next_step) * (ALONG // TAKEN * size)
-        for k in emit.loop(first, stop * ALONG, TAKEN):
+        more = emit.compare("less", part.number + 1, count)
+        start = emit.select(more, emit.as_index(part.start), emit.as_index(part.stop))
+        panel = emit.select(more, part.panel + 1, part.panel - part.number)
+        number = emit.select(more, part.number + 1, 0)
+        return _Part(panel, start, sizes.least(start + self.chunk, self._steps), number)
+
+    def _widen(self, part: _Part, after: _Part, place: Any, first: Size, last: Size) -> None:
+        """Widens the units of a part from number `first` to `last - 1`, and asks for those `after`.
+
+        Each step is two tiles, one for each half of the panel.
+        """
+        tile = Tile(0, 0, BLOCK, BLOCK, part.panel, 0)
+        size = self._right.bytes
+        soon = (after.panel * self._steps + after.start) * (UNITS * size)
+        for unit in emit.loop(first, last):
             for line in range(0, size, LINE):
-                place = next_at + ((k - first) // TAKEN * size + line)
-                memory.prefetch(self.sides.b, place, "int8", level=2)
-            self._right.start(tile, k)
+                memory.prefetch(self.sides.b, soon + (unit * size + line), "int8", level=2)
+            self._right.start(tile, part.start * ALONG + unit * TAKEN)
+            step, inside = unit // UNITS, unit % UNITS
+            target = bytes_at(place, step * STEP + inside * (TAKEN // 2 * TILE_ROW))
             for number in range(TAKEN // 2):
-                row = (k - first) // 2 + number
                 for half, pairs in enumerate(self._right.pairs(number)):
                     words = vector.bitcast(emit.widen(emit.integer(32), TILE_ROWS), pairs)
-                    place = (row + half * (self.chunk * TILE_ROWS)) * TILE_ROWS
-                    memory.store(words, self._widened, place, "uint32", alignment=TILE_ROW)
+                    where = (half * TILE_ROWS + number) * TILE_ROWS
+                    memory.store(words, target, where, "uint32", alignment=TILE_ROW)
 
-    def _add_tile(
+    def _add(
         self,
-        number: Size,
+        part: _Part,
         rows: Rows,
-        panel: Size,
         top: Size,
-        half: int,
-        start: Size,
-        stop: Size,
-        kept: Any,
-    ) -> None:
-        """Adds the groups of the steps from `start` to `stop - 1` to a tile of totals.
+        widened: Any,
+        beside: Callable[[Size], None],
+        waiting: Sequence[Any],
+    ) -> list[Any]:
+        """Multiplies a part by the tile of rows from `top` on.
 
-        What was there before is `kept`, a mask.
+        Each step is followed by what is done `beside` it. Sums of a group are stored behind those
+        that are `waiting` to be scaled (see `_scale`), and wait instead of them.
         """
-        columns = bytes_at(self._widened, half * (self.chunk * TILE))
-        sums = self.sums(number)
-
         left_at = self._left.pair(rows, top)
+        totals = bytes_at(self.sums(part.number), top * PANEL_ROW)
+        height = sizes.least(rows.height - top, TILE_ROWS)
 
-        def add_span(first: Any, *before: Any) -> list[Any]:
-            total = tiles.zero()
-            for step in range(self._span):
-                place = first - start + step
-                (left, _), apart = left_at(first + step)
-                left = tiles.load(left, apart)
-                right = tiles.load(bytes_at(columns, place * TILE), TILE_ROW)
-                total = tiles.multiply(self.sides.dtype, total, left, right)
-            tiles.store(total, self._apart, TILE_ROW)
-            group = panel * self._groups + first * ALONG // self._group
-            scale = memory.load(
-                self._scales, group * PANEL + half * TILE_ROWS, self._dtype, TILE_ROWS
-            )
-            return [
-                emit.fma(memory.load(self._apart, r * TILE_ROWS, "float32", TILE_ROWS), scale, sum)
-                for r, sum in enumerate(before)
-            ]
+        def add_step(step: Size, *before: Any) -> list[Any]:
+            place = step - part.start
+            (left, _), apart = left_at(step)
+            a = tiles.load(left, apart)
+            found = []
+            for half, total in enumerate(before):
+                b = tiles.load(bytes_at(widened, place * STEP + half * TILE), TILE_ROW)
+                found.append(tiles.multiply(self.sides.dtype, total, a, b))
+            beside(place)
+            return found
 
-        places = [(top + r) * PANEL + half * TILE_ROWS for r in range(TILE_ROWS)]
-        totals = [memory.load(sums, place, "float32", TILE_ROWS, kept) for place in places]
-        totals = emit.carry(start, stop, self._span, totals, add_span)
-        for place, total in zip(places, totals, strict=True):
-            memory.store(total, sums, place, "float32", alignment=TILE_ROW)
+        def add_group(first: Size, *waiting: Any) -> list[Any]:
+            zeros = [tiles.zero(), tiles.zero()]
+            if self._span == 1:
+                found = add_step(first, *zeros)
+            else:
+                found = emit.carry(first, first + self._span, 1, zeros, add_step)
+            self._scale(*waiting)
+            apart = STEP - waiting[-1]
+            for half, total in enumerate(found):
+                tiles.store(total, bytes_at(self._apart, apart + half * TILE), TILE_ROW)
+            scales = (part.panel * self._groups + first * ALONG // self._group) * PANEL
+            kept = emit.select(emit.compare("equal", first, 0), emit.index(0), TILE_ROWS)
+            return [totals, scales, emit.as_index(height), kept, apart]
+
+        return emit.carry(part.start, part.stop, self._span, waiting, add_group)
+
+    def _scale(self, totals: Any, scales: Size, height: Size, kept: Size, apart: Size) -> None:
+        """Adds the sums of a tile of rows, from byte `apart` on, times their scales to the totals.
+
+        Of these `kept` columns were there before: none or all.
+        """
+        mask = host.first_lanes(kept, TILE_ROWS)
+        halves = [
+            memory.load(self._scales, scales + half * TILE_ROWS, self._dtype, TILE_ROWS)
+            for half in range(2)
+        ]
+        sums = bytes_at(self._apart, apart)
+        for r in emit.loop(0, height, TOGETHER):
+            for row in (r + i for i in range(TOGETHER)):
+                for half, scale in enumerate(halves):
+                    place = row * PANEL + half * TILE_ROWS
+                    total = memory.load(totals, place, "float32", TILE_ROWS, mask)
+                    found = memory.load(
+                        sums, (half * TILE_ROWS + row) * TILE_ROWS, "float32", TILE_ROWS
+                    )
+                    total = emit.fma(found, scale, total)
+                    memory.store(total, totals, place, "float32", alignment=TILE_ROW)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The steps from `start` to `stop - 1` of a panel, which is `number` of its run."""
+
+    panel: Size
+    start: Size
+    stop: Size
+    number: Size
+
+    @property
+    def units(self) -> Size:
+        """How often weights are widened."""
+        return (self.stop - self.start) * UNITS

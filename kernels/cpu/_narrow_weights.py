@@ -68,6 +68,7 @@ class _Bytes:
     def __init__(self, frame: host.Frame, lanes: int) -> None:
         self._words = _Words(frame, lanes, TOGETHER)
         self._many = 2 * rows_of(frame.machine) // 3
+        self._tiles = frame.machine.tiles  # one port shifts there, two add
 
     def start(self, tile: Tile, k: Size) -> None:
         """Turns to the eight elements along k from `k` on."""
@@ -76,12 +77,12 @@ class _Bytes:
 
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
-        widened = _by_shifts if self._shifts else _by_sums
+        widened = _by_shifts if self._shifts and not self._tiles else _by_sums
         return [widened(word, number % TOGETHER) for word in self._rows[number // TOGETHER]]
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
-        joined = _joined_by_shifts if self._shifts else _joined
+        joined = _joined_by_shifts if self._shifts or self._tiles else _joined
         return list(map(joined, self.row(2 * number), self.row(2 * number + 1)))
 
 
