@@ -48,8 +48,11 @@ BLOCK = 256
 CHUNK = 16
 """Steps that stay of a panel: two thirds of the first cache, which holds the sums too."""
 
+WHOLE = 3 * CHUNK
+"""Steps of a task's rows that the second cache holds beside a panel."""
+
 DEPTH = 2 * CHUNK
-"""Steps of a task's rows that the second cache holds beside all else."""
+"""Steps of longer rows that it holds beside the sums of a run."""
 
 RUN = 16
 """Panels of a run: putting rows on the stack costs little beside as many products."""
@@ -93,12 +96,13 @@ class Sides:
 class Left:
     """Rows of a as tiles: where they lie, or put on the stack tile by tile, zero beyond k.
 
-    `depth` is the steps that are on the stack at once.
+    `depth` is the steps that are on the stack at once: all of rows of up to `whole` steps.
     """
 
-    def __init__(self, sides: Sides, height: int, depth: int) -> None:
+    def __init__(self, sides: Sides, height: int, depth: int, whole: int = 0) -> None:
         self._sides = sides
-        self.depth = min(depth, sides.steps) if isinstance(sides.steps, int) else depth
+        steps = sides.steps
+        self.depth = steps if isinstance(steps, int) and steps <= max(whole, depth) else depth
         self._room = host.byte_buffer(height * self.depth * TILE_ROW)
         self._could_lie = self.depth == sides.steps and not sides.ends_within
 
@@ -163,7 +167,7 @@ def tasks(spec: Spec) -> tuple[int, int]:
     """Rows of a task at most, and how many a thread takes together."""
     a = spec.operands[0]
     row = fold("mul", a.shape[-1], emit.ITEM_SIZE[a.dtype])
-    return BLOCK, 1 if isinstance(row, int) and row <= DEPTH * TILE_ROW else RUN
+    return BLOCK, 1 if isinstance(row, int) and row <= WHOLE * TILE_ROW else RUN
 
 
 def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
@@ -188,7 +192,7 @@ class Run:
         self.height = -(-tasks.most // PAIR) * PAIR
         steps, panels = sides.steps, tasks.panels
         self._chunk = min(CHUNK, steps) if isinstance(steps, int) else CHUNK
-        self._left = Left(sides, self.height, DEPTH)
+        self._left = Left(sides, self.height, DEPTH, WHOLE)
         self.panels = 1 if self._left.depth == steps else RUN
         if isinstance(panels, int):
             self.panels = min(self.panels, panels)
