@@ -14,33 +14,18 @@ Rows beyond the last are computed and dropped, and what lies beyond k is zero on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows
+from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, WORD, Left, Sides, bytes_at
+from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu._blocks import Block, Rows
 from heddle.kernels.cpu._panels import LINE, Tasks
-from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
 from heddle.kernels.stream import COSTLY, Stream
-
-llvm = dialect("llvm")
-
-WORD = 4
-"""Bytes along k that lie together in b: a pair of bfloat16 or four of int8."""
-
-PANEL_ROW = PANEL * WORD
-"""Bytes of a row of a panel, and of a row of sums."""
-
-STEP = 2 * TILE
-"""Bytes that a step along k takes of a panel, and of a pair of tiles of a."""
-
-PAIR = 2 * TILE_ROWS
-"""Rows of a pair of tiles."""
 
 BLOCK = 256
 """Rows of a task: a byte of b that comes from the third cache is used as often."""
@@ -56,111 +41,6 @@ DEPTH = 2 * CHUNK
 
 RUN = 16
 """Panels of a run: putting rows on the stack costs little beside as many products."""
-
-
-@dataclass(frozen=True)
-class Sides:
-    """Rows of `k` elements of `dtype` from `a` on, and panels from `b` on."""
-
-    a: Any
-    b: Any
-    dtype: str
-    k: Size
-
-    @property
-    def row(self) -> Size:
-        """Bytes of a row of a."""
-        return self.k * emit.ITEM_SIZE[self.dtype]
-
-    @property
-    def words(self) -> Size:
-        """Rows of a panel."""
-        return sizes.ceildiv(self.row, WORD)
-
-    @property
-    def steps(self) -> Size:
-        """Tiles along k; the last one may have fewer words."""
-        return sizes.ceildiv(self.words, TILE_ROWS)
-
-    @property
-    def whole(self) -> Size:
-        """Tiles along k that are full of elements."""
-        return sizes.floordiv(self.row, TILE_ROW)
-
-    @property
-    def ends_within(self) -> bool:
-        """Whether the last tile along k may have fewer elements."""
-        return not isinstance(self.row, int) or self.row % TILE_ROW > 0
-
-
-class Left:
-    """Rows of a as tiles: where they lie, or put on the stack tile by tile, zero beyond k.
-
-    `depth` is the steps that are on the stack at once: all of rows of up to `whole` steps.
-    """
-
-    def __init__(self, sides: Sides, height: int, depth: int, whole: int = 0) -> None:
-        self._sides = sides
-        steps = sides.steps
-        self.depth = steps if isinstance(steps, int) and steps <= max(whole, depth) else depth
-        self._room = host.byte_buffer(height * self.depth * TILE_ROW)
-        self._could_lie = self.depth == sides.steps and not sides.ends_within
-
-    def begin(self, rows: Rows, start: Size, stop: Size) -> None:
-        """Puts the steps from `start` to `stop - 1` of what does not lie well on the stack.
-
-        Lines that hold parts of two steps would be loaded twice; whole pairs alone lie well.
-        """
-        sides = self._sides
-        self._start, self._lying = start, emit.index(0)
-        if self._could_lie:
-            aligned = emit.compare("equal", address(sides.a) % TILE_ROW, 0)
-            self._lying = emit.select(aligned, rows.height - rows.height % PAIR, 0)
-        dtype = memory.raw(sides.dtype)
-        lanes = TILE_ROW // emit.ITEM_SIZE[dtype]
-        full = sizes.least(stop, sizes.floordiv(sides.k, lanes))
-
-        for r in emit.loop(self._lying, rows.height):
-            source = (rows.row + r) * sides.k
-            place = bytes_at(self._room, self._place(r))
-
-            def copy(step: Any, mask: Any, source: Any = source, place: Any = place) -> None:
-                value = memory.load(sides.a, source + step * lanes, dtype, lanes, mask)
-                target = bytes_at(place, (step - start) * STEP)
-                memory.store(value, target, 0, dtype, alignment=TILE_ROW)
-
-            for step in emit.loop(start, full):
-                copy(step, None)
-            if sides.ends_within:
-                for step in emit.loop(full, stop):
-                    copy(step, host.first_lanes(sides.k - step * lanes, lanes))
-
-    def _place(self, r: Size) -> Size:
-        """At which byte row `r` of the block begins; its tiles are `STEP` apart."""
-        pair, inside = r // PAIR, r % PAIR
-        return pair * (self.depth * STEP) + inside * TILE_ROW
-
-    def pair(self, rows: Rows, top: Size) -> Callable[[Any], tuple[list[Any], Any]]:
-        """`at(step)`: pointers to both tiles of the pair at `top`, and how far their rows lie."""
-        base, along, below, apart = self._at(self._room, self._place(top), STEP, TILE, TILE_ROW)
-        if self._could_lie:
-            row = self._sides.row
-            lies = emit.compare("less", top, self._lying)
-            place = (rows.row + top) * row
-            there = self._at(self._sides.a, place, TILE_ROW, TILE_ROWS * row, row)
-            put = base, along, below, apart
-            base, along, below, apart = (
-                emit.select(lies, *way) for way in zip(there, put, strict=True)
-            )
-
-        def at(step: Any) -> tuple[list[Any], Any]:
-            first = bytes_at(base, (step - self._start) * along)
-            return [first, bytes_at(first, below)], apart
-
-        return at
-
-    def _at(self, base: Any, place: Size, *strides: Size) -> tuple[Any, ...]:
-        return bytes_at(base, place), *map(emit.as_index, strides)
 
 
 def tasks(spec: Spec) -> tuple[int, int]:
@@ -333,16 +213,6 @@ class Part:
 def _last_pair(height: Size) -> Size:
     """The first row of the last pair of tiles, of which there may be none."""
     return sizes.greatest((height + (PAIR - 1)) // PAIR * PAIR - PAIR, 0)
-
-
-def address(pointer: Any) -> Any:
-    """Where a pointer points to, as a number."""
-    return llvm.ptrtoint(emit.integer(64), pointer)
-
-
-def bytes_at(base: Any, offset: Size) -> Any:
-    """The pointer to byte `offset`."""
-    return memory.at(base, offset, "int8")
 
 
 def _clear(base: Any, size: int) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx import PAIR, PANEL_ROW, RUN, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu._amx import RUN
+from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import PANEL, Rows, Tile
 from heddle.kernels.cpu._narrow_weights import STEP as TAKEN

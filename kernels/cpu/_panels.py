@@ -189,30 +189,15 @@ def emit_blocks(tasks: Tasks, multiply: Callable[[Tasks, Block, Any], None]) -> 
             multiply(tasks, tasks.block(part, panel), sums)
 
 
-def emit_tiles(
-    frame: host.Frame, lanes: int, dtype: str, multiply: Callable[[Tile], Sequence[Any]]
-) -> None:
-    """Emits the loop over tasks, then over their register tiles; `multiply` gives a tile's sums."""
-
-    def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
-        for strip in strips(frame, block, lanes):
-            tasks.ask_strip(strip)
-            for tile in tiles(frame, strip, widths=tasks.widths(strip)):
-                for place, value in zip(tile.places(lanes), multiply(tile), strict=True):
-                    memory.store(value, scratch, place, dtype)
-            tasks.write_strip(strip, scratch)
-
-    emit_blocks(Tasks(frame, lanes, dtype), block_at)
-
-
 def emit_stretches(
     tasks: Tasks,
     steps: Size,
     add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
 ) -> None:
-    """As `emit_tiles`, in stretches along k: `add` gives the sums with those of some steps added.
+    """Emits the loop over tasks, then over stretches along k and register tiles.
 
-    It is called with a tile, the first step, the one after the last, and the sums before.
+    `add` gives the sums with those of some steps added. It is called with a tile, the first step,
+    the one after the last, and the sums before.
     """
     frame = tasks.frame
 

@@ -95,8 +95,8 @@ def supports(spec: Spec) -> str | None:
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products and tiles multiply bfloat16 alone."""
-    return ("dots", "tiles") if spec.operands[0].dtype == "bfloat16" else ()
+    """Dot products and tiles multiply bfloat16; float32 has shapes of its own beside tiles."""
+    return {"bfloat16": ("dots", "tiles"), "float32": ("tiles",)}.get(spec.operands[0].dtype, ())
 
 
 KERNEL = Kernel(

@@ -12,7 +12,7 @@ from native import check, random, run
 from reference import evaluate, shape
 
 from heddle.graph.compiler.codegen import cpu
-from heddle.kernels.cpu import _amx, _amx_tiles
+from heddle.kernels.cpu import _amx, _amx_sides, _amx_tiles
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
@@ -103,11 +103,11 @@ _load = _amx_tiles.load
 MISTAKES = {
     "load": (
         _amx_tiles,
-        lambda base, stride, streamed=False: _load(base, _amx.TILE_ROW),
+        lambda base, stride, streamed=False: _load(base, _amx_tiles.TILE_ROW),
         "Mismatched elements",
     ),
     "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
-    "ends_within": (_amx.Sides, False, "of a load lies outside of memory"),
+    "ends_within": (_amx_sides.Sides, False, "of a load lies outside of memory"),
 }
 
 
@@ -168,7 +168,7 @@ def test_the_configuration():
     found = {int(offset) - place: int(value) for value, offset in writes}
     wanted = {0: 1}
     for number in map(int, set(re.findall(r"%tmm(\d)", text))):
-        wanted |= {16 + 2 * number: _amx.TILE_ROW, 48 + number: _amx.TILE_ROWS}
+        wanted |= {16 + 2 * number: _amx_tiles.TILE_ROW, 48 + number: _amx_tiles.TILE_ROWS}
     assert found == wanted
 
 

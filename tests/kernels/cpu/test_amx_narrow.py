@@ -9,7 +9,7 @@ import pytest
 from native import run
 from quantized_specs import HELD, close, numbers, product
 
-from heddle.kernels.cpu import _amx, _amx_narrow, _amx_tiles
+from heddle.kernels.cpu import _amx_narrow, _amx_sides, _amx_tiles
 from heddle.kernels.cpu import quantized_matmul_packed as kernel
 from heddle.kernels.registry import MACHINES
 
@@ -42,7 +42,7 @@ def test_groups(held, k, group):
 
 
 def test_more_panels_than_a_run():
-    close(tiled("uint32", 6, 320, 32 * (_amx.RUN + 2), group=160), arch=ARCH)
+    close(tiled("uint32", 6, 320, 32 * (_amx_narrow.RUN + 2), group=160), arch=ARCH)
 
 
 def test_the_stack_may_hold_anything():
@@ -56,7 +56,7 @@ def test_the_stack_may_hold_anything():
 _load = _amx_tiles.load
 MISTAKES = {
     "stride": (_amx_tiles, "load", lambda base, stride: _load(base, 2 * stride)),
-    "rows that overlap": (_amx.Left, "_place", lambda self, r: r // 2 * _amx.TILE_ROW),
+    "rows that overlap": (_amx_sides.Left, "_place", lambda self, r: r // 2 * _amx_tiles.TILE_ROW),
     "spans longer than groups": (_amx_narrow.math, "gcd", lambda group, chunk: chunk),
     "steps of other sizes": (_amx_narrow, "ALONG", 64),
 }
