@@ -9,7 +9,7 @@ are never negative.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from heddle.kernels.mlir import dialect, ir
@@ -294,16 +294,14 @@ def carry(
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Emits the Python body of a `with` this under an `if`."""
+    """Emits the Python body of a `with` this under an `if`; True needs none."""
+    if condition is True:
+        yield
+        return
     operation = scf.IfOp(condition)
     with ir.InsertionPoint(operation.then_block):
         yield
         scf.yield_([])
-
-
-def whenever(condition: Any) -> AbstractContextManager[None]:
-    """As `when`, of a condition that may be known: True."""
-    return nullcontext() if condition is True else when(condition)
 
 
 def either(

@@ -118,12 +118,12 @@ class Run:
             sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
             for top in emit.loop(0, block.height, PAIR):
                 part = Part(block, top, at, end, begins, complete, panel, behind)
-                with emit.whenever(begins):
+                with emit.when(begins):
                     self.tasks.ask(block, top, sizes.least(top + PAIR, block.height))
                 for count, left in ((2, "greater"), (1, "less_equal")):
                     with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
                         self._add_tiles(part, sums, count)
-            with emit.whenever(complete):
+            with emit.when(complete):
                 self.tasks.write(block, sums, _last_pair(block.height))
 
     def _fill_up(self, panel: Size, stop: Size) -> None:
