@@ -294,10 +294,7 @@ def carry(
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Emits the Python body of a `with` this under an `if`; True needs none."""
-    if condition is True:
-        yield
-        return
+    """Emits the Python body of a `with` this under an `if`."""
     operation = scf.IfOp(condition)
     with ir.InsertionPoint(operation.then_block):
         yield

@@ -105,6 +105,7 @@ class Run:
         They are those from `start` to `stop - 1`, of `steps` in all, of which there may be none.
         """
         whole = isinstance(steps, int) and steps <= self._chunk
+        always = emit.constant(emit.integer(1), 1)
         panel = block.panel * self.sides.words * PANEL_ROW
         for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), self._chunk):
             end = stop if whole else sizes.least(at + self._chunk, stop)
@@ -118,12 +119,12 @@ class Run:
             sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
             for top in emit.loop(0, block.height, PAIR):
                 part = Part(block, top, at, end, begins, complete, panel, behind)
-                with emit.when(begins):
+                with emit.when(always if whole else begins):
                     self.tasks.ask(block, top, sizes.least(top + PAIR, block.height))
                 for count, left in ((2, "greater"), (1, "less_equal")):
                     with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
                         self._add_tiles(part, sums, count)
-            with emit.when(complete):
+            with emit.when(always if whole else complete):
                 self.tasks.write(block, sums, _last_pair(block.height))
 
     def _fill_up(self, panel: Size, stop: Size) -> None:
