@@ -12,9 +12,11 @@ from native import check, random, run
 from reference import evaluate, shape
 
 from heddle.graph.compiler.codegen import cpu
+from heddle.graph.compiler.codegen.cpu import compile_cpu
 from heddle.kernels.cpu import _amx, _amx_sides, _amx_tiles
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
+from heddle.runtime._core import cpu_info
 
 ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
@@ -82,6 +84,26 @@ def test_batches(batched, dtype):
 
 def test_numbers_that_are_rounded():
     check(product("bfloat16", "d0", 200, 40), {"d0": 20}, arch=ARCH, atol=1e-4)
+
+
+@pytest.mark.skipif(bool(cpu_info()["missing"][ARCH]), reason="there is no AMX")
+@pytest.mark.parametrize("dtype", OPS)
+def test_a_processor_gives_the_same_bits(dtype, monkeypatch):
+    """Denormals, infinities and sums that overflow too; rows that lie well, and others."""
+    spec = product(dtype, "d0", 224, 72)
+    rng = np.random.default_rng(0)
+    arrays = [
+        random(rng, shape(operand.shape, {"d0": 77}), operand.dtype) for operand in spec.inputs
+    ]
+    if dtype == "bfloat16":
+        scales = np.exp2(rng.integers(-140, 120, arrays[0].shape)).astype(np.float32)
+        arrays[0] = (arrays[0].astype(np.float32) * scales).astype(arrays[0].dtype)
+        arrays[0][3, :5] = np.inf
+    emulated, _ = run(spec, arrays, {"d0": 77}, ARCH)
+    monkeypatch.setattr(native, "load", lambda spec, arch: native.place(compile_cpu(spec, MACHINE)))
+    computed, _ = run(spec, arrays, {"d0": 77}, ARCH)
+    for one, other in zip(emulated, computed, strict=True):
+        np.testing.assert_array_equal(one.astype(np.float64), other.astype(np.float64))
 
 
 def with_gelu():
