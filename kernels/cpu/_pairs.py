@@ -21,7 +21,9 @@ from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._blocks import PANEL, Rows, Strip
 from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.cpu._tile import add_rows, rows_of
+from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Spec
 
 FLOAT = "float32"
 SIZE = emit.ITEM_SIZE[FLOAT]
@@ -48,12 +50,12 @@ MANY = 8
 """Tiles of a block from which on a line of each panel is enough of that."""
 
 
-def fits(frame: host.Frame) -> bool:
+def fits(spec: Spec, machine: Machine) -> bool:
     """Whether pairs of panels are multiplied here: measured on CPUs with AMX alone."""
-    spec, m = frame.spec, _panels.extents(frame.spec)[1]
+    m = _panels.extents(spec)[1]
     alike = all(operand.dtype == FLOAT for operand in spec.operands[:2])
-    few = isinstance(m, int) and m <= rows_of(frame.machine)
-    return frame.machine.tiles and alike and not few
+    few = isinstance(m, int) and m <= rows_of(machine)
+    return machine.tiles and alike and not few
 
 
 def after(kind: type[Tasks]) -> type[Tasks]:

@@ -34,7 +34,7 @@ def emit_products(
 
     steps = sizes.ceildiv(k, _panels.group_of(spec))
     lanes = host.lanes_for(frame.machine, [dtype])
-    if _pairs.fits(frame):
+    if _pairs.fits(spec, frame.machine):
         tasks = _pairs.after(tasks)
     _panels.emit_stretches(tasks(frame, lanes, dtype), steps, adder(frame, dtype, add, k, left))
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host
-from heddle.kernels.cpu import _amx, _beside, _panels
+from heddle.kernels.cpu import _amx, _beside, _pairs, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.cpu._tile import Add
 from heddle.kernels.mlir import dialect, ir
-from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.registry import MACHINES, Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
 llvm, vector = dialect("llvm"), dialect("vector")
@@ -95,8 +95,10 @@ def supports(spec: Spec) -> str | None:
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products and tiles multiply bfloat16; float32 has shapes of its own beside tiles."""
-    return {"bfloat16": ("dots", "tiles"), "float32": ("tiles",)}.get(spec.operands[0].dtype, ())
+    """Dot products and tiles multiply bfloat16; beside tiles float32 takes pairs of panels."""
+    if spec.operands[0].dtype == "bfloat16":
+        return "dots", "tiles"
+    return ("tiles",) if _pairs.fits(spec, MACHINES["sapphirerapids"]) else ()
 
 
 KERNEL = Kernel(

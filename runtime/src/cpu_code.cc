@@ -120,8 +120,8 @@ CpuCode::CpuCode(const Artifact& artifact, const ProgramRecord& program,
     const CodeRecord& code = *choices[i].code;
     uint8_t* target = memory_->data() + place(&end, code);
     std::memcpy(target, artifact.code(code), code.size);
-    kernels_.push_back({reinterpret_cast<Function>(target + code.entry), choices[i].arch,
-                        code.launch});
+    kernels_.push_back(
+        {reinterpret_cast<Function>(target + code.entry), choices[i].arch, code.launch});
   }
   memory_->make_executable();
 }
