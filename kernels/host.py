@@ -126,11 +126,21 @@ def first_lanes(count: Size, lanes: int) -> Any:
     return emit.compare("less", crosslane.numbers(word, lanes), emit.splat(limit, lanes))
 
 
-def byte_buffer(size: int) -> Any:
-    """`size` bytes of stack, aligned for vectors, the same ones in each round of a loop."""
+def byte_buffer(size: int, shared: str = "") -> Any:
+    """`size` bytes of stack, aligned for vectors, the same ones in each round of a loop.
+
+    Parts of a kernel that follow each other take the same ones, by the name under which they are
+    `shared`.
+    """
     entry = ir.InsertionPoint.current.block
     while entry.owner.operation.name != "llvm.func":
         entry = entry.owner.operation.block
+    for other in entry.operations if shared else ():
+        if shared in other.attributes and ir.IntegerAttr(other.attributes[shared]).value >= size:
+            return other.results[0]
     with ir.InsertionPoint.at_block_begin(entry):
         kind = emit.integer(8)
-        return llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=64)
+        buffer = llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=64)
+    if shared:
+        buffer.owner.attributes[shared] = ir.IntegerAttr.get(emit.integer(64), size)
+    return buffer

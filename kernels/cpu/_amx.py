@@ -76,7 +76,7 @@ class Run:
         self.panels = 1 if self._left.depth == steps else RUN
         if isinstance(panels, int):
             self.panels = min(self.panels, panels)
-        self._sums = host.byte_buffer(self.panels * self.height * PANEL_ROW)
+        self._sums = host.byte_buffer(self.panels * self.height * PANEL_ROW, shared="sums")
         self._zero = host.byte_buffer(TILE_ROW)
         _clear(self._zero, TILE_ROW)
         if sides.ends_within:
@@ -125,7 +125,9 @@ class Run:
                     with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
                         self._add_tiles(part, sums, count)
             with emit.when(always if whole else complete):
-                self.tasks.write(block, sums, _last_pair(block.height))
+                # Without a step nothing was written beside one.
+                some = emit.compare("greater", emit.as_index(end), at)
+                self.tasks.write(block, sums, emit.select(some, _last_pair(block.height), 0))
 
     def _fill_up(self, panel: Size, stop: Size) -> None:
         """Copies the last words of the panel at `panel` to where zeros follow, if they come now."""

@@ -72,7 +72,7 @@ class Left:
         self._sides = sides
         steps = sides.steps
         self.depth = steps if isinstance(steps, int) and steps <= max(whole, depth) else depth
-        self._room = host.byte_buffer(height * self.depth * TILE_ROW)
+        self._room = host.byte_buffer(height * self.depth * TILE_ROW, shared="left")
         self._could_lie = self.depth == sides.steps and not sides.ends_within
 
     def begin(self, rows: Rows, start: Size, stop: Size) -> None:

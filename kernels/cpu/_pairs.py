@@ -98,8 +98,8 @@ class Pairs:
         self.a, self.b = frame.inputs[:2]
         self.steps = frame.size(frame.spec.operands[0].shape[-1])
         self.at_once = isinstance(self.steps, int) and self.steps <= CHUNK
-        self.left = host.byte_buffer(BLOCK * ROW)
-        self.sums = host.byte_buffer((2 if self.at_once else RUN) * BLOCK * STEP)
+        self.left = host.byte_buffer(BLOCK * ROW, shared="left")
+        self.sums = host.byte_buffer((2 if self.at_once else RUN) * BLOCK * STEP, shared="sums")
 
     def compute(self, rows: Rows, first: Size, last: Size) -> Size:
         """Emits the results of the rows by pairs of their panels; returns the first one left."""

@@ -1,8 +1,10 @@
 """Several products of one left side as one kernel."""
 
+import re
 from dataclasses import replace
 from itertools import cycle
 
+import machine_code
 import numpy as np
 import pytest
 from native import ARCHS, DOTS, check, random, run
@@ -78,6 +80,18 @@ def test_products_that_are_alike_share_code():
     sizes = [len(emitted(widths)) for widths in ((64,), (33, 33), (64, 33, 33))]
     assert sizes[2] < 1.2 * sum(sizes[:2])
     assert sizes[1] < 1.2 * len(emitted((33,)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_share_the_stack(dtype):
+    """Rows of a and sums of one product lie where those of the one before were."""
+    taken = []
+    for widths in ((2048,), (2048, 512)):
+        products = (product(dtype, (), "d0", 4096, n, pairs=dtype == "bfloat16") for n in widths)
+        text = machine_code.assembly(beside(*products), MACHINES["sapphirerapids"])
+        taken.append(max(int(size) for size in re.findall(r"\tsubq\t\$(\d+), %rsp", text)))
+    assert taken[0] < 1.1 * 2**20
+    assert taken[1] < taken[0] + 2**14
 
 
 def emitted(widths):
