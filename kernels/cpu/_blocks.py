@@ -14,7 +14,7 @@ PANEL = 32
 
 @dataclass(frozen=True)
 class Rows:
-    """`height` rows of a, at most 64, from `row` on, and the panels that they are multiplied by.
+    """`height` rows of a, at most a task's, from `row` on, and the panels they are multiplied by.
 
     These begin with number `panel`, among those of all batches. `multiplied` is True, or an i1
     where there may be nothing to multiply by: then the result is zero.

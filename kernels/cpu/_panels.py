@@ -41,7 +41,7 @@ SPACE = Space(
 meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
 
 
-def launch(spec: Spec, block: int = BLOCK, together: int = 1) -> Launch:
+def launch(spec: Spec, block: int = BLOCK) -> Launch:
     """One task for each `block` rows of each panel of each batch."""
     batch, m, k = extents(spec)
     panels = fold("ceildiv", spec.result.shape[-1], PANEL)
@@ -50,7 +50,7 @@ def launch(spec: Spec, block: int = BLOCK, together: int = 1) -> Launch:
     operations = product((batch, m, spec.result.shape[-1], each))
     # A few rows are bound by reading b.
     read = product((*spec.operands[1].shape, emit.ITEM_SIZE[spec.operands[1].dtype]))
-    return Launch((tasks, together, 1), fold("max", operations, read))
+    return Launch((tasks, 1, 1), fold("max", operations, read))
 
 
 class Results:
