@@ -66,7 +66,7 @@ def run(
     if op.name == "heddle.fused":
         return _run_block(op.regions[0].blocks[0], arrays, symbols, weights)
     row = ROWS[op.name.removeprefix("heddle.")]
-    attrs = {name: _numbers(value, symbols) for name, value in attrs_of(row, op).items()}
+    attrs = {name: numbers(value, symbols) for name, value in attrs_of(row, op).items()}
     result = row.reference(*arrays, **attrs)
     dtype = TensorType.from_mlir(op.results[0].type).dtype
     return [result if dtype.in_numpy else held(result, dtype)]
@@ -105,7 +105,7 @@ def _taken(name: str, array: Array, type: TensorType, symbols: Symbols) -> Array
     return array
 
 
-def _numbers(value: Any, symbols: Symbols) -> Any:
+def numbers(value: Any, symbols: Symbols) -> Any:
     """An attribute with its dims as numbers."""
     if isinstance(value, Dim):
         return value.evaluate(symbols)

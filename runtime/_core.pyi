@@ -8,7 +8,7 @@ import numpy
 import numpy.typing
 
 def checksum(data: Any) -> int:
-    """XXH64, seed 0, of the bytes of a contiguous buffer."""
+    """XXH3 of 64 bits, seed 0, of the bytes of a contiguous buffer."""
 
 def dtype_size(dtype: Any) -> int:
     """Bytes of one element."""

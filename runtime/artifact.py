@@ -36,7 +36,7 @@ class Weight:
     """A weight that the user supplies at init, or (with `data`) one that is embedded.
 
     `sha256` is that of the row-major little-endian bytes, 32 bytes, or empty when the compiler
-    never saw the data.
+    never saw the data. A `settled` one is embedded, too, but as kernels read it: in constants.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Weight:
     shape: tuple[int, ...]
     sha256: bytes = b""
     data: bytes | memoryview | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True)

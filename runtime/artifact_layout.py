@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable
 
 MAGIC = b"\x89HDL\r\n\x1a\n"
-VERSION = 2
+VERSION = 3
 ALIGNMENT = 64
 
 SECTIONS = (
@@ -61,6 +61,6 @@ OPS = _numbered(" ".join(CALCULATE), 3)
 TARGETS = _numbered("cpu cuda")
 FORMATS = _numbered("image cubin ptx")
 BUFFERS = _numbered("input output weight constant state arena status counters")
-HAS_SHA256, EMBEDDED = 1, 2
+HAS_SHA256, EMBEDDED, SETTLED = 1, 2, 4
 DISPATCH, COPY = 1, 2
 MOST_AXES = 5  # Of a tensor map.

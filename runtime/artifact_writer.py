@@ -180,6 +180,8 @@ class _Writer:
                     f"weight '{weight.name}': wanted {size} bytes of data, got {len(data)}"
                 )
             offset = self._data("weight data", data)
+        if weight.settled:
+            flags |= layout.SETTLED
         self._add(
             "weights",
             "6IQQ32s",

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from heddle.graph import attributes
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.constants import constant_bytes
+from heddle.graph.compiler.constants import Constants, constant_bytes, settled_bytes
 from heddle.graph.compiler.parts import parts_of
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, split, stage, workspace
 from heddle.graph.compiler.passes.select import kernel_name
@@ -23,7 +23,6 @@ from heddle.runtime.artifact import (
     Buffer,
     BufferKind,
     Code,
-    Constant,
     Copy,
     Dispatch,
     Kernel,
@@ -33,6 +32,7 @@ from heddle.runtime.artifact import (
     Symbol,
     Tensor,
     TensorMap,
+    Weight,
 )
 
 STATUS_BYTES = 32
@@ -49,7 +49,7 @@ def requests(module: Any, kind: str) -> list[tuple[Any, Request]]:
     return [
         (op, part)
         for op in m.operations(module)
-        if m.name(op) == "fused"
+        if m.name(op) == "fused" and stage(op) != "compile"
         for part in split(request(parts_of(op)), kind)
     ]
 
@@ -74,23 +74,6 @@ def _tensor(name: str, value: Any) -> Tensor:
     return Tensor(name, kind.dtype.name, tuple(dim.expr for dim in kind.shape))
 
 
-class Constants:
-    """The constants of all programs, each content once."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-
-    def number(self, operation: Any) -> int:
-        """The index of a `heddle.constant`'s content."""
-        data = constant_bytes(operation)
-        return self._numbers.setdefault(data, len(self._numbers))
-
-    @property
-    def records(self) -> tuple[Constant, ...]:
-        """In the order of their numbers."""
-        return tuple(map(Constant, self._numbers))
-
-
 @dataclass
 class _Table:
     """Records that are referred to by number, each once."""
@@ -110,7 +93,7 @@ def program(
     kind: str,
     asked: Sequence[tuple[Any, Request]],
     codes: Callable[[Spec], tuple[Code, ...]],
-    weights: Mapping[str, int],
+    weights: Sequence[Weight],
     constants: Constants,
 ) -> Program:
     """The program of a planned module.
@@ -120,7 +103,7 @@ def program(
         kind: `"cpu"` or `"cuda"`.
         asked: The module's `requests`.
         codes: The code of a spec for every machine of the target.
-        weights: The number of each weight.
+        weights: The weights of the artifact.
         constants: Takes the constants that the program reads.
     """
     places = _places(module, weights, constants)
@@ -225,17 +208,23 @@ def _buffer(buffers: _Table, place: Place, size: Expr) -> int:
     return buffers.number((place, size), lambda: Buffer(kind, size, place.index, place.offset))
 
 
-def _places(module: Any, weights: Mapping[str, int], constants: Constants) -> dict[Any, Place]:
+def _places(module: Any, weights: Sequence[Weight], constants: Constants) -> dict[Any, Place]:
     """Where each value of the function is that no reshape makes."""
+    numbers = {weight.name: number for number, weight in enumerate(weights)}
     places = {value: Place("input", i) for i, value in enumerate(m.block(module).arguments)}
+    settled = settled_bytes(module, {weight.name: weight.data for weight in weights})
+    for value, data in settled.items():
+        places[value] = Place("constant", constants.number(data))
     for operation in m.operations(module):
         match m.name(operation):
             case "weight":
-                number = weights[operation.attributes["name"].value]
+                number = numbers[operation.attributes["name"].value]
                 places[operation.results[0]] = Place("weight", number)
             case "constant":
-                places[operation.results[0]] = Place("constant", constants.number(operation))
-            case "fused":
+                places[operation.results[0]] = Place(
+                    "constant", constants.number(constant_bytes(operation))
+                )
+            case "fused" if stage(operation) != "compile":
                 texts: Sequence[Any] = operation.attributes["places"]
                 for value, text in zip(operation.results, texts, strict=True):
                     places[value] = Place.parse(text.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -14,6 +15,7 @@ from heddle.graph import types
 from heddle.graph.compiler import assemble, cache
 from heddle.graph.compiler.codegen.build import Progress, build
 from heddle.graph.compiler.codegen.pool import Job
+from heddle.graph.compiler.constants import Constants, settled_weights
 from heddle.graph.compiler.module import label
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.tuned import described, own_tables
@@ -60,7 +62,8 @@ def compile(
         graph: A finished graph.
         targets: See `Target.parse`.
         weights: Arrays by weight name; the artifact holds their hashes and refuses others.
-        embed_weights: Put the weights themselves into the artifact.
+        embed_weights: Put the weights themselves into the artifact; for one kind of target, as its
+            kernels read them.
         stop_after: The name of a pass: the result is the module's text after it instead, for each
             target in turn.
         progress: Called with what is being done, how much of it is done, and how much there is.
@@ -92,7 +95,8 @@ def _compiled(
     progress: Progress | None,
 ) -> Artifact:
     """The artifact, by the tuning tables in force."""
-    modules = {target: lower(graph.module, target.kind) for target in chosen}
+    alone = len(chosen) == 1 and any(weight.data is not None for weight in weights)
+    modules = {target: lower(graph.module, target.kind, embedded=alone) for target in chosen}
     asked = {target: assemble.requests(module, target.kind) for target, module in modules.items()}
     jobs: dict[Job, str] = {}
     for target, requests in asked.items():
@@ -100,25 +104,28 @@ def _compiled(
             for job in _jobs(wanted.spec, target):
                 jobs.setdefault(job, label(operation))
     codes = build(jobs, cache.KernelCache(config.cache_folder()), progress)
-    numbers = {weight.name: number for number, weight in enumerate(weights)}
-    constants = assemble.Constants()
+    constants = Constants()
 
     def program(target: Target) -> Program:
         def code(spec: Spec) -> tuple[Code, ...]:
             return tuple(c for job in _jobs(spec, target) for c in codes[job])
 
         return assemble.program(
-            modules[target], target.kind, asked[target], code, numbers, constants
+            modules[target], target.kind, asked[target], code, weights, constants
         )
 
     programs = tuple(map(program, chosen))
+    settled = {name for module in modules.values() for name in settled_weights(module)}
     symbols, inputs, outputs = assemble.signature(graph.module)
     record = ArtifactRecord(
         name=graph.name,
         symbols=symbols,
         inputs=inputs,
         outputs=outputs,
-        weights=weights,
+        weights=tuple(
+            replace(weight, data=None, settled=True) if weight.name in settled else weight
+            for weight in weights
+        ),
         constants=constants.records,
         programs=programs,
         provenance=provenance,

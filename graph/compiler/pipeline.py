@@ -16,6 +16,7 @@ from heddle.graph.compiler.passes.legalize import legalize
 from heddle.graph.compiler.passes.pack import pack
 from heddle.graph.compiler.passes.plan import plan
 from heddle.graph.compiler.passes.select import select
+from heddle.graph.compiler.passes.settle import settle
 from heddle.graph.compiler.passes.turn import turn
 from heddle.kernels.mlir import ir
 from heddle.runtime import config
@@ -33,17 +34,19 @@ PASSES: tuple[Pass, ...] = (
     fuse,  # groups of ops become kernels
     join,  # a decoder's step writes its cache in one kernel
     hoist,  # what depends on weights alone runs at load
+    settle,  # embedded weights lie as kernels read them
     select,  # each group has a kernel, or an error says why not
     plan,  # each value has its place in memory
 )
 
 
-def lower(module: Any, kind: str, *, stop_after: str | None = None) -> Any:
+def lower(module: Any, kind: str, *, embedded: bool = False, stop_after: str | None = None) -> Any:
     """A copy of `module` after the passes for `kind`, verified after each.
 
     Args:
         module: The graph's module, which stays as it is.
         kind: `"cpu"` or `"cuda"`.
+        embedded: The weights will be in the artifact, and this is its only program.
         stop_after: The name of the last pass to run; None runs all.
 
     Raises:
@@ -55,6 +58,10 @@ def lower(module: Any, kind: str, *, stop_after: str | None = None) -> Any:
     module = m.clone(module)
     _dump(module, kind, 0, "input")
     with module.context, ir.Location.unknown():
+        if embedded:
+            for operation in m.operations(module):
+                if m.name(operation) == "weight":
+                    operation.attributes["embedded"] = ir.UnitAttr.get()
         for number, each in enumerate(PASSES, 1):
             _apply(each, module, kind)
             _dump(module, kind, number, each.__name__)

@@ -102,8 +102,7 @@ def show_weights(weights: list[dict[str, Any]], constant_bytes: int) -> None:
     """Weights, those of a kind in one row: `*` stands for the number in their names."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for row in weights:
-        where = "embedded" if row["embedded"] else "by sha256" if row["sha256"] else "by name"
-        key = (re.sub(r"\d+", "*", row["name"]), tensor_text(row), where)
+        key = (re.sub(r"\d+", "*", row["name"]), tensor_text(row), bound(row))
         groups.setdefault(key, []).append(row["bytes"])
     rows = [
         (name, type_text, where, f"{len(sizes)}", bytes_text(sum(sizes)))
@@ -112,6 +111,14 @@ def show_weights(weights: list[dict[str, Any]], constant_bytes: int) -> None:
     total = bytes_text(sum(row["bytes"] for row in weights))
     title = f"Weights: {len(weights)}, {total}; constants {bytes_text(constant_bytes)}"
     table(title, ("name", "type", "bound", "count>", "size>"), rows)
+
+
+def bound(weight: dict[str, Any]) -> str:
+    """Where a weight's elements come from; a settled one is in constants, as kernels read it."""
+    for way in ("settled", "embedded"):
+        if weight[way]:
+            return way
+    return "by sha256" if weight["sha256"] else "by name"
 
 
 def show_program(program: dict[str, Any]) -> None:

@@ -148,7 +148,12 @@ void Verifier::placed(const ProgramRecord& program, const BufferRecord& buffer,
       break;
   }
   expect_below(buffer.index, indices, field("index"));
-  if (buffer.kind == BufferKind::kWeight) expect_static(artifact_.weights()[buffer.index].size);
+  if (buffer.kind == BufferKind::kWeight) {
+    const WeightRecord& weight = artifact_.weights()[buffer.index];
+    expect(!(weight.flags & kWeightSettled), field("index"), "a weight that is not settled",
+           buffer.index);
+    expect_static(weight.size);
+  }
   if (buffer.kind == BufferKind::kConstant) expect_static(artifact_.constants()[buffer.index].size);
   if (buffer.kind == BufferKind::kStatus) expect_static(kStatusBytes);
   if (buffer.kind == BufferKind::kCounters) expect_static(kCounterBytes);

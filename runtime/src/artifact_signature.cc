@@ -217,7 +217,9 @@ void Verifier::weights() const {
     expect(is_dtype(row.dtype), field("dtype"), "1 to 15", row.dtype);
     expect_shape(row.shape, field("shape"));
     for (Slot slot : artifact_.dims(row.shape)) expect_number(slot, field("shape"));
-    expect(row.flags < 4, field("flags"), "bits 1 and 2 alone", row.flags);
+    constexpr uint32_t kBoth = kWeightEmbedded | kWeightSettled;
+    expect(row.flags < 8 && (row.flags & kBoth) != kBoth, field("flags"),
+           "bits 1, 2 and 4 alone, not 2 with 4", row.flags);
     auto bytes = artifact_.shape(row).bytes(static_cast<DType>(row.dtype));
     if (!bytes || static_cast<uint64_t>(*bytes) != row.size) {
       fail(field("size"), bytes ? std::to_string(*bytes) : "a shape of 0 or more bytes",

@@ -32,12 +32,15 @@ std::string listed(const std::vector<std::string>& names) {
 /// Refuses weights whose names are not just those that are wanted.
 void check_names(const Artifact& artifact,
                  const std::unordered_map<std::string_view, const WeightSource*>& given) {
-  std::vector<std::string> missing, extra;
+  std::vector<std::string> missing, extra, settled;
   std::unordered_map<std::string_view, const WeightRecord*> wanted;
   for (const WeightRecord& record : artifact.weights()) {
-    wanted.emplace(artifact.text(record.name), &record);
-    if (!(record.flags & kWeightEmbedded) && given.count(artifact.text(record.name)) == 0) {
-      missing.emplace_back(artifact.text(record.name));
+    const std::string_view name = artifact.text(record.name);
+    wanted.emplace(name, &record);
+    if (given.count(name) > 0) {
+      if (record.flags & kWeightSettled) settled.emplace_back(name);
+    } else if (!(record.flags & (kWeightEmbedded | kWeightSettled))) {
+      missing.emplace_back(name);
     }
   }
   for (const auto& item : given) {
@@ -46,6 +49,10 @@ void check_names(const Artifact& artifact,
   std::sort(extra.begin(), extra.end());
   if (!missing.empty()) refuse(artifact, "weights: wanted, and not given: " + listed(missing));
   if (!extra.empty()) refuse(artifact, "weights: given, and not wanted: " + listed(extra));
+  if (!settled.empty()) {
+    refuse(artifact, "weights: given, but the artifact holds them as its kernels read them: " +
+                         listed(settled) + " (give none, or compile without embed_weights)");
+  }
 }
 
 void check_type(const Artifact& artifact, const WeightRecord& record, const WeightSource& given) {
@@ -77,6 +84,10 @@ void Model::bind(const std::vector<WeightSource>& weights) {
     return storage->data();
   };
   for (const WeightRecord& record : artifact.weights()) {
+    if (record.flags & kWeightSettled) {
+      weights_.push_back(nullptr);  // No buffer is this one.
+      continue;
+    }
     auto found = given.find(artifact.text(record.name));
     const void* data = nullptr;
     if (found == given.end()) {

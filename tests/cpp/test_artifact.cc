@@ -29,9 +29,10 @@ TEST_CASE("artifact: all that the golden file says") {
     CHECK(artifact->shape_text(artifact->inputs()[2].shape) == "[batch * 2]");
     REQUIRE(artifact->outputs().size() == 2);
     CHECK(artifact->text(artifact->outputs()[1].name) == "same");
-    REQUIRE(artifact->weights().size() == 2);
+    REQUIRE(artifact->weights().size() == 3);
     CHECK(artifact->shape(artifact->weights()[1]) == Shape{6});
     CHECK(artifact->weights()[1].flags == (kWeightEmbedded | kWeightHasSha256));
+    CHECK(artifact->weights()[2].flags == kWeightSettled);
     float table[6];
     std::memcpy(table, artifact->embedded(artifact->weights()[1]), sizeof(table));
     CHECK(table[5] == 500.0f);
@@ -66,10 +67,10 @@ TEST_CASE("artifact: files that are not there, or none") {
 
 TEST_CASE("artifact: a newer format is refused by name, whatever else it holds") {
   Patch patch;
-  patch.header().version = 3;
+  patch.header().version = kFormatVersion + 1;
   Error error = caught([&] { parse(patch.bytes()); });
   CHECK(error.reason() == ArtifactReason::kVersion);
-  CHECK(std::string(error.what()) == "<memory>: header: format version: wanted 2, got 3");
+  CHECK(std::string(error.what()) == "<memory>: header: format version: wanted 3, got 4");
 }
 
 TEST_CASE("artifact: bytes behind the end") {

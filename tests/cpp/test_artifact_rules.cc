@@ -163,8 +163,12 @@ TEST_CASE("rules: weights and constants") {
         "section weights, record 0, dtype: wanted 1 to 15, got 0");
   CHECK(weight(0, [](auto& row) { row.shape.first = 0; }) ==
         "section weights, record 0, shape: wanted a size that is a number, got 'batch'");
-  CHECK(weight(0, [](auto& row) { row.flags = 4; }) ==
-        "section weights, record 0, flags: wanted bits 1 and 2 alone, got 4");
+  CHECK(weight(0, [](auto& row) { row.flags = 8; }) ==
+        "section weights, record 0, flags: wanted bits 1, 2 and 4 alone, not 2 with 4, got 8");
+  CHECK(weight(1, [](auto& row) { row.flags |= kWeightSettled; }) ==
+        "section weights, record 1, flags: wanted bits 1, 2 and 4 alone, not 2 with 4, got 7");
+  CHECK(weight(0, [](auto& row) { row.flags = kWeightSettled; }) ==
+        "section buffers, record 4, index: wanted a weight that is not settled, got 0");
   CHECK(weight(0, [](auto& row) { row.size = 12; }) ==
         "section weights, record 0, size: wanted 16, got 12");
   CHECK(weight(0, [](auto& row) { row.offset = 64; }) ==

@@ -135,6 +135,7 @@ def record() -> ArtifactRecord:
         weights=(
             Weight("weight", "float32", (4,)),
             Weight("table", "float32", (6,), hashlib.sha256(table).digest(), table),
+            Weight("settled", "float32", (4,), settled=True),
         ),
         constants=(Constant(floats(0.5, 1.5, 2.5, 3.5)),),
         programs=(program,),

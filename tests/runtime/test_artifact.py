@@ -72,7 +72,7 @@ def test_describe_says_everything_as_json(make, images):
     assert described == {
         "name": "hand",
         "path": "<memory>",
-        "format": 2,
+        "format": 3,
         "bytes": artifact.nbytes,
         "provenance": {"maker": "by hand"},
         "symbols": [{"name": "n", "minimum": 0, "maximum": 1 << 20}],
@@ -85,6 +85,7 @@ def test_describe_says_everything_as_json(make, images):
                 "shape": [4],
                 "bytes": 16,
                 "embedded": True,
+                "settled": False,
                 "sha256": bytes(range(32)).hex(),
             }
         ],
@@ -158,7 +159,7 @@ def test_requirements_are_what_all_kernels_have(make_cuda):
 def test_errors_carry_their_reason(make, tmp_path):
     whole = make("double").to_bytes()
     newer = bytearray(whole)
-    newer[8] = 3
+    newer[8] += 1
     flipped = bytearray(whole)
     flipped[64 + 32 * 20] ^= 1  # the first byte of the first section
     for data, reason in (

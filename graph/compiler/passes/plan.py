@@ -75,8 +75,8 @@ def plan(module: Any, kind: str) -> None:
 
 
 def stage(operation: Any) -> str:
-    """`"init"` or `"main"`: the routine that a fused op is part of."""
-    return "init" if "stage" in operation.attributes else "main"
+    """When a fused op runs: `"compile"`, or in the routine `"init"` or `"main"`."""
+    return operation.attributes["stage"].value if "stage" in operation.attributes else "main"
 
 
 def root_value(value: Any) -> Any:
@@ -84,6 +84,17 @@ def root_value(value: Any) -> Any:
     while m.owner_name(value) == "reshape":
         value = m.owner(value).operands[0]  # type: ignore[union-attr]
     return value
+
+
+def readers(value: Any) -> list[Any]:
+    """The fused ops that read a value or a reshape of it; None stands for the caller."""
+    found: list[Any] = []
+    for user in m.users(value):
+        if m.name(user) == "reshape":
+            found += readers(user.results[0])
+        else:
+            found.append(user if m.name(user) == "fused" else None)
+    return found
 
 
 def byte_size(value: Any) -> Expr:
@@ -116,7 +127,7 @@ def split(wanted: Request, kind: str) -> list[Request]:
 
 def _fused(module: Any, routine: str | None = None) -> list[Any]:
     ops = [op for op in m.operations(module) if m.name(op) == "fused"]
-    return [op for op in ops if routine in (None, stage(op))]
+    return [op for op in ops if stage(op) in ((routine,) if routine else ("init", "main"))]
 
 
 def _place_outputs(module: Any, places: dict[Any, Place]) -> None:
@@ -140,7 +151,7 @@ def _place_updates(module: Any, kind: str, places: dict[Any, Place]) -> None:
             others.remove(source)
             last = all(
                 reader is not None and position[m.result(reader)] <= position[result]
-                for reader in _readers(source)
+                for reader in readers(source)
             )
             free = source in position and source not in places and source not in others
             if result in places and free and last:
@@ -157,7 +168,7 @@ def _place_state(module: Any, places: dict[Any, Place]) -> Expr:
     offset: Expr = 0
     for operation in _fused(module, "init"):
         for value in operation.results:
-            if any(reader is None or stage(reader) == "main" for reader in _readers(value)):
+            if any(reader is None or stage(reader) == "main" for reader in readers(value)):
                 places[value] = Place("state", offset=offset)
                 offset = fold("add", offset, align(byte_size(value)))
     return offset
@@ -173,7 +184,7 @@ def _place_arena(
 
     def span(value: Any) -> tuple[int, int]:
         first = position[m.result(m.owner(value))]
-        return first, max([first, *(position[m.result(r)] for r in _readers(value))])
+        return first, max([first, *(position[m.result(r)] for r in readers(value))])
 
     scratch = {op: size for op in operations if (size := workspace(op, kind)) != 0}
     for operation in operations:
@@ -209,14 +220,3 @@ def _overwritten(operation: Any, kind: str) -> Iterator[tuple[Any, Any]]:
         if source is not None:
             del free[source]
             yield result, source
-
-
-def _readers(value: Any) -> list[Any]:
-    """The fused ops that read a value or a reshape of it; None stands for the caller."""
-    found: list[Any] = []
-    for user in m.users(value):
-        if m.name(user) == "reshape":
-            found += _readers(user.results[0])
-        else:
-            found.append(user if m.name(user) == "fused" else None)
-    return found

@@ -22,7 +22,7 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
 
-  /// The XXH64 of a part, read without keeping it resident.
+  /// The checksum of a part, read without keeping it resident.
   uint64_t checksum(size_t offset, size_t size) const;
 
   /// Gives resident pages of a mapping back; they are read again where they are touched.

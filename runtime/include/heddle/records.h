@@ -12,7 +12,7 @@ namespace heddle {
 #endif
 
 constexpr uint8_t kMagic[8] = {0x89, 'H', 'D', 'L', '\r', '\n', 0x1A, '\n'};
-constexpr uint32_t kFormatVersion = 2;
+constexpr uint32_t kFormatVersion = 3;
 
 enum class Section : uint32_t {
   kStrings = 1,
@@ -124,6 +124,7 @@ struct TensorRecord {
 
 constexpr uint32_t kWeightHasSha256 = 1;
 constexpr uint32_t kWeightEmbedded = 2;
+constexpr uint32_t kWeightSettled = 4;  // Its elements are in constants, as kernels read them.
 
 struct WeightRecord {
   Str name;

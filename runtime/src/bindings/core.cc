@@ -40,7 +40,7 @@ NB_MODULE(_core, module) {
   bind_artifact(module);
   bind_model(module);
   module.def("checksum", &checksum_of, nanobind::arg("data"),
-             "XXH64, seed 0, of the bytes of a contiguous buffer.");
+             "XXH3 of 64 bits, seed 0, of the bytes of a contiguous buffer.");
   module.def(
       "dtype_size", [](nanobind::handle dtype) { return heddle::dtype_size(dtype_from(dtype)); },
       nanobind::arg("dtype"), "Bytes of one element.");

@@ -186,7 +186,8 @@ nb::list weights(const Artifact& artifact) {
     row["dtype"] = dtype(record.dtype);
     row["shape"] = shape_list(artifact, record.shape);
     row["bytes"] = record.size;
-    row["embedded"] = (record.flags & kWeightEmbedded) != 0;
+    row["embedded"] = (record.flags & (kWeightEmbedded | kWeightSettled)) != 0;
+    row["settled"] = (record.flags & kWeightSettled) != 0;
     row["sha256"] = known ? hex(record.sha256, sizeof record.sha256) : std::string();
     rows.append(row);
   }

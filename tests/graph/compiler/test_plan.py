@@ -9,6 +9,7 @@ import pytest
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler import module as m
+from heddle.graph.compiler.constants import Constants
 from heddle.graph.compiler.parts import parts_of
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, stage
 from heddle.graph.compiler.pipeline import lower
@@ -159,7 +160,7 @@ def test_scratch_memory_is_arena_for_its_own_step(monkeypatch):
         graph.output(ops.softmax(ops.layer_norm(ops.softmax(x), weight, bias)))
     module = lower(graph.module, "cuda")
     program = assemble.program(
-        module, "cuda", assemble.requests(module, "cuda"), lambda spec: (), {}, assemble.Constants()
+        module, "cuda", assemble.requests(module, "cuda"), lambda spec: (), [], Constants()
     )
     steps = program.main.instructions
     scratch = [[program.buffers[number] for number in step.buffers[-2:]] for step in steps]

@@ -4,9 +4,11 @@ import pytest
 
 from heddle.graph import DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler import assemble
+from heddle.graph.compiler.constants import Constants
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.sizes import evaluate
 from heddle.kernels.registry import MACHINES, find
+from heddle.runtime import artifact
 
 
 def asked(rows, dtype=DType.bfloat16, kind="cuda"):
@@ -17,7 +19,12 @@ def asked(rows, dtype=DType.bfloat16, kind="cuda"):
     module = lower(graph.module, kind)
     wanted = assemble.requests(module, kind)
     program = assemble.program(
-        module, kind, wanted, lambda spec: (), {"w": 0}, assemble.Constants()
+        module,
+        kind,
+        wanted,
+        lambda spec: (),
+        [artifact.Weight("w", dtype.name, (128, 64))],
+        Constants(),
     )
     return wanted, program.main.instructions
 

@@ -1,0 +1,64 @@
+"""What init would compute of embedded weights is settled by the compiler, where all machines agree.
+
+A weight that is packed for its products, turned or cast for them, and read in no other way, goes
+into the artifact as its kernels read it: nothing is left to do at load, and processes share its
+pages. The ops' NumPy references compute it. Sums and products of floats, which may differ from
+machine to machine, are left to init. A weight that something else reads as it is stays so, for it
+would be there twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.passes.plan import readers, root_value, stage
+from heddle.kernels.mlir import ir
+
+MOVES = ("pack_b", "pack_int4", "transpose", "concat", "slice")
+"""Ops whose results are elements of their operands, and zeros."""
+
+EXACT = ("cast", "add", "sub", "mul", "sum", "broadcast_to", "constant")
+"""Ops that give integers from integers alone, the same everywhere."""
+
+
+def settle(module: Any, kind: str) -> None:
+    """Gives such kernels the attribute `stage = "compile"`; weights have `embedded` (`lower`)."""
+    found = {op.results[0]: op for op in m.operations(module) if _agrees(op)}
+    while True:
+        dropped = [value for value, op in found.items() if not all(_held(op, found))]
+        if not dropped:
+            break
+        for value in dropped:
+            del found[value]
+    for operation in found.values():
+        operation.attributes["stage"] = ir.StringAttr.get("compile")
+
+
+def _agrees(operation: Any) -> bool:
+    """Whether the op is one of init that has the same results on all machines."""
+    if m.name(operation) != "fused" or stage(operation) != "init":
+        return False
+    return all(m.name(op) in MOVES or _is_exact(op) for op in m.inner(operation))
+
+
+def _is_exact(operation: Any) -> bool:
+    """Integers from integers; or floats rounded to others."""
+    dtypes = [m.tensor(value).dtype for value in (*operation.operands, *operation.results)]
+    if m.name(operation) == "cast" and all(dtype.is_float for dtype in dtypes):
+        return True
+    return m.name(operation) in EXACT and all(dtype.is_integer for dtype in dtypes)
+
+
+def _held(operation: Any, found: dict[Any, Any]) -> list[bool]:
+    """Of each operand, whether it is known, and a weight whose readers are all found."""
+    return [_known(root_value(value), found) for value in operation.operands]
+
+
+def _known(value: Any, found: dict[Any, Any]) -> bool:
+    above = m.owner(value)
+    if m.owner_name(value) == "fused":
+        return value in found
+    if above is None or "embedded" not in above.attributes:
+        return False
+    return all(reader is not None and m.result(reader) in found for reader in readers(value))
