@@ -15,8 +15,9 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 
-PAUSE_S = 0.02
-"""Between turns: long enough for the other candidate's spinning workers to go to sleep."""
+PAUSE_S = 0.04
+"""Between turns: long enough for the other candidate's spinning workers to go to sleep. OpenBLAS's
+wait for 2^26 cycles (THREAD_TIMEOUT in its Makefile.rule), 26 ms at 2.6 GHz."""
 
 
 def machine() -> dict[str, Any]:

@@ -23,21 +23,18 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import measure
 import numpy as np
+import registers
 
 from heddle.graph import DType, compile
-from heddle.graph.targets import native_level
-from heddle.kernels.registry import MACHINES
 from heddle.pipelines import checkpoint, weights
-from heddle.pipelines.bench import limits, probes
 from heddle.pipelines.models import bert
-from heddle.runtime import Buffer, InferenceSession
+from heddle.runtime import InferenceSession
 
 # batch, sequence, rounds, calls in a turn
 SHAPES = ((1, 16, 40, 10), (1, 128, 30, 5), (32, 128, 7, 1), (8, 512, 7, 1))
@@ -46,9 +43,6 @@ PEERS = ("onnxruntime", "openvino", "torch")
 
 FEW, HOPELESS = 3, 1.5
 """Rounds of a peer whose first call takes `HOPELESS` times as long as the fastest peer's."""
-
-SLICE, LEAST = 4096, 64
-"""Words of the kernel in registers that a task goes through, and the least turns of its loop."""
 
 COSINE = {"float32": 0.999999, "bfloat16": 0.999}
 """The least cosine to Heddle's float32 with which a candidate takes part."""
@@ -61,35 +55,6 @@ def operations(config: bert.BertConfig, batch: int, sequence: int) -> int:
     size, inner = config.hidden_size, config.intermediate_size
     token = 2 * size * (4 * size + 2 * inner) + 4 * sequence * size
     return config.num_hidden_layers * batch * sequence * token
-
-
-def registers_call(
-    config: bert.BertConfig, dtype: str, threads: int, shape: tuple[int, int]
-) -> Call:
-    """A call that multiplies in registers as often as the model does."""
-    arch = native_level()
-    machine = MACHINES[arch]
-    lanes = machine.vector_bytes // 4
-    kind, each, words, result = "float32", 2 * lanes * probes.CHAINS, 1, 16
-    if dtype == "bfloat16" and machine.tiles:
-        product, operations_of_tiles = limits.TILE_PRODUCTS[dtype]
-        kind, each = f"{product} from registers", 4 * operations_of_tiles
-        words, result = probes.TILES, probes.TILE
-    elif dtype == "bfloat16" and machine.dots:
-        kind, each = "vdpbf16ps", 4 * lanes * probes.DOT_CHAINS
-    steps = max(SLICE // words, LEAST)
-    repeats = round(operations(config, *shape) / (each * steps * threads))
-    size, results = steps * words, threads * repeats * result
-    artifact = probes.artifact(kind, arch, threads, size, repeats, results)
-    model = InferenceSession(threads=threads).load(artifact)
-    x, y = Buffer("int32", (threads * size,)), Buffer("int32", (results,))
-    x.to_numpy()[...] = limits.HALVES
-
-    def call() -> np.ndarray:
-        model.execute(x, out=[y])
-        return y.to_numpy()
-
-    return call
 
 
 def heddle_candidate(
@@ -194,8 +159,9 @@ def peer_candidates(
 def measure_shape(
     candidates: dict[str, Callable[[np.ndarray], Call]],
     exact: Callable[[np.ndarray], Call],
-    registers: Callable[[tuple[int, int]], Call],
+    config: bert.BertConfig,
     dtype: str,
+    threads: int,
     batch: int,
     sequence: int,
     rounds: int,
@@ -214,7 +180,8 @@ def measure_shape(
         once[name] = time.perf_counter() - start
     limit = HOPELESS * min((once[name] for name in once if name != "heddle"), default=np.inf)
     slow = {name: prepared.pop(name) for name in once if name != "heddle" and once[name] > limit}
-    prepared["registers"] = registers((batch, sequence))
+    work = operations(config, batch, sequence)
+    prepared["registers"] = registers.call(dtype, work, threads)
     times = measure.interleaved(prepared, rounds, calls)
     times |= measure.interleaved(slow, FEW, calls)
     medians = {name: measure.median_ms(times[name]) for name in candidates}
@@ -245,9 +212,9 @@ def main() -> None:
             options.peers, found, Path(folder), options.dtype, options.threads
         )
         rows = []
-        registers = partial(registers_call, config, options.dtype, options.threads)
+        given = candidates, exact, config, options.dtype, options.threads
         for shape in SHAPES:
-            rows.append(measure_shape(candidates, exact, registers, options.dtype, *shape))
+            rows.append(measure_shape(*given, *shape))
             print(json.dumps(rows[-1]), flush=True)
     if options.save:
         figures: dict[str, Any] = {"threads": options.threads, "rows": rows}
