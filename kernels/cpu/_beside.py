@@ -110,7 +110,7 @@ def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
     )
 
 
-def launch(spec: Spec, block: int = _panels.BLOCK, together: int = 1) -> Launch:
+def launch(spec: Spec, block: int = _panels.BLOCK, together: Expr = 1) -> Launch:
     """The tasks of all products, or of the norm in front of them.
 
     A task has at most `block` rows; a thread takes so many `together`.

@@ -189,12 +189,12 @@ def emit_blocks(tasks: Tasks, multiply: Callable[[Tasks, Block, Any], None]) -> 
             multiply(tasks, tasks.block(part, panel), sums)
 
 
-def emit_stretches(
+def stretches(
     tasks: Tasks,
     steps: Size,
     add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
-) -> None:
-    """Emits the loop over tasks, then over stretches along k and register tiles.
+) -> Callable[[Tasks, Block, Any], None]:
+    """What emits the sums of a block by a loop over stretches along k: see `emit_blocks`.
 
     `add` gives the sums with those of some steps added. It is called with a tile, the first step,
     the one after the last, and the sums before.
@@ -215,7 +215,7 @@ def emit_stretches(
         for start in emit.loop(0, whole, depth):
             add_stretch(tasks, block, scratch, start, sizes.least(start + depth, due), due, add)
 
-    emit_blocks(tasks, block_at)
+    return block_at
 
 
 def add_stretch(
@@ -229,7 +229,7 @@ def add_stretch(
 ) -> None:
     """Emits the sums of a block with a stretch of its `steps`, and writes those that are complete.
 
-    A `start` of None says that it is the only one. For `add` see `emit_stretches`.
+    A `start` of None says that it is the only one. For `add` see `stretches`.
     """
     frame, lanes, dtype = results.frame, results.lanes, results.dtype
     begin, complete = 0 if start is None else start, True

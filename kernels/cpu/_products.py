@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _asks, _pairs, _panels
+from heddle.kernels.cpu import _asks, _deep, _pairs, _panels
 from heddle.kernels.cpu._blocks import PANEL, Tile
 from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged
 from heddle.kernels.mlir import dialect, ir
@@ -36,7 +37,12 @@ def emit_products(
     lanes = host.lanes_for(frame.machine, [dtype])
     if _pairs.fits(spec, frame.machine):
         tasks = _pairs.after(tasks)
-    _panels.emit_stretches(tasks(frame, lanes, dtype), steps, adder(frame, dtype, add, k, left))
+    own = tasks(frame, lanes, dtype)
+    multiply = _panels.stretches(own, steps, adder(frame, dtype, add, k, left))
+    if _deep.fits(spec, frame.machine):
+        _deep.emit_runs(own, steps, partial(adder, frame, dtype, add, k), multiply)
+    else:
+        _panels.emit_blocks(own, multiply)
 
 
 def adder(
@@ -47,7 +53,7 @@ def adder(
     left: Callable[[Tile, int, Any], Any],
     following: Size | None = None,
 ) -> Callable[[Tile, Size, Size, Sequence[Any]], list[Any]]:
-    """What adds steps to a tile's sums; see `_panels.emit_stretches`.
+    """What adds steps to a tile's sums; see `_panels.stretches`.
 
     `left(tile, r, place)` is the pointer to element `place`, of `k`, of row r of the tile.
     `following` bytes behind a stretch of b is the one that comes next; None: its panel goes on, and

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cpu import _amx, _beside, _panels
+from heddle.kernels.cpu import _amx, _beside, _deep, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -60,8 +60,10 @@ def _parts(words: Any, bits: int) -> Any:
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """With AMX, that of its tasks."""
-    return _beside.launch(spec, *_amx.tasks(spec)) if machine.tiles else None
+    """With AMX that of its tasks, and that of long rows."""
+    if machine.tiles:
+        return _beside.launch(spec, *_amx.tasks(spec))
+    return _deep.own_launch(spec, machine)
 
 
 def supports(spec: Spec) -> str | None:

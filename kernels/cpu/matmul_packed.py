@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host
-from heddle.kernels.cpu import _amx, _beside, _pairs, _panels
+from heddle.kernels.cpu import _amx, _beside, _deep, _pairs, _panels
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.cpu._tile import Add
 from heddle.kernels.mlir import dialect, ir
@@ -43,8 +43,10 @@ def in_tiles(spec: Spec, machine: Machine) -> bool:
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """With AMX, that of its tasks."""
-    return _beside.launch(spec, *_amx.tasks(spec)) if in_tiles(spec, machine) else None
+    """With AMX that of its tasks, and that of long rows."""
+    if in_tiles(spec, machine):
+        return _beside.launch(spec, *_amx.tasks(spec))
+    return _deep.own_launch(spec, machine)
 
 
 def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
