@@ -49,9 +49,9 @@ class Weight:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant tensor of the graph: its row-major little-endian bytes."""
+    """A constant tensor of the graph, or a settled weight: its row-major little-endian bytes."""
 
-    data: bytes
+    data: bytes | memoryview
 
 
 BufferKind = Literal[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,15 +25,14 @@ class Constants:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
+        self.records: list[Constant] = []
 
-    def number(self, data: bytes) -> int:
+    def number(self, data: bytes | memoryview) -> int:
         """The index of a content."""
-        return self._numbers.setdefault(data, len(self._numbers))
-
-    @property
-    def records(self) -> tuple[Constant, ...]:
-        """In the order of their numbers."""
-        return tuple(map(Constant, self._numbers))
+        number = self._numbers.setdefault(hashlib.sha256(data).digest(), len(self.records))
+        if number == len(self.records):
+            self.records.append(Constant(data))
+        return number
 
 
 def constant_bytes(operation: Any) -> bytes:
@@ -42,7 +42,7 @@ def constant_bytes(operation: Any) -> bytes:
     return np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def settled_bytes(module: Any, weights: Mapping[str, Any]) -> dict[Any, bytes]:
+def settled_bytes(module: Any, weights: Mapping[str, Any]) -> dict[Any, memoryview]:
     """The bytes of each value that is computed when the model is compiled, and read later.
 
     Args:
@@ -53,8 +53,13 @@ def settled_bytes(module: Any, weights: Mapping[str, Any]) -> dict[Any, bytes]:
     for operation in m.operations(module):
         if m.name(operation) == "fused" and stage(operation) == "compile":
             arrays = [_operand(value, weights, bits) for value in operation.operands]
-            bits.update(zip(operation.results, _settled(operation, arrays), strict=True))
-    return {value: array.tobytes() for value, array in bits.items() if _is_read_later(value)}
+            for value, array in zip(operation.results, _settled(operation, arrays), strict=True):
+                bits[value] = np.ascontiguousarray(array)
+    return {
+        value: array.reshape(-1).view(np.uint8).data
+        for value, array in bits.items()
+        if _is_read_later(value)
+    }
 
 
 def settled_weights(module: Any) -> set[str]:

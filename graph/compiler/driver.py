@@ -126,7 +126,7 @@ def _compiled(
             replace(weight, data=None, settled=True) if weight.name in settled else weight
             for weight in weights
         ),
-        constants=constants.records,
+        constants=tuple(constants.records),
         programs=programs,
         provenance=provenance,
     )
