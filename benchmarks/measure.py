@@ -15,9 +15,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 
-PAUSE_S = 0.04
-"""Between turns: long enough for the other candidate's spinning workers to go to sleep. OpenBLAS's
-wait for 2^26 cycles (THREAD_TIMEOUT in its Makefile.rule), 26 ms at 2.6 GHz."""
+PAUSE_S, PAUSES = 0.02, 25
+"""Of a rest between turns: as many pauses at most."""
 
 
 def machine() -> dict[str, Any]:
@@ -51,13 +50,22 @@ def interleaved(
     for number in range(rounds):
         for name in list(candidates)[:: 1 if number % 2 == 0 else -1]:
             call = candidates[name]
-            time.sleep(PAUSE_S)
+            rest()
             call()
             for _ in range(calls):
                 start = time.perf_counter()
                 call()
                 times[name].append(time.perf_counter() - start)
     return times
+
+
+def rest() -> None:
+    """Waits until the other candidates' workers sleep: OpenBLAS's spin for 0.1 s after a call."""
+    for _ in range(PAUSES):
+        before = time.process_time()
+        time.sleep(PAUSE_S)
+        if time.process_time() - before < 0.1 * PAUSE_S:
+            return
 
 
 def ratio(peer: list[float], own: list[float], calls: int) -> float:
