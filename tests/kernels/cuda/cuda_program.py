@@ -13,7 +13,7 @@ from heddle.graph.compiler.pipeline import lower
 from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Spec
-from heddle.runtime.artifact import Code, Copy, Dispatch, Routine
+from heddle.runtime.artifact import Code, Copy, Dispatch, Routine, Weight
 
 
 def _spec_as_code(spec: Spec) -> tuple[Code, ...]:
@@ -33,12 +33,15 @@ class EmulatedModel:
 
     def __init__(self, graph, weights: dict[str, np.ndarray]) -> None:
         module = lower(graph.module, "cuda")
-        names = {name: number for number, name in enumerate(graph.weights)}
+        records = [
+            Weight(name, weight.dtype.name, tuple(map(int, weight.shape)))
+            for name, weight in graph.weights.items()
+        ]
         constants = assemble.Constants()
         _, self.inputs, self.outputs = assemble.signature(graph.module)
         asked = assemble.requests(module, "cuda")
-        self.program = assemble.program(module, "cuda", asked, _spec_as_code, names, constants)
-        self.weights = [_bytes(weights[name]) for name in names]
+        self.program = assemble.program(module, "cuda", asked, _spec_as_code, records, constants)
+        self.weights = [_bytes(weights[record.name]) for record in records]
         self.constants = [
             np.frombuffer(constant.data, np.uint8).copy() for constant in constants.records
         ]
