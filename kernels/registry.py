@@ -51,6 +51,23 @@ PLACES |= {target: target for target in PLACES.values()}
 
 
 @dataclass(frozen=True)
+class Share:
+    """A spec that computes some of an op's calls, or one of its products in them.
+
+    Attributes:
+        spec: What is computed.
+        condition: A size that is 1 for those calls and 0 for all others, for which `spec` is not
+            started.
+        product: The number in `Spec.each` of the one product that it computes, and whose buffers it
+            has; None: it has all buffers.
+    """
+
+    spec: Spec
+    condition: Expr = 1
+    product: int | None = None
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A registry row.
 
@@ -61,8 +78,7 @@ class Kernel:
         launch: How a spec is started on every machine that has no launch of its own.
         own_launch: How a spec is started on one architecture, or None where it is as anywhere. What
             memory it takes (workspace, counters) is there for the other architectures too.
-        split: Specs that share the calls of one, each with a size that is 1 for the calls that it
-            computes and 0 for all others, for which it is not started.
+        split: The specs that share the calls of one.
         supports: None when the spec can be computed, else the reason why not, as a phrase.
         checks: The kernel checks values of its input and takes the status word.
         updates: So many of the first operands and outputs are one memory each: the kernel writes
@@ -86,7 +102,7 @@ class Kernel:
     space: Space | None = None
     uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
-    split: Callable[[Spec], tuple[tuple[Spec, Expr], ...]] = lambda spec: ((spec, 1),)
+    split: Callable[[Spec], tuple[Share, ...]] = lambda spec: (Share(spec),)
 
     def launch_on(self, spec: Spec, machine: Machine) -> Launch:
         """How `spec` is started on `machine`."""

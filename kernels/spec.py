@@ -114,6 +114,17 @@ class Spec:
         return (replace(self, beside=(), source=None), *self.beside)
 
     @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """For each of `each`, the numbers of its buffers in `buffers`; there is no source."""
+        read, written = 1, len(self.inputs)
+        found = []
+        for spec in self.each:
+            inputs, outputs = len(spec.inputs) - 1, len(spec.outputs)
+            found.append((0, *range(read, read + inputs), *range(written, written + outputs)))
+            read, written = read + inputs, written + outputs
+        return tuple(found)
+
+    @property
     def dims(self) -> tuple[str, ...]:
         """The runtime dimensions in use, `("d0", "d1", ...)`, in the order of passing."""
         found: set[str] = set()

@@ -136,7 +136,8 @@ def program(
                 described.buffer, item, shape, strides, described.box, described.swizzle
             )
 
-        passed = [buffer(value) for value in (*operation.operands, *operation.results)]
+        given = [*operation.operands, *operation.results]
+        passed = [buffer(given[number]) for number in wanted.buffers]
         for number in range(row.updates):
             routines[stage(operation)] += _update(operation, passed, number)
         for extra in row.extras(spec):

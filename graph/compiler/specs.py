@@ -21,12 +21,14 @@ PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
 class Request:
     """What is asked of a kernel: its spec, the size behind each of `spec.dims`, what it reads.
 
-    `condition` is a size of the spec that is 1 for the calls in which it is asked, 0 for others.
+    `buffers` are the numbers of the spec's buffers among those of the op. `condition` is a size of
+    the spec that is 1 for the calls in which it is asked, 0 for others.
     """
 
     spec: Spec
     dims: tuple[Expr, ...]
     inputs: tuple[Any, ...]
+    buffers: tuple[int, ...]
     condition: Expr = 1
 
 
@@ -49,7 +51,7 @@ def request(parts: Parts) -> Request:
         spec = replace(spec, source=feeding)
         inputs = others + inputs[1:]
     spec, dims = _rename(collapse(spec))
-    return Request(spec, dims, tuple(inputs))
+    return Request(spec, dims, tuple(inputs), tuple(range(len(spec.buffers))))
 
 
 def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, sizes
 from heddle.kernels.cpu import _panels, layer_norm, rms_norm
-from heddle.kernels.registry import Machine
+from heddle.kernels.registry import Machine, Share
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -96,15 +96,15 @@ def _normalise(whole: host.Frame, place: Any) -> None:
     NORMS[source.op].emit_rows(frame)
 
 
-def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
+def split(spec: Spec) -> tuple[Share, ...]:
     """With a norm: the calls of one row; the norm of more, and what is behind it."""
     if spec.source is None:
-        return ((spec, 1),)
+        return (Share(spec),)
     rows = product(spec.operands[0].shape[:-1])
     more: Expr = int(rows > 1) if isinstance(rows, int) else ("min", 1, ("floordiv", rows, 2))
     found = (("inside", fold("sub", 1, more)), ("before", more), ("rest", more))
     return tuple(
-        (replace(spec, attrs=tuple(sorted((*spec.attrs, (STAGE, stage))))), condition)
+        Share(replace(spec, attrs=tuple(sorted((*spec.attrs, (STAGE, stage))))), condition)
         for stage, condition in found
         if condition != 0
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _frame, _mma, _product, _staging
+from heddle.kernels.cuda import _block, _frame, _mma, _product, _staging
+from heddle.kernels.registry import Share
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold
 
@@ -22,14 +24,14 @@ LEAST, MOST = "least_rows", "most_rows"
 class Way:
     """How a product of at most `most` rows (None: of any number) is computed.
 
-    By so many `blocks`, with `shared` bytes each; `body` emits what one block does. Together they
-    take so many bytes of `workspace`, and `counters`.
+    By so many `blocks`, with `shared` bytes each; `body` emits what the block of a number does.
+    Together they take so many bytes of `workspace`, and `counters`.
     """
 
     most: int | None
     blocks: Expr
     shared: int
-    body: Callable[[_frame.Frame, _mma.DynamicShared], None]
+    body: Callable[[_frame.Frame, _mma.DynamicShared, Size], None]
     workspace: int = 0
     counters: int = 0
 
@@ -47,20 +49,37 @@ def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
     return few or ways
 
 
-def split(spec: Spec) -> tuple[tuple[Spec, Expr], ...]:
+def split(spec: Spec) -> tuple[Share, ...]:
     """A product of few rows and one of more, where the rows are known when it runs.
 
-    They want other blocks: many small ones, or one that fills a multiprocessor.
+    They want other blocks: many small ones, or one that fills a multiprocessor. Of more rows, what
+    is beside each other is computed product by product.
     """
-    m, kind = _product.problem(spec).m, _mma.kind_of(spec)
+    if not in_strips(spec):
+        return (Share(spec),)
+    few, *rest = split_at(spec, FEW)
+    if not spec.beside or not rest:
+        return few, *rest
+    (more,) = rest
+    alone = (Share(one, more.condition, i) for i, one in enumerate(more.spec.each))
+    return few, *alone
+
+
+def split_at(spec: Spec, most: int) -> tuple[Share, ...]:
+    """Up to `most` rows and more, where the rows are known when it runs."""
+    m = _product.problem(spec).m
+    if isinstance(m, int):
+        return (Share(spec),)
+    more: Expr = ("min", 1, ("floordiv", m, most + 1))
+    few = Share(_with(spec, MOST, most), ("sub", 1, more))
+    return few, Share(_with(spec, LEAST, most + 1), more)
+
+
+def in_strips(spec: Spec) -> bool:
+    """Whether few rows are multiplied in strips."""
+    kind = _mma.kind_of(spec)
     strips = kind is not None and has_strips(kind, spec.attr("transposed"))
-    if isinstance(m, int) or not strips or spec.prologue is not None:
-        return ((spec, 1),)
-    more: Expr = ("min", 1, ("floordiv", m, FEW + 1))
-    return (
-        (_with(spec, MOST, FEW), ("sub", 1, more)),
-        (_with(spec, LEAST, FEW + 1), more),
-    )
+    return strips and spec.prologue is None
 
 
 def has_strips(kind: _mma.Kind, transposed: bool) -> bool:
@@ -69,7 +88,9 @@ def has_strips(kind: _mma.Kind, transposed: bool) -> bool:
 
 
 def _with(spec: Spec, name: str, value: int) -> Spec:
-    return replace(spec, attrs=tuple(sorted({**dict(spec.attrs), name: value}.items())))
+    attrs = tuple(sorted({**dict(spec.attrs), name: value}.items()))
+    beside = tuple(_with(one, name, value) for one in spec.beside)
+    return replace(spec, attrs=attrs, beside=beside)
 
 
 def emit_ways(frame: _frame.Frame, ways: Sequence[Way]) -> None:
@@ -80,33 +101,35 @@ def emit_ways(frame: _frame.Frame, ways: Sequence[Way]) -> None:
 
 def _emit(frame: _frame.Frame, shared: _mma.DynamicShared, m: Size, ways: Sequence[Way]) -> None:
     way, *others = ways
-    if not others:
-        way.body(frame, shared)
-        return
 
     def this() -> list[Any]:
-        way.body(frame, shared)
+        way.body(frame, shared, _block.block())
         return []
 
     def rest() -> list[Any]:
         _emit(frame, shared, m, others)
         return []
 
+    if not others:
+        this()
+        return
+
     emit.either(emit.compare("less_equal", m, way.most), [], this, rest)
 
 
 def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
     """The launch of `ways`: the blocks of the one that the rows of the call choose."""
-    problem = _product.problem(spec)
+    m = _product.problem(spec).m
     *others, last = ways
     grid = last.blocks
     for way in reversed(others):
         assert way.most is not None
-        more: Expr = ("min", 1, ("floordiv", problem.m, way.most + 1))
+        more: Expr = ("min", 1, ("floordiv", m, way.most + 1))
         grid = ("add", ("mul", ("sub", 1, more), way.blocks), ("mul", more, grid))
+    work = [_product.problem(one).work for one in spec.each]
     return Launch(
         (fold("max", 1, grid), 1, 1),
-        problem.work,
+        reduce(partial(fold, "add"), work),
         (_staging.THREADS, 1, 1),
         max(way.shared for way in ways),
         workspace=max(way.workspace for way in ways),

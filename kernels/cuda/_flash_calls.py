@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from heddle.kernels.registry import Share
 from heddle.kernels.spec import Expr, Spec, fold
 
 _FEW = "few"
 
 
-def split(spec: Spec, few: Expr) -> tuple[tuple[Spec, Expr], ...]:
+def split(spec: Spec, few: Expr) -> tuple[Share, ...]:
     """`spec` for calls where the size `few` is 1, and for those where it is 0."""
     if isinstance(few, int):
-        return ((spec, 1),)
+        return (Share(spec),)
     attrs = tuple(sorted((*spec.attrs, (_FEW, True))))
-    return (replace(spec, attrs=attrs), few), (spec, fold("sub", 1, few))
+    return Share(replace(spec, attrs=attrs), few), Share(spec, fold("sub", 1, few))
 
 
 def is_few(spec: Spec, few: Expr) -> bool:

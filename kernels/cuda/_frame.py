@@ -76,8 +76,9 @@ class Frame:
 
     @contextmanager
     def unless_empty(self) -> Iterator[None]:
-        """Emits what runs where the result has elements; a grid has a block even if it has none."""
-        total = emit.as_index(self.size(product(self.spec.result.shape)))
+        """Emits what runs where a result has elements; a grid has a block even if none has."""
+        counts = [self.size(product(one.result.shape)) for one in self.spec.each]
+        total = emit.as_index(sum(counts[1:], counts[0]))
         with emit.when(emit.compare("greater", total, 0)):
             yield
 
@@ -88,7 +89,7 @@ def frame(spec: Spec, machine: Machine) -> Frame:
     assert row is not None, "this kernel is a row"
     arguments = list(ir.InsertionPoint.current.block.arguments)
     extras = row.extras(spec)
-    reads, writes, count = len(spec.inputs), len(spec.outputs), len(spec.dims)
+    reads, writes, count = len(spec.inputs), len(spec.written), len(spec.dims)
     outputs = reads + writes
     dims = outputs + len(extras)
     pointers = dict(zip(extras, arguments[outputs:dims], strict=True))

@@ -14,7 +14,7 @@ from typing import Any
 from heddle.kernels import emit, memory
 from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _block, _flash_calls, _flash_ragged, _frame, gather
-from heddle.kernels.registry import Machine
+from heddle.kernels.registry import Machine, Share
 from heddle.kernels.row_spans import Keys, RowSpans, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -196,10 +196,10 @@ def own_launch(spec: Spec, machine: Machine, keys: Expr, offsets: int = 3) -> La
     return _flash_ragged.launch(spec, offsets, keys, _work(spec, keys), wide=True)
 
 
-def split(spec: Spec, offsets: int = 3) -> tuple[tuple[Spec, Expr], ...]:
+def split(spec: Spec, offsets: int = 3) -> tuple[Share, ...]:
     """Calls in which most rows have one token, and others, where tensor cores take both."""
     if not _flash_ragged.fits(spec):
-        return ((spec, 1),)
+        return (Share(spec),)
     return _flash_calls.split(spec, _flash_ragged.few(spec, offsets))
 
 

@@ -41,6 +41,9 @@ llvm = dialect("llvm")
 RUN = 32
 """Elements of k that the lanes of a warp hold at once: four times eight."""
 
+FEW = 16
+"""Rows of the smallest strips."""
+
 _EACH = 8  # Elements of a lane in a run.
 _ALL = _result.WARP_COLUMNS // 8
 
@@ -66,7 +69,7 @@ class Strip:
     @property
     def depth(self) -> int:
         """Elements along k of a stage; fewer for many rows, as x takes most of a stage then."""
-        return 256 if self.rows == 16 else 128
+        return 256 if self.rows == FEW else 128
 
     @property
     def slice(self) -> int:
@@ -124,7 +127,7 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     """The ways to compute the product."""
     problem, dtype = _product.problem(spec), spec.operands[0].dtype
     found = []
-    for most, rows, columns in ((16, 16, _tensor_cores.narrow(problem)), (None, 64, 64)):
+    for most, rows, columns in ((FEW, FEW, _tensor_cores.narrow(problem)), (None, 64, 64)):
         strip = Strip(
             _mma.KINDS[dtype, dtype],
             rows,

@@ -88,12 +88,13 @@ def _emit_block(
     body: Body,
     frame: _frame.Frame,
     shared: _mma.DynamicShared,
+    block: Size,
 ) -> None:
     if cut:
-        number = _block.block() % cut
-        body(strip, frame, shared, number, Part(_block.block() // cut, parts, number))
+        number = block % cut
+        body(strip, frame, shared, number, Part(block // cut, parts, number))
     else:
-        body(strip, frame, shared, _block.block(), None)
+        body(strip, frame, shared, block, None)
 
 
 def steps(every: Size, part: Part | None) -> tuple[Size, Size]:

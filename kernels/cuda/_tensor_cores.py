@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from heddle.kernels.cuda import _by_rows, _mma, _product, _skinny, _tiles
 from heddle.kernels.spec import Expr, Spec, fold, product
@@ -14,6 +15,12 @@ _NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tile
 def fits(spec: Spec) -> bool:
     """Whether tensor cores multiply these dtypes, and nothing is computed before."""
     return _mma.kind_of(spec) is not None and spec.prologue is None
+
+
+def joins(spec: Spec) -> bool:
+    """Whether one kernel computes the product and others of the same few rows."""
+    m = _product.problem(spec).m
+    return _by_rows.in_strips(spec) and (not isinstance(m, int) or m <= _by_rows.FEW)
 
 
 def ways(spec: Spec) -> Sequence[_by_rows.Way]:
@@ -32,7 +39,7 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
             None,
             _tiles_of(problem, columns),
             _tiles.shared_bytes(columns),
-            lambda frame, shared: _tiles.emit_tiles(frame, tile, shared),
+            partial(_tiles.emit_tiles, tile),
         )
     )
     return _by_rows.possible(spec, found)

@@ -86,13 +86,13 @@ def shared_bytes(columns: int) -> int:
     return STAGES * (ROWS + columns) * _staging.LINE
 
 
-def place(frame: _frame.Frame, tile: Tile) -> Place:
-    """The place of this block."""
+def place(frame: _frame.Frame, tile: Tile, block: Size) -> Place:
+    """The place of a block, by its number."""
     problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
     m_tiles = emit.as_index(sizes.ceildiv(m, ROWS))
     n_tiles = emit.as_index(sizes.ceildiv(n, tile.columns))
-    number, rest = _block.block() // (m_tiles * n_tiles), _block.block() % (m_tiles * n_tiles)
+    number, rest = block // (m_tiles * n_tiles), block % (m_tiles * n_tiles)
     row, column = ordered(rest, m_tiles, n_tiles)
     return Place(number, row * ROWS, column * tile.columns, m, n, k)
 
@@ -104,9 +104,9 @@ def ordered(number: Size, m_tiles: Any, n_tiles: Any) -> tuple[Size, Size]:
     return group * _GROUP + rest % side_by_side, rest // side_by_side
 
 
-def emit_tiles(frame: _frame.Frame, tile: Tile, shared: _mma.DynamicShared) -> None:
-    """Emits the tile of this block."""
-    where = place(frame, tile)
+def emit_tiles(tile: Tile, frame: _frame.Frame, shared: _mma.DynamicShared, block: Size) -> None:
+    """Emits the tile of the block of that number."""
+    where = place(frame, tile, block)
     emit_tile(frame, tile, shared, where, _staging.matrices(frame, where.number))
 
 

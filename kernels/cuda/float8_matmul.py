@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heddle.kernels import bodies
 from heddle.kernels.convert import FLOAT8
-from heddle.kernels.cuda import _by_rows, _product, _warpgroup_plan, matmul
+from heddle.kernels.cuda import _beside, _by_rows, _product, _tensor_cores, _warpgroup_plan, matmul
 from heddle.kernels.registry import Kernel
 from heddle.kernels.spec import Spec
 
@@ -26,7 +26,7 @@ KERNEL = Kernel(
     "cuda",
     matmul.emit_matmul,
     matmul.launch,
-    supports,
+    _beside.supports_each(supports, _tensor_cores.joins),
     space=_product.SPACE,
     own_launch=_warpgroup_plan.own_launch,
     split=_by_rows.split,

@@ -34,6 +34,7 @@ from heddle.kernels.cuda._result import Place
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_groups import most
+from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 _Sides = tuple[_staging.Matrix, _staging.Matrix]
@@ -100,6 +101,7 @@ def _emit_piece(
     emit_at: Callable[[_frame.Frame, _mma.DynamicShared, Place, _Sides], None],
     frame: _frame.Frame,
     shared: _mma.DynamicShared,
+    block: Size,
 ) -> None:
     """Emits a piece of so many rows and columns; one of no group is zeros."""
 
@@ -120,7 +122,7 @@ def _emit_piece(
 
         emit.either(compare("greater_equal", group, 0), [], multiplied, zeros)
 
-    _in_group(frame, rows, columns, body)
+    _in_group(frame, block, rows, columns, body)
 
 
 def _emit_multiply_adds(frame: _frame.Frame) -> None:
@@ -135,17 +137,21 @@ def _emit_multiply_adds(frame: _frame.Frame) -> None:
         transposed = frame.spec.attr("transposed")
         _fma.emit_tile_at(frame, readers, transposed, where, (emit.index(0), start))
 
-    _in_group(frame, side, side, body)
+    _in_group(frame, _block.block(), side, side, body)
 
 
 def _in_group(
-    frame: _frame.Frame, rows: int, columns: int, body: Callable[[Any, Place], None]
+    frame: _frame.Frame,
+    block: Size,
+    rows: int,
+    columns: int,
+    body: Callable[[Any, Place], None],
 ) -> None:
-    """Emits `body(group, where)` for this block's piece, if there is one."""
+    """Emits `body(group, where)` for a block's piece, if there is one."""
     n, k = frame.shape((frame.spec.result.shape[-1], frame.spec.operands[0].shape[-1]))
     pieces = emit.as_index(frame.size(most(frame.spec, rows)))
     n_tiles = emit.as_index(sizes.ceildiv(n, columns))
-    piece, column = _tiles.ordered(_block.block(), pieces, n_tiles)
+    piece, column = _tiles.ordered(block, pieces, n_tiles)
     group, row, end = _row_pieces.find(frame, piece, rows)
     with emit.when(compare("less", row, end)):
         body(group, Place(emit.index(0), row, column * columns, end, n, k))

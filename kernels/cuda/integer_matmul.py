@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert
-from heddle.kernels.cuda import _by_rows, _frame, _product, _warpgroup_plan, matmul
+from heddle.kernels.cuda import (
+    _beside,
+    _by_rows,
+    _frame,
+    _product,
+    _tensor_cores,
+    _warpgroup_plan,
+    matmul,
+)
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
@@ -39,7 +47,7 @@ KERNEL = Kernel(
     "cuda",
     emit_integer,
     matmul.launch,
-    supports,
+    _beside.supports_each(supports, _tensor_cores.joins),
     space=_product.SPACE,
     own_launch=_warpgroup_plan.own_launch,
     split=_by_rows.split,

@@ -7,6 +7,7 @@ from typing import Any
 
 from heddle.kernels import bodies, emit
 from heddle.kernels.cuda import (
+    _beside,
     _by_rows,
     _fma,
     _frame,
@@ -27,7 +28,7 @@ def emit_matmul(spec: Spec, machine: Machine, of: Callable[[Any], Any] = lambda 
         if plan:
             _warpgroup_product.emit_product(frame, plan)
         elif _tensor_cores.fits(spec):
-            _by_rows.emit_ways(frame, _tensor_cores.ways(spec))
+            _by_rows.emit_ways(frame, _beside.ways(spec, _tensor_cores.ways))
         else:
             left, right = (of(frame.reader(number)) for number in range(2))
             _fma.emit_tile(frame, left, right, spec.attr("transposed"))
@@ -36,7 +37,7 @@ def emit_matmul(spec: Spec, machine: Machine, of: Callable[[Any], Any] = lambda 
 def launch(spec: Spec) -> Launch:
     """A block for each piece of the result."""
     if _tensor_cores.fits(spec):
-        return _by_rows.launch(spec, _tensor_cores.ways(spec))
+        return _by_rows.launch(spec, _beside.ways(spec, _tensor_cores.ways))
     return _fma.launch(spec)
 
 
@@ -53,7 +54,7 @@ KERNEL = Kernel(
     "cuda",
     emit_matmul,
     launch,
-    supports,
+    _beside.supports_each(supports, _tensor_cores.joins),
     space=_product.SPACE,
     own_launch=_warpgroup_plan.own_launch,
     split=_by_rows.split,

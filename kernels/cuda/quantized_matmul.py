@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit
-from heddle.kernels.cuda import _by_rows, _fma, _frame, _product, _scaled
-from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.cuda import _beside, _by_rows, _fma, _frame, _product, _scaled
+from heddle.kernels.registry import Kernel, Machine, Share
 from heddle.kernels.spec import Launch, Spec
 
 
@@ -18,7 +18,7 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
         if _scaled.fits(spec):
-            _by_rows.emit_ways(frame, _scaled.ways(spec))
+            _by_rows.emit_ways(frame, _beside.ways(spec, _scaled.ways))
         else:
             _fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
 
@@ -26,8 +26,16 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
 def launch(spec: Spec) -> Launch:
     """A block for each piece of the result."""
     if _scaled.fits(spec):
-        return _by_rows.launch(spec, _scaled.ways(spec))
+        return _by_rows.launch(spec, _beside.ways(spec, _scaled.ways))
     return _fma.launch(spec)
+
+
+def split(spec: Spec) -> tuple[Share, ...]:
+    """The rows of the smallest strips, two blocks of which share a multiprocessor, and more.
+
+    Strips of more rows take the registers of all of it, which one kernel for both would do, too.
+    """
+    return _by_rows.split_at(spec, _scaled.FEW) if _scaled.fits(spec) else (Share(spec),)
 
 
 class _Scaled:
@@ -74,4 +82,12 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("quantized_matmul", "cuda", emit_quantized, launch, supports, space=_product.SPACE)
+KERNEL = Kernel(
+    "quantized_matmul",
+    "cuda",
+    emit_quantized,
+    launch,
+    _beside.supports_each(supports, _scaled.fits),
+    space=_product.SPACE,
+    split=split,
+)

@@ -10,6 +10,7 @@ from decoder_weights import weight
 from heddle.graph import DType, compile
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.pipeline import lower
+from heddle.graph.compiler.sizes import evaluate
 from heddle.pipelines.models.llama import Quantization, language_model
 from heddle.pipelines.models.llama_config import LlamaConfig
 from heddle.pipelines.quantization import fit, quantize
@@ -144,6 +145,22 @@ def test_a_layer_writes_its_cache_in_one_kernel(name, kind):
     kernels = [request.spec.op for _, request in assemble.requests(module, kind)]
     assert kernels.count("rotate_and_write") == config.num_hidden_layers
     assert not {"rope", "paged_write"}.intersection(kernels)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+@pytest.mark.parametrize("quantization", [None, Quantization(4, 32)])
+def test_products_of_queries_keys_and_values_are_one_launch_of_few_tokens(name, quantization):
+    config = LlamaConfig.of(config_of(name))
+    module = lower(language_model(config, "", DType.bfloat16, quantization).module, "cuda")
+    asked = [request for _, request in assemble.requests(module, "cuda")]
+    products = [request for request in asked if request.spec.op.endswith("matmul")]
+
+    def launches(tokens):
+        return sum(evaluate(p.condition, dict.fromkeys(p.spec.dims, tokens)) for p in products)
+
+    layers, apart = config.num_hidden_layers, quantization is None
+    assert [launches(tokens) for tokens in (1, 16, 64)] == [5 * layers + 1] * 3
+    assert launches(65) == (7 if apart else 5) * layers + 1
 
 
 def test_the_signature():

@@ -4,9 +4,9 @@ One greedy walk in program order. An elementwise op joins a group that computes 
 as the end of its epilogue; a root takes over the elementwise group that computes its operand 0, as
 its prologue. A group only grows into what a kernel of the registry supports, never computes a value
 twice, and never into a cycle. A value that others need as well becomes one more output. A cast that
-widens such a value is left to what reads it: less is written, and less read. Then products by
-panels of one left side become one group, which costs one launch, and a norm whose result only they
-read becomes its source.
+widens such a value is left to what reads it: less is written, and less read. Then products of one
+left side become one group, which costs one launch, and a norm whose result only they read becomes
+its source.
 """
 
 from __future__ import annotations

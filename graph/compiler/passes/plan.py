@@ -9,7 +9,7 @@ each element of an input just before it writes the result to its place may write
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.graph import attributes
@@ -121,8 +121,14 @@ def split(wanted: Request, kind: str) -> list[Request]:
     row = registry.find(wanted.spec.op, kind)
     if row is None:
         return [wanted]
-    rows = row.split(wanted.spec)
-    return [replace(wanted, spec=spec, condition=condition) for spec, condition in rows]
+    values = dict(zip(wanted.spec.dims, wanted.dims, strict=True))
+
+    def part(share: registry.Share) -> Request:
+        places = wanted.spec.places[share.product] if share.product is not None else wanted.buffers
+        dims = tuple(values[name] for name in share.spec.dims)
+        return Request(share.spec, dims, wanted.inputs, places, share.condition)
+
+    return [part(share) for share in row.split(wanted.spec)]
 
 
 def _fused(module: Any, routine: str | None = None) -> list[Any]:

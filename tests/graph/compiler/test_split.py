@@ -11,11 +11,12 @@ from heddle.kernels.registry import MACHINES, find
 from heddle.runtime import artifact
 
 
-def asked(rows, dtype=DType.bfloat16, kind="cuda"):
-    """The dispatches of x @ w.T, with their kernels."""
-    with Graph("product", [TensorType(dtype, (rows, 64))]) as graph:
-        weight = graph.add_weight(Weight("w", dtype, (128, 64)))
-        graph.output(ops.matmul(graph.inputs[0].tensor, weight.T))
+def asked(rows, dtype=DType.bfloat16, kind="cuda", widths=(128,)):
+    """The dispatches of x @ w.T for weights of such widths, with their kernels."""
+    weights = [Weight(f"w{i}", dtype, (n, 64)) for i, n in enumerate(widths)]
+    with Graph("products", [TensorType(dtype, (rows, 64))]) as graph:
+        x = graph.inputs[0].tensor
+        graph.output(*(ops.matmul(x, graph.add_weight(weight).T) for weight in weights))
     module = lower(graph.module, kind)
     wanted = assemble.requests(module, kind)
     program = assemble.program(
@@ -23,7 +24,7 @@ def asked(rows, dtype=DType.bfloat16, kind="cuda"):
         kind,
         wanted,
         lambda spec: (),
-        [artifact.Weight("w", dtype.name, (128, 64))],
+        [artifact.Weight(f"w{i}", dtype.name, (n, 64)) for i, n in enumerate(widths)],
         Constants(),
     )
     return wanted, program.main.instructions
@@ -37,6 +38,19 @@ def test_one_of_the_kernels_is_started(rows):
     assert started == [[rows <= 64] * 2, [rows > 64] * 2]
     assert steps[0].buffers[:3] == steps[1].buffers[:3]
     assert steps[0].kernel != steps[1].kernel
+
+
+@pytest.mark.parametrize("rows", [0, 1, 64, 65, 1000])
+def test_products_of_few_rows_are_one_kernel_and_of_more_one_each(rows):
+    wanted, steps = asked("n", widths=(128, 64, 64))
+    assert len(steps) == len(wanted) == 4
+    started = [evaluate(step.grids[1][0], {"n": rows}) > 0 for step in steps]
+    assert started == [rows <= 64, *[rows > 64] * 3]
+    few, *alone = (
+        [step.buffers[i] for i in range(n)] for step, n in zip(steps, (7, 3, 3, 3), strict=True)
+    )
+    assert alone == [[few[0], few[1 + i], few[4 + i]] for i in range(3)]
+    assert steps[2].kernel == steps[3].kernel
 
 
 def test_few_rows_are_for_strips_on_each_architecture():

@@ -34,7 +34,7 @@ def normed(dtype, rows, k, widths, op="rms_norm"):
 )
 def test_one_row(dtype, arch):
     for op, widths in (("rms_norm", (33, 33, 64)), ("layer_norm", (40,))):
-        spec, _ = _beside.split(normed(dtype, "d0", 70, widths, op))[0]
+        spec = _beside.split(normed(dtype, "d0", 70, widths, op))[0].spec
         check(spec, {"d0": 1}, arch=arch, rtol=1e-5, atol=2e-5)
 
 
@@ -47,7 +47,7 @@ def test_a_spec_says_what_its_source_is():
 
 def test_rows_that_are_known_need_no_choice():
     stages = [
-        [part.attr("norm") for part, _ in _beside.split(normed("float32", rows, 32, (32,)))]
+        [share.spec.attr("norm") for share in _beside.split(normed("float32", rows, 32, (32,)))]
         for rows in (1, 2)
     ]
     assert stages == [["inside"], ["before", "rest"]]

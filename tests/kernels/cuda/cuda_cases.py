@@ -1,6 +1,10 @@
 """The kernels that the tests run and assemble: each op and dtype, with and without fused bodies."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from heddle.kernels.emit import ITEM_SIZE
+from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 
 DTYPES = tuple(ITEM_SIZE)
@@ -176,6 +180,35 @@ LARGE: dict[str, Spec] = {
     f"{name}, {dtype}": spec for dtype in FLOATS for name, spec in large(dtype).items()
 }
 """Sizes at which registers or shared memory might not suffice."""
+
+
+def of_decoder(product: Callable[[int], Spec]) -> Spec:
+    """Queries, keys and values of an 8B-shaped model for few rows, from the product of a width."""
+    first, *others = map(product, (4096, 1024, 1024))
+    spec = replace(first, beside=tuple(others))
+    return find(spec.op, "cuda").split(spec)[0].spec
+
+
+def by_scaled(n: int, bits: int) -> Spec:
+    weight = tensor("int8", n, 4096) if bits == 8 else tensor("uint8", n, 2048)
+    operands = [tensor("bfloat16", "d0", 4096), weight, tensor("bfloat16", n, 32)]
+    result = tensor("bfloat16", "d0", n)
+    return plain("quantized_matmul", operands, result, bits=bits, group=128)
+
+
+def by_rows(n: int) -> Spec:
+    operands = [tensor("bfloat16", "d0", 4096), tensor("bfloat16", n, 4096)]
+    return plain("matmul", operands, tensor("bfloat16", "d0", n), transposed=True)
+
+
+BESIDE = {
+    "matmul beside, bfloat16": of_decoder(by_rows),
+    "quantized_matmul beside, 8 bits": of_decoder(lambda n: by_scaled(n, 8)),
+    "quantized_matmul beside, 4 bits": of_decoder(lambda n: by_scaled(n, 4)),
+}
+"""Products of one left side and few rows, of which two blocks share a multiprocessor."""
+
+LARGE |= BESIDE
 
 FUSED: dict[str, Spec] = {
     f"{name}, fused, {dtype}": fused(spec, prologue=name != "map")

@@ -25,7 +25,7 @@ def run(
     """The outputs and the status word; `shift` moves every buffer off its alignment by elements."""
     machine, kernel = machine or MACHINE, find(spec.op, "cuda")
     launched = kernel.launch_on(spec, machine)
-    outputs = [np.empty(shape(o.shape, dims), numpy_dtype(o.dtype)) for o in spec.outputs]
+    outputs = [np.empty(shape(o.shape, dims), numpy_dtype(o.dtype)) for o in spec.written]
     buffers = [Buffer(x, shift=shift * x.itemsize) for x in arrays]
     buffers += [Buffer(x, written=True, shift=shift * x.itemsize) for x in outputs]
     maps = []
@@ -53,10 +53,20 @@ def run(
 def run_call(
     spec: Spec, arrays: list[np.ndarray], dims: dict[str, int], *others, **options
 ) -> tuple[list[np.ndarray], list[int]]:
-    """`run` of the kernel that a call of these sizes starts, of those that share the op's calls."""
-    parts = find(spec.op, "cuda").split(spec)
-    (started,) = (part for part, condition in parts if size(condition, dims))
-    return run(started, arrays, dims, *others, **options)
+    """`run` of what a call of these sizes starts, of the kernels that share the op's calls.
+
+    That is one kernel, or one for each product.
+    """
+    shares = [s for s in find(spec.op, "cuda").split(spec) if size(s.condition, dims)]
+    buffers = dict(enumerate(arrays))
+    for share in shares:
+        places = range(len(spec.buffers)) if share.product is None else spec.places[share.product]
+        reads = len(share.spec.inputs)
+        found, status = run(
+            share.spec, [buffers[i] for i in places[:reads]], dims, *others, **options
+        )
+        buffers |= zip(places[reads:], found, strict=True)
+    return [buffers[i] for i in range(len(arrays), len(spec.buffers))], status
 
 
 def blocks_started(launched, grid: tuple[int, ...]) -> int:

@@ -183,14 +183,14 @@ def test_few_tokens_are_for_blocks_that_share_a_multiprocessor():
         few, many = kernel.split(spec)
         for tokens, rows in ((0, 0), (1, 1), (8, 8), (9, 8), (4096, 1)):
             dims = {"d0": tokens, "d2": rows + 1}
-            assert [size(part[1], dims) for part in (few, many)] == [
+            assert [size(share.condition, dims) for share in (few, many)] == [
                 int(tokens <= rows),
                 int(tokens > rows),
             ]
-        launches = [kernel.launch_on(part, HOPPER) for part, _ in (few, many)]
+        launches = [kernel.launch_on(share.spec, HOPPER) for share in (few, many)]
         assert [launch.block[0] for launch in launches] == [128, 256]
         assert [len(launch.tensor_maps) for launch in launches] == [0, 3]
-        assert len({kernel.extras(part) for part, _ in (few, many)}) == 1
+        assert len({kernel.extras(share.spec) for share in (few, many)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_few_tokens_are_for_blocks_that_share_a_multiprocessor():
 )
 def test_others_stay_with_warps(options):
     spec = ragged.attention(PAGED, "bfloat16", **{"size": 64, "block": 16} | options)
-    for part, _ in find(PAGED, "cuda").split(spec):
-        assert find(PAGED, "cuda").launch_on(part, HOPPER).block[0] == 128
+    for share in find(PAGED, "cuda").split(spec):
+        assert find(PAGED, "cuda").launch_on(share.spec, HOPPER).block[0] == 128
 
 
 ASSEMBLED = {

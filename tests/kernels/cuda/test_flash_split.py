@@ -182,9 +182,9 @@ def test_as_many_blocks_as_keys_ask_for():
 
 ASSEMBLED = {
     "paged": ragged.attention("paged_attention", "bfloat16", heads=32, key_heads=8, size=128),
-    "few queries": find("attention", "cuda").split(attention("float16", 128, (32, 8), causal=True))[
-        0
-    ][0],
+    "few queries": find("attention", "cuda")
+    .split(attention("float16", 128, (32, 8), causal=True))[0]
+    .spec,
     "of known sizes": known(attention("bfloat16", 128, (32, 8), causal=True), 1, 8192),
 }
 

@@ -15,7 +15,7 @@ from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _flash_warpgroup
 from heddle.kernels.cuda import _warpgroup as warpgroup
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import MACHINES, Share, find
 from heddle.kernels.spec import Operand, Spec
 from heddle.pipelines.cli import disassembly
 from heddle.runtime.errors import InputError
@@ -170,12 +170,12 @@ def check_code(made, copies: str):
 
 def test_few_queries_are_for_blocks_that_share_a_multiprocessor():
     spec, kernel = attention("bfloat16", 128, (8, 2), causal=True), find("attention", "cuda")
-    (few, is_few), (many, is_many) = kernel.split(spec)
+    few, many = kernel.split(spec)
     for queries in (0, 1, 4, 5, 4096):
-        sizes = [size(condition, {"d0": queries, "d1": 9}) for condition in (is_few, is_many)]
+        sizes = [size(share.condition, {"d0": queries, "d1": 9}) for share in (few, many)]
         assert sizes == [int(queries <= 4), int(queries > 4)]
-    assert [kernel.launch_on(part, HOPPER).block[0] for part in (few, many)] == [128, 256]
-    assert kernel.extras(few) == ("workspace", "counters")
-    assert kernel.extras(many) == ()
+    assert [kernel.launch_on(share.spec, HOPPER).block[0] for share in (few, many)] == [128, 256]
+    assert kernel.extras(few.spec) == ("workspace", "counters")
+    assert kernel.extras(many.spec) == ()
     for fixed in (of(spec, d0=1), of(spec, d0=200)):
-        assert kernel.split(fixed) == ((fixed, 1),)
+        assert kernel.split(fixed) == (Share(fixed),)

@@ -33,12 +33,13 @@ def array_for(random, operand: Operand, dims: dict[str, int]) -> np.ndarray:
     return random.standard_normal(size).astype(dtype)
 
 
-def check(spec: Spec, dims: dict[str, int], shift: int = 0) -> None:
+def check(spec: Spec, dims: dict[str, int], shift: int = 0, of=run) -> None:
+    """`of`: `run`, or `run_call`."""
     arrays = arrays_for(spec, dims)
-    found, status = run(spec, arrays, dims, shift)
+    found, status = of(spec, arrays, dims, shift)
     assert status == [0, 0, 0, 0]
     for array, wanted, operand in zip(
-        found, evaluate(spec, dims, arrays), spec.outputs, strict=True
+        found, evaluate(spec, dims, arrays), spec.written, strict=True
     ):
         tolerance = TOLERANCE.get(operand.dtype, 0)
         wide = np.float64 if tolerance else array.dtype
