@@ -37,6 +37,9 @@ FLOATS = ("float32", "bfloat16", "float16")
 STEPS = ("float32", "bfloat16", "float16")
 """Dtypes of caches."""
 
+HALVES = ("bfloat16", "float16")
+"""Dtypes of products by tensor cores that are computed beside each other."""
+
 TOGETHER = 12
 """Ops of one graph: an artifact for each would take long to make."""
 
@@ -98,6 +101,8 @@ def checks(names: Collection[str]) -> Iterator[tuple[dict[str, Any], Graph, dict
             yield one_check(workloads.WORKLOADS[name], sizes, DType[dtype])
     for dtype in STEPS if "paged_write" in names else ():
         yield gpu_kit_step.step(DType[dtype], 128)
+    for dtype in HALVES if "matmul" in names else ():
+        yield gpu_kit_step.products(DType[dtype])
 
 
 def one_check(

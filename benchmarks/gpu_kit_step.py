@@ -1,7 +1,8 @@
-"""A check of what a decoder does to its cache in a step, which no op does alone."""
+"""Checks of what a decoder does in a step by one kernel, and no op does alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpu_operands
@@ -15,6 +16,22 @@ HEADS, KEY_HEADS, BLOCK = 8, 2, 16
 
 COUNTS, LENGTHS = (1, 5, 3), (40, 5, 20)
 """Tokens of each row in the step, and of its sequence with them."""
+
+WIDTHS = (2048, 256, 256)
+"""Columns of queries, keys and values: strips of the first are cut into fewer parts than others."""
+
+
+def products(dtype: DType) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
+    """Queries, keys and values of a few rows: products of one left side.
+
+    The case, its graph and its arrays, as `gpu_kit.checks` has them.
+    """
+    rows, k = 5, 4096
+    types = [TensorType(dtype, (rows, k)), *(TensorType(dtype, (n, k)) for n in WIDTHS)]
+    with Graph("products", types) as graph:
+        x, *sides = (value.tensor for value in graph.inputs)
+        graph.output(*(x @ side.T for side in sides))
+    return _case("queries keys values", dtype, {"m": rows, "k": k}, graph, types, {}, 2 * k)
 
 
 def step(dtype: DType, size: int) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
@@ -46,6 +63,20 @@ def step(dtype: DType, size: int) -> tuple[dict[str, Any], Graph, dict[str, Any]
         "in8": np.array(LENGTHS),
         "in9": blocks,
     }
+    sizes = {"tokens": tokens, "d": size}
+    return _case("rope cache cache", dtype, sizes, graph, types, held, 3)
+
+
+def _case(
+    name: str,
+    dtype: DType,
+    sizes: dict[str, int],
+    graph: Graph,
+    types: Sequence[TensorType],
+    held: dict[str, Any],
+    operations: int,
+) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
+    """A check of `graph`, with so many operations for each element of its results."""
 
     def plain(type: TensorType, values: str = "") -> dict[str, Any]:
         shape = [int(n) for n in type.shape]
@@ -57,12 +88,12 @@ def step(dtype: DType, size: int) -> tuple[dict[str, Any], Graph, dict[str, Any]
     results = evaluate(graph, [gpu_operands.floats(a, o["dtype"]) for a, o in pairs])
     made = [plain(TensorType(dtype, array.shape)) for array in results]
     case = {
-        "name": "rope cache cache",
+        "name": name,
         "dtype": dtype.name,
-        "sizes": {"tokens": tokens, "d": size},
+        "sizes": sizes,
         "operands": operands,
         "fingerprint": gpu_operands.fingerprint(arrays),
         "results": made,
-        "tolerances": [data.tolerance(dtype, 3 * array.size, array.size) for array in results],
+        "tolerances": [data.tolerance(dtype, operations, 1) for _ in results],
     }
     return case, graph, held | {f"out{i}": array for i, array in enumerate(results)}
