@@ -132,13 +132,17 @@ def test_every_op(samples, sizes):
 )
 @given(data=st.data())
 def test_random_graphs(random_graphs, data):
-    case = data.draw(random_graphs)
-    artifact = compile(case.graph, f"cpu:{RUNNABLE[-1]}")
-    model = InferenceSession(threads=2).load(artifact, case.weights)
+    """With weights that are given, and with the same bits with those that are embedded."""
+    case, session = data.draw(random_graphs), InferenceSession(threads=2)
+    level = f"cpu:{RUNNABLE[-1]}"
+    model = session.load(compile(case.graph, level), case.weights)
+    inside = session.load(compile(case.graph, level, weights=case.weights, embed_weights=True))
     for rows in (case.inputs[0].shape[0], 1, 17):
         rng = np.random.default_rng(rows)
         types = [value.type for value in case.graph.inputs]
         arrays = list(arrays_for(types, {"rows": rows}, rng))
         wanted = evaluate(case.graph, arrays, case.weights)
-        for result, reference in zip(model.execute(*arrays), wanted, strict=True):
+        again = inside.execute(*arrays)
+        for result, other, reference in zip(model.execute(*arrays), again, wanted, strict=True):
             assert_close(result.to_numpy(), reference, str(case.graph))
+            assert other.to_numpy().tobytes() == result.to_numpy().tobytes()
