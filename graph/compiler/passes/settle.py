@@ -3,8 +3,9 @@
 A weight that is packed for its products, turned or cast for them, and read in no other way, goes
 into the artifact as its kernels read it: nothing is left to do at load, and processes share its
 pages. The ops' NumPy references compute it. Sums and products of floats, which may differ from
-machine to machine, are left to init. A weight that something else reads as it is stays so, for it
-would be there twice.
+machine to machine, are left to init. The artifact does not grow: so is what is larger than what it
+is made of (a weight that is widened, a panel of few columns), and a weight that something else
+reads as it is stays so, for it would be there twice.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.passes.plan import readers, root_value, stage
+from heddle.graph.compiler.passes.plan import byte_size, readers, root_value, stage
+from heddle.graph.dim import Dim
 from heddle.kernels.mlir import ir
 
 MOVES = ("pack_b", "pack_int4", "transpose", "concat", "slice")
@@ -20,6 +22,9 @@ MOVES = ("pack_b", "pack_int4", "transpose", "concat", "slice")
 
 EXACT = ("cast", "add", "sub", "mul", "sum", "broadcast_to", "constant")
 """Ops that give integers from integers alone, the same everywhere."""
+
+PADDING = 64 * 1024
+"""Bytes by which a value may be larger than what it is made of, beside a quarter of that."""
 
 
 def settle(module: Any, kind: str) -> None:
@@ -36,10 +41,19 @@ def settle(module: Any, kind: str) -> None:
 
 
 def _agrees(operation: Any) -> bool:
-    """Whether the op is one of init that has the same results on all machines."""
-    if m.name(operation) != "fused" or stage(operation) != "init":
+    """Whether the op is one of init with the same results on all machines, and no larger ones."""
+    if m.name(operation) != "fused" or stage(operation) != "init" or _grows(operation):
         return False
     return all(m.name(op) in MOVES or _is_exact(op) for op in m.inner(operation))
+
+
+def _grows(operation: Any) -> bool:
+    """Whether the results are much larger than the operands; all are of static shape."""
+    given, made = (
+        sum(int(Dim.from_expr(byte_size(value))) for value in values)
+        for values in (operation.operands, operation.results)
+    )
+    return made > given + given // 4 + PADDING
 
 
 def _is_exact(operation: Any) -> bool:

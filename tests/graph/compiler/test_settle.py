@@ -89,6 +89,18 @@ def test_what_is_read_as_it_is_stays():
     np.testing.assert_allclose(y.to_numpy(), wanted, rtol=1e-3, atol=1e-2)
 
 
+def test_what_would_grow_is_left_to_init():
+    """A weight that is widened, and one of few columns, of which a panel has 32."""
+    with Graph("wide", [TensorType(F32, (ROWS, 512))]) as graph:
+        w = graph.add_weight(Weight("w", DType.bfloat16, (512, 512)))
+        head = graph.add_weight(Weight("head", F32, (1, 8192)))
+        x = graph.inputs[0] @ ops.cast(w, F32).T
+        graph.output(ops.concat([x] * 16, axis=-1) @ head.T)
+    weights = {"w": normal(DType.bfloat16, 512, 512), "head": normal(F32, 1, 8192)}
+    artifact = compile(graph, LEVEL, weights=weights, embed_weights=True)
+    assert bound(artifact) == {"w": (True, False), "head": (True, False)}
+
+
 def test_a_weight_that_is_returned_stays():
     with Graph("returned", [TensorType(F32, (ROWS, 8))]) as graph:
         w = graph.add_weight(Weight("w", F32, (8, 8)))
