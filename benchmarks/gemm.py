@@ -18,7 +18,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -152,16 +151,9 @@ def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
         for shape in shapes:
             least = registers.call(dtype, 2 * prod(shape), threads)
             taking_turns = candidates(session, dtype, shape) | {"registers": least}
-            calls = max(1, int(TURN_S / min(once(least) for _ in range(3))))
+            calls = max(1, int(TURN_S / min(measure.once(least) for _ in range(3))))
             times = measure.interleaved(taking_turns, rounds, calls)
             print(json.dumps(row(dtype, shape, threads, times, calls)), flush=True)
-
-
-def once(call: Call) -> float:
-    """Seconds of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def main() -> None:

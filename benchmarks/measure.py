@@ -52,11 +52,15 @@ def interleaved(
             call = candidates[name]
             rest()
             call()
-            for _ in range(calls):
-                start = time.perf_counter()
-                call()
-                times[name].append(time.perf_counter() - start)
+            times[name] += [once(call) for _ in range(calls)]
     return times
+
+
+def once(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def rest() -> None:
@@ -79,7 +83,7 @@ def ratio(peer: list[float], own: list[float], calls: int) -> float:
         [statistics.median(times[at : at + calls]) for at in range(0, len(times), calls)]
         for times in (peer, own)
     ]
-    return statistics.median(a / b for a, b in zip(*turns, strict=False))
+    return statistics.median(a / b for a, b in zip(*turns, strict=True))
 
 
 def median_ms(seconds: list[float]) -> float:

@@ -12,8 +12,8 @@ between an embedding and the float32 one. All tokens count (no padding).
 
 In turns with them a kernel multiplies in registers alone, as much as products and attention do:
 `registers` is its median, and `at most` the ratio of a Heddle that took no longer. A peer that
-takes half as long again as another one gets few turns; torch's are compiled for each shape, which
-takes most of a run's time.
+takes half as long again as another one at its best gets few turns, and no part in the ratio;
+torch's are compiled for each shape, which takes most of a run's time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +41,7 @@ SHAPES = ((1, 16, 40, 10), (1, 128, 30, 5), (32, 128, 7, 1), (8, 512, 7, 1))
 PEERS = ("onnxruntime", "openvino", "torch")
 
 FEW, HOPELESS = 3, 1.5
-"""Rounds of a peer whose first call takes `HOPELESS` times as long as the fastest peer's."""
+"""Rounds of a peer whose best call takes `HOPELESS` times as long as the fastest peer's."""
 
 COSINE = {"float32": 0.999999, "bfloat16": 0.999}
 """The least cosine to Heddle's float32 with which a candidate takes part."""
@@ -175,9 +174,7 @@ def measure_shape(
         cosines[name] = float(np.sum(call() * wanted, axis=1).min())
         if cosines[name] < COSINE[dtype]:
             raise SystemExit(f"{name}: wanted a cosine of {COSINE[dtype]}, got {cosines[name]}")
-        start = time.perf_counter()
-        call()
-        once[name] = time.perf_counter() - start
+        once[name] = min(measure.once(call) for _ in range(FEW))
     limit = HOPELESS * min((once[name] for name in once if name != "heddle"), default=np.inf)
     slow = {name: prepared.pop(name) for name in once if name != "heddle" and once[name] > limit}
     work = operations(config, batch, sequence)
@@ -187,7 +184,7 @@ def measure_shape(
     medians = {name: measure.median_ms(times[name]) for name in candidates}
     row: dict[str, Any] = {"batch": batch, "sequence": sequence, "median_ms": medians}
     row["registers_ms"] = measure.median_ms(times["registers"])
-    peers = [times[name] for name in candidates if name != "heddle"]
+    peers = [times[name] for name in prepared if name not in ("heddle", "registers")]
     for name, own in ("ratio", "heddle"), ("at most", "registers"):
         if peers:
             row[name] = round(min(measure.ratio(peer, times[own], calls) for peer in peers), 3)
