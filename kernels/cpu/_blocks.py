@@ -1,11 +1,14 @@
-"""What products by panels are cut into: rows by their panels, blocks, strips and tiles."""
+"""What products by panels are cut into: rows by their panels, blocks, strips and tiles.
+
+And rows in chunks, on the stack.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit
+from heddle.kernels import emit, host, memory
 from heddle.kernels.sizes import Size
 
 PANEL = 32
@@ -73,3 +76,20 @@ class Tile:
         """Where its sums are among the block's, in row-major order."""
         columns = [self.part + number * lanes for number in range(self.vectors)]
         return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
+
+
+def put_on_stack(
+    frame: host.Frame, rows: Rows, start: Size, stop: Size, stack: Any, apart: int
+) -> None:
+    """Puts the elements from `start` to `stop - 1` of each row of a on the stack.
+
+    There the rows begin `apart` bytes from each other.
+    """
+    a = frame.spec.operands[0]
+    k, dtype = frame.size(a.shape[-1]), memory.raw(a.dtype)
+    lanes = frame.machine.vector_bytes // emit.ITEM_SIZE[dtype]
+    for r in emit.loop(0, rows.height):
+        source, target = (rows.row + r) * k, memory.at(stack, r * apart, "int8")
+        for place, mask in host.vectors(start, stop, lanes):
+            value = memory.load(frame.inputs[0], source + place, dtype, lanes, mask)
+            memory.store(value, target, place - start, dtype, mask)

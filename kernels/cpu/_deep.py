@@ -12,7 +12,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _beside, _panels
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Tile
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Tile, put_on_stack
 from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.cpu._tile import ROWS, rows_of
 from heddle.kernels.registry import Machine
@@ -62,6 +62,7 @@ class _Runs:
     def __init__(self, tasks: Tasks, steps: Size, adding: Adding) -> None:
         self._tasks, self._steps, self._adding = tasks, steps, adding
         self._frame, self._group = tasks.frame, _panels.group_of(tasks.frame.spec)
+        self._k = tasks.frame.size(tasks.frame.spec.operands[0].shape[-1])
         self._size = PANEL * emit.ITEM_SIZE[tasks.dtype]
         self._left = host.byte_buffer(BLOCK * ROW, shared="left")
         self._sums = host.byte_buffer(RUN * BLOCK * self._size, shared="sums")
@@ -73,25 +74,14 @@ class _Runs:
             end = sizes.least(begin + RUN, last)
             for start in emit.loop(0, sizes.greatest(due, 1), CHUNK):
                 stop = sizes.least(start + CHUNK, due)
-                self._pack(rows, start, stop)
+                limit = sizes.least(stop * self._group, self._k)
+                put_on_stack(self._frame, rows, start * self._group, limit, self._left, ROW)
                 for panel in emit.loop(begin, end):
                     sums = memory.at(self._sums, (panel - begin) * (BLOCK * self._size), "int8")
                     following = self._following(panel, begin, end, start)
                     block = self._tasks.block(rows, panel)
                     add = self._adding(self._reader(start), following)
                     _panels.add_stretch(self._tasks, block, sums, start, stop, due, add)
-
-    def _pack(self, rows: Rows, start: Size, stop: Size) -> None:
-        """Puts a chunk of the rows on the stack."""
-        dtype = memory.raw(self._frame.spec.operands[0].dtype)
-        lanes = 64 // emit.ITEM_SIZE[dtype]
-        k = self._frame.size(self._frame.spec.operands[0].shape[-1])
-        limit = sizes.least(stop * self._group, k)
-        for r in emit.loop(0, rows.height):
-            source, target = (rows.row + r) * k, memory.at(self._left, r * ROW, "int8")
-            for place, mask in host.vectors(start * self._group, limit, lanes):
-                value = memory.load(self._frame.inputs[0], source + place, dtype, lanes, mask)
-                memory.store(value, target, place - start * self._group, dtype, mask)
 
     def _reader(self, start: Size) -> Callable[[Tile, int, Any], Any]:
         """Where the elements of a tile's rows are, of the chunk that begins at step `start`."""

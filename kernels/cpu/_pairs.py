@@ -18,7 +18,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._blocks import PANEL, Rows, Strip
+from heddle.kernels.cpu._blocks import PANEL, Rows, Strip, put_on_stack
 from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.cpu._tile import add_rows, rows_of
 from heddle.kernels.registry import Machine
@@ -95,7 +95,7 @@ class Pairs:
         self.tasks, self.lanes = tasks, tasks.lanes
         frame = tasks.frame
         self.fewest = rows_of(frame.machine) + 1
-        self.a, self.b = frame.inputs[:2]
+        self.b = frame.inputs[1]
         self.steps = frame.size(frame.spec.operands[0].shape[-1])
         self.at_once = isinstance(self.steps, int) and self.steps <= CHUNK
         self.left = host.byte_buffer(BLOCK * ROW, shared="left")
@@ -121,7 +121,7 @@ class Pairs:
         self, rows: Rows, first: Size, last: Size, start: Size, stop: Size, steps: Size
     ) -> None:
         """Emits the steps from `start` to `stop - 1` for the panels from `first` to `last - 1`."""
-        self._pack(rows, start, stop)
+        put_on_stack(self.tasks.frame, rows, start, stop, self.left, ROW)
         complete = emit.compare("greater_equal", emit.as_index(stop), steps)
         # Behind a run's last pair comes its next chunk, or the next run.
         behind = emit.select(complete, self._at(rows, last, 0), self._at(rows, first, stop))
@@ -131,15 +131,6 @@ class Pairs:
             base, sums = self._at(rows, panel, start), 0 if self.at_once else panel - first
             part = Part(rows, panel, start, stop, steps, base, following, sums)
             self._add_tiles(part, complete)
-
-    def _pack(self, rows: Rows, start: Size, stop: Size) -> None:
-        """Puts a chunk of the rows on the stack."""
-        for r in emit.loop(0, rows.height):
-            source = (rows.row + r) * self.steps
-            for k, mask in host.vectors(start, stop, self.lanes):
-                value = memory.load(self.a, source + k, FLOAT, self.lanes, mask)
-                target = memory.at(self.left, r * ROW, "int8")
-                memory.store(value, target, k - start, FLOAT, mask)
 
     def _at(self, rows: Rows, panel: Size, step: Size) -> Size:
         """At which byte of b a step of a panel begins."""

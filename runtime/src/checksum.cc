@@ -146,27 +146,10 @@ __attribute__((target("avx2"))) void accumulate_avx2(uint64_t* lanes, const uint
   for (size_t i = 0; i < 2; ++i) _mm256_store_si256(at + i, sums[i]);
 }
 
-__attribute__((target("avx512f"))) void accumulate_avx512(uint64_t* lanes, const uint8_t* data,
-                                                          const uint8_t* key, size_t count) {
-  // GCC warns of what those without a mask leave undefined in its own headers.
-  constexpr __mmask16 kAll = 0xFFFF;
-  __m512i sums = _mm512_load_si512(lanes);
-  for (; count > 0; --count, data += 64, key += 8) {
-    const auto value = _mm512_loadu_si512(data);
-    const auto keyed = _mm512_xor_si512(value, _mm512_loadu_si512(key));
-    const auto high = _mm512_maskz_shuffle_epi32(kAll, keyed, _MM_PERM_DDBB);
-    const auto product = _mm512_maskz_mul_epu32(kAll >> 8, keyed, high);
-    const auto swapped = _mm512_maskz_shuffle_epi32(kAll, value, _MM_PERM_BADC);
-    sums = _mm512_add_epi64(sums, _mm512_add_epi64(product, swapped));
-  }
-  _mm512_store_si512(lanes, sums);
-}
-
 #endif
 
 Accumulate fastest() {
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f")) return accumulate_avx512;
   if (__builtin_cpu_supports("avx2")) return accumulate_avx2;
 #endif
   return accumulate;

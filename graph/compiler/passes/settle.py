@@ -30,10 +30,7 @@ PADDING = 64 * 1024
 def settle(module: Any, kind: str) -> None:
     """Gives such kernels the attribute `stage = "compile"`; weights have `embedded` (`lower`)."""
     found = {op.results[0]: op for op in m.operations(module) if _agrees(op)}
-    while True:
-        dropped = [value for value, op in found.items() if not all(_held(op, found))]
-        if not dropped:
-            break
+    while dropped := [value for value, op in found.items() if not _held(op, found)]:
         for value in dropped:
             del found[value]
     for operation in found.values():
@@ -64,9 +61,9 @@ def _is_exact(operation: Any) -> bool:
     return m.name(operation) in EXACT and all(dtype.is_integer for dtype in dtypes)
 
 
-def _held(operation: Any, found: dict[Any, Any]) -> list[bool]:
-    """Of each operand, whether it is known, and a weight whose readers are all found."""
-    return [_known(root_value(value), found) for value in operation.operands]
+def _held(operation: Any, found: dict[Any, Any]) -> bool:
+    """Whether each operand is found itself, or an embedded weight whose readers all are."""
+    return all(_known(root_value(value), found) for value in operation.operands)
 
 
 def _known(value: Any, found: dict[Any, Any]) -> bool:

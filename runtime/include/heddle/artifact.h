@@ -73,7 +73,7 @@ class Artifact : Counted<Artifact> {
   /// The bytes of a weight with the flag `kWeightEmbedded`, mapped from the file.
   const uint8_t* embedded(const WeightRecord& record) const;
 
-  /// Gives the file's resident pages back: packed or copied weights are not read again.
+  /// Gives the file's resident pages back; weights that are used where they lie come in again.
   void forget_pages() const;
 
   /// The shape of a weight, which is static.

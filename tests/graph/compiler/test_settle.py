@@ -16,7 +16,7 @@ RANDOM = np.random.default_rng(11)
 
 
 def products(dtype=F32, k=70, n=40):
-    """x @ w.T + x @ v, of which v is turned, too, and read by nothing else."""
+    """x @ w.T + x @ v."""
     with Graph("products", [TensorType(dtype, (ROWS, k))]) as graph:
         w = graph.add_weight(Weight("w", dtype, (n, k)))
         v = graph.add_weight(Weight("v", dtype, (k, n)))
