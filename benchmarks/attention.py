@@ -1,11 +1,13 @@
-"""Attention: tokens by a long paged cache, and prompts, dense and ragged, beside torch's.
+"""Attention: tokens by a long paged cache, prompts and sentences, beside torch's.
 
     python benchmarks/attention.py [--threads 2] [--rounds 6] [--peer torch] [--save]
 
 32 heads of 128, of which 4 share a key head where keys are in a cache or a ragged batch. Decoding
 reads the keys of every row from memory once: its limit is how fast a kernel can only read as many
 bytes. A prompt's limit is arithmetic: TFLOP/s count the pairs of a query and a key that it sees.
-torch computes the dense prompts, with a key head for each head.
+torch computes the dense prompts, with a key head for each head. Sentences, so many of so many
+tokens, have 12 heads of 32 side by side, as MiniLM leaves them; as many multiplications in
+registers alone take turns with them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 import measure
 import numpy as np
+import registers
 from skinny import READ, reading
 
 from heddle.graph import DType, Graph, TensorType, TensorValue, compile, ops
@@ -27,6 +30,8 @@ STREAMED = 128 << 20
 DTYPES = ("float32", "bfloat16")
 DECODES = ((1, 4096), (8, 4096), (1, 32768))
 PROMPTS = (512, 2048)
+SENTENCES = ((1, 128), (32, 128), (8, 512), (64, 64), (256, 32))
+NARROW_HEADS, NARROW_SIZE = 12, 32
 
 Call = Callable[[], object]
 
@@ -79,6 +84,14 @@ def prompt(session: InferenceSession, dtype: str, length: int, ragged: bool) -> 
     return lambda: model.execute(*inputs, out=out)
 
 
+def sentences(session: InferenceSession, dtype: str, count: int, length: int) -> Call:
+    """Attention of each sentence to itself, heads side by side."""
+    inputs = [drawn(dtype, count, length, NARROW_HEADS, NARROW_SIZE) for _ in range(3)]
+    model = model_of(session, lambda q, k, v: ops.attention(q, k, v, layout="bshd"), inputs)
+    out = [Buffer(dtype, inputs[0].shape)]
+    return lambda: model.execute(*inputs, out=out)
+
+
 def torch_prompt(dtype: str, length: int, threads: int) -> Call:
     """The same by torch's scaled_dot_product_attention."""
     import torch
@@ -87,6 +100,44 @@ def torch_prompt(dtype: str, length: int, threads: int) -> Call:
     q = torch.randn(1, HEADS, length, SIZE).to(getattr(torch, dtype))
     attend = torch.nn.functional.scaled_dot_product_attention
     return lambda: attend(q, q, q, is_causal=True)
+
+
+def torch_sentences(dtype: str, count: int, length: int, threads: int) -> Call:
+    """The same by torch's, which sees the heads through a transpose."""
+    import torch
+
+    torch.set_num_threads(threads)
+    shape = count, length, NARROW_HEADS, NARROW_SIZE
+    sides = [torch.randn(shape).to(getattr(torch, dtype)).transpose(1, 2) for _ in range(3)]
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return lambda: attend(*sides)
+
+
+def measured_sentences(
+    session: InferenceSession, dtype: str, shape: tuple[int, int], options: argparse.Namespace
+) -> dict[str, Any]:
+    """A row of sentences."""
+    count, length = shape
+    operations = count * NARROW_HEADS * length * length * 4 * NARROW_SIZE
+    calls: dict[str, Call] = {
+        "heddle": sentences(session, dtype, count, length),
+        "registers": registers.call(dtype, operations, options.threads),
+    }
+    if options.peer:
+        calls["torch"] = torch_sentences(dtype, count, length, options.threads)
+    times = measure.interleaved(calls, 2 * options.rounds, 4)
+    ms = measure.median_ms(times["heddle"])
+    row = {
+        "work": f"{count} sentences of {length}",
+        "dtype": dtype,
+        "median_ms": ms,
+        "TFLOP/s": round(operations / ms / 1e9, 3),
+        "of registers": round(measure.median_ms(times["registers"]) / ms, 2),
+    }
+    if options.peer:
+        row["torch_ms"] = measure.median_ms(times["torch"])
+        row["ratio"] = round(row["torch_ms"] / ms, 2)
+    return row
 
 
 def main() -> None:
@@ -138,6 +189,9 @@ def main() -> None:
                     row["ratio"] = round(row["torch_ms"] / ms, 2)
                 rows.append(row)
                 print(row, flush=True)
+        for shape in SENTENCES:
+            rows.append(measured_sentences(session, dtype, shape, options))
+            print(rows[-1], flush=True)
     if options.save:
         print(measure.save("attention", {"rows": rows, "threads": options.threads}))
 

@@ -31,6 +31,9 @@ LOG2_E = math.log2(math.e)
 LARGEST_TILED = 128
 """The largest head size in tiles."""
 
+UNROLLED = 2
+"""Steps of a product in one turn of its loop."""
+
 Ahead = Callable[[Any, int], None]
 """What a loop does beside its own work: `ahead(step, count)`, for `count` steps from `step` on."""
 

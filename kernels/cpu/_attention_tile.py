@@ -12,16 +12,13 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._attention_block import Ahead, Block, Seen, nothing
+from heddle.kernels.cpu._attention_block import UNROLLED, Ahead, Block, Seen, nothing
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.powers_of_two import exp2_falling
 from heddle.kernels.sizes import Size
 
 arith, vector = dialect("arith"), dialect("vector")
-
-UNROLLED = 2
-"""Steps of a product in one turn of its loop."""
 
 Finish = Callable[..., Any]
 """`finish(r, column, score, partial=)`: the scores of row r from a column on, scaled and masked;
@@ -40,12 +37,12 @@ def clear(block: Block, row: Any, stop: Any) -> None:
             block.put(block.fill(0), block.total, r * block.width + column)
 
 
-def attend(block: Block, row: Any, seen: Seen) -> None:
+def attend(block: Block, row: Any, seen: Seen, beside_scores: Ahead, beside_values: Ahead) -> None:
     """Brings the sums of a tile of queries, from `row` on, forward."""
     with emit.when(emit.compare("greater", seen.stop, 0)):
-        score(block, row, seen.stop, seen.whole, seen.finish)
+        score(block, row, seen.stop, seen.whole, seen.finish, beside_scores)
         exponentials(block, row, seen.stop)
-        add_values(block, row, seen.stop)
+        add_values(block, row, seen.stop, beside_values)
 
 
 def score(
@@ -166,7 +163,7 @@ def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing) -> 
             return [block.words(block.value, step * block.width + column) for column in columns]
 
         def beside(step: Any, count: int, number: int = number) -> None:
-            ahead(step + number * (block.keys // block.group), count)
+            ahead(step + number * steps, count)
 
         places = [
             (r, (row + r) * block.width + column) for r in range(block.rows) for column in columns

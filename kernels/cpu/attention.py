@@ -14,13 +14,13 @@ it has those, and exponentials are rounded to it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
 from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
+from heddle.kernels.cpu._attention_asks import Asks, Queries
 from heddle.kernels.cpu._attention_block import (
     LOG2_E,
     TILED_KEYS,
@@ -66,32 +66,19 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     group = group_of(spec)
     blocks = sizes.ceildiv(queries * group, block.queries)
     for task in emit.loop(frame.first, frame.last):
-        item, shared, part = sizes.split(task, (batch, sizes.floordiv(heads, group), blocks))
-        first = part * block.queries
-        _attend(frame, block, Queries(group, item, shared * group, first))
+        numbers = (
+            sizes.split(task + further, (batch, sizes.floordiv(heads, group), blocks))
+            for further in (0, 1)
+        )
+        query, after = (
+            Queries(group, item, shared * group, part * block.queries)
+            for item, shared, part in numbers
+        )
+        _attend(frame, block, query, after)
 
 
-@dataclass(frozen=True)
-class Queries:
-    """The queries from `first` on of `group` heads from `head` on, those of a position together."""
-
-    group: int
-    item: Size
-    head: Size
-    first: Size
-
-    def place(self, r: Size) -> tuple[Size, Size, Size]:
-        """Batch, head and position of query `r`."""
-        number = self.first + r
-        return self.item, self.head + sizes.mod(number, self.group), self.position(r)
-
-    def position(self, r: Size) -> Size:
-        """The position of query `r`."""
-        return sizes.floordiv(self.first + r, self.group)
-
-
-def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
-    """One task."""
+def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> None:
+    """One task, and what the one `after` it will read is asked for."""
     spec = frame.spec
     queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
     count = sizes.least(emit.index(block.queries), queries * query.group - query.first)
@@ -104,10 +91,12 @@ def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
     read_queries(
         frame, block, 0, count, tiled, lambda r: row_of(frame, 0, *query.place(r)) * block.size
     )
-    first_key: Size = 0
-    if spec.attr("window"):
+
+    def first_key(query: Queries) -> Size:
+        if not spec.attr("window"):
+            return 0
         opened = query.position(0) + (keys - queries) + 1 - spec.attr("window")
-        first_key = sizes.greatest(opened, 0) // block.keys * block.keys
+        return sizes.greatest(opened, 0) // block.keys * block.keys
 
     def put_keys(part: Block, key: Any) -> Any:
         """Puts the keys and values of a block from `key` on on the stack; how many there are."""
@@ -120,7 +109,7 @@ def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
         copy_values(frame, part, present, partial(start_of, 2))
         return present
 
-    for key in emit.loop(first_key, last_key, block.keys * block.parts):
+    for key in emit.loop(first_key(query), last_key, block.keys * block.parts):
 
         def seen_at(top: Any, number: Any = 0, parts: int = 1, key: Any = key) -> Seen:
             start = key + number * block.keys
@@ -134,9 +123,19 @@ def _attend(frame: host.Frame, block: Block, query: Queries) -> None:
                 _amx_attention.clear_values(part, put_keys(part, key + number * block.keys))
             _amx_attention.attend(block, 0, count, partial(seen_at, parts=block.parts), seen_at)
         else:
-            put_keys(block, key)
+            present = put_keys(block, key)
+            more = emit.compare("less", key + block.keys, last_key)
+            item, head, start = (
+                select(more, emit.as_index(own), emit.as_index(other))
+                for own, other in (
+                    (query.item, after.item),
+                    (query.head, after.head),
+                    (key + block.keys, first_key(after)),
+                )
+            )
+            asks = Asks(frame, block, present, count, query, after, (item, head, start))
             for top in emit.loop(0, count, block.rows):
-                tile.attend(block, top, seen_at(top))
+                tile.attend(block, top, seen_at(top), *asks.beside(top))
     finish = rows.Finish(frame, block.lanes)
     for r in emit.loop(0, count):
         weight = block.weight_at(r)

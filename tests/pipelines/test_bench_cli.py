@@ -106,12 +106,15 @@ def test_rows_go_to_the_file_as_they_come(cases, tmp_path):
 
 
 @pytest.fixture
-def _terminate_ends_the_process():
+def _as_on_a_terminal():
+    """What a shell starts in the background ignores SIGINT; a run handles SIGTERM itself."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
+    signal.signal(signal.SIGINT, before)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@pytest.mark.usefixtures("_terminate_ends_the_process")
+@pytest.mark.usefixtures("_as_on_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_keeps_what_is_done(cases, tmp_path, number):
     path = tmp_path / "run.jsonl"

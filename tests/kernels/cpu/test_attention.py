@@ -5,8 +5,10 @@ import pytest
 from attention_specs import attention, sizes
 from llvmlite import binding
 from native import ARCHS, check, run
+from prefetches import lines_asked_for
+from reference import shape
 
-from heddle.kernels.registry import find
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Step
 
 
@@ -126,3 +128,34 @@ def test_refusals():
     assert supports(attention("int8")) == "wanted floats, got int8"
     body = Body((attention().operands[0],), (), (0,))
     assert supports(attention(prologue=body)) == "it takes no prologue"
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("keys", [16, 40, 128])
+def test_what_comes_next_is_asked_for(keys, layout):
+    """Beside its only block a task asks for all that the next one reads, and for its results."""
+    spec, queries = attention(layout=layout), 25
+    operands = [shape(operand.shape, sizes(queries, keys)) for operand in spec.buffers]
+    buffers = [np.zeros(extents, np.float32) for extents in operands]
+    machine = MACHINES[ARCHS[-1]]
+    asked = lines_asked_for(spec, machine, buffers, (queries, keys), 0, 1)
+
+    def lines(number, head):
+        places = np.arange(buffers[number].size).reshape(buffers[number].shape)
+        rows = places[0, head] if layout == "bhsd" else places[0, :, head]
+        return set(rows.ravel() * 4 // 64)
+
+    assert lines(3, 0) <= asked[3]
+    for number in range(3):
+        assert lines(number, 1) <= asked[number]
+
+
+def test_the_next_block_of_keys_is_asked_for():
+    """Of three blocks the first is read at once; the others, and the next task's, are asked for."""
+    spec, queries, keys = attention(), 12, 300
+    operands = [shape(operand.shape, sizes(queries, keys)) for operand in spec.buffers]
+    buffers = [np.zeros(extents, np.float32) for extents in operands]
+    asked = lines_asked_for(spec, MACHINES[ARCHS[-1]], buffers, (queries, keys), 0, 1)
+    head = range(128 * 2, (keys + 128) * 2)  # two lines each
+    for number in (1, 2):
+        assert set(head) <= asked[number]
