@@ -13,14 +13,10 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu._asks import FRACTION
 from heddle.kernels.cpu._attention_block import UNROLLED, Ahead, Block, ordered, row_of
+from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.sizes import Size
-
-LINE = 64
-"""Bytes of a cache line."""
-
-FRACTION = 16
-"""Bits behind the point of how many lines are due at a step."""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import (
     TILED_KEYS,
+    Ahead,
     Block,
     Seen,
     fills_tiles,
     key_block,
-    nothing,
 )
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
 from heddle.kernels.cpu._decode import Decode
@@ -165,13 +165,13 @@ class _Part:
                 turn_keys(frame, block, present, start_of, self._next.beside_turning)
                 copy_values(frame, block, present, start_of, self._next.beside_copying)
                 base = head * self.padded
-                with emit.when(emit.compare("greater", high, 0)):
-                    self._next.fetch_rest()
                 for top in emit.loop(0, high, block.rows):
-                    self._tile(block, base, top, first, present)
+                    beside = self._next.beside_tile(top // block.rows, high // block.rows)
+                    self._tile(block, base, top, first, present, *beside)
                 low = dataclasses.replace(block, rows=LOW)
                 for top in emit.loop(high, self.queries, LOW):
-                    self._tile(low, base, top, first, present)
+                    beside = self._next.beside_scores, self._next.beside_sums
+                    self._tile(low, base, top, first, present, *beside)
         for head in emit.loop(0, self.heads):
             self._write(head)
 
@@ -238,16 +238,19 @@ class _Part:
 
         return Seen(start, sizes.greatest(stop - first, 0), inside, finish)
 
-    def _tile(self, block: Block, base: Any, top: Any, first: Any, present: Any) -> None:
+    def _tile(
+        self,
+        block: Block,
+        base: Any,
+        top: Any,
+        first: Any,
+        present: Any,
+        beside_scores: Ahead,
+        beside_values: Ahead,
+    ) -> None:
         """A tile of a head's queries, from `top` on, by the block of keys from `first` on."""
         seen = self._seen(block, top, first, present)
-        with emit.when(emit.compare("greater", seen.stop, 0)):
-            ahead = (nothing, nothing)
-            if block.rows == LOW:
-                ahead = (self._next.beside_scores, self._next.beside_sums)
-            tile.score(block, base + top, seen.stop, seen.whole, seen.finish, ahead[0])
-            tile.exponentials(block, base + top, seen.stop)
-            tile.add_values(block, base + top, seen.stop, ahead[1])
+        tile.attend(block, base + top, seen, beside_scores, beside_values)
 
     def _visible(self, position: Any) -> Any:
         """How many keys, from the first on, are not behind a query that is at `position`."""

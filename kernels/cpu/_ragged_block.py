@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu._attention_block import Block
+from heddle.kernels.cpu._asks import FRACTION
+from heddle.kernels.cpu._attention_block import Ahead, Block
+from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import Keys, RowSpans, group_of
@@ -170,10 +172,15 @@ class Next:
     """
 
     def __init__(self, frame: host.Frame, places: Places, head: Any) -> None:
-        self._frame, self._places, self._block = frame, places, places.block
+        self._frame, self._places = frame, places
+        self._block = block = places.block
+        self._steps = (
+            block.steps * (block.keys // (block.pair * block.lanes)),
+            -(-block.width // (2 * block.lanes)) * (block.keys // block.group),
+        )
         self._dtype = frame.spec.operands[1].dtype
         self._first = head * self._block.keys
-        self._lines = -(-self._block.size * emit.ITEM_SIZE[self._dtype] // 64)
+        self._lines = -(-self._block.size * emit.ITEM_SIZE[self._dtype] // LINE)
 
     def beside_turning(self, step: Any, count: int) -> None:
         """A share of the keys."""
@@ -186,19 +193,27 @@ class Next:
 
     def beside_scores(self, step: Any, count: int) -> None:
         """A share of the values."""
-        block = self._block
-        self._share(2, 0, step, count, block.steps * (block.keys // (block.pair * block.lanes)))
+        self._share(2, 0, step, count, self._steps[0])
 
     def beside_sums(self, step: Any, count: int) -> None:
         """The other values."""
-        block = self._block
-        parts = -(-block.width // (2 * block.lanes))
-        self._share(2, 1, step, count, parts * (block.keys // block.group))
+        self._share(2, 1, step, count, self._steps[1])
 
-    def fetch_rest(self) -> None:
-        """All values."""
-        for line in emit.loop(0, self._block.keys * self._lines):
-            self._line(2, line)
+    def beside_tile(self, number: Any, tiles: Any) -> tuple[Ahead, Ahead]:
+        """All values, of which each of so many `tiles` of other queries asks for its share."""
+        lines = self._block.keys // 2 * self._lines
+
+        def beside(half: int) -> Ahead:
+            steps = self._steps[half]
+            share = emit.index(lines << FRACTION) // (tiles * steps)
+
+            def ahead(step: Any, _: int) -> None:
+                line = (number * steps + step) * share >> FRACTION
+                self._line(2, line + half * lines)
+
+            return ahead
+
+        return beside(0), beside(1)
 
     def _share(self, number: int, half: int, step: Any, count: int, steps: int) -> None:
         """Lines for `count` of the `steps` beside which a half is asked for."""
@@ -209,7 +224,7 @@ class Next:
 
     def _line(self, number: int, line: Any) -> None:
         at = memory.load(self._places.fetched, self._first + line // self._lines, "int64")
-        column = line % self._lines * (64 // emit.ITEM_SIZE[self._dtype])
+        column = line % self._lines * (LINE // emit.ITEM_SIZE[self._dtype])
         memory.prefetch(self._frame.inputs[number], at + column, self._dtype, level=2)
 
 

@@ -7,6 +7,7 @@ import pytest
 import ragged_batches as ragged
 from llvmlite import binding
 from native import ARCHS, DOTS, check, run
+from prefetches import lines_asked_for
 from reference import evaluate, size
 
 from heddle.kernels.cpu._decode_parts import (
@@ -20,7 +21,7 @@ from heddle.kernels.cpu._decode_parts import (
     share,
     sums,
 )
-from heddle.kernels.registry import find
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 
 OPS = ["ragged_attention", "paged_attention"]
@@ -84,6 +85,27 @@ def test_a_row_does_not_depend_on_the_others(op, arch):
         sizes = {"d0": stop - start, "d1": len(alone[1]), "d2": 2, "d3": 1}
         (part,), _ = run(spec, alone, dims | sizes, arch)
         assert part.tobytes() == whole[start:stop].tobytes()
+
+
+@pytest.mark.parametrize("tokens", [24, 27, 4])
+def test_the_next_block_of_keys_is_asked_for(tokens):
+    """Beside tiles of many queries and of few, of a prompt and of a token with drafts."""
+    spec = ragged.attention("ragged_attention", heads=2)
+    dims, arrays = ragged.batch(spec, [tokens], [300])
+    kernel, machine = find(spec.op, "cpu"), MACHINES[ARCHS[-1]]
+    launch = kernel.launch_on(spec, machine)
+    words = {
+        "workspace": np.zeros(size(launch.workspace, dims), np.uint8),
+        "counters": np.zeros(launch.counters, np.uint32),
+        "status": np.zeros(4, np.int64),
+    }
+    buffers = [*arrays, np.empty_like(arrays[0]), *(words[name] for name in kernel.extras(spec))]
+    values = [dims[name] for name in spec.dims]
+    asked = lines_asked_for(spec, machine, buffers, values, 0, size(launch.grid[0], dims))
+    line = 64 // 4
+    behind = set(range(128 * 2 * 32 // line, 300 * 2 * 32 // line))
+    assert behind <= asked[1]
+    assert behind <= asked[2]
 
 
 def test_paged_is_contiguous():
