@@ -1,42 +1,31 @@
 """sum, mean, max and min along one axis, which stays with size 1.
 
-Along the last axis a task is one row, reduced in a few independent chains. Along another one a task
-is a strip of columns; neighbouring ones are worked on together, so that memory is read in long
-pieces, with running totals in the first cache. Integers are added in int64.
+Along the last axis a task is one row, reduced in a few independent chains; along another one it is
+a strip of columns (`_columns`). Integers are added in int64.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, memory, rows, sizes
-from heddle.kernels.emit import compare
-from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels import bodies, convert, emit, host, rows
+from heddle.kernels.cpu import _columns
+from heddle.kernels.registry import Kernel, Machine, Share
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Launch, Spec, fold, product
-
-STRIP = 128
-"""Columns of a task where the axis is not the last."""
-
-WIDTH = 32 * STRIP
-"""Columns that are worked on together, at most. One row after another: those that are a power of
-two apart would push each other out of the first cache."""
-
-AHEAD = 2
-"""So many rows below the one that is read, memory is asked for."""
+from heddle.kernels.spec import Launch, Spec
 
 
 def launch(spec: Spec) -> Launch:
     """One task for each row, or for each strip of columns."""
-    shape, axis = spec.operands[0].shape, spec.attr("axis")
-    if axis == len(shape) - 1:
+    if _along_rows(spec):
         return rows.launch(spec, 4)
-    strips = fold("ceildiv", shape[-1], STRIP)
-    tasks = product((*shape[:axis], *shape[axis + 1 : -1], strips))
-    return Launch((tasks, WIDTH // STRIP, 1), rows.launch(spec, 4).work)
+    return _columns.launch(spec, _accumulator(spec.attr("kind"), spec.operands[0].dtype))
+
+
+def split(spec: Spec) -> tuple[Share, ...]:
+    """See `_columns.split`; rows are reduced by one kernel."""
+    return (Share(spec),) if _along_rows(spec) else _columns.split(spec)
 
 
 def emit_reduce(spec: Spec, machine: Machine) -> None:
@@ -46,7 +35,6 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
     total = _accumulator(kind, dtype)
     lanes = host.lanes_for(machine, [dtype, total], [spec.prologue, spec.epilogue])
     nothing = emit.constant(emit.register_type(total), neutral(kind, total), lanes)
-    source = rows.Source(frame, lanes)
 
     def combine(a: Any, b: Any) -> Any:
         if kind in ("sum", "mean"):
@@ -58,54 +46,22 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
             return value / rows.as_float(count, dtype)
         return value if emit.is_float(dtype) else convert.cast(value, total, dtype)
 
-    def along_row(row: Any) -> None:
-        x_at, out_at = source.row(row, ahead=True), rows.Finish(frame, 1).row(row)
+    if not _along_rows(spec):
+        _columns.emit_columns(frame, _columns.Totals(total, nothing, combine, finished))
+        return
+    source, finish = rows.Source(frame, lanes), rows.Finish(frame, 1)
+    for row in emit.loop(frame.first, frame.last):
+        x_at, out_at = source.row(row, ahead=True), finish.row(row)
 
-        def wide_at(column: Any, mask: Any) -> Any:
+        def wide_at(column: Any, mask: Any, x_at: rows.At = x_at) -> Any:
             return convert.cast(x_at(column, mask), dtype, total)
 
         value = rows.reduce(source.length, nothing, wide_at, combine)
         out_at(0, None, finished(value, source.length))
 
-    def down(outer: Size, middle: Size, start: Size, stop: Size) -> None:
-        columns = partial(host.vectors, start, stop, lanes)
-        for place in emit.loop(0, stop - start, lanes):
-            memory.store(nothing, running, place, total)
 
-        for j in emit.loop(0, count):
-            number = (outer * count + j) * between + middle
-            x_at = source.row(number, ahead=True, distance=AHEAD * between * source.length)
-            for column, mask in columns():
-                value = memory.load(running, column - start, total, lanes)
-                value = combine(value, convert.cast(x_at(column, mask), dtype, total))
-                memory.store(value, running, column - start, total)
-        out_at = rows.Finish(frame, lanes).row(outer * between + middle)
-        for column, mask in columns():
-            value = memory.load(running, column - start, total, lanes)
-            out_at(column, mask, finished(value, count))
-
-    axis, shape = spec.attr("axis"), frame.shape(spec.operands[0].shape)
-    if axis == len(shape) - 1:
-        for row in emit.loop(frame.first, frame.last):
-            along_row(row)
-        return
-    count, between = shape[axis], sizes.product(shape[axis + 1 : -1])
-    strips = sizes.ceildiv(source.length, STRIP)
-    running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[total])
-    for line, low, high in _lines(frame.first, frame.last, strips):
-        outer, middle = sizes.split(line, (1, between))
-        end = sizes.least(high * STRIP, source.length)
-        for start in emit.loop(low * STRIP, end, WIDTH):
-            down(outer, middle, start, sizes.least(start + WIDTH, end))
-
-
-def _lines(first: Any, last: Any, strips: Size) -> Iterator[tuple[Any, Any, Any]]:
-    """Emits the Python body of a `for line, low, high in` this: a line's strips among the tasks."""
-    with emit.when(compare("less", first, last)):  # else there may be no strips
-        for line in emit.loop(sizes.floordiv(first, strips), sizes.ceildiv(last, strips)):
-            before = line * strips
-            low = sizes.greatest(first - before, 0)
-            yield line, low, sizes.least(last - before, strips)
+def _along_rows(spec: Spec) -> bool:
+    return bool(spec.attr("axis") == len(spec.operands[0].shape) - 1)
 
 
 def _accumulator(kind: str, dtype: str) -> str:
@@ -133,4 +89,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("reduce", "cpu", emit_reduce, launch, supports)
+KERNEL = Kernel("reduce", "cpu", emit_reduce, launch, supports, split=split)
