@@ -17,6 +17,9 @@ from heddle.graph.dtype import DType
 
 Array = np.ndarray[Any, Any]
 
+CHUNK = 1 << 18
+"""Elements that are rounded together: few enough that what comes in between stays in a cache."""
+
 
 def held(values: Any, dtype: DType) -> Array:
     """`values` cast to `dtype`, in an array of `dtype.to_numpy()`."""
@@ -30,7 +33,7 @@ def stored(values: Any, dtype: DType) -> Array:
         return array.astype(dtype.to_numpy(), copy=False)
     if dtype.is_float8:
         return _FLOAT8[dtype].encode(array.astype(np.float64))
-    return _bfloat16_bits(array.astype(np.float32))
+    return _bfloat16_bits(array.astype(np.float32, copy=False))
 
 
 def loaded(array: Array, dtype: DType) -> Array:
@@ -45,11 +48,15 @@ def loaded(array: Array, dtype: DType) -> Array:
 
 
 def _bfloat16_bits(values: Array) -> Array:
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
-    quiet = (bits >> 16) | 0x40  # adding to a NaN's bits could carry it over to infinity
-    kept: Array = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
-    return kept.reshape(np.shape(values))
+    bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
+    kept: Array = np.empty(values.shape, np.uint16)
+    flat = kept.reshape(-1)
+    for start in range(0, bits.size, CHUNK):
+        part = bits[start : start + CHUNK]
+        rounded = (part + (0x7FFF + ((part >> 16) & 1)).astype(np.uint32)) >> 16
+        quiet = (part >> 16) | 0x40  # adding to a NaN's bits could carry it over to infinity
+        flat[start : start + CHUNK] = np.where(np.isnan(part.view(np.float32)), quiet, rounded)
+    return kept
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,8 +102,10 @@ def pack_b(b: Array, *, transposed: bool, group: int) -> Array:
         b = np.swapaxes(b, -1, -2)
     *leading, k, n = b.shape
     columns, steps = -(-n // PANEL) * PANEL, -(-k // group)
-    full = np.zeros((*leading, steps * group, columns), b.dtype)
-    full[..., :k, :n] = b
+    full = b
+    if (k, n) != (steps * group, columns):
+        full = np.zeros((*leading, steps * group, columns), b.dtype)
+        full[..., :k, :n] = b
     if group == 1:
         return np.swapaxes(full.reshape(*leading, k, -1, PANEL), -3, -2)
     parts = full.reshape(*leading, steps, group, columns // PANEL, PANEL)

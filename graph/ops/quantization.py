@@ -144,8 +144,13 @@ def pack_int4(weight: Array) -> Array:
 
 def _nibbles_in_order(words: Array, order: tuple[int, ...]) -> Array:
     """uint32 whose nibble i, from the lowest on, is nibble `order[i]` of `words`."""
-    moved = [(words >> np.uint32(4 * n) & 15) << np.uint32(4 * i) for i, n in enumerate(order)]
-    return np.bitwise_or.reduce(moved)
+    found = np.zeros_like(words)
+    for place, nibble in enumerate(order):
+        part = words >> np.uint32(4 * nibble)
+        part &= 15
+        part <<= np.uint32(4 * place)
+        found |= part
+    return found
 
 
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
