@@ -39,14 +39,14 @@ def compile_model() -> float:
     start = time.perf_counter()
     graph = bert.sentence_embedder(bert.BertConfig.read(found.config), "minilm")
     with progress("compiling") as report:
-        artifact = compile(
+        compile(
             graph,
             targets=TARGETS,
             weights=weights.select(found.weights, graph.weights),
             embed_weights=True,
+            output=ARTIFACT,
             progress=report,
         )
-    artifact.save(ARTIFACT)
     return time.perf_counter() - start
 
 

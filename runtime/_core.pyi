@@ -7,8 +7,23 @@ from typing import Any, Literal, final
 import numpy
 import numpy.typing
 
-def checksum(data: Any) -> int:
-    """XXH3 of 64 bits, seed 0, of the bytes of a contiguous buffer."""
+@final
+class Checksum:
+    """XXH3 of 64 bits, seed 0, of bytes that come in parts."""
+
+    def update(self, data: Any) -> None:
+        """Takes the bytes of a contiguous buffer."""
+
+    @property
+    def value(self) -> int:
+        """The checksum of all bytes so far."""
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """The text of a path.
+
+    Raises:
+        InputError: It has a NUL, where the system would stop and open another file.
+    """
 
 def dtype_size(dtype: Any) -> int:
     """Bytes of one element."""
@@ -208,16 +223,27 @@ class Artifact:
     """A verified artifact: what it needs, what it takes and gives, and what is in it."""
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> Artifact:
+    def load(path: str | os.PathLike[str], name: str | os.PathLike[str] | None = None) -> Artifact:
         """Maps and verifies a file.
+
+        Args:
+            path: Where it is.
+            name: What `Artifact.path` and errors call it; None: `path`.
 
         Raises:
             ArtifactError: With the reason why the file is refused.
         """
 
     @staticmethod
-    def from_bytes(data: Any) -> Artifact:
-        """Verifies a copy of bytes, as `load`."""
+    def from_bytes(data: Any, copy: bool = True) -> Artifact:
+        """Verifies a copy of bytes, as `load`.
+
+        Without `copy` they are used where they are: do not change them.
+
+        Raises:
+            ArtifactError: With the reason why they are refused.
+            InputError: They lie at no multiple of 64, and are not to be copied.
+        """
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file in one step: nobody sees a part of it."""

@@ -7,6 +7,7 @@ over the names of `Symbol`s: `("mul", "batch", 384)`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,6 +33,28 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Deferred:
+    """`nbytes` bytes that `read` makes anew at each call, so that nobody need hold them."""
+
+    nbytes: int
+    read: Callable[[], bytes | memoryview]
+
+
+Data = bytes | memoryview | Deferred
+"""Row-major little-endian bytes of a tensor."""
+
+
+def size_of(data: Data) -> int:
+    """How many bytes `data` is."""
+    return len(data) if isinstance(data, bytes) else data.nbytes
+
+
+def contents(data: Data) -> bytes | memoryview:
+    """The bytes; what is deferred is made now."""
+    return data.read() if isinstance(data, Deferred) else data
+
+
+@dataclass(frozen=True)
 class Weight:
     """A weight that the user supplies at init, or (with `data`) one that is embedded.
 
@@ -43,15 +66,15 @@ class Weight:
     dtype: str
     shape: tuple[int, ...]
     sha256: bytes = b""
-    data: bytes | memoryview | None = None
+    data: Data | None = None
     settled: bool = False
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant tensor of the graph, or a settled weight: its row-major little-endian bytes."""
+    """A constant tensor of the graph, or a settled weight."""
 
-    data: bytes | memoryview
+    data: Data
 
 
 BufferKind = Literal[

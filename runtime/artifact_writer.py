@@ -7,11 +7,14 @@ the C++ reader, which alone knows all rules of the format.
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Iterable, Mapping
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
-from heddle.runtime import _core
 from heddle.runtime import artifact_layout as layout
+from heddle.runtime import whole_file
+from heddle.runtime._core import Artifact, dtype_size
 from heddle.runtime.artifact import (
     ArtifactRecord,
     Buffer,
@@ -25,56 +28,69 @@ from heddle.runtime.artifact import (
     Routine,
     TensorMap,
     Weight,
+    size_of,
 )
+from heddle.runtime.artifact_sections import Sections
 from heddle.runtime.errors import ArtifactError, CompileError
 
 
-def to_bytes(record: ArtifactRecord) -> bytes:
-    """The artifact's bytes.
+def write(record: ArtifactRecord, path: str | os.PathLike[str] | None = None) -> Artifact:
+    """The artifact of `record`.
+
+    Args:
+        record: What it holds; deferred data is read once, one after another.
+        path: The file to write it to in one step, from which it is mapped then; None: memory. A
+            device or a pipe is written from memory.
 
     Raises:
         CompileError: The record breaks a rule of the format; the message says which.
+        OSError: The file cannot be written; it stays as it was.
     """
     try:
-        data = _Writer(record).assemble()
+        sections = _Writer(record).gather()
     except (struct.error, UnicodeEncodeError) as error:
         raise CompileError(f"artifact '{record.name}': a value does not fit: {error}") from error
     try:
-        _core.Artifact.from_bytes(data)
+        if path is not None and not whole_file.is_stream(path):
+            return _in_file(sections, path)
+        artifact = _in_memory(sections)
     except ArtifactError as error:
         raise CompileError(f"artifact '{record.name}' breaks a rule: {error}") from error
-    return data
+    if path is not None:
+        artifact.save(path)
+    return artifact
+
+
+def _in_memory(sections: Sections) -> Artifact:
+    memory = mmap(-1, sections.offsets()[-1], MAP_PRIVATE | MAP_ANONYMOUS)
+    sections.write(memory)
+    return Artifact.from_bytes(memory, copy=False)
+
+
+def _in_file(sections: Sections, path: str | os.PathLike[str]) -> Artifact:
+    with whole_file.replacing(path) as place:
+        with place.open("wb") as file:
+            sections.write(file)
+        return Artifact.load(place, name=path)
 
 
 class _Writer:
-    """Collects the sections of one artifact."""
+    """Gathers the sections of one artifact."""
 
     def __init__(self, record: ArtifactRecord) -> None:
         self.record = record
-        self.sections = {name: bytearray() for name, _ in layout.SECTIONS}
+        self.sections = Sections()
         self.strings: dict[str, tuple[int, int]] = {}
         self.slots: dict[Expr, int] = {}
         self.symbols = {symbol.name: number for number, symbol in enumerate(record.symbols)}
 
-    def assemble(self) -> bytes:
+    def gather(self) -> Sections:
         self._signature()
         for program in sorted(
             self.record.programs, key=lambda row: self._number(layout.TARGETS, row.target, "target")
         ):
             self._program(program)
-        table = bytearray()
-        parts: list[bytes | bytearray] = []
-        end = 64 + 32 * len(layout.SECTIONS)
-        for kind, (name, size) in enumerate(layout.SECTIONS, start=1):
-            data, gap = self.sections[name], bytes(-end % layout.ALIGNMENT)
-            offset = end + len(gap)
-            table += struct.pack("<IIQQQ", kind, size, offset, len(data), _core.checksum(data))
-            parts += [gap, data]
-            end = offset + len(data)
-        header = layout.MAGIC + struct.pack(
-            "<IIQQ24x", layout.VERSION, len(layout.SECTIONS), end, _core.checksum(table)
-        )
-        return b"".join((header, struct.pack("<Q", _core.checksum(header)), table, *parts))
+        return self.sections
 
     def _error(self, message: str) -> CompileError:
         return CompileError(f"artifact '{self.record.name}': {message}")
@@ -88,26 +104,18 @@ class _Writer:
         """Appends one record and returns its number."""
         target = self.sections[section]
         packed = struct.pack("<" + fields, *values)
-        target += packed
-        return len(target) // len(packed) - 1
+        target.append(packed)
+        return target.size // len(packed) - 1
 
     def _count(self, section: str) -> int:
-        return len(self.sections[section]) // dict(layout.SECTIONS)[section]
+        return self.sections[section].size // dict(layout.SECTIONS)[section]
 
     def _text(self, text: str) -> tuple[int, int]:
         if text not in self.strings:
             strings, data = self.sections["strings"], text.encode()
-            self.strings[text] = (len(strings), len(data))
-            strings += data
+            self.strings[text] = (strings.size, len(data))
+            strings.append(data)
         return self.strings[text]
-
-    def _data(self, section: str, data: bytes | memoryview) -> int:
-        """Places `data` at the next multiple of 64 and returns the offset."""
-        target = self.sections[section]
-        target += bytes(-len(target) % layout.ALIGNMENT)
-        offset = len(target)
-        target += data
-        return offset
 
     def _slot(self, size: Expr) -> int:
         size = self._fold(size)
@@ -165,21 +173,21 @@ class _Writer:
         for weight in record.weights:
             self._weight(weight)
         for constant in record.constants:
-            offset = self._data("constant data", constant.data)
-            self._add("constants", "QQ", offset, len(constant.data))
+            offset = self.sections["constant data"].place(constant.data)
+            self._add("constants", "QQ", offset, size_of(constant.data))
 
     def _weight(self, weight: Weight) -> None:
         flags, offset = (layout.HAS_SHA256 if weight.sha256 else 0), 0
         dtype = self._number(layout.DTYPES, weight.dtype, f"dtype of '{weight.name}'")
-        size = _core.dtype_size(weight.dtype) * math.prod(weight.shape)
+        size = dtype_size(weight.dtype) * math.prod(weight.shape)
         if weight.data is not None:
             flags |= layout.EMBEDDED
-            data = memoryview(weight.data).cast("B")
-            if len(data) != size:
+            given = size_of(weight.data)
+            if given != size:
                 raise self._error(
-                    f"weight '{weight.name}': wanted {size} bytes of data, got {len(data)}"
+                    f"weight '{weight.name}': wanted {size} bytes of data, got {given}"
                 )
-            offset = self._data("weight data", data)
+            offset = self.sections["weight data"].place(weight.data)
         if weight.settled:
             flags |= layout.SETTLED
         self._add(
@@ -239,7 +247,7 @@ class _Writer:
         )
 
     def _code(self, code: Code) -> None:
-        offset = self._data("code", code.data)
+        offset = self.sections["code"].place(code.data)
         self._add(
             "codes",
             "10IQQ8x",

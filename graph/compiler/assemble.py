@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from heddle.graph import attributes
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.constants import Constants, constant_bytes, settled_bytes
+from heddle.graph.compiler.constants import Constants, constant_bytes, settled
 from heddle.graph.compiler.parts import parts_of
 from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, split, stage, workspace
 from heddle.graph.compiler.passes.select import kernel_name
@@ -213,18 +214,17 @@ def _places(module: Any, weights: Sequence[Weight], constants: Constants) -> dic
     """Where each value of the function is that no reshape makes."""
     numbers = {weight.name: number for number, weight in enumerate(weights)}
     places = {value: Place("input", i) for i, value in enumerate(m.block(module).arguments)}
-    settled = settled_bytes(module, {weight.name: weight.data for weight in weights})
-    for value, data in settled.items():
-        places[value] = Place("constant", constants.number(data))
+    for value, made in settled(module, {weight.name: weight for weight in weights}).items():
+        places[value] = Place("constant", constants.number(*made))
     for operation in m.operations(module):
         match m.name(operation):
             case "weight":
                 number = numbers[operation.attributes["name"].value]
                 places[operation.results[0]] = Place("weight", number)
             case "constant":
-                places[operation.results[0]] = Place(
-                    "constant", constants.number(constant_bytes(operation))
-                )
+                data = constant_bytes(operation)
+                number = constants.number(hashlib.sha256(data).digest(), data)
+                places[operation.results[0]] = Place("constant", number)
             case "fused" if stage(operation) != "compile":
                 texts: Sequence[Any] = operation.attributes["places"]
                 for value, text in zip(operation.results, texts, strict=True):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any, overload
 
@@ -25,7 +27,7 @@ from heddle.kernels import tuning
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Spec
 from heddle.runtime import Artifact, artifact_writer, config
-from heddle.runtime.artifact import ArtifactRecord, Code, Program, Weight
+from heddle.runtime.artifact import ArtifactRecord, Code, Deferred, Program, Weight
 from heddle.runtime.errors import CompileError
 
 Targets = Sequence[str | Target] | str
@@ -38,6 +40,7 @@ def compile(
     *,
     weights: Mapping[str, Any] | None = ...,
     embed_weights: bool = ...,
+    output: str | os.PathLike[str] | None = ...,
     stop_after: None = ...,
     progress: Progress | None = ...,
 ) -> Artifact: ...
@@ -53,6 +56,7 @@ def compile(
     *,
     weights: Mapping[str, Any] | None = None,
     embed_weights: bool = False,
+    output: str | os.PathLike[str] | None = None,
     stop_after: str | None = None,
     progress: Progress | None = None,
 ) -> Artifact | str:
@@ -64,6 +68,8 @@ def compile(
         weights: Arrays by weight name; the artifact holds their hashes and refuses others.
         embed_weights: Put the weights themselves into the artifact; for one kind of target, as its
             kernels read them.
+        output: The file to write the artifact to, as `Artifact.save` does; embedded weights go
+            into it one at a time, and the result is mapped from it. None: the result is in memory.
         stop_after: The name of a pass: the result is the module's text after it instead, for each
             target in turn.
         progress: Called with what is being done, how much of it is done, and how much there is.
@@ -71,6 +77,7 @@ def compile(
     Raises:
         CompileError: An unknown target, a weight that is missing or of another type, or a pass or a
             kernel that failed; the message names it, the op and the user's line.
+        OSError: `output` cannot be written.
     """
     named = (targets,) if isinstance(targets, str) else tuple(targets)
     chosen = Target.merge(named)
@@ -84,17 +91,18 @@ def compile(
     tables = own_tables(native="cpu:native" in named)
     origin = (*_provenance(chosen), *described(tables))
     with tuning.using(tables):
-        return _compiled(graph, chosen, records, origin, progress)
+        record = _record(graph, chosen, records, origin, progress)
+    return artifact_writer.write(record, output)
 
 
-def _compiled(
+def _record(
     graph: Graph,
     chosen: Sequence[Target],
     weights: tuple[Weight, ...],
     provenance: tuple[tuple[str, str], ...],
     progress: Progress | None,
-) -> Artifact:
-    """The artifact, by the tuning tables in force."""
+) -> ArtifactRecord:
+    """What the artifact holds, by the tuning tables in force."""
     alone = len(chosen) == 1 and any(weight.data is not None for weight in weights)
     modules = {target: lower(graph.module, target.kind, embedded=alone) for target in chosen}
     asked = {target: assemble.requests(module, target.kind) for target, module in modules.items()}
@@ -117,7 +125,7 @@ def _compiled(
     programs = tuple(map(program, chosen))
     settled = {name for module in modules.values() for name in settled_weights(module)}
     symbols, inputs, outputs = assemble.signature(graph.module)
-    record = ArtifactRecord(
+    return ArtifactRecord(
         name=graph.name,
         symbols=symbols,
         inputs=inputs,
@@ -130,7 +138,6 @@ def _compiled(
         programs=programs,
         provenance=provenance,
     )
-    return Artifact.from_bytes(artifact_writer.to_bytes(record))
 
 
 def _jobs(spec: Spec, target: Target) -> list[Job]:
@@ -156,24 +163,30 @@ def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tup
     records = []
     for name, weight in graph.weights.items():
         shape = tuple(int(dim) for dim in weight.shape)
-        data = None
+        digest, data = b"", None
         if arrays is not None:
             if name not in arrays:
                 raise CompileError(f"weight {name!r}: wanted an array, got none")
-            data = _bytes(weight, shape, arrays[name])
-        digest = b"" if data is None else hashlib.sha256(data).digest()
+            array = _checked(weight, shape, arrays[name])
+            digest = hashlib.sha256(_bytes(array)).digest()
+            data = Deferred(array.nbytes, partial(_bytes, array))
         records.append(Weight(name, weight.dtype.name, shape, digest, data if embed else None))
     return tuple(records)
 
 
-def _bytes(weight: types.Weight, shape: tuple[int, ...], value: Any) -> bytes | memoryview:
-    """The bytes of an array for `weight`; what NumPy lacks comes as ml_dtypes' or as bits."""
+def _checked(weight: types.Weight, shape: tuple[int, ...], value: Any) -> np.ndarray[Any, Any]:
+    """The array for `weight`; what NumPy lacks comes as ml_dtypes' or as bits."""
     array = np.asarray(value)
     if array.shape != shape or array.dtype.name not in (weight.dtype.name, weight.dtype.to_bits()):
         raise CompileError(
             f"weight {weight.name!r}: wanted {weight.dtype}{list(shape)}, "
             f"got {array.dtype}{list(array.shape)}"
         )
+    return array
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of an array: its memory, or a copy where that is not dense."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

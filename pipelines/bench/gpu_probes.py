@@ -177,4 +177,4 @@ def artifact(name: str, machine: Machine, blocks: int, steps: int) -> Artifact:
     )
     x, y = records.Tensor("x", "int32", (words,)), records.Tensor("y", "int32", (results,))
     record = records.ArtifactRecord(name, (), (x,), (y,), (), (), (program,))
-    return Artifact.from_bytes(artifact_writer.to_bytes(record))
+    return artifact_writer.write(record)

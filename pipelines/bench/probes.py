@@ -209,7 +209,7 @@ def artifact(kind: str, arch: str, slices: int, size: int, repeats: int, results
     )
     x, y = Tensor("x", "int32", (words,)), Tensor("y", "int32", (results,))
     record = ArtifactRecord(kind, (), (x,), (y,), (), (), (program,))
-    return Artifact.from_bytes(artifact_writer.to_bytes(record))
+    return artifact_writer.write(record)
 
 
 PROBES: dict[str, Emit] = {

@@ -102,9 +102,9 @@ def compile_command(
             targets=targets,
             weights=file and select(file, found.graph.weights),
             embed_weights=embed_weights,
+            output=output,
             progress=report,
         )
-    artifact.save(output)
     seconds = time.perf_counter() - start
     if as_json:
         row = {"artifact": str(output), "bytes": artifact.nbytes, "seconds": seconds}

@@ -1,5 +1,7 @@
 #include "heddle/artifact.h"
 
+#include <utility>
+
 #include "artifact_reader.h"
 #include "heddle/mapped_file.h"
 
@@ -14,12 +16,17 @@ const char* section_name(Section section) {
   return kNames[static_cast<uint32_t>(section) - 1];
 }
 
-std::shared_ptr<const Artifact> Artifact::open(const std::string& path) {
-  return ArtifactReader::read(MappedFile::open(path), path);
+std::shared_ptr<const Artifact> Artifact::open(const std::string& path, const std::string& name) {
+  return ArtifactReader::read(MappedFile::open(path), name);
 }
 
 std::shared_ptr<const Artifact> Artifact::from_memory(const void* data, size_t size) {
   return ArtifactReader::read(MappedFile::copy(data, size), "<memory>");
+}
+
+std::shared_ptr<const Artifact> Artifact::from_memory(const void* data, size_t size,
+                                                      std::shared_ptr<const void> owner) {
+  return ArtifactReader::read(MappedFile::borrow(data, size, std::move(owner)), "<memory>");
 }
 
 Artifact::~Artifact() = default;

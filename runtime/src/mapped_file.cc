@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/checksum.h"
@@ -20,7 +22,7 @@ namespace {
 // Stays in the second-level cache between the copy from the page cache and the checksum.
 constexpr size_t kChunk = 256 * 1024;
 
-constexpr std::align_val_t kAlignment{64};
+constexpr size_t kAlignment = 64;
 
 [[noreturn]] void fail(const std::string& path) {
   throw Error(ArtifactReason::kNotFound, path + ": cannot be read: " + std::strerror(errno));
@@ -50,9 +52,22 @@ std::unique_ptr<MappedFile> MappedFile::open(const std::string& path) {
 }
 
 std::unique_ptr<MappedFile> MappedFile::copy(const void* data, size_t size) {
-  auto* copy = static_cast<uint8_t*>(::operator new(size, kAlignment));
-  std::unique_ptr<MappedFile> file(new MappedFile(copy, size, -1));
-  if (size > 0) std::memcpy(copy, data, size);
+  constexpr std::align_val_t kAligned{kAlignment};
+  std::shared_ptr<void> copy(::operator new(size, kAligned),
+                             [](void* memory) { ::operator delete(memory, kAligned); });
+  if (size > 0) std::memcpy(copy.get(), data, size);
+  return borrow(copy.get(), size, copy);
+}
+
+std::unique_ptr<MappedFile> MappedFile::borrow(const void* data, size_t size,
+                                               std::shared_ptr<const void> owner) {
+  const size_t beyond = reinterpret_cast<uintptr_t>(data) % kAlignment;
+  if (beyond != 0) {
+    throw Error(ErrorKind::kInput, "artifact: wanted bytes at a multiple of 64, got " +
+                                       std::to_string(beyond) + " beyond one");
+  }
+  std::unique_ptr<MappedFile> file(new MappedFile(static_cast<const uint8_t*>(data), size, -1));
+  file->owner_ = std::move(owner);
   return file;
 }
 
@@ -60,10 +75,7 @@ MappedFile::MappedFile(const uint8_t* data, size_t size, int descriptor)
     : data_(data), size_(size), descriptor_(descriptor) {}
 
 MappedFile::~MappedFile() {
-  if (descriptor_ < 0) {
-    ::operator delete(const_cast<uint8_t*>(data_), kAlignment);
-    return;
-  }
+  if (descriptor_ < 0) return;
   if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
   ::close(descriptor_);
 }

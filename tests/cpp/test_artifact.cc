@@ -114,3 +114,31 @@ TEST_CASE("artifact: large sections are verified without staying resident") {
   CHECK(std::string(cut.what()) == "cannot be read at byte 1000000");
   std::remove(path.c_str());
 }
+
+TEST_CASE("artifact: bytes in memory are used where they are, as long as it lives") {
+  struct alignas(64) Line {
+    uint8_t bytes[64];
+  };
+  const test::Bytes& bytes = tiny_bytes();
+  auto lines = std::make_shared<std::vector<Line>>(bytes.size() / 64 + 2);
+  uint8_t* data = lines->front().bytes;
+  std::memcpy(data, bytes.data(), bytes.size());
+  auto artifact = Artifact::from_memory(data, bytes.size(), lines);
+  CHECK(artifact->path() == "<memory>");
+  CHECK(reinterpret_cast<const uint8_t*>(artifact->sections().data()) == data + 64);
+  CHECK(lines.use_count() == 2);
+  artifact.reset();
+  CHECK(lines.use_count() == 1);
+  std::memmove(data + 4, data, bytes.size());
+  Error error = caught([&] { Artifact::from_memory(data + 4, bytes.size(), lines); });
+  CHECK(error.kind() == ErrorKind::kInput);
+  CHECK(std::string(error.what()) ==
+        "artifact: wanted bytes at a multiple of 64, got 4 beyond one");
+  CHECK(lines.use_count() == 1);
+}
+
+TEST_CASE("artifact: a file may be called by another name") {
+  CHECK(Artifact::open(HEDDLE_GOLDEN "/tiny.heddle", "tiny")->path() == "tiny");
+  Error other = caught([] { Artifact::open(__FILE__, "other"); });
+  CHECK(std::string(other.what()).rfind("other: header: ", 0) == 0);
+}

@@ -27,7 +27,7 @@ from heddle.runtime.artifact import (
     Tensor,
     Weight,
 )
-from heddle.runtime.artifact_writer import to_bytes
+from heddle.runtime.artifact_writer import write
 
 # void add(const int64_t* dims, void* const* buffers, int64_t first, int64_t last) {
 #     const float *a = buffers[0], *b = buffers[1];
@@ -151,5 +151,5 @@ def weights() -> bytes:
 
 if __name__ == "__main__":
     folder = Path(__file__).parent
-    (folder / "tiny.heddle").write_bytes(to_bytes(record()))
+    write(record(), folder / "tiny.heddle")
     (folder / "tiny.safetensors").write_bytes(weights())

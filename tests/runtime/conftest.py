@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from heddle.runtime import Artifact, InferenceSession, _core
+from heddle.runtime import InferenceSession, _core
 from heddle.runtime.artifact import (
     ArtifactRecord,
     Buffer,
@@ -31,7 +31,7 @@ from heddle.runtime.artifact import (
     Tensor,
     Weight,
 )
-from heddle.runtime.artifact_writer import to_bytes
+from heddle.runtime.artifact_writer import write
 
 KERNELS = {
     # y = x * w, elementwise
@@ -121,7 +121,7 @@ def artifact(*programs, weights=(), dtype="float32", shape=("n",), maximum=1 << 
         programs=programs,
         provenance=(("maker", "by hand"),),
     )
-    return Artifact.from_bytes(to_bytes(row))
+    return write(row)
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,12 @@
 
 import json
 import os
+from mmap import mmap
 
 import numpy as np
 import pytest
 
-from heddle.runtime import Artifact, ArtifactError, ArtifactReason, InputError
+from heddle.runtime import Artifact, ArtifactError, ArtifactReason, InferenceSession, InputError
 from heddle.runtime.artifact import Weight
 
 
@@ -21,6 +22,40 @@ def test_save_and_load_give_the_same_bytes(make, tmp_path):
     assert (loaded.path, loaded.nbytes) == (str(path), path.stat().st_size)
     assert repr(loaded) == f"Artifact(hand, {loaded.nbytes} bytes)"
     assert Artifact.from_bytes(bytearray(path.read_bytes())).path == "<memory>"
+
+
+def test_bytes_are_used_where_they_are(make):
+    """Mapped memory starts at a page, so at a multiple of 64."""
+    whole = make("double").to_bytes()
+    memory = mmap(-1, len(whole))
+    memory.write(whole)
+    artifact = Artifact.from_bytes(memory, copy=False)
+    (y,) = InferenceSession(threads=1).load(artifact).execute(np.ones(3, np.float32))
+    assert y.to_numpy().tolist() == [2, 2, 2]
+    with pytest.raises(BufferError):
+        memory.close()
+    del artifact, y
+    memory.close()
+
+
+def test_bytes_that_are_not_aligned_are_copied_or_refused(make):
+    whole = make("double").to_bytes()
+    memory = mmap(-1, len(whole) + 1)
+    memory[1:] = whole
+    with memoryview(memory)[1:] as view:
+        assert Artifact.from_bytes(view).to_bytes() == whole
+        with pytest.raises(InputError, match="wanted bytes at a multiple of 64, got 1 beyond one"):
+            Artifact.from_bytes(view, copy=False)
+    memory.close()
+
+
+def test_a_file_may_be_called_by_another_name(make, tmp_path):
+    path = tmp_path / "m.heddle"
+    make("double").save(path)
+    assert Artifact.load(path, name="model").path == "model"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ArtifactError, match=r"^model: file: bytes: wanted"):
+        Artifact.load(path, name="model")
 
 
 def test_save_where_it_cannot_be(make, tmp_path):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from heddle.runtime import Artifact
 from heddle.runtime.artifact import (
     ArtifactRecord,
     Buffer,
@@ -15,7 +14,7 @@ from heddle.runtime.artifact import (
     Symbol,
     Tensor,
 )
-from heddle.runtime.artifact_writer import to_bytes
+from heddle.runtime.artifact_writer import write
 
 DEVICE = "cuda:0 (Fake 0, compute capability 9.0)"
 
@@ -55,7 +54,7 @@ def same_pointers():
         programs=(program,),
         provenance=(),
     )
-    return Artifact.from_bytes(to_bytes(record))
+    return write(record)
 
 
 def test_the_second_call_with_the_same_buffers_makes_a_graph(python, chain):

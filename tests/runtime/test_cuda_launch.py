@@ -2,7 +2,6 @@
 
 import pytest
 
-from heddle.runtime import Artifact
 from heddle.runtime.artifact import (
     ArtifactRecord,
     Buffer,
@@ -16,7 +15,7 @@ from heddle.runtime.artifact import (
     Tensor,
     TensorMap,
 )
-from heddle.runtime.artifact_writer import to_bytes
+from heddle.runtime.artifact_writer import write
 
 PLAIN = Launch((128, 1, 1))
 ROWS = TensorMap(0, 4, ("n", 8), (32,), (2, 8), 32)
@@ -49,7 +48,7 @@ def artifact(kernels, steps, buffers=(), arena=0):
         constants=(),
         programs=(program,),
     )
-    return Artifact.from_bytes(to_bytes(record))
+    return write(record)
 
 
 def dispatch(grids, maps=(), buffers=(0, 1), kernel=0):

@@ -22,10 +22,17 @@ class Artifact : Counted<Artifact> {
   using Counted<Artifact>::live;
 
   /// Maps and verifies a file. Throws an artifact error with the reason.
-  static std::shared_ptr<const Artifact> open(const std::string& path);
+  static std::shared_ptr<const Artifact> open(const std::string& path) { return open(path, path); }
+
+  /// The same of a file that will be called `name`, as `path()` and errors call it already.
+  static std::shared_ptr<const Artifact> open(const std::string& path, const std::string& name);
 
   /// Verifies a copy of `size` bytes at `data`. Throws an artifact error with the reason.
   static std::shared_ptr<const Artifact> from_memory(const void* data, size_t size);
+
+  /// Verifies bytes where they are, at a multiple of 64; `owner` keeps them, and as they are.
+  static std::shared_ptr<const Artifact> from_memory(const void* data, size_t size,
+                                                     std::shared_ptr<const void> owner);
 
   ~Artifact();
   Artifact(const Artifact&) = delete;

@@ -8,12 +8,16 @@
 
 namespace heddle {
 
-/// A file's bytes, mapped read-only, or a 64-byte aligned copy of bytes in memory.
+/// A file's bytes, mapped read-only, or bytes in memory at a multiple of 64.
 class MappedFile {
  public:
   /// Throws an artifact error, `kNotFound`, where the file cannot be read.
   static std::unique_ptr<MappedFile> open(const std::string& path);
   static std::unique_ptr<MappedFile> copy(const void* data, size_t size);
+
+  /// Bytes that `owner` keeps. Throws an input error where they lie at no multiple of 64.
+  static std::unique_ptr<MappedFile> borrow(const void* data, size_t size,
+                                            std::shared_ptr<const void> owner);
 
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -33,7 +37,8 @@ class MappedFile {
 
   const uint8_t* data_;
   size_t size_;
-  int descriptor_;  // -1: an aligned copy in memory
+  int descriptor_;                     // -1: bytes in memory
+  std::shared_ptr<const void> owner_;  // of bytes in memory
 };
 
 }  // namespace heddle

@@ -3,7 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
-#include <cstdio>
+#include <memory>
 #include <string>
 
 #include "bindings.h"
@@ -17,46 +17,29 @@ const char* contents(const Artifact& artifact) {
   return reinterpret_cast<const char*>(artifact.sections().data()) - sizeof(HeaderRecord);
 }
 
-std::shared_ptr<const Artifact> load(nb::handle path) {
+std::shared_ptr<const Artifact> load(nb::handle path, nb::handle name) {
   const std::string text = path_text(path);
+  const std::string shown = name.is_none() ? text : path_text(name);
   nb::gil_scoped_release release;
-  return Artifact::open(text);
+  return Artifact::open(text, shown);
 }
 
-std::shared_ptr<const Artifact> from_bytes(nb::handle data) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  struct Release {
-    Py_buffer* view;
-    ~Release() { PyBuffer_Release(view); }
-  } release{&view};
-  return Artifact::from_memory(view.buf, static_cast<size_t>(view.len));
+std::shared_ptr<const Artifact> from_bytes(nb::handle data, bool copy) {
+  std::shared_ptr<Py_buffer> view(new Py_buffer{}, [](Py_buffer* held) {
+    nb::gil_scoped_acquire gil;
+    PyBuffer_Release(held);
+    delete held;
+  });
+  if (PyObject_GetBuffer(data.ptr(), view.get(), PyBUF_SIMPLE) != 0) throw nb::python_error();
+  const auto size = static_cast<size_t>(view->len);
+  return copy ? Artifact::from_memory(view->buf, size)
+              : Artifact::from_memory(view->buf, size, view);
 }
 
-// Written beside the target and renamed: a reader never sees half a file. A link stays a link, and
-// what is no regular file (a device, a pipe) is written to: a rename would replace it.
 void save(const Artifact& artifact, nb::handle path) {
-  nb::object os = nb::module_::import_("os");
-  nb::object new_path = nb::module_::import_("pathlib").attr("Path");
-  nb::object target = new_path(path_text(path));
   nb::object bytes = nb::steal(PyMemoryView_FromMemory(
       const_cast<char*>(contents(artifact)), static_cast<Py_ssize_t>(artifact.size()), PyBUF_READ));
-  std::string partial;
-  try {
-    if (nb::cast<bool>(target.attr("exists")()) && !nb::cast<bool>(target.attr("is_file")())) {
-      target.attr("write_bytes")(bytes);
-      return;
-    }
-    target = target.attr("resolve")();
-    partial = path_text(target) + "." + nb::str(os.attr("getpid")()).c_str();
-    new_path(partial).attr("write_bytes")(bytes);
-    os.attr("replace")(partial, target);
-  } catch (nb::python_error& error) {
-    if (!partial.empty()) std::remove(partial.c_str());
-    // The caller knows neither the partial file nor, where a disk is full, which file it was.
-    nb::setattr(error.value(), "filename", path);
-    throw;
-  }
+  nb::module_::import_("heddle.runtime.whole_file").attr("save")(path, bytes);
 }
 
 }  // namespace
@@ -73,8 +56,8 @@ std::string path_text(nb::handle path) {
 
 void bind_artifact(nb::module_& module) {
   nb::class_<Artifact>(module, "Artifact", nb::is_final(), "A verified artifact.")
-      .def_static("load", &load, nb::arg("path"))
-      .def_static("from_bytes", &from_bytes, nb::arg("data"))
+      .def_static("load", &load, nb::arg("path"), nb::arg("name") = nb::none())
+      .def_static("from_bytes", &from_bytes, nb::arg("data"), nb::arg("copy") = true)
       .def("save", &save, nb::arg("path"))
       .def("to_bytes", [](const Artifact& self) { return nb::bytes(contents(self), self.size()); })
       .def_prop_ro("name", [](const Artifact& self) { return std::string(self.name()); })

@@ -1,3 +1,5 @@
+#include <nanobind/stl/string.h>
+
 #include "argument.h"
 #include "bindings.h"
 #include "heddle/checksum.h"
@@ -6,12 +8,11 @@
 namespace heddle::bindings {
 namespace {
 
-uint64_t checksum_of(nb::handle bytes) {
+void update(Checksum& sum, nb::handle bytes) {
   Py_buffer view;
   if (PyObject_GetBuffer(bytes.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  const uint64_t value = checksum(view.buf, static_cast<size_t>(view.len));
+  sum.update(view.buf, static_cast<size_t>(view.len));
   PyBuffer_Release(&view);
-  return value;
 }
 
 nb::dict live() {
@@ -24,6 +25,13 @@ nb::dict live() {
   counts["arenas"] = objects.arenas;
   counts["events"] = objects.events;
   return counts;
+}
+
+void bind_checksum(nb::module_& module) {
+  nb::class_<Checksum>(module, "Checksum", nb::is_final(), "XXH3 of 64 bits, seed 0.")
+      .def(nb::init<>())
+      .def("update", &update, nb::arg("data"))
+      .def_prop_ro("value", &Checksum::value);
 }
 
 }  // namespace
@@ -39,8 +47,8 @@ NB_MODULE(_core, module) {
   bind_buffer(module);
   bind_artifact(module);
   bind_model(module);
-  module.def("checksum", &checksum_of, nanobind::arg("data"),
-             "XXH3 of 64 bits, seed 0, of the bytes of a contiguous buffer.");
+  bind_checksum(module);
+  module.def("path_text", &path_text, nanobind::arg("path"), "The text of a path without NUL.");
   module.def(
       "dtype_size", [](nanobind::handle dtype) { return heddle::dtype_size(dtype_from(dtype)); },
       nanobind::arg("dtype"), "Bytes of one element.");

@@ -196,6 +196,24 @@ def test_settled_weights_are_not_given_again():
     assert refused.value.reason is ArtifactReason.WEIGHTS
 
 
+def test_equal_weights_that_are_packed_alike_are_there_once():
+    with Graph("equal", [TensorType(F32, (ROWS, 64))]) as graph:
+        names = ("first", "second", "other")
+        products = [graph.inputs[0] @ graph.add_weight(Weight(n, F32, (32, 64))).T for n in names]
+        products.append(graph.inputs[0] @ graph.add_weight(Weight("turned", F32, (64, 32))))
+        graph.output(*products)
+    weights = {name: normal(F32, 32, 64) for name in names}
+    weights["second"] = weights["first"].copy()
+    weights["turned"] = weights["first"].reshape(64, 32)
+    artifact = compile(graph, LEVEL, weights=weights, embed_weights=True)
+    assert artifact.describe()["constant_bytes"] == 3 * (32 * 64 * 4)
+    x = normal(F32, 3, 64)
+    results = [y.to_numpy() for y in InferenceSession(threads=1).load(artifact).execute(x)]
+    for name, y in zip(names, results[:3], strict=True):
+        np.testing.assert_allclose(y, x @ weights[name].T, atol=1e-4)
+    np.testing.assert_allclose(results[3], x @ weights["turned"], atol=1e-4)
+
+
 def test_the_same_bytes_twice():
     weights = {"w": np.ones((40, 70), np.float32), "v": np.full((70, 40), 2, np.float32)}
     first, second = (

@@ -1,0 +1,50 @@
+"""Files that are written in one step: nobody sees a part of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from heddle.runtime._core import path_text
+
+
+def save(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
+    """Writes `data` to the file `path`; see `replacing`."""
+    with replacing(path) as place:
+        place.write_bytes(data)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Where to write what shall be at `path`: a file beside it, which takes its place at the end.
+
+    Where that fails, or the caller does, the file goes and `path` stays as it was. A link stays a
+    link, and a stream is written to itself: it cannot be replaced.
+
+    Raises:
+        InputError: The path has a NUL.
+        OSError: With `path` as its file name, which the caller knows.
+    """
+    place = target = Path(path_text(path))
+    try:
+        if not is_stream(path):
+            target = target.resolve()
+            place = Path(f"{target}.{os.getpid()}")
+        yield place
+        if place != target:
+            os.replace(place, target)
+    except BaseException as error:
+        if place != target:
+            with suppress(OSError):
+                place.unlink()
+        if isinstance(error, OSError):
+            error.filename = path
+        raise
+
+
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is there but no regular file: a device, or a pipe, which takes no seek."""
+    target = Path(path_text(path))
+    return target.exists() and not target.is_file()

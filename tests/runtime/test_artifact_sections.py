@@ -1,0 +1,88 @@
+"""Artifacts go into files and memory piece by piece: the same bytes, held once, all or none."""
+
+import resource
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from heddle.runtime.artifact import ArtifactRecord, Constant, Deferred, Symbol, Weight
+from heddle.runtime.artifact_writer import write
+from heddle.runtime.errors import CompileError, InputError
+
+EMPTY = ArtifactRecord("empty", (), (), (), (), (), ())
+LARGE = replace(EMPTY, constants=(Constant(bytes(range(256)) * (1 << 14)), Constant(b"12")))
+"""More than what is written at once."""
+
+
+def test_a_file_has_the_bytes_of_memory(tmp_path):
+    """A link stays one, and a device gets what a file would."""
+    path, link = tmp_path / "m.heddle", tmp_path / "link"
+    link.symlink_to(path)
+    artifact = write(LARGE, link)
+    assert (artifact.path, write(LARGE).path) == (str(link), "<memory>")
+    assert path.read_bytes() == artifact.to_bytes() == write(LARGE).to_bytes()
+    assert write(LARGE, "/dev/null").to_bytes() == artifact.to_bytes()
+    assert link.is_symlink()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "m.heddle"]
+
+
+@pytest.mark.parametrize("name", ["m.heddle", None], ids=["file", "memory"])
+def test_deferred_data_is_made_once_and_held_alone(tmp_path, name):
+    made, before = [], []
+
+    def data(number):
+        def read():
+            before.append([n for n, array in enumerate(made) if array() is not None])
+            array = np.full(1000, number, np.uint8)
+            made.append(weakref.ref(array))
+            return array.data
+
+        return Deferred(1000, read)
+
+    record = replace(
+        EMPTY,
+        weights=tuple(Weight(f"w{n}", "uint8", (1000,), data=data(n)) for n in (3, 4)),
+        constants=(Constant(data(1)), Constant(b"12"), Constant(data(2))),
+    )
+    artifact = write(record, name and tmp_path / name)
+    assert before == [[], [], [], []]
+    places = [artifact.to_bytes().index(bytes([n]) * 1000) for n in (1, 2, 3, 4)]
+    assert places == sorted(places)
+
+
+def test_deferred_data_of_another_size_is_refused(tmp_path):
+    record = replace(EMPTY, constants=(Constant(Deferred(3, lambda: b"1234")),))
+    with pytest.raises(CompileError, match="deferred data: wanted 3 bytes, got 4"):
+        write(record, tmp_path / "m.heddle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path):
+    """The reader's refusal, a disk that takes no more, and who interrupts."""
+    path = tmp_path / "m.heddle"
+    path.write_bytes(b"old")
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as full:
+            write(LARGE, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert full.value.filename == path
+    with pytest.raises(KeyboardInterrupt):
+        write(replace(EMPTY, constants=(Constant(Deferred(4, interrupted)),)), path)
+    with pytest.raises(CompileError, match=rf"'empty' breaks a rule: {path}: section symbols"):
+        write(replace(EMPTY, symbols=(Symbol("n", 5, 4),)), path)
+    with pytest.raises(FileNotFoundError) as missing:
+        write(LARGE, tmp_path / "none" / "m.heddle")
+    assert missing.value.filename == tmp_path / "none" / "m.heddle"
+    with pytest.raises(InputError, match="path: wanted one without NUL"):
+        write(LARGE, f"{path}\0")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
