@@ -152,6 +152,8 @@ def _emit_strip(
 ) -> None:
     problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
+    if strip.rows > FEW:
+        _block.share_multiprocessor(1)  # 64 sums and their operands do not fit 128 registers.
     down = sizes.ceildiv(m, strip.rows)
     row, column = number % down * strip.rows, number // down * strip.columns
     where = _result.Place(emit.index(0), row, column, m, n, k)
