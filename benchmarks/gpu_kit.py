@@ -103,6 +103,7 @@ def checks(names: Collection[str]) -> Iterator[tuple[dict[str, Any], Graph, dict
         yield gpu_kit_step.step(DType[dtype], 128)
     for dtype in HALVES if "matmul" in names else ():
         yield gpu_kit_step.products(DType[dtype])
+        yield gpu_kit_step.gated(DType[dtype])
 
 
 def one_check(

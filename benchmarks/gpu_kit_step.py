@@ -34,6 +34,20 @@ def products(dtype: DType) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
     return _case("queries keys values", dtype, {"m": rows, "k": k}, graph, types, {}, 2 * k)
 
 
+def gated(dtype: DType) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
+    """What a decoder makes of a few rows by a gate and what it multiplies, in strips that are cut.
+
+    The case, its graph and its arrays, as `gpu_kit.checks` has them.
+    """
+    rows, n, k = 5, 256, 2048
+    types = [TensorType(dtype, (rows, k)), *(TensorType(dtype, (n, k)) for _ in range(2))]
+    with Graph("gated", types) as graph:
+        x, *sides = (value.tensor for value in graph.inputs)
+        gate, up = (ops.cast(x @ side.T, DType.float32) for side in sides)
+        graph.output(ops.cast(ops.silu(gate) * up, dtype))
+    return _case("gated", dtype, {"m": rows, "n": n, "k": k}, graph, types, {}, 4 * k)
+
+
 def step(dtype: DType, size: int) -> tuple[dict[str, Any], Graph, dict[str, Any]]:
     """Queries and keys of float32 are turned; keys and values go to caches of `dtype`.
 

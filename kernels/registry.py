@@ -52,19 +52,19 @@ PLACES |= {target: target for target in PLACES.values()}
 
 @dataclass(frozen=True)
 class Share:
-    """A spec that computes some of an op's calls, or one of its products in them.
+    """A spec that computes some of an op's calls, or a part of them.
 
     Attributes:
         spec: What is computed.
         condition: A size that is 1 for those calls and 0 for all others, for which `spec` is not
             started.
-        product: The number in `Spec.each` of the one product that it computes, and whose buffers it
-            has; None: it has all buffers.
+        buffers: The numbers of its buffers among those of the op's spec; what comes behind the last
+            of them is the result of the spec's `gate`, in memory. None: it has all buffers.
     """
 
     spec: Spec
     condition: Expr = 1
-    product: int | None = None
+    buffers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,12 @@ class Spec:
         attrs: The root's attributes, sorted by name.
         beside: What is computed of operand 0 as well by the same root op: specs of their own.
         source: A kernel of rows whose one result is operand 0, which has no buffer of its own.
+        gate: What is computed of operand 0 as well, by the same root op, for the epilogue alone:
+            its one result is the last of the epilogue's inputs, which has no buffer of its own.
 
     Buffers are passed in the order of `buffers`: the inputs of prologue or source, the operands
-    that are not computed, the epilogue's inputs, those of `beside` without their operand 0, and the
-    outputs of all. `docs/design.md` says what follows them.
+    that are not computed, the epilogue's inputs, those of `gate` and of `beside` without their
+    operand 0, and the outputs. `docs/design.md` says what follows them.
     """
 
     op: str
@@ -88,6 +90,7 @@ class Spec:
     epilogue: Body | None = None
     beside: tuple[Spec, ...] = ()
     source: Spec | None = None
+    gate: Spec | None = None
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -95,8 +98,15 @@ class Spec:
         feeding = self.prologue or self.source
         operands = self.operands[1:] if feeding else self.operands
         before = feeding.inputs if feeding else ()
-        own = before + operands + (self.epilogue.inputs if self.epilogue else ())
-        return own + tuple(operand for spec in self.beside for operand in spec.inputs[1:])
+        own = before + operands + self.behind
+        others = (*((self.gate,) if self.gate else ()), *self.beside)
+        return own + tuple(operand for spec in others for operand in spec.inputs[1:])
+
+    @property
+    def behind(self) -> tuple[Operand, ...]:
+        """The epilogue's inputs that are buffers."""
+        inputs = self.epilogue.inputs if self.epilogue else ()
+        return inputs[:-1] if self.gate else inputs
 
     @property
     def written(self) -> tuple[Operand, ...]:
@@ -287,4 +297,5 @@ def _spec(value: dict[str, Any]) -> Spec:
         epilogue=_body(value["epilogue"]),
         beside=tuple(map(_spec, value["beside"])),
         source=value["source"] and _spec(value["source"]),
+        gate=value["gate"] and _spec(value["gate"]),
     )

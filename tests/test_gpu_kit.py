@@ -45,7 +45,7 @@ def kit(scripts, tmp_path_factory):
 
 def test_a_kit_holds_what_its_checks_expect(scripts, kit, capsys):
     rows = scripts[1].check_all(scripts[1].Kit(kit, "cpu"))
-    step = {"rope", "cache", "queries", "keys", "values"}
+    step = {"rope", "cache", "queries", "keys", "values", "gated"}
     assert {name for row in rows for name in row["name"].split()} == {*WORKLOADS, *step}
     assert {row["dtype"] for row in rows} >= {"float32", "float16", "bfloat16", "float8_e4m3fn"}
     assert all(0 <= row["error"] < 0.02 and not row["failed"] for row in rows)

@@ -18,6 +18,8 @@ Axes = tuple[int | None, ...]
 
 def collapse(spec: Spec) -> Spec:
     """`spec` with runs of axes merged where that changes neither what is read nor written."""
+    if spec.gate:
+        return replace(collapse(replace(spec, gate=None)), gate=collapse(spec.gate))
     if spec.beside or spec.source:
         first, *others = map(collapse, spec.each)
         return replace(first, beside=tuple(others), source=spec.source and collapse(spec.source))

@@ -19,7 +19,8 @@ class Group:
     """Ops in order: elementwise ones before the root, the root, elementwise ones after it.
 
     Then the groups `beside` it, which have roots of the same operand 0. `source` is in front of
-    all: it has a root that computes operand 0 row by row.
+    all: it has a root that computes operand 0 row by row. So is `gate`: it has a root of the same
+    operand 0, and one result, which is for `after` alone.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Group:
     after: tuple[Any, ...] = ()
     beside: tuple[Group, ...] = ()
     source: Group | None = None
+    gate: Group | None = None
 
     def __hash__(self) -> int:
         return self.number
@@ -38,7 +40,7 @@ class Group:
     @property
     def ops(self) -> list[Any]:
         """All ops."""
-        first = self.source.ops if self.source else []
+        first = [op for group in (self.source, self.gate) if group for op in group.ops]
         own = [*first, *self.before, *([self.root] if self.root else []), *self.after]
         return own + [op for group in self.beside for op in group.ops]
 
@@ -59,7 +61,8 @@ class Group:
         beside = tuple(group.parts() for group in self.beside)
         results = tuple(self.each[0].results)
         source = self.source.parts() if self.source else None
-        return Parts(self.before, self.root, self.after, results, beside, source)
+        gate = self.gate.parts() if self.gate else None
+        return Parts(self.before, self.root, self.after, results, beside, source, gate)
 
     def with_tail(self, ops: Sequence[Any]) -> Group:
         """This group with elementwise `ops` at its end."""
@@ -74,6 +77,10 @@ class Group:
     def with_beside(self, other: Group) -> Group:
         """This group and another one whose root has the same operand 0."""
         return replace(self, beside=(*self.beside, other))
+
+    def with_gate(self, gate: Group) -> Group:
+        """This group, with one whose result its tail reads."""
+        return replace(self, gate=gate)
 
     def with_source(self, source: Group) -> Group:
         """This group, with one that computes operand 0 of all its roots."""
@@ -177,7 +184,12 @@ def outline(group: Group, end: Any) -> Any:
     for each, spec in zip(group.each, wanted.spec.each, strict=True):
         computed = bool(shared or group.source)
         count = len(spec.inputs) - computed
-        _fill(each, spec, [*shared, *inputs[:count]], block, members)
+        own = [*shared, *inputs[:count]]
+        if each.gate and spec.gate:
+            end = len(own) - len(spec.gate.inputs) + 1
+            _fill(each.gate, spec.gate, [*own[:1], *own[end:]], block, members)
+            own = own[:end]
+        _fill(each, spec, own, block, members)
         if not computed:
             shared = inputs[:1]
         inputs = inputs[count:]
@@ -199,7 +211,7 @@ def _fill(
 ) -> None:
     """Moves the ops of `group` to the end of `block`; `inputs` are values and their arguments."""
     first = len(spec.prologue.inputs) if spec.prologue else 0
-    last = len(inputs) - (len(spec.epilogue.inputs) if spec.epilogue else 0)
+    last = len(inputs) - len(spec.behind)
     sections = (
         (group.before, slice(0, first) if group.root else slice(None)),
         ([group.root] if group.root else [], slice(first, last)),

@@ -23,7 +23,8 @@ class Parts:
 
     `before` computes operand 0 of the root, `after` reads its result. A group without a root is
     all `before`. Free ops need not be listed, but where they are all of `before`. `beside` has the
-    parts of other roots of the same operand 0, `source` those of what computes it row by row.
+    parts of other roots of the same operand 0, `source` those of what computes it row by row,
+    `gate` those of another such root, whose one result is for `after` alone.
     """
 
     before: tuple[Any, ...]
@@ -32,11 +33,13 @@ class Parts:
     results: tuple[Any, ...]
     beside: tuple[Parts, ...] = ()
     source: Parts | None = None
+    gate: Parts | None = None
 
     @property
     def written(self) -> tuple[Any, ...]:
-        """The values that others read of all roots."""
-        return self.results + tuple(value for parts in self.beside for value in parts.results)
+        """The values that others read of all roots, then the gate's, for kernels that share."""
+        others = (*self.beside, *((self.gate,) if self.gate else ()))
+        return self.results + tuple(value for parts in others for value in parts.results)
 
 
 def parts_of(fused: Any) -> Parts:
@@ -70,6 +73,10 @@ def _products(ops: list[Any], results: tuple[Any, ...]) -> Parts:
         after = tuple(op for op in ops[start + 1 : stop] if m.elementwise(op))
         found.append(Parts((), ops[start], after, tuple(v for v in results if v in own)))
     first, *others = found
+    read = {value for other in others for op in other.after for value in op.operands}
+    if read & set(first.results):
+        (product,) = others
+        return replace(product, gate=first)
     left = ops[starts[0]].operands[0]
     source = _parts(ops[: starts[0]], (left,)) if m.owner(left) else None
     return replace(first, beside=tuple(others), source=source)

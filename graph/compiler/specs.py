@@ -41,9 +41,9 @@ def request(parts: Parts) -> Request:
     elif parts.after and m.name(parts.after[0]) == "paged_write":
         spec, inputs = _rotated(parts, parts.root, parts.after[0])
     else:
-        spec, inputs = _rooted(parts, parts.root)
+        spec, inputs = _gated(parts)
     for other in parts.beside:
-        joined, more = _rooted(other, other.root)
+        joined, more = _gated(other)
         spec = replace(spec, beside=(*spec.beside, joined))
         inputs += more[1:]
     if parts.source:
@@ -52,6 +52,15 @@ def request(parts: Parts) -> Request:
         inputs = others + inputs[1:]
     spec, dims = _rename(collapse(spec))
     return Request(spec, dims, tuple(inputs), tuple(range(len(spec.buffers))))
+
+
+def _gated(parts: Parts) -> tuple[Spec, list[Any]]:
+    spec, inputs = _rooted(parts, parts.root)
+    if parts.gate:
+        gate, more = _rooted(parts.gate, parts.gate.root)
+        spec = replace(spec, gate=gate)
+        inputs += more[1:]
+    return spec, inputs
 
 
 def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
@@ -64,7 +73,8 @@ def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
     inputs += operands[1:] if prologue else operands
     outputs = tuple(_operand(value) for value in parts.results)
     if parts.after or parts.results != (result,):
-        epilogue, more = _body(parts.after, parts.results, result)
+        computed = parts.gate.results if parts.gate else ()
+        epilogue, more = _body(parts.after, parts.results, result, computed)
         inputs += more
     made = _operand(result)
     if (
@@ -119,19 +129,25 @@ def source(value: Any) -> Any:
 
 
 def _body(
-    ops: Sequence[Any], results: Sequence[Any], first: Any | None = None
+    ops: Sequence[Any],
+    results: Sequence[Any],
+    first: Any | None = None,
+    last: Sequence[Any] = (),
 ) -> tuple[Body, list[Any]]:
-    """The body of `ops`, and the values that are its inputs; `first` is value 0 of an epilogue."""
+    """The body of `ops`, and the values that are its inputs.
+
+    `first` is value 0 of an epilogue, `last` are inputs that others compute.
+    """
     ops = [op for op in ops if m.name(op) not in FREE]
     start = [] if first is None else [first]
     computed = {op.results[0] for op in ops}
     inputs: list[Any] = []
     for value in [*(operand for op in ops for operand in op.operands), *results]:
         value = source(value)
-        known = value in start or value in computed or value in inputs
+        known = any(value in values for values in (start, computed, inputs, last))
         if not known and m.splat(value) is None:
             inputs.append(value)
-    numbers = {value: i for i, value in enumerate(start + inputs)}
+    numbers = {value: i for i, value in enumerate([*start, *inputs, *last])}
     steps: list[Step] = []
     base = len(numbers)
 
@@ -148,7 +164,7 @@ def _body(
         numbers[op.results[0]] = base + len(steps)
         steps.append(Step(m.name(op), args, m.tensor(op.results[0]).dtype.name, _step_attrs(op)))
     outputs = tuple(number(value) for value in results)
-    return Body(tuple(map(_operand, inputs)), tuple(steps), outputs), inputs
+    return Body(tuple(map(_operand, [*inputs, *last])), tuple(steps), outputs), inputs
 
 
 def _step_attrs(op: Any) -> tuple[tuple[str, Attr], ...]:
@@ -182,6 +198,7 @@ def _rename(spec: Spec) -> tuple[Spec, tuple[Expr, ...]]:
             outputs=tuple(map(operand, spec.outputs)),
             beside=tuple(map(renamed, spec.beside)),
             source=spec.source and renamed(spec.source),
+            gate=spec.gate and renamed(spec.gate),
         )
 
     return renamed(spec), tuple(dim.expr for dim in dims)

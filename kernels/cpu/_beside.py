@@ -134,6 +134,8 @@ def supports_each(supports: Callable[[Spec], str | None]) -> Callable[[Spec], st
 
     def supports_all(spec: Spec) -> str | None:
         a = spec.operands[0]
+        if spec.gate is not None:
+            return "it takes no gate"
         if spec.source is not None:
             k = a.shape[-1]
             if not isinstance(k, int) or k * emit.ITEM_SIZE[a.dtype] > ROOM:

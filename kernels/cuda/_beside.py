@@ -3,6 +3,8 @@
 A block finds its product by its number. Those that are alike but for their buffers (an attention's
 keys and values) share code, which chooses its pointers. Each product is cut along k as it is alone,
 into parts with a workspace and counters of their own, so that its bits are the same.
+
+A product and its gate are in the same blocks (`Strip.products`), which have columns of both.
 """
 
 from __future__ import annotations
@@ -98,6 +100,12 @@ def _with_memory(frame: _frame.Frame, place: Size, counter: Size) -> _frame.Fram
     )
 
 
+def _alike(spec: Spec, gate: Spec) -> bool:
+    """Whether one strip may have columns of both products."""
+    one, other = ((x.operands, x.result.shape, x.attrs) for x in (spec, gate))
+    return one == other and gate.gate is None and len(gate.outputs) == 1
+
+
 def supports_each(
     supports: Callable[[Spec], str | None], joins: Callable[[Spec], bool]
 ) -> Callable[[Spec], str | None]:
@@ -109,12 +117,17 @@ def supports_each(
     def supports_all(spec: Spec) -> str | None:
         if spec.source is not None:
             return "it takes no norm in front"
-        reason = next(filter(None, map(supports, spec.each)), None)
-        if reason or not spec.beside:
+        gate = spec.gate
+        products = [*spec.each, *([gate] if gate else [])]
+        reason = next(filter(None, map(supports, products)), None)
+        if reason or len(products) == 1:
             return reason
-        problems = [_product.problem(one) for one in spec.each]
+        gates = [one.gate for one in spec.each if one.gate]
+        if gates and (spec.beside or not _alike(spec, gates[0])):
+            return "a gate: wanted one product of the same sizes and dtypes, nothing beside it"
+        problems = [_product.problem(one) for one in products]
         rows = {(problem.batch, problem.m) for problem in problems}
-        if rows != {((), problems[0].m)} or not all(map(joins, spec.each)):
+        if rows != {((), problems[0].m)} or not all(map(joins, products)):
             return "products of one left side: wanted the same few rows, on tensor cores"
         return None
 

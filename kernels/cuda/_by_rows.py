@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
@@ -53,16 +53,29 @@ def split(spec: Spec) -> tuple[Share, ...]:
     """A product of few rows and one of more, where the rows are known when it runs.
 
     They want other blocks: many small ones, or one that fills a multiprocessor. Of more rows, what
-    is beside each other is computed product by product.
+    is beside each other, and a gate, is computed product by product.
     """
     if not in_strips(spec):
         return (Share(spec),)
     few, *rest = split_at(spec, FEW)
-    if not spec.beside or not rest:
+    if not rest or not (spec.beside or spec.gate):
         return few, *rest
     (more,) = rest
-    alone = (Share(one, more.condition, i) for i, one in enumerate(more.spec.each))
-    return few, *alone
+    return few, *(Share(*one) for one in _apart(more))
+
+
+def _apart(share: Share) -> Iterator[tuple[Spec, Expr, tuple[int, ...]]]:
+    """Each product of a share as one of its own; that of a gate goes through memory."""
+    spec, gate = share.spec, share.spec.gate
+    if gate is None:
+        for one, places in zip(spec.each, spec.places, strict=True):
+            yield one, share.condition, places
+        return
+    reads, memory = len(spec.inputs), len(spec.buffers)
+    own = reads - len(gate.inputs) + 1
+    yield gate, share.condition, (0, *range(own, reads), memory)
+    behind = (*range(own), memory, *range(reads, memory))
+    yield replace(spec, gate=None), share.condition, behind
 
 
 def split_at(spec: Spec, most: int) -> tuple[Share, ...]:
@@ -90,7 +103,8 @@ def has_strips(kind: _mma.Kind, transposed: bool) -> bool:
 def _with(spec: Spec, name: str, value: int) -> Spec:
     attrs = tuple(sorted({**dict(spec.attrs), name: value}.items()))
     beside = tuple(_with(one, name, value) for one in spec.beside)
-    return replace(spec, attrs=attrs, beside=beside)
+    gate = spec.gate and _with(spec.gate, name, value)
+    return replace(spec, attrs=attrs, beside=beside, gate=gate)
 
 
 def emit_ways(frame: _frame.Frame, ways: Sequence[Way]) -> None:
@@ -126,7 +140,8 @@ def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
         assert way.most is not None
         more: Expr = ("min", 1, ("floordiv", m, way.most + 1))
         grid = ("add", ("mul", ("sub", 1, more), way.blocks), ("mul", more, grid))
-    work = [_product.problem(one).work for one in spec.each]
+    products = [*spec.each, *([spec.gate] if spec.gate else [])]
+    work = [_product.problem(one).work for one in products]
     return Launch(
         (fold("max", 1, grid), 1, 1),
         reduce(partial(fold, "add"), work),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from heddle.kernels import bodies, broadcast, emit, memory, sizes
@@ -70,9 +70,18 @@ class Frame:
 
     def writer(self) -> Writer:
         """Where the root's result goes, through the epilogue."""
-        body = self.spec.epilogue
-        pointers = self.inputs[len(self.inputs) - len(body.inputs) :] if body else []
-        return Writer(self, body, pointers)
+        stop = len(self.inputs) - (len(self.spec.gate.inputs) - 1 if self.spec.gate else 0)
+        pointers = self.inputs[stop - len(self.spec.behind) : stop]
+        return Writer(self, self.spec.epilogue, pointers)
+
+    def products(self) -> list[Frame]:
+        """This frame and that of the spec's gate, if there is one, which has no outputs."""
+        gate = self.spec.gate
+        if gate is None:
+            return [self]
+        first = len(self.inputs) - len(gate.inputs) + 1
+        inputs = [self.inputs[0], *self.inputs[first:]]
+        return [self, replace(self, spec=gate, inputs=inputs, outputs=[])]
 
     @contextmanager
     def unless_empty(self) -> Iterator[None]:
@@ -202,26 +211,29 @@ class Writer:
     def __init__(self, frame: Frame, body: Body | None, pointers: list[Any]) -> None:
         self._frame = frame
         self._body = body
-        operands = body.inputs if body else ()
-        self.inputs = Inputs(frame, frame.spec.result.shape, operands, pointers)
+        self.inputs = Inputs(frame, frame.spec.result.shape, frame.spec.behind, pointers)
 
     def results(
-        self, value: Any, position: Any, place: tuple[Size, Size] | None = None
+        self,
+        value: Any,
+        position: Any,
+        place: tuple[Size, Size] | None = None,
+        gates: Sequence[Any] = (),
     ) -> list[Any]:
         """What the outputs get for the lanes of `value`, the root's result from `position` on.
 
-        `place` as `Inputs.load` has it.
+        `place` as `Inputs.load` has it; `gates`: what the spec's gate gives there.
         """
         if self._body is None:
             return [value]
         lanes = emit.lanes_of(value)
         dtypes = [self._frame.spec.result.dtype, *(o.dtype for o in self._body.inputs)]
-        values = [value, *self.inputs.load(position, lanes, place)]
+        values = [value, *self.inputs.load(position, lanes, place), *gates]
         return bodies.evaluate(self._body, values, dtypes, lanes, stored=True)
 
-    def __call__(self, value: Any, position: Any) -> None:
-        """Writes the lanes of `value`, the root's result from `position` on."""
-        store_all(self._frame, self.results(value, position), position)
+    def __call__(self, value: Any, position: Any, gates: Sequence[Any] = ()) -> None:
+        """Writes the lanes of `value`, the root's result from `position` on; as `results`."""
+        store_all(self._frame, self.results(value, position, gates=gates), position)
 
 
 def store_all(frame: Frame, values: Sequence[Any], position: Any) -> None:

@@ -98,11 +98,20 @@ def write(
 ) -> None:
     """Writes a tile of so many rows and columns through the epilogue; 256 threads call.
 
-    `sums(row, column, lanes)` are neighbouring ones of the tile. Neighbouring threads write next to
-    each other.
+    `sums(row, column, lanes)` are neighbouring ones of the tile; where the spec has a gate, the
+    second half of its columns has the gate's. Neighbouring threads write next to each other.
     """
     finish, stop = frame.writer(), where.stop
-    rows, columns = tile
+    gates = [(product, product.writer()) for product in frame.products()[1:]]
+    rows, columns = tile[0], tile[1] // (1 + len(gates))
+
+    def gated(row: Size, column: Size, lanes: int, position: Size) -> list[Any]:
+        found = []
+        for product, through in gates:
+            value = convert.rounded(sums(row, columns + column, lanes), product.spec.result.dtype)
+            (value,) = through.results(value, position)
+            found.append(convert.rounded(value, product.spec.outputs[0].dtype))
+        return found
 
     def body(lanes: int) -> None:
         across = columns // lanes
@@ -113,6 +122,8 @@ def write(
             with emit.when(inside):
                 value = convert.rounded(sums(row, column, lanes), frame.spec.result.dtype)
                 line = where.number * where.m + where.row + row
-                finish(value, line * where.n + where.column + column)
+                position = line * where.n + where.column + column
+                finish(value, position, gated(row, column, lanes, position))
 
-    _frame.in_vectors(frame, [finish.inputs], where.rows, body, most=8)
+    inputs = [finish.inputs, *(through.inputs for _, through in gates)]
+    _frame.in_vectors(frame, inputs, where.rows, body, most=8)

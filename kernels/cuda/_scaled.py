@@ -23,6 +23,7 @@ from heddle.kernels.cuda import (
     _by_rows,
     _float8,
     _frame,
+    _group_scales,
     _mma,
     _product,
     _result,
@@ -52,7 +53,7 @@ _ALL = _result.WARP_COLUMNS // 8
 class Strip:
     """A block's `rows` and `columns` of x by weights of `bits`, `group` of them to a scale.
 
-    `held` is the dtype that holds weights.
+    `held` is the dtype that holds weights; `products` as `_skinny.Strip` has it.
     """
 
     kind: _mma.Kind
@@ -61,6 +62,12 @@ class Strip:
     bits: int
     group: int
     held: str
+    products: int = 1
+
+    @property
+    def each(self) -> int:
+        """Columns of each product."""
+        return self.columns // self.products
 
     @property
     def warps_along_k(self) -> int:
@@ -127,7 +134,10 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     """The ways to compute the product."""
     problem, dtype = _product.problem(spec), spec.operands[0].dtype
     found = []
-    for most, rows, columns in ((FEW, FEW, _tensor_cores.narrow(problem)), (None, 64, 64)):
+    for most, rows, columns in (
+        (FEW, FEW, _tensor_cores.narrow(problem, spec.gate)),
+        (None, 64, 64),
+    ):
         strip = Strip(
             _mma.KINDS[dtype, dtype],
             rows,
@@ -135,9 +145,10 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
             spec.attr("bits"),
             spec.attr("group"),
             spec.operands[1].dtype,
+            2 if spec.gate else 1,
         )
         down = 1 if most == rows else fold("ceildiv", problem.m, rows)
-        strips = fold("mul", down, fold("ceildiv", problem.n, columns))
+        strips = fold("mul", down, fold("ceildiv", problem.n, strip.each))
         steps = fold("ceildiv", problem.k, strip.depth)
         found.append(_strip_parts.way(most, strip, strips, steps, _skinny.SHARED, _emit_strip))
     return _by_rows.possible(spec, found)
@@ -155,29 +166,32 @@ def _emit_strip(
     if strip.rows > FEW:
         _block.share_multiprocessor(1)  # 64 sums and their operands do not fit 128 registers.
     down = sizes.ceildiv(m, strip.rows)
-    row, column = number % down * strip.rows, number // down * strip.columns
+    row, column = number % down * strip.rows, number // down * strip.each
     where = _result.Place(emit.index(0), row, column, m, n, k)
-    x_type, weight_type, _ = (operand.dtype for operand in frame.spec.operands)
+    x_type, weight_type, scale_type = (operand.dtype for operand in frame.spec.operands)
     each = 8 // strip.bits  # Weights of a byte.
     x = _staging.Matrix(frame.inputs[0], x_type, 0, m, k)
-    weights = _staging.Matrix(frame.inputs[1], weight_type, 0, n, sizes.floordiv(k, each))
-    parts = [
-        _staging.Lines(
-            x, 0, strip.rows, strip.x_line, strip.depth, row, True, RUN * strip.kind.item
-        ),
-        _staging.Lines(
-            weights, strip.place, strip.columns, strip.line, strip.line, column, True, strip.width
-        ),
-    ]
+    width = RUN * strip.kind.item
+    parts = [_staging.Lines(x, 0, strip.rows, strip.x_line, strip.depth, row, True, width)]
+    products = frame.products()
+    for i, product in enumerate(products):
+        weights = _staging.Matrix(product.inputs[1], weight_type, 0, n, sizes.floordiv(k, each))
+        place, line = strip.place + i * strip.each * strip.line, strip.line
+        parts.append(
+            _staging.Lines(weights, place, strip.each, line, line, column, True, strip.width)
+        )
     warp = _block.thread() // _block.WARP
     across = strip.columns // _result.WARP_COLUMNS
     share, first = warp // across, warp % across * _result.WARP_COLUMNS
     lanes = _Lanes(strip, shared, share, first)
-    scales = _Scales(frame, strip, share, column + first, n, k)
+    pointers = [product.inputs[2] for product in products]
+    scales = _group_scales.GroupScales(
+        pointers, scale_type, strip.each, first, column, (n, k), strip.group
+    )
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
         for start in range(0, strip.slice, strip.span):
-            factors = scales.load(step, start)
+            factors = scales.load(step * strip.depth + share * strip.slice + start)
             runs = range(start // RUN, (start + strip.span) // RUN)
             weights = [lanes.weights(stage, run) for run in runs]
             found: list[Any] = []
@@ -288,30 +302,3 @@ def _low(a: Any, b: Any) -> Any:
 
 def _high(a: Any, b: Any) -> Any:
     return a >> 16 | b & 0xFFFF0000
-
-
-class _Scales:
-    """The scales [n, k / group] that belong to a lane's sums."""
-
-    def __init__(
-        self, frame: _frame.Frame, strip: Strip, share: Size, first: Size, n: Size, k: Size
-    ) -> None:
-        self._strip, self._share = strip, share
-        self._pointer, self._dtype = frame.inputs[2], frame.spec.operands[2].dtype
-        self._groups = sizes.floordiv(k, strip.group)
-        column = first + _block.thread() % 4 * 2
-        self._rows = [
-            emit.minimum(column + 8 * j + i, n - 1) * self._groups
-            for j in range(_ALL)
-            for i in range(2)
-        ]
-
-    def load(self, step: Size, start: int) -> list[Any]:
-        """The scale of each sum of 16 rows, for the elements from `start` of the slice on.
-
-        Beyond k it is that of the last group, of weights that are zero there, or meet zeros.
-        """
-        at = step * self._strip.depth + self._share * self._strip.slice + start
-        group = emit.minimum(at // self._strip.group, self._groups - 1)
-        found = [_frame.load(self._pointer, row + group, self._dtype, 1) for row in self._rows]
-        return [found[2 * j + part % 2] for j in range(_ALL) for part in range(4)]

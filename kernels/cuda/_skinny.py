@@ -36,12 +36,21 @@ _SLICE = 2 * _mma.CHUNK  # Bytes along k of one mma.sync.
 
 @dataclass(frozen=True)
 class Strip:
-    """A block's `rows`, all that there are, and `columns`; `transposed`: b is [n, k]."""
+    """A block's `rows`, all that there are, and `columns`; `transposed`: b is [n, k].
+
+    Where there are two `products`, the first half of its columns is of one, the second of its gate.
+    """
 
     kind: _mma.Kind
     rows: int
     columns: int
     transposed: bool
+    products: int = 1
+
+    @property
+    def each(self) -> int:
+        """Columns of each product."""
+        return self.columns // self.products
 
     @property
     def warps_along_k(self) -> int:
@@ -65,7 +74,12 @@ class Strip:
     @property
     def b_line(self) -> int:
         """Bytes of a line of b."""
-        return self.deep if self.transposed else self.columns * self.kind.item
+        return self.deep if self.transposed else self.each * self.kind.item
+
+    @property
+    def b_lines(self) -> int:
+        """Lines of b of each product."""
+        return self.each if self.transposed else self.depth
 
     @property
     def stage(self) -> int:
@@ -79,7 +93,7 @@ class Strip:
 
 def way(strip: Strip, problem: _product.Problem) -> _by_rows.Way:
     """The way to compute a product of no more rows than the strip has."""
-    strips = product((*problem.batch, fold("ceildiv", problem.n, strip.columns)))
+    strips = product((*problem.batch, fold("ceildiv", problem.n, strip.each)))
     steps = fold("ceildiv", problem.k, strip.depth)
     return _strip_parts.way(strip.rows, strip, strips, steps, SHARED, _emit_strip)
 
@@ -93,10 +107,12 @@ def _emit_strip(
 ) -> None:
     problem = _product.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
-    strips = sizes.ceildiv(n, strip.columns)
-    column = number % strips * strip.columns
+    strips = sizes.ceildiv(n, strip.each)
+    column = number % strips * strip.each
     where = _result.Place(number // strips, emit.index(0), column, m, n, k)
-    emit_strip_at(strip, frame, shared, where, _staging.matrices(frame, where.number), part)
+    (a, b), *gate = (_staging.matrices(product, where.number) for product in frame.products())
+    sides = (a, b, *(right for _, right in gate))
+    emit_strip_at(strip, frame, shared, where, sides, part)
 
 
 def emit_strip_at(
@@ -104,23 +120,24 @@ def emit_strip_at(
     frame: _frame.Frame,
     shared: _mma.DynamicShared,
     where: _result.Place,
-    sides: tuple[_staging.Matrix, _staging.Matrix],
+    sides: Sequence[_staging.Matrix],
     part: _strip_parts.Part | None = None,
 ) -> None:
-    """Emits the strip at `where` of the product of both sides, or a part of it."""
-    a, b = sides
-    parts = [
-        _staging.Lines(a, 0, strip.rows, strip.deep, strip.depth, where.row, True),
-        _staging.Lines(
-            b,
-            strip.b_place,
-            strip.columns if strip.transposed else strip.depth,
-            strip.b_line,
-            strip.depth,
-            where.column,
-            strip.transposed,
-        ),
-    ]
+    """Emits the strip at `where`, or a part of it, of the products of one left side and others."""
+    a, *right = sides
+    parts = [_staging.Lines(a, 0, strip.rows, strip.deep, strip.depth, where.row, True)]
+    for i, b in enumerate(right):
+        parts.append(
+            _staging.Lines(
+                b,
+                strip.b_place + i * strip.b_lines * strip.b_line,
+                strip.b_lines,
+                strip.b_line,
+                strip.depth,
+                where.column,
+                strip.transposed,
+            )
+        )
     lane, slice_, first = _warp(strip)
     a_places, b_places = _places(strip, lane, slice_, first)
 
@@ -176,7 +193,7 @@ def _places(strip: Strip, lane: Size, slice_: Size, column: Size) -> tuple[list[
         chunk = slice_ * 2 + lane // 8 % 2
         b = [byte(line + 16 * j, chunk, strip.b_line) for j in range(_result.WARP_COLUMNS // 16)]
     else:
-        line = slice_ * strip.kind.depth + lane % 16
-        chunk = column // strip.kind.each + lane // 16
+        line = column // strip.each * strip.depth + slice_ * strip.kind.depth + lane % 16
+        chunk = column % strip.each // strip.kind.each + lane // 16
         b = [byte(line, chunk + 2 * j, strip.b_line) for j in range(_result.WARP_COLUMNS // 16)]
     return a, [strip.b_place + place for place in b]

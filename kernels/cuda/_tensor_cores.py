@@ -30,8 +30,12 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     problem = _product.problem(spec)
     found = []
     if _by_rows.has_strips(kind, transposed):
-        for rows, columns in ((16, narrow(problem)), (_by_rows.FEW, 64)):
-            found.append(_skinny.way(_skinny.Strip(kind, rows, columns, transposed), problem))
+        products = 2 if spec.gate else 1
+        for rows, columns in ((16, narrow(problem, spec.gate)), (_by_rows.FEW, 64)):
+            strip = _skinny.Strip(kind, rows, columns, transposed, products)
+            found.append(_skinny.way(strip, problem))
+    if spec.gate:  # Only what few rows have computes both.
+        return _by_rows.possible(spec, found)
     columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem)
     tile = _tiles.Tile(kind, columns, transposed)
     found.append(
@@ -45,12 +49,14 @@ def ways(spec: Spec) -> Sequence[_by_rows.Way]:
     return _by_rows.possible(spec, found)
 
 
-def narrow(problem: _product.Problem) -> int:
+def narrow(problem: _product.Problem, gate: Spec | None = None) -> int:
     """The columns of a block for up to 16 rows: 64 where those make blocks enough for a GPU.
 
-    Each block reads all rows, so that wider ones ask less of the L2 cache.
+    Each block reads all rows, so that wider ones ask less of the L2 cache. With a gate, 64 are 32
+    of both products.
     """
-    return 64 if isinstance(problem.n, int) and problem.n >= 64 * 128 else 32
+    many = isinstance(problem.n, int) and problem.n >= 64 * 128
+    return 64 if gate or many else 32
 
 
 def _columns(problem: _product.Problem) -> int:

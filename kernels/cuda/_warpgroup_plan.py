@@ -180,7 +180,7 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
     few = m <= _by_rows.FEW if isinstance(m, int) else spec.attr(_by_rows.MOST) is not None
     if grouped:
         few = isinstance(m, int) and isinstance(groups, int) and m <= _by_rows.FEW * groups
-    if few or (tile_of.item != 2 and not transposed):
+    if few or spec.gate or (tile_of.item != 2 and not transposed):
         return None
     columns = _product.SPACE.value("columns", spec, "cuda")
     if grouped:

@@ -3,6 +3,8 @@
 Long because every root has its meaning here.
 """
 
+from dataclasses import replace
+
 import ml_dtypes  # noqa: F401  (gives NumPy its dtypes)
 import numpy as np
 
@@ -32,6 +34,10 @@ def shape(expressions, dims: dict[str, int]) -> tuple[int, ...]:
 
 def evaluate(spec: Spec, dims: dict[str, int], arrays: list[np.ndarray]) -> list[np.ndarray]:
     """The outputs for the arrays of `Spec.inputs`; 16-bit floats are float32 until stored."""
+    if spec.gate:
+        own = len(arrays) - len(spec.gate.inputs) + 1
+        gates = evaluate(spec.gate, dims, [arrays[0], *arrays[own:]])
+        return evaluate(replace(spec, gate=None), dims, [*arrays[:own], *gates])
     if spec.beside or spec.source:
         place = len(spec.source.inputs) if spec.source else 1
         (left,) = evaluate(spec.source, dims, arrays[:place]) if spec.source else arrays[:1]

@@ -4,9 +4,9 @@ One greedy walk in program order. An elementwise op joins a group that computes 
 as the end of its epilogue; a root takes over the elementwise group that computes its operand 0, as
 its prologue. A group only grows into what a kernel of the registry supports, never computes a value
 twice, and never into a cycle. A value that others need as well becomes one more output. A cast that
-widens such a value is left to what reads it: less is written, and less read. Then products of one
-left side become one group, which costs one launch, and a norm whose result only they read becomes
-its source.
+widens such a value is left to what reads it: less is written, and less read. Then a product becomes
+the gate of one of the same left side whose epilogue alone reads it, and products of one left side
+become one group: either spares a launch. A norm whose result only they read becomes their source.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def fuse(module: Any, kind: str) -> None:
     fuser = _Fuser(kind, known_at_init(module))
     for operation in m.operations(module):
         fuser.visit(operation)
+    fuser.take_gates()
     fuser.put_beside()
     fuser.take_sources()
     end = m.returned(module)
@@ -95,6 +96,23 @@ class _Fuser:
         }
         return bool(others - {None, self.grouping.of(source)})
 
+    def take_gates(self) -> None:
+        """Puts a product into the group of another one of its left side that alone reads it."""
+        for group in self.grouping.groups:
+            read = {g for op in group.after for g in self.grouping.producers(op)} - {group}
+            for gate in sorted(read, key=lambda g: g.number):
+                if self._is_gate(gate, group) and self._fits(grown := group.with_gate(gate)):
+                    self.grouping.replace(group, [gate], grown)
+                    break
+
+    def _is_gate(self, gate: Group, group: Group) -> bool:
+        """Whether a product's one result is read by the epilogue of another one alone."""
+        if gate.before or group.before or not self._of_one_side(gate, group):
+            return False
+        return len(gate.results) == 1 and all(
+            any(user == op for op in group.after) for user in m.users(gate.results[0])
+        )
+
     def put_beside(self) -> None:
         """Puts products of one left side into one group, where none of them needs another."""
         for group in self.grouping.groups:
@@ -129,15 +147,18 @@ class _Fuser:
 
     def _go_together(self, first: Group, other: Group) -> bool:
         """Whether one kernel may compute the products of both."""
-        one, two = first.root, other.root
-        if one is None or two is None or m.name(one) != m.name(two):
-            return False
         return (
-            one.operands[0] == two.operands[0]
-            and self._early(one) == self._early(two)
+            self._of_one_side(first, other)
             and not self.grouping.depends(first, other)
             and not self.grouping.depends(other, first)
         )
+
+    def _of_one_side(self, first: Group, other: Group) -> bool:
+        """Whether both have a product, by one op and at one time, of one left side."""
+        one, two = first.root, other.root
+        if one is None or two is None or m.name(one) != m.name(two) or m.name(one) not in BESIDE:
+            return False
+        return one.operands[0] == two.operands[0] and self._early(one) == self._early(two)
 
     def _join(self, operation: Any) -> bool:
         result = operation.results[0]

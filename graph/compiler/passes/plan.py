@@ -124,9 +124,9 @@ def split(wanted: Request, kind: str) -> list[Request]:
     values = dict(zip(wanted.spec.dims, wanted.dims, strict=True))
 
     def part(share: registry.Share) -> Request:
-        places = wanted.spec.places[share.product] if share.product is not None else wanted.buffers
         dims = tuple(values[name] for name in share.spec.dims)
-        return Request(share.spec, dims, wanted.inputs, places, share.condition)
+        buffers = wanted.buffers if share.buffers is None else share.buffers
+        return Request(share.spec, dims, wanted.inputs, buffers, share.condition)
 
     return [part(share) for share in row.split(wanted.spec)]
 
@@ -186,6 +186,8 @@ def _place_arena(
     """Plans what is left of a routine's values; returns the bytes that they need."""
     operations = _fused(module, routine)
     position = {op.results[0]: index for index, op in enumerate(operations)}
+    for value in (v for op in operations for v in _untouched(op, kind)):
+        places[value] = Place("arena", offset=0)
     values = {v: [v] for op in operations for v in op.results if v not in places}
 
     def span(value: Any) -> tuple[int, int]:
@@ -212,6 +214,16 @@ def _place_arena(
     return plus(layout.total, maximum(most, ranges)) if most else layout.total
 
 
+def _untouched(operation: Any, kind: str) -> list[Any]:
+    """Results that no kernel has as a buffer: that of a gate where no kernel computes it alone."""
+    wanted = request(parts_of(operation))
+    if wanted.spec.gate is None:
+        return []
+    found = {number for part in split(wanted, kind) for number in part.buffers}
+    given = [*operation.operands, *operation.results]
+    return [value for number, value in enumerate(given) if number not in found]
+
+
 def _overwritten(operation: Any, kind: str) -> Iterator[tuple[Any, Any]]:
     """Pairs of a result and what it may lie over: an input that is read there and nowhere else."""
     spec = request(parts_of(operation)).spec
@@ -221,7 +233,7 @@ def _overwritten(operation: Any, kind: str) -> Iterator[tuple[Any, Any]]:
     count = {"": 0, "epilogue": after, "all": len(inputs)}[row.overwrites if row else ""]
     own = list(zip(inputs, spec.inputs, strict=True))[len(inputs) - count :]
     free = {value: seen for value, seen in own if inputs.count(value) == 1}
-    for result, output in zip(operation.results, spec.written, strict=True):
+    for result, output in zip(operation.results, spec.written, strict=spec.gate is None):
         source = next((value for value, seen in free.items() if seen == output), None)
         if source is not None:
             del free[source]

@@ -182,3 +182,31 @@ def test_scratch_memory_is_arena_for_its_own_step(monkeypatch):
             first, size = (evaluate(shared.offset, {"n": 3}), evaluate(shared.size, {"n": 3}))
             assert first + size <= start or start + end <= first
     assert evaluate(program.main.arena, {"n": 3}) < 3 * (2 * 6000 + 100)
+
+
+@pytest.mark.parametrize(
+    ("rows", "bits", "is_written"),
+    [("n", 16, True), (8, 16, False), ("n", 8, False), (500, 8, False)],
+)
+def test_a_gate_takes_memory_where_a_kernel_of_its_own_writes_it(rows, bits, is_written):
+    dtype = DType.bfloat16
+    held = [dtype] * 2 if bits == 16 else [DType.int8, dtype]
+    shapes = [(16, 64), (16, 2)][: 1 if bits == 16 else 2]
+    with Graph("gated", [TensorType(dtype, (rows, 64))]) as graph:
+        x, products = graph.inputs[0].tensor, []
+        for name in ("gate", "up"):
+            kinds = zip(("weight", "scales"), held, shapes, strict=False)
+            weight, *scales = (
+                graph.add_weight(Weight(f"{name}.{part}", *kind)) for part, *kind in kinds
+            )
+            if scales:
+                products.append(ops.quantized_matmul(x, weight, *scales, group=32))
+            else:
+                products.append(x @ weight.T)
+        graph.output(ops.silu(products[0]) * products[1])
+    module = lower(graph.module, "cuda")
+    (fused,) = (op for op in m.operations(module) if m.name(op) == "fused")
+    assert len(fused.results) == 2
+    arena = Dim(m.main(module).attributes["heddle.main_arena"].value).expr
+    assert evaluate(arena, {"n": 64}) >= 2 * 16 * 64 * is_written
+    assert is_written or arena == 0

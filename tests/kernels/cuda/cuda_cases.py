@@ -210,6 +210,49 @@ BESIDE = {
 
 LARGE |= BESIDE
 
+
+def gated(spec: Spec, bias: bool = False) -> Spec:
+    """`silu(gate) * product` as a decoder has it: computed in float32, and rounded at the end."""
+    result = spec.result
+    wide, row = replace(result, dtype="float32"), Operand("float32", result.shape[-1:])
+    output = replace(result, dtype="bfloat16") if result.dtype == "int32" else result
+    inputs = (row,) if bias else ()
+    own = len(inputs) + 1
+    added = [Step("add", (1, own), "float32")] if bias else []
+    last = own + len(added)
+    steps = (Step("cast", (0,), "float32"), *added, Step("silu", (last,), "float32"))
+    gate = replace(spec, outputs=(wide,), epilogue=Body(inputs, steps, (last + 1,)))
+    added = [Step("add", (1, own + 1), "float32")] if bias else []
+    last = own + 1 + len(added)
+    steps = (
+        *(Step("cast", (0,), "float32"), *added),
+        *(Step("mul", (own, last), "float32"), Step("cast", (last + 1,), output.dtype)),
+    )
+    body = Body((*inputs, wide), steps, (last + 2,))
+    return replace(spec, outputs=(output,), epilogue=body, gate=gate)
+
+
+def of_inner(held: str, n: int = 14336) -> Spec:
+    """The gate of an 8B-shaped model, and what it multiplies, by weights of a kind."""
+    if held == "bfloat16":
+        return gated(by_rows(n))
+    bits = 4 if held == "uint8" else 8
+    spec = by_scaled(n, bits)
+    x, weight, scales = spec.operands
+    return gated(replace(spec, operands=(x, replace(weight, dtype=held), scales)))
+
+
+GATED = {
+    f"{op} gated, {held}": of_inner(held)
+    for op, held in (
+        ("matmul", "bfloat16"),
+        *(("quantized_matmul", held) for held in ("int8", "uint8", "float8_e4m3fn")),
+    )
+}
+"""Products with a gate, of rows that are known when they run."""
+
+LARGE |= {name: find(spec.op, "cuda").split(spec)[0].spec for name, spec in GATED.items()}
+
 FUSED: dict[str, Spec] = {
     f"{name}, fused, {dtype}": fused(spec, prologue=name != "map")
     for dtype in ("float32", "bfloat16")

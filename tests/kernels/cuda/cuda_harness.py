@@ -55,12 +55,12 @@ def run_call(
 ) -> tuple[list[np.ndarray], list[int]]:
     """`run` of what a call of these sizes starts, of the kernels that share the op's calls.
 
-    That is one kernel, or one for each product.
+    That is one kernel, or one for each product, of which one may read what another one writes.
     """
     shares = [s for s in find(spec.op, "cuda").split(spec) if size(s.condition, dims)]
     buffers = dict(enumerate(arrays))
     for share in shares:
-        places = range(len(spec.buffers)) if share.product is None else spec.places[share.product]
+        places = range(len(spec.buffers)) if share.buffers is None else share.buffers
         reads = len(share.spec.inputs)
         found, status = run(
             share.spec, [buffers[i] for i in places[:reads]], dims, *others, **options

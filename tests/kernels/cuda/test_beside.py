@@ -139,7 +139,7 @@ def test_rows_of_run_time_choose_between_one_kernel_and_one_for_each():
     for rows in (0, 1, 64, 65, 4096):
         started = [size(share.condition, {"d0": rows}) for share in (few, *many)]
         assert started == [int(rows <= 64)] + [int(rows > 64)] * 3
-    assert [share.product for share in (few, *many)] == [None, 0, 1, 2]
+    assert [share.buffers for share in (few, *many)] == [None, *spec.places]
     assert len(few.spec.beside) == 2
     assert not kernel.launch_on(few.spec, HOPPER).tensor_maps
     assert all(kernel.launch_on(share.spec, HOPPER).tensor_maps for share in many)
@@ -176,7 +176,7 @@ def test_scaled_products_of_any_rows_are_beside_each_other():
     for rows in (0, 1, 16, 17, 500):
         started = [size(share.condition, {"d0": rows}) for share in (few, more)]
         assert started == [int(rows <= 16), int(rows > 16)]
-    assert few.product is more.product is None
+    assert few.buffers is more.buffers is None
     known = scaled(500, 96, (40, "int8"), (24, "uint8"))
     assert kernel.supports(known) is None
     assert kernel.split(known) == (Share(known),)
