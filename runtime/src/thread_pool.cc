@@ -109,12 +109,13 @@ struct ThreadPool::State {
     }
   }
 
-  /// Lets the workers see a new job; `sleepers` and `job` are in one total order with `wait`.
-  void announce() {
+  /// Lets workers see a new job: those that spin, and up to `wanted` of those that sleep. Any
+  /// worker can take any share. `sleepers` and `job` are in one total order with `wait`.
+  void announce(size_t wanted) {
     job.fetch_add(1);
     if (sleepers.load() > 0) {
       leave_core(sched_getcpu());
-      ::syscall(SYS_futex, &job, FUTEX_WAKE_PRIVATE, shares.size(), nullptr, nullptr, 0);
+      ::syscall(SYS_futex, &job, FUTEX_WAKE_PRIVATE, wanted, nullptr, nullptr, 0);
     }
   }
 
@@ -179,7 +180,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::stop() {
   state_->stopping.store(true, std::memory_order_release);
-  state_->announce();
+  state_->announce(state_->workers.size());
   for (std::thread& worker : state_->workers) worker.join();
 }
 
@@ -202,7 +203,7 @@ void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks, 
     share.together = together;
   }
   state.gate.fetch_or(kOpen, std::memory_order_release);
-  state.announce();
+  state.announce(state.active - 1);
   state.work(0);
   // All tasks are claimed; those who claimed one are still inside the gate.
   state.gate.fetch_and(~kOpen, std::memory_order_acquire);

@@ -71,6 +71,18 @@ struct Meeting {
   mutable std::atomic<bool> apart{false};
 };
 
+/// Tasks that wait for each other, so that each is on a thread of its own.
+struct Assembly {
+  static void run(const void* context, int64_t first, int64_t last) {
+    auto& assembly = *static_cast<const Assembly*>(context);
+    assembly.present += static_cast<int>(last - first);
+    while (assembly.present.load() < assembly.wanted) std::this_thread::yield();
+  }
+
+  int wanted;
+  mutable std::atomic<int> present{0};
+};
+
 }  // namespace
 
 TEST_CASE("thread pool: each task runs once, for any number of threads and tasks") {
@@ -123,6 +135,25 @@ TEST_CASE("thread pool: idle workers leave the processors to others") {
   REQUIRE(::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after) == 0);
   const auto used = (after.tv_sec - before.tv_sec) * 1'000'000'000 + after.tv_nsec - before.tv_nsec;
   CHECK(used < 50'000'000);  // Three that spin would use 100 ms of each core.
+}
+
+TEST_CASE("thread pool: a small job wakes few of many workers, a large one all") {
+  constexpr int kThreads = 1000, kJobs = 300, kTasks = 4;
+  ThreadPool pool({kThreads, false, 0});
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  rusage before, after;
+  REQUIRE(::getrusage(RUSAGE_SELF, &before) == 0);
+  for (int job = 0; job < kJobs; ++job) {
+    Tasks tasks(kTasks);
+    pool.run(Tasks::run, &tasks, kTasks);
+    REQUIRE(tasks.each(1));
+  }
+  REQUIRE(::getrusage(RUSAGE_SELF, &after) == 0);
+  // A worker that is woken goes back to sleep; all of them would do it 300,000 times.
+  CHECK(after.ru_nvcsw - before.ru_nvcsw < 30 * kJobs * kTasks);
+  Assembly assembly{kThreads};
+  pool.run(Assembly::run, &assembly, kThreads);
+  CHECK(assembly.present == kThreads);
 }
 
 TEST_CASE("thread pool: many callers at once") {
