@@ -38,8 +38,14 @@ constexpr uint64_t kTableSize = kSectionCount * sizeof(SectionRecord);
 
 [[noreturn]] void refuse(ArtifactReason reason, const std::string& where, uint64_t wanted,
                          uint64_t got) {
-  throw Error(reason,
-              where + ": wanted " + std::to_string(wanted) + ", got " + std::to_string(got));
+  const char* remedy = "";
+  if (reason == ArtifactReason::kChecksum) {
+    remedy = " (the file is damaged: copy or compile it again)";
+  } else if (reason == ArtifactReason::kVersion) {
+    remedy = " (compile it again)";
+  }
+  throw Error(reason, where + ": wanted " + std::to_string(wanted) + ", got " +
+                          std::to_string(got) + remedy);
 }
 
 void expect(ArtifactReason reason, const char* where, uint64_t wanted, uint64_t got) {

@@ -33,13 +33,16 @@ std::string listed(const std::vector<std::string>& names) {
 void check_names(const Artifact& artifact,
                  const std::unordered_map<std::string_view, const WeightSource*>& given) {
   std::vector<std::string> missing, extra, settled;
+  size_t needed = 0;
   std::unordered_map<std::string_view, const WeightRecord*> wanted;
   for (const WeightRecord& record : artifact.weights()) {
     const std::string_view name = artifact.text(record.name);
     wanted.emplace(name, &record);
+    const bool held = (record.flags & (kWeightEmbedded | kWeightSettled)) != 0;
+    if (!held) ++needed;
     if (given.count(name) > 0) {
       if (record.flags & kWeightSettled) settled.emplace_back(name);
-    } else if (!(record.flags & (kWeightEmbedded | kWeightSettled))) {
+    } else if (!held) {
       missing.emplace_back(name);
     }
   }
@@ -47,7 +50,11 @@ void check_names(const Artifact& artifact,
     if (wanted.count(item.first) == 0) extra.emplace_back(item.first);
   }
   std::sort(extra.begin(), extra.end());
-  if (!missing.empty()) refuse(artifact, "weights: wanted, and not given: " + listed(missing));
+  if (!missing.empty()) {
+    refuse(artifact, "weights: wanted " + std::to_string(needed) + ", and " +
+                         std::to_string(missing.size()) + " not given: " + listed(missing) +
+                         " (give weights= when loading, or compile with embed_weights)");
+  }
   if (!extra.empty()) refuse(artifact, "weights: given, and not wanted: " + listed(extra));
   if (!settled.empty()) {
     refuse(artifact, "weights: given, but the artifact holds them as its kernels read them: " +

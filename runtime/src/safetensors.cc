@@ -177,6 +177,11 @@ std::shared_ptr<const Safetensors> Safetensors::open(const std::string& path) {
     if (size < kLengthBytes) fail("file", "8 bytes or more", std::to_string(size));
     uint64_t length;
     std::memcpy(&length, data, sizeof(length));
+    const bool foreign =
+        size > kLengthBytes && std::strchr("{ \t\r\n", data[kLengthBytes]) == nullptr;
+    if (length > kLargestHeader || foreign) {
+      throw Error(ArtifactReason::kWeights, "wanted a safetensors file, got another");
+    }
     uint64_t room = std::min(size - kLengthBytes, kLargestHeader);
     if (length > room) {
       fail("header", "at most " + std::to_string(room) + " bytes", std::to_string(length));

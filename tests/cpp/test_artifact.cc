@@ -70,7 +70,8 @@ TEST_CASE("artifact: a newer format is refused by name, whatever else it holds")
   patch.header().version = kFormatVersion + 1;
   Error error = caught([&] { parse(patch.bytes()); });
   CHECK(error.reason() == ArtifactReason::kVersion);
-  CHECK(std::string(error.what()) == "<memory>: header: format version: wanted 3, got 4");
+  CHECK(std::string(error.what()) ==
+        "<memory>: header: format version: wanted 3, got 4 (compile it again)");
 }
 
 TEST_CASE("artifact: bytes behind the end") {

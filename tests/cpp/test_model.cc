@@ -169,7 +169,9 @@ TEST_CASE("model: refused weights") {
     return std::string(error.what());
   };
   WeightSource fine = test::tiny_weights()[0];
-  CHECK(refused({}) == "<memory>: weights: wanted, and not given: 'weight'");
+  CHECK(refused({}) ==
+        "<memory>: weights: wanted 1, and 1 not given: 'weight' (give weights= when loading, or "
+        "compile with embed_weights)");
   std::vector<WeightSource> extra{fine};
   for (char name = 'a'; name < 'm'; ++name) {
     extra.push_back({std::string(1, name), DType::kFloat32, {4}, test::kTinyWeight, nullptr});

@@ -83,6 +83,11 @@ TEST_CASE("safetensors: every truncation is noticed") {
         ArtifactReason::kNotFound);
 }
 
+TEST_CASE("safetensors: another kind of file") {
+  CHECK(refused("not a file of tensors") == "wanted a safetensors file, got another");
+  CHECK(refused(with_length("PK", "")) == "wanted a safetensors file, got another");
+}
+
 TEST_CASE("safetensors: tensors that are wrong") {
   auto one = [](const std::string& fields) {
     return refused(with_length("{\"t\":{" + fields + "}}", "12345678"));

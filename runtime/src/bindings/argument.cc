@@ -57,16 +57,20 @@ Argument::~Argument() {
   if (held_.obj != nullptr) PyBuffer_Release(&held_);
 }
 
-void Argument::take(PyObject* object, DType wanted, Stream stream) {
+void Argument::take(PyObject* object, std::optional<DType> number, Stream stream) {
   if (is_buffer(object)) {
     const auto* source = nb::inst_ptr<BufferObject>(object);
     view_ = source->buffer.view();
     writable_ = source->writable;
   } else if (PyObject_CheckBuffer(object) != 0) {
     if (!take_exported(object)) take_held();
-  } else if (PyFloat_Check(object) || PyLong_Check(object)) {
-    take_number(object, wanted);
+  } else if (number && (PyFloat_Check(object) || PyLong_Check(object))) {
+    take_number(object, *number);
   } else if (!take_cuda(object)) {
+    if (!nb::hasattr(object, "__dlpack__")) {
+      refuse(std::string("wanted an array (NumPy, Buffer, DLPack or CUDA array interface)") +
+             (number ? " or a number" : "") + ", got " + class_of(object));
+    }
     take_dlpack(object, stream);
   }
 }
@@ -195,10 +199,6 @@ void Argument::order_producer() {
 }
 
 void Argument::take_dlpack(nb::handle object, Stream stream) {
-  if (!nb::hasattr(object, "__dlpack__")) {
-    refuse("wanted an array (NumPy, Buffer, DLPack or CUDA array interface) or a number, got " +
-           class_of(object));
-  }
   Imported tensor = import_dlpack(object, stream);
   view_ = tensor.view;
   writable_ = !tensor.read_only;

@@ -22,7 +22,7 @@ class Argument {
   /// Takes `object`, which stays alive meanwhile; a number becomes a tensor of rank 0 and dtype
   /// `wanted`. What is on a GPU is kept until the work that uses it is done, and is ready in the
   /// order of `stream`. Throws an input error that says what was wanted and what was found.
-  void take(PyObject* object, DType wanted, Stream stream = {});
+  void take(PyObject* object, std::optional<DType> number, Stream stream = {});
 
   /// Moves a host tensor to the memory of `device`, where it is not there yet.
   void move_to(const std::shared_ptr<Device>& device);

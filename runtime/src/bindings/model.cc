@@ -112,12 +112,13 @@ void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& 
               Stream stream = {}) {
   const Span<TensorRecord> records = self.artifact().outputs();
   try {
-    if (PyFloat_Check(object) || PyLong_Check(object)) {
-      throw Error(ErrorKind::kInput, "wanted an array or a Buffer, got a number");
+    tensors[index].take(object, std::nullopt, stream);
+    if (tensors[index].copied()) {
+      throw Error(ErrorKind::kInput,
+                  "wanted dense, row-major and aligned memory, got a view that is not");
     }
-    tensors[index].take(object, DType::kFloat32, stream);
-    if (tensors[index].copied() || !tensors[index].writable()) {
-      throw Error(ErrorKind::kInput, "wanted writable memory that is dense and row-major");
+    if (!tensors[index].writable()) {
+      throw Error(ErrorKind::kInput, "wanted writable memory, got read-only memory");
     }
     tensors.ready(index);
   } catch (const Error& error) {
