@@ -7,8 +7,10 @@
 // elements. Other inputs are filled with ones.
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -86,6 +88,31 @@ void show(const Buffer& buffer, const std::string& name) {
 /// What the command line says: `name` to the text behind the `=`.
 using Settings = std::map<std::string, std::string>;
 
+/// The number that `text` is, by one of C's readers of numbers.
+template <class Read>
+auto parse(const std::string& name, const std::string& text, Read read) {
+  char* end = nullptr;
+  errno = 0;
+  auto value = read(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || errno != 0) {
+    refuse(name + ": wanted a number, got '" + text + "'");
+  }
+  return value;
+}
+
+/// Refuses a setting that is neither a symbol nor an input.
+void check_names(const Artifact& artifact, const Settings& settings) {
+  std::vector<std::string> names;
+  for (const auto& symbol : artifact.symbols()) names.emplace_back(artifact.text(symbol.name));
+  for (const auto& input : artifact.inputs()) names.emplace_back(artifact.text(input.name));
+  for (const auto& setting : settings) {
+    if (std::find(names.begin(), names.end(), setting.first) != names.end()) continue;
+    std::string known;
+    for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+    refuse("wanted one of " + known + ", got '" + setting.first + "'");
+  }
+}
+
 std::vector<double> parse_values(const Settings& settings, const std::string& name, DType dtype) {
   auto found = settings.find(name);
   if (found == settings.end()) return {1.0};
@@ -95,7 +122,9 @@ std::vector<double> parse_values(const Settings& settings, const std::string& na
   }
   std::stringstream text(found->second.substr(prefix.size()));
   std::vector<double> values;
-  for (std::string value; std::getline(text, value, ',');) values.push_back(std::stod(value));
+  for (std::string value; std::getline(text, value, ',');) {
+    values.push_back(parse(name, value, std::strtod));
+  }
   if (values.empty()) refuse("input '" + name + "': wanted values, got none");
   return values;
 }
@@ -103,9 +132,11 @@ std::vector<double> parse_values(const Settings& settings, const std::string& na
 std::vector<int64_t> choose_symbols(const Artifact& artifact, const Settings& settings) {
   std::vector<int64_t> values;
   for (const heddle::SymbolRecord& symbol : artifact.symbols()) {
-    auto found = settings.find(std::string(artifact.text(symbol.name)));
+    const std::string name(artifact.text(symbol.name));
+    auto read = [](const char* text, char** end) { return std::strtoll(text, end, 10); };
+    auto found = settings.find(name);
     values.push_back(found == settings.end() ? std::max<int64_t>(symbol.minimum, 1)
-                                             : std::stoll(found->second));
+                                             : parse(name, found->second, read));
   }
   return values;
 }
@@ -142,6 +173,7 @@ void run(const std::string& path, const std::string& weights, const Settings& se
   auto device = std::make_shared<heddle::CpuDevice>();
   auto artifact = Artifact::open(path);
   auto opened = Clock::now();
+  check_names(*artifact, settings);
   heddle::Model model(heddle::Program::load(artifact, device), map_weights(weights));
   auto loaded = Clock::now();
 
