@@ -148,14 +148,6 @@ class Dim:
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def smaller(self, other: DimLike) -> Dim:
-        """The smaller of the two."""
-        return _binary("min", self, _dim(other))
-
-    def larger(self, other: DimLike) -> Dim:
-        """The larger of the two."""
-        return _binary("max", self, _dim(other))
-
     def divided(self, other: DimLike) -> Dim | None:
         """The quotient where `other` divides this dim for every value of the names, else None."""
         return _quotient(self, _dim(other))

@@ -13,6 +13,9 @@ from heddle.kernels.spec import Expr, Spec, product
 OUT_OF_RANGE, FALLING = 1, 2
 """Codes of the status word: an index out of range; offsets that fall or end too late."""
 
+QUERY_OFFSETS = 3
+"""The operand of attention over ragged rows that holds where the queries of each row begin."""
+
 LARGEST_HEAD = 256
 """The largest head size of attention."""
 

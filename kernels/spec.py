@@ -234,6 +234,8 @@ def names(size: Expr) -> set[str]:
 
 def fold(op: str, a: Expr, b: Expr) -> Expr:
     """`(op, a, b)`, folded where both sides are numbers or one is neutral."""
+    if op not in EXPR_OPS:
+        raise ValueError(f"size: wanted one of {', '.join(EXPR_OPS)}, got {op!r}")
     if isinstance(a, int) and isinstance(b, int):
         return _FOLD[op](a, b)
     if op == "mul" and 1 in (a, b):

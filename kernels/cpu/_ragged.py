@@ -33,7 +33,7 @@ from heddle.kernels.cpu._decode_parts import COUNTERS, drafts, most_parts, works
 from heddle.kernels.cpu._ragged_block import LOW, Next, Pieces, Places, block_of, piece, pieces
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Machine
-from heddle.kernels.row_spans import Keys, RowSpans, group_of
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -43,13 +43,9 @@ def emit_ragged(
     machine: Machine,
     keys_of: Callable[[host.Frame], Keys],
     seen: Expr,
-    offsets: int = 3,
 ) -> None:
-    """Emits the loop over tasks; operand `offsets` holds where the queries of each row begin.
-
-    A token may see `seen` keys.
-    """
-    scratch = launch(spec, seen, offsets).counters > 0
+    """Emits the loop over tasks; a token may see `seen` keys."""
+    scratch = launch(spec, seen).counters > 0
     frame = host.frame(spec, machine, checks=True, scratch=scratch)
     block = block_of(spec, machine, key_block(spec))
     keys = keys_of(frame)
@@ -59,8 +55,8 @@ def emit_ragged(
         in_tiles = block_of(spec, machine, TILED_KEYS, tiled)
         places_in_tiles = Places.make(frame, in_tiles, keys)
     decode = Decode.make(frame, block, keys, seen)
-    spans = RowSpans(frame, report, offsets, frame.size(spec.operands[0].shape[0]))
-    found = Pieces(frame, spans, offsets, piece(spec))
+    spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))
+    found = Pieces(frame, spans, piece(spec))
     slots = sizes.greatest(places.key_heads, decode.parts)
 
     def step(task: Any, following: Any) -> list[Any]:
@@ -290,7 +286,7 @@ class _Part:
                 out_at(column, mask, total * share)
 
 
-def launch(spec: Spec, seen: Expr, offsets: int = 3) -> Launch:
+def launch(spec: Spec, seen: Expr) -> Launch:
     """A task for each piece of a row under a key head, or for each part of its keys.
 
     Those of a piece are taken together. A token may see `seen` keys.
@@ -299,5 +295,5 @@ def launch(spec: Spec, seen: Expr, offsets: int = 3) -> Launch:
     work = product((tokens, heads, seen, fold("add", fold("mul", size, 4), 20)))
     key_heads, scratch = spec.operands[1].shape[-2], workspace(spec, seen)
     slots = fold("max", key_heads, most_parts(spec, seen))
-    grid = (product((pieces(spec, offsets), slots)), key_heads, 1)
+    grid = (product((pieces(spec), slots)), key_heads, 1)
     return Launch(grid, work, workspace=scratch, counters=COUNTERS if scratch != 0 else 0)

@@ -11,7 +11,7 @@ from heddle.kernels.cpu._attention_block import Ahead, Block
 from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Machine
-from heddle.kernels.row_spans import Keys, RowSpans, group_of
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
 
@@ -30,10 +30,10 @@ def piece(spec: Spec) -> int:
     return max(1, QUERIES // group_of(spec))
 
 
-def pieces(spec: Spec, offsets: int) -> Expr:
+def pieces(spec: Spec) -> Expr:
     """The most pieces of all rows: one of each is short, also before and after all rows."""
     tokens, size = spec.operands[0].shape[0], piece(spec)
-    rows = fold("add", spec.operands[offsets].shape[0], 1)
+    rows = fold("add", spec.operands[QUERY_OFFSETS].shape[0], 1)
     return fold("min", tokens, fold("add", fold("floordiv", tokens, size), rows))
 
 
@@ -43,10 +43,10 @@ class Pieces:
     What is before the first row and after the last is in pieces as well.
     """
 
-    def __init__(self, frame: host.Frame, spans: RowSpans, offsets: int, size: int) -> None:
-        self._spans, self._size, self._pointer = spans, size, frame.inputs[offsets]
+    def __init__(self, frame: host.Frame, spans: RowSpans, size: int) -> None:
+        self._spans, self._size, self._pointer = spans, size, frame.inputs[QUERY_OFFSETS]
         self._tokens = emit.as_index(frame.size(frame.spec.operands[0].shape[0]))
-        self._count = emit.as_index(frame.size(frame.spec.operands[offsets].shape[0]))
+        self._count = emit.as_index(frame.size(frame.spec.operands[QUERY_OFFSETS].shape[0]))
 
     def find(self, wanted: Any) -> tuple[Any, Any, Any, Any]:
         """Row, first token and the row's end of piece number `wanted`; whether the row begins it.

@@ -20,10 +20,14 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 
 class _Tasks(_panels.Tasks):
-    """Tasks whose rows are in one group each."""
+    """Tasks whose rows are in one group each.
+
+    They have `_panels.BLOCK` rows at most, as `launch` counts them, also where other products are
+    given larger blocks.
+    """
 
     def __init__(
-        self, frame: host.Frame, lanes: int, dtype: str, block: int = _panels.BLOCK
+        self, frame: host.Frame, lanes: int, dtype: str, _larger: int = _panels.BLOCK
     ) -> None:
         super().__init__(frame, lanes, dtype)
         self._groups = RowGroups(frame, report)

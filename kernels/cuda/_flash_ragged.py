@@ -14,7 +14,7 @@ from heddle.kernels.cuda import (
     _frame,
 )
 from heddle.kernels.registry import Machine
-from heddle.kernels.row_spans import Keys, RowSpans, group_of
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -22,29 +22,29 @@ fits = _flash.fits
 """Whether tensor cores take a spec; heads of ragged rows are static."""
 
 
-def few(spec: Spec, offsets: int) -> Expr:
+def few(spec: Spec) -> Expr:
     """1 where rows have one token each on average, or less: where most of them decode."""
-    tokens, ends = spec.operands[0].shape[0], spec.operands[offsets].shape[0]
+    tokens, ends = spec.operands[0].shape[0], spec.operands[QUERY_OFFSETS].shape[0]
     further = fold("max", 0, fold("sub", fold("add", tokens, 1), ends))
     return fold("sub", 1, fold("min", 1, further))
 
 
-def by_warpgroups(spec: Spec, machine: Machine, offsets: int) -> bool:
+def by_warpgroups(spec: Spec, machine: Machine) -> bool:
     """Whether tiles are for warpgroups."""
-    is_few = _flash_calls.is_few(spec, few(spec, offsets))
+    is_few = _flash_calls.is_few(spec, few(spec))
     return fits(spec) and not is_few and _flash_ragged_warpgroup.fits(spec, machine)
 
 
-def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans, offsets: int) -> None:
-    """Emits a block's tile; operand `offsets` holds where the queries of each row begin."""
+def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
+    """Emits a block's tile."""
     spec = frame.spec
     _, heads, size = frame.shape(spec.operands[0].shape)
     key_heads, group = frame.size(spec.operands[1].shape[-2]), group_of(spec)
     head = _block.block() % key_heads
-    wide = by_warpgroups(spec, frame.machine, offsets)
+    wide = by_warpgroups(spec, frame.machine)
     rows = _flash_ragged_warpgroup.rows(spec) if wide else _flash.rows(spec)
-    in_order = not _flash_calls.is_few(spec, few(spec, offsets))
-    tiles = _flash_tiles.Tiles(frame, keys, spans, offsets, rows, in_order)
+    in_order = not _flash_calls.is_few(spec, few(spec))
+    tiles = _flash_tiles.Tiles(frame, keys, spans, rows, in_order)
     sequence, number, slots = tiles.find(_block.block() // key_heads)
     with emit.when(emit.compare("greater_equal", sequence, 0)):
         row = tiles.row(sequence)
@@ -75,7 +75,7 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans, offsets: int) 
             _flash.emit_tile(frame, task, tile)
 
 
-def launch(spec: Spec, offsets: int, keys: Expr, work: Expr, wide: bool = False) -> Launch:
+def launch(spec: Spec, keys: Expr, work: Expr, wide: bool = False) -> Launch:
     """As many blocks as there may be tiles: each sequence may begin one that it does not fill.
 
     A sequence has so many `keys` at most. `wide`: tiles are for warpgroups.
@@ -84,11 +84,11 @@ def launch(spec: Spec, offsets: int, keys: Expr, work: Expr, wide: bool = False)
     assert isinstance(size, int)
     assert isinstance(key_heads, int)
     rows = _flash_ragged_warpgroup.rows(spec) if wide else _flash.rows(spec)
-    sequences = fold("add", spec.operands[offsets].shape[0], 1)
+    sequences = fold("add", spec.operands[QUERY_OFFSETS].shape[0], 1)
     tiles = fold("add", fold("ceildiv", fold("mul", tokens, group_of(spec)), rows), sequences)
     further: Expr = 0
     if group_of(spec) <= _flash_split.FEW:  # A sequence may have few rows.
-        most = fold("sub", fold("max", 1, spec.operands[offsets].shape[0]), 1)
+        most = fold("sub", fold("max", 1, spec.operands[QUERY_OFFSETS].shape[0]), 1)
         further = _flash_split.most_further(most, keys, key_heads)
     common = Launch(
         (product((fold("add", tiles, further), key_heads)), 1, 1),

@@ -13,7 +13,7 @@ from typing import Any
 from heddle.kernels import emit, memory
 from heddle.kernels.cuda import _block, _flash_keys, _flash_split, _frame
 from heddle.kernels.mlir import dialect
-from heddle.kernels.row_spans import Keys, RowSpans, group_of
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
 
 arith = dialect("arith")
@@ -38,7 +38,6 @@ class Tiles:
         frame: _frame.Frame,
         keys: Keys,
         spans: RowSpans,
-        offsets: int,
         rows: int,
         in_order: bool,
     ) -> None:
@@ -48,8 +47,8 @@ class Tiles:
         limits = [emit.index(keys) for keys in (_FAR, *(_LONG if in_order else ()), -_FAR)]
         self._bands = list(zip(limits[1:], limits[:-1], strict=True))
         self._tokens = emit.as_index(frame.size(frame.spec.operands[0].shape[0]))
-        self._count = emit.as_index(frame.size(frame.spec.operands[offsets].shape[0]))
-        pointer = frame.inputs[offsets]
+        self._count = emit.as_index(frame.size(frame.spec.operands[QUERY_OFFSETS].shape[0]))
+        pointer = frame.inputs[QUERY_OFFSETS]
         self._first, self._last = emit.either(
             emit.compare("greater", self._count, 0),
             [emit.integer(64)] * 2,

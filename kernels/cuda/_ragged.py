@@ -15,7 +15,7 @@ from heddle.kernels import emit, memory
 from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _block, _flash_calls, _flash_ragged, _frame, gather
 from heddle.kernels.registry import Machine, Share
-from heddle.kernels.row_spans import Keys, RowSpans, group_of
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 WARPS = 4
@@ -25,17 +25,15 @@ _TOGETHER = 4
 """Most query heads of a warp: as many as the registers hold of their results."""
 
 
-def emit_ragged(
-    spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], Keys], offsets: int = 3
-) -> None:
-    """Emits a warp's work; operand `offsets` holds where the queries of each row begin."""
+def emit_ragged(spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], Keys]) -> None:
+    """Emits a warp's work, or a block's where tensor cores take the spec."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
         keys = keys_of(frame)
         tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))
-        spans = RowSpans(frame, report, offsets, tokens)
+        spans = RowSpans(frame, report, QUERY_OFFSETS, tokens)
         if _flash_ragged.fits(spec):
-            _flash_ragged.emit_ragged(frame, keys, spans, offsets)
+            _flash_ragged.emit_ragged(frame, keys, spans)
             return
         warp = _block.block() * WARPS + _block.thread() // _block.WARP
         with emit.when(emit.compare("less", warp, tokens * _parts(spec))):
@@ -178,29 +176,29 @@ def _parts(spec: Spec) -> int:
     return heads // _heads_of_a_warp(spec)
 
 
-def launch(spec: Spec, keys: Expr, offsets: int = 3) -> Launch:
+def launch(spec: Spec, keys: Expr) -> Launch:
     """A warp for every few heads of each token, or a block for a tile; it may see all `keys`."""
     work = _work(spec, keys)
     if _flash_ragged.fits(spec):
-        return _flash_ragged.launch(spec, offsets, keys, work)
+        return _flash_ragged.launch(spec, keys, work)
     tokens = spec.operands[0].shape[0]
     warps = fold("mul", tokens, _parts(spec))
     grid = fold("max", 1, fold("ceildiv", warps, WARPS))
     return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))
 
 
-def own_launch(spec: Spec, machine: Machine, keys: Expr, offsets: int = 3) -> Launch | None:
+def own_launch(spec: Spec, machine: Machine, keys: Expr) -> Launch | None:
     """That of blocks of warpgroups, where they compute `spec`."""
-    if not _flash_ragged.by_warpgroups(spec, machine, offsets):
+    if not _flash_ragged.by_warpgroups(spec, machine):
         return None
-    return _flash_ragged.launch(spec, offsets, keys, _work(spec, keys), wide=True)
+    return _flash_ragged.launch(spec, keys, _work(spec, keys), wide=True)
 
 
-def split(spec: Spec, offsets: int = 3) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Share, ...]:
     """Calls in which most rows have one token, and others, where tensor cores take both."""
     if not _flash_ragged.fits(spec):
         return (Share(spec),)
-    return _flash_calls.split(spec, _flash_ragged.few(spec, offsets))
+    return _flash_calls.split(spec, _flash_ragged.few(spec))
 
 
 def _work(spec: Spec, keys: Expr) -> Expr:

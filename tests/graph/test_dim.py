@@ -21,7 +21,7 @@ def combine(parts):
         lambda t: t[0] // t[1] if t[2] else t[0] % t[1]
     )
     chosen = st.tuples(parts, parts, st.booleans()).map(
-        lambda t: t[0].smaller(t[1]) if t[2] else t[0].larger(t[1])
+        lambda t: Dim.from_expr(("min" if t[2] else "max", t[0].expr, t[1].expr))
     )
     return pairs | divided | chosen
 
@@ -82,6 +82,11 @@ def test_every_expression_op_is_read(x, y, values):
         if right == 0 and op in ("floordiv", "ceildiv", "mod"):
             continue
         assert Dim.from_expr((op, x.expr, y.expr)).evaluate(values) == fold(op, left, right)
+
+
+def test_an_unknown_expression_op_is_refused():
+    with pytest.raises(ValueError, match=r"^size: wanted one of add, .*, max, got 'pow'$"):
+        fold("pow", "d0", 2)
 
 
 def test_numbers_names_and_algebra():
