@@ -16,12 +16,20 @@ from heddle.kernels.mlir import dialect, ir
 
 arith, math, scf, vector = (dialect(name) for name in ("arith", "math", "scf", "vector"))
 
-ITEM_SIZE = {
-    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "uint32", "float32"), 4),
-    **dict.fromkeys(("int64", "uint64", "float64"), 8),
-}
+
+class _Sizes(dict[str, int]):
+    def __missing__(self, dtype: str) -> int:
+        raise ValueError(f"dtype: wanted one of {', '.join(self)}, got {dtype!r}")
+
+
+ITEM_SIZE = _Sizes(
+    {
+        **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 1),
+        **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+        **dict.fromkeys(("int32", "uint32", "float32"), 4),
+        **dict.fromkeys(("int64", "uint64", "float64"), 8),
+    }
+)
 """Bytes of one element in memory."""
 
 NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -99,6 +107,8 @@ def float_like(value: Any) -> bool:
 def constant(element: Any, number: float, lanes: int = 1) -> Any:
     """`number` as an element type, in every lane."""
     if isinstance(element, ir.IntegerType):
+        if number % 1 != 0:
+            raise TypeError(f"constant: wanted a whole number for {element}, got {number}")
         bits = bits_of(element)
         wrapped = int(number) & (2**bits - 1)
         signed = wrapped - 2**bits if bits > 1 and wrapped >= 2 ** (bits - 1) else wrapped
@@ -157,6 +167,10 @@ def _for_floats(*_: Any) -> Any:
     raise TypeError("this operator is for floats")
 
 
+def _no_order(*_: Any) -> Any:
+    raise TypeError("a value has no order while its kernel is emitted: use emit.compare")
+
+
 class Number(ir.Value):  # type: ignore[misc]
     """A scalar or vector value with Python's arithmetic operators."""
 
@@ -178,6 +192,8 @@ class Number(ir.Value):  # type: ignore[misc]
     __xor__ = _operator(_for_integers, arith.xori, False)
     __lshift__ = _operator(_for_integers, arith.shli, False)
     __rshift__ = _operator(_for_integers, arith.shrui, False)
+
+    __lt__ = __le__ = __gt__ = __ge__ = _no_order
 
     def __neg__(self) -> Any:
         return arith.negf(self) if float_like(self) else like(self, 0) - self

@@ -74,7 +74,13 @@ def store(
     """Writes the lanes of `value` (of `dtype`, in registers) from element `offset` on.
 
     `past` the cache, a vector without a mask has to lie at a multiple of its size.
+
+    Raises:
+        TypeError: The lanes are not what `dtype` is in registers.
     """
+    wanted, got = emit.register_type(dtype), emit.element_of(value)
+    if got != wanted:
+        raise TypeError(f"store: wanted {wanted} lanes for {dtype}, got {got}")
     pointer = at(base, offset, dtype)
     alignment = alignment or emit.ITEM_SIZE[dtype]
     value = convert.to_memory(value, dtype)

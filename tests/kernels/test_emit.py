@@ -2,7 +2,7 @@
 
 import pytest
 
-from heddle.kernels import emit
+from heddle.kernels import emit, memory
 from heddle.kernels.mlir import context, ir
 
 
@@ -41,3 +41,34 @@ def test_operators_for_the_other_kind_are_refused():
     for operate in (lambda x: x // 2, lambda x: x % 2, lambda x: x & 1, lambda x: x << 1):
         with pytest.raises(TypeError, match=r"^this operator is for integers$"):
             operate(real)
+
+
+def test_wrong_types_of_a_kernel_are_refused():
+    whole = emit.constant(emit.integer(32), 3, 4)
+    base = emit.dialect("llvm").mlir_zero(emit.pointer_type())
+    for attempt, kind, message in (
+        (lambda: whole + 0.5, TypeError, "constant: wanted a whole number for i32, got 0.5"),
+        (
+            lambda: memory.store(whole, base, 0, "float32"),
+            TypeError,
+            "store: wanted f32 lanes for float32, got i32",
+        ),
+        (
+            lambda: memory.store(whole, base, 0, "bfloat16"),
+            TypeError,
+            "store: wanted f32 lanes for bfloat16, got i32",
+        ),
+        (
+            lambda: whole > 3,
+            TypeError,
+            "a value has no order while its kernel is emitted: use emit.compare",
+        ),
+        (
+            lambda: memory.load(base, 0, "float31"),
+            ValueError,
+            f"dtype: wanted one of {', '.join(emit.ITEM_SIZE)}, got 'float31'",
+        ),
+    ):
+        with pytest.raises(kind) as error:
+            attempt()
+        assert str(error.value) == message

@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
+from heddle.graph.compiler.codegen.verified import verified
 from heddle.kernels.mlir import context, dialect, ir, passmanager
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Spec
@@ -61,6 +62,10 @@ def build(spec: Spec, machine: Machine) -> Any:
 
 def function(machine: Machine, emit: Callable[[], None]) -> Any:
     """A module with one function named `SYMBOL`, whose entry block `emit` fills."""
+    return verified(lambda: _function(machine, emit))
+
+
+def _function(machine: Machine, emit: Callable[[], None]) -> Any:
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         made = dialect("llvm").LLVMFuncOp(
@@ -75,7 +80,6 @@ def function(machine: Machine, emit: Callable[[], None]) -> Any:
     with ir.InsertionPoint(entry):
         emit()
         dialect("llvm").return_()
-    module.operation.verify()
     return module
 
 

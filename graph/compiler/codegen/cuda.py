@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
+from heddle.graph.compiler.codegen.verified import verified
 from heddle.kernels import emit
 from heddle.kernels.cuda._float8 import conversions
 from heddle.kernels.mlir import context, dialect, ir, passmanager
@@ -104,6 +105,10 @@ def function(pointers: int, dims: int, launch: Launch, body: Callable[[], None])
 
     Its parameters are so many pointers and dims, and the tensor maps of `launch`.
     """
+    return verified(lambda: _function(pointers, dims, launch, body))
+
+
+def _function(pointers: int, dims: int, launch: Launch, body: Callable[[], None]) -> Any:
     kinds = [emit.pointer_type()] * pointers + [emit.integer(64)] * dims
     kinds += [emit.pointer_type()] * len(launch.tensor_maps)
     parameters = ", ".join(str(kind) for kind in kinds)
@@ -123,7 +128,6 @@ def function(pointers: int, dims: int, launch: Launch, body: Callable[[], None])
             _overlap()
         body()
         llvm_dialect.return_()
-    module.operation.verify()
     return module
 
 
