@@ -140,8 +140,8 @@ class Graph:
         trace: TracebackType | None,
     ) -> None:
         open_graphs.set(open_graphs.get()[:-1])
-        if kind is None and not self._finished:
-            raise graph_error(f"graph {self.name!r}: wanted a call of output, got none")
+        if kind is None:
+            self.check_finished()
 
     def add_weight(self, weight: Weight) -> TensorValue:
         """The value of a new weight.
@@ -208,6 +208,15 @@ class Graph:
             texts = [ir.StringAttr.get(text) for text in names]
             self._main.attributes["heddle.outputs"] = ir.ArrayAttr.get(texts)
         self._finished = True
+
+    def check_finished(self) -> None:
+        """Refuses a graph without `output`.
+
+        Raises:
+            GraphError: `output` was not called.
+        """
+        if not self._finished:
+            raise graph_error(f"graph {self.name!r}: wanted a call of output, got none")
 
     def verify(self) -> None:
         """Checks the whole module: every op's invariants, and that values are defined before use.

@@ -200,7 +200,9 @@ class TensorValue:
     __array_ufunc__ = None  # `array + value` reaches __radd__ instead of NumPy's element loop
 
     def __bool__(self) -> bool:
-        raise graph_error("tensor value: wanted ops.where, got a truth test; no values yet")
+        raise graph_error(
+            "a TensorValue has no value while the graph is built: use ops.where instead of 'if'"
+        )
 
     def __iter__(self) -> Any:
         raise graph_error("tensor value: wanted an index or a slice, got an iteration")

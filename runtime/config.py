@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from heddle.runtime.errors import HeddleError
+
 
 class Setting(NamedTuple):
     """An environment variable: its name, its default as text, and what it does."""
@@ -21,7 +23,11 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("HEDDLE_CACHE", "", "kernel cache folder; empty: ~/.cache/heddle; 'off': no cache"),
+    Setting(
+        "HEDDLE_CACHE",
+        "",
+        "kernel cache folder; empty: heddle in XDG_CACHE_HOME or ~/.cache; 'off': no cache",
+    ),
     Setting("HEDDLE_DUMP", "", "folder that receives the module after each compiler pass"),
     Setting("HEDDLE_JOBS", "0", "codegen processes; 0: one for each core"),
     Setting("HEDDLE_THREADS", "0", "CPU threads of a session; 0: one for each core"),
@@ -33,6 +39,15 @@ def get(name: str) -> str:
     """The value in force of the setting `name`: the environment's, else the default."""
     row = next(row for row in SETTINGS if row.name == name)
     return os.environ.get(name, row.default)
+
+
+def number(name: str, error: type[HeddleError], most: int | None = None) -> int:
+    """The value in force of a setting that counts something; `error` if it is none up to `most`."""
+    text = get(name)
+    if not (text.isascii() and text.isdecimal()) or (most is not None and int(text) > most):
+        wanted = "of 0 or more" if most is None else f"from 0 to {most}"
+        raise error(f"{name}: wanted a number {wanted}, got {text!r}")
+    return int(text)
 
 
 def put(name: str, value: str) -> None:

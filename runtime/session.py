@@ -31,7 +31,8 @@ class InferenceSession:
 
     Raises:
         DeviceError: A device is not there.
-        InputError: The number of threads is none, or more than 65536.
+        InputError: A device is no `Device`, or the number of threads is negative, no number, or
+            more than 65536.
     """
 
     def __init__(
@@ -43,12 +44,15 @@ class InferenceSession:
         self.devices = tuple([CPU()] if devices is None else devices)
         if not self.devices:
             raise DeviceError("InferenceSession: wanted at least one device, got none")
-        count = config.get("HEDDLE_THREADS") if threads is None else str(threads)
-        if not count.isdecimal() or int(count) > _MOST_THREADS:
+        for device in self.devices:
+            _check_device("InferenceSession: devices", device)
+        if threads is None:
+            threads = config.number("HEDDLE_THREADS", InputError, _MOST_THREADS)
+        if not isinstance(threads, int) or not 0 <= threads <= _MOST_THREADS:
             raise InputError(
-                f"InferenceSession: wanted threads from 0 to {_MOST_THREADS}, got {count}"
+                f"InferenceSession: wanted threads from 0 to {_MOST_THREADS}, got {threads!r}"
             )
-        self._session = Session(list(self.devices), int(count), pin)
+        self._session = Session(list(self.devices), threads, pin)
 
     def load(
         self,
@@ -71,17 +75,33 @@ class InferenceSession:
                 missing, too many, or of the wrong dtype or shape.
             DeviceError: The artifact has no program for these devices, or needs more than they are;
                 `device` is none of them; or it has failed.
-            InputError: A weight is no array that can be used.
+            InputError: `source` or `device` is of another type, or a weight is no array that can be
+                used.
             CompileError: The graph could not be compiled.
         """
+        if device is not None:
+            _check_device("load: device", device)
         if isinstance(source, Artifact):
             artifact = source
         elif hasattr(source, "__heddle_artifact__"):
             artifact = source.__heddle_artifact__()
-        else:
+        elif isinstance(source, (str, os.PathLike)):
             artifact = Artifact.load(source)
+        else:
+            raise InputError(
+                "load: wanted an Artifact, the path of one or a Graph, got "
+                f"{type(source).__name__} {source!r}"
+            )
         named = dict(weights) if isinstance(weights, Mapping) else weights
         return self._session.load(artifact, named, device)
 
     def __repr__(self) -> str:
         return f"InferenceSession({list(self.devices)})"
+
+
+def _check_device(where: str, device: object) -> None:
+    if not isinstance(device, Device):
+        raise InputError(
+            f"{where}: wanted a Device, as CPU() or Accelerator(0), got "
+            f"{type(device).__name__} {device!r}"
+        )

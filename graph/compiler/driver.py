@@ -65,7 +65,8 @@ def compile(
     Args:
         graph: A finished graph.
         targets: See `Target.parse`.
-        weights: Arrays by weight name; the artifact holds their hashes and refuses others.
+        weights: Arrays by weight name; the artifact records their sha256, which loading does not
+            read: `heddle verify --weights` checks other weights against it.
         embed_weights: Put the weights themselves into the artifact; for one kind of target, as its
             kernels read them.
         output: The file to write the artifact to, as `Artifact.save` does; embedded weights go
@@ -75,15 +76,18 @@ def compile(
         progress: Called with what is being done, how much of it is done, and how much there is.
 
     Raises:
+        GraphError: The graph is not finished.
         CompileError: An unknown target, a weight that is missing or of another type, or a pass or a
             kernel that failed; the message names it, the op and the user's line.
         OSError: `output` cannot be written.
     """
+    graph.check_finished()
     named = (targets,) if isinstance(targets, str) else tuple(targets)
     chosen = Target.merge(named)
     if stop_after is not None:
         texts = (lower(graph.module, target.kind, stop_after=stop_after) for target in chosen)
         return "\n".join(map(str, texts))
+    config.number("HEDDLE_JOBS", CompileError)  # a warm cache starts no children
     records = _weights(graph, weights, embed_weights)
     if any(target.kind == "cuda" for target in chosen) and not cache.assembler():
         message = "cuda: no PTX assembler (the extra 'cuda', or ptxas on PATH): there is PTX alone"
@@ -166,7 +170,11 @@ def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tup
         digest, data = b"", None
         if arrays is not None:
             if name not in arrays:
-                raise CompileError(f"weight {name!r}: wanted an array, got none")
+                missing = len(graph.weights.keys() - arrays.keys())
+                raise CompileError(
+                    f"weight {name!r}: wanted an array, got none; {missing} of the graph's "
+                    f"{len(graph.weights)} weights are missing from weights="
+                )
             array = _checked(weight, shape, arrays[name])
             digest = hashlib.sha256(_bytes(array)).digest()
             data = Deferred(array.nbytes, partial(_bytes, array))

@@ -14,7 +14,7 @@ START, END = "<!-- table of ops: generated -->", "<!-- end of the table -->"
 
 
 def table() -> str:
-    """The tables of ops, functions made of ops, and ops that only the compiler makes."""
+    """The tables of ops, functions made of ops, and ops behind functions and passes."""
     public = [row for row in ROWS.values() if row.public]
     inner = [row for row in ROWS.values() if not row.public]
     functions = [
@@ -35,7 +35,7 @@ def table() -> str:
                 for name, function in functions
             ),
             "",
-            "Ops that only the compiler makes:",
+            "Ops behind functions and passes:",
             "",
             *_rows(inner),
         ]

@@ -102,7 +102,7 @@ BUILDING = [
      "cast: wanted a tensor value, got int; ops.constant makes one"),
     (lambda x: ops.transpose(1), [tensor(2)], "transpose: wanted a tensor value, got int"),
     (lambda x: bool(x == x), [tensor(2)],
-     "tensor value: wanted ops.where, got a truth test; no values yet"),
+     "a TensorValue has no value while the graph is built: use ops.where instead of 'if'"),
     (lambda x: list(x), [tensor(2)],
      "tensor value: wanted an index or a slice, got an iteration"),
     # indexing

@@ -134,10 +134,13 @@ def test_little_work_stays_on_one_thread(make):
     assert (model.execute(many)[0].to_numpy() <= many.size / 2).all()
 
 
-def test_the_setting_gives_the_threads(make, monkeypatch, four):
-    monkeypatch.setenv("HEDDLE_THREADS", "2")
-    model = InferenceSession().load(make("double"))
-    np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), 2 * four)
+def test_the_setting_gives_the_threads(make, monkeypatch):
+    x = np.zeros(1 << 18, np.float32)
+    for threads in (1, 2):
+        monkeypatch.setenv("HEDDLE_THREADS", str(threads))
+        largest = InferenceSession().load(make("share")).execute(x)[0].to_numpy().max()
+        assert largest <= x.size / threads
+        assert (largest == x.size) == (threads == 1)
 
 
 def test_wrong_sessions(monkeypatch):
@@ -145,9 +148,29 @@ def test_wrong_sessions(monkeypatch):
         InferenceSession(devices=[])
     with pytest.raises(InputError, match="wanted threads from 0 to 65536, got -1"):
         InferenceSession(threads=-1)
-    monkeypatch.setenv("HEDDLE_THREADS", "many")
-    with pytest.raises(InputError, match="wanted threads from 0 to 65536, got many"):
-        InferenceSession()
+    for text in ("many", "", "65537", "\u00b2"):
+        monkeypatch.setenv("HEDDLE_THREADS", text)
+        with pytest.raises(InputError) as error:
+            InferenceSession()
+        assert str(error.value) == f"HEDDLE_THREADS: wanted a number from 0 to 65536, got {text!r}"
+
+
+def test_what_is_no_device_or_model_is_refused(make):
+    session, device = InferenceSession(), "wanted a Device, as CPU() or Accelerator(0), got"
+    for attempt, message in (
+        (
+            lambda: InferenceSession(devices=["cuda"]),
+            f"InferenceSession: devices: {device} str 'cuda'",
+        ),
+        (lambda: session.load(make("double"), device=3), f"load: device: {device} int 3"),
+        (
+            lambda: session.load(3),
+            "load: wanted an Artifact, the path of one or a Graph, got int 3",
+        ),
+    ):
+        with pytest.raises(InputError) as error:
+            attempt()
+        assert str(error.value) == message
 
 
 def test_devices_by_name():

@@ -89,10 +89,7 @@ def run(
 
 def _children() -> int:
     """How many children there may be."""
-    text = config.get("HEDDLE_JOBS")
-    if not text.isdecimal():
-        raise CompileError(f"HEDDLE_JOBS: wanted a number of 0 or more, got {text!r}")
-    return int(text) or len(os.sched_getaffinity(0))
+    return config.number("HEDDLE_JOBS", CompileError) or len(os.sched_getaffinity(0))
 
 
 class _Child:

@@ -15,7 +15,7 @@ from heddle.graph.compiler.cache import CacheWarning, KernelCache
 from heddle.graph.compiler.codegen import build, pool
 from heddle.graph.targets import TargetWarning
 from heddle.runtime import Artifact, InferenceSession
-from heddle.runtime.errors import CompileError
+from heddle.runtime.errors import CompileError, GraphError
 
 F32 = DType.float32
 LEVEL = "cpu:x86-64-v3"
@@ -171,7 +171,11 @@ def test_what_no_kernel_takes_is_refused_with_the_reason():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({}, "weight 'w': wanted an array, got none"),
+        (
+            {},
+            "weight 'w': wanted an array, got none; 1 of the graph's 1 weights are missing from "
+            "weights=",
+        ),
         ({"w": W, "x": W}, "weights: wanted names of the graph, got 'x'"),
         ({"w": W[:2]}, "weight 'w': wanted float32[3, 4], got float32[2, 4]"),
         ({"w": W.astype("float64")}, "weight 'w': wanted float32[3, 4], got float64[3, 4]"),
@@ -181,6 +185,21 @@ def test_wrong_weights(weights, message):
     with pytest.raises(CompileError) as caught:
         compile(linear(), LEVEL, weights=weights)
     assert str(caught.value) == message
+
+
+def test_an_unfinished_graph_is_refused():
+    graph = Graph("open", [TensorType(F32, (2,))])
+    for options in ({}, {"stop_after": "fuse"}):
+        with pytest.raises(GraphError, match=r"graph 'open': wanted a call of output, got none$"):
+            compile(graph, LEVEL, **options)
+
+
+def test_settings_are_read_with_a_warm_cache(monkeypatch):
+    compile(linear(), LEVEL)
+    monkeypatch.setenv("HEDDLE_JOBS", "abc")
+    with pytest.raises(CompileError) as error:
+        compile(linear(), LEVEL)
+    assert str(error.value) == "HEDDLE_JOBS: wanted a number of 0 or more, got 'abc'"
 
 
 def test_embedding_needs_weights():
