@@ -4,6 +4,8 @@ A value is a scalar or a vector of any length, and every helper takes both. MLIR
 type come back as `Number`, so that kernels read as arithmetic: `i + 4`, `a * b`. A Python number
 beside a value takes that value's type. Integer `//`, `%` and `>>` are for sizes and indices, which
 are never negative.
+
+Long because it is the one vocabulary of every kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ arith, math, scf, vector = (dialect(name) for name in ("arith", "math", "scf", "
 
 
 class _Sizes(dict[str, int]):
+    """Says which dtypes there are where one is asked for that is none."""
+
     def __missing__(self, dtype: str) -> int:
         raise ValueError(f"dtype: wanted one of {', '.join(self)}, got {dtype!r}")
 
