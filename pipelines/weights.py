@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from heddle.runtime import Artifact, InferenceSession, Model
 
 Array: TypeAlias = "NDArray[Any] | Buffer"
-"""NumPy has no bfloat16: such a weight is a Buffer."""
+"""NumPy has no bfloat16 and no float8: such a weight is a Buffer."""
 
 DTYPES = {
     "BOOL": "?",
@@ -39,10 +39,14 @@ DTYPES = {
     "U64": "<u8",
     "F16": "<f2",
     "BF16": "<u2",
+    "F8_E4M3": "u1",
+    "F8_E5M2": "u1",
     "F32": "<f4",
     "F64": "<f8",
 }
 
+BITS = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+"""Those of which NumPy has the bits alone."""
 
 INDEX = ".safetensors.index.json"
 """How the name of an index ends."""
@@ -101,7 +105,7 @@ def _map(path: Path) -> mmap:
 def _parse(path: Path, data: NDArray[np.uint8]) -> dict[str, Array]:
     size = int.from_bytes(data[:8].tobytes(), "little")
     if len(data) < 8 or size > len(data) - 8:
-        raise _bad(path, f"wanted a header of {size} bytes, got {len(data) - 8}")
+        raise _bad(path, "wanted a safetensors file, got another or the start of one")
     try:
         header = json.loads(data[8 : 8 + size].tobytes())
         rows = {name: row for name, row in header.items() if name != "__metadata__"}
@@ -122,7 +126,7 @@ def _view(path: Path, name: str, row: dict[str, Any], data: NDArray[np.uint8]) -
             f"{name}: wanted {wanted} bytes within the {len(data)} of data, got {begin} to {end}",
         )
     view: NDArray[Any] = data[begin:end].view(dtype).reshape(shape)
-    return Buffer.from_numpy(view, dtype="bfloat16") if code == "BF16" else view
+    return Buffer.from_numpy(view, dtype=BITS[code]) if code in BITS else view
 
 
 def dtype_of(array: Array) -> str:

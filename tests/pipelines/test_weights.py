@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from heddle.graph import DType, Graph, TensorType, Weight, compile
+from heddle.graph import DType, Graph, TensorType, Weight, compile, ops
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.runtime import InferenceSession
@@ -38,11 +38,12 @@ def test_reads_what_safetensors_writes(tmp_path, dtype):
         assert not read[name].flags.writeable
 
 
-def test_bfloat16_is_a_buffer_over_the_file(tmp_path):
-    values = np.array([[1, -2.5, 3e5]], ml_dtypes.bfloat16)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_floats_that_numpy_lacks_are_buffers_over_the_file(tmp_path, dtype):
+    values = np.array([[1, -2.5, 300]], getattr(ml_dtypes, dtype))
     save_file({"w": values, "f": np.ones(2, np.float32)}, tmp_path / "w.safetensors")
     read = weights.read(tmp_path / "w.safetensors")
-    assert read["w"].dtype == weights.dtype_of(read["w"]) == "bfloat16"
+    assert read["w"].dtype == weights.dtype_of(read["w"]) == dtype
     assert weights.dtype_of(read["f"]) == "float32"
     assert not read["w"].writable
     np.testing.assert_array_equal(read["w"].to_numpy(), values)
@@ -81,8 +82,11 @@ ROW = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 BROKEN = {
     "empty": (b"", "the file is empty"),
-    "short": (b"abc", "wanted a header of"),
-    "truncated header": ((99).to_bytes(8, "little") + b"{}", "wanted a header of 99 bytes, got 2"),
+    "short": (b"abc", "w.safetensors: wanted a safetensors file, got another or the start of one"),
+    "truncated header": (
+        (99).to_bytes(8, "little") + b"{}",
+        "w.safetensors: wanted a safetensors file, got another or the start of one",
+    ),
     "truncated data": (({"w": ROW}, bytes(7)), r"w: wanted 8 bytes within the 7 of data"),
     "wrong size": (
         ({"w": {**ROW, "shape": [3]}}, bytes(8)),
@@ -147,3 +151,17 @@ def test_loading_gives_the_pages_of_packed_weights_back(load, tmp_path):
     assert resident(path) == 0
     kept = weights.read(path)  # Another mapping of the same file is not touched.
     assert kept["w"].sum() == values.sum()
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_weights_of_8_bits_are_loaded(tmp_path, dtype):
+    path = tmp_path / "w.safetensors"
+    values = np.array([1, -2.5, 0.375], getattr(ml_dtypes, dtype))
+    save_file({"w": values}, path)
+    with Graph("small", [TensorType(DType.float32, (3,))]) as graph:
+        weight = graph.add_weight(Weight("w", DType(dtype), (3,)))
+        graph.output(graph.inputs[0] + ops.cast(weight, DType.float32))
+    arrays = weights.select(path, graph.weights)
+    artifact = compile(graph, "cpu:native", weights=arrays)
+    (result,) = weights.load(InferenceSession(), artifact, path).execute(np.zeros(3, np.float32))
+    np.testing.assert_array_equal(result.to_numpy(), values.astype(np.float32))
