@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heddle.kernels import narrow_floats
 from heddle.runtime import Buffer
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _rounded(
 def widened(values: NDArray[Any]) -> NDArray[np.float32]:
     """float32 of floats, or of the bits of bfloat16 in uint16."""
     if values.dtype == np.uint16:
-        return (values.astype(np.uint32) << 16).view(np.float32)
+        return narrow_floats.widened(values, "bfloat16")
     return values.astype(np.float32)
 
 
@@ -83,8 +84,7 @@ def narrowed(values: NDArray[np.float32], dtype: str) -> NDArray[Any]:
     """`values` in `dtype`, rounded to nearest even; bfloat16 as bits in uint16."""
     if dtype != "bfloat16":
         return values.astype(dtype)
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return narrow_floats.narrowed(values, dtype)
 
 
 def fit(arrays: Mapping[str, Array], wanted: Wanted) -> dict[str, Array]:

@@ -11,14 +11,12 @@ import click
 
 from heddle.pipelines.cli import profile
 from heddle.pipelines.cli.console import listed, print_json, table
-from heddle.runtime.errors import InputError
+from heddle.pipelines.cli.run_inputs import make_inputs, read_dims, read_inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from heddle.runtime import Artifact, Device
-
-SEED = 0
+    from heddle.runtime import Device
 
 
 @click.command(
@@ -37,7 +35,11 @@ SEED = 0
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, or cuda:INDEX.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1))
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="FILE.npz")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="FILE.npz for the outputs; bfloat16 and float8 become float32.",
+)
 @click.option("--profile", "profiled", is_flag=True, help="Tell what each kernel took (CPU).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
@@ -67,18 +69,22 @@ def run(
     seconds = []
     for _ in range(repeat + 1):
         start = time.perf_counter()
-        results = [buffer.to_numpy() for buffer in model.execute(*arrays)]
+        results = [(buffer.dtype, buffer.to_numpy()) for buffer in model.execute(*arrays)]
         seconds.append(time.perf_counter() - start)
     times |= {"first_s": seconds[0], "median_s": statistics.median(seconds[1:])}
-    named = {row["name"]: value for row, value in zip(loaded.outputs, results, strict=True)}
+    names = [row["name"] for row in loaded.outputs]
+    values = [readable(value, dtype) for dtype, value in results]
     if output:
         with output.open("wb") as file:  # by its path, NumPy would add .npz to the name
-            np.savez(file, **named)
+            np.savez(file, **dict(zip(names, values, strict=True)))
     report = {
         "inputs": {
             row["name"]: list(a.shape) for row, a in zip(loaded.inputs, arrays, strict=True)
         },
-        "outputs": {name: summary(value) for name, value in named.items()},
+        "outputs": {
+            name: summary(value, dtype)
+            for name, value, (dtype, _) in zip(names, values, results, strict=True)
+        },
         "times": times,
         "memory": {
             name: value
@@ -106,90 +112,17 @@ def parse_device(text: str) -> Device:
     raise click.UsageError(f"--device: wanted cpu, cuda or cuda:INDEX, got {text!r}")
 
 
-def read_inputs(items: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """The arrays of `NAME=FILE.npy` and `FILE.npz` by name; files with objects are refused."""
-    import numpy as np
+def readable(value: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """An output of `dtype` as every NumPy reads it: bfloat16 and float8 in float32, exactly."""
+    from heddle.kernels import narrow_floats
 
-    found: dict[str, NDArray[Any]] = {}
-    for item in items:
-        name, equals, path = item.partition("=")
-        try:
-            if equals:
-                found[name] = np.load(path)
-            else:
-                found.update(np.load(item))
-        except (ValueError, EOFError, TypeError) as error:
-            raise click.UsageError(f"--input {item}: wanted a .npy or .npz file: {error}") from None
-    return found
+    bits = narrow_floats.DTYPES.get(dtype)
+    return value if bits is None else narrow_floats.widened(value.view(bits), dtype)
 
 
-def read_dims(items: tuple[str, ...]) -> dict[str, int]:
-    """The sizes of `NAME=SIZE` by name."""
-    sizes = {}
-    for item in items:
-        name, _, size = item.partition("=")
-        if not size.isdecimal():
-            raise click.UsageError(f"--dim: wanted NAME=SIZE, got {item!r}")
-        sizes[name] = int(size)
-    return sizes
-
-
-def make_inputs(
-    artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]
-) -> list[NDArray[Any]]:
-    """One array for each input of `artifact`, random where none is given."""
-    import numpy as np
-
-    from heddle.pipelines.generation_inputs import is_language_model, step_inputs
-
-    check_names("--input", given, [row["name"] for row in artifact.inputs])
-    check_names("--dim", dims, [row["name"] for row in artifact.symbols])
-    if is_language_model(artifact):  # random offsets and tables would be refused
-        given = step_inputs(artifact, dims) | given
-        dims = {"cache_blocks": given["blocks"].size} | dims
-    sizes = {row["name"]: row["minimum"] for row in artifact.symbols}
-    for row in artifact.inputs:
-        if row["name"] in given:
-            known = zip(row["shape"], given[row["name"]].shape, strict=False)
-            sizes |= {dim: size for dim, size in known if dim in sizes}
-    for row in artifact.symbols:
-        size = dims.get(row["name"], row["minimum"])
-        if not row["minimum"] <= size <= row["maximum"]:
-            raise InputError(
-                f"--dim {row['name']}: wanted {row['minimum']} to {row['maximum']}, got {size}"
-            )
-    sizes |= dims
-    generator = np.random.default_rng(SEED)
-    arrays = []
-    for row in artifact.inputs:
-        if row["name"] in given:
-            arrays.append(given[row["name"]])
-            continue
-        unknown = [dim for dim in row["shape"] if isinstance(dim, str) and dim not in sizes]
-        if unknown:
-            raise click.UsageError(
-                f"input {row['name']!r}: its dim {unknown[0]} is computed; give it with --input"
-            )
-        shape = [dim if isinstance(dim, int) else sizes[dim] for dim in row["shape"]]
-        if row["dtype"].startswith("float"):
-            arrays.append(generator.standard_normal(shape).astype(row["dtype"]))
-        else:
-            arrays.append(generator.integers(0, 2, shape).astype(row["dtype"]))
-    return arrays
-
-
-def check_names(option: str, given: dict[str, Any], known: list[str]) -> None:
-    """Refuses names that the artifact does not have."""
-    for name in given:
-        if name not in known:
-            raise click.UsageError(
-                f"{option}: wanted one of {', '.join(known) or 'none'}, got {name!r}"
-            )
-
-
-def summary(value: NDArray[Any]) -> dict[str, Any]:
+def summary(value: NDArray[Any], dtype: str) -> dict[str, Any]:
     """Shape, dtype and the range of an output."""
-    result: dict[str, Any] = {"dtype": value.dtype.name, "shape": list(value.shape)}
+    result: dict[str, Any] = {"dtype": dtype, "shape": list(value.shape)}
     if value.size:
         numbers = value.astype("float64")
         result |= {

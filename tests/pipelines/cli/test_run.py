@@ -74,7 +74,17 @@ def test_weights_from_a_file(heddle, bare_artifact, tiny):
         (["--dim", f"batch={10**20}"], 1, "--dim batch: wanted 1 to "),
         (["--threads", str(10**20)], 1, f"wanted threads from 0 to 65536, got {10**20}"),
         (["--input", "x=none.npy"], 1, "none.npy"),
-        (["--input", f"tokens={__file__}"], 2, "wanted a .npy or .npz file"),
+        (["--dim", "batch=2", "--dim", "batch=3"], 2, "--dim batch: wanted one size, got 2 and 3"),
+        (
+            ["--input", f"tokens={__file__}"],
+            2,
+            f"{__file__}: wanted NAME=FILE.npy with an array of numbers, got another\n",
+        ),
+        (
+            ["--input", __file__],
+            2,
+            f"--input {__file__}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy\n",
+        ),
         (["--device", "tpu"], 2, "--device: wanted cpu, cuda or cuda:INDEX, got 'tpu'"),
         (["--device", "cuda:99"], 1, "cuda"),
     ],
@@ -100,3 +110,61 @@ def test_a_computed_dim_needs_a_file(heddle, tmp_path):
     given = ("--input", f"y={tmp_path}/y.npy", "--dim", "n=3", "--json")
     report = json.loads(heddle("run", tmp_path / "pair.heddle", *given).stdout)
     assert report["inputs"] == {"x": [3], "y": [6]}
+
+
+def test_an_input_file_without_a_name_or_with_several_arrays_is_refused(
+    heddle, tiny_artifact, tmp_path
+):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    np.savez(tmp_path / "x.npz", x=np.zeros(3))
+    np.save(tmp_path / "o.npy", np.array([{}], object))
+    bare, named, objects = (
+        tmp_path / "x.npy",
+        f"tokens={tmp_path}/x.npz",
+        f"tokens={tmp_path}/o.npy",
+    )
+    result = heddle("run", tiny_artifact, "--input", bare, code=2)
+    wanted = f"--input {bare}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy\n"
+    assert result.stderr.endswith(wanted)
+    for item in (named, objects):
+        result = heddle("run", tiny_artifact, "--input", item, code=2)
+        wanted = f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another\n"
+        assert result.stderr.endswith(wanted)
+
+
+def test_a_size_that_a_file_contradicts_is_refused(heddle, tiny_artifact, tmp_path):
+    np.save(tmp_path / "t.npy", np.full((2, 5), 4, np.int32))
+    given = ("--input", f"tokens={tmp_path}/t.npy", "--dim", "sequence=5")
+    heddle("run", tiny_artifact, *given, "--repeat", "1")
+    result = heddle("run", tiny_artifact, *given, "--dim", "batch=3", code=1)
+    assert result.stderr == "error: --dim batch: wanted 2, as input 'tokens' has, got 3\n"
+
+
+def test_inputs_that_memory_cannot_hold_are_named(heddle, tmp_path):
+    path = tmp_path / "large.heddle"
+    with Graph("large", [TensorType(DType.float32, ("n", "m"))], input_names=["x"]) as graph:
+        graph.output(graph.inputs[0] + 1)
+    compile(graph, targets=["cpu:native"]).save(path)
+    result = heddle("run", path, "--dim", "n=1000000", "--dim", "m=100000000", code=1)
+    assert result.stderr == (
+        "error: input 'x': wanted 372529.0 GiB for float32 [1000000, 100000000], got less memory; "
+        "give smaller sizes with --dim\n"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_floats_that_numpy_lacks_are_drawn_saved_and_read(heddle, tmp_path, dtype):
+    path, out, again = (tmp_path / name for name in ("small.heddle", "out.npz", "again.npz"))
+    with Graph("small", [TensorType(DType(dtype), (Dim("n", 1, 99),))], input_names=["x"]) as graph:
+        graph.output(graph.inputs[0].reshape((1, -1)), names=["x"])
+    compile(graph, targets=["cpu:native"]).save(path)
+    common = ("--repeat", "1", "--json")
+    report = json.loads(heddle("run", path, "--dim", "n=99", "--output", out, *common).stdout)
+    row = report["outputs"]["x"]
+    values = np.load(out)["x"]
+    assert (row["dtype"], row["shape"], values.dtype) == (dtype, [1, 99], np.float32)
+    assert (row["min"], row["max"]) == (values.min(), values.max())
+    assert -5 < row["min"] < -1 < 1 < row["max"] < 5
+    np.savez(tmp_path / "in.npz", x=values[0])
+    heddle("run", path, "--input", tmp_path / "in.npz", "--output", again, *common)
+    np.testing.assert_array_equal(np.load(again)["x"], values)

@@ -1,0 +1,173 @@
+"""What `heddle run` gives a model: arrays from files, and random ones in the sizes of `--dim`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from heddle.pipelines.cli.console import bytes_text
+from heddle.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from heddle.runtime import Artifact, Buffer
+
+SEED = 0
+
+
+def read_inputs(items: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """The arrays of `NAME=FILE.npy` and `FILE.npz` by name; files with objects are refused."""
+    found: dict[str, NDArray[Any]] = {}
+    for item in items:
+        name, equals, path = item.partition("=")
+        content = read_file(path if equals else item)
+        if equals:
+            if content is None or isinstance(content, dict):
+                raise click.UsageError(
+                    f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another"
+                )
+            found[name] = content
+        else:
+            if not isinstance(content, dict):
+                raise click.UsageError(
+                    f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy"
+                )
+            found |= content
+    return found
+
+
+def read_file(path: str) -> NDArray[Any] | dict[str, NDArray[Any]] | None:
+    """The array of a .npy file, those of a .npz file by name, or None of another file."""
+    import numpy as np
+
+    try:
+        content = np.load(path)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            return dict(content)
+    except (ValueError, EOFError):
+        return None
+
+
+def read_dims(items: tuple[str, ...]) -> dict[str, int]:
+    """The sizes of `NAME=SIZE` by name."""
+    sizes: dict[str, int] = {}
+    for item in items:
+        name, _, size = item.partition("=")
+        if not size.isdecimal():
+            raise click.UsageError(f"--dim: wanted NAME=SIZE, got {item!r}")
+        if name in sizes:
+            raise click.UsageError(f"--dim {name}: wanted one size, got {sizes[name]} and {size}")
+        sizes[name] = int(size)
+    return sizes
+
+
+def make_inputs(
+    artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]
+) -> list[NDArray[Any] | Buffer]:
+    """One array for each input of `artifact`, random where none is given."""
+    import numpy as np
+
+    from heddle.kernels import narrow_floats
+    from heddle.pipelines.generation_inputs import is_language_model, step_inputs
+
+    check_names("--input", given, [row["name"] for row in artifact.inputs])
+    check_names("--dim", dims, [row["name"] for row in artifact.symbols])
+    check_bound(artifact, given, dims)
+    if is_language_model(artifact):  # random offsets and tables would be refused
+        given = step_inputs(artifact, dims) | given
+        dims = {"cache_blocks": given["blocks"].size} | dims
+    sizes = sizes_of(artifact, given, dims)
+    generator = np.random.default_rng(SEED)
+    arrays = []
+    for row in artifact.inputs:
+        if row["name"] in given:
+            arrays.append(rounded(given[row["name"]], row["dtype"]))
+            continue
+        shape = shape_of(row, sizes)
+        try:
+            arrays.append(random(generator, shape, row["dtype"]))
+        except (MemoryError, ValueError):
+            size = (
+                prod(shape)
+                * np.dtype(narrow_floats.DTYPES.get(row["dtype"], row["dtype"])).itemsize
+            )
+            raise InputError(
+                f"input {row['name']!r}: wanted {bytes_text(size)} for {row['dtype']} {shape}, got "
+                "less memory; give smaller sizes with --dim"
+            ) from None
+    return arrays
+
+
+def check_bound(artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]) -> None:
+    """Refuses sizes of `--dim` that an input file contradicts."""
+    for row in artifact.inputs:
+        if row["name"] in given:
+            for dim, size in zip(row["shape"], given[row["name"]].shape, strict=False):
+                if dim in dims and dims[dim] != size:
+                    raise InputError(
+                        f"--dim {dim}: wanted {size}, as input {row['name']!r} has, got {dims[dim]}"
+                    )
+
+
+def sizes_of(
+    artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]
+) -> dict[str, int]:
+    """The size of each symbol: as `dims` or an input file says, else as small as it may be."""
+    sizes = {row["name"]: row["minimum"] for row in artifact.symbols}
+    for row in artifact.inputs:
+        if row["name"] in given:
+            known = zip(row["shape"], given[row["name"]].shape, strict=False)
+            sizes |= {dim: size for dim, size in known if dim in sizes}
+    for row in artifact.symbols:
+        size = dims.get(row["name"], row["minimum"])
+        if not row["minimum"] <= size <= row["maximum"]:
+            raise InputError(
+                f"--dim {row['name']}: wanted {row['minimum']} to {row['maximum']}, got {size}"
+            )
+    return sizes | dims
+
+
+def shape_of(row: dict[str, Any], sizes: dict[str, int]) -> list[int]:
+    """The shape of an input."""
+    unknown = [dim for dim in row["shape"] if isinstance(dim, str) and dim not in sizes]
+    if unknown:
+        raise click.UsageError(
+            f"input {row['name']!r}: its dim {unknown[0]} is computed; give it with --input"
+        )
+    return [dim if isinstance(dim, int) else sizes[dim] for dim in row["shape"]]
+
+
+def random(generator: Any, shape: list[int], dtype: str) -> NDArray[Any] | Buffer:
+    """Numbers of a normal distribution for floats, else 0 and 1."""
+    if "float" not in dtype:
+        integers: NDArray[Any] = generator.integers(0, 2, shape).astype(dtype)
+        return integers
+    if dtype == "float64":
+        doubles: NDArray[Any] = generator.standard_normal(shape)
+        return doubles
+    values = generator.standard_normal(shape, "float32")
+    return rounded(values, dtype) if dtype != "float16" else values.astype(dtype)
+
+
+def rounded(array: NDArray[Any], dtype: str) -> NDArray[Any] | Buffer:
+    """`array`; float32 for an input of bfloat16 or float8, which no file has, rounded to it."""
+    from heddle.kernels import narrow_floats
+    from heddle.runtime import Buffer
+
+    if array.dtype != "float32" or dtype not in narrow_floats.DTYPES:
+        return array
+    return Buffer.from_numpy(narrow_floats.narrowed(array, dtype), dtype=dtype)
+
+
+def check_names(option: str, given: dict[str, Any], known: list[str]) -> None:
+    """Refuses names that the artifact does not have."""
+    for name in given:
+        if name not in known:
+            raise click.UsageError(
+                f"{option}: wanted one of {', '.join(known) or 'none'}, got {name!r}"
+            )
