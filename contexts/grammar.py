@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,8 @@ from heddle.runtime.errors import InputError
 GrammarKind = Literal["json_schema", "regex", "lark"]
 
 _STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{(]|[\]})]', re.DOTALL)
+_PICTURE = re.compile(r"\^+|\d+ \|.*")
+_LONGEST = 400
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,13 @@ def _depth(text: str) -> int:
         elif match[0] in "]})":
             depth -= 1
     return deepest
+
+
+def _one_line(error: str) -> str:
+    """What llguidance says, without its picture of the place."""
+    lines = [line.strip() for line in error.split("\n")]
+    text = " ".join(line for line in lines if line and not _PICTURE.fullmatch(line))
+    return textwrap.shorten(text, _LONGEST, placeholder=" ...")
 
 
 def _serialize(kind: str, text: str) -> str:
@@ -167,7 +177,7 @@ class GrammarCompiler:
             if not matcher.is_error() and len(allowed) - allowed.count(0) == ends:
                 raise InputError(f"{kind}: wanted a language with a text, got an empty one")
         if matcher.is_error():
-            reason = matcher.get_error().split("\n")[0] or matcher.stop_reason()
+            reason = _one_line(matcher.get_error()) or matcher.stop_reason()
             raise InputError(f"{kind}: wanted a grammar that llguidance takes, got: {reason}")
         seconds = time.perf_counter() - begin
         if seconds > self.limits.seconds:

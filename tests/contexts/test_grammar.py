@@ -215,6 +215,12 @@ def nested(levels):
         ("json_schema", "{", "json_schema: wanted"),
         ("json_schema", {"type": "integer", "minimum": 5, "maximum": 3}, "Unsatisfiable"),
         ("json_schema", {"type": "string", "pattern": "^(?!a)b$"}, "regex parse error"),
+        (
+            "regex",
+            "[",
+            r'got: at 1\(8\): invalid regex "\[" \(in regex\): regex parse error: \[ error: '
+            r"unclosed character class$",
+        ),
         ("regex", "", "wanted a language with a text, got an empty one"),
         ("regex", "(" * 65 + "a" + ")" * 65, "at most 64 nested levels, got 65"),
         ("regex", "a" * 65537, "at most 65536 characters"),
