@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 SEED = 0
 
-DISTRIBUTIONS = ("normal", "zeros")
-"""What `--inputs` takes. Zeros flatter a kernel: they save power, and denormals never occur."""
-
 MOST_SETS, MOST_WEIGHTS = 4096, 64
 """Sets of small operands, each of which costs a few objects; each set of weights is a model."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -271,7 +272,9 @@ def find(name: str) -> Workload:
         InputError: There is none; the message lists those that exist.
     """
     if name not in WORKLOADS:
-        raise InputError(f"kernel: wanted one of {', '.join(WORKLOADS)}; got {name!r}")
+        near = difflib.get_close_matches(name, WORKLOADS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"kernel: wanted one of {', '.join(WORKLOADS)}; got {name!r}{hint}")
     return WORKLOADS[name]
 
 

@@ -13,6 +13,7 @@ from heddle.pipelines.cli.bench_reports import compare_command, env_command, plo
 from heddle.pipelines.cli.bench_table import Report
 from heddle.pipelines.cli.bench_tune import tune_command
 from heddle.pipelines.cli.console import listed, print_json, progress, table
+from heddle.pipelines.cli.options import Finite
 
 if TYPE_CHECKING:
     from heddle.pipelines.bench.limits import Limits
@@ -101,13 +102,13 @@ def dtypes_text(names: list[str]) -> str:
     default="normal",
     show_default=True,
     type=click.Choice(["normal", "zeros"]),
-    help="How inputs are drawn; zeros flatter a kernel.",
+    help="How inputs are drawn; zeros flatter a kernel: they save power.",
 )
 @click.option(
     "--max-time",
     default=5.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     help="Seconds for a case; it ends earlier at an interval of half a percent.",
 )
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import listed, print_json, progress, table
+from heddle.pipelines.cli.options import Finite
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def limit_rows(found: list[Limits], sheet: Any) -> list[tuple[str, ...]]:
     "--tolerance",
     default=3.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=Finite(0),
     help="Percent of difference that does not matter.",
 )
 @click.option("--impl", default="heddle", show_default=True, help="Whose rows to compare.")

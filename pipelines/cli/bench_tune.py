@@ -9,6 +9,7 @@ import click
 
 from heddle.pipelines.cli.bench_cases import make_cases
 from heddle.pipelines.cli.console import listed, progress, table
+from heddle.pipelines.cli.options import Finite
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     "--max-time",
     default=60.0,
     show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     help="Seconds of measuring for a shape.",
 )
 @click.option(

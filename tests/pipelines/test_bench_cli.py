@@ -140,7 +140,8 @@ def test_a_full_disk_ends_the_run_with_what_is_done_on_the_screen(cases):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope"], "kernel: wanted one of .*; got 'nope'"),
+        (["nope"], "kernel: wanted one of .*; got 'nope'; did you mean 'rope'\\?$"),
+        (["softmx"], "kernel: wanted one of .*; got 'softmx'; did you mean 'softmax'\\?$"),
         (["exp", "--set", "q=1"], "exp: --set: wanted one of m, n; got 'q'"),
         (["exp", "--dtype", "int8"], "exp: --dtype: wanted one of .*; got 'int8'"),
         (["softmax", "--set", "axis=5"], "softmax: m=4096 n=4096 axis=5: wanted an axis from -2"),
@@ -261,3 +262,19 @@ def test_rows_of_something_else(tmp_path, command):
     assert str(result.exception) == (
         f"{path}: wanted rows of the bench, got one with KeyError('shape')"
     )
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("run", "exp"), "--max-time"),
+        (("tune", "exp"), "--max-time"),
+        (("compare", "a", "b"), "--tolerance"),
+    ],
+)
+def test_numbers_are_finite(arguments, option, value):
+    result = CliRunner().invoke(bench, [*arguments, option, value])
+    assert result.exit_code == 2
+    wanted = f"Error: Invalid value for '{option}': wanted a finite number, got {value}\n"
+    assert result.stderr.endswith(wanted)
