@@ -18,7 +18,7 @@ from heddle.pipelines.cli.inspect_kernel import FORMS, Wanted, afresh, of_artifa
         "Examples:",
         "heddle inspect minilm.heddle",
         "heddle inspect minilm.heddle --json | jq .inputs",
-        "heddle inspect minilm.heddle --kernel softmax --arch x86-64-v4",
+        "heddle inspect minilm.heddle --kernel attention --arch x86-64-v4",
         "heddle inspect --kernel softmax --show mlir --set n=384",
     ),
 )
@@ -100,13 +100,19 @@ def show_signature(everything: dict[str, Any]) -> None:
 
 def show_weights(weights: list[dict[str, Any]], constant_bytes: int) -> None:
     """Weights, those of a kind in one row: `*` stands for the number in their names."""
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in weights:
         key = (re.sub(r"\d+", "*", row["name"]), tensor_text(row), bound(row))
-        groups.setdefault(key, []).append(row["bytes"])
+        groups.setdefault(key, []).append(row)
     rows = [
-        (name, type_text, where, f"{len(sizes)}", bytes_text(sum(sizes)))
-        for (name, type_text, where), sizes in groups.items()
+        (
+            name if len(alike) > 1 else alike[0]["name"],
+            type_text,
+            where,
+            f"{len(alike)}",
+            bytes_text(sum(row["bytes"] for row in alike)),
+        )
+        for (name, type_text, where), alike in groups.items()
     ]
     total = bytes_text(sum(row["bytes"] for row in weights))
     title = f"Weights: {len(weights)}, {total}; constants {bytes_text(constant_bytes)}"
@@ -118,7 +124,7 @@ def bound(weight: dict[str, Any]) -> str:
     for way in ("settled", "embedded"):
         if weight[way]:
             return way
-    return "by sha256" if weight["sha256"] else "by name"
+    return "sha256 recorded" if weight["sha256"] else "name only"
 
 
 def show_program(program: dict[str, Any]) -> None:
