@@ -1,7 +1,7 @@
 """The command line: `heddle compile | inspect | verify | run | bench | doctor | embed | generate`.
 
-One file for each command. What a command needs is imported when it runs: no command but `compile`,
-`bench` and `generate` of a folder loads the compiler, so that the others start at once.
+One file for each command. What a command needs is imported when it runs, so that those that need no
+compiler start at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from heddle.runtime.errors import HeddleError
 EXIT_CODES = listed(
     "Exit codes:",
     "0  all is well",
-    "1  it failed: a bad artifact, wrong inputs, a missing device, a file",
+    "1  it failed: a bad artifact, wrong inputs, a missing device, a file that cannot be",
+    "   read or written",
     "2  the command line itself is wrong",
 )
 

@@ -140,3 +140,11 @@ def test_warnings_are_printed_as_messages(heddle, monkeypatch, tmp_path):
     (line,) = [line for line in result.stderr.splitlines() if "cache" in line]
     assert line.startswith("warning: kernel cache ")
     assert line.endswith("; compiling without it")
+
+
+def test_the_help_says_what_the_exit_codes_mean(heddle):
+    text = " ".join(heddle("--help").output.split())
+    codes = re.findall(r"^\| (\d) \| (.*) \|$", PAGE, re.M)
+    assert len(codes) == 3
+    for code, meaning in codes:
+        assert f"{code} {meaning}" in text
