@@ -51,7 +51,10 @@ def find(name: str) -> Checkpoint:
     if name == "minilm":
         return minilm()
     if not Path(name).is_dir():
-        raise _missing(f"model {name!r}: wanted 'minilm' or a folder, found no such folder")
+        found = "a file" if Path(name).exists() else "no such folder"
+        raise _missing(
+            f"model {name!r}: wanted 'minilm', a folder, or FILE.py:FUNCTION, found {found}"
+        )
     return Checkpoint(Path(name))
 
 

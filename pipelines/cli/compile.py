@@ -78,8 +78,7 @@ def compile_command(
     model.safetensors and tokenizer.json of a BERT encoder or of a language model (Llama, Mistral,
     Qwen2, Qwen3), or FILE.py:FUNCTION, a function without arguments that returns a Graph.
     """
-    from heddle.graph import DType, Target, compile
-    from heddle.graph.compiler.pipeline import lower
+    from heddle.graph import DType, compile
     from heddle.pipelines.cli.source import load
     from heddle.pipelines.models.llama import Quantization
     from heddle.pipelines.weights import select
@@ -90,8 +89,7 @@ def compile_command(
     held = Quantization.parse(quantize, group) if quantize else None
     found = load(source, DType(dtype) if dtype else None, held)
     if stop_after:
-        for target in Target.merge(targets):
-            click.echo(lower(found.graph.module, target.kind, stop_after=stop_after))
+        click.echo(compile(found.graph, targets, stop_after=stop_after))
         return
     file = weights or found.weights
     output = output or Path(f"{found.graph.name}.heddle")

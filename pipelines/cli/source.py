@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import click
 from heddle.graph import DType, Graph
 from heddle.pipelines import checkpoint, language_model, weights
 from heddle.pipelines.models import bert, llama, llama_config
+from heddle.runtime.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,18 @@ def load(
     return Source(graph, found.weights)
 
 
+def where(path: Path, error: Exception) -> str:
+    """`path` with the line in it that `error` came through."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"{path}:{error.lineno}"
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(path)
+    ]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
 def from_function(path: Path, name: str) -> Graph:
     """What the function `name` without arguments in the Python file `path` returns."""
     if not path.is_file():
@@ -55,7 +69,11 @@ def from_function(path: Path, name: str) -> Graph:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        what = error.msg if isinstance(error, SyntaxError) else error
+        raise CompileError(f"{where(path, error)}: {type(error).__name__}: {what}") from error
     function = getattr(module, name, None)
     if not callable(function):
         raise click.UsageError(f"{path}: wanted a function named {name!r}, found none")

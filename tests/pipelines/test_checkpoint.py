@@ -12,7 +12,10 @@ def test_a_folder(tiny):
 
 
 def test_an_unknown_name():
-    with pytest.raises(ArtifactError, match="model 'nope': wanted 'minilm' or a folder"):
+    with pytest.raises(
+        ArtifactError,
+        match=r"wanted 'minilm', a folder, or FILE\.py:FUNCTION, found no",
+    ):
         checkpoint.find("nope")
 
 

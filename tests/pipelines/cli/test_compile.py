@@ -89,7 +89,16 @@ def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["nope"], 1, "model 'nope': wanted 'minilm' or a folder"),
+        (
+            ["nope"],
+            1,
+            "model 'nope': wanted 'minilm', a folder, or FILE.py:FUNCTION, found no such folder\n",
+        ),
+        (
+            ["line.py"],
+            1,
+            "model 'line.py': wanted 'minilm', a folder, or FILE.py:FUNCTION, found a file\n",
+        ),
         (["nope.py:build"], 2, "nope.py: wanted a Python file, found none"),
         (["line.py:missing"], 2, "line.py: wanted a function named 'missing', found none"),
         (["line.py:value"], 2, "line.py: wanted a function named 'value', found none"),
@@ -105,3 +114,18 @@ def test_what_is_wrong_is_said(heddle, source, arguments, code, message):
     result = heddle("compile", *arguments, code=code)
     assert message in result.stderr
     assert not source.with_name("line.heddle").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("x = 1\nimport none_such\n", "2: ModuleNotFoundError: No module named 'none_such'"),
+        ("x = 1\n\nif x:\n", "3: IndentationError: expected an indented block"),
+        ("def f():\n    return 1 / 0\n\n\nf()\n", "2: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_error_in_the_file_is_placed(heddle, source, code, message):
+    source.write_text(code)
+    result = heddle("compile", f"{source}:build", code=1)
+    assert result.stderr.startswith(f"error: {source}:{message}")
+    assert result.stderr.count("\n") == 1
