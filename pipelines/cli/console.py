@@ -87,6 +87,20 @@ def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
+@contextmanager
+def packages_of_generate() -> Iterator[None]:
+    """Says what to install where an import inside lacks a package of the extra `generate`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "heddle").partition(".")[0]
+        if package == "heddle":
+            raise
+        raise ModuleNotFoundError(
+            f"wanted the package {package}, which is not installed; pip install 'heddle[generate]'"
+        ) from None
+
+
 def bytes_text(size: int) -> str:
     """A number of bytes as a person reads it: `86.7 MiB`."""
     value = float(size)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.pipelines.cli.console import listed, print_json, table
+from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,16 +53,14 @@ def embed(
 
     loaded = Artifact.load(artifact)
     file = tokenizer_file(tokenizer, loaded.name)
-    texts = list(sentences) or [line.strip() for line in sys.stdin]
-    texts = [text for text in texts if text]
+    for number, text in enumerate(sentences, 1):
+        if not text.strip():
+            raise click.UsageError(f"sentence {number}: wanted a text, got {text!r}")
+    texts = list(sentences) or [line for line in map(str.strip, sys.stdin) if line]
     if not texts:
         raise click.UsageError("wanted sentences as arguments or lines of stdin, got none")
-    try:
+    with packages_of_generate():
         from heddle.pipelines.embedding import SentenceEmbedder
-    except ModuleNotFoundError:
-        raise click.ClickException(
-            "wanted the package tokenizers, which is not installed; pip install tokenizers"
-        ) from None
 
     model = load(InferenceSession(), loaded, weights)
     found = SentenceEmbedder(model, file).embed(texts)

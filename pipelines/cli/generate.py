@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.pipelines.cli.console import listed, print_json, progress
+from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, progress
 from heddle.pipelines.cli.options import quantize_options
 
 if TYPE_CHECKING:
@@ -73,13 +73,9 @@ def generate(
     MODEL is the folder of a language model (Llama, Mistral, Qwen2, Qwen3), which is compiled for
     this CPU, or an artifact that `heddle compile` made of one. Several prompts run side by side.
     """
-    try:
+    with packages_of_generate():
         from heddle.pipelines.generation import CACHE_TOKENS, TextGenerator
         from heddle.pipelines.generation_tokenizer import TextTokenizer
-    except ModuleNotFoundError:
-        raise click.ClickException(
-            "wanted the package tokenizers, which is not installed; pip install tokenizers"
-        ) from None
 
     if model.is_dir():
         if weights:
@@ -147,9 +143,16 @@ def request(
     from heddle.runtime.errors import InputError
 
     form: Any = None
+    if json_schema:
+        try:
+            schema = json.loads(json_schema.read_text())
+        except ValueError as error:
+            why = str(error)
+            if isinstance(error, json.JSONDecodeError):
+                why = f"{error.msg}, line {error.lineno}"
+            raise InputError(f"{json_schema}: wanted a JSON schema: {why}") from None
+        form = {"type": "json_schema", "json_schema": schema}
     try:
-        if json_schema:
-            form = {"type": "json_schema", "json_schema": json.loads(json_schema.read_text())}
         params = SamplingParams(**sampling, max_new_tokens=max_tokens, stop=list(stop))
     except ValueError as error:
         raise InputError(str(error)) from None

@@ -58,5 +58,20 @@ def test_no_tokenizer(heddle, tiny_artifact):
 
 
 def test_without_the_tokenizers_package(embed, monkeypatch):
+    monkeypatch.delitem(sys.modules, "heddle.pipelines.embedding", raising=False)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert embed("loom", code=1).stderr == (
+        "error: wanted the package tokenizers, which is not installed; "
+        "pip install 'heddle[generate]'\n"
+    )
+
+
+def test_an_error_of_heddle_itself_is_no_missing_package(embed, monkeypatch):
     monkeypatch.setitem(sys.modules, "heddle.pipelines.embedding", None)
-    assert "pip install tokenizers" in embed("loom", code=1).stderr
+    assert "pip install" not in embed("loom", code=1).stderr
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_sentence_is_refused(embed, empty):
+    result = embed("loom", empty, code=2)
+    assert result.stderr.endswith(f"Error: sentence 2: wanted a text, got {empty!r}\n")

@@ -1,9 +1,12 @@
 """`heddle generate`, and `heddle compile` of a language model."""
 
+import importlib
 import json
+import sys
 
 import pytest
 
+from heddle.pipelines.cli.console import packages_of_generate
 from heddle.runtime import Artifact
 
 
@@ -59,7 +62,7 @@ def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
         (["a", "--dtype", "float16"], 2, "--dtype: wanted a folder as MODEL, got a file"),
         (["a", "--quantize", "int4"], 2, "--quantize: wanted a folder as MODEL, got a file"),
         (["a"], 2, "--tokenizer: wanted the model's folder, got none"),
-        (["m", "--json-schema", "a"], 1, "Expecting value"),
+        (["m", "--json-schema", "a"], 1, "wanted a JSON schema: Expecting value, line 1\n"),
         (["m", "--temperature", "-1"], 1, "temperature: wanted a finite number, at least 0"),
         (["m", "--quantize", "int8"], 1, "wanted inputs in whole groups of 128, got 64"),
     ],
@@ -89,3 +92,23 @@ def test_a_step_is_timed(heddle, decoder, tmp_path):
     assert any("paged_attention" in row["label"] for row in report["kernels"])
     result = heddle("run", path, "--dim", "rows=2", "--dim", "tokens=3", code=1)
     assert "step: wanted 1 to 16 tokens for each of 2 rows, got 3 for all" in result.stderr
+
+
+def test_a_schema_that_is_no_json_is_named(heddle, decoder, tmp_path):
+    (tmp_path / "bad.json").write_text('{"a":\n nope}')
+    given = ("--json-schema", tmp_path / "bad.json", "--prompt", "x")
+    result = heddle("generate", decoder, *given, code=1)
+    wanted = f"error: {tmp_path}/bad.json: wanted a JSON schema: Expecting value, line 2\n"
+    assert result.stderr == wanted
+
+
+def test_the_package_that_is_missing_is_named(heddle, decoder, monkeypatch):
+    monkeypatch.delitem(sys.modules, "heddle.pipelines.generation_tokenizer", raising=False)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    sentence = "wanted the package {}, which is not installed; pip install 'heddle[generate]'"
+    result = heddle("generate", decoder, "--prompt", "x", code=1)
+    assert result.stderr == f"error: {sentence.format('tokenizers')}\n"
+    with pytest.raises(ModuleNotFoundError) as error, packages_of_generate():
+        importlib.import_module("llguidance")
+    assert str(error.value) == sentence.format("llguidance")
