@@ -170,9 +170,13 @@ class Dim:
         """The size as nested tuples over its names (see `heddle.kernels.spec.Expr`)."""
         total: Expr | None = None
         for key, factor in self.terms:
+            parts: list[Expr] = [
+                a if isinstance(a, str) else (a[0], a[1].expr, a[2].expr) for a in key
+            ]
+            if factor < 0 and len(key) == 1 and (rounded_up := _rounded_up(key[0])):
+                parts, factor = [rounded_up], -factor
             term: Expr | None = abs(factor) if abs(factor) != 1 or not key else None
-            for atom in key:
-                part = atom if isinstance(atom, str) else (atom[0], atom[1].expr, atom[2].expr)
+            for part in parts:
                 term = part if term is None else ("mul", term, part)
             assert term is not None
             if total is None:
@@ -287,6 +291,13 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
         term = _polynomial({tuple(left): factor // lead_factor})
         quotient, rest = quotient + term, rest - term * b
     return quotient
+
+
+def _rounded_up(atom: Atom) -> Expr | None:
+    """`ceildiv(a, b)`, where `atom` is `-a // b`."""
+    if isinstance(atom, str) or atom[0] != "floordiv" or any(f > 0 for _, f in atom[1].terms):
+        return None
+    return "ceildiv", (-atom[1]).expr, atom[2].expr
 
 
 _SIGN = {"floordiv": "//", "mod": "%"}

@@ -129,3 +129,11 @@ def test_numbers_names_and_algebra():
 def test_dim_invalid(make, text):
     with pytest.raises(GraphError, match=text):
         make()
+
+
+def test_rounding_up_is_one_operation_of_an_expression():
+    size = 64 * -(-(Dim("batch") * 40) // 64)
+    assert size.expr == ("mul", 64, ("ceildiv", ("mul", 40, "batch"), 64))
+    assert Dim.from_expr(size.expr) == size
+    down = -(Dim("batch") // 64)
+    assert down.expr == ("sub", 0, ("floordiv", "batch", 64))
