@@ -1,7 +1,7 @@
 """Values of any dtype in NumPy's arrays, and the bits that they are in memory.
 
 NumPy has no bfloat16, no float8_e4m3fn and no float8_e5m2: arrays hold their values in float32,
-rounded as `heddle.kernels.narrow_floats` says.
+rounded as `heddle.runtime.narrow_floats` says.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from heddle.graph.dtype import DType
-from heddle.kernels import narrow_floats
+from heddle.runtime import narrow_floats
 
 Array = np.ndarray[Any, Any]
 

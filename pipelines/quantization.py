@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heddle.kernels import narrow_floats
-from heddle.runtime import Buffer
+from heddle.runtime import Buffer, narrow_floats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -114,7 +114,7 @@ def parse_device(text: str) -> Device:
 
 def readable(value: NDArray[Any], dtype: str) -> NDArray[Any]:
     """An output of `dtype` as every NumPy reads it: bfloat16 and float8 in float32, exactly."""
-    from heddle.kernels import narrow_floats
+    from heddle.runtime import narrow_floats
 
     bits = narrow_floats.DTYPES.get(dtype)
     return value if bits is None else narrow_floats.widened(value.view(bits), dtype)

@@ -72,8 +72,8 @@ def make_inputs(
     """One array for each input of `artifact`, random where none is given."""
     import numpy as np
 
-    from heddle.kernels import narrow_floats
     from heddle.pipelines.generation_inputs import is_language_model, step_inputs
+    from heddle.runtime import narrow_floats
 
     check_names("--input", given, [row["name"] for row in artifact.inputs])
     check_names("--dim", dims, [row["name"] for row in artifact.symbols])
@@ -156,8 +156,7 @@ def random(generator: Any, shape: list[int], dtype: str) -> NDArray[Any] | Buffe
 
 def rounded(array: NDArray[Any], dtype: str) -> NDArray[Any] | Buffer:
     """`array`; float32 for an input of bfloat16 or float8, which no file has, rounded to it."""
-    from heddle.kernels import narrow_floats
-    from heddle.runtime import Buffer
+    from heddle.runtime import Buffer, narrow_floats
 
     if array.dtype != "float32" or dtype not in narrow_floats.DTYPES:
         return array
