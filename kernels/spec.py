@@ -124,6 +124,11 @@ class Spec:
         return (replace(self, beside=(), source=None), *self.beside)
 
     @property
+    def products(self) -> tuple[Spec, ...]:
+        """Each of `each`, with its gate behind it."""
+        return tuple(found for one in self.each for found in (one, one.gate) if found)
+
+    @property
     def places(self) -> tuple[tuple[int, ...], ...]:
         """For each of `each`, the numbers of its buffers in `buffers`; there is no source."""
         read, written = 1, len(self.inputs)
@@ -147,6 +152,10 @@ class Spec:
     def attr(self, name: str, default: Any = None) -> Any:
         """The root attribute `name`, or `default`."""
         return dict(self.attrs).get(name, default)
+
+    def with_attr(self, name: str, value: Attr) -> Spec:
+        """This spec, whose root has the attribute `name`."""
+        return replace(self, attrs=tuple(sorted({**dict(self.attrs), name: value}.items())))
 
     def to_json(self) -> str:
         """The canonical text of this spec: same spec, same bytes."""

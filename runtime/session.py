@@ -48,11 +48,11 @@ class InferenceSession:
             _check_device("InferenceSession: devices", device)
         if threads is None:
             threads = config.number("HEDDLE_THREADS", InputError, _MOST_THREADS)
-        if not isinstance(threads, int) or not 0 <= threads <= _MOST_THREADS:
+        if not hasattr(threads, "__index__") or not 0 <= threads <= _MOST_THREADS:
             raise InputError(
                 f"InferenceSession: wanted threads from 0 to {_MOST_THREADS}, got {threads!r}"
             )
-        self._session = Session(list(self.devices), threads, pin)
+        self._session = Session(list(self.devices), int(threads), pin)
 
     def load(
         self,

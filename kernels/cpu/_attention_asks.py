@@ -59,10 +59,7 @@ class Asks:
         self._query, self._after, self._source = query, after, source
         self._each = LINE // emit.ITEM_SIZE[frame.spec.result.dtype]
         self._lines = -(-block.size // self._each)
-        self._steps = (
-            sizes.ceildiv(present, block.pair * block.lanes) * block.steps,
-            sizes.ceildiv(present, block.group) * -(-block.width // (2 * block.lanes)),
-        )
+        self._steps = block.steps_beside(present)
         keys = sizes.least(emit.index(block.keys), frame.size(ordered(frame.spec, 1)[2]))
         tiles = sizes.ceildiv(count, block.rows)
         fetched, own = ((n * self._lines << FRACTION) for n in (keys, emit.index(block.rows)))

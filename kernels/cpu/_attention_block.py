@@ -157,6 +157,13 @@ class Block:
             return self.scalar(self.total, r * self.across + self.width)
         return self.scalar(self.weight, r)
 
+    def steps_beside(self, keys: Size) -> tuple[Size, Size]:
+        """Steps of the loops over scores and over values of a tile by so many keys."""
+        return (
+            sizes.ceildiv(keys, self.pair * self.lanes) * self.steps,
+            sizes.ceildiv(keys, self.group) * -(-self.width // (2 * self.lanes)),
+        )
+
     @property
     def late(self) -> bool:
         """Scores are scaled when their exponentials are taken: no mask is added to them."""

@@ -104,7 +104,7 @@ def split(spec: Spec) -> tuple[Share, ...]:
     more: Expr = int(rows > 1) if isinstance(rows, int) else ("min", 1, ("floordiv", rows, 2))
     found = (("inside", fold("sub", 1, more)), ("before", more), ("rest", more))
     return tuple(
-        Share(replace(spec, attrs=tuple(sorted((*spec.attrs, (STAGE, stage))))), condition)
+        Share(spec.with_attr(STAGE, stage), condition)
         for stage, condition in found
         if condition != 0
     )

@@ -9,7 +9,7 @@ each, go to the workspace, and a second kernel combines them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ def split(spec: Spec) -> tuple[Share, ...]:
     both = 0 if 0 in factors else product(factors)
     found = (("whole", fold("sub", 1, both)), ("parts", both), ("joins", both))
     return tuple(
-        Share(replace(spec, attrs=tuple(sorted((*spec.attrs, (STAGE, stage))))), condition)
+        Share(spec.with_attr(STAGE, stage), condition)
         for stage, condition in found
         if condition != 0
     )
@@ -75,7 +75,7 @@ def _strips(spec: Spec) -> Expr:
 
 
 @dataclass(frozen=True)
-class Totals:
+class Reduction:
     """How numbers are combined: in `dtype`, from vectors of what is `neutral` on.
 
     `finished(value, count)` is the result of so many.
@@ -87,21 +87,21 @@ class Totals:
     finished: Callable[[Any, Size], Any]
 
 
-def emit_columns(frame: host.Frame, totals: Totals) -> None:
+def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
     """Emits the loop over tasks."""
-    spec, lanes, stage = frame.spec, emit.lanes_of(totals.neutral), frame.spec.attr(STAGE)
+    spec, lanes, stage = frame.spec, emit.lanes_of(reduction.neutral), frame.spec.attr(STAGE)
     axis, shape = spec.attr("axis"), frame.shape(spec.operands[0].shape)
     count, between, length = shape[axis], sizes.product(shape[axis + 1 : -1]), shape[-1]
     source, parts = rows.Source(frame, lanes), PARTS if stage == "parts" else 1
     strips, each = sizes.ceildiv(length, STRIP), sizes.ceildiv(count, parts)
-    running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[totals.dtype])
+    running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[reduction.dtype])
     held = frame.pointers(len(spec.buffers), 1)[0] if stage in ("parts", "joins") else None
 
     def held_at(row: Size, column: Any, mask: Any) -> Any:
-        return memory.load(held, row * length + column, totals.dtype, lanes, mask)
+        return memory.load(held, row * length + column, reduction.dtype, lanes, mask)
 
     def wide_at(x_at: rows.At, column: Any, mask: Any) -> Any:
-        return convert.cast(x_at(column, mask), spec.operands[0].dtype, totals.dtype)
+        return convert.cast(x_at(column, mask), spec.operands[0].dtype, reduction.dtype)
 
     def row_of(outer: Size, j: Size, middle: Size) -> rows.At:
         """Row `j` of the axis."""
@@ -116,27 +116,27 @@ def emit_columns(frame: host.Frame, totals: Totals) -> None:
             row = (outer * PARTS + part) * between + middle
 
             def put(column: Any, mask: Any, value: Any) -> None:
-                memory.store(value, held, row * length + column, totals.dtype, mask)
+                memory.store(value, held, row * length + column, reduction.dtype, mask)
 
             return put
         out_at = rows.Finish(frame, lanes).row(outer * between + middle)
-        return lambda column, mask, value: out_at(column, mask, totals.finished(value, count))
+        return lambda column, mask, value: out_at(column, mask, reduction.finished(value, count))
 
     def down(line: Size, start: Size, stop: Size) -> None:
         outer, part, middle = sizes.split(line, (1, parts, between))
         columns = partial(host.vectors, start, stop, lanes)
         for place in emit.loop(0, stop - start, lanes):
-            memory.store(totals.neutral, running, place, totals.dtype)
+            memory.store(reduction.neutral, running, place, reduction.dtype)
         first, last = (0, PARTS) if stage == "joins" else (part * each, (part + 1) * each)
         for j in emit.loop(first, sizes.least(last, count)):
             x_at = row_of(outer, j, middle)
             for column, mask in columns():
-                value = memory.load(running, column - start, totals.dtype, lanes)
-                value = totals.combine(value, x_at(column, mask))
-                memory.store(value, running, column - start, totals.dtype)
+                value = memory.load(running, column - start, reduction.dtype, lanes)
+                value = reduction.combine(value, x_at(column, mask))
+                memory.store(value, running, column - start, reduction.dtype)
         put = written_at(outer, part, middle)
         for column, mask in columns():
-            put(column, mask, memory.load(running, column - start, totals.dtype, lanes))
+            put(column, mask, memory.load(running, column - start, reduction.dtype, lanes))
 
     for line, low, high in _lines(frame.first, frame.last, strips):
         end = sizes.least(high * STRIP, length)

@@ -173,11 +173,8 @@ class Next:
 
     def __init__(self, frame: host.Frame, places: Places, head: Any) -> None:
         self._frame, self._places = frame, places
-        self._block = block = places.block
-        self._steps = (
-            block.steps * (block.keys // (block.pair * block.lanes)),
-            -(-block.width // (2 * block.lanes)) * (block.keys // block.group),
-        )
+        self._block = places.block
+        self._steps = self._block.steps_beside(self._block.keys)
         self._dtype = frame.spec.operands[1].dtype
         self._first = head * self._block.keys
         self._lines = -(-self._block.size * emit.ITEM_SIZE[self._dtype] // LINE)

@@ -47,7 +47,7 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         return value if emit.is_float(dtype) else convert.cast(value, total, dtype)
 
     if not _along_rows(spec):
-        _columns.emit_columns(frame, _columns.Totals(total, nothing, combine, finished))
+        _columns.emit_columns(frame, _columns.Reduction(total, nothing, combine, finished))
         return
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, 1)
     for row in emit.loop(frame.first, frame.last):

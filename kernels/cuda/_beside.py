@@ -117,8 +117,7 @@ def supports_each(
     def supports_all(spec: Spec) -> str | None:
         if spec.source is not None:
             return "it takes no norm in front"
-        gate = spec.gate
-        products = [*spec.each, *([gate] if gate else [])]
+        products = spec.products
         reason = next(filter(None, map(supports, products)), None)
         if reason or len(products) == 1:
             return reason

@@ -101,10 +101,9 @@ def has_strips(kind: _mma.Kind, transposed: bool) -> bool:
 
 
 def _with(spec: Spec, name: str, value: int) -> Spec:
-    attrs = tuple(sorted({**dict(spec.attrs), name: value}.items()))
     beside = tuple(_with(one, name, value) for one in spec.beside)
     gate = spec.gate and _with(spec.gate, name, value)
-    return replace(spec, attrs=attrs, beside=beside, gate=gate)
+    return replace(spec.with_attr(name, value), beside=beside, gate=gate)
 
 
 def emit_ways(frame: _frame.Frame, ways: Sequence[Way]) -> None:
@@ -140,8 +139,7 @@ def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
         assert way.most is not None
         more: Expr = ("min", 1, ("floordiv", m, way.most + 1))
         grid = ("add", ("mul", ("sub", 1, more), way.blocks), ("mul", more, grid))
-    products = [*spec.each, *([spec.gate] if spec.gate else [])]
-    work = [_product.problem(one).work for one in products]
+    work = [_product.problem(one).work for one in spec.products]
     return Launch(
         (fold("max", 1, grid), 1, 1),
         reduce(partial(fold, "add"), work),

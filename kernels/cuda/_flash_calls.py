@@ -6,8 +6,6 @@ are bound by tensor cores, and want one block that fills it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from heddle.kernels.registry import Share
 from heddle.kernels.spec import Expr, Spec, fold
 
@@ -18,8 +16,7 @@ def split(spec: Spec, few: Expr) -> tuple[Share, ...]:
     """`spec` for calls where the size `few` is 1, and for those where it is 0."""
     if isinstance(few, int):
         return (Share(spec),)
-    attrs = tuple(sorted((*spec.attrs, (_FEW, True))))
-    return Share(replace(spec, attrs=attrs), few), Share(spec, fold("sub", 1, few))
+    return Share(spec.with_attr(_FEW, True), few), Share(spec, fold("sub", 1, few))
 
 
 def is_few(spec: Spec, few: Expr) -> bool:

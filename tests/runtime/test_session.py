@@ -216,3 +216,12 @@ def test_an_artifact_outlives_its_file(make, session, tmp_path, four):
     path.unlink()
     del artifact
     np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), 2 * four)
+
+
+def test_threads_may_be_any_integer(make):
+    """NumPy's too; fractions are refused."""
+    model = InferenceSession(threads=np.int64(2)).load(make("double"))
+    (y,) = model.execute(np.ones(3, np.float32))
+    assert y.to_numpy().tolist() == [2, 2, 2]
+    with pytest.raises(InputError, match=r"wanted threads from 0 to 65536, got 2\.5"):
+        InferenceSession(threads=2.5)
