@@ -1,7 +1,11 @@
-"""The documentation runs: every python block of README.md and docs/*.md, page by page."""
+"""The documentation runs: every python block of README.md and docs/*.md, page by page.
+
+Links lead somewhere, too; the commands that pages show are in `test_docs_commands.py`.
+"""
 
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md"]
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#]*)(?:#([^)]*))?\)")
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
 
 def blocks(page: Path) -> list[tuple[int, str]]:
@@ -36,10 +43,41 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def anchors(text: str) -> set[str]:
+    """What GitHub calls the headings of a page; one that returns gets a number."""
+    seen: Counter[str] = Counter()
+    found = set()
+    for heading in HEADING.findall(FENCED.sub("", text)):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return found
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links of `page` to a file or a heading that is not there."""
+    broken = []
+    for target, anchor in LINK.findall(page.read_text()):
+        path = page.parent / target if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text())):
+            broken.append(f"{target}#{anchor}")
+    return broken
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    assert broken_links(page) == []
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b_c`, [d](page.md)!\n## Twice\n## Twice\n```sh\n# no heading\n```\n"
+        "[a](#a-b_c-d) [b](page.md#twice-1) [c](https://none#x)\n"
+        "[d](#no-heading) [e](page.md#twice-2) [f](none.md)\n"
+    )
+    assert broken_links(page) == ["#no-heading", "page.md#twice-2", "none.md#"]
 
 
 def test_the_performance_page_shows_the_committed_results(monkeypatch):
