@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heddle.kernels.registry import MACHINES, Machine
-from heddle.runtime.errors import CompileError
+from heddle.runtime.errors import CompileError, DeviceError
 
 DEFAULTS = {
     kind: tuple(m for m in MACHINES.values() if m.target == kind) for kind in ("cpu", "cuda")
@@ -45,6 +45,7 @@ class Target:
 
         Raises:
             CompileError: There is no such target; the message lists those that exist.
+            DeviceError: `"cpu:native"`, and this machine has no level that is compiled for.
         """
         kind, _, arch = text.partition(":")
         if kind in DEFAULTS and text == kind:
@@ -92,7 +93,7 @@ def native_level() -> str:
     """The best x86-64 level that this machine runs.
 
     Raises:
-        CompileError: It runs none of them.
+        DeviceError: It runs none of them.
     """
     from llvmlite import binding  # heavy, and only this one name needs it
 
@@ -103,5 +104,5 @@ def native_level() -> str:
             break
         best = level
     if best is None:
-        raise CompileError("target 'cpu:native': this machine lacks x86-64-v3, the lowest level")
+        raise DeviceError("target 'cpu:native': this machine lacks x86-64-v3, the lowest level")
     return best

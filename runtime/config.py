@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from heddle.runtime.errors import HeddleError
 
 
+MOST_THREADS = 65536
+"""Of a session."""
+
+
 class Setting(NamedTuple):
     """An environment variable: its name, its default as text, and what it does."""
 

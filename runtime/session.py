@@ -10,8 +10,6 @@ from heddle.runtime import config
 from heddle.runtime._core import CPU, Artifact, Device, Model, Session
 from heddle.runtime.errors import DeviceError, InputError
 
-_MOST_THREADS = 65536
-
 
 class Compilable(Protocol):
     """What compiles itself when it is loaded, such as `heddle.graph.Graph`."""
@@ -47,10 +45,10 @@ class InferenceSession:
         for device in self.devices:
             _check_device("InferenceSession: devices", device)
         if threads is None:
-            threads = config.number("HEDDLE_THREADS", InputError, _MOST_THREADS)
-        if not hasattr(threads, "__index__") or not 0 <= threads <= _MOST_THREADS:
+            threads = config.number("HEDDLE_THREADS", InputError, config.MOST_THREADS)
+        if not hasattr(threads, "__index__") or not 0 <= threads <= config.MOST_THREADS:
             raise InputError(
-                f"InferenceSession: wanted threads from 0 to {_MOST_THREADS}, got {threads!r}"
+                f"InferenceSession: wanted threads from 0 to {config.MOST_THREADS}, got {threads!r}"
             )
         self._session = Session(list(self.devices), int(threads), pin)
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from heddle.pipelines.cli import main
+from heddle.pipelines.cli.options import Location
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
@@ -70,7 +71,7 @@ def test_commands_are_found():
 def test_command_lines_of_heddle_parse(shown, monkeypatch):
     """By the command line itself, whose commands do nothing and whose files are all there."""
     monkeypatch.setattr(click.Command, "invoke", lambda self, context: None)
-    monkeypatch.setattr(click.Path, "convert", lambda self, value, *more: Path(value))
+    monkeypatch.setattr(Location, "convert", lambda self, value, *more: Path(value))
     words = ["doctor" if word == "COMMAND" else word for word in shown.words[1:]]
     error = CliRunner().invoke(main, words, standalone_mode=False).exception
     assert error is None or (not shown.whole and isinstance(error, UNFINISHED)), error

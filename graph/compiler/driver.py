@@ -79,6 +79,7 @@ def compile(
         GraphError: The graph is not finished.
         CompileError: An unknown target, a weight that is missing or of another type, or a pass or a
             kernel that failed; the message names it, the op and the user's line.
+        DeviceError: The target is `"cpu:native"`, and this machine has no level for it.
         OSError: `output` cannot be written.
     """
     graph.check_finished()

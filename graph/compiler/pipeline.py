@@ -52,9 +52,7 @@ def lower(module: Any, kind: str, *, embedded: bool = False, stop_after: str | N
     Raises:
         CompileError: No such pass; or a pass failed: its name, the op and the user's line.
     """
-    names = [each.__name__ for each in PASSES]
-    if stop_after is not None and stop_after not in names:
-        raise CompileError(f"stop_after: wanted one of {', '.join(names)}, got {stop_after!r}")
+    passes = passes_until(stop_after)
     module = m.clone(module)
     _dump(module, kind, 0, "input")
     with module.context, ir.Location.unknown():
@@ -62,12 +60,22 @@ def lower(module: Any, kind: str, *, embedded: bool = False, stop_after: str | N
             for operation in m.operations(module):
                 if m.name(operation) == "weight":
                     operation.attributes["embedded"] = ir.UnitAttr.get()
-        for number, each in enumerate(PASSES, 1):
+        for number, each in enumerate(passes, 1):
             _apply(each, module, kind)
             _dump(module, kind, number, each.__name__)
-            if each.__name__ == stop_after:
-                break
     return module
+
+
+def passes_until(name: str | None) -> tuple[Pass, ...]:
+    """The passes up to the one called `name`; None means all.
+
+    Raises:
+        CompileError: No such pass.
+    """
+    names = [each.__name__ for each in PASSES]
+    if name is not None and name not in names:
+        raise CompileError(f"stop_after: wanted one of {', '.join(names)}, got {name!r}")
+    return PASSES if name is None else PASSES[: names.index(name) + 1]
 
 
 def _apply(each: Pass, module: Any, kind: str) -> None:

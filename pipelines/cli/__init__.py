@@ -27,7 +27,7 @@ EXIT_CODES = listed(
     "0  all is well",
     "1  it failed: a bad artifact, wrong inputs, a missing device, a file that cannot be",
     "   read or written",
-    "2  the command line itself is wrong",
+    "2  the command line itself is wrong, whatever its files hold",
 )
 
 

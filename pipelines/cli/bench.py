@@ -13,7 +13,7 @@ from heddle.pipelines.cli.bench_reports import compare_command, env_command, plo
 from heddle.pipelines.cli.bench_table import Report
 from heddle.pipelines.cli.bench_tune import tune_command
 from heddle.pipelines.cli.console import listed, print_json, progress, table
-from heddle.pipelines.cli.options import Finite
+from heddle.pipelines.cli.options import THREADS, Finite, Location
 
 if TYPE_CHECKING:
     from heddle.pipelines.bench.limits import Limits
@@ -96,7 +96,7 @@ def dtypes_text(names: list[str]) -> str:
 )
 @click.option("--baseline", "baselines", multiple=True, help=BASELINES_HELP)
 @click.option("--verify", is_flag=True, help="Check the results against the op's reference.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one for each core.")
+@click.option("--threads", type=THREADS, help="CPU threads; default: one for each core.")
 @click.option(
     "--inputs",
     default="normal",
@@ -114,7 +114,7 @@ def dtypes_text(names: list[str]) -> str:
 @click.option(
     "--json",
     "file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=Location(dir_okay=False),
     help="Append the rows to this file, a line of JSON each.",
 )
 @click.pass_context

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.bench.rows import shape_text
+from heddle.pipelines.cli.options import usage_errors
 from heddle.runtime.errors import GraphError, InputError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from heddle.pipelines.bench.workload import Workload
 
 
+@usage_errors()
 def make_cases(
     names: tuple[str, ...],
     sizes: tuple[str, ...],

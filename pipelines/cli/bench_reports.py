@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import listed, print_json, progress, table
-from heddle.pipelines.cli.options import Finite
+from heddle.pipelines.cli.options import THREADS, Finite, Location
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ STYLES = {"FASTER": "green", "SLOWER": "red", "BROKEN": "red", "GONE": "red", "U
 
 
 @click.command("env", short_help="This machine's limits.")
-@click.option("--threads", type=click.IntRange(1), help="Default: one, and one for each core.")
+@click.option("--threads", type=THREADS, help="Default: one, and one for each core.")
 @click.option("--measure", is_flag=True, help="Measure again; the better of both figures count.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def env_command(threads: int | None, measure: bool, as_json: bool) -> None:
@@ -98,8 +98,8 @@ def limit_rows(found: list[Limits], sheet: Any) -> list[tuple[str, ...]]:
     short_help="Two runs, case by case.",
     epilog=listed("Example:", "heddle bench compare before.jsonl after.jsonl --tolerance 5"),
 )
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=Location())
+@click.argument("b", type=Location())
 @click.option(
     "--tolerance",
     default=3.0,
@@ -193,13 +193,13 @@ def show_verdicts(verdicts: list[Verdict]) -> None:
     short_help="A roofline and a bar chart.",
     epilog=listed("Example:", "heddle bench plot after.jsonl -o pictures"),
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=Location())
 @click.option(
     "-o",
     "--output",
     default=Path("bench"),
     show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Location(file_okay=False),
     help="The folder for the files.",
 )
 def plot_command(file: Path, output: Path) -> None:

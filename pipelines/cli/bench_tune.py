@@ -9,10 +9,11 @@ import click
 
 from heddle.pipelines.cli.bench_cases import make_cases
 from heddle.pipelines.cli.console import listed, progress, table
-from heddle.pipelines.cli.options import Finite
+from heddle.pipelines.cli.options import THREADS, Finite, Location, usage_errors
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
+    from heddle.pipelines.bench.case import Case
     from heddle.pipelines.bench.tune import Problem, Result
 
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--dtype", "dtypes", help="One, or several with commas; default: float32.")
 @click.option("--target", default="cpu", show_default=True, type=click.Choice(["cpu", "cuda"]))
 @click.option("--cache", default="cold", show_default=True, type=click.Choice(["cold", "warm"]))
-@click.option("--threads", type=click.IntRange(1), help="CPU threads; default: one for each core.")
+@click.option("--threads", type=THREADS, help="CPU threads; default: one for each core.")
 @click.option(
     "--max-time",
     default=60.0,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Location(file_okay=False),
     help="The folder of the tables; by default those that are shipped with the kernels.",
 )
 @click.option("--check", is_flag=True, help="Measure nothing; exit code 1 when a row is stale.")
@@ -75,11 +76,19 @@ def tune_command(
     if not names:
         raise click.UsageError("wanted the NAME of a kernel, or --check")
     cases = make_cases(names, baselines=(), verify=False, inputs="normal", **options)
-    found = [problem for case in cases for problem in tune.problems(case)]
+    found = problems(cases)
     for problem in found:
         tune.check_folder(problem, folder)
     for problem in found:
         click.echo(tune_one(problem, folder))
+
+
+@usage_errors()
+def problems(cases: list[Case]) -> list[Problem]:
+    """What is tuned for `cases`."""
+    from heddle.pipelines.bench import tune
+
+    return [problem for case in cases for problem in tune.problems(case)]
 
 
 def stale(names: tuple[str, ...], folder: Path, target: str) -> list[str]:
@@ -92,7 +101,7 @@ def stale(names: tuple[str, ...], folder: Path, target: str) -> list[str]:
     kernels = [*tune.tunable("cpu"), *tune.tunable("cuda")]
     if names:
         cases = make_cases(names, (), None, "warm", (), 1, target=target)
-        kernels = [problem.kernel for case in cases for problem in tune.problems(case)]
+        kernels = [problem.kernel for problem in problems(cases)]
     tables = [tune.read_table(path) for path in sorted(folder.glob("*.json"))]
     return tuning.stale(kernels, tables)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, progress
-from heddle.pipelines.cli.options import quantize_options
+from heddle.pipelines.cli.options import Location, quantize_options, usage_errors
 
 
 @click.command(
@@ -37,12 +37,12 @@ from heddle.pipelines.cli.options import quantize_options
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=Location(dir_okay=False),
     help="The artifact; by default the graph's name with .heddle, here.",
 )
 @click.option(
     "--weights",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=Location(dir_okay=False),
     help="A safetensors file with the graph's weights; a model's folder has its own.",
 )
 @click.option(
@@ -55,7 +55,7 @@ from heddle.pipelines.cli.options import quantize_options
 @click.option("--stop-after", metavar="PASS", help="Print the module after this pass and stop.")
 @click.option(
     "--dump",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Location(file_okay=False),
     help="Write the module after each pass into this folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
@@ -79,11 +79,17 @@ def compile_command(
     Qwen2, Qwen3), or FILE.py:FUNCTION, a function without arguments that returns a Graph.
     """
     from heddle.graph import DType, compile
+    from heddle.graph.compiler.pipeline import passes_until
+    from heddle.graph.targets import Target
     from heddle.pipelines.cli.source import load
     from heddle.pipelines.models.llama import Quantization
     from heddle.pipelines.weights import select
     from heddle.runtime import config
+    from heddle.runtime.errors import CompileError
 
+    with usage_errors(CompileError):
+        Target.merge(targets)
+        passes_until(stop_after)
     if dump:
         config.put("HEDDLE_DUMP", str(dump))
     held = Quantization.parse(quantize, group) if quantize else None

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
+from heddle.pipelines.cli.options import Location
 
 COMPILER = ("torch-mlir", "llvmlite", "pyelftools")
 """The packages that compiling for any target needs."""
@@ -30,7 +31,7 @@ Code = tuple[str, str]
         "heddle doctor minilm.heddle",
     ),
 )
-@click.argument("artifact", required=False, type=click.Path(path_type=Path))
+@click.argument("artifact", required=False, type=Location())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def doctor(context: click.Context, artifact: Path | None, as_json: bool) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, table
+from heddle.pipelines.cli.options import Location
+from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,15 +28,15 @@ SHOWN = 6
         "heddle embed minilm.heddle --vectors --json < sentences.txt",
     ),
 )
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=Location())
 @click.argument("sentences", nargs=-1)
 @click.option("--vectors", is_flag=True, help="Print the embeddings instead of the similarities.")
 @click.option(
     "--tokenizer",
-    type=click.Path(exists=True, path_type=Path),
+    type=Location(exists=True),
     help="tokenizer.json, or a folder with it; for an artifact called minilm the packaged one.",
 )
-@click.option("--weights", type=click.Path(path_type=Path), help="Where they are not embedded.")
+@click.option("--weights", type=Location(), help="Where they are not embedded.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def embed(
     artifact: Path,
@@ -51,14 +53,14 @@ def embed(
     from heddle.pipelines.weights import load
     from heddle.runtime import Artifact, InferenceSession
 
-    loaded = Artifact.load(artifact)
-    file = tokenizer_file(tokenizer, loaded.name)
     for number, text in enumerate(sentences, 1):
         if not text.strip():
             raise click.UsageError(f"sentence {number}: wanted a text, got {text!r}")
+    loaded = Artifact.load(artifact)
+    file = tokenizer_file(tokenizer, loaded.name)
     texts = list(sentences) or [line for line in map(str.strip, sys.stdin) if line]
     if not texts:
-        raise click.UsageError("wanted sentences as arguments or lines of stdin, got none")
+        raise InputError("wanted sentences as arguments or lines of stdin, got none")
     with packages_of_generate():
         from heddle.pipelines.embedding import SentenceEmbedder
 
@@ -80,7 +82,7 @@ def tokenizer_file(given: Path | None, name: str) -> Path:
 
     if given is None:
         if name != "minilm":
-            raise click.UsageError(
+            raise InputError(
                 f"artifact {name!r}: wanted --tokenizer; only minilm has a packaged one"
             )
         return checkpoint.minilm().tokenizer

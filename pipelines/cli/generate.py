@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, progress
-from heddle.pipelines.cli.options import quantize_options
+from heddle.pipelines.cli.options import THREADS, Location, quantize_options, usage_errors
+from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from heddle.contexts import TextGenerationRequest
+    from heddle.contexts import SamplingParams, TextGenerationRequest
     from heddle.pipelines.generation import TextGenerator
     from heddle.runtime import Model
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         'heddle generate llama.heddle --tokenizer path/to/llama --prompt "Once upon a time"',
     ),
 )
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=Location(exists=True))
 @click.option("--prompt", "prompts", multiple=True, help="May be repeated; else stdin is one.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message, by the chat template.")
 @click.option("--max-tokens", default=128, show_default=True, type=click.IntRange(1))
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--min-p", default=0.0, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--stop", multiple=True, help="A text that ends the output; may be repeated.")
-@click.option("--json-schema", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json-schema", type=Location(exists=True, dir_okay=False))
 @click.option("--regex", help="What the output matches.")
 @click.option(
     "--dtype",
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
     help="What the model computes in; by default what it is stored in.",
 )
 @quantize_options
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@click.option("--threads", type=THREADS, help="CPU threads.")
 @click.option("--cache-tokens", type=click.IntRange(1), help="Room of the cache; default 8192.")
 @click.option(
     "--tokenizer",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=Location(exists=True, file_okay=False),
     help="A folder with tokenizer.json, where MODEL is an artifact.",
 )
-@click.option("--weights", type=click.Path(path_type=Path), help="Where they are not embedded.")
+@click.option("--weights", type=Location(), help="Where they are not embedded.")
 @click.option("--json", "as_json", is_flag=True, help="Print texts and times as JSON.")
 def generate(
     model: Path,
@@ -65,6 +66,8 @@ def generate(
     tokenizer: Path | None,
     weights: Path | None,
     as_json: bool,
+    chat: bool,
+    json_schema: Path | None,
     regex: str | None,
     **chosen: Any,
 ) -> None:
@@ -73,10 +76,14 @@ def generate(
     MODEL is the folder of a language model (Llama, Mistral, Qwen2, Qwen3), which is compiled for
     this CPU, or an artifact that `heddle compile` made of one. Several prompts run side by side.
     """
+    if json_schema and regex is not None:
+        raise click.UsageError("wanted --json-schema or --regex, got both")
+    sampling = sampling_of(**chosen)
     with packages_of_generate():
         from heddle.pipelines.generation import CACHE_TOKENS, TextGenerator
         from heddle.pipelines.generation_tokenizer import TextTokenizer
 
+    form = response_format(json_schema) if json_schema else None
     if model.is_dir():
         if weights:
             raise click.UsageError("--weights: wanted an artifact as MODEL, got a folder")
@@ -92,7 +99,7 @@ def generate(
         loaded, TextTokenizer(tokenizer or model), cache_tokens=cache_tokens or CACHE_TOKENS
     )
     texts = list(prompts) or [sys.stdin.read()]
-    requests = [request(text, number, **chosen) for number, text in enumerate(texts)]
+    requests = [request(text, number, chat, form, sampling) for number, text in enumerate(texts)]
     report = run(generator, requests, regex, shown=not as_json)
     if as_json:
         print_json(report)
@@ -127,42 +134,46 @@ def from_artifact(path: Path, weights: Path | None, threads: int | None) -> Mode
     return load(InferenceSession(threads=threads), artifact, weights)
 
 
+@usage_errors(ValueError)
+def sampling_of(stop: tuple[str, ...], max_tokens: int, **others: Any) -> SamplingParams:
+    """How tokens are drawn, and when to stop."""
+    from heddle.contexts import SamplingParams
+
+    if "" in stop:
+        raise InputError("--stop: wanted a text, got ''")
+    return SamplingParams(**others, max_new_tokens=max_tokens, stop=list(stop))
+
+
+def response_format(path: Path) -> dict[str, Any]:
+    """That of the JSON schema in the file `path`."""
+    import json
+
+    try:
+        return {"type": "json_schema", "json_schema": json.loads(path.read_text())}
+    except ValueError as error:
+        why = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            why = f"{error.msg}, line {error.lineno}"
+        raise InputError(f"{path}: wanted a JSON schema: {why}") from None
+
+
 def request(
     text: str,
     number: int,
     chat: bool,
-    json_schema: Path | None,
-    stop: tuple[str, ...],
-    max_tokens: int,
-    **sampling: Any,
+    form: Any,
+    sampling: SamplingParams,
 ) -> TextGenerationRequest:
     """What is asked for, as a request."""
-    import json
+    from heddle.contexts import TextGenerationRequest
 
-    from heddle.contexts import SamplingParams, TextGenerationRequest
-    from heddle.runtime.errors import InputError
-
-    form: Any = None
-    if json_schema:
-        try:
-            schema = json.loads(json_schema.read_text())
-        except ValueError as error:
-            why = str(error)
-            if isinstance(error, json.JSONDecodeError):
-                why = f"{error.msg}, line {error.lineno}"
-            raise InputError(f"{json_schema}: wanted a JSON schema: {why}") from None
-        form = {"type": "json_schema", "json_schema": schema}
-    try:
-        params = SamplingParams(**sampling, max_new_tokens=max_tokens, stop=list(stop))
-    except ValueError as error:
-        raise InputError(str(error)) from None
     given: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
     return TextGenerationRequest(
         id=f"prompt {number}",
         index=number,
         model_name="",
         response_format=form,
-        sampling_params=params,
+        sampling_params=sampling,
         **(given if chat else {"prompt": text}),
     )
 
@@ -174,8 +185,6 @@ def run(
     shown: bool,
 ) -> dict[str, Any]:
     """Runs the requests to their ends; texts, why they ended, and times of both phases."""
-    from heddle.runtime.errors import InputError
-
     texts = {generator.submit(each, regex): "" for each in requests}
     counts = dict.fromkeys(texts, 0)
     reasons: dict[str, str] = {}

@@ -10,6 +10,7 @@ import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
 from heddle.pipelines.cli.inspect_kernel import FORMS, Wanted, afresh, of_artifact
+from heddle.pipelines.cli.options import Location
 
 
 @click.command(
@@ -22,7 +23,7 @@ from heddle.pipelines.cli.inspect_kernel import FORMS, Wanted, afresh, of_artifa
         "heddle inspect --kernel softmax --show mlir --set n=384",
     ),
 )
-@click.argument("artifact", required=False, type=click.Path(path_type=Path))
+@click.argument("artifact", required=False, type=Location())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, complete.")
 @click.option("--kernel", help="One kernel of ARTIFACT; without one, of 'heddle bench list'.")
 @click.option("--show", type=click.Choice(FORMS), help="How; default: as the machine's code.")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from heddle.pipelines.cli import disassembly
+from heddle.pipelines.cli.options import usage_errors
 from heddle.runtime.errors import InputError
 
 FORMS = ("mlir", "llvm", "asm", "ptx", "sass")
@@ -72,7 +73,7 @@ def afresh(wanted: Wanted, sizes: tuple[str, ...], dtype: str | None, target: st
     """A kernel of the bench's workloads, built for one architecture.
 
     Raises:
-        InputError: There is no such kernel, size, dtype or architecture, or the target has no such
+        UsageError: There is no such kernel, size, dtype or architecture, or the target has no such
             form; the message lists what there is.
         CompileError: It cannot be built.
     """
@@ -85,9 +86,10 @@ def afresh(wanted: Wanted, sizes: tuple[str, ...], dtype: str | None, target: st
     form = wanted.form or {"cpu": "asm", "cuda": "ptx"}[target]
     if form not in reading.FORMS[target]:
         forms = ", ".join(reading.FORMS[target])
-        raise InputError(f"--show: wanted one of {forms} for {target}; got {form!r}")
-    machine = reading.machine_for(target, wanted.arch)
-    spec = reading.find_spec(wanted.kernel, read_sizes(sizes), dtype, target)
+        raise click.UsageError(f"--show: wanted one of {forms} for {target}; got {form!r}")
+    with usage_errors():
+        machine = reading.machine_for(target, wanted.arch)
+        spec = reading.find_spec(wanted.kernel, read_sizes(sizes), dtype, target)
     with tuning.using(own_tables(native=target == "cpu" and wanted.arch is None)):
         row = find(spec.op, target)
         values = row.space.values(spec, machine) if row and row.space else {}

@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
+import errno
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
+
+from heddle.runtime.config import MOST_THREADS
+from heddle.runtime.errors import GraphError, InputError
+
+THREADS = click.IntRange(1, MOST_THREADS)
+
+
+@contextmanager
+def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """What is refused inside is the command line's own fault, whatever the files hold.
+
+    Args:
+        kinds: Errors beside those of inputs and of graphs.
+    """
+    refused: tuple[type[Exception], ...] = (InputError, GraphError, *kinds)
+    try:
+        yield
+    except refused as error:
+        raise click.UsageError(str(error)) from error
+
+
+class Location(click.Path):
+    """A path. One that is missing, or no file or folder as it should be, is no usage error."""
+
+    def __init__(self, **rules: bool) -> None:
+        super().__init__(path_type=Path, **rules)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        """The path, or what the system would say of it."""
+        path = Path(value)
+        wrong = 0
+        if not path.exists():
+            wrong = errno.ENOENT if self.exists else 0
+        elif not self.file_okay and not path.is_dir():
+            wrong = errno.ENOTDIR
+        elif not self.dir_okay and path.is_dir():
+            wrong = errno.EISDIR
+        if wrong:
+            raise OSError(wrong, os.strerror(wrong), str(path))
+        return path
 
 
 class Finite(click.FloatRange):

@@ -11,6 +11,7 @@ import click
 
 from heddle.pipelines.cli import profile
 from heddle.pipelines.cli.console import listed, print_json, table
+from heddle.pipelines.cli.options import THREADS, Location
 from heddle.pipelines.cli.run_inputs import make_inputs, read_dims, read_inputs
 
 if TYPE_CHECKING:
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
         "heddle run minilm.heddle --dim sequence=128 --profile",
     ),
 )
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=Location())
 @click.option("--input", "inputs", multiple=True, help="NAME=FILE.npy, or FILE.npz; repeatable.")
 @click.option("--dim", "dims", multiple=True, help="NAME=SIZE of a symbol; repeatable.")
-@click.option("--weights", type=click.Path(path_type=Path), help="A safetensors file.")
+@click.option("--weights", type=Location(), help="A safetensors file.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, or cuda:INDEX.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.")
+@click.option("--threads", type=THREADS, help="CPU threads.")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1))
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=Location(dir_okay=False),
     help="FILE.npz for the outputs; bfloat16 and float8 become float32.",
 )
 @click.option("--profile", "profiled", is_flag=True, help="Tell what each kernel took (CPU).")
@@ -60,9 +61,10 @@ def run(
     from heddle.pipelines.weights import load
     from heddle.runtime import Artifact, InferenceSession, memory_statistics
 
+    chosen, sizes = parse_device(device), read_dims(dims)
     loaded = Artifact.load(artifact)
-    arrays = make_inputs(loaded, read_inputs(inputs), read_dims(dims))
-    session = InferenceSession(devices=[parse_device(device)], threads=threads)
+    arrays = make_inputs(loaded, read_inputs(inputs), sizes)
+    session = InferenceSession(devices=[chosen], threads=threads)
     start = time.perf_counter()
     model = load(session, loaded, weights)
     times = {"load_s": time.perf_counter() - start}

@@ -26,13 +26,13 @@ def read_inputs(items: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         content = read_file(path if equals else item)
         if equals:
             if content is None or isinstance(content, dict):
-                raise click.UsageError(
+                raise InputError(
                     f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another"
                 )
             found[name] = content
         else:
             if not isinstance(content, dict):
-                raise click.UsageError(
+                raise InputError(
                     f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy"
                 )
             found |= content
@@ -136,7 +136,7 @@ def shape_of(row: dict[str, Any], sizes: dict[str, int]) -> list[int]:
     """The shape of an input."""
     unknown = [dim for dim in row["shape"] if isinstance(dim, str) and dim not in sizes]
     if unknown:
-        raise click.UsageError(
+        raise InputError(
             f"input {row['name']!r}: its dim {unknown[0]} is computed; give it with --input"
         )
     return [dim if isinstance(dim, int) else sizes[dim] for dim in row["shape"]]
@@ -167,6 +167,4 @@ def check_names(option: str, given: dict[str, Any], known: list[str]) -> None:
     """Refuses names that the artifact does not have."""
     for name in given:
         if name not in known:
-            raise click.UsageError(
-                f"{option}: wanted one of {', '.join(known) or 'none'}, got {name!r}"
-            )
+            raise InputError(f"{option}: wanted one of {', '.join(known) or 'none'}, got {name!r}")

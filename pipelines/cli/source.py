@@ -12,7 +12,7 @@ import click
 from heddle.graph import DType, Graph
 from heddle.pipelines import checkpoint, language_model, weights
 from heddle.pipelines.models import bert, llama, llama_config
-from heddle.runtime.errors import CompileError
+from heddle.runtime.errors import CompileError, InputError
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def load(
     if llama_config.read_object(found.config).get("model_type") in llama_config.MODEL_TYPES:
         return Source(language_model.build(found, dtype, quantization), found.weights)
     if quantization is not None:
-        raise click.UsageError(f"--quantize: wanted a language model, got {text!r}")
+        raise InputError(f"--quantize: wanted a language model, got {text!r}")
     config = bert.BertConfig.read(found.config)
     prefix = weights.prefix(weights.read(found.weights))
     name = "minilm" if text == "minilm" else found.folder.resolve().name
@@ -64,7 +64,7 @@ def where(path: Path, error: Exception) -> str:
 def from_function(path: Path, name: str) -> Graph:
     """What the function `name` without arguments in the Python file `path` returns."""
     if not path.is_file():
-        raise click.UsageError(f"{path}: wanted a Python file, found none")
+        raise CompileError(f"{path}: wanted a Python file, found none")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -76,10 +76,10 @@ def from_function(path: Path, name: str) -> Graph:
         raise CompileError(f"{where(path, error)}: {type(error).__name__}: {what}") from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise click.UsageError(f"{path}: wanted a function named {name!r}, found none")
+        raise CompileError(f"{path}: wanted a function named {name!r}, found none")
     graph = function()
     if not isinstance(graph, Graph):
-        raise click.UsageError(
+        raise CompileError(
             f"{path}:{name}: wanted a function that returns a Graph, got {type(graph).__name__}"
         )
     return graph

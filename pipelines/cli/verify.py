@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json
+from heddle.pipelines.cli.options import Location
 
 if TYPE_CHECKING:
     from heddle.runtime import Artifact
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
         "heddle verify minilm.heddle --weights model.safetensors",
     ),
 )
-@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("artifact", type=Location())
 @click.option(
     "--weights",
-    type=click.Path(path_type=Path),
+    type=Location(),
     help="A safetensors file: check name, dtype, shape and sha256 of every weight.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

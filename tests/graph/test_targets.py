@@ -3,7 +3,7 @@
 import pytest
 
 from heddle.graph import Target, targets
-from heddle.runtime.errors import CompileError
+from heddle.runtime.errors import CompileError, DeviceError
 
 
 def archs(*names):
@@ -59,5 +59,5 @@ def test_native_of_an_old_machine(monkeypatch):
     from llvmlite import binding
 
     monkeypatch.setattr(binding, "get_host_cpu_features", dict)
-    with pytest.raises(CompileError, match="this machine lacks x86-64-v3, the lowest level"):
+    with pytest.raises(DeviceError, match="this machine lacks x86-64-v3, the lowest level"):
         Target.parse("cpu:native")

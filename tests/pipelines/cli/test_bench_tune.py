@@ -73,14 +73,14 @@ def test_a_table_of_another_cpu_is_left_alone(heddle, child, tmp_path):
 def test_bad_input(heddle, tmp_path):
     text = heddle("bench", "tune", code=2).stderr
     assert "wanted the NAME of a kernel, or --check" in text
-    text = heddle("bench", "tune", "exp", code=1).stderr
+    text = heddle("bench", "tune", "exp", code=2).stderr
     assert "exp: its kernels have no parameters; those of " in text
     (tmp_path / "cpu.json").write_text("{}")
     text = heddle("bench", "tune", "--check", "--output", tmp_path, code=1).stderr
     assert "cpu.json: wanted a tuning table of schema 1" in text
     text = heddle("bench", "tune", "--check", "--output", tmp_path / "none", code=1).stderr
     assert "--output: wanted a folder of tuning tables, got '" in text
-    text = heddle("bench", "tune", "transpose", "--set", "m=0", "--output", tmp_path, code=1).stderr
+    text = heddle("bench", "tune", "transpose", "--set", "m=0", "--output", tmp_path, code=2).stderr
     assert "transpose: --set: wanted sizes of 1 or more, got m=0" in text
 
 

@@ -49,11 +49,11 @@ def test_a_folder_with_a_tokenizer_and_weights_beside(heddle, bare_artifact, tin
 
 
 def test_no_sentences(embed):
-    assert "wanted sentences as arguments or lines" in embed(code=2, text="\n").stderr
+    assert "wanted sentences as arguments or lines" in embed(code=1, text="\n").stderr
 
 
 def test_no_tokenizer(heddle, tiny_artifact):
-    result = heddle("embed", tiny_artifact, "loom", code=2)
+    result = heddle("embed", tiny_artifact, "loom", code=1)
     assert "artifact 'tiny': wanted --tokenizer; only minilm has a packaged one" in result.stderr
 
 

@@ -63,7 +63,7 @@ def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
         (["a", "--quantize", "int4"], 2, "--quantize: wanted a folder as MODEL, got a file"),
         (["a"], 2, "--tokenizer: wanted the model's folder, got none"),
         (["m", "--json-schema", "a"], 1, "wanted a JSON schema: Expecting value, line 1\n"),
-        (["m", "--temperature", "-1"], 1, "temperature: wanted a finite number, at least 0"),
+        (["a", "--temperature", "-1"], 2, "temperature: wanted a finite number, at least 0"),
         (["m", "--quantize", "int8"], 1, "wanted inputs in whole groups of 128, got 64"),
     ],
 )
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said(heddle, decoder, tmp_path, arguments, code, messa
 
 
 def test_only_language_models_are_quantized(heddle, tiny):
-    result = heddle("compile", tiny, "--quantize", "int8", code=2)
+    result = heddle("compile", tiny, "--quantize", "int8", code=1)
     assert "--quantize: wanted a language model, got" in result.stderr
 
 

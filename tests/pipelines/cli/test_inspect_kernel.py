@@ -115,7 +115,7 @@ def test_an_artifact_has_machine_code_alone(heddle, artifact, form):
     ],
 )
 def test_bad_input(heddle, arguments, message):
-    assert message in heddle("inspect", *arguments, code=1).stderr
+    assert message in heddle("inspect", *arguments, code=2).stderr
 
 
 def test_a_kernel_that_the_artifact_does_not_have(heddle, artifact):
