@@ -51,8 +51,8 @@ PLACES |= {target: target for target in PLACES.values()}
 
 
 @dataclass(frozen=True)
-class Share:
-    """A spec that computes some of an op's calls, or a part of them.
+class Portion:
+    """A spec that computes a portion of an op: some of its calls, or a part of each.
 
     Attributes:
         spec: What is computed.
@@ -78,7 +78,7 @@ class Kernel:
         launch: How a spec is started on every machine that has no launch of its own.
         own_launch: How a spec is started on one architecture, or None where it is as anywhere. What
             memory it takes (workspace, counters) is there for the other architectures too.
-        split: The specs that share the calls of one.
+        split: The portions of a spec, all of its calls together.
         supports: None when the spec can be computed, else the reason why not, as a phrase.
         checks: The kernel checks values of its input and takes the status word.
         updates: So many of the first operands and outputs are one memory each: the kernel writes
@@ -102,7 +102,7 @@ class Kernel:
     space: Space | None = None
     uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
-    split: Callable[[Spec], tuple[Share, ...]] = lambda spec: (Share(spec),)
+    split: Callable[[Spec], tuple[Portion, ...]] = lambda spec: (Portion(spec),)
 
     def launch_on(self, spec: Spec, machine: Machine) -> Launch:
         """How `spec` is started on `machine`."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, sizes
 from heddle.kernels.cpu import _panels, layer_norm, rms_norm
-from heddle.kernels.registry import Machine, Share
+from heddle.kernels.registry import Machine, Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -96,15 +96,15 @@ def _normalise(whole: host.Frame, place: Any) -> None:
     NORMS[source.op].emit_rows(frame)
 
 
-def split(spec: Spec) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Portion, ...]:
     """With a norm: the calls of one row; the norm of more, and what is behind it."""
     if spec.source is None:
-        return (Share(spec),)
+        return (Portion(spec),)
     rows = product(spec.operands[0].shape[:-1])
     more: Expr = int(rows > 1) if isinstance(rows, int) else ("min", 1, ("floordiv", rows, 2))
     found = (("inside", fold("sub", 1, more)), ("before", more), ("rest", more))
     return tuple(
-        Share(spec.with_attr(STAGE, stage), condition)
+        Portion(spec.with_attr(STAGE, stage), condition)
         for stage, condition in found
         if condition != 0
     )

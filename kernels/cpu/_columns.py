@@ -15,7 +15,7 @@ from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, rows, sizes
 from heddle.kernels.emit import compare
-from heddle.kernels.registry import Share
+from heddle.kernels.registry import Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -39,7 +39,7 @@ STAGE = "stage"
 """The attribute of specs that share calls: `whole`, or first `parts`, then what `joins` them."""
 
 
-def split(spec: Spec) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Portion, ...]:
     """Those of calls that are reduced at once, and of others both steps."""
     shape, axis = spec.operands[0].shape, spec.attr("axis")
     nbytes = product((*shape, emit.ITEM_SIZE[spec.operands[0].dtype]))
@@ -49,7 +49,7 @@ def split(spec: Spec) -> tuple[Share, ...]:
     both = 0 if 0 in factors else product(factors)
     found = (("whole", fold("sub", 1, both)), ("parts", both), ("joins", both))
     return tuple(
-        Share(spec.with_attr(STAGE, stage), condition)
+        Portion(spec.with_attr(STAGE, stage), condition)
         for stage, condition in found
         if condition != 0
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host, rows
 from heddle.kernels.cpu import _columns
-from heddle.kernels.registry import Kernel, Machine, Share
+from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec
 
@@ -23,9 +23,9 @@ def launch(spec: Spec) -> Launch:
     return _columns.launch(spec, _accumulator(spec.attr("kind"), spec.operands[0].dtype))
 
 
-def split(spec: Spec) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Portion, ...]:
     """See `_columns.split`; rows are reduced by one kernel."""
-    return (Share(spec),) if _along_rows(spec) else _columns.split(spec)
+    return (Portion(spec),) if _along_rows(spec) else _columns.split(spec)
 
 
 def emit_reduce(spec: Spec, machine: Machine) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame, _mma, _product, _staging
-from heddle.kernels.registry import Share
+from heddle.kernels.registry import Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold
 
@@ -49,43 +49,43 @@ def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
     return few or ways
 
 
-def split(spec: Spec) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Portion, ...]:
     """A product of few rows and one of more, where the rows are known when it runs.
 
     They want other blocks: many small ones, or one that fills a multiprocessor. Of more rows, what
     is beside each other, and a gate, is computed product by product.
     """
     if not in_strips(spec):
-        return (Share(spec),)
+        return (Portion(spec),)
     few, *rest = split_at(spec, FEW)
     if not rest or not (spec.beside or spec.gate):
         return few, *rest
     (more,) = rest
-    return few, *(Share(*one) for one in _apart(more))
+    return few, *(Portion(*one) for one in _apart(more))
 
 
-def _apart(share: Share) -> Iterator[tuple[Spec, Expr, tuple[int, ...]]]:
-    """Each product of a share as one of its own; that of a gate goes through memory."""
-    spec, gate = share.spec, share.spec.gate
+def _apart(portion: Portion) -> Iterator[tuple[Spec, Expr, tuple[int, ...]]]:
+    """Each product of a portion as one of its own; that of a gate goes through memory."""
+    spec, gate = portion.spec, portion.spec.gate
     if gate is None:
         for one, places in zip(spec.each, spec.places, strict=True):
-            yield one, share.condition, places
+            yield one, portion.condition, places
         return
     reads, memory = len(spec.inputs), len(spec.buffers)
     own = reads - len(gate.inputs) + 1
-    yield gate, share.condition, (0, *range(own, reads), memory)
+    yield gate, portion.condition, (0, *range(own, reads), memory)
     behind = (*range(own), memory, *range(reads, memory))
-    yield replace(spec, gate=None), share.condition, behind
+    yield replace(spec, gate=None), portion.condition, behind
 
 
-def split_at(spec: Spec, most: int) -> tuple[Share, ...]:
+def split_at(spec: Spec, most: int) -> tuple[Portion, ...]:
     """Up to `most` rows and more, where the rows are known when it runs."""
     m = _product.problem(spec).m
     if isinstance(m, int):
-        return (Share(spec),)
+        return (Portion(spec),)
     more: Expr = ("min", 1, ("floordiv", m, most + 1))
-    few = Share(_with(spec, MOST, most), ("sub", 1, more))
-    return few, Share(_with(spec, LEAST, most + 1), more)
+    few = Portion(_with(spec, MOST, most), ("sub", 1, more))
+    return few, Portion(_with(spec, LEAST, most + 1), more)
 
 
 def in_strips(spec: Spec) -> bool:

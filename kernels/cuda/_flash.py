@@ -95,8 +95,8 @@ def emit_few(
     """Emits `FEW` rows of a task from row `first` on, as far as they are before `end`."""
     layout = _flash_stages.Layout.deep(_size(frame.spec), FEW)
     warp = _block.thread() // _block.WARP
-    share = _flash_warp.Share(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
-    work = _Tile(frame, task, layout, shared, (first, end), share)
+    own = _flash_warp.WarpTile(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
+    work = _Tile(frame, task, layout, shared, (first, end), own)
     _write_together(work, work.attend(task.split))
 
 
@@ -111,8 +111,8 @@ def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
 
     def many() -> list[Any]:
         layout = _flash_stages.Layout(_size(frame.spec), rows(frame.spec))
-        share = _flash_warp.Share(_block.thread() // _block.WARP * (16 * down), down, 0, KEYS)
-        work = _Tile(frame, task, layout, shared, (tile * layout.rows, task.rows), share)
+        own = _flash_warp.WarpTile(_block.thread() // _block.WARP * (16 * down), down, 0, KEYS)
+        work = _Tile(frame, task, layout, shared, (tile * layout.rows, task.rows), own)
         _write_apart(work, work.attend())
         return []
 
@@ -132,7 +132,7 @@ class _Tile:
         layout: _flash_stages.Layout,
         shared: _mma.DynamicShared,
         rows: tuple[Size, Size],
-        share: _flash_warp.Share,
+        own: _flash_warp.WarpTile,
     ) -> None:
         self.frame, self.task, self.layout, self.shared = frame, task, layout, shared
         self.first, self.end = (emit.as_index(row) for row in rows)
@@ -147,7 +147,7 @@ class _Tile:
         bias = task.bias and self._bias
         scores = _flash_softmax.Scores.of(spec.attr("scale"), bias, task.added)
         _block.barrier()  # The queries are there.
-        self.warp = _flash_warp.Warp(spec.operands[0].dtype, layout, shared, share, scores)
+        self.warp = _flash_warp.Warp(spec.operands[0].dtype, layout, shared, own, scores)
 
     def attend(self, split: _flash_split.Split | None = None) -> Sequence[Any]:
         """Over the keys, a stage at a time; the state of the warp after the last one."""

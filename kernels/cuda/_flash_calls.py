@@ -6,17 +6,17 @@ are bound by tensor cores, and want one block that fills it.
 
 from __future__ import annotations
 
-from heddle.kernels.registry import Share
+from heddle.kernels.registry import Portion
 from heddle.kernels.spec import Expr, Spec, fold
 
 _FEW = "few"
 
 
-def split(spec: Spec, few: Expr) -> tuple[Share, ...]:
+def split(spec: Spec, few: Expr) -> tuple[Portion, ...]:
     """`spec` for calls where the size `few` is 1, and for those where it is 0."""
     if isinstance(few, int):
-        return (Share(spec),)
-    return Share(spec.with_attr(_FEW, True), few), Share(spec, fold("sub", 1, few))
+        return (Portion(spec),)
+    return Portion(spec.with_attr(_FEW, True), few), Portion(spec, fold("sub", 1, few))
 
 
 def is_few(spec: Spec, few: Expr) -> bool:

@@ -1,4 +1,4 @@
-"""A warp's share of attention on tensor cores: scores, an online softmax in base two, and sums.
+"""A warp's tile of attention on tensor cores: scores, an online softmax in base two, and sums.
 
 Fragments are those of mma.sync.m16n8k16 (PTX ISA 9.0, "Matrix Fragments"): lane 4 g + t has of
 16 x 8 scores the columns 2 t and 2 t + 1 of the rows g and g + 8. Two such tiles, rounded to 16
@@ -20,7 +20,7 @@ from heddle.kernels.sizes import Size
 
 
 @dataclass(frozen=True)
-class Share:
+class WarpTile:
     """What a warp has of a tile: 16 `down` lines of queries, and `keys` of each stage."""
 
     line: Size
@@ -30,7 +30,7 @@ class Share:
 
 
 class Warp(_flash_softmax.Softmax):
-    """The state of a share and its steps.
+    """The state of a warp's tile and its steps.
 
     The state is, for each line of the lane, the greatest score so far and the lane's part of the
     sum of powers, then the fragments of the weighted values.
@@ -41,19 +41,19 @@ class Warp(_flash_softmax.Softmax):
         dtype: str,
         layout: Layout,
         shared: _mma.DynamicShared,
-        share: Share,
+        tile: WarpTile,
         scores: _flash_softmax.Scores,
     ) -> None:
         self._kind, self._dtype = _mma.KINDS[dtype, dtype], dtype
-        self._layout, self._shared, self._share = layout, shared, share
-        super().__init__(scores, share.keys, share.down, share.key)
+        self._layout, self._shared, self._tile = layout, shared, tile
+        super().__init__(scores, tile.keys, tile.down, tile.key)
         lane = _block.thread() % _block.WARP
-        self._q = layout.at(share.line + lane % 16, lane // 16)
-        self._k = layout.at(share.key + lane % 8 + lane // 16 * 8, lane // 8 % 2)
-        self._v = layout.at(share.key + lane % 16, lane // 16) + KEYS * layout.line
+        self._q = layout.at(tile.line + lane % 16, lane // 16)
+        self._k = layout.at(tile.key + lane % 8 + lane // 16 * 8, lane // 8 % 2)
+        self._v = layout.at(tile.key + lane % 16, lane // 16) + KEYS * layout.line
         self._slices = layout.size // 16
         # One line of tiles: queries stay in registers.
-        self._held = [self._queries(i, 0) for i in range(self._slices)] if share.down == 1 else None
+        self._held = [self._queries(i, 0) for i in range(self._slices)] if tile.down == 1 else None
 
     def _queries(self, i: int, down: int) -> list[Any]:
         return self._load(self._q, 16 * down, 2 * i, transposed=False)
@@ -66,18 +66,18 @@ class Warp(_flash_softmax.Softmax):
     @property
     def lines(self) -> list[Size]:
         """The lines of the tile that this lane has scores of."""
-        first = self._share.line + self.group
-        return [first + 8 * i for i in range(2 * self._share.down)]
+        first = self._tile.line + self.group
+        return [first + 8 * i for i in range(2 * self._tile.down)]
 
     def start(self) -> list[Any]:
         """The state before the first key."""
-        element, lines = emit.register_type("float32"), 2 * self._share.down
+        element, lines = emit.register_type("float32"), 2 * self._tile.down
         zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
-        return [top] * lines + [zero] * (lines + self._share.down * self._layout.size // 8 * 4)
+        return [top] * lines + [zero] * (lines + self._tile.down * self._layout.size // 8 * 4)
 
     def split(self, state: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         """Maxima, sums of powers and fragments."""
-        lines = 2 * self._share.down
+        lines = 2 * self._tile.down
         return list(state[:lines]), list(state[lines : 2 * lines]), list(state[2 * lines :])
 
     def step(
@@ -122,7 +122,7 @@ class Warp(_flash_softmax.Softmax):
 
     def _scores(self, stage: Size) -> list[Any]:
         """The products of queries and keys, fragment by fragment."""
-        tiles, down = self._share.keys // 8, self._share.down
+        tiles, down = self._tile.keys // 8, self._tile.down
         sums = [emit.constant(emit.register_type("float32"), 0.0)] * (down * tiles * 4)
         for i in range(self._slices):
             queries = [self._held[i]] if self._held else [self._queries(i, d) for d in range(down)]
@@ -133,7 +133,7 @@ class Warp(_flash_softmax.Softmax):
 
     def _add_values(self, stage: Size, shares: Sequence[Any], sums: list[Any]) -> list[Any]:
         """Adds the values, weighted by the fragments `shares`."""
-        tiles, down, across = self._share.keys // 8, self._share.down, self._layout.size // 8
+        tiles, down, across = self._tile.keys // 8, self._tile.down, self._layout.size // 8
         for pair in range(tiles // 2):
             # The words of two tiles: rows g and g + 8 of the one, then of the other.
             weights = [shares[(d * tiles + 2 * pair) * 2 :][:4] for d in range(down)]
@@ -163,6 +163,6 @@ class Warp(_flash_softmax.Softmax):
         found = list(scores)
         for number, line in enumerate(self.lines):
             for place in self._places(number):
-                key = first + self._share.key + self.column(place)
+                key = first + self._tile.key + self.column(place)
                 found[place] = bias(line, key, scores[place])
         return found

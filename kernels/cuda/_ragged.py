@@ -14,7 +14,7 @@ from typing import Any
 from heddle.kernels import emit, memory
 from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _block, _flash_calls, _flash_ragged, _frame, gather
-from heddle.kernels.registry import Machine, Share
+from heddle.kernels.registry import Machine, Portion
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -194,10 +194,10 @@ def own_launch(spec: Spec, machine: Machine, keys: Expr) -> Launch | None:
     return _flash_ragged.launch(spec, keys, _work(spec, keys), wide=True)
 
 
-def split(spec: Spec) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Portion, ...]:
     """Calls in which most rows have one token, and others, where tensor cores take both."""
     if not _flash_ragged.fits(spec):
-        return (Share(spec),)
+        return (Portion(spec),)
     return _flash_calls.split(spec, _flash_ragged.few(spec))
 
 

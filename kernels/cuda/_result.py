@@ -14,7 +14,7 @@ from heddle.kernels.sizes import Size
 vector = dialect("vector")
 
 WARP_COLUMNS = 32
-"""Columns of a warp in `Shares`."""
+"""Columns of a warp in `SlicedSums`."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """The sums of a tile in `dtype`, `count` times in shared memory: each from a part of k.
+class SlicedSums:
+    """The sums of a tile in `dtype`, `count` times in shared memory: each from a slice of k.
 
     A warp holds 32 columns of `rows` rows in the registers of mma.sync: for each 16 x 8 of them,
     row by row, four.
@@ -65,20 +65,20 @@ class Shares:
         """Elements between two rows: eight more than columns, against conflicts."""
         return self.columns + 8
 
-    def store(self, sums: Sequence[Any], share: Size, column: Size) -> None:
-        """Puts a warp's sums to the others of its `share`, from `column` on."""
+    def store(self, sums: Sequence[Any], number: Size, column: Size) -> None:
+        """Puts a warp's sums to the others of slice `number`, from `column` on."""
         lane = _block.thread() % _block.WARP
-        row, element = share * self.rows + lane // 4, emit.register_type(self.dtype)
+        row, element = number * self.rows + lane // 4, emit.register_type(self.dtype)
         across = WARP_COLUMNS // 8
         for position in range(0, len(sums), 2):
-            number, half = position // 4, position % 4 // 2
-            down, right = number // across * 16 + half * 8, number % across * 8
+            tile, half = position // 4, position % 4 // 2
+            down, right = tile // across * 16 + half * 8, tile % across * 8
             pair = vector.from_elements(emit.widen(element, 2), sums[position : position + 2])
             place = (row + down) * self.pitch + column + lane % 4 * 2 + right
             self.shared.store(pair, place * 4)
 
     def total(self, row: Size, column: Size, lanes: int) -> Any:
-        """Neighbouring sums of all shares, added up in their order."""
+        """Neighbouring sums of all slices, added up in their order."""
         first, *others = (
             self.shared.load(
                 ((i * self.rows + row) * self.pitch + column) * 4,

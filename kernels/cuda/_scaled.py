@@ -182,8 +182,8 @@ def _emit_strip(
         )
     warp = _block.thread() // _block.WARP
     across = strip.columns // _result.WARP_COLUMNS
-    share, first = warp // across, warp % across * _result.WARP_COLUMNS
-    lanes = _Lanes(strip, shared, share, first)
+    slice_, first = warp // across, warp % across * _result.WARP_COLUMNS
+    lanes = _Lanes(strip, shared, slice_, first)
     pointers = [product.inputs[2] for product in products]
     scales = _group_scales.GroupScales(
         pointers, scale_type, strip.each, first, column, (n, k), strip.group
@@ -191,7 +191,7 @@ def _emit_strip(
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
         for start in range(0, strip.slice, strip.span):
-            factors = scales.load(step * strip.depth + share * strip.slice + start)
+            factors = scales.load(step * strip.depth + slice_ * strip.slice + start)
             runs = range(start // RUN, (start + strip.span) // RUN)
             weights = [lanes.weights(stage, run) for run in runs]
             found: list[Any] = []
@@ -208,21 +208,23 @@ def _emit_strip(
     ring = _staging.Ring(shared, strip.stages, strip.stage)
     steps = _strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
     sums = ring.stream(parts, steps, zeros, multiply)
-    shares = _result.Shares(shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns)
+    result = _result.SlicedSums(
+        shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
+    )
     whole = 2.0**-strip.place_of_weights
-    shares.store([part * whole for part in sums], share, first)
+    result.store([part * whole for part in sums], slice_, first)
     _block.barrier()
-    _strip_parts.write(frame, where, shares, part)
+    _strip_parts.write(frame, where, result, part)
 
 
 class _Lanes:
     """What the lanes of a warp hold: fragments of x and weights, made from a stage."""
 
-    def __init__(self, strip: Strip, shared: _mma.DynamicShared, share: Size, first: Size) -> None:
+    def __init__(self, strip: Strip, shared: _mma.DynamicShared, slice_: Size, first: Size) -> None:
         self._strip, self._shared = strip, shared
         lane = _block.thread() % _block.WARP
         self._line, self._member = lane // 4, lane % 4
-        self._run, self._first = share * (strip.slice // RUN), first
+        self._run, self._first = slice_ * (strip.slice // RUN), first
 
     def x(self, stage: Size, run: int, i: int) -> list[list[Any]]:
         """The four pairs along k of rows 16 i + 0 to 7, and of the eight rows after them."""

@@ -153,10 +153,12 @@ def emit_strip_at(
     ring = _staging.Ring(shared, strip.stages, strip.stage)
     steps = _strip_parts.steps(sizes.ceildiv(where.k, strip.depth), part)
     sums = ring.stream(parts, steps, zeros, multiply)
-    shares = _result.Shares(shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns)
-    shares.store(sums, slice_, first)
+    result = _result.SlicedSums(
+        shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
+    )
+    result.store(sums, slice_, first)
     _block.barrier()
-    _strip_parts.write(frame, where, shares, part)
+    _strip_parts.write(frame, where, result, part)
 
 
 def _warp(strip: Strip) -> tuple[Size, Size, Size]:

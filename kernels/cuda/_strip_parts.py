@@ -106,33 +106,33 @@ def steps(every: Size, part: Part | None) -> tuple[Size, Size]:
 
 
 def write(
-    frame: _frame.Frame, where: _result.Place, shares: _result.Shares, part: Part | None
+    frame: _frame.Frame, where: _result.Place, sums: _result.SlicedSums, part: Part | None
 ) -> None:
     """Writes the sums of a strip; where it is cut, only the last of its parts does."""
-    tile = shares.rows, shares.columns
+    tile = sums.rows, sums.columns
     if part is None:
-        _result.write(frame, where, tile, shares.total)
+        _result.write(frame, where, tile, sums.total)
         return
-    size = shares.rows * shares.columns
+    size = sums.rows * sums.columns
 
     def place(number: Size, row: Size, column: Size) -> Size:
-        return (part.strip * part.count + number) * size + row * shares.columns + column
+        return (part.strip * part.count + number) * size + row * sums.columns + column
 
-    across = shares.columns // _LANES
-    rows = emit.minimum(emit.as_index(where.m) - where.row, shares.rows)
+    across = sums.columns // _LANES
+    rows = emit.minimum(emit.as_index(where.m) - where.row, sums.rows)
     for index in emit.loop(_block.thread(), rows * across, _staging.THREADS):
         row, column = index // across, index % across * _LANES
-        value, at = shares.total(row, column, _LANES), place(part.number, row, column)
-        memory.store(value, frame.workspace, at, shares.dtype, alignment=_BYTES * _LANES)
+        value, at = sums.total(row, column, _LANES), place(part.number, row, column)
+        memory.store(value, frame.workspace, at, sums.dtype, alignment=_BYTES * _LANES)
 
     def total(row: Size, column: Size, lanes: int) -> Any:
         def load(number: Size) -> Sequence[Any]:
-            return [_frame.load(frame.workspace, place(number, row, column), shares.dtype, lanes)]
+            return [_frame.load(frame.workspace, place(number, row, column), sums.dtype, lanes)]
 
         def add(is_part: Any, found: Sequence[Any], so_far: Any) -> Sequence[Any]:
             return [emit.select(is_part, so_far + found[0], so_far)]
 
-        zero = emit.constant(emit.register_type(shares.dtype), 0, lanes)
+        zero = emit.constant(emit.register_type(sums.dtype), 0, lanes)
         return _handover.in_order(part.count, [zero], load, add)[0]
 
     with emit.when(_handover.is_last(frame.counters, part.strip, part.count)):

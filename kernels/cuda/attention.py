@@ -15,7 +15,7 @@ from typing import Any
 from heddle.kernels import bodies, emit, sizes
 from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _block, _flash_calls, _flash_dense, _flash_dense_warpgroup, _frame
-from heddle.kernels.registry import Kernel, Machine, Share
+from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -256,10 +256,10 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     return None
 
 
-def split(spec: Spec) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Portion, ...]:
     """Calls with few queries, and others, where tensor cores take both."""
     if not _flash_dense.fits(spec):
-        return (Share(spec),)
+        return (Portion(spec),)
     return _flash_calls.split(spec, _flash_dense.few(spec))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit
 from heddle.kernels.cuda import _beside, _by_rows, _fma, _frame, _product, _scaled
-from heddle.kernels.registry import Kernel, Machine, Share
+from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.spec import Launch, Spec
 
 
@@ -30,12 +30,12 @@ def launch(spec: Spec) -> Launch:
     return _fma.launch(spec)
 
 
-def split(spec: Spec) -> tuple[Share, ...]:
+def split(spec: Spec) -> tuple[Portion, ...]:
     """The rows of the smallest strips, two blocks of which share a multiprocessor, and more.
 
     Strips of more rows take the registers of all of it, which one kernel for both would do, too.
     """
-    return _by_rows.split_at(spec, _scaled.FEW) if _scaled.fits(spec) else (Share(spec),)
+    return _by_rows.split_at(spec, _scaled.FEW) if _scaled.fits(spec) else (Portion(spec),)
 
 
 class _Scaled:

@@ -117,18 +117,18 @@ def workspace(operation: Any, kind: str) -> Expr:
 
 
 def split(wanted: Request, kind: str) -> list[Request]:
-    """What shares the calls of a request: see `heddle.kernels.registry.Kernel.split`."""
+    """The portions of a request: see `heddle.kernels.registry.Kernel.split`."""
     row = registry.find(wanted.spec.op, kind)
     if row is None:
         return [wanted]
     values = dict(zip(wanted.spec.dims, wanted.dims, strict=True))
 
-    def part(share: registry.Share) -> Request:
-        dims = tuple(values[name] for name in share.spec.dims)
-        buffers = wanted.buffers if share.buffers is None else share.buffers
-        return Request(share.spec, dims, wanted.inputs, buffers, share.condition)
+    def request(portion: registry.Portion) -> Request:
+        dims = tuple(values[name] for name in portion.spec.dims)
+        buffers = wanted.buffers if portion.buffers is None else portion.buffers
+        return Request(portion.spec, dims, wanted.inputs, buffers, portion.condition)
 
-    return [part(share) for share in row.split(wanted.spec)]
+    return [request(portion) for portion in row.split(wanted.spec)]
 
 
 def _fused(module: Any, routine: str | None = None) -> list[Any]:

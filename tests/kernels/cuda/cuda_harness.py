@@ -57,13 +57,13 @@ def run_call(
 
     That is one kernel, or one for each product, of which one may read what another one writes.
     """
-    shares = [s for s in find(spec.op, "cuda").split(spec) if size(s.condition, dims)]
+    portions = [s for s in find(spec.op, "cuda").split(spec) if size(s.condition, dims)]
     buffers = dict(enumerate(arrays))
-    for share in shares:
-        places = range(len(spec.buffers)) if share.buffers is None else share.buffers
-        reads = len(share.spec.inputs)
+    for portion in portions:
+        places = range(len(spec.buffers)) if portion.buffers is None else portion.buffers
+        reads = len(portion.spec.inputs)
         found, status = run(
-            share.spec, [buffers[i] for i in places[:reads]], dims, *others, **options
+            portion.spec, [buffers[i] for i in places[:reads]], dims, *others, **options
         )
         buffers |= zip(places[reads:], found, strict=True)
     return [buffers[i] for i in range(len(arrays), len(spec.buffers))], status

@@ -17,7 +17,7 @@ from heddle.graph import DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _beside
-from heddle.kernels.registry import MACHINES, Share, find
+from heddle.kernels.registry import MACHINES, Portion, find
 from heddle.kernels.spec import Spec
 
 HOPPER = MACHINES["sm_90a"]
@@ -179,7 +179,7 @@ def test_scaled_products_of_any_rows_are_beside_each_other():
     assert few.buffers is more.buffers is None
     known = scaled(500, 96, (40, "int8"), (24, "uint8"))
     assert kernel.supports(known) is None
-    assert kernel.split(known) == (Share(known),)
+    assert kernel.split(known) == (Portion(known),)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _flash_warpgroup
 from heddle.kernels.cuda import _warpgroup as warpgroup
-from heddle.kernels.registry import MACHINES, Share, find
+from heddle.kernels.registry import MACHINES, Portion, find
 from heddle.kernels.spec import Operand, Spec
 from heddle.pipelines.cli import disassembly
 from heddle.runtime.errors import InputError
@@ -178,4 +178,4 @@ def test_few_queries_are_for_blocks_that_share_a_multiprocessor():
     assert kernel.extras(few.spec) == ("workspace", "counters")
     assert kernel.extras(many.spec) == ()
     for fixed in (of(spec, d0=1), of(spec, d0=200)):
-        assert kernel.split(fixed) == (Share(fixed),)
+        assert kernel.split(fixed) == (Portion(fixed),)
