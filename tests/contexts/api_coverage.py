@@ -1,6 +1,6 @@
 """Writes `docs/api-coverage.md`: where each name of the four interface documents lives here.
 
-Run `python docs/api_coverage.py` after a change; `tests/contexts/test_api_coverage.py` checks it.
+`python tests/contexts/api_coverage.py` writes it anew; `test_api_coverage.py` checks it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import numpy as np
 import heddle.contexts as contexts
 from heddle.contexts.older_arguments import OLDER_ARGUMENTS, place_windows
 
-HERE = Path(__file__).parent
+NAMES = Path(__file__).with_name("api-names.txt")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "api-coverage.md"
 VERSIONS = ("000", "001", "002", "003")
 
 INTRODUCTION = """# API coverage
 
 Four documents, 000 to 003, describe four versions of the interface of contexts. Where they disagree
 003, the newest, wins; names that only the others have are views over the same state. This table is
-written by `docs/api_coverage.py`; a test resolves each name on a live object. `Class(name)` is an
-argument of the constructor.
+written by `python tests/contexts/api_coverage.py`; a test resolves each name on a live object.
+`Class(name)` is an argument of the constructor.
 """
 
 # One line for each name on which the documents disagree, or that differs from them here.
@@ -139,7 +140,7 @@ def live_objects() -> dict[str, Any]:
 
 def names() -> dict[str, list[str]]:
     """Each name of the documents, with the documents that it is in."""
-    lines = (HERE / "api-names.txt").read_text(encoding="utf-8").splitlines()
+    lines = NAMES.read_text(encoding="utf-8").splitlines()
     rows = [line.split() for line in lines if not line.startswith("#")]
     return {name: versions for name, *versions in rows}
 
@@ -193,4 +194,4 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    (HERE / "api-coverage.md").write_text(render(), encoding="utf-8")
+    DOCUMENT.write_text(render(), encoding="utf-8")
