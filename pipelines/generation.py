@@ -79,7 +79,8 @@ class TextGenerator:
         max_length: Most tokens of a sequence, prompt included.
 
     Raises:
-        InputError: The model is no language model, or a number is more than it takes.
+        InputError: The model is no language model, a number is more than it takes, or the cache
+            is more than there is memory.
     """
 
     def __init__(

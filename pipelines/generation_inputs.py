@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heddle.runtime.errors import InputError
+from heddle.runtime import Buffer, narrow_floats
+from heddle.runtime.errors import DeviceError, InputError
 
 if TYPE_CHECKING:
-    from heddle.runtime import Artifact
+    from heddle.runtime import Artifact, Device
 
 INPUTS = (
     "tokens",
@@ -32,6 +34,36 @@ INPUTS = (
 def is_language_model(artifact: Artifact) -> bool:
     """Whether the artifact was made from a graph of `language_model`."""
     return tuple(row["name"] for row in artifact.inputs[: len(INPUTS)]) == INPUTS
+
+
+def bytes_of(dtype: str, shape: Sequence[int]) -> int:
+    """What an array of `dtype` takes."""
+    return math.prod(shape) * np.dtype(narrow_floats.DTYPES.get(dtype, dtype)).itemsize
+
+
+def check_cache(artifact: Artifact, blocks: int, device: Device, made_of: str, remedy: str) -> None:
+    """Raises InputError where `device` has no memory for the caches of a language model.
+
+    It asks for all of them at once: each by itself may fit.
+
+    Args:
+        artifact: A language model.
+        blocks: Of each cache.
+        device: Where they are to be.
+        made_of: Whose tokens they hold, for the message.
+        remedy: What makes them smaller.
+    """
+    caches = artifact.inputs[len(INPUTS) :]
+    wanted = sum(bytes_of(row["dtype"], (blocks, *row["shape"][1:])) for row in caches)
+    try:
+        Buffer("uint8", (wanted,), device)
+    except DeviceError as error:
+        *_, heads, size = caches[0]["shape"]
+        raise InputError(
+            f"cache: wanted {wanted / 2**30:.1f} GiB for {made_of}, with keys and values of "
+            f"{len(caches) // 2} layers, {heads} heads of {size}, {caches[0]['dtype']}; got less "
+            f"memory ({error}); {remedy}"
+        ) from None
 
 
 def step_inputs(artifact: Artifact, dims: Mapping[str, int]) -> dict[str, NDArray[Any]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from heddle.contexts import CacheBlocks, LogProbabilities, StepBatch, TextContext
 from heddle.contexts.step_memory import step_memory
-from heddle.pipelines.generation_inputs import INPUTS, is_language_model
+from heddle.pipelines.generation_inputs import INPUTS, check_cache, is_language_model
 from heddle.runtime import Buffer
 from heddle.runtime.errors import InputError
 
@@ -38,7 +38,8 @@ class StepModel:
         blocks: Who has which blocks of the cache.
 
     Raises:
-        InputError: The model is no language model, or a number is more than it takes.
+        InputError: The model is no language model, a number is more than it takes, or the cache
+            is more than there is memory.
     """
 
     def __init__(self, model: Model, rows: int, tokens: int, cache_tokens: int) -> None:
@@ -60,6 +61,8 @@ class StepModel:
                 f"cache_tokens: wanted {block_size} to {most['cache_blocks'] * int(block_size)}, "
                 f"got {cache_tokens}"
             )
+        remedy = "give fewer cache_tokens (--cache-tokens)"
+        check_cache(model.artifact, count, model.device, f"{cache_tokens} tokens", remedy)
         self._model = model
         self.blocks = CacheBlocks(count, int(block_size))
         self.vocab_size = int(model.output_metadata[1].shape[1])

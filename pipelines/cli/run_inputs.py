@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,15 +71,14 @@ def make_inputs(
     """One array for each input of `artifact`, random where none is given."""
     import numpy as np
 
-    from heddle.pipelines.generation_inputs import is_language_model, step_inputs
-    from heddle.runtime import narrow_floats
+    from heddle.pipelines import generation_inputs as language_model
 
     check_names("--input", given, [row["name"] for row in artifact.inputs])
     check_names("--dim", dims, [row["name"] for row in artifact.symbols])
     check_bound(artifact, given, dims)
-    if is_language_model(artifact):  # random offsets and tables would be refused
-        given = step_inputs(artifact, dims) | given
-        dims = {"cache_blocks": given["blocks"].size} | dims
+    if language_model.is_language_model(artifact):  # random offsets and tables would be refused
+        dims = with_cache(artifact, given, dims)
+        given = language_model.step_inputs(artifact, dims) | given
     sizes = sizes_of(artifact, given, dims)
     generator = np.random.default_rng(SEED)
     arrays = []
@@ -92,15 +90,30 @@ def make_inputs(
         try:
             arrays.append(random(generator, shape, row["dtype"]))
         except (MemoryError, ValueError):
-            size = (
-                prod(shape)
-                * np.dtype(narrow_floats.DTYPES.get(row["dtype"], row["dtype"])).itemsize
-            )
+            size = language_model.bytes_of(row["dtype"], shape)
             raise InputError(
                 f"input {row['name']!r}: wanted {bytes_text(size)} for {row['dtype']} {shape}, got "
                 "less memory; give smaller sizes with --dim"
             ) from None
     return arrays
+
+
+def with_cache(
+    artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]
+) -> dict[str, int]:
+    """`dims` with the `cache_blocks` of a step, for which there is memory."""
+    from heddle.pipelines.generation_inputs import check_cache
+    from heddle.runtime import CPU
+
+    sizes = sizes_of(artifact, given, dims)
+    rows, row_blocks = sizes["rows"], sizes["row_blocks"]
+    dims = {"cache_blocks": rows * row_blocks} | dims
+    blocks = sizes_of(artifact, given, dims)["cache_blocks"]
+    size = artifact.inputs[-1]["shape"][1]
+    made_of = f"{blocks} blocks of {size} tokens ({rows} rows of {row_blocks} blocks)"
+    remedy = "give fewer with --dim rows or --dim row_blocks"
+    check_cache(artifact, blocks, CPU(), made_of, remedy)
+    return dims
 
 
 def check_bound(artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]) -> None:

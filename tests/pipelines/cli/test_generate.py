@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from heddle.pipelines import generation_inputs
 from heddle.pipelines.cli.console import packages_of_generate
 from heddle.runtime import Artifact
+from heddle.runtime.errors import DeviceError
 
 
 def test_a_prompt(heddle, decoder):
@@ -92,6 +94,38 @@ def test_a_step_is_timed(heddle, decoder, tmp_path):
     assert any("paged_attention" in row["label"] for row in report["kernels"])
     result = heddle("run", path, "--dim", "rows=2", "--dim", "tokens=3", code=1)
     assert "step: wanted 1 to 16 tokens for each of 2 rows, got 3 for all" in result.stderr
+    result = heddle("run", path, "--dim", "rows=70000", "--dim", "row_blocks=70000", code=1)
+    assert "--dim row_blocks: wanted 1 to 16, got 70000" in result.stderr
+
+
+@pytest.fixture
+def no_memory(monkeypatch):
+    """A machine on which nothing has room for a cache."""
+
+    def allocate(dtype, shape, device):
+        raise DeviceError(f"cpu:0: wanted {shape[0]} bytes of memory, the machine has 9")
+
+    monkeypatch.setattr(generation_inputs, "Buffer", allocate)
+
+
+def test_a_cache_that_memory_cannot_hold_says_what_it_is_made_of(
+    heddle, decoder, tmp_path, no_memory
+):
+    path = tmp_path / "small.heddle"
+    heddle("compile", decoder, "-t", "cpu:native", "--embed-weights", "-o", path)
+    result = heddle("run", path, "--dim", "rows=1024", "--dim", "row_blocks=16", code=1)
+    layers = "with keys and values of 2 layers, 2 heads of 16, float32; got less memory "
+    assert result.stderr == (
+        "error: cache: wanted 0.1 GiB for 16384 blocks of 16 tokens (1024 rows of 16 blocks), "
+        f"{layers}(cpu:0: wanted 134217728 bytes of memory, the machine has 9); "
+        "give fewer with --dim rows or --dim row_blocks\n"
+    )
+    given = ("--tokenizer", decoder, "--prompt", "x", "--cache-tokens", 2**20)
+    result = heddle("generate", path, *given, code=1)
+    assert result.stderr == (
+        f"error: cache: wanted 0.5 GiB for 1048576 tokens, {layers}(cpu:0: wanted 536870912 bytes "
+        "of memory, the machine has 9); give fewer cache_tokens (--cache-tokens)\n"
+    )
 
 
 def test_a_schema_that_is_no_json_is_named(heddle, decoder, tmp_path):
