@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from heddle.pipelines.bench.measure import host_clock
+
 RESULTS = Path(__file__).parent / "results"
 
 PAUSE_S, PAUSES = 0.02, 25
@@ -44,7 +46,8 @@ def interleaved(
     """Seconds of each call, candidates in turns.
 
     A turn is one call that is not counted and `calls` that are; from round to round the order of
-    the candidates is reversed.
+    the candidates is reversed. `heddle bench` ends when it knows each median; here all have as many
+    turns, because `ratio` compares those of a round.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(rounds):
@@ -58,9 +61,7 @@ def interleaved(
 
 def once(call: Callable[[], object]) -> float:
     """Seconds of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return host_clock((call,))
 
 
 def rest() -> None:
