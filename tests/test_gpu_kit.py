@@ -1,7 +1,9 @@
 """The script for machines with a GPU, tried on the CPU: what it makes, checks and refuses."""
 
+import fcntl
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -31,7 +33,19 @@ def scripts():
 
 @pytest.fixture(scope="module")
 def kit(scripts, tmp_path_factory):
-    folder, (gpu_kit, _) = tmp_path_factory.mktemp("kit"), scripts
+    """The folder of a small kit, which the first of several workers makes for all."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / "kit.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "kit").exists():
+            make(scripts[0], shared / "unfinished").rename(shared / "kit")
+    return shared / "kit"
+
+
+def make(gpu_kit, folder):
+    folder.mkdir(exist_ok=True)
     timed = [
         ("matmul", "bfloat16", {"m": 8, "n": 64, "k": 32}),
         ("paged_attention_float8", "bfloat16", {"b": 2, "t": 32, "h": 2, "g": 1, "d": 8}),
