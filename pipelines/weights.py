@@ -1,21 +1,19 @@
 """Weights of a checkpoint as arrays that are mapped from its safetensors files, not copied.
 
-Format: https://huggingface.co/docs/safetensors (u64 header size, JSON header, data). A checkpoint
-of several files has an index, JSON whose `weight_map` says which file holds which weight.
+The runtime reads the files (https://huggingface.co/docs/safetensors). A checkpoint of several has
+an index, JSON whose `weight_map` says which file holds which weight.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from heddle.pipelines import quantization
-from heddle.runtime import Buffer
+from heddle.runtime import Buffer, narrow_floats
+from heddle.runtime._core import Safetensors
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 if TYPE_CHECKING:
@@ -26,27 +24,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "NDArray[Any] | Buffer"
 """NumPy has no bfloat16 and no float8: such a weight is a Buffer."""
-
-DTYPES = {
-    "BOOL": "?",
-    "I8": "i1",
-    "I16": "<i2",
-    "I32": "<i4",
-    "I64": "<i8",
-    "U8": "u1",
-    "U16": "<u2",
-    "U32": "<u4",
-    "U64": "<u8",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "F8_E4M3": "u1",
-    "F8_E5M2": "u1",
-    "F32": "<f4",
-    "F64": "<f8",
-}
-
-BITS = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
-"""Those of which NumPy has the bits alone."""
 
 INDEX = ".safetensors.index.json"
 """How the name of an index ends."""
@@ -62,18 +39,20 @@ def read(path: Path) -> dict[str, Array]:
     return _open(path)[0]
 
 
-def _open(path: Path) -> tuple[dict[str, Array], list[mmap]]:
-    """The tensors, and the mappings that they are views of."""
+def _open(path: Path) -> tuple[dict[str, Array], list[Safetensors]]:
+    """The tensors, and the files that they are views of."""
     files = _index(path)
     found: dict[str, Array] = {}
-    mappings = []
+    opened = []
     for file in sorted({path.with_name(file) for file in files.values()} or {path}):
-        mappings.append(_map(file))
-        found |= _parse(file, np.frombuffer(mappings[-1], np.uint8))
+        opened.append(Safetensors(file))
+        for name, buffer in opened[-1].tensors().items():
+            bits_alone = buffer.dtype in narrow_floats.DTYPES
+            found[name] = buffer if bits_alone else buffer.to_numpy()
     missing = sorted(files.keys() - found.keys())
     if missing:
         raise _bad(path, f"wanted the weight {missing[0]!r} in {files[missing[0]]}, got none")
-    return found, mappings
+    return found, opened
 
 
 def _index(path: Path) -> dict[str, str]:
@@ -90,43 +69,6 @@ def _index(path: Path) -> dict[str, str]:
         if Path(file).name != file:
             raise _bad(path, f"wanted files of the index's folder, got {file!r}")
     return files
-
-
-def _map(path: Path) -> mmap:
-    try:
-        with path.open("rb") as file:
-            return mmap(file.fileno(), 0, access=ACCESS_READ)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path}: no such weights file", ArtifactReason.NOT_FOUND) from None
-    except ValueError:
-        raise _bad(path, "the file is empty") from None
-
-
-def _parse(path: Path, data: NDArray[np.uint8]) -> dict[str, Array]:
-    size = int.from_bytes(data[:8].tobytes(), "little")
-    if len(data) < 8 or size > len(data) - 8:
-        raise _bad(path, "wanted a safetensors file, got another or the start of one")
-    try:
-        header = json.loads(data[8 : 8 + size].tobytes())
-        rows = {name: row for name, row in header.items() if name != "__metadata__"}
-        return {name: _view(path, name, row, data[8 + size :]) for name, row in rows.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _bad(path, f"the header is malformed: {error}") from None
-
-
-def _view(path: Path, name: str, row: dict[str, Any], data: NDArray[np.uint8]) -> Array:
-    code, shape, (begin, end) = row["dtype"], row["shape"], row["data_offsets"]
-    if code not in DTYPES:
-        raise _bad(path, f"{name}: wanted a dtype of {', '.join(DTYPES)}, got {code}")
-    dtype = np.dtype(DTYPES[code])
-    wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if not 0 <= begin <= end <= len(data) or end - begin != wanted:
-        raise _bad(
-            path,
-            f"{name}: wanted {wanted} bytes within the {len(data)} of data, got {begin} to {end}",
-        )
-    view: NDArray[Any] = data[begin:end].view(dtype).reshape(shape)
-    return Buffer.from_numpy(view, dtype=BITS[code]) if code in BITS else view
 
 
 def dtype_of(array: Array) -> str:
@@ -174,10 +116,10 @@ def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Mo
     """
     if path is None:
         return session.load(artifact)
-    arrays, mappings = _open(path)
+    arrays, files = _open(path)
     model = session.load(artifact, weights=_fit(arrays, artifact))
-    for mapping in mappings:
-        mapping.madvise(MADV_DONTNEED)
+    for file in files:
+        file.forget_pages()
     return model
 
 

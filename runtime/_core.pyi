@@ -384,6 +384,21 @@ class Model:
         """What init made and the model keeps, such as packed weights."""
 
 @final
+class Safetensors:
+    """A safetensors file, mapped.
+
+    Raises:
+        ArtifactError: There is none, or it is truncated or wrong.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None: ...
+    def tensors(self) -> dict[str, Buffer]:
+        """All tensors, read-only and where they are, which keep the mapping."""
+
+    def forget_pages(self) -> None:
+        """Gives the pages back that were read; they come in again when they are touched."""
+
+@final
 class Session:
     """The devices of an `InferenceSession`."""
 

@@ -17,6 +17,7 @@ void bind_buffer(nb::module_& module);
 void bind_artifact(nb::module_& module);
 void bind_model(nb::module_& module);
 void bind_cuda(nb::module_& module);
+void bind_safetensors(nb::module_& module);
 void bind_stream(nb::module_& module);
 
 /// Sets the Python error that `error` is.

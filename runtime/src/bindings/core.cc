@@ -46,6 +46,7 @@ NB_MODULE(_core, module) {
   bind_stream(module);
   bind_buffer(module);
   bind_artifact(module);
+  bind_safetensors(module);
   bind_model(module);
   bind_checksum(module);
   module.def("path_text", &path_text, nanobind::arg("path"), "The text of a path without NUL.");

@@ -106,7 +106,11 @@ def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkey
         (["line.py:build", "--dtype", "bfloat16"], 2, "--dtype: wanted minilm or a model's folder"),
         (["line.py:build", "-t", "tpu"], 2, "target 'tpu': wanted one of cpu"),
         (["line.py:build", "--stop-after", "nope"], 2, "stop_after: wanted one of canonicalize"),
-        (["line.py:build", "--weights", "none"], 1, "none: no such weights file"),
+        (
+            ["line.py:build", "--weights", "none"],
+            1,
+            "none: cannot be read: No such file",
+        ),
         (["line.py:build", "-o", "no/such/folder"], 1, "no/such/folder"),
     ],
 )
