@@ -19,7 +19,7 @@ def unpacked(kit: Path, folder: Path) -> Path:
 
 
 def build(folder: Path, kit: Path) -> None:
-    """Builds the runtime's extension and makes `heddle` importable from `folder`."""
+    """Builds the runtime's extension, and puts `heddle` together in `folder`."""
     site = folder / "heddle"
     site.mkdir(parents=True, exist_ok=True)
     links = {site / room: ROOT / room for room in ("contexts", "pipelines")}
@@ -35,4 +35,8 @@ def build(folder: Path, kit: Path) -> None:
     subprocess.run(["cmake", "--build", made, "--parallel"], check=True)
     extension = next(made.glob("_core*.so"))
     (site / "runtime" / extension.name).write_bytes(extension.read_bytes())
+
+
+def use(folder: Path) -> None:
+    """Makes the `heddle` that was built in `folder` the one that is imported."""
     sys.path.insert(0, str(folder))

@@ -65,29 +65,45 @@ def drawn(case: dict[str, Any], number: int, held: Mapping[str, Any]) -> list[An
 
     What says which rows there are (offsets, lengths, ...) is `held` by the kit.
     """
-    rng = np.random.default_rng(number)
     return [
-        _drawn(rng, operand) if operand["values"] in DRAWN else held[f"in{i}"]
+        _drawn((number, i), operand) if operand["values"] in DRAWN else held[f"in{i}"]
         for i, operand in enumerate(case["operands"])
     ]
 
 
-def _drawn(rng: np.random.Generator, operand: dict[str, Any]) -> Any:
+def _drawn(seed: tuple[int, int], operand: dict[str, Any]) -> Any:
+    """Of random bits, which NumPy does not change from version to version, as it may the rest."""
     shape, dtype, values = operand["shape"], operand["dtype"], operand["values"]
+    source = np.random.PCG64(seed)
+    count = math.prod(shape)
     if values == "index":
-        return rng.integers(0, operand["below"], shape, dtype)
+        return _below(source, count, operand["below"]).reshape(shape).astype(dtype)
     if "float" not in dtype:
         least = 1 if values == "positive" else 0 if dtype[0] in "ub" else -8
-        return rng.integers(least, 2 if dtype == "bool" else 8, shape).astype(dtype)
-    count = min(math.prod(shape), MOST_DRAWN)
-    found = rng.standard_normal(count, np.float64 if dtype == "float64" else np.float32)
+        span = (2 if dtype == "bool" else 8) - least
+        return (_below(source, count, span) + least).reshape(shape).astype(dtype)
+    found = _nearly_normal(source, min(count, MOST_DRAWN))
+    if dtype != "float64":
+        found = found.astype(np.float32)
     if values == "positive":
         found = np.abs(found) + found.dtype.type(1e-3)
     return np.resize(bits(found, dtype), shape)
 
 
+def _below(source: Any, count: int, stop: int) -> Any:
+    """Integers from 0 on, below `stop`."""
+    return (source.random_raw(count) % np.uint64(stop)).astype(np.int64)
+
+
+def _nearly_normal(source: Any, count: int) -> Any:
+    """Floats of double precision, from sums alone, which all machines round alike."""
+    halves = source.random_raw(count).view(np.uint16).reshape(count, 4)
+    fractions = (source.random_raw(count) >> np.uint64(11)) * 2.0**-53
+    return (halves.sum(axis=1, dtype=np.int64) - 2 * 0xFFFF + fractions) * 2.0**-15
+
+
 def fingerprint(arrays: Sequence[Any]) -> int:
-    """A checksum of operands: NumPy does not promise that seeds mean the same in all versions."""
+    """A checksum of operands: those of the place where a kit was made are those where it runs."""
     found = 0
     for array in arrays:
         found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1), found)

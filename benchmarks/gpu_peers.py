@@ -75,15 +75,12 @@ class Graph:
             return self._function(*self._first).double().cpu().numpy()
 
 
-class Torch:
-    """The peers of a kit's timings."""
-
-    def graph(self, case: dict[str, Any], sets: list[list[Any]], repeats: int) -> Graph | None:
-        """The peer of `case` on `sets` of Buffers of the device, or None."""
-        function = FUNCTIONS.get(case["name"])
-        if function is None:
-            return None
-        return Graph(function, [[torch.from_dlpack(b) for b in s] for s in sets], repeats)
+def graph_of(case: dict[str, Any], sets: list[list[Any]], repeats: int) -> Graph | None:
+    """The peer of `case` on `sets` of Buffers of the device, or None."""
+    function = FUNCTIONS.get(case["name"])
+    if function is None:
+        return None
+    return Graph(function, [[torch.from_dlpack(b) for b in s] for s in sets], repeats)
 
 
 def limits() -> dict[str, float]:

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+import time
+from collections.abc import Sequence
 from typing import Any
+
+import gpu_child
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 """Of compute-sanitizer ("Compute Sanitizer User Manual", NVIDIA)."""
 
-FOUND = 77
-"""Its exit status where a tool has something to report."""
+NOTHING = re.compile(r"COMPUTE-SANITIZER|SUMMARY: 0 ")
+"""Lines of a tool that has nothing to report."""
 
-CHECKS = Path(__file__).with_name("gpu.py")
+MOST_REPORTED = 40
+"""Lines of a tool's report that are kept."""
 
 
-def watch(kit: Path, build: Path, device: str, limit_s: float) -> list[dict[str, Any]]:
-    """What each tool of compute-sanitizer says of the checks, in at most `limit_s` seconds each."""
+def watch(
+    checks: Sequence[Any], names: Sequence[str], limits: gpu_child.Limits
+) -> list[dict[str, Any]]:
+    """What each tool says of the checks `names` that the command `checks` runs.
+
+    The time that is left is shared out among the tools.
+    """
     program = shutil.which("compute-sanitizer")
     if program is None:
         print("sanitizer: compute-sanitizer is not on PATH", flush=True)
         return []
     rows = []
-    for tool in TOOLS:
-        watched = [program, "--tool", tool, "--error-exitcode", str(FOUND)]
-        checks = [sys.executable, CHECKS, kit, "--only", "checks", "--device", device]
-        with tempfile.TemporaryDirectory() as folder:
-            command = [*watched, *checks, "--build", build, "--out", Path(folder) / "checks.json"]
-            row: dict[str, Any] = {"name": tool, "failed": []}
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
-                reports = [line for line in done.stdout.splitlines() if line.startswith("=====")]
-                row["reports"] = reports[:40]
-                if done.returncode == FOUND:
-                    row["failed"] = reports[:1]
-                elif done.returncode:
-                    row["failed"] = [(done.stdout + done.stderr)[-1000:]]
-            except subprocess.TimeoutExpired:
-                row["failed"] = [f"more than {limit_s:.0f} s"]
+    for number, tool in enumerate(TOOLS):
+        now = time.monotonic()
+        share = (limits.end - now) / (len(TOOLS) - number)
+        own, said = gpu_child.Limits(limits.silent_s, now + share), []
+        answers = gpu_child.answers([program, "--tool", tool, *checks], names, own, said.append)
+        done = [row for found in answers for row in found]
+        reports = [line for line in said if line.startswith("=====") and not NOTHING.search(line)]
+        row = {
+            "name": tool,
+            "checks": len(done),
+            "reports": reports[:MOST_REPORTED],
+            "failed": reports[:1] + [text for one in done for text in one.get("failed", ())][:1],
+        }
         print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
         rows.append(row)
     return rows

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +58,17 @@ def make(gpu_kit, folder):
     return folder
 
 
-def test_a_kit_holds_what_its_checks_expect(scripts, kit, capsys):
-    rows = scripts[1].check_all(scripts[1].Kit(kit, "cpu"))
+def check_all(gpu, folder):
+    kit = gpu.Kit(folder, "cpu")
+    return [row for case in kit.content["checks"] for row in gpu.checked(kit, case)]
+
+
+def test_a_kit_holds_what_its_checks_expect(scripts, kit):
+    rows = check_all(scripts[1], kit)
     step = {"rope", "cache", "queries", "keys", "values", "gated"}
     assert {name for row in rows for name in row["name"].split()} == {*WORKLOADS, *step}
     assert {row["dtype"] for row in rows} >= {"float32", "float16", "bfloat16", "float8_e4m3fn"}
     assert all(0 <= row["error"] < 0.02 and not row["failed"] for row in rows)
-    assert f"checks: {len(rows)}, of which 0 failed" in capsys.readouterr().out
 
 
 def test_timings_run_on_operands_that_are_drawn(scripts, kit):
@@ -117,17 +122,89 @@ def test_a_wrong_result_and_a_broken_artifact_are_named(scripts, kit, tmp_path, 
     (tmp_path / f"{broken}.heddle").write_bytes(b"HEDDLE")
     held[2]["fingerprint"] += 1
     (tmp_path / "kit.json").write_text(json.dumps(content))
-    gpu, found = scripts[1], {}
-    parts = {"checks": lambda: gpu.check_all(gpu.Kit(tmp_path, "cpu")), "steps": lambda: 1 // 0}
-    failures = gpu.run_parts(parts, found, tmp_path / "found.json")
-    assert len(failures) == 4
+    failed = [text for row in check_all(scripts[1], tmp_path) for text in row["failed"]]
+    assert len(failed) == 4  # A wrong result is wrong by each of two ways.
     printed = capsys.readouterr().out
     for text in (f"FAILED {wrong}", "allowed", f"FAILED {broken}", "ArtifactError"):
         assert text in printed
     assert f"FAILED {other}" in printed
     assert "operands: wanted those that NumPy" in printed
-    assert failures[-1].startswith("steps: steps: ZeroDivisionError")
+
+
+def test_answers_are_written_as_they_come(scripts, tmp_path, capsys):
+    def answers():
+        yield [{"name": "fine"}]
+        assert json.loads((tmp_path / "found.json").read_text())["checks"] == [{"name": "fine"}]
+        yield [{"name": "bad", "failed": ["wrong"]}]
+
+    found = {}
+    failures = scripts[1].run_parts({"checks": answers()}, found, tmp_path / "found.json")
+    assert failures == ["checks: bad: wrong"]
     assert json.loads((tmp_path / "found.json").read_text()) == found
+    assert "checks: 2, of which 1 failed" in capsys.readouterr().out
+
+
+@pytest.fixture
+def child(scripts, tmp_path):
+    """The module, and what makes a command of a child that runs `each` for each of its items."""
+    module = importlib.import_module("gpu_child")
+
+    def command(each, start=""):
+        script = tmp_path / "child.py"
+        script.write_text(
+            f"import os, sys, time\nsys.path.insert(0, {str(Path(module.__file__).parent)!r})\n"
+            f"import gpu_child\n{start}\ngpu_child.ready()\n"
+            f"for item in range(int(sys.argv[2]), 4):\n    {each}\n"
+            "    gpu_child.answer([{'name': str(item)}])\n"
+        )
+        return [sys.executable, script]
+
+    return module, command
+
+
+def limits(module, seconds=60.0, silent_s=30.0):
+    return module.Limits(silent_s, time.monotonic() + seconds)
+
+
+NAMES = ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("each", "why"),
+    [
+        ("item == 1 and (print('a fault', flush=True), os._exit(3))", "status 3: a fault"),
+        ("item == 1 and (print('a fault', flush=True), time.sleep(60))", "silent for 2 s: a fault"),
+    ],
+)
+def test_a_child_that_fails_is_replaced(child, each, why):
+    module, command = child
+    rows = list(module.answers(command(each), NAMES, limits(module, silent_s=2.0)))
+    assert [row["name"] for (row,) in rows] == NAMES
+    assert [name for name, (row,) in zip(NAMES, rows, strict=True) if "failed" in row] == ["1"]
+    assert why in rows[1][0]["failed"][0]
+
+
+def test_a_child_may_end_behind_an_answer(child):
+    """As one does that has lost its device."""
+    module, command = child
+    each = "int(sys.argv[2]) < item and os._exit(1)"
+    rows = list(module.answers(command(each), NAMES, limits(module)))
+    assert rows == [[{"name": name}] for name in NAMES]
+
+
+def test_nothing_is_asked_of_a_child_that_cannot_start(child):
+    module, command = child
+    (rows,) = module.answers(command("pass", "raise OSError('no driver')"), NAMES, limits(module))
+    assert "no driver" in rows[0]["failed"][0]
+
+
+def test_answers_end_in_time(child, capsys):
+    module, command = child
+    start = time.monotonic()
+    rows = list(module.answers(command("item == 1 and time.sleep(60)"), NAMES, limits(module, 4)))
+    assert rows == [[{"name": "0"}]]
+    assert time.monotonic() - start < 20
+    assert "time is over, without 3 of 4" in capsys.readouterr().out
 
 
 def test_one_file_has_the_kit_and_what_builds_the_runtime(scripts, kit, tmp_path):
@@ -150,27 +227,27 @@ def test_what_numpy_computes_there_is_not_carried(kit):
     assert not products
 
 
-def test_each_sanitizer_runs_the_checks(scripts, tmp_path, monkeypatch, capsys):
+def test_each_sanitizer_watches_the_checks(child, tmp_path, monkeypatch, capsys):
     """Beside a program in place of compute-sanitizer, which finds a race."""
+    module, command = child
     sanitizer = importlib.import_module("gpu_sanitizer")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert sanitizer.watch(tmp_path, tmp_path, "cuda", 60) == []
+    assert sanitizer.watch(command("pass"), NAMES, limits(module)) == []
     assert "compute-sanitizer is not on PATH" in capsys.readouterr().out
     program = tmp_path / "compute-sanitizer"
     program.write_text(
         f"#!{sys.executable}\n"
-        "import sys\n"
+        "import subprocess, sys\n"
+        "print('========= COMPUTE-SANITIZER', flush=True)\n"
+        "subprocess.run(sys.argv[3:])\n"
         "race = sys.argv[2] == 'racecheck'\n"
-        "assert sys.argv[8:10] == ['--only', 'checks'], sys.argv\n"
         "print('========= ' + ('Error: Race reported' if race else 'ERROR SUMMARY: 0 errors'))\n"
-        "sys.exit(int(sys.argv[4]) if race else 3 if sys.argv[2] == 'synccheck' else 0)\n"
     )
     program.chmod(0o755)
-    rows = sanitizer.watch(tmp_path, tmp_path, "cuda", 60)
+    rows = sanitizer.watch(command("pass"), NAMES, limits(module))
     assert [row["name"] for row in rows] == ["memcheck", "racecheck", "synccheck"]
-    assert [len(row["failed"]) for row in rows] == [0, 1, 1]
-    assert rows[1]["failed"] == rows[1]["reports"] == ["========= Error: Race reported"]
-    assert "ERROR SUMMARY" in rows[2]["failed"][0]
+    assert [row["checks"] for row in rows] == [4, 4, 4]
+    assert [row["failed"] for row in rows] == [[], ["========= Error: Race reported"], []]
 
 
 def test_a_timing_says_what_it_moves(kit):
