@@ -107,7 +107,7 @@ PARTS = {
     "decode": Part(
         lambda content: [{"name": held} for held in gpu_decode.HELD],
         lambda kit, case: gpu_decode.time_held(kit, case["name"]),
-        120,
+        150,
     ),
 }
 

@@ -31,8 +31,9 @@ def build(folder: Path, kit: Path) -> None:
     made = folder / "cmake"
     options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
     options.append(f"-Dnanobind_DIR={kit.resolve() / 'nanobind' / 'cmake'}")
-    subprocess.run(["cmake", "-S", ROOT, "-B", made, *options], check=True)
-    subprocess.run(["cmake", "--build", made, "--parallel"], check=True)
+    cmake = shutil.which("cmake") or Path(sys.executable).with_name("cmake")
+    subprocess.run([cmake, "-S", ROOT, "-B", made, *options], check=True)
+    subprocess.run([cmake, "--build", made, "--parallel"], check=True)
     extension = next(made.glob("_core*.so"))
     (site / "runtime" / extension.name).write_bytes(extension.read_bytes())
 

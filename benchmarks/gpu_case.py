@@ -117,7 +117,8 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
         inputs = [kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"]]
         outputs = [kit.poisoned(result) for result in case["results"]]
         calls.append((model, tuple(inputs), tuple(outputs)))
-        kept.append([kit.buffer(a, o["dtype"]) for a, o in pairs])
+        mine = iter(inputs)  # The model's own weights are not to be had.
+        kept.append([kit.buffer(a, o["dtype"]) if o["weight"] else next(mine) for a, o in pairs])
     once = statistics.median(replay(calls, count=3))
     repeats = max(1, round(GRAPH_S / max(once, 1e-7)))
     peer = peers.graph_of(case, kept, repeats) if peers else None

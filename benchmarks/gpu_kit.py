@@ -77,9 +77,7 @@ def case_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> dict[str
         "results": [described(result)],
         "bytes": int(cost.read) + int(cost.written),
         "operations": int(cost.operations),
-        "tolerances": [
-            data.tolerance(result.dtype, int(cost.operations), int(result.shape.elements))
-        ],
+        "tolerances": [data.allowed(workload, sizes, dtype)],
     }
 
 
@@ -98,7 +96,8 @@ def checks(names: Collection[str]) -> Iterator[tuple[dict[str, Any], Graph, dict
                 yield joint_check(group[first : first + TOGETHER], small, DType[name])
     for name, dtype, sizes in LARGER:
         if name in names:
-            yield one_check(workloads.WORKLOADS[name], sizes, DType[dtype])
+            workload = workloads.WORKLOADS[name]
+            yield one_check(workload, sizes_of(workload, sizes), DType[dtype])
     for dtype in STEPS if "paged_write" in names else ():
         yield gpu_kit_step.step(DType[dtype], 128)
     for dtype in HALVES if "matmul" in names else ():

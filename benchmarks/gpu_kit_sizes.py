@@ -42,6 +42,12 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", dtype, {"m": 300, "n": 520, "k": 200}) for dtype in ("bfloat16", "float16")),
     *(("matmul", "bfloat16", {"m": m, "n": n, "k": 2048}) for m, n in ((128, 1024), (512, 8704))),
     ("matmul", "bfloat16", {"m": 515, "n": 513, "k": 65}),
+    ("float8_matmul", "float8_e4m3fn", {"m": 300, "n": 520, "k": 208}),
+    ("integer_matmul", "int8", {"m": 300, "n": 520, "k": 208}),
+    ("grouped_matmul", "bfloat16", {"g": 3, "s": 150, "n": 520, "k": 200}),
+    ("conv", "bfloat16", {"b": 2, "height": 20, "width": 21, "c": 64, "n": 200, "window": 3}),
+    *((name, "bfloat16", {"m": 5, "n": 3000}) for name in ("softmax", "layer_norm", "rms_norm")),
+    ("sample_tokens", "float32", {"m": 5, "n": 30000}),
     *(
         (name, dtype, {"b": 3, "s": 150, "t": 336, "h": h, "g": 2, "block": 16, "d": d})
         for name in ("ragged_attention", "paged_attention")
@@ -53,7 +59,8 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     ),
 )
 """Checks of products with more rows than strips are for: of several tiles, of tiles in pieces, of
-single elements. And of attention of prompts: several tiles of queries, the last of them short."""
+single elements, of each kind that wgmma multiplies. Of rows that take a block each. And of
+attention of prompts: several tiles of queries, the last of them short."""
 
 TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", "bfloat16", {"m": n, "n": n, "k": n}) for n in (4096, 8192)),

@@ -204,8 +204,7 @@ def verify(case: Case, prepared: Prepared, candidates: dict[str, list[Call]]) ->
     result = workload.result(case.sizes, prepared.dtype)
     wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
     wanted = workload.row.reference(*wide, **workload.canonical(case.sizes, prepared.dtype))
-    cost = workload.cost(case.sizes, prepared.dtype)
-    allowed = data.tolerance(result.dtype, int(cost.operations), int(result.shape.elements))
+    allowed = data.allowed(workload, case.sizes, prepared.dtype)
     rows: dict[str, Row] = {}
     for name, calls in candidates.items():
         returned = calls[0]()

@@ -107,11 +107,24 @@ def sets_wanted(set_bytes: int, last_cache: int, weighted: bool) -> int:
     return min(max(-(-2 * last_cache // max(set_bytes, 1)), 2), most)
 
 
-def tolerance(dtype: DType, operations: int, elements: int) -> float:
+def allowed(workload: Workload, sizes: Mapping[str, int], dtype: DType) -> float:
+    """The error that is allowed to the result of `workload`."""
+    result, cost = workload.result(sizes, dtype), workload.cost(sizes, dtype)
+    sums = FLOAT8_SUMS if workload.op == "float8_matmul" else 2.0**-23
+    return tolerance(result.dtype, int(cost.operations), int(result.shape.elements), sums)
+
+
+FLOAT8_SUMS = 2.0**-17
+"""A step, on average, of sums of products of 8-bit floats on sm_90a: of each 32 products tensor
+cores keep 14 bits (DeepSeek-V3 Technical Report, arXiv:2412.19437, section 3.5.2)."""
+
+
+def tolerance(dtype: DType, operations: int, elements: int, sums: float = 2.0**-23) -> float:
     """The error that is allowed to a result of `dtype`.
 
     Rounding of the result, and of a sum of as many terms as there are operations for an element,
     whose errors grow like the root of their number; bfloat16 and float16 compute in float32.
+    `sums`: a step of theirs.
     """
     if not dtype.is_float:
         return 0.0
@@ -124,7 +137,7 @@ def tolerance(dtype: DType, operations: int, elements: int) -> float:
         DType.float8_e5m2: 2.0**-2,
     }
     own = steps[dtype]
-    inner = min(own, steps[DType.float32])
+    inner = own if dtype is DType.float64 else sums
     return float(2 * own + 16 * inner * (1 + operations / max(elements, 1)) ** 0.5)
 
 
