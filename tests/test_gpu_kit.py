@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from heddle.graph import DType, rounding
+from heddle.pipelines.bench import data, workloads
 
 WORKLOADS = (
     "softmax",
@@ -255,3 +256,11 @@ def test_a_timing_says_what_it_moves(kit):
     assert row["bytes"] == 2 * (8 * 32 + 32 * 64 + 8 * 64)
     assert row["operations"] == 2 * 8 * 32 * 64
     assert (kit / f"{row['path']}.heddle").exists()
+
+
+def test_products_of_8_bit_floats_are_allowed_what_14_bits_lose():
+    """As if each step of 32 products lost the last of 14 bits of a whole sum, the worst case."""
+    workload = workloads.find("float8_matmul")
+    for k in (64, 208, 1024):
+        allowed = data.allowed(workload, {"m": 1, "n": 1, "k": k}, DType.float8_e4m3fn)
+        assert k / 32 * 2**-14 < allowed < 0.01
