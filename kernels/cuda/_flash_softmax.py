@@ -104,8 +104,11 @@ class Softmax:
         return -(top * self._scoring.factor)
 
     def power(self, score: Any, shift: Any) -> Any:
-        """2 ** (factor * score + shift); ex2.approx errs by 2 ** -22 at most."""
-        return nvvm.ex2(emit.fma(score, self._scoring.factor, shift))
+        """2 ** (factor * score + shift), by ex2.approx.ftz, which errs by 2 ** -22 at most.
+
+        Below 2 ** -126 it is 0: to tell such powers from 0 would take three more instructions.
+        """
+        return nvvm.ex2(emit.fma(score, self._scoring.factor, shift), ftz=True)
 
     def sums(self, totals: Sequence[Any]) -> list[Any]:
         """The sums of the lines, each over all lanes of the row."""

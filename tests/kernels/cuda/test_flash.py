@@ -178,7 +178,7 @@ def test_no_register_is_spilled(name, arch):
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
         "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16",
         f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.f32",
-        "ex2.approx",
+        "ex2.approx.ftz.f32",
         "cvt.rn.f16x2.f32" if kind == "f16.f16" else "cvt.rn.bf16x2.f32",
     ):
         assert instruction in text

@@ -138,7 +138,7 @@ def assembled(monkeypatch, spec: Spec, copies: str):
         f"wgmma.mma_async.sync.aligned.m64n128k16.f32.{kind}.{kind}",
         f"wgmma.mma_async.sync.aligned.m64n{head}k16.f32.{kind}.{kind}",
         copies,
-        "ex2.approx",
+        "ex2.approx.ftz.f32",
     ):
         assert instruction in text
     made = ptx.assemble(text, "sm_90a")
