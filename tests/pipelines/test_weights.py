@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from heddle.graph import DType, Graph, TensorType, Weight, compile, ops
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
-from heddle.runtime import InferenceSession
+from heddle.runtime import Buffer, InferenceSession
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 
@@ -47,6 +47,30 @@ def test_floats_that_numpy_lacks_are_buffers_over_the_file(tmp_path, dtype):
     assert weights.dtype_of(read["f"]) == "float32"
     assert not read["w"].writable
     np.testing.assert_array_equal(read["w"].to_numpy(), values)
+
+
+@pytest.mark.parametrize("code", ["F32", "BF16"])
+def test_a_tensor_may_lie_where_its_numbers_do_not_align(tmp_path, code):
+    """The format asks for no gaps, and has no alignment: one byte before moves all behind it."""
+    values = np.array([1.5, -2], {"F32": np.float32, "BF16": ml_dtypes.bfloat16}[code])
+    end = 1 + values.nbytes
+    header = {
+        "first": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+        "w": {"dtype": code, "shape": [2], "data_offsets": [1, end]},
+    }
+    path = write(tmp_path / "w.safetensors", header, b"\7" + values.tobytes())
+    read = weights.read(path)["w"]
+    found = read if code == "F32" else read.to_numpy()
+    np.testing.assert_array_equal(np.asarray(found), values)
+    dtype = DType[weights.dtype_of(read)]
+    with Graph("double", [TensorType(dtype, (2,))]) as graph:
+        graph.output(graph.inputs[0].tensor * graph.add_weight(Weight("w", dtype, (2,))))
+    model = InferenceSession().load(compile(graph, "cpu"), weights={"w": read})
+    given = np.array([2, 2], values.dtype)
+    (result,) = model.execute(
+        given if code == "F32" else Buffer.from_numpy(given.view(np.uint16), "bfloat16")
+    )
+    np.testing.assert_array_equal(result.to_numpy(), values * 2)
 
 
 def index(folder, content):
