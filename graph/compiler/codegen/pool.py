@@ -1,19 +1,23 @@
-"""The parent's side of codegen: jobs spread over long-lived children, one answer for each job."""
+"""The parent's side of codegen: jobs spread over children, one answer for each job.
+
+Children stay for a while after a run, as the next one may come soon.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import IO
 
 from heddle.graph.compiler.cache import Values, decode, fingerprint
 from heddle.kernels.registry import MACHINES
@@ -25,6 +29,9 @@ from heddle.runtime.errors import CompileError
 WORKER = (sys.executable, "-m", "heddle.graph.compiler.codegen.worker")
 TIMEOUT = 300.0
 """Seconds that one kernel may take."""
+
+PATIENCE = 20.0
+"""Seconds after which a child without work ends."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +71,19 @@ def run(
     lock = threading.Lock()
 
     def serve() -> None:
-        with _Child(worker, timeout) as child:
+        child = _taken(worker)
+        try:
             while True:
                 try:
                     job = queue.get_nowait()
                 except Empty:
                     return
-                outcome = child.compile(job)
+                outcome = child.compile(job, timeout)
                 with lock:
                     done(job, outcome)
+        finally:
+            child.used = time.monotonic()
+            _idle.append(child)
 
     count = min(_children(), len(jobs))
     with ThreadPoolExecutor(count or 1) as executor:
@@ -87,6 +98,31 @@ def run(
             raise
 
 
+_idle: list[_Child] = []
+"""Children without work, kept for the next run: most of a small kernel's time is their start."""
+
+
+def _taken(command: Sequence[str]) -> _Child:
+    """A child that an earlier run has left, else a new one."""
+    while True:
+        try:
+            child = _idle.pop()
+        except IndexError:
+            return _Child(command)
+        if child.serves(command):
+            return child
+        child.close()
+
+
+@atexit.register
+def _close_idle() -> None:
+    while _idle:
+        _idle.pop().close()
+
+
+os.register_at_fork(after_in_child=_idle.clear)  # They answer the process that started them.
+
+
 def _children() -> int:
     """How many children there may be."""
     return config.number("HEDDLE_JOBS", CompileError) or len(os.sched_getaffinity(0))
@@ -95,28 +131,32 @@ def _children() -> int:
 class _Child:
     """One child process, started at its first job and again after a crash."""
 
-    def __init__(self, command: Sequence[str], timeout: float) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
+        self.used = 0.0
         self._command = tuple(command)
-        self._timeout = timeout
         self._process: subprocess.Popen[str] | None = None
-        self._errors: IO[str]
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (see close)
 
-    def __enter__(self) -> _Child:
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")
-        return self
-
-    def __exit__(self, *unused: object) -> None:
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
         self._end()
         self._errors.close()
 
-    def compile(self, job: Job) -> tuple[Code, ...] | Failure:
+    def serves(self, command: Sequence[str]) -> bool:
+        """Whether it is there still, and stays long enough to get a job."""
+        process, age = self._process, time.monotonic() - self.used
+        there = process is not None and process.poll() is None and age < PATIENCE / 2
+        return there and self._command == tuple(command)
+
+    def compile(self, job: Job, timeout: float) -> tuple[Code, ...] | Failure:
         try:
             process = self._process = self._process or self._start()
         except OSError as error:
             return Failure(f"the code generator did not start: {error}")
         assert process.stdin
         assert process.stdout
-        timer = threading.Timer(self._timeout, process.kill)
+        timer = threading.Timer(timeout, process.kill)
         timer.start()
         try:
             sources = fingerprint(MACHINES[job.arch].target)
@@ -138,7 +178,7 @@ class _Child:
                 return Failure(f"the code generator gave no answer but {line.strip()[:80]!r}")
         self._end()
         if late:
-            return Failure(f"the code generator took more than {self._timeout:g} s")
+            return Failure(f"the code generator took more than {timeout:g} s")
         return Failure(f"the code generator died (exit {process.returncode}): {self._last_words()}")
 
     def _start(self) -> subprocess.Popen[str]:

@@ -2,18 +2,20 @@
 
 A job is `{"spec": <Spec.to_json()>, "arch": ..., "values": {...}, "sources": <fingerprint>}`, an
 answer `{"codes": [...]}` or `{"error": "..."}`. Whatever LLVM prints goes to standard error, where
-the parent finds the reason of a crash.
+the parent finds the reason of a crash. Without a job for `PATIENCE` seconds the child ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import traceback
 from typing import Any
 
 from heddle.graph.compiler.cache import encode, fingerprint
+from heddle.graph.compiler.codegen.pool import PATIENCE
 from heddle.kernels import tuning
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
@@ -21,10 +23,10 @@ from heddle.runtime.artifact import Code
 
 
 def main() -> None:
-    """Serves jobs until the input ends."""
+    """Serves jobs until no more come."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # no print of a library may mix with the answers
-    for line in sys.stdin:
+    while select.select([sys.stdin], [], [], PATIENCE)[0] and (line := sys.stdin.readline()):
         answers.write(json.dumps(_answer(json.loads(line))) + "\n")
         answers.flush()
 

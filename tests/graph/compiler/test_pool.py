@@ -1,7 +1,11 @@
 """Codegen children: their answers, and what becomes of those that fail, die or hang."""
 
+import os
+import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +32,8 @@ for line in sys.stdin:
         case "babble":
             print("a pass printed this", flush=True)
             continue
+        case "pid":
+            answer = {"codes": [{"arch": job["arch"], "format": str(os.getpid()), "data": ""}]}
         case "refuse":
             answer = {"error": "ValueError: no"}
         case op:
@@ -112,3 +118,56 @@ def test_a_hang_ends(monkeypatch):
     assert found["hang"] == Failure("the code generator took more than 0.5 s")
     assert found["a"][0].data == b"a"
     assert time.monotonic() - start < 10
+
+
+def pid(monkeypatch, **options):
+    return int(outcomes(monkeypatch, "pid", **options)["pid"][0].format)
+
+
+def test_a_child_serves_the_next_run(monkeypatch):
+    first = pid(monkeypatch)
+    assert pid(monkeypatch) == first
+    assert pid(monkeypatch, worker=(sys.executable, "-c", CHILD, "another")) != first
+
+
+def test_a_child_that_ended_meanwhile_is_replaced(monkeypatch):
+    first = pid(monkeypatch)
+    os.kill(first, signal.SIGKILL)
+    pool._idle[-1]._process.wait()
+    assert pid(monkeypatch) != first
+
+
+def test_a_child_that_is_about_to_end_is_replaced(monkeypatch):
+    first = pid(monkeypatch)
+    pool._idle[-1].used -= pool.PATIENCE
+    assert pid(monkeypatch) != first
+
+
+def test_a_child_without_work_ends():
+    program = "from heddle.graph.compiler.codegen import worker; worker.PATIENCE = 0; worker.main()"
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+    assert process.wait(60) == 0
+    process.stdin.close()
+
+
+def test_no_child_outlives_its_parent(tmp_path):
+    program = f"""
+import sys
+sys.path.append({str(Path(__file__).parent)!r})
+from test_pool import CHILD, F32, Job, Spec, run
+spec = Spec("pid", (F32,), F32, (F32,))
+worker = (sys.executable, "-c", CHILD)
+run([Job(spec, "x86-64-v3")], lambda _, codes: print(codes[0].format), worker=worker)
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True)
+    assert done.stderr == b""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
+def test_a_fork_leaves_the_children_to_its_parent(monkeypatch):
+    first = pid(monkeypatch)
+    if not (fork := os.fork()):
+        os._exit(len(pool._idle))
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == 0
+    assert pid(monkeypatch) == first
