@@ -17,6 +17,8 @@ from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 from heddle.runtime.errors import CompileError
 
+pytestmark = pytest.mark.usefixtures("live_tools")
+
 LEVELS = [machine for machine in MACHINES.values() if machine.target == "cpu"]
 
 

@@ -14,6 +14,8 @@ from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 from heddle.runtime.errors import CompileError
 
+pytestmark = pytest.mark.usefixtures("live_tools")
+
 MACHINE = MACHINES["sm_90a"]
 SPEC = cases.ALL["rms_norm blocks, float32"]
 ASSEMBLERS = {
