@@ -297,6 +297,15 @@ def four():
     return np.arange(4, dtype=np.float32)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def older_objects():
+    """What is there before a module of tests is not looked at again after each of them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def leaks(request):
     """What a test made must be gone when it ends."""
