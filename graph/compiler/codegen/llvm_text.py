@@ -16,6 +16,9 @@ _TOKEN = re.compile(
     r"|\bf0x(?P<bits>[0-9A-Fa-f]+)\b"
     r"|(?<![\w.%@])(?P<number>-?\d+\.\d+e[+-]\d+|[+-]inf|[+-]q?nan)\b"
 )
+_MARKS = ("f0x", "e+", "e-", "inf", "nan")
+"""What a line with such a constant has; its type is in the same line."""
+
 _FORMATS = {"half": ("<e", "<H"), "float": ("<f", "<I"), "double": ("<d", "<Q")}
 _DIGITS = {4: "half", 8: "float", 16: "double"}
 
@@ -46,4 +49,8 @@ def for_older_llvm(text: str) -> str:
         exact = struct.pack("<d", struct.unpack(number, rounded)[0])
         return f"0x{struct.unpack('<Q', exact)[0]:016X}"
 
-    return _TOKEN.sub(rewrite, text)
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        _TOKEN.sub(rewrite, line) if any(mark in line for mark in _MARKS) else line
+        for line in lines
+    )
