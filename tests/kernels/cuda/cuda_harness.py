@@ -1,7 +1,9 @@
 """Runs a spec's CUDA kernel on the emulator, on arrays."""
 
+from functools import lru_cache
+
 import numpy as np
-from emulator import Buffer, launch
+from emulator import Buffer, Program, launch
 from emulator_tensor_map import TensorMap
 from reference import numpy_dtype, shape, size
 
@@ -11,8 +13,24 @@ from heddle.kernels.registry import MACHINES, Machine, find
 from heddle.kernels.spec import Spec
 
 MACHINE = MACHINES["sm_80"]
+keeps = True
+"""Whether kernels are kept for other launches: not where a test replaces something of them."""
 PROCESSORS = 2
 """Multiprocessors of the GPU that is emulated: so few that grids are cut."""
+
+
+def built(spec: Spec, machine: Machine) -> tuple[ir.Context, Program]:
+    """The kernel, and the context that it is in."""
+    space = find(spec.op, "cuda").space
+    values = tuple(space.values(spec, machine).items()) if space else ()
+    return (_built if keeps else _built.__wrapped__)(spec, machine, values)
+
+
+@lru_cache(16)
+def _built(spec: Spec, machine: Machine, values: tuple) -> tuple[ir.Context, Program]:
+    emulated = context()
+    with emulated, ir.Location.unknown():
+        return emulated, Program(build(spec, machine))
 
 
 def run(
@@ -42,10 +60,10 @@ def run(
         cleared = name != "workspace"
         buffers.append(Buffer(scratch[name], written=True, initialised=cleared))
     blocks = blocks_started(launched, shape(launched.grid, dims))
-    with context(), ir.Location.unknown():
-        module = build(spec, machine)
+    emulated, program = built(spec, machine)
+    with emulated, ir.Location.unknown():
         values = [size(name, dims) for name in spec.dims]
-        launch(module, blocks, launched.block[0], buffers, values, launched.shared, maps)
+        launch(program, blocks, launched.block[0], buffers, values, launched.shared, maps)
     assert not scratch["counters"].any(), "counters are left as zeros"
     return outputs, scratch["status"].tolist()
 

@@ -1,16 +1,13 @@
 """Runs a graph's whole CUDA program on the emulator: the compiler's plan with emulated kernels."""
 
-from functools import cache
-
 import numpy as np
-from cuda_harness import MACHINE, blocks_started, tensor_map
+from cuda_harness import MACHINE, blocks_started, built, tensor_map
 from emulator import Buffer, launch
 from reference import numpy_dtype, shape, size
 
 from heddle.graph.compiler import assemble
-from heddle.graph.compiler.codegen.cuda import build
 from heddle.graph.compiler.pipeline import lower
-from heddle.kernels.mlir import context, ir
+from heddle.kernels.mlir import ir
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code, Copy, Dispatch, Routine, Weight
@@ -19,13 +16,6 @@ from heddle.runtime.artifact import Code, Copy, Dispatch, Routine, Weight
 def _spec_as_code(spec: Spec) -> tuple[Code, ...]:
     """In place of machine code: the spec, for the emulator to build."""
     return (Code(MACHINE.arch, "ptx", spec.to_json().encode()),)
-
-
-@cache
-def _kernel(data: bytes):
-    emulated = context()
-    with emulated, ir.Location.unknown():
-        return emulated, build(Spec.from_json(data.decode()), MACHINE)
 
 
 class EmulatedModel:
@@ -94,7 +84,7 @@ class EmulatedModel:
             Buffer(data, written=i >= len(spec.inputs), initialised=initialised[i])
             for i, data in enumerate(memory)
         ]
-        emulated, module = _kernel(kernel.codes[0].data)
+        emulated, program = built(spec, MACHINE)
         chosen = kernel.codes[0].launch
         started = kernel.launches[chosen]
         first = sum(before.tensor_maps for before in kernel.launches[:chosen])
@@ -106,7 +96,7 @@ class EmulatedModel:
                 return
             dims = [size(expr, symbols) for expr in step.dims]
             blocks = blocks_started(started, grid)
-            launch(module, blocks, started.block[0], buffers, dims, started.shared, maps)
+            launch(program, blocks, started.block[0], buffers, dims, started.shared, maps)
         assert not held["counters"][0].any(), "counters are left as zeros"
 
     def _memory(self, held, number: int, symbols: dict[str, int]) -> np.ndarray:

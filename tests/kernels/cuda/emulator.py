@@ -44,8 +44,20 @@ class Buffer:
     shift: int = 0
 
 
+class Program:
+    """A module's one kernel, whose operations are looked at once for all of its launches."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.kernel = next(op.operation for op in module.body if op.operation.name == "llvm.func")
+        self.order = Ordering.of(self.kernel)
+        self._slots = Slots()
+        self.arguments = self._slots.of(self.kernel.regions[0].blocks[0].arguments)
+        self.run = compile_block(self.kernel.regions[0].blocks[0], self._slots)
+
+
 def launch(
-    module: ir.Module,
+    program: Program | ir.Module,
     grid: int,
     block: int,
     pointers: list[Buffer | TensorMap],
@@ -53,7 +65,7 @@ def launch(
     shared: int = 0,
     maps: Sequence[TensorMap] = (),
 ) -> None:
-    """Runs the module's one kernel; written buffers hold the result afterwards.
+    """Runs a program, or a module that is launched once; written buffers hold the result.
 
     Arguments are passed in the order of `pointers`, `dims`, `maps`.
 
@@ -63,18 +75,17 @@ def launch(
     Raises:
         EmulatorError: The kernel did something that is forbidden; the text ends with the operation.
     """
-    kernel = next(op.operation for op in module.body.operations if op.operation.name == "llvm.func")
-    arguments = kernel.regions[0].blocks[0].arguments
+    program = program if isinstance(program, Program) else Program(program)
     given = [*pointers, *dims, *maps]
-    if len(arguments) != len(given):
-        raise EmulatorError(f"wanted {len(arguments)} arguments, got {len(given)}")
+    if len(program.arguments) != len(given):
+        raise EmulatorError(f"wanted {len(program.arguments)} arguments, got {len(given)}")
     maps = [argument for argument in given if isinstance(argument, TensorMap)]
     buffers = [argument for argument in given if isinstance(argument, Buffer)]
     for tensor in maps:
         if not any(tensor.buffer is buffer for buffer in buffers):
             buffers.append(tensor.buffer)
         tensor.region = next(i for i, buffer in enumerate(buffers) if buffer is tensor.buffer)
-    addresses, top = _shared_layout(module, shared)
+    addresses, top = _shared_layout(program.module, shared)
     regions = [
         Region(
             f"buffer {i}",
@@ -85,7 +96,7 @@ def launch(
         for i, buffer in enumerate(buffers)
     ]
     bases = np.array([((i + 1) << BUFFER_BITS) + b.shift for i, b in enumerate(buffers)], np.int64)
-    order = Ordering.of(kernel)
+    order = program.order
     every = Clocks(grid * block) if order.of_blocks else None
     memory = Memory(regions, partial(ClockOrder, clocks=every) if every else BarrierOrder)
     named = {len(buffers) + 1 + i: tensor for i, tensor in enumerate(maps)}
@@ -96,10 +107,9 @@ def launch(
             return next(of_buffers)
         return next(of_maps) if isinstance(argument, TensorMap) else argument
 
-    slots = Slots()
-    numbers = slots.of(arguments)
     values = {
-        number: np.array([value(one)], np.int64) for number, one in zip(numbers, given, strict=True)
+        number: np.array([value(one)], np.int64)
+        for number, one in zip(program.arguments, given, strict=True)
     }
     dependence = Dependence(grid, block) if order.of_grids else None
     if top > MOST_SHARED:
@@ -111,22 +121,21 @@ def launch(
             dict(values),
         )  # fmt: skip
 
-    run = compile_block(kernel.regions[0].blocks[0], slots)
     with np.errstate(all="ignore"):  # Inactive lanes compute on garbage.
         if order.by_warps:
-            _run_warps(kernel, run, strand, grid, block, top, every)
+            _run_warps(program, strand, grid, block, top, every)
         else:
             lane = np.arange(grid * block)
             parts = Memory(_shared_regions(range(grid), top), BarrierOrder)
-            run_all({"the grid": run(strand(lane, parts, None), lane >= 0)}, [])
+            run_all({"the grid": program.run(strand(lane, parts, None), lane >= 0)}, [])
     for i, buffer in enumerate(buffers):
         if buffer.written:
             data = memory.region(i).view(buffer.array.dtype)
             buffer.array[...] = data.reshape(buffer.array.shape)
 
 
-def _run_warps(kernel, run, strand, grid: int, block: int, top: int, every) -> None:
-    size = 1
+def _run_warps(program: Program, strand, grid: int, block: int, top: int, every) -> None:
+    kernel, size = program.kernel, 1
     if "nvvm.cluster_dim" in kernel.attributes:
         size = int(np.prod(list(kernel.attributes["nvvm.cluster_dim"])))
     if grid % size or block % WARP:
@@ -146,7 +155,7 @@ def _run_warps(kernel, run, strand, grid: int, block: int, top: int, every) -> N
         for start in range(first * block, (first + size) * block, WARP):
             name = f"warp {start % block // WARP} of block {start // block}"
             lane = np.arange(start, start + WARP)
-            strands[name] = _warp(cluster, run, strand(lane, parts, cluster))
+            strands[name] = _warp(cluster, program.run, strand(lane, parts, cluster))
         cluster.running = dict.fromkeys(range(size), block // WARP)
     run_all(strands, clusters)
     for cluster in clusters:

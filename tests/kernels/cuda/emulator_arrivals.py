@@ -11,7 +11,8 @@ Copies that an mbarrier tracks are here no more those of a group.
 import numpy as np
 from emulator_clocks import IN_FLIGHT
 from emulator_cp_async import agents_of
-from emulator_grid import Grid, Mask
+from emulator_grid import Grid
+from emulator_masks import Mask
 from emulator_mbarrier import BYTES, Mbarrier, check_made, find
 from emulator_memory import EmulatorError
 from emulator_threads import access

@@ -8,7 +8,8 @@ thread acquires what the fences before the atomics that it follows released.
 
 import numpy as np
 from emulator_clocks import Knowledge
-from emulator_grid import Grid, Mask
+from emulator_grid import Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_threads import access
 from emulator_types import dtype_of, number

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 from emulator_clocks import Knowledge
-from emulator_grid import WARP, Grid, Mask
+from emulator_grid import WARP, Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 
 BARRIERS = 16  # "bar": barriers are numbered 0 to 15.

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 from emulator_clocks import IN_FLIGHT
-from emulator_grid import Grid, Mask
+from emulator_grid import Grid
+from emulator_masks import Mask
 from emulator_mbarrier import Mbarrier, check_made, find
 from emulator_memory import EmulatorError, Memory
 from emulator_threads import access

@@ -6,7 +6,8 @@ PTX ISA 9.0, "Special Registers": %cluster_ctarank, %cluster_ctaid, %cluster_nct
 
 import numpy as np
 from emulator_barriers import NamedBarrier
-from emulator_grid import RANK_BITS, WARP, Grid, Mask
+from emulator_grid import RANK_BITS, WARP, Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_types import number
 

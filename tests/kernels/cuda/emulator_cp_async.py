@@ -6,7 +6,8 @@ touch what a copy writes; other threads learn of it through that thread.
 """
 
 import numpy as np
-from emulator_grid import Grid, Mask
+from emulator_grid import Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_threads import access
 from emulator_types import number
@@ -28,8 +29,11 @@ def groups_of(grid: Grid) -> Groups:
 
 def agents_of(grid: Grid, threads: np.ndarray) -> np.ndarray:
     """The agents that copy for `threads`: through the generic proxy ("Async proxy")."""
-    clocks = grid.cluster.clocks
-    return np.array([clocks.agent("a cp.async in flight of thread", int(t), True) for t in threads])
+    cluster, asked = grid.cluster, ("agents of cp.async", threads.tobytes())
+    if asked not in cluster.groups:
+        name, clocks = "a cp.async in flight of thread", cluster.clocks
+        cluster.groups[asked] = np.array([clocks.agent(name, int(t), True) for t in threads])
+    return cluster.groups[asked]
 
 
 def copy(op):

@@ -6,7 +6,8 @@ ordered behind it. griddepcontrol.launch_dependents gives the next kernel leave 
 """
 
 import numpy as np
-from emulator_grid import Grid, Mask
+from emulator_grid import Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 
 

@@ -18,8 +18,6 @@ SHARED, SHARED_CLUSTER = 3, 7  # The numbers of address spaces; pointers of othe
 BUFFER_BITS = 32  # Address of byte b of buffer i: (i + 1) << BUFFER_BITS, plus b.
 RANK_BITS = 24  # Address of byte b in shared memory of rank r: (r + 1) << RANK_BITS, plus b.
 
-Mask = np.ndarray
-
 
 @dataclass
 class Grid:
@@ -48,10 +46,9 @@ class Grid:
 
     def spread(self, value: np.ndarray) -> np.ndarray:
         """`value` with a row for each lane."""
-        lanes, *shape = value.shape
-        if lanes == len(self.lane):
+        if value.shape[0] == len(self.lane):
             return value
-        return np.broadcast_to(value, (len(self.lane), *shape))
+        return value.repeat(len(self.lane), axis=0)
 
     def place(self, space: int, address: np.ndarray) -> tuple[Memory, np.ndarray, np.ndarray, Any]:
         """The memory, regions, offsets and threads' numbers that addresses of all lanes mean."""

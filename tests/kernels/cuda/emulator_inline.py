@@ -11,7 +11,8 @@ the accumulators, tied to the results.
 import re
 
 import numpy as np
-from emulator_grid import Grid, Mask
+from emulator_grid import Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_structs import Struct
 from emulator_types import count_of

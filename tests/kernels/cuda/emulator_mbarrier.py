@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from emulator_clocks import Clocks, Knowledge
-from emulator_grid import SHARED, Grid, Mask
+from emulator_grid import SHARED, Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_threads import access
 from emulator_types import space_of

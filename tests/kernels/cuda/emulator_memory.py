@@ -7,6 +7,7 @@ and no race, which an order of `emulator_races` tells.
 from dataclasses import dataclass
 
 import numpy as np
+from emulator_masks import every, some
 
 
 class EmulatorError(AssertionError):
@@ -92,9 +93,9 @@ class Memory:
 
     def _ask(self, verb, at: np.ndarray, lane: np.ndarray, region) -> None:
         rows = ~self._read_only[region]
-        if rows.all():
+        if every(rows):
             self.refuse(verb(self._slots[at], lane), at)
-        elif rows.any():
+        elif some(rows):
             self.refuse(verb(self._slots[at[rows]], lane[rows]), at[rows])
 
     def put(self, at: np.ndarray, data: np.ndarray) -> None:
@@ -107,15 +108,15 @@ class Memory:
         self.opaque[at] = self.guarded = True
 
     def check_ordinary(self, at: np.ndarray) -> None:
-        if self.guarded and self.opaque[at].any():
+        if self.guarded and some(self.opaque[at]):
             raise EmulatorError(f"touches an mbarrier in {self.where(at, self.opaque[at])}")
 
     def check_valid(self, at: np.ndarray) -> None:
-        if not self.valid[at].all():
+        if not every(self.valid[at]):
             raise EmulatorError(f"reads uninitialised bytes of {self.where(at, ~self.valid[at])}")
 
     def check_writable(self, at: np.ndarray) -> None:
-        if self._read_only.any() and self.input[at].any():
+        if some(self._read_only) and some(self.input[at]):
             raise EmulatorError(f"writes the input {self.where(at, self.input[at])}")
 
     def refuse(self, race, at: np.ndarray) -> None:
@@ -126,9 +127,9 @@ class Memory:
 
     def bytes_at(self, verb: str, region, offset, lane, count: int) -> np.ndarray:
         """Where `count` bytes at `offset` lie in `bytes`: [lanes, count]."""
-        inside = (region >= 0) & (region < len(self.sizes))
-        inside &= (offset >= 0) & (offset + count <= self.sizes[np.where(inside, region, 0)])
-        if not inside.all():
+        inside = (region >= 0) & (region < len(self.sizes)) & (offset >= 0)
+        inside &= offset + count <= self.sizes.take(region, mode="clip")
+        if not every(inside):
             bad = int(np.argmin(inside))
             name = self.names[region[bad]] if 0 <= region[bad] < len(self.names) else "no buffer"
             size = self.sizes[region[bad]] if 0 <= region[bad] < len(self.names) else 0

@@ -9,9 +9,12 @@ register r of B has column g, rows e t + 4 e r and the next ones; C has rows g a
 Sums are rounded once, from float64; tensor cores keep fewer bits between.
 """
 
+from functools import cache
+
 import ml_dtypes
 import numpy as np
-from emulator_grid import WARP, Grid, Mask
+from emulator_grid import WARP, Grid
+from emulator_masks import Mask, every
 from emulator_memory import EmulatorError
 from emulator_structs import Struct
 from emulator_threads import access
@@ -25,6 +28,8 @@ ROW_BYTES = 16  # Of an 8 x 8 matrix of 16 bits.
 def whole_warps(mask: Mask, what: str) -> np.ndarray:
     """The warps that are active, each of them whole (`.sync.aligned`): bool [warps]."""
     warps = mask.reshape(-1, WARP)
+    if every(mask):
+        return np.ones(len(warps), bool)
     if (warps.any(axis=1) != warps.all(axis=1)).any():
         raise EmulatorError(f"divergent: {what} wants all threads of a warp")
     return warps.all(axis=1)
@@ -115,33 +120,44 @@ def as_numbers(elements: np.ndarray, kind: str) -> np.ndarray:
 
 
 def unpack(registers: list[np.ndarray], kind: str) -> np.ndarray:
-    """Registers of 32 bits, [warps, 32] each, as numbers [warps, 32, registers, elements]."""
-    words = [np.ascontiguousarray(r).view(np.uint8).reshape(-1, WARP, 4) for r in registers]
-    return as_numbers(np.stack(words, axis=2).view(KINDS[kind]), kind)
+    """Registers of 32 bits, of whole warps, as numbers [warps, registers x 32 x elements]."""
+    words = np.array(registers).view(np.uint8).reshape(len(registers), -1, 4 * WARP)
+    words = np.ascontiguousarray(words.swapaxes(0, 1)).reshape(words.shape[1], -1)
+    return as_numbers(words.view(KINDS[kind]), kind)
+
+
+@cache
+def _places_of_a(each: int) -> np.ndarray:
+    """Which of what `unpack` gives are the elements of A, of `each` in a register."""
+    found = np.zeros((16, 8 * each), int)
+    for r in range(4):
+        for i in range(each):
+            row, column = GROUP + 8 * (r % 2), each * MEMBER + 4 * each * (r // 2) + i
+            found[row, column] = (r * WARP + LANE) * each + i
+    return found
+
+
+@cache
+def _places_of_b(each: int) -> np.ndarray:
+    """The same of B."""
+    found = np.zeros((8 * each, 8), int)
+    for r in range(2):
+        for i in range(each):
+            found[each * MEMBER + 4 * each * r + i, GROUP] = (r * WARP + LANE) * each + i
+    return found
 
 
 def fragment_of_a(registers, kind: str) -> np.ndarray:
     """The matrix A in four registers, [warps, 16, 8 e]."""
-    parts = unpack(registers, kind)
-    each = parts.shape[-1]
-    found = np.zeros((len(parts), 16, 8 * each), parts.dtype)
-    for r in range(4):
-        for i in range(each):
-            found[:, GROUP + 8 * (r % 2), each * MEMBER + 4 * each * (r // 2) + i] = parts[
-                ..., r, i
-            ]
-    return found
+    return unpack(registers, kind).take(_places_of_a(4 // KINDS[kind].itemsize), axis=1)
 
 
 def fragment_of_b(registers, kind: str) -> np.ndarray:
     """The matrix B in two registers, [warps, 8 e, 8]."""
-    parts = unpack(registers, kind)
-    each = parts.shape[-1]
-    found = np.zeros((len(parts), 8 * each, 8), parts.dtype)
-    for r in range(2):
-        for i in range(each):
-            found[:, each * MEMBER + 4 * each * r + i, GROUP] = parts[..., r, i]
-    return found
+    return unpack(registers, kind).take(_places_of_b(4 // KINDS[kind].itemsize), axis=1)
+
+
+PLACES_OF_C = np.array([8 * (GROUP + 8 * (i // 2)) + 2 * MEMBER + i % 2 for i in range(4)])
 
 
 def multiply(op):
@@ -158,14 +174,11 @@ def multiply(op):
 
     def run(grid: Grid, mask: Mask, *values):
         whole_warps(mask, op.name)
-        registers = [grid.spread(v).reshape(-1, WARP, *v.shape[1:]) for v in values]
+        registers = [grid.spread(v) for v in values]
         a, b = fragment_of_a(registers[:4], kinds[0]), fragment_of_b(registers[4:6], kinds[1])
-        product = a @ b
-        found = []
-        for i, c in enumerate(registers[6:]):
-            total = c + product[:, GROUP + 8 * (i // 2), 2 * MEMBER + i % 2]
-            found.append(total.astype(c.dtype).reshape(-1))
-        return Struct(found)
+        product = (a @ b).reshape(len(a), -1).take(PLACES_OF_C, axis=1)
+        sums = np.array(registers[6:])
+        return Struct(list((sums + product.swapaxes(0, 1).reshape(sums.shape)).astype(sums.dtype)))
 
     return run
 

@@ -8,6 +8,7 @@ that run in lockstep and have no order but whole barriers; `ClockOrder` is for t
 import numpy as np
 from emulator_clocks import Clocks
 from emulator_grid import WARP
+from emulator_masks import some
 
 NOBODY, SEVERAL = -1, -2
 
@@ -23,7 +24,7 @@ class BarrierOrder:
 
     def read(self, at: np.ndarray, lane: np.ndarray) -> Race:
         foreign = (self.writer[at] != NOBODY) & (self.writer[at] != lane[:, None])
-        if foreign.any():
+        if some(foreign):
             return "reads what another thread wrote in", foreign
         before, mine = self.reader[at], np.broadcast_to(lane[:, None], at.shape)
         self.reader[at] = mine
@@ -36,10 +37,10 @@ class BarrierOrder:
         writer, reader = self.writer[at], self.reader[at]
         self.writer[at] = mine
         foreign = (writer != NOBODY) & (writer != mine) | (self.writer[at] != mine)
-        if foreign.any():
+        if some(foreign):
             return "two threads write", foreign
         foreign = (reader != NOBODY) & (reader != mine)
-        if foreign.any():
+        if some(foreign):
             return "writes what another thread reads in", foreign
         return None
 
@@ -118,7 +119,7 @@ class ClockOrder:
         if race is None:
             self._set_writer(at, lane[:, None], self.clocks.now(lane)[:, None])
             twice = self.writer[at] != lane[:, None]
-            if twice.any():
+            if some(twice):
                 return "two threads write", twice
         return race
 
@@ -139,7 +140,7 @@ class ClockOrder:
             agents = np.reshape(agents, (-1, 1))
             self._set_writer(at, agents, np.reshape(stamps, (-1, 1)))
             twice = self.writer[at] != agents
-            if twice.any():
+            if some(twice):
                 return "two copies write", twice
         return race
 
@@ -152,7 +153,7 @@ class ClockOrder:
             return race
         for (kind, number), (stamps, masks) in self.readers.items():
             foreign = self._unknown_read(at, known, kind, number, stamps[at], masks)
-            if foreign.any():
+            if some(foreign):
                 who = f"warp {number}" if kind == "warp" else self.clocks.name(number)
                 return f"writes what {who} reads in", foreign
         return None
@@ -161,14 +162,14 @@ class ClockOrder:
         """Whether the last write of each byte is known, also to the proxy that accesses it."""
         writer, stamp = self.writer[at], self.stamp[at]
         written, agent = writer != NOBODY, np.maximum(writer, 0)
-        if not written.any():
+        if not some(written):
             return None
         foreign = written & (known.of(agent) < stamp)
-        if foreign.any():
+        if some(foreign):
             return f"{verb} what {self._culprit(at, foreign)} in", foreign
         if known.fenced:
             foreign = written & self.clocks.generic[agent] & (known.through_fence(agent) < stamp)
-            if foreign.any():
+            if some(foreign):
                 culprit = self._culprit(at, foreign)
                 return f"no fence.proxy.async before it {verb} what {culprit} in", foreign
         return None
@@ -176,7 +177,7 @@ class ClockOrder:
     def _unknown_read(self, at, known, kind: str, number: int, stamps, masks) -> np.ndarray:
         if kind == "agent":
             return known.of(np.full((1, 1), number)) < stamps
-        if not stamps.any():  # Nobody of that warp has read any of them.
+        if not some(stamps):  # Nobody of that warp has read any of them.
             return np.zeros(stamps.shape, bool)
         lanes = known.of_warp(number)
         foreign = stamps > lanes.min(axis=1)[:, None]

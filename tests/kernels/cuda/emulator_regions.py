@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from emulator_cluster import Wait
-from emulator_grid import Grid, Mask
+from emulator_grid import Grid
+from emulator_masks import Mask, every, some
 from emulator_memory import EmulatorError
 from emulator_rows import BLOCKING, EFFECTS, OPS
 from emulator_structs import Struct
@@ -38,10 +39,12 @@ def compile_block(block: ir.Block, slots: Slots) -> Run:
     When they first run: of a kernel's versions for vectors and for elements only one does.
     """
     steps: list[tuple[ir.Operation, Callable, bool]] = []
+    constants: dict[int, np.ndarray] = {}
 
     def run(grid: Grid, mask: Mask) -> Coroutine:
         if not steps:
-            steps.extend(_steps(block, slots))
+            steps.extend([*_steps(block, slots, constants)])
+        grid.values.update(constants)
         for op, step, waits in steps:
             try:
                 if waits:
@@ -56,28 +59,54 @@ def compile_block(block: ir.Block, slots: Slots) -> Run:
     return run
 
 
-def _steps(block: ir.Block, slots: Slots) -> Iterator[tuple[ir.Operation, Callable, bool]]:
+def _steps(
+    block: ir.Block, slots: Slots, constants: dict[int, np.ndarray]
+) -> Iterator[tuple[ir.Operation, Callable, bool]]:
+    """An operation, what it does, and whether it may wait; what are `constants` is put there."""
     for view in block.operations:
         op = view.operation
-        if op.name in CONTROL:
-            yield op, CONTROL[op.name](op, slots), True
-        elif op.name in BLOCKING:
-            yield op, _blocking_step(op, BLOCKING[op.name](op), slots), True
-        elif op.name in EFFECTS:
-            yield op, _step(op, EFFECTS[op.name](op), True, slots), False
-        elif op.name in OPS:
-            yield op, _step(op, OPS[op.name](op), False, slots), False
+        name = op.name
+        if name in OPS:
+            if len(op.operands):
+                yield op, _value_step(op, OPS[name](op), slots), False
+            else:
+                constants[slots.of(op.results)[0]] = OPS[name](op)()
+        elif name in EFFECTS:
+            yield op, _effect_step(op, EFFECTS[name](op), slots), False
+        elif name in CONTROL:
+            yield op, CONTROL[name](op, slots), True
+        elif name in BLOCKING:
+            yield op, _blocking_step(op, BLOCKING[name](op), slots), True
         else:
-            raise EmulatorError(f"the emulator has no row for {op.name}: {op}")
+            raise EmulatorError(f"the emulator has no row for {name}: {op}")
 
 
-def _step(op, function: Callable, effect: bool, slots: Slots) -> Callable[[Grid, Mask], None]:
+def _value_step(op, function: Callable, slots: Slots) -> Callable[[Grid, Mask], None]:
+    """One result; for each usual number of operands a function without a loop over them."""
+    operands, (result,) = slots.of(op.operands), slots.of(op.results)
+
+    def one(grid: Grid, mask: Mask) -> None:
+        values = grid.values
+        values[result] = function(values[first])
+
+    def two(grid: Grid, mask: Mask) -> None:
+        values = grid.values
+        values[result] = function(values[first], values[second])
+
+    def several(grid: Grid, mask: Mask) -> None:
+        values = grid.values
+        values[result] = function(*[values[operand] for operand in operands])
+
+    first, second = operands[0], operands[-1]
+    return {1: one, 2: two}.get(len(operands), several)
+
+
+def _effect_step(op, function: Callable, slots: Slots) -> Callable[[Grid, Mask], None]:
     operands, results = slots.of(op.operands), slots.of(op.results)
 
     def step(grid: Grid, mask: Mask) -> None:
         values = grid.values
-        taken = [values[operand] for operand in operands]
-        found = function(grid, mask, *taken) if effect else function(*taken)
+        found = function(grid, mask, *[values[operand] for operand in operands])
         if len(results) == 1:
             values[results[0]] = found
         elif results:
@@ -105,7 +134,7 @@ Values = list[np.ndarray]
 
 def merge(mask: Mask, new: Values, old: Values | None) -> Values:
     """`new` in active lanes, `old` in the others, which hold nothing of worth before a first."""
-    if old is None or mask.all():
+    if old is None or every(mask):
         return new
     return [_choose(mask, n, o) for n, o in zip(new, old, strict=True)]
 
@@ -124,7 +153,7 @@ def if_else(op, slots: Slots) -> Run:
         holds = grid.spread(grid.values[condition])
         found: Values | None = None
         for branch, active in zip(branches, (mask & holds, mask & ~holds), strict=True):
-            if branch is None or not active.any():
+            if branch is None or not some(active):
                 continue
             yield from branch(grid, active)
             found = merge(active, grid.yielded, found)
@@ -146,7 +175,7 @@ def for_loop(op, slots: Slots) -> Run:
             raise EmulatorError("a loop's step is not positive")
         values = [grid.values[value] for value in start]
         active = mask & (i < stop)
-        while active.any():
+        while some(active):
             grid.values[counter] = i
             put(grid.values, carried, values)
             yield from body(grid, active)
@@ -169,13 +198,13 @@ def while_loop(op, slots: Slots) -> Run:
         values = [grid.values[value] for value in start]
         found: Values | None = None
         active = mask
-        while active.any():
+        while some(active):
             put(grid.values, checked, values)
             yield from check(grid, active)
             condition, *passed = grid.yielded
             found = merge(active, passed, found)
             active = active & grid.spread(condition)
-            if active.any():
+            if some(active):
                 put(grid.values, repeated, passed)
                 yield from body(grid, active)
                 values = grid.yielded

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import emulator_dependence
 import numpy as np
 from emulator_barriers import check_members
-from emulator_grid import SHARED, SHARED_CLUSTER, WARP, Grid, Mask
+from emulator_grid import SHARED, SHARED_CLUSTER, WARP, Grid
+from emulator_masks import Mask, every, some
 from emulator_memory import EmulatorError
 from emulator_structs import Struct
 from emulator_types import dtype_of, number, shape_of, size_of, space_of
@@ -23,10 +24,11 @@ def divide(function: Callable, as_unsigned: bool) -> Callable:
 
     def row(op):
         def run(grid: Grid, mask: Mask, a, b):
-            zero = (grid.spread(b) == 0) & mask.reshape(-1, *[1] * (b.ndim - 1))
-            if zero.any():
-                raise EmulatorError("divides by zero")
-            b = np.where(b == 0, b.dtype.type(1), b)
+            if np.count_nonzero(b) < b.size:
+                zero = (grid.spread(b) == 0) & mask.reshape(-1, *[1] * (b.ndim - 1))
+                if zero.any():
+                    raise EmulatorError("divides by zero")
+                b = np.where(b == 0, b.dtype.type(1), b)
             if as_unsigned:
                 return function(unsigned(a), unsigned(b)).view(a.dtype)
             return function(a, b)
@@ -56,16 +58,16 @@ def access(pointer: ir.Value, size: int, alignment: int) -> Callable:
     space = space_of(pointer)
 
     def where(grid: Grid, mask: Mask, address):
-        address = grid.spread(address)[mask]
-        if (address % alignment).any():
+        full = np.where(mask, grid.spread(address), 0)
+        if some(full % alignment):
             raise EmulatorError(
                 f"misaligned: {size} bytes at an address that is no multiple of {alignment}"
             )
-        full = np.zeros(len(grid.lane), np.int64)
-        full[mask] = address
         if space not in (SHARED, SHARED_CLUSTER):
             emulator_dependence.check(grid, grid.lane[mask])
         memory, region, offset, lane = grid.place(space, full)
+        if every(mask):
+            return memory, region, offset, lane
         return memory, region[mask], offset[mask], lane[mask]
 
     return where
@@ -79,7 +81,7 @@ def load(op):
 
     def run(grid, mask, address):
         found = np.zeros((len(grid.lane), *shape), dtype)
-        if mask.any():
+        if some(mask):
             memory, region, offset, lane = where(grid, mask, address)
             data = memory.load(region, offset, lane, size)
             found[mask] = data.view(dtype).reshape(-1, *shape)
@@ -94,7 +96,7 @@ def store(op):
     where = access(op.operands[1], size_of(kind), number(op, "alignment", 1))
 
     def run(grid, mask, value, address):
-        if mask.any():
+        if some(mask):
             memory, region, offset, lane = where(grid, mask, address)
             data = np.ascontiguousarray(grid.spread(value)[mask], dtype)
             memory.store(region, offset, lane, data.view(np.uint8).reshape(len(lane), -1))
@@ -108,7 +110,7 @@ def compare_exchange(op):
 
     def run(grid, mask, address, expected, desired):
         old = np.zeros(len(grid.lane), dtype)
-        if mask.any():
+        if some(mask):
             memory, region, offset, lane = where(grid, mask, address)
             pair = [
                 np.ascontiguousarray(grid.spread(x)[mask]).view(np.uint8).reshape(len(lane), -1)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import emulator_dependence
 import numpy as np
 from emulator_bulk import blocks_of, split, start_load, start_store
-from emulator_grid import BUFFER_BITS, Grid, Mask
+from emulator_grid import BUFFER_BITS, Grid
+from emulator_masks import Mask
 from emulator_mbarrier import find
 from emulator_memory import EmulatorError
 from emulator_tensor_map import ALIGNMENT, TensorMap

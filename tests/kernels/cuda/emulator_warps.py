@@ -6,7 +6,8 @@ Instructions": vote.sync, redux.sync.
 
 import numpy as np
 from emulator_barriers import check_members
-from emulator_grid import WARP, Grid, Mask
+from emulator_grid import WARP, Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_values import unsigned
 

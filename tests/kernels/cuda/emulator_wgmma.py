@@ -17,9 +17,11 @@ looked at before the wait for their group.
 
 import re
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 import numpy as np
-from emulator_grid import WARP, Grid, Mask
+from emulator_grid import WARP, Grid
+from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_mma import GROUP, KINDS, MEMBER, as_numbers, fragment_of_a
 from emulator_structs import Pending, Struct
@@ -62,8 +64,10 @@ def in_step(grid: Grid, mask: Mask, what: object) -> Units:
 # Descriptors
 
 
-def matrix_in_shared(descriptor: int, rows: np.ndarray, item: int, k_major: bool) -> np.ndarray:
+@lru_cache(256)
+def matrix_in_shared(descriptor: int, rows: range, item: int, k_major: bool) -> np.ndarray:
     """The addresses of the bytes that a descriptor means: [rows, elements of k, bytes of one]."""
+    rows = np.arange(rows.start, rows.stop)
     start, leading, stride = ((descriptor >> bit & 0x3FFF) << 4 for bit in (0, 16, 32))
     span = SPANS[descriptor >> 62 & 3]
     if descriptor >> 49 & 7:
@@ -145,20 +149,21 @@ def multiply(grid: Grid, shape: Shape, units: Units, a, b, sums: list | None) ->
     if isinstance(a, list):
         left = fragment_of_a([grid.spread(r) for r in a], shape.a)[0]
     else:
-        rows = 16 * warp + np.arange(16)
+        rows = range(16 * warp, 16 * warp + 16)
         left = read_matrix(grid, grid.spread(a), rows, shape.a, shape.k_major[0], units)
-    columns = np.arange(shape.n)
-    right = read_matrix(grid, grid.spread(b), columns, shape.b, shape.k_major[1], units)
-    product = shape.signs[0] * shape.signs[1] * (left @ right.T)
+    right = read_matrix(grid, grid.spread(b), range(shape.n), shape.b, shape.k_major[1], units)
+    found = (shape.signs[0] * shape.signs[1] * (left @ right.T))[_places_of_sums(shape.n)]
+    if sums is not None:
+        found += [x.value if isinstance(x, Pending) else grid.spread(x) for x in sums]
     dtype = np.int32 if shape.d == "s32" else np.float32
-    found = []
-    for i in range(shape.n // 2):
-        part = product[GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * MEMBER + i % 2]
-        if sums is not None:
-            before = sums[i].value if isinstance(sums[i], Pending) else grid.spread(sums[i])
-            part = before + part
-        found.append(Pending(part.astype(dtype), units, units.committed + 1))
-    return found
+    return [Pending(part, units, units.committed + 1) for part in found.astype(dtype)]
+
+
+@cache
+def _places_of_sums(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows and columns of D that a lane's accumulators are, [n / 2, lanes] each."""
+    i = np.arange(n // 2)[:, None]
+    return GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * MEMBER + i % 2
 
 
 def _name(attribute) -> str:
