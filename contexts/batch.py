@@ -91,6 +91,7 @@ class StepBatch:
         # The rows of `_kept` that the device has not got yet: from, to.
         self._stale = (0, rows)
         self._rising = np.arange(max(max_length, rows + 1))
+        self._max_length = max_length
         self._owners: list[TextContext] = []
         self._rows = self._tokens = 0
 
@@ -166,7 +167,7 @@ class StepBatch:
 
     def _write_single_tokens(self, contexts: Sequence[TextContext]) -> bool:
         """The decode step, where each window is one token; False when one is not."""
-        rows = len(contexts)
+        rows, longest = len(contexts), self._max_length
         tokens, positions = self._items[self._slot]
         if rows > len(tokens):
             return False
@@ -174,7 +175,7 @@ class StepBatch:
             buffer = context.tokens
             window = buffer._window
             position = window.start
-            if window.end - position != 1 or buffer._offset:
+            if window.end - position != 1 or buffer._offset or position >= longest:
                 return False
             tokens[row] = buffer._array.item(position)
             positions[row] = position
@@ -187,10 +188,10 @@ class StepBatch:
         views = self._views
         needed = sum(context.tokens.active_length for context in contexts)
         longest = max(context.tokens._window.end for context in contexts)
-        if needed > len(views["tokens"]) or longest > len(self._rising):
+        if needed > len(views["tokens"]) or longest > self._max_length:
             raise ValueError(
                 f"StepBatch: wanted at most {len(views['tokens'])} tokens at positions up to "
-                f"{len(self._rising)}, got {needed} tokens at positions up to {longest}"
+                f"{self._max_length}, got {needed} tokens at positions up to {longest}"
             )
         at = 0
         views["row_offsets"][0] = 0
@@ -221,9 +222,14 @@ class StepBatch:
         """Write cache blocks of the context in `row`, from its block number `first` on.
 
         Raises:
-            ValueError: More blocks than this batch was made for.
+            ValueError: More blocks than this batch was made for, or a row that it does not have.
         """
         table = self._tables["blocks"]
+        if not 0 <= row < len(table) or first < 0:
+            raise ValueError(
+                f"StepBatch: wanted a row from 0 to {len(table) - 1} and a first block of at least "
+                f"0, got row {row} and block {first}"
+            )
         if first + len(blocks) > table.shape[1]:
             raise ValueError(
                 f"StepBatch: wanted at most {table.shape[1]} blocks, got {first + len(blocks)}"
@@ -256,14 +262,32 @@ class StepBatch:
         Returns:
             For each row whose context has refused its token, why; the others went on. A token
             below 0 (`ops.sample_tokens` had nothing to choose from) is a ValueError of its row.
+
+        Raises:
+            ValueError: `next_tokens` is not such an array, or there are not as many log
+                probabilities as contexts; no context has got anything then.
         """
+        tokens, count = self._step.fetch(next_tokens), len(contexts)
+        if tokens.shape != (count,) or (count and tokens.dtype.kind not in "iu"):
+            raise ValueError(
+                f"StepBatch: wanted {count} integers as next tokens, one for each context, got "
+                f"shape {list(tokens.shape)} of {tokens.dtype}"
+            )
+        entries = [None] * count if log_probabilities is None else log_probabilities
+        if len(entries) != count:
+            raise ValueError(
+                f"StepBatch: wanted {count} log probabilities, one for each context, got "
+                f"{len(entries)}"
+            )
         refused: dict[int, Exception] = {}
-        entries = log_probabilities or [None] * len(contexts)
-        rows = zip(contexts, self._step.fetch(next_tokens).tolist(), entries, strict=True)
+        rows = zip(contexts, tokens.tolist(), entries, strict=True)
         for row, (context, token, entry) in enumerate(rows):
             try:
                 if token < 0:
-                    raise ValueError(f"StepBatch: wanted a token for row {row}, got {token}")
+                    raise ValueError(
+                        f"StepBatch: wanted a token for row {row}, got {token}: there was nothing "
+                        "to choose from, as where a mask allows no token or logits are no numbers"
+                    )
                 context.update(token, entry)
             except (AssertionError, ValueError) as error:
                 refused[row] = error

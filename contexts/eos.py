@@ -18,7 +18,7 @@ class EOSTracker:
         eos_stop_strings: Texts that end it.
 
     Raises:
-        ValueError: An empty sequence or an empty stop string.
+        ValueError: An empty sequence or an empty stop string, or no list of stop strings.
     """
 
     __slots__ = ("_ids", "_longest_string", "_sequences", "_strings", "_tail")
@@ -33,11 +33,15 @@ class EOSTracker:
         self._sequences = tuple(
             tuple(operator.index(token) for token in sequence) for sequence in eos_sequences
         )
+        if isinstance(eos_stop_strings, str):
+            raise ValueError(f"EOSTracker: wanted a list of stop strings, got {eos_stop_strings!r}")
         self._strings = tuple(eos_stop_strings)
         if not all(self._sequences):
             raise ValueError("EOSTracker: wanted sequences of at least one token, got an empty one")
-        if not all(self._strings):
-            raise ValueError("EOSTracker: wanted stop strings with text, got an empty one")
+        for text in self._strings:
+            if not isinstance(text, str) or not text:
+                found = repr(text) if text else "an empty one"
+                raise ValueError(f"EOSTracker: wanted stop strings with text, got {found}")
         self._longest_string = max(map(len, self._strings), default=0)
         self._tail = ""
 

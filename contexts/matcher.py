@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from heddle.contexts.integers import no_token
+
 
 class Matcher(Protocol):
     """What a context asks of a grammar matcher; `llguidance.LLMatcher` is one."""
@@ -50,6 +52,7 @@ class TrackedMatcher:
 
         Raises:
             AssertionError: The matcher rejects the token.
+            TypeError: The token is no integer.
         """
         past_stop = ends_sequence and self.matcher.is_stopped()
         try:
@@ -58,6 +61,8 @@ class TrackedMatcher:
             accepted = not failed and self.matcher.consume_token(token)
         except OverflowError:  # not a token id at all, for example negative
             accepted = False
+        except TypeError:
+            raise no_token(token) from None
         if not accepted:
             raise AssertionError(
                 f"advance_fsm: the grammar rejects token {token}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from heddle.contexts.integers import whole
 from heddle.contexts.text import TextContext
 
 
@@ -17,6 +18,7 @@ def reserve_token_space_for_batch(batch: Iterable[TextContext], num_tokens: int)
     Raises:
         ValueError: `num_tokens` is negative.
     """
+    num_tokens = whole("reserve_token_space_for_batch", num_tokens)
     if num_tokens < 0:
         raise ValueError(f"reserve_token_space_for_batch: wanted at least 0, got {num_tokens}")
     with ExitStack() as reserved:

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
+
+from heddle.contexts.integers import is_whole
+
+INT64 = 1 << 63
+
+# Name, least, most, what was wanted. Kernels compute in float32: a logit divided by a number from
+# 1e-30 to 1e30 is finite there.
+NUMBERS = (
+    ("top_p", 5e-324, 1, "a number in (0, 1]"),
+    ("min_p", 0, 1, "a number in [0, 1]"),
+    ("temperature", 0, 1e30, "a finite number, at least 0 and at most 1e30"),
+    ("frequency_penalty", -2, 2, "a number in [-2, 2]"),
+    ("presence_penalty", -2, 2, "a number in [-2, 2]"),
+    ("repetition_penalty", 1e-30, 1e30, "a finite number above 0, from 1e-30 to 1e30"),
+)
+INTEGERS = (
+    ("top_k", -1, "an integer, -1 or at least 1"),
+    ("min_new_tokens", 0, "an integer, at least 0"),
+    ("seed", -INT64, "a signed integer of 64 bits"),
+)
 
 
 @dataclass(frozen=True)
@@ -16,20 +36,20 @@ class SamplingParams:
         top_k: Only the k likeliest tokens are candidates; -1: no limit.
         top_p: Only the likeliest tokens whose probabilities reach this sum, in (0, 1].
         min_p: Only tokens at least this likely relative to the likeliest one, in [0, 1].
-        temperature: What logits are divided by; 0 takes the likeliest token.
+        temperature: What logits are divided by, up to 1e30; 0 takes the likeliest token.
         frequency_penalty: Subtracted from a token's logit for each time it came, in [-2, 2].
         presence_penalty: Subtracted from a token's logit once it came, in [-2, 2].
-        repetition_penalty: What a token's logit is divided by once it came, above 0.
+        repetition_penalty: What a token's logit is divided by once it came, in [1e-30, 1e30].
         max_new_tokens: Most tokens to generate; None: up to the context's `max_length`.
         min_new_tokens: Tokens before the sequence may end.
         ignore_eos: Go on after an end-of-sequence token.
         stop: Texts that end the sequence.
         stop_token_ids: Tokens that end the sequence.
         detokenize: Whether the output is turned into text.
-        seed: Seed of the random numbers.
+        seed: Seed of the random numbers, a signed integer of 64 bits.
 
     Raises:
-        ValueError: A value is outside its range.
+        ValueError: A value is outside its range, or of another kind.
     """
 
     top_k: int = 1
@@ -48,25 +68,26 @@ class SamplingParams:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._check(self.top_k == -1 or self.top_k >= 1, "top_k", "-1 or at least 1")
-        self._check(0 < self.top_p <= 1, "top_p", "a number in (0, 1]")
-        self._check(0 <= self.min_p <= 1, "min_p", "a number in [0, 1]")
-        self._check(0 <= self.temperature < math.inf, "temperature", "a finite number, at least 0")
-        self._check(-2 <= self.frequency_penalty <= 2, "frequency_penalty", "a number in [-2, 2]")
-        self._check(-2 <= self.presence_penalty <= 2, "presence_penalty", "a number in [-2, 2]")
-        self._check(
-            0 < self.repetition_penalty < math.inf, "repetition_penalty", "a finite number above 0"
-        )
-        self._check(
-            self.max_new_tokens is None or self.max_new_tokens >= 0,
-            "max_new_tokens",
-            "None or at least 0",
-        )
-        self._check(self.min_new_tokens >= 0, "min_new_tokens", "at least 0")
+        for name, least, most, wanted in NUMBERS:
+            value = getattr(self, name)
+            if not (isinstance(value, (float, int, Real)) and least <= value <= most):
+                self._refuse(name, wanted)
+        for name, least, wanted in INTEGERS:
+            value = getattr(self, name)
+            if not (is_whole(value) and least <= value < INT64):
+                self._refuse(name, wanted)
+        if self.top_k == 0:
+            self._refuse("top_k", "an integer, -1 or at least 1")
+        most_new = self.max_new_tokens
+        if most_new is not None and not (is_whole(most_new) and 0 <= most_new < INT64):
+            self._refuse("max_new_tokens", "None or an integer, at least 0")
+        if not _is_list(self.stop, lambda text: isinstance(text, str)):
+            self._refuse("stop", "None or a list of texts")
+        if not _is_list(self.stop_token_ids, is_whole):
+            self._refuse("stop_token_ids", "None or a list of integers")
 
-    def _check(self, holds: bool, name: str, wanted: str) -> None:
-        if not holds:
-            raise ValueError(f"SamplingParams.{name}: wanted {wanted}, got {getattr(self, name)}")
+    def _refuse(self, name: str, wanted: str) -> None:
+        raise ValueError(f"SamplingParams.{name}: wanted {wanted}, got {getattr(self, name)!r}")
 
     @classmethod
     def from_input_and_generation_config(
@@ -92,3 +113,7 @@ class SamplingParams:
         for source in (generation_config or {}, input_params or {}):
             values.update({k: v for k, v in source.items() if k in names and v is not None})
         return cls(**values)
+
+
+def _is_list(value: Any, is_element: Callable[[Any], bool]) -> bool:
+    return value is None or (isinstance(value, (list, tuple)) and all(map(is_element, value)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from heddle.contexts.integers import whole
+
 
 @dataclass
 class SpecDecodingState:
@@ -26,8 +28,12 @@ class SpecDecodingState:
         return self.accepted / self.proposed if self.proposed else 0.0
 
     def propose(self, tokens: Iterable[int]) -> None:
-        """Add draft tokens."""
-        self.draft_tokens.extend(int(token) for token in tokens)
+        """Add draft tokens.
+
+        Raises:
+            TypeError: One is no integer; none was added then.
+        """
+        self.draft_tokens += [whole("SpecDecodingState.propose", token) for token in tokens]
 
     def verify(self, accepted: int) -> list[int]:
         """Take out all draft tokens, of which the first `accepted` were right; return those.
@@ -35,6 +41,7 @@ class SpecDecodingState:
         Raises:
             ValueError: `accepted` is negative or more than there are.
         """
+        accepted = whole("SpecDecodingState.verify", accepted)
         if not 0 <= accepted <= len(self.draft_tokens):
             raise ValueError(
                 f"SpecDecodingState: wanted 0 to {len(self.draft_tokens)} accepted, got {accepted}"

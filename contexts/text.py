@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from heddle.contexts.endpoints import check_endpoint
 from heddle.contexts.eos import EOSTracker
+from heddle.contexts.integers import whole
 from heddle.contexts.matcher import Matcher, TrackedMatcher
 from heddle.contexts.older_arguments import place_windows, read_older
 from heddle.contexts.older_names import OlderNames
@@ -94,7 +95,7 @@ class TextContext(TokenUpdates, OlderNames):
             raise ValueError(
                 "TextContext: wanted eos_tracker, or eos_token_ids and eos_sequences, got both"
             )
-        self.max_length = max_length
+        self.max_length = whole("max_length", max_length)
         self.tokens = tokens if isinstance(tokens, TokenBuffer) else TokenBuffer(tokens)
         self.request_id = RequestID(request_id)
         self.eos_tracker = eos_tracker

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heddle.contexts.integers import no_token, whole
 from heddle.contexts.ranges import Range
 from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
 
@@ -68,6 +69,7 @@ class TokenBuffer(TokenViews):
         Raises:
             ValueError: The start would leave the window (the whole window may be left out).
         """
+        offset = whole("apply_processing_offset", offset)
         if not 0 <= offset <= len(self._window):
             raise ValueError(
                 f"apply_processing_offset: wanted 0 to {len(self._window)}, got {offset}"
@@ -80,6 +82,7 @@ class TokenBuffer(TokenViews):
         Raises:
             ValueError: `count` is negative, or more than were processed.
         """
+        count = whole("rewind_processing", count)
         if not 0 <= count <= self._window.start:
             raise ValueError(f"rewind_processing: wanted 0 to {self._window.start}, got {count}")
         self._window.start -= count
@@ -90,6 +93,7 @@ class TokenBuffer(TokenViews):
         Raises:
             ValueError: `count` is negative, or would leave nothing to process.
         """
+        count = whole("skip_processing", count)
         if not 0 <= count < self.active_length:
             raise ValueError(f"skip_processing: wanted 0 to {self.active_length - 1}, got {count}")
         self._window.start += count
@@ -100,6 +104,7 @@ class TokenBuffer(TokenViews):
         Raises:
             ValueError: `size` is not in [1, active_length).
         """
+        size = whole("chunk", size)
         if not 0 < size < self.active_length:
             raise ValueError(f"chunk: wanted 1 to {self.active_length - 1}, got {size}")
         self._window.end = self._window.start + self._offset + size
@@ -125,7 +130,8 @@ class TokenBuffer(TokenViews):
                 grows by it (jump-ahead).
 
         Raises:
-            ValueError: The window is chunked.
+            TypeError: The token is no integer.
+            ValueError: The window is chunked, or the token has more than 64 bits.
         """
         length = self._length
         window = self._window
@@ -134,7 +140,10 @@ class TokenBuffer(TokenViews):
         array = self._array
         if length == len(array):
             array = self._grow(length + 1)
-        array[length] = operator.index(token)
+        try:
+            array[length] = operator.index(token)
+        except (TypeError, OverflowError):
+            raise no_token(token) from None
         if window.start != length - 1 or self._offset:
             self._starts[length] = (window.start, self._offset)
             self._offset = 0
@@ -146,7 +155,10 @@ class TokenBuffer(TokenViews):
         """Replace the last token."""
         if not self._array.flags.writeable:
             self._array = self._array.copy()
-        self._array[self._length - 1] = operator.index(token)
+        try:
+            self._array[self._length - 1] = operator.index(token)
+        except (TypeError, OverflowError):
+            raise no_token(token) from None
 
     def consume_recently_generated_tokens(self, hold_back: int = 0) -> TokenArray:
         """Hand out the tokens of the completion window, and empty it.
@@ -188,6 +200,7 @@ class TokenBuffer(TokenViews):
         Raises:
             ValueError: `count` is negative, or no token would be left.
         """
+        count = whole("rollback", count)
         if not 0 <= count < self._length:
             raise ValueError(f"rollback: wanted 0 to {self._length - 1} tokens, got {count}")
         if count == 0:
@@ -204,6 +217,7 @@ class TokenBuffer(TokenViews):
         Raises:
             ValueError: Not 0 <= `start` < `active` <= `end`; nothing has changed then.
         """
+        start, active, end = (whole("token indices", index) for index in (start, active, end))
         if not 0 <= start < active <= end - self._offset:
             raise ValueError(
                 f"token indices: wanted 0 <= start < active <= end, got start {start}, "

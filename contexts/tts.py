@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heddle.contexts.integers import whole
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import GenerationStatus
 
@@ -127,7 +128,7 @@ class TTSContext(TextContext):
         """Append a block of speech tokens, shape [tokens], integers.
 
         Raises:
-            ValueError: `new_tokens` is not such an array.
+            ValueError: `new_tokens` is not such an array, or does not fit 32 bits.
         """
         self._check_speech_tokens(new_tokens)
         end = self._speech_token_end_idx + len(new_tokens)
@@ -142,10 +143,19 @@ class TTSContext(TextContext):
 
     @staticmethod
     def _check_speech_tokens(tokens: SpeechTokens) -> None:
+        if not isinstance(tokens, np.ndarray):
+            raise ValueError(
+                "speech tokens: wanted a one-dimensional integer array, got "
+                f"{type(tokens).__name__}"
+            )
         if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
             raise ValueError(
                 f"speech tokens: wanted a one-dimensional integer array, got {tokens.ndim} "
                 f"dimensions of {tokens.dtype}"
+            )
+        if tokens.dtype.itemsize >= 4 and tokens.size and np.any(tokens != tokens.astype(np.int32)):
+            raise ValueError(
+                f"speech tokens: wanted integers of 32 bits, got {tokens.min()} to {tokens.max()}"
             )
 
     def has_undecoded_speech_tokens(self, exclude_last_n: int = 0) -> bool:
@@ -171,7 +181,13 @@ class TTSContext(TextContext):
 
         Returns:
             The tokens as a view, and how many of them come from before `decoded_index`.
+
+        Raises:
+            ValueError: A number is negative.
         """
+        for name, value in (("audio_chunk_size", audio_chunk_size), ("buffer", buffer)):
+            if value is not None and value < 0:
+                raise ValueError(f"next_speech_tokens: wanted {name} of at least 0, got {value}")
         before = min(buffer or 0, self.decoded_index)
         end = self._speech_token_end_idx
         if audio_chunk_size is not None:
@@ -184,6 +200,7 @@ class TTSContext(TextContext):
         Raises:
             ValueError: `idx` is negative, or more than there are.
         """
+        idx = whole("set_decoded_index", idx)
         if not 0 <= idx <= self._speech_token_end_idx:
             raise ValueError(
                 f"set_decoded_index: wanted 0 to {self._speech_token_end_idx}, got {idx}"

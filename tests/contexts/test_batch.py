@@ -88,6 +88,27 @@ def test_what_does_not_fit_is_refused(text):
         batch.write([long])
     with pytest.raises(ValueError, match="at most 1 blocks, got 2"):
         batch.write_blocks(0, [1, 2])
+    for row, first in ((2, 0), (-1, 0), (0, -1)):
+        with pytest.raises(ValueError) as error:
+            batch.write_blocks(row, [], first)
+        assert str(error.value) == (
+            "StepBatch: wanted a row from 0 to 1 and a first block of at least 0, got row "
+            f"{row} and block {first}"
+        )
+
+
+def test_a_decode_step_ends_at_the_longest_sequence(text):
+    batch = StepBatch(rows=9, tokens=9, max_length=4)
+    context = text((1, 2, 3))
+    context.update(5)
+    batch.write([context])
+    assert batch.inputs["positions"].tolist() == [3]
+    context.update(5)
+    with pytest.raises(ValueError) as error:
+        batch.write([context])
+    assert str(error.value) == (
+        "StepBatch: wanted at most 9 tokens at positions up to 4, got 1 tokens at positions up to 5"
+    )
 
 
 def test_a_decode_step_grows_nothing():
@@ -120,15 +141,53 @@ def test_commit_hands_out_tokens_and_keeps_errors_apart(text, matcher):
     assert list(refused) == [1]
     assert "rejects token 3" in str(refused[1])
     assert [context.generated_tokens.tolist() for context in contexts] == [[6], [9], []]
-    with pytest.raises(ValueError, match="shorter"):
-        batch.commit(contexts, np.array([6]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "got"),
+    [
+        (np.array([6]), "shape [1] of int64"),
+        (np.array([6, 7, 8]), "shape [3] of int64"),
+        (np.array([[6], [7]]), "shape [2, 1] of int64"),
+        (np.array([6.0, 7.0]), "shape [2] of float64"),
+        ([6, None], "shape [2] of object"),
+        (None, "shape [] of object"),
+    ],
+)
+def test_commit_gives_all_contexts_a_token_or_none(text, tokens, got):
+    contexts = [text(), text()]
+    with pytest.raises(ValueError) as error:
+        StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, tokens)
+    wanted = "StepBatch: wanted 2 integers as next tokens, one for each context, got "
+    assert str(error.value) == wanted + got
+    assert [context.generated_tokens.tolist() for context in contexts] == [[], []]
+
+
+def test_commit_wants_as_many_log_probabilities(text):
+    contexts = [text(), text()]
+    with pytest.raises(ValueError) as error:
+        StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, np.array([6, 7]), [None])
+    wanted = "StepBatch: wanted 2 log probabilities, one for each context, got 1"
+    assert str(error.value) == wanted
+    assert not contexts[0].tokens.generated_length
+
+
+def test_commit_keeps_a_token_of_more_than_64_bits_to_its_row(text):
+    contexts = [text(), text()]
+    tokens = np.array([1 << 63, 7], np.uint64)
+    refused = StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, tokens)
+    assert {row: str(error) for row, error in refused.items()} == {
+        0: "token: wanted an integer of 64 bits, got 9223372036854775808"
+    }
+    assert contexts[1].generated_tokens.tolist() == [7]
 
 
 def test_commit_refuses_a_row_that_has_no_token(text):
     contexts = [text(), text()]
     refused = StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, np.array([-1, 5]))
     assert {row: str(error) for row, error in refused.items()} == {
-        0: "StepBatch: wanted a token for row 0, got -1"
+        0: "StepBatch: wanted a token for row 0, got -1: there was nothing to choose from, as "
+        "where a mask allows no token or logits are no numbers"
     }
     assert [context.generated_tokens.tolist() for context in contexts] == [[], [5]]
 

@@ -11,6 +11,21 @@ def test_empty_endings_are_refused():
         EOSTracker(eos_stop_strings=["a", ""])
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("END", "EOSTracker: wanted a list of stop strings, got 'END'"),
+        ([b"END"], "EOSTracker: wanted stop strings with text, got b'END'"),
+        (["a", 5], "EOSTracker: wanted stop strings with text, got 5"),
+    ],
+)
+def test_stop_strings_are_a_list_of_texts(given, message):
+    """One text is no list of its letters."""
+    with pytest.raises(ValueError) as error:
+        EOSTracker(eos_stop_strings=given)
+    assert str(error.value) == message
+
+
 def test_what_it_gives_away_are_copies():
     tracker = EOSTracker({1}, [[2, 3]], ["x"])
     tracker.eos_token_ids.add(9)

@@ -28,6 +28,13 @@ def test_the_prompt_and_the_minimum_must_fit(text):
         text((1, 2), max_length=4, sampling_params=SamplingParams(min_new_tokens=3))
 
 
+@pytest.mark.parametrize("length", [9.5, float("nan"), "9", None])
+def test_the_longest_sequence_is_an_integer(text, length):
+    with pytest.raises(TypeError) as error:
+        text((1, 2), max_length=length)
+    assert str(error.value) == f"max_length: wanted an integer, got {length!r}"
+
+
 @pytest.mark.parametrize("endpoint", [None, "tcp://host:1", "tcp://[::1]:80", "ipc:///tmp/x"])
 def test_good_endpoints(text, endpoint):
     assert text(target_endpoint=endpoint).target_endpoint == endpoint

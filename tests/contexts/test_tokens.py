@@ -122,6 +122,38 @@ def test_chunks_visit_the_prompt_in_order(buffer):
         tokens.advance_chunk()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["chunk", "apply_processing_offset", "rewind_processing", "skip_processing", "rollback"],
+)
+@pytest.mark.parametrize("count", [1.5, 1.0, "1", None])
+def test_no_window_ends_inside_a_token(buffer, name, count):
+    tokens = buffer(5, 6, 7, 8)
+    with pytest.raises(TypeError) as error:
+        getattr(tokens, name)(count)
+    assert str(error.value) == f"{name}: wanted an integer, got {count!r}"
+    assert tokens.active.tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("token", "error", "message"),
+    [
+        (1.5, TypeError, "token: wanted an integer, got 1.5"),
+        (None, TypeError, "token: wanted an integer, got None"),
+        (1 << 63, ValueError, "token: wanted an integer of 64 bits, got 9223372036854775808"),
+    ],
+)
+def test_what_is_no_token_is_said(buffer, token, error, message):
+    tokens = buffer(5)
+    with pytest.raises(error) as found:
+        tokens.advance_with_token(token)
+    assert str(found.value) == message
+    with pytest.raises(error) as found:
+        tokens.overwrite_last_token(token)
+    assert str(found.value) == message
+    assert tokens.all.tolist() == [5]
+
+
 def test_a_jump_ahead_token_widens_the_window(buffer):
     tokens = buffer(5, 6)
     tokens.advance_with_token(7)

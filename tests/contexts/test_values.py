@@ -1,5 +1,7 @@
 import math
+import re
 
+import numpy as np
 import pytest
 
 from heddle.contexts import (
@@ -57,23 +59,38 @@ def test_sampling_defaults_are_the_documented_ones():
 @pytest.mark.parametrize(
     ("name", "bad", "good"),
     [
-        ("top_k", (0, -2), (-1, 1)),
-        ("top_p", (0, 1.01, math.nan), (1e-9, 1)),
-        ("min_p", (-0.1, 1.1, math.nan), (0, 1)),
-        ("temperature", (-1, math.inf, math.nan), (0, 5)),
-        ("repetition_penalty", (0, -1, math.nan, math.inf), (0.1, 3)),
+        ("top_k", (0, -2, 1.5, True, "4", None, 1 << 63), (-1, 1, np.int64(4), (1 << 63) - 1)),
+        ("top_p", (0, 1.01, math.nan, "1"), (1e-9, 1)),
+        ("min_p", (-0.1, 1.1, math.nan, None), (0, 1)),
+        ("temperature", (-1, math.inf, math.nan, "hot", 1e300), (0, 5, np.float32(0.5), 1e30)),
+        ("repetition_penalty", (0, -1, math.nan, math.inf, 1e-300, 1e300), (0.1, 3)),
         ("frequency_penalty", (-2.1, 2.1, math.nan), (-2, 2)),
         ("presence_penalty", (-2.1, 2.1, math.nan), (-2, 2)),
-        ("max_new_tokens", (-1,), (0, None)),
-        ("min_new_tokens", (-1,), (0, 3)),
+        ("max_new_tokens", (-1, 1.5, "3"), (0, None)),
+        ("min_new_tokens", (-1, 2.5, None), (0, 3)),
+        ("seed", (1 << 63, -(1 << 63) - 1, 1.5, "a", None), (-1, (1 << 63) - 1, -(1 << 63))),
+        ("stop", ("END", 5, [5], [b"x"]), (None, [], ["END"])),
+        ("stop_token_ids", ("a", 5, ["a"], [1.5]), (None, [], [3])),
     ],
 )
 def test_sampling_ranges(name, bad, good):
     for value in bad:
-        with pytest.raises(ValueError, match=rf"SamplingParams.{name}: wanted .*, got {value}"):
+        with pytest.raises(ValueError) as error:
             SamplingParams(**{name: value})
+        wanted = rf"SamplingParams\.{name}: wanted [^,]+.*, got {re.escape(repr(value))}"
+        assert re.fullmatch(wanted, str(error.value))
     for value in good:
         assert getattr(SamplingParams(**{name: value}), name) == value
+
+
+def test_what_was_wanted_of_a_sampling_parameter_is_said():
+    with pytest.raises(ValueError) as error:
+        SamplingParams(seed=1 << 63)
+    wanted = "SamplingParams.seed: wanted a signed integer of 64 bits, got 9223372036854775808"
+    assert str(error.value) == wanted
+    with pytest.raises(ValueError) as error:
+        SamplingParams(stop="END")
+    assert str(error.value) == "SamplingParams.stop: wanted None or a list of texts, got 'END'"
 
 
 def test_sampling_params_are_frozen():
@@ -96,6 +113,9 @@ def test_speculative_state_counts_acceptance():
     state = SpecDecodingState()
     assert state.acceptance_rate == 0
     state.propose([4, 5, 6])
+    with pytest.raises(TypeError) as error:
+        state.propose([7, 1.7])
+    assert str(error.value) == "SpecDecodingState.propose: wanted an integer, got 1.7"
     with pytest.raises(ValueError, match="wanted 0 to 3 accepted, got 4"):
         state.verify(4)
     assert state.verify(1) == [4]

@@ -1,0 +1,31 @@
+"""Integers as they are given: Python's, NumPy's, but no truth values and no fractions."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+
+def is_whole(value: object) -> bool:
+    """Whether `value` is an integer."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def no_token(value: Any) -> Exception:
+    """What to raise of a token that does not fit an int64."""
+    try:
+        return ValueError(f"token: wanted an integer of 64 bits, got {operator.index(value)}")
+    except TypeError:
+        return TypeError(f"token: wanted an integer, got {value!r}")
+
+
+def whole(name: str, value: Any) -> int:
+    """`value` as an int.
+
+    Raises:
+        TypeError: It is no integer; `name` is whose argument it is.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: wanted an integer, got {value!r}") from None
