@@ -72,8 +72,15 @@ def grammar_tokenizer(
         tokens: The bytes of each token of the vocabulary, by id.
         eos_token_ids: The tokens that end a sequence, at least one.
         special_token_ids: Further tokens that are no text.
+
+    Raises:
+        InputError: `eos_token_ids` is empty, or names a token that there is not.
     """
     ends = list(eos_token_ids)
+    if not ends or not all(0 <= end < len(tokens) for end in ends):
+        raise InputError(
+            f"grammar_tokenizer: wanted eos_token_ids below {len(tokens)}, at least one, got {ends}"
+        )
     vocabulary = _Vocabulary(tokens, ends[0], [*ends, *special_token_ids])
     return LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(tokens), eos_token=ends)
 
@@ -94,6 +101,19 @@ def _one_line(error: str) -> str:
     lines = [line.strip() for line in error.split("\n")]
     text = " ".join(line for line in lines if line and not _PICTURE.fullmatch(line))
     return textwrap.shorten(text, _LONGEST, placeholder=" ...")
+
+
+def _text(kind: str, grammar: Any) -> str:
+    try:
+        text = grammar if isinstance(grammar, str) else json.dumps(grammar)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{kind}: wanted a text in UTF-8, got {error.object[error.start]!r} at {error.start}"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{kind}: wanted a text or JSON, got {error}") from None
+    return text
 
 
 def _serialize(kind: str, text: str) -> str:
@@ -126,9 +146,11 @@ class GrammarCompiler:
         self._parser_limits = LLParserLimits(verbose_errors=False)
         self._start = partial(ThreadPoolExecutor, threads, thread_name_prefix="heddle-grammar")
         self._threads = self._start()
+        self._closed = False
 
     def close(self) -> None:
-        """End the threads; grammars that wait are dropped."""
+        """End the threads; grammars that wait are dropped, and no others are taken."""
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> Future[LLMatcher]:
@@ -137,14 +159,17 @@ class GrammarCompiler:
         An empty JSON schema means any JSON value.
 
         Raises:
-            InputError: The text is larger or deeper than the limits.
+            InputError: The text is larger or deeper than the limits, or no text or JSON at all; or
+                the compiler was closed.
         """
-        text = grammar if isinstance(grammar, str) else json.dumps(grammar)
+        text = _text(kind, grammar)
         limits = self.limits
         if len(text) > limits.size:
             raise InputError(f"{kind}: wanted at most {limits.size} characters, got {len(text)}")
         if (depth := _depth(text)) > limits.depth:
             raise InputError(f"{kind}: wanted at most {limits.depth} nested levels, got {depth}")
+        if self._closed:
+            raise InputError("GrammarCompiler: wanted one that is open, got one that was closed")
         return self._threads.submit(self._compile, kind, text)
 
     def compile(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> LLMatcher:

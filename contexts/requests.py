@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from heddle.contexts.integers import is_whole
 from heddle.contexts.messages import (
     TokenGeneratorRequestMessage,
     TokenGeneratorRequestTool,
@@ -72,9 +73,15 @@ class TextGenerationRequest:
         if (self.prompt is None) == (self.messages is None):
             found = "neither" if self.prompt is None else "both"
             raise ValueError(f"TextGenerationRequest: wanted prompt or messages, got {found}")
-        if self.logprobs < 0:
+        if not is_whole(self.logprobs) or self.logprobs < 0:
             raise ValueError(
-                f"TextGenerationRequest: wanted logprobs of at least 0, got {self.logprobs}"
+                "TextGenerationRequest: wanted logprobs as an integer of at least 0, got "
+                f"{self.logprobs!r}"
+            )
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if not isinstance(stops, (list, tuple)) or not all(isinstance(s, str) for s in stops):
+            raise ValueError(
+                f"TextGenerationRequest: wanted stop as a text or a list of texts, got {stops!r}"
             )
         if self.messages is not None:
             messages = [TokenGeneratorRequestMessage.of(message) for message in self.messages]

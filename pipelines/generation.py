@@ -6,9 +6,10 @@ token of each sequence that decodes and fills up with chunks of prompts.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -188,14 +189,18 @@ class TextGenerator:
     ) -> Iterator[TextDelta]:
         """Submits a request and yields what is new until it ends.
 
-        Other requests go on meanwhile; what is new of them comes with the next `step`.
+        Other requests go on meanwhile; what is new of them comes with the next `step`. A stream
+        that is closed before its end cancels its request.
         """
         wanted = self.submit(request, regex)
-        while True:
-            for delta in self._step_of({wanted}):
-                yield delta
-                if delta.finish_reason:
-                    return
+        try:
+            while True:
+                for delta in self._step_of({wanted}):
+                    yield delta
+                    if delta.finish_reason:
+                        return
+        finally:
+            self._drop({wanted})
 
     def generate(
         self, prompts: Iterable[str | Sequence[int]], params: SamplingParams | None = None
@@ -203,30 +208,38 @@ class TextGenerator:
         """The text that follows each prompt, all side by side.
 
         Raises:
-            InputError: As `submit`; or one of them could not go on, which ends the others too.
+            InputError: As `submit`; or one of them could not go on. Either ends the others too.
         """
+        if isinstance(prompts, str):
+            raise InputError(f"generate: wanted a list of prompts, got the text {prompts!r}")
         params = params or SamplingParams()
-        ids = [
-            self.submit(
-                TextGenerationRequest(
-                    id=RequestID(), index=i, model_name="", prompt=prompt, sampling_params=params
+        texts: dict[RequestID, str] = {}
+        left: set[RequestID] = set()
+        try:
+            for index, prompt in enumerate(prompts):
+                request = TextGenerationRequest(
+                    RequestID(), index, "", prompt, sampling_params=params
                 )
-            )
-            for i, prompt in enumerate(prompts)
-        ]
-        texts = dict.fromkeys(ids, "")
-        left = set(ids)
-        while left:
-            for delta in self._step_of(left):
-                if delta.error:
-                    for name in left:
-                        self.cancel(name)
-                    self._new = [other for other in self._new if other.request_id not in left]
-                    raise InputError(f"request {delta.request_id}: {delta.error}") from delta.error
-                texts[delta.request_id] += delta.text
-                if delta.finish_reason:
-                    left.discard(delta.request_id)
+                texts[self.submit(request)] = ""
+            left = set(texts)
+            while left:
+                for delta in self._step_of(left):
+                    if delta.error:
+                        raise InputError(
+                            f"request {delta.request_id}: {delta.error}"
+                        ) from delta.error
+                    texts[delta.request_id] += delta.text
+                    if delta.finish_reason:
+                        left.discard(delta.request_id)
+        finally:
+            self._drop(set(texts))
         return list(texts.values())
+
+    def _drop(self, requests: set[RequestID]) -> None:
+        """Ends those of `requests` that have not ended, without a word."""
+        for name in requests:
+            self.cancel(name)
+        self._new = [delta for delta in self._new if delta.request_id not in requests]
 
     def _step_of(self, wanted: set[RequestID]) -> list[TextDelta]:
         """A step, and what is new of the requests `wanted`; the rest is kept for the next."""
@@ -244,7 +257,7 @@ class TextGenerator:
         elif isinstance(request.prompt, str):
             prompt = self.tokenizer.encode(request.prompt)
         else:
-            prompt = list(request.prompt or [])
+            prompt = self._tokens(request)
         if not prompt:
             raise InputError(f"request {request.id}: wanted a prompt of at least one token")
         wrong = [token for token in prompt if not 0 <= token < self._step.vocab_size]
@@ -253,6 +266,16 @@ class TextGenerator:
                 f"request {request.id}: wanted tokens below {self._step.vocab_size}, got {wrong[0]}"
             )
         return prompt
+
+    def _tokens(self, request: TextGenerationRequest) -> list[int]:
+        prompt: Any = request.prompt
+        try:
+            return [operator.index(token) for token in prompt]
+        except TypeError:
+            raise InputError(
+                f"request {request.id}: wanted a prompt of text or of integers, got "
+                f"{request.prompt!r}"
+            ) from None
 
     def _delta(self, running: Running) -> TextDelta:
         context = running.context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heddle.contexts import TextContext, TextGenerationRequest
 from heddle.pipelines.generation_tokenizer import TextTokenizer
@@ -76,9 +76,18 @@ class Grammars:
 
 
 def schema_of(request: TextGenerationRequest) -> str | None:
-    """The JSON schema of a request's output, as text; `json_object` is any object."""
+    """The JSON schema of a request's output, as text; `json_object` is any object.
+
+    Raises:
+        InputError: It is no JSON.
+    """
     form = request.response_format
     if form is None or form.type == "text":
         return None
-    schema = form.json_schema if form.type == "json_schema" else {"type": "object"}
-    return json.dumps(schema.get("schema", schema))
+    schema: Any = form.json_schema if form.type == "json_schema" else {"type": "object"}
+    if isinstance(schema, dict):
+        schema = schema.get("schema", schema)
+    try:
+        return json.dumps(schema)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"json_schema: wanted JSON, got {error}") from None

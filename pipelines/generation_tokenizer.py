@@ -50,7 +50,13 @@ class TextTokenizer:
         self._template = template.read_text() if template.is_file() else _template(named)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The tokens of `text`, with those that the tokenizer puts around it."""
+        """The tokens of `text`, with those that the tokenizer puts around it.
+
+        Raises:
+            InputError: The text cannot be encoded as UTF-8.
+        """
+        if not text.isascii():
+            check_text("prompt", text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
@@ -157,6 +163,20 @@ class StopStrings:
         """What of `text` and the text held back stands before the stop string `stop`."""
         text, self._held = self._held + text, ""
         return text[: text.index(stop)]
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuses what is no Unicode text: lone surrogates, which stand for bytes that are no UTF-8.
+
+    Raises:
+        InputError: There are some.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{name}: wanted a text in UTF-8, got {text[error.start]!r} at {error.start}"
+        ) from None
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -21,9 +21,8 @@ def test_empty_endings_are_refused():
 )
 def test_stop_strings_are_a_list_of_texts(given, message):
     """One text is no list of its letters."""
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=f"^{message}$"):
         EOSTracker(eos_stop_strings=given)
-    assert str(error.value) == message
 
 
 def test_what_it_gives_away_are_copies():

@@ -2,7 +2,10 @@ import time
 
 import pytest
 
+from heddle.contexts import GrammarCompiler, grammar_tokenizer
 from heddle.runtime.errors import InputError
+
+END = 262
 
 TREE = {"type": "object", "properties": {"next": {"$ref": "#"}}}
 LIST = {"type": "array", "items": {"$ref": "#"}}
@@ -144,3 +147,38 @@ def test_counts_that_are_taken_last_to_the_end(compiler):
         assert matcher.compute_logit_bias()[byte]
         assert matcher.consume_token(byte)
     assert matcher.is_accepting()
+
+
+def test_a_closed_compiler_says_so(vocabulary):
+    compiler = GrammarCompiler(grammar_tokenizer(vocabulary, [END]))
+    compiler.close()
+    compiler.close()
+    with pytest.raises(InputError) as error:
+        compiler.compile("regex", "a")
+    assert str(error.value) == "GrammarCompiler: wanted one that is open, got one that was closed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "grammar", "message"),
+    [
+        ("regex", "a\ud800", "regex: wanted a text in UTF-8, got '\\ud800' at 1"),
+        ("lark", "\ud800", "lark: wanted a text in UTF-8, got '\\ud800' at 0"),
+        (
+            "json_schema",
+            {"const": {1}},
+            "json_schema: wanted a text or JSON, got Object of type set is not JSON serializable",
+        ),
+    ],
+)
+def test_what_is_no_text_is_refused(compiler, kind, grammar, message):
+    with pytest.raises(InputError) as error:
+        compiler.compile(kind, grammar)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("ends", [[], [-1], [END + 1]])
+def test_a_grammar_needs_an_end_of_the_vocabulary(vocabulary, ends):
+    with pytest.raises(InputError) as error:
+        grammar_tokenizer(vocabulary, ends)
+    wanted = "grammar_tokenizer: wanted eos_token_ids below 263, at least one, got "
+    assert str(error.value) == wanted + str(ends)

@@ -42,7 +42,10 @@ def test_a_text_request_has_the_documented_defaults():
         ({"messages": [Message("user", "x")]}, "wanted prompt or messages, got both"),
         ({"id": ""}, "wanted an id"),
         ({"index": -1}, "wanted an index of at least 0, got -1"),
-        ({"logprobs": -1}, "wanted logprobs of at least 0, got -1"),
+        ({"logprobs": -1}, "wanted logprobs as an integer of at least 0, got -1"),
+        ({"logprobs": 1.5}, "wanted logprobs as an integer of at least 0, got 1.5"),
+        ({"stop": 5}, "wanted stop as a text or a list of texts, got 5"),
+        ({"stop": ["a", 5]}, r"wanted stop as a text or a list of texts, got \['a', 5\]"),
     ],
 )
 def test_bad_text_requests(change, reason):

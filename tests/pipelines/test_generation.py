@@ -219,6 +219,27 @@ def test_a_stream_keeps_what_is_new_of_others(make):
     assert other == "r1"
 
 
+def test_a_stream_that_is_closed_early_is_cancelled(make):
+    generator = make()
+    stream = generator.stream(request())
+    assert next(stream).tokens
+    stream.close()
+    assert not generator.busy
+    assert generator._step.blocks.free == generator._step.blocks.count
+    assert generator.step() == []
+
+
+def test_prompts_that_cannot_be_leave_nothing_behind(make):
+    generator = make()
+    with pytest.raises(InputError, match=r"wanted a prompt of at least one token$"):
+        generator.generate(["a", "", "b"])
+    assert not generator.busy
+    with pytest.raises(
+        InputError, match=r"^generate: wanted a list of prompts, got the text 'ab'$"
+    ):
+        generator.generate("ab")
+
+
 def test_ids_are_their_own(make):
     generator = make()
     generator.submit(request())
@@ -230,7 +251,20 @@ def test_ids_are_their_own(make):
     ("asked", "message"),
     [
         (request(prompt=[]), "wanted a prompt of at least one token"),
-        (request(prompt=[5, 260]), "wanted tokens below 260, got 260"),
+        (request(prompt=np.array([5, 260])), "wanted tokens below 260, got 260"),
+        (
+            request(prompt=[1.5]),
+            r"request r0: wanted a prompt of text or of integers, got \[1.5\]$",
+        ),
+        (request(prompt="a\ud800"), r"prompt: wanted a text in UTF-8, got '\\ud800' at 1$"),
+        (
+            request(response_format={"type": "json_schema", "json_schema": {"const": {1}}}),
+            "json_schema: wanted JSON, got Object of type set is not JSON serializable$",
+        ),
+        (
+            request(response_format={"type": "json_schema", "json_schema": [1]}),
+            "json_schema: wanted a grammar that llguidance takes, got: schema must be an object",
+        ),
         (request(prompt="x" * 256), "wanted a prompt of at most 255 tokens, got 256"),
         (request(params={"min_new_tokens": 30}), "wanted min_tokens"),
         (

@@ -66,6 +66,12 @@ def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
         (["a"], 2, "--tokenizer: wanted the model's folder, got none"),
         (["m", "--json-schema", "a"], 1, "wanted a JSON schema: Expecting value, line 1\n"),
         (["a", "--temperature", "-1"], 2, "temperature: wanted a finite number, at least 0"),
+        (
+            ["a", "--seed", 1 << 63],
+            2,
+            "SamplingParams.seed: wanted a signed integer of 64 bits, got",
+        ),
+        (["m", "--prompt", "\udcff"], 1, "error: prompt: wanted a text in UTF-8, got '\\udcff' at"),
         (["m", "--quantize", "int8"], 1, "wanted inputs in whole groups of 128, got 64"),
     ],
 )
