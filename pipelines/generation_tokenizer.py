@@ -27,7 +27,7 @@ class TextTokenizer:
         eos_token_ids: The tokens that end a text.
 
     Raises:
-        InputError: There is no tokenizer, or a file is no JSON object.
+        InputError: There is no tokenizer, a file is no JSON object, or an end of text no token.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,13 @@ class TextTokenizer:
         if ends is None and (token := _text_of(self._config.get("eos_token"))):
             ends = self._tokenizer.token_to_id(token)
         listed = ends if isinstance(ends, list) else [ends]
-        self.eos_token_ids = frozenset(int(token) for token in listed if token is not None)
+        known = [token for token in listed if token is not None]
+        for token in known:
+            if not isinstance(token, int) or token < 0:
+                raise InputError(
+                    f"{folder}: wanted eos_token_id as an integer or a list of them, got {ends!r}"
+                )
+        self.eos_token_ids = frozenset(known)
         template = folder / "chat_template.jinja"
         named = self._config.get("chat_template")
         self._template = template.read_text() if template.is_file() else _template(named)

@@ -29,6 +29,11 @@ KEYS = (
 )
 """What each of these models says in its configuration."""
 
+COUNTS = (*(name for name in KEYS if name != "rms_norm_eps"), "num_key_value_heads", "head_dim")
+"""The sizes, of which there is at least one of each."""
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
 
 @dataclass(frozen=True)
 class RopeScaling:
@@ -108,6 +113,10 @@ class LlamaConfig:
         missing = [name for name in KEYS if values.get(name) is None]
         if missing:
             raise GraphError(f"wanted the keys of a {kind} model, got no {', '.join(missing)}")
+        for name in COUNTS:
+            if values.get(name) is not None:
+                _check_count(name, values[name], 1)
+        _check_positive("rms_norm_eps", values["rms_norm_eps"])
         _refuse(values, "quantization_config", None)
         _refuse(values, "partial_rotary_factor", 1.0)
         activation = values.get("hidden_act", "silu")
@@ -164,6 +173,17 @@ def read_object(path: Path) -> dict[str, Any]:
     return values
 
 
+def _check_count(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise GraphError(f"{name}: wanted an integer of at least {least}, got {value!r}")
+
+
+def _check_positive(name: str, value: Any) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise GraphError(f"{name}: wanted a finite number above 0, got {value!r}")
+
+
 def _refuse(values: Mapping[str, Any], name: str, wanted: Any) -> None:
     found = values.get(name)
     if found is not None and found != wanted:
@@ -173,11 +193,16 @@ def _refuse(values: Mapping[str, Any], name: str, wanted: Any) -> None:
 def _rope(values: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
     """The base, and the scaling; `rope_parameters` is the newer place of both."""
     newer = values.get("rope_parameters") or {}
-    theta = float(newer.get("rope_theta") or values.get("rope_theta") or 10000.0)
     rows = values.get("rope_scaling") or newer
+    for name, value in (("rope_parameters", newer), ("rope_scaling", rows)):
+        if not isinstance(value, dict):
+            raise GraphError(f"{name}: wanted a JSON object, got {value!r}")
+    given = (newer.get("rope_theta"), values.get("rope_theta"), 10000.0)
+    theta = next(value for value in given if value is not None)
+    _check_positive("rope_theta", theta)
     kind = rows.get("rope_type", rows.get("type", "default"))
     if kind == "default":
-        return theta, None
+        return float(theta), None
     names = {
         "linear": {"factor": "factor"},
         "llama3": {
@@ -192,16 +217,28 @@ def _rope(values: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
     missing = [name for name in names[kind].values() if name not in rows]
     if missing:
         raise GraphError(f"rope_scaling {kind}: wanted {', '.join(missing)}, got none")
-    return theta, RopeScaling(kind, **{own: rows[name] for own, name in names[kind].items()})
+    for name in names[kind].values():
+        _check_positive(f"rope_scaling {kind}: {name}", rows[name])
+    if kind == "llama3" and not rows["low_freq_factor"] < rows["high_freq_factor"]:
+        raise GraphError(
+            "rope_scaling llama3: wanted a high_freq_factor above low_freq_factor, got "
+            f"{rows['high_freq_factor']} and {rows['low_freq_factor']}"
+        )
+    return float(theta), RopeScaling(kind, **{own: rows[name] for own, name in names[kind].items()})
 
 
 def _windows(values: Mapping[str, Any]) -> tuple[int, ...]:
     """For each layer the keys that a token sees; Qwen slides in its last layers, if at all."""
-    layers, window = int(values["num_hidden_layers"]), int(values.get("sliding_window") or 0)
+    layers: int = values["num_hidden_layers"]
+    window: int = values.get("sliding_window") or 0
+    _check_count("sliding_window", window, 0)
     kinds = values.get("layer_types")
     if kinds is not None:
         if len(kinds) != layers:
             raise GraphError(f"layer_types: wanted {layers}, got {len(kinds)}")
+        for name in kinds:
+            if name not in LAYER_TYPES:
+                raise GraphError(f"layer_types: wanted {' or '.join(LAYER_TYPES)}, got {name!r}")
         return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
     if values["model_type"] == "mistral":
         return (window,) * layers

@@ -85,6 +85,12 @@ def test_where_the_ends_are_said(tmp_path, decoder):
     assert TextTokenizer(tmp_path).eos_token_ids == {3}
     changed(tmp_path, decoder, generation_config={"eos_token_id": [4, 5]})
     assert TextTokenizer(tmp_path).eos_token_ids == {4, 5}
+    changed(tmp_path, decoder, generation_config={"eos_token_id": [4, "</s>"]})
+    with pytest.raises(InputError) as error:
+        TextTokenizer(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}: wanted eos_token_id as an integer or a list of them, got [4, '</s>']"
+    )
 
 
 @pytest.mark.parametrize(

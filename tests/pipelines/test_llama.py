@@ -1,6 +1,7 @@
 """Decoders of the Llama family beside what transformers computes, and their configurations."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +188,35 @@ BASE = {"model_type": "llama", **{k: v for k, v in config_of("qwen2").items() if
         ({"rope_scaling": {"type": "yarn"}}, "wanted default, linear or llama3, got 'yarn'"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling linear: wanted factor, got none"),
         ({"layer_types": ["full_attention"]}, "layer_types: wanted 2, got 1"),
+        (
+            {"layer_types": ["full_attention", "chunked_attention"]},
+            "layer_types: wanted full_attention or sliding_attention, got 'chunked_attention'$",
+        ),
+        ({"num_hidden_layers": 0}, "num_hidden_layers: wanted an integer of at least 1, got 0$"),
+        ({"hidden_size": "64"}, "hidden_size: wanted an integer of at least 1, got '64'$"),
+        ({"head_dim": -16}, "head_dim: wanted an integer of at least 1, got -16$"),
+        ({"num_attention_heads": 4.0}, "num_attention_heads: wanted an integer .* 1, got 4.0$"),
+        ({"sliding_window": -1}, "sliding_window: wanted an integer of at least 0, got -1$"),
+        ({"rms_norm_eps": math.nan}, "rms_norm_eps: wanted a finite number above 0, got nan$"),
+        ({"rope_theta": "x"}, "rope_theta: wanted a finite number above 0, got 'x'$"),
+        ({"rope_theta": 0}, "rope_theta: wanted a finite number above 0, got 0$"),
+        ({"rope_scaling": "yarn"}, "rope_scaling: wanted a JSON object, got 'yarn'$"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 0}},
+            "rope_scaling linear: factor: wanted a finite number above 0, got 0$",
+        ),
+        (
+            {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 4.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                }
+            },
+            "rope_scaling llama3: wanted a high_freq_factor above low_freq_factor, got 4.0 and 4.0",
+        ),
     ],
 )
 def test_a_config_of_another_model_is_refused(tmp_path, change, message):
