@@ -117,7 +117,9 @@ def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Mo
     if path is None:
         return session.load(artifact)
     arrays, files = _open(path)
-    model = session.load(artifact, weights=_fit(arrays, artifact))
+    found = _fit(arrays, artifact)
+    _check(path, found, artifact)
+    model = session.load(artifact, weights=found)
     for file in files:
         file.forget_pages()
     return model
@@ -128,6 +130,17 @@ def _fit(arrays: Mapping[str, Array], artifact: Artifact) -> dict[str, Array]:
     return quantization.fit(
         arrays, {row["name"]: (row["dtype"], tuple(row["shape"])) for row in rows}
     )
+
+
+def _check(path: Path, found: Mapping[str, Array], artifact: Artifact) -> None:
+    """What loading would refuse, said of the file that the weights are from."""
+    for row in artifact.weights:
+        name, wanted = row["name"], f"{row['dtype']}{row['shape']}"
+        array = found.get(name)
+        if array is not None and (got := f"{dtype_of(array)}{list(array.shape)}") != wanted:
+            raise _bad(path, f"{name}: wanted {wanted}, got {got}")
+        if array is None and not row["embedded"]:
+            raise _bad(path, f"wanted the weight {name!r} of the model, got none")
 
 
 def _bad(path: Path, what: str) -> ArtifactError:

@@ -80,7 +80,7 @@ def _judge(a: Row, b: Row, p: float, tolerance: float) -> Verdict:
 def machines_differ(a: list[Row], b: list[Row]) -> str:
     """Why times of the two runs may not be compared, or an empty text."""
     for name in ("host", "cpu", "cores"):
-        sides = [sorted({str(row["environment"][name]) for row in rows}) for rows in (a, b)]
+        sides = [sorted({str(row["environment"].get(name)) for row in rows}) for rows in (a, b)]
         if sides[0] != sides[1]:
             return f"A and B are of different machines: {name}: {sides[0]} and {sides[1]}"
     return ""

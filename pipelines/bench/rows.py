@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -82,6 +83,25 @@ def read(path: Path) -> tuple[list[Row], int]:
     if not rows:
         raise InputError(f"{path}: wanted rows of 'heddle bench run --json', found none")
     return rows, broken
+
+
+def wrong(row: Row) -> str:
+    """What a row has that the bench would not write; else nothing."""
+    for name in ("name", "impl", "dtype", "device", "cache", "threads", "status", "flags"):
+        if name not in row:
+            return f"one without {name}"
+    for name in ("shape", "environment"):
+        if not isinstance(row.get(name), dict):
+            return f"one with {row.get(name)!r} as {name}"
+    for name in ("host", "cpu", "cores", "heddle", "date"):
+        if name not in row["environment"]:
+            return f"one whose environment has no {name}"
+    if "time_us" in row or "turns_us" in row:
+        turns = row.get("turns_us")
+        for time in (row.get("time_us"), *(turns if isinstance(turns, list) and turns else [None])):
+            if not isinstance(time, (int, float)) or not 0 < time < math.inf:
+                return f"one with {time!r} among its times"
+    return ""
 
 
 def key(row: Row) -> tuple[str, ...]:

@@ -131,7 +131,10 @@ def compare_command(
         print_json({"cases": rows, "overall": overall(verdicts), "warning": warning})
     else:
         show_verdicts(verdicts)
-        click.echo(f"B takes {overall(verdicts):.3f} times as long as A (geometric mean).")
+        if any(verdict.a_us for verdict in verdicts):
+            click.echo(f"B takes {overall(verdicts):.3f} times as long as A (geometric mean).")
+        else:
+            click.echo("No case has a time in both A and B.")
         if warning:
             click.secho(warning, fg="yellow", err=True)
     if any(verdict.bad for verdict in verdicts):
@@ -140,14 +143,12 @@ def compare_command(
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a file; says on stderr where lines of it were cut off."""
-    from heddle.pipelines.bench.rows import key, read
+    from heddle.pipelines.bench.rows import read, wrong
 
     rows, broken = read(path)
     for row in rows:
-        try:
-            key(row)
-        except (KeyError, AttributeError) as error:
-            raise InputError(f"{path}: wanted rows of the bench, got one with {error!r}") from None
+        if found := wrong(row):
+            raise InputError(f"{path}: wanted rows of the bench, got {found}")
     if broken:
         click.secho(f"{path}: {broken} unfinished lines were left out", fg="yellow", err=True)
     return rows

@@ -236,7 +236,9 @@ def test_compare_with_a_run_without_figures(runs, cases, tmp_path):
     call("run", "exp", "log", "--json", path, code=1)
     lines = call("compare", path, runs[0]).stdout.splitlines()
     assert re.match(r"UNSURE +exp .* no figures in A$", lines[0])
-    assert re.search(r"^BROKEN +exp ", call("compare", runs[0], path, code=1).stdout, re.M)
+    text = call("compare", runs[0], path, code=1).stdout
+    assert re.search(r"^BROKEN +exp ", text, re.M)
+    assert text.endswith("\nNo case has a time in both A and B.\n")
 
 
 def test_compare_of_an_unknown_implementation(runs):
@@ -252,15 +254,29 @@ def test_plot(runs, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["compare", "plot"])
-def test_rows_of_something_else(tmp_path, command):
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        ({"name": None}, "one without name"),
+        ({"status": None}, "one without status"),
+        ({"shape": "m=4"}, "one with 'm=4' as shape"),
+        ({"environment": None}, "one with None as environment"),
+        ({"environment": {"host": "here"}}, "one whose environment has no cpu"),
+        ({"turns_us": None}, "one with None among its times"),
+        ({"turns_us": []}, "one with None among its times"),
+        ({"turns_us": [1.0, float("nan")]}, "one with nan among its times"),
+        ({"time_us": 0.0}, "one with 0.0 among its times"),
+        ({"time_us": "1"}, "one with '1' among its times"),
+    ],
+)
+def test_rows_of_something_else(runs, tmp_path, command, change, got):
+    row = {**json.loads(runs[0].read_text().splitlines()[0]), **change}
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"schema": 1}')
+    path.write_text(json.dumps({name: value for name, value in row.items() if value is not None}))
     files = [str(path)] * (2 if command == "compare" else 1)
     result = CliRunner().invoke(bench, [command, *files])
     assert isinstance(result.exception, InputError)
-    assert str(result.exception) == (
-        f"{path}: wanted rows of the bench, got one with KeyError('shape')"
-    )
+    assert str(result.exception) == f"{path}: wanted rows of the bench, got {got}"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])

@@ -183,6 +183,24 @@ def test_loading_gives_the_pages_of_packed_weights_back(load, tmp_path):
     assert kept["w"].sum() == values.sum()
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"v": np.zeros(3, np.float32)}, "wanted the weight 'w' of the model, got none"),
+        ({"w": np.zeros(4, np.float32)}, "w: wanted float32[3], got float32[4]"),
+        ({"w": np.zeros(3)}, "w: wanted float32[3], got float64[3]"),
+    ],
+)
+def test_the_file_without_a_weight_is_named(tmp_path, given, message):
+    path = tmp_path / "w.safetensors"
+    save_file(given, path)
+    with Graph("small", [TensorType(DType.float32, (3,))]) as graph:
+        graph.output(graph.inputs[0] + graph.add_weight(Weight("w", DType.float32, (3,))))
+    with pytest.raises(ArtifactError) as error:
+        weights.load(InferenceSession(), compile(graph, "cpu:native"), path)
+    assert str(error.value) == f"{path}: {message}"
+
+
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_weights_of_8_bits_are_loaded(tmp_path, dtype):
     path = tmp_path / "w.safetensors"
