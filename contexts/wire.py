@@ -52,7 +52,7 @@ def _to_wire(value: object) -> Any:
         return value.state()
     if isinstance(value, EOSTracker):
         return EOSRecord.of(value)
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):
         return value.item()
     raise TypeError(f"wanted contexts, requests, outputs, arrays or plain data, got {type(value)}")
 

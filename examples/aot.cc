@@ -9,13 +9,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "heddle/artifact.h"
@@ -45,6 +48,16 @@ double milliseconds(Clock::duration time) {
 
 template <class T>
 void fill_with(void* data, int64_t count, const std::vector<double>& values) {
+  for (double value : values) {
+    // Compared as doubles: 2^63 is one, the largest int64 is not.
+    const bool fits = value >= static_cast<double>(std::numeric_limits<T>::lowest()) &&
+                      value < std::ldexp(1.0, std::numeric_limits<T>::digits);
+    if (std::is_integral_v<T> && (!fits || value != std::floor(value))) {
+      std::ostringstream text;
+      text << "wanted an integer of " << 8 * sizeof(T) << " bits, got " << value;
+      refuse(text.str());
+    }
+  }
   for (int64_t i = 0; i < count; ++i) {
     static_cast<T*>(data)[i] = static_cast<T>(values[static_cast<size_t>(i) % values.size()]);
   }

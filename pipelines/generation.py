@@ -109,10 +109,15 @@ class TextGenerator:
         Raises:
             InputError: Another request has its id; the prompt is empty, has no room for a token
                 after it, or has tokens that the model does not know; there is no chat template for
-                messages; or the grammar is refused.
+                messages; the grammar is refused; or it has images, or wants an echo.
         """
         if any(running.context.request_id == request.id for running in self._schedule):
             raise InputError(f"request {request.id}: wanted an id of its own, got that of another")
+        for name, given in (("images", request.images), ("echo", request.echo)):
+            if given:
+                raise InputError(
+                    f"request {request.id}: wanted no {name}, a text generator has none"
+                )
         prompt = self._prompt(request)
         params = request.sampling_params
         room = self.max_length - len(prompt)

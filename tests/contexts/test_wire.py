@@ -194,7 +194,10 @@ def test_functions_can_be_pickled():
     assert again(message).flags.writeable is False
 
 
-@pytest.mark.parametrize("value", [object(), np.array([object()]), np.array(["x"]), {1, object()}])
+@pytest.mark.parametrize(
+    "value",
+    [object(), np.array([object()]), np.array(["x"]), {1, object()}, np.longdouble(3)],
+)
 def test_what_cannot_travel_is_refused(value):
     with pytest.raises(TypeError, match="wanted"):
         encode(value)

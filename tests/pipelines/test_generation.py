@@ -267,6 +267,8 @@ def test_ids_are_their_own(make):
         ),
         (request(prompt="x" * 256), "wanted a prompt of at most 255 tokens, got 256"),
         (request(params={"min_new_tokens": 30}), "wanted min_tokens"),
+        (request(echo=True), "request r0: wanted no echo, a text generator has none$"),
+        (request(images=[b"x"]), "request r0: wanted no images, a text generator has none$"),
         (
             request(response_format={"type": "json_schema", "json_schema": {"type": "nope"}}),
             "json_schema: wanted a grammar",

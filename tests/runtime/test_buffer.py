@@ -60,6 +60,9 @@ def test_dtypes_by_object():
         (("float32", (-1,)), "a buffer of float32[-1]: wanted sizes of 0 or more"),
         (("float32", (1 << 40, 1 << 40)), "wanted sizes of 0 or more that fit 63 bits in bytes"),
         (("float32", (1,) * 17), "Buffer: wanted at most 16 dims, got more"),
+        (("float32", (2, 2.5)), "Buffer: wanted sizes as integers of 64 bits, got 2.5"),
+        (("float32", ("a",)), "Buffer: wanted sizes as integers of 64 bits, got 'a'"),
+        (("float32", (1 << 63,)), "integers of 64 bits, got 9223372036854775808"),
     ],
 )
 def test_wrong_buffers(arguments, message):

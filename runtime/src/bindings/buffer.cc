@@ -19,7 +19,10 @@ Shape shape_from(nb::handle sizes) {
   for (nb::handle size : sizes) {
     if (rank == kMaxRank)
       throw Error(ErrorKind::kInput, "Buffer: wanted at most 16 dims, got more");
-    numbers[rank++] = nb::cast<int64_t>(size);
+    if (!nb::try_cast(size, numbers[rank++]))
+      throw Error(ErrorKind::kInput,
+                  std::string("Buffer: wanted sizes as integers of 64 bits, got ") +
+                      nb::repr(size).c_str());
   }
   return {numbers, rank};
 }
