@@ -114,9 +114,19 @@ class CacheBlocks:
         return count
 
     def remember(self, context: TextContext) -> None:
-        """Make the blocks that `context` has filled by now known to others."""
-        held = self._held[id(context)]
+        """Make the blocks that `context` has filled by now known to others.
+
+        Raises:
+            ValueError: It has filled more than it has.
+        """
+        held = self._held.get(id(context)) or _Held(context)
         full = context.tokens.processed_length // self.size
+        if full > len(held.blocks):
+            raise ValueError(
+                f"CacheBlocks.remember: wanted a context with blocks for the "
+                f"{context.tokens.processed_length} tokens it has processed, got "
+                f"{len(held.blocks)} of {self.size}"
+            )
         tokens = context.tokens.all
         while held.known < full:
             block, start = held.blocks[held.known], held.known * self.size

@@ -22,6 +22,8 @@ from heddle.contexts.tokens import TokenArray, TokenBuffer
 from heddle.contexts.updates import TokenUpdates
 from heddle.contexts.values import GenerationStatus, LogProbabilities, RequestID
 
+_GREEDY = SamplingParams()
+
 
 class TextContext(TokenUpdates, OlderNames):
     """Tokens, status, sampling and grammar of one text request.
@@ -103,7 +105,7 @@ class TextContext(TokenUpdates, OlderNames):
         self.log_probabilities_echo = log_probabilities_echo
         self.ignore_eos = ignore_eos
         self.json_schema = json_schema
-        self.sampling_params = sampling_params or SamplingParams()
+        self.sampling_params = sampling_params or _GREEDY
         self.model_name = model_name
         self.status = GenerationStatus(status)
         self.target_endpoint = target_endpoint

@@ -118,3 +118,16 @@ def test_what_cannot_be():
     assert blocks.reserve(one, 5)
     with pytest.raises(ValueError, match="wanted a context at its start, got one behind it"):
         blocks.reuse(one)
+
+
+def test_what_is_remembered_has_blocks():
+    blocks, one = CacheBlocks(count=8, size=4), context(range(9))
+    blocks.remember(one)
+    assert blocks.reserve(one, 4)
+    one.update(1)
+    wanted = (
+        r"^CacheBlocks\.remember: wanted a context with blocks for the 9 tokens it has processed, "
+        r"got 1 of 4$"
+    )
+    with pytest.raises(ValueError, match=wanted):
+        blocks.remember(one)
