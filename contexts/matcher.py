@@ -10,8 +10,11 @@ from heddle.contexts.integers import no_token
 class Matcher(Protocol):
     """What a context asks of a grammar matcher; `llguidance.LLMatcher` is one."""
 
+    def try_consume_tokens(self, tokens: list[int], /) -> int:
+        """Take tokens up to the first that the grammar does not allow; how many there were."""
+
     def consume_token(self, token: int, /) -> bool:
-        """Take one token; False when the grammar does not allow it."""
+        """Take one token; False when the grammar does not allow it: the matcher has failed then."""
 
     def is_accepting(self) -> bool:
         """Whether the tokens so far are all of a text of the grammar."""
@@ -51,14 +54,16 @@ class TrackedMatcher:
         """Advance by one token.
 
         Raises:
-            AssertionError: The matcher rejects the token.
+            AssertionError: The matcher rejects the token, and is where it was.
             TypeError: The token is no integer.
         """
         past_stop = ends_sequence and self.matcher.is_stopped()
         try:
-            # A failed matcher counts as stopped, and would take an end of sequence.
-            failed = past_stop and self.matcher.is_error()
-            accepted = not failed and self.matcher.consume_token(token)
+            if past_stop:
+                # A failed matcher counts as stopped, and would take an end of sequence.
+                accepted = not self.matcher.is_error() and self.matcher.consume_token(token)
+            else:
+                accepted = self.matcher.try_consume_tokens([token]) == 1
         except OverflowError:  # not a token id at all, for example negative
             accepted = False
         except TypeError:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -28,6 +29,9 @@ class CountingMatcher:
             return False
         self.consumed.append(token)
         return True
+
+    def try_consume_tokens(self, tokens):
+        return sum(1 for _ in takewhile(self.consume_token, tokens))
 
     def is_accepting(self):
         return True

@@ -65,13 +65,24 @@ def test_a_finished_value_allows_only_the_end(masks, constrained, vocabulary):
     assert text_of(context.generated_tokens, vocabulary) == b'{"a":15}'
 
 
-def test_a_rejected_token_leaves_the_tokens(constrained):
+def test_a_rejected_token_leaves_the_tokens_and_the_matcher(masks, constrained, vocabulary):
     context = constrained()
-    with pytest.raises(AssertionError, match="the grammar rejects token 120"):
-        context.update(ord("x"))
-    with pytest.raises(AssertionError, match="rejects token -999"):
-        context.update(-999)
+    masks.fill([context])
+    before = allowed(masks, 0)
+    for token in (ord("x"), END, -999):
+        with pytest.raises(AssertionError, match=f"the grammar rejects token {token}"):
+            context.update(token)
     assert len(context.tokens) == 1
+    masks.fill([context])
+    assert allowed(masks, 0) == before
+    feed(context, b'{"a":1}')
+    with pytest.raises(AssertionError, match="rejects token 125"):
+        context.update(ord("}"))
+    context.update(END)
+    assert context.status is GenerationStatus.END_OF_SEQUENCE
+    context.rollback(3)
+    feed(context, b"5}")
+    assert text_of(context.generated_tokens, vocabulary) == b'{"a":5}'
 
 
 def test_a_failed_matcher_allows_only_an_end_refuses_it_and_disturbs_no_other(masks, constrained):
@@ -79,7 +90,7 @@ def test_a_failed_matcher_allows_only_an_end_refuses_it_and_disturbs_no_other(ma
     masks.fill([good])
     expected = masks.bitmask[0].copy()
     with pytest.raises(AssertionError):
-        bad.update(ord("x"))
+        bad.update(10**9)  # no token of the vocabulary
     masks.fill([bad, good, free])
     assert np.array_equal(masks.bitmask[1], expected)
     assert allowed(masks, 0) == [END]

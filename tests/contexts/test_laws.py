@@ -36,9 +36,9 @@ class AnyToken:
     def __init__(self, consumed=()):
         self.consumed = list(consumed)
 
-    def consume_token(self, token):
-        self.consumed.append(token)
-        return True
+    def try_consume_tokens(self, tokens):
+        self.consumed += tokens
+        return len(tokens)
 
     def is_accepting(self):
         return True

@@ -118,10 +118,10 @@ def test_a_matcher_that_cannot_go_back_is_reported(text, matcher):
 
 
 def test_a_token_that_is_none_is_rejected(text, matcher, monkeypatch):
-    def consume_token(token):
+    def consume(tokens):
         raise OverflowError
 
-    monkeypatch.setattr(matcher, "consume_token", consume_token)
+    monkeypatch.setattr(matcher, "try_consume_tokens", consume)
     with pytest.raises(AssertionError, match="rejects token -5"):
         text(_matcher=matcher).update(-5)
 
