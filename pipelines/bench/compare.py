@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from heddle.pipelines.bench.rows import Row, pooled
 from heddle.pipelines.bench.statistics import CONFIDENCE, holm, mann_whitney, median_interval
@@ -86,10 +87,7 @@ def machines_differ(a: list[Row], b: list[Row]) -> str:
     return ""
 
 
-def overall(verdicts: list[Verdict]) -> float:
-    """The geometric mean of the changes; 1 where there is none."""
+def overall(verdicts: list[Verdict]) -> float | None:
+    """The geometric mean of the changes; None where no case has a time in both."""
     changes = [verdict.change[0] for verdict in verdicts if verdict.change[0]]
-    product = 1.0
-    for change in changes:
-        product *= change ** (1 / len(changes))
-    return product
+    return geometric_mean(changes) if changes else None

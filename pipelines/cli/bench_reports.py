@@ -126,15 +126,16 @@ def compare_command(
         names = sorted({row["impl"] for row in before + after})
         raise InputError(f"--impl: wanted one of {', '.join(names)}; got {impl!r}")
     warning = machines_differ(before, after)
+    ratio = overall(verdicts)
     if as_json:
         rows = [verdict_json(verdict) for verdict in verdicts]
-        print_json({"cases": rows, "overall": overall(verdicts), "warning": warning})
+        print_json({"cases": rows, "overall": ratio, "warning": warning})
     else:
         show_verdicts(verdicts)
-        if any(verdict.a_us for verdict in verdicts):
-            click.echo(f"B takes {overall(verdicts):.3f} times as long as A (geometric mean).")
-        else:
+        if ratio is None:
             click.echo("No case has a time in both A and B.")
+        else:
+            click.echo(f"B takes {ratio:.3f} times as long as A (geometric mean).")
         if warning:
             click.secho(warning, fg="yellow", err=True)
     if any(verdict.bad for verdict in verdicts):

@@ -239,6 +239,7 @@ def test_compare_with_a_run_without_figures(runs, cases, tmp_path):
     text = call("compare", runs[0], path, code=1).stdout
     assert re.search(r"^BROKEN +exp ", text, re.M)
     assert text.endswith("\nNo case has a time in both A and B.\n")
+    assert json.loads(call("compare", runs[0], path, "--json", code=1).stdout)["overall"] is None
 
 
 def test_compare_of_an_unknown_implementation(runs):
