@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from heddle.contexts.integers import is_whole
 from heddle.contexts.outputs import GenerationOutput, OutputImageContent
 from heddle.contexts.tokens import TokenBuffer
 from heddle.contexts.values import GenerationStatus, RequestID
 
 Floats = npt.NDArray[np.float32]
 
+COUNTS = {
+    "height": 1,
+    "width": 1,
+    "num_inference_steps": 1,
+    "num_warmup_steps": 0,
+    "num_images_per_prompt": 1,
+}
+"""The least of each."""
+
+WEIGHTS = ("guidance_scale", "true_cfg_scale")
+
 
 def _none() -> Floats:
     return np.zeros(0, np.float32)
+
+
+def _buffer(tokens: TokenBuffer | npt.NDArray[np.int64]) -> TokenBuffer:
+    return tokens if isinstance(tokens, TokenBuffer) else TokenBuffer(tokens)
+
+
+def _buffer_or_none(tokens: TokenBuffer | npt.NDArray[np.int64] | None) -> TokenBuffer | None:
+    return None if tokens is None else _buffer(tokens)
 
 
 class PixelContext:
     """All that a model needs to generate images; nothing that a user reads.
 
     Args:
-        tokens: Prompt of the primary text encoder.
+        tokens: Prompt of the primary text encoder; it and the others may be arrays.
         request_id: Names the request.
         model_name: Which model serves it.
         mask: Attention mask of the text encoder, bool.
@@ -45,18 +67,21 @@ class PixelContext:
         num_warmup_steps: Steps before the schedule proper.
         num_images_per_prompt: How many images.
         status: Where generation stands.
+
+    Raises:
+        ValueError: A size or a count is no integer or too small, or a weight is no finite number.
     """
 
     def __init__(
         self,
         *,
-        tokens: TokenBuffer,
+        tokens: TokenBuffer | npt.NDArray[np.int64],
         request_id: RequestID | str | None = None,
         model_name: str = "",
         mask: npt.NDArray[np.bool_] | None = None,
-        tokens_2: TokenBuffer | None = None,
-        negative_tokens: TokenBuffer | None = None,
-        negative_tokens_2: TokenBuffer | None = None,
+        tokens_2: TokenBuffer | npt.NDArray[np.int64] | None = None,
+        negative_tokens: TokenBuffer | npt.NDArray[np.int64] | None = None,
+        negative_tokens_2: TokenBuffer | npt.NDArray[np.int64] | None = None,
         extra_params: Mapping[str, npt.NDArray[Any]] | None = None,
         timesteps: Floats | None = None,
         sigmas: Floats | None = None,
@@ -72,13 +97,13 @@ class PixelContext:
         num_images_per_prompt: int = 1,
         status: GenerationStatus = GenerationStatus.ACTIVE,
     ) -> None:
-        self.tokens = tokens
+        self.tokens = _buffer(tokens)
         self.request_id = RequestID(request_id)
         self.model_name = model_name
         self.mask = mask
-        self.tokens_2 = tokens_2
-        self.negative_tokens = negative_tokens
-        self.negative_tokens_2 = negative_tokens_2
+        self.tokens_2 = _buffer_or_none(tokens_2)
+        self.negative_tokens = _buffer_or_none(negative_tokens)
+        self.negative_tokens_2 = _buffer_or_none(negative_tokens_2)
         self.extra_params = dict(extra_params or {})
         self.timesteps = _none() if timesteps is None else timesteps
         self.sigmas = _none() if sigmas is None else sigmas
@@ -93,6 +118,16 @@ class PixelContext:
         self.num_warmup_steps = num_warmup_steps
         self.num_images_per_prompt = num_images_per_prompt
         self.status = GenerationStatus(status)
+        for name, least in COUNTS.items():
+            value = getattr(self, name)
+            if not is_whole(value) or value < least:
+                raise ValueError(
+                    f"PixelContext.{name}: wanted an integer, at least {least}, got {value!r}"
+                )
+        for name in WEIGHTS:
+            value = getattr(self, name)
+            if not isinstance(value, (float, int, Real)) or not math.isfinite(value):
+                raise ValueError(f"PixelContext.{name}: wanted a finite number, got {value!r}")
 
     @property
     def is_done(self) -> bool:

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heddle.contexts import GenerationStatus, PixelContext, TokenBuffer
+from heddle.contexts import (
+    GenerationStatus,
+    PixelContext,
+    TokenBuffer,
+    msgpack_numpy_decoder,
+    msgpack_numpy_encoder,
+)
 
 
 @pytest.fixture
@@ -82,3 +88,30 @@ def test_snapshots_restore_status_and_latents(context):
     context.status = GenerationStatus.CANCELLED
     context.restore(before)
     assert (context.is_done, context.latents.size) == (False, 0)
+
+
+def test_prompts_may_be_arrays_and_return_from_the_wire():
+    tokens = np.array([1, 2])
+    context = PixelContext(tokens=tokens, tokens_2=tokens, negative_tokens=tokens)
+    decode = msgpack_numpy_decoder(PixelContext)
+    found = decode(msgpack_numpy_encoder()(context))
+    for name in ("tokens", "tokens_2", "negative_tokens"):
+        assert getattr(found, name).all.tolist() == [1, 2]
+    assert found.negative_tokens_2 is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("height", 0, "an integer, at least 1, got 0"),
+        ("width", 1.5, "an integer, at least 1, got 1.5"),
+        ("num_inference_steps", -3, "an integer, at least 1, got -3"),
+        ("num_warmup_steps", -1, "an integer, at least 0, got -1"),
+        ("num_images_per_prompt", True, "an integer, at least 1, got True"),
+        ("guidance_scale", float("nan"), "a finite number, got nan"),
+        ("true_cfg_scale", "1", "a finite number, got '1'"),
+    ],
+)
+def test_numbers_that_no_image_has_are_refused(name, value, wanted):
+    with pytest.raises(ValueError, match=f"^PixelContext.{name}: wanted {wanted}$"):
+        PixelContext(tokens=np.array([1]), **{name: value})
