@@ -129,7 +129,8 @@ class _Decode:
         try:
             return self._decoder.decode(view[len(_BEGIN) : -_END])
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"message: wanted {self._type}, got another value: {error}") from error
+            wanted = self._type.__name__ if isinstance(self._type, type) else self._type
+            raise InputError(f"message: wanted {wanted}, got another value: {error}") from error
 
     def __reduce__(self) -> tuple[Any, tuple[Any, bool]]:
         return msgpack_numpy_decoder, (self._type, self._copy)

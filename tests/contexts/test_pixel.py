@@ -7,6 +7,7 @@ from PIL import Image
 
 from heddle.contexts import (
     GenerationStatus,
+    InputError,
     PixelContext,
     TokenBuffer,
     msgpack_numpy_decoder,
@@ -115,3 +116,14 @@ def test_prompts_may_be_arrays_and_return_from_the_wire():
 def test_numbers_that_no_image_has_are_refused(name, value, wanted):
     with pytest.raises(ValueError, match=f"^PixelContext.{name}: wanted {wanted}$"):
         PixelContext(tokens=np.array([1]), **{name: value})
+
+
+def test_numbers_on_the_wire_are_checked_as_well():
+    context = PixelContext(tokens=np.array([1]))
+    context.height = -1
+    with pytest.raises(InputError) as refused:
+        msgpack_numpy_decoder(PixelContext)(msgpack_numpy_encoder()(context))
+    assert str(refused.value) == (
+        "message: wanted PixelContext, got another value: PixelContext.height: wanted an integer, "
+        "at least 1, got -1"
+    )
