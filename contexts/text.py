@@ -49,7 +49,8 @@ class TextContext(TokenUpdates, OlderNames):
 
     Raises:
         ValueError: The prompt and the minimum of new tokens do not fit `max_length`; an endpoint of
-            another form; both ways to say what ends the sequence; older indices out of order.
+            another form; both ways to say what ends the sequence; older indices out of order; a
+            schema that is no text.
     """
 
     # What `snapshot` holds beside tokens, matcher and the tail of the text.
@@ -123,6 +124,11 @@ class TextContext(TokenUpdates, OlderNames):
         if older:
             self._take_older(older)
         check_endpoint(target_endpoint)
+        if not (json_schema is None or isinstance(json_schema, str)):
+            raise ValueError(
+                "TextContext.json_schema: wanted None or a text of JSON, as json.dumps makes it, "
+                f"got {type(json_schema).__name__}"
+            )
         if self.min_tokens + self.tokens.prompt_length > max_length:
             raise ValueError(
                 f"TextContext: wanted min_tokens + prompt within max_length {max_length}, "

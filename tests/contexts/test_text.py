@@ -273,3 +273,9 @@ def test_a_draft_offset_can_be_given(text):
     assert context.tokens.active.tolist() == [3]
     context.apply_processing_offset(1)
     assert context.tokens.active.tolist() == [2, 3]
+
+
+def test_a_schema_is_text(text):
+    wanted = "None or a text of JSON, as json.dumps makes it, got dict$"
+    with pytest.raises(ValueError, match=wanted):
+        text(json_schema={"type": "object"})
