@@ -16,4 +16,6 @@ def main() -> None:
             "error: the command line wants click, which is not installed; "
             "pip install 'heddle[cli]', or 'heddle[compiler]' to compile, too"
         )
+    except KeyboardInterrupt:  # later ones are click's, which says the same
+        sys.exit("Aborted!")
     command_line()

@@ -35,6 +35,13 @@ def test_the_command_says_what_it_needs(missing, output, code, text):
     assert text in getattr(done, output)
 
 
+def test_an_interrupt_while_it_starts_is_one_word():
+    program = "import builtins\nfrom heddle.pipelines.command import main\n"
+    program += "def stop(*names):\n    raise KeyboardInterrupt\nbuiltins.__import__ = stop\nmain()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Aborted!\n")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_examples_that_parse(heddle, command):
     text = heddle(command, "--help").output
