@@ -29,9 +29,16 @@ class Kit:
         self.session = InferenceSession([self.device])
         self.content = json.loads((folder / "kit.json").read_text())
 
-    def load(self, case: dict[str, Any], weights: dict[str, Any]) -> Any:
-        """The model of a case."""
-        return self.session.load(str(self.folder / f"{case['path']}.heddle"), weights)
+    def prepared(
+        self, case: dict[str, Any], arrays: Sequence[Any]
+    ) -> tuple[Any, tuple[Any, ...], list[tuple[Any, dict[str, Any]]]]:
+        """The model of a case, its inputs on the device, and each operand with what it is."""
+        pairs = list(zip(arrays, case["operands"], strict=True))
+        weights = [gpu_operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
+        path = str(self.folder / f"{case['path']}.heddle")
+        model = self.session.load(path, {f"w{i}": weight for i, weight in enumerate(weights)})
+        inputs = tuple(self.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"])
+        return model, inputs, pairs
 
     def held(self, case: dict[str, Any]) -> dict[str, Any]:
         """The arrays of a case that came with the kit."""
@@ -42,12 +49,11 @@ class Kit:
         """`array` on the device; what NumPy lacks as its bits."""
         return gpu_operands.buffer(array, dtype).to(self.device)
 
-    def all_poisoned(self, case: dict[str, Any]) -> tuple[Any, ...]:
+    def poisoned(self, case: dict[str, Any]) -> tuple[Any, ...]:
         """Outputs of a case that hold no results."""
-        return tuple(self.poisoned(result) for result in case["results"])
+        return tuple(map(self._poisoned, case["results"]))
 
-    def poisoned(self, result: dict[str, Any]) -> Any:
-        """An output that holds no result."""
+    def _poisoned(self, result: dict[str, Any]) -> Any:
         from heddle.runtime import Buffer
 
         made = Buffer(result["dtype"], tuple(result["shape"]))
@@ -61,17 +67,14 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     from heddle.pipelines.bench.accuracy import error_of
     from heddle.runtime import replay
 
-    held, operands = kit.held(case), case["operands"]
+    held = kit.held(case)
     arrays = gpu_operands.drawn(case, 0, held)
     if gpu_operands.fingerprint(arrays) != case["fingerprint"]:
         raise ValueError(
             f"operands: wanted those that NumPy {kit.content['numpy']} draws, "
             f"NumPy {np.__version__} draws others"
         )
-    pairs = list(zip(arrays, operands, strict=True))
-    fixed = [gpu_operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
-    model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(fixed)})
-    inputs = tuple(kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"])
+    model, inputs, pairs = kit.prepared(case, arrays)
     if case["name"] in gpu_operands.REFERENCES:
         reference = gpu_operands.REFERENCES[case["name"]]
         held["out0"] = reference(*(gpu_operands.wide(a, o["dtype"]) for a, o in pairs))
@@ -87,14 +90,14 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
                 allowed = f"allowed {case['tolerances'][i]:.1e}"
                 failed.append(f"{name}, {way}: error {error:.1e}, {allowed}")
 
-    outputs = kit.all_poisoned(case)
+    outputs = kit.poisoned(case)
     model.execute(*inputs, out=outputs)
     compare("launched", outputs)
     for _ in range(2):
         model.execute(*inputs, out=outputs)
     compare("again", outputs)
     if kit.device.kind == "cuda":
-        outputs = kit.all_poisoned(case)
+        outputs = kit.poisoned(case)
         replay([(model, inputs, outputs)])
         compare("as a graph", outputs)
     return {"error": worst, "failed": failed}
@@ -111,12 +114,8 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
     calls, kept = [], []
     for number in range(sets):
         arrays = gpu_operands.drawn(case, number, kit.held(case))
-        pairs = list(zip(arrays, case["operands"], strict=True))
-        weights = [gpu_operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
-        model = kit.load(case, {f"w{i}": weight for i, weight in enumerate(weights)})
-        inputs = [kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"]]
-        outputs = [kit.poisoned(result) for result in case["results"]]
-        calls.append((model, tuple(inputs), tuple(outputs)))
+        model, inputs, pairs = kit.prepared(case, arrays)
+        calls.append((model, inputs, kit.poisoned(case)))
         mine = iter(inputs)  # The model's own weights are not to be had.
         kept.append([kit.buffer(a, o["dtype"]) if o["weight"] else next(mine) for a, o in pairs])
     once = statistics.median(replay(calls, count=3))

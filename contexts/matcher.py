@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from heddle.contexts.integers import no_token
+from heddle.contexts.numeric import no_token
 
 
 class Matcher(Protocol):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heddle.contexts.integers import is_whole
+from heddle.contexts.numeric import is_number, is_whole
 from heddle.contexts.outputs import GenerationOutput, OutputImageContent
-from heddle.contexts.tokens import TokenBuffer
+from heddle.contexts.tokens import TokenArray, TokenBuffer
 from heddle.contexts.values import GenerationStatus, RequestID
 
 Floats = npt.NDArray[np.float32]
@@ -34,12 +33,8 @@ def _none() -> Floats:
     return np.zeros(0, np.float32)
 
 
-def _buffer(tokens: TokenBuffer | npt.NDArray[np.int64]) -> TokenBuffer:
-    return tokens if isinstance(tokens, TokenBuffer) else TokenBuffer(tokens)
-
-
-def _buffer_or_none(tokens: TokenBuffer | npt.NDArray[np.int64] | None) -> TokenBuffer | None:
-    return None if tokens is None else _buffer(tokens)
+def _buffer(tokens: TokenBuffer | TokenArray | None) -> TokenBuffer | None:
+    return None if tokens is None else TokenBuffer.of(tokens)
 
 
 class PixelContext:
@@ -75,13 +70,13 @@ class PixelContext:
     def __init__(
         self,
         *,
-        tokens: TokenBuffer | npt.NDArray[np.int64],
+        tokens: TokenBuffer | TokenArray,
         request_id: RequestID | str | None = None,
         model_name: str = "",
         mask: npt.NDArray[np.bool_] | None = None,
-        tokens_2: TokenBuffer | npt.NDArray[np.int64] | None = None,
-        negative_tokens: TokenBuffer | npt.NDArray[np.int64] | None = None,
-        negative_tokens_2: TokenBuffer | npt.NDArray[np.int64] | None = None,
+        tokens_2: TokenBuffer | TokenArray | None = None,
+        negative_tokens: TokenBuffer | TokenArray | None = None,
+        negative_tokens_2: TokenBuffer | TokenArray | None = None,
         extra_params: Mapping[str, npt.NDArray[Any]] | None = None,
         timesteps: Floats | None = None,
         sigmas: Floats | None = None,
@@ -97,13 +92,13 @@ class PixelContext:
         num_images_per_prompt: int = 1,
         status: GenerationStatus = GenerationStatus.ACTIVE,
     ) -> None:
-        self.tokens = _buffer(tokens)
+        self.tokens = TokenBuffer.of(tokens)
         self.request_id = RequestID(request_id)
         self.model_name = model_name
         self.mask = mask
-        self.tokens_2 = _buffer_or_none(tokens_2)
-        self.negative_tokens = _buffer_or_none(negative_tokens)
-        self.negative_tokens_2 = _buffer_or_none(negative_tokens_2)
+        self.tokens_2 = _buffer(tokens_2)
+        self.negative_tokens = _buffer(negative_tokens)
+        self.negative_tokens_2 = _buffer(negative_tokens_2)
         self.extra_params = dict(extra_params or {})
         self.timesteps = _none() if timesteps is None else timesteps
         self.sigmas = _none() if sigmas is None else sigmas
@@ -126,7 +121,7 @@ class PixelContext:
                 )
         for name in WEIGHTS:
             value = getattr(self, name)
-            if not isinstance(value, (float, int, Real)) or not math.isfinite(value):
+            if not is_number(value) or not math.isfinite(value):
                 raise ValueError(f"PixelContext.{name}: wanted a finite number, got {value!r}")
 
     @property

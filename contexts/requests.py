@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heddle.contexts.integers import is_whole
 from heddle.contexts.messages import (
     TokenGeneratorRequestMessage,
     TokenGeneratorRequestTool,
     TokenGeneratorResponseFormat,
 )
+from heddle.contexts.numeric import is_whole
 from heddle.contexts.sampling import SamplingParams
 from heddle.contexts.values import RequestID
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from heddle.contexts.integers import whole
+from heddle.contexts.numeric import whole
 from heddle.contexts.text import TextContext
 
 

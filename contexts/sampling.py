@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import Any
 
-from heddle.contexts.integers import is_whole
+from heddle.contexts.numeric import is_number, is_whole
 
 INT64 = 1 << 63
 
@@ -70,7 +69,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, least, most, wanted in NUMBERS:
             value = getattr(self, name)
-            if not (_is_number(value) and least <= value <= most):
+            if not (is_number(value) and least <= value <= most):
                 self._refuse(name, wanted)
         for name, least, wanted in INTEGERS:
             value = getattr(self, name)
@@ -113,10 +112,6 @@ class SamplingParams:
         for source in (generation_config or {}, input_params or {}):
             values.update({k: v for k, v in source.items() if k in names and v is not None})
         return cls(**values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (float, int, Real))
 
 
 def _is_list(value: Any, is_element: Callable[[Any], bool]) -> bool:

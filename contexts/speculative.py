@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from heddle.contexts.integers import whole
+from heddle.contexts.numeric import whole
 
 
 @dataclass

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from heddle.contexts.endpoints import check_endpoint
 from heddle.contexts.eos import EOSTracker
-from heddle.contexts.integers import whole
 from heddle.contexts.matcher import Matcher, TrackedMatcher
+from heddle.contexts.numeric import whole
 from heddle.contexts.older_arguments import place_windows, read_older
 from heddle.contexts.older_names import OlderNames
 from heddle.contexts.outputs import TextGenerationOutput
@@ -99,7 +99,7 @@ class TextContext(TokenUpdates, OlderNames):
                 "TextContext: wanted eos_tracker, or eos_token_ids and eos_sequences, got both"
             )
         self.max_length = whole("max_length", max_length)
-        self.tokens = tokens if isinstance(tokens, TokenBuffer) else TokenBuffer(tokens)
+        self.tokens = TokenBuffer.of(tokens)
         self.request_id = RequestID(request_id)
         self.eos_tracker = eos_tracker
         self.log_probabilities = log_probabilities or 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heddle.contexts.integers import no_token, whole
+from heddle.contexts.numeric import no_token, whole
 from heddle.contexts.ranges import Range
 from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
 
@@ -62,6 +62,11 @@ class TokenBuffer(TokenViews):
         self._completion = Range(length, length)
         self._offset = 0
         self._starts = {}
+
+    @classmethod
+    def of(cls, tokens: TokenBuffer | TokenArray) -> TokenBuffer:
+        """`tokens` itself, or a buffer over the array; errors as of one."""
+        return tokens if isinstance(tokens, TokenBuffer) else cls(tokens)
 
     def apply_processing_offset(self, offset: int) -> None:
         """Leave out `offset` tokens at the start of the window; replaces the offset before.

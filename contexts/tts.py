@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heddle.contexts.integers import whole
+from heddle.contexts.numeric import whole
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import GenerationStatus
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,11 +35,6 @@ def is_language_model(artifact: Artifact) -> bool:
     return tuple(row["name"] for row in artifact.inputs[: len(INPUTS)]) == INPUTS
 
 
-def bytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """What an array of `dtype` takes."""
-    return math.prod(shape) * np.dtype(narrow_floats.DTYPES.get(dtype, dtype)).itemsize
-
-
 def check_cache(artifact: Artifact, blocks: int, device: Device, made_of: str, remedy: str) -> None:
     """Raises InputError where `device` has no memory for the caches of a language model.
 
@@ -54,7 +48,7 @@ def check_cache(artifact: Artifact, blocks: int, device: Device, made_of: str, r
         remedy: What makes them smaller.
     """
     caches = artifact.inputs[len(INPUTS) :]
-    wanted = sum(bytes_of(row["dtype"], (blocks, *row["shape"][1:])) for row in caches)
+    wanted = sum(narrow_floats.nbytes(row["dtype"], (blocks, *row["shape"][1:])) for row in caches)
     try:
         Buffer("uint8", (wanted,), device)
     except DeviceError as error:

@@ -7,6 +7,8 @@ infinity.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +21,11 @@ DTYPES = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.ui
 
 CHUNK = 1 << 18
 """Elements that are rounded together: few enough that what comes in between stays in a cache."""
+
+
+def nbytes(dtype: str, shape: Sequence[int]) -> int:
+    """Bytes of an array of any dtype, of `DTYPES` or NumPy's."""
+    return math.prod(shape) * np.dtype(DTYPES.get(dtype, dtype)).itemsize
 
 
 def narrowed(values: Any, dtype: str) -> Array:

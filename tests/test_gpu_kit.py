@@ -76,13 +76,8 @@ def test_timings_run_on_operands_that_are_drawn(scripts, kit):
     """Those that say where rows are come with the kit."""
     operands, made = importlib.import_module("gpu_operands"), scripts[1].Kit(kit, "cpu")
     for case in made.content["timings"]:
-        arrays = operands.drawn(case, 1, made.held(case))
-        pairs = list(zip(arrays, case["operands"], strict=True))
-        weights = [operands.buffer(a, o["dtype"]) for a, o in pairs if o["weight"]]
-        model = made.load(case, {f"w{i}": weight for i, weight in enumerate(weights)})
-        (result,) = model.execute(
-            *(made.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"])
-        )
+        model, inputs, _ = made.prepared(case, operands.drawn(case, 1, made.held(case)))
+        (result,) = model.execute(*inputs)
         values = operands.floats(result.to_numpy(), case["results"][0]["dtype"])
         assert np.isfinite(values).all()
         assert values.any()

@@ -9,7 +9,6 @@ host and number of threads, and kept in the cache folder.
 from __future__ import annotations
 
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Any
 
 from heddle.pipelines.bench import machine, runner
 from heddle.pipelines.bench.machine import BUSY
-from heddle.runtime import Buffer, InferenceSession, Model, config
+from heddle.runtime import Buffer, InferenceSession, Model, config, whole_file
 from heddle.runtime._core import cpu_info
 
 SCHEMA = 2
@@ -271,10 +270,8 @@ def _keep(found: dict[int | str, Limits]) -> None:
     if file is None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(f".{os.getpid()}")
     rows = [found[key] for key in sorted(found, key=str)]
-    beside.write_text(json.dumps({"schema": SCHEMA, "limits": rows}, indent=2))
-    os.replace(beside, file)
+    whole_file.save(file, json.dumps({"schema": SCHEMA, "limits": rows}, indent=2).encode())
 
 
 def better(a: Limits, b: Limits) -> Limits:

@@ -25,6 +25,7 @@ from heddle.pipelines.bench import machine, runner, workloads
 from heddle.pipelines.bench.case import Case
 from heddle.pipelines.bench.reading import specs_of
 from heddle.pipelines.bench.statistics import CONFIDENCE, holm, mann_whitney
+from heddle.runtime import whole_file
 from heddle.runtime._core import cuda_info
 from heddle.runtime.errors import DeviceError, InputError
 
@@ -302,9 +303,4 @@ def processor(target: str) -> tuple[str, str]:
 
 def _write(path: Path, table: Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}")
-    try:
-        beside.write_text(table.to_json())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    whole_file.save(path, table.to_json().encode())

@@ -71,14 +71,15 @@ def make_inputs(
     """One array for each input of `artifact`, random where none is given."""
     import numpy as np
 
-    from heddle.pipelines import generation_inputs as language_model
+    from heddle.pipelines.generation_inputs import is_language_model, step_inputs
+    from heddle.runtime import narrow_floats
 
     check_names("--input", given, [row["name"] for row in artifact.inputs])
     check_names("--dim", dims, [row["name"] for row in artifact.symbols])
     check_bound(artifact, given, dims)
-    if language_model.is_language_model(artifact):  # random offsets and tables would be refused
+    if is_language_model(artifact):  # random offsets and tables would be refused
         dims = with_cache(artifact, given, dims)
-        given = language_model.step_inputs(artifact, dims) | given
+        given = step_inputs(artifact, dims) | given
     sizes = sizes_of(artifact, given, dims)
     generator = np.random.default_rng(SEED)
     arrays = []
@@ -90,7 +91,7 @@ def make_inputs(
         try:
             arrays.append(random(generator, shape, row["dtype"]))
         except (MemoryError, ValueError):
-            size = language_model.bytes_of(row["dtype"], shape)
+            size = narrow_floats.nbytes(row["dtype"], shape)
             raise InputError(
                 f"input {row['name']!r}: wanted {bytes_text(size)} for {row['dtype']} {shape}, got "
                 "less memory; give smaller sizes with --dim"

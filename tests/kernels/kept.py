@@ -8,9 +8,7 @@ meets what another text gave.
 
 import hashlib
 import inspect
-import os
 import pickle
-import tempfile
 import zlib
 from collections.abc import Callable
 from functools import wraps
@@ -21,7 +19,7 @@ import pytest
 
 from heddle.graph.compiler import cache
 from heddle.graph.compiler.codegen import cpu, cuda, ptx
-from heddle.runtime import config
+from heddle.runtime import config, whole_file
 
 ADDRESS = "inttoptr (i64"
 """In a text that calls a function of this process, which is of no use to others."""
@@ -60,10 +58,7 @@ def kept(folder: Path, function: Callable, tool: str) -> Callable:
             return pickle.loads(zlib.decompress(path.read_bytes()))
         found = function(*arguments)
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(zlib.compress(pickle.dumps(found), 1))
-        os.replace(name, path)
+        whole_file.save(path, zlib.compress(pickle.dumps(found), 1))
         return found
 
     return call

@@ -1,14 +1,20 @@
-"""Integers as they are given: Python's, NumPy's, but no truth values and no fractions."""
+"""Numbers as they are given: Python's and NumPy's; integers are no truth values."""
 
 from __future__ import annotations
 
 import operator
+from numbers import Real
 from typing import Any
 
 
 def is_whole(value: object) -> bool:
     """Whether `value` is an integer."""
     return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is an integer or a fraction."""
+    return isinstance(value, (float, int, Real))  # the first two without an abstract class
 
 
 def no_token(value: Any) -> Exception:
