@@ -30,7 +30,16 @@ from heddle.kernels.cpu._attention_block import (
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
 from heddle.kernels.cpu._decode import Decode
 from heddle.kernels.cpu._decode_parts import COUNTERS, drafts, most_parts, workspace
-from heddle.kernels.cpu._ragged_block import LOW, Next, Pieces, Places, block_of, piece, pieces
+from heddle.kernels.cpu._ragged_block import (
+    LOW,
+    Next,
+    Pieces,
+    Places,
+    block_of,
+    piece,
+    pieces,
+    tile_rows,
+)
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
@@ -127,7 +136,7 @@ class _Part:
         self.count = sizes.least(stop - self.token, piece(frame.spec))
         self.group = group_of(frame.spec)
         self.queries = self.count * self.group
-        self.padded = sizes.ceildiv(self.queries, LOW) * LOW
+        self.whole, self.padded = tile_rows(self.queries, block.rows)
 
     def seen(self, token: Any) -> tuple[Any, Any]:
         """The keys that a token of the piece sees, from and to."""
@@ -151,7 +160,6 @@ class _Part:
         stop = self._visible(position + self.count - 1)
         start = emit.as_index(self._hidden(position)) // block.keys * block.keys
         self._find(start, stop)
-        high = self.queries // block.rows * block.rows
         for first in emit.loop(start, stop, block.keys):
             present = sizes.least(emit.index(block.keys), stop - first)
             self._find(first + block.keys, stop)
@@ -161,11 +169,11 @@ class _Part:
                 turn_keys(frame, block, present, start_of, self._next.beside_turning)
                 copy_values(frame, block, present, start_of, self._next.beside_copying)
                 base = head * self.padded
-                for top in emit.loop(0, high, block.rows):
-                    beside = self._next.beside_tile(top // block.rows, high // block.rows)
+                for top in emit.loop(0, self.whole, block.rows):
+                    beside = self._next.beside_tile(top // block.rows, self.whole // block.rows)
                     self._tile(block, base, top, first, present, *beside)
                 low = dataclasses.replace(block, rows=LOW)
-                for top in emit.loop(high, self.queries, LOW):
+                for top in emit.loop(self.whole, self.queries, LOW):
                     beside = self._next.beside_scores, self._next.beside_sums
                     self._tile(low, base, top, first, present, *beside)
         for head in emit.loop(0, self.heads):

@@ -9,6 +9,7 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu._asks import FRACTION
 from heddle.kernels.cpu._attention_block import Ahead, Block
 from heddle.kernels.cpu._panels import LINE
+from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
@@ -28,6 +29,15 @@ FETCHED = 2**18
 def piece(spec: Spec) -> int:
     """Tokens of a task."""
     return max(1, QUERIES // group_of(spec))
+
+
+def tile_rows(queries: Size, rows: int) -> tuple[Size, Size]:
+    """The rows of so many queries in whole tiles of `rows`, and with the low ones behind them.
+
+    No low tile reaches beyond where another whole one would end.
+    """
+    whole = sizes.floordiv(queries + max(rows % LOW - 1, 0), rows) * rows
+    return whole, whole + sizes.ceildiv(sizes.greatest(queries - whole, 0), LOW) * LOW
 
 
 def pieces(spec: Spec) -> Expr:
@@ -134,8 +144,8 @@ class Places:
         key_heads, group = spec.operands[1].shape[-2], group_of(spec)
         assert isinstance(key_heads, int)
         fetched = block.keys * block.size * 2 * emit.ITEM_SIZE[spec.operands[1].dtype]
-        low = -(-group // LOW) * LOW
-        heads = max(1, min(key_heads, block.queries // low, FETCHED // fetched))
+        _, padded = tile_rows(group, block.rows)
+        heads = max(1, min(key_heads, block.queries // padded, FETCHED // fetched))
         counts = (2 * block.keys, block.keys * heads)
         buffers = [host.byte_buffer(8 * count) for count in counts]
         for buffer, count in zip(buffers, counts, strict=True):
@@ -227,6 +237,5 @@ class Next:
 
 def block_of(spec: Spec, machine: Machine, keys: int, tiled: bool = False) -> Block:
     """The block of a kernel, at the start of its function."""
-    group = group_of(spec)
-    queries = max(QUERIES, -(-group // LOW) * LOW)
-    return Block.make(spec, machine, queries, keys, tiled)
+    _, padded = tile_rows(group_of(spec), rows_of(machine))
+    return Block.make(spec, machine, max(QUERIES, padded), keys, tiled)

@@ -66,6 +66,15 @@ def test_pairs_of_bfloat16(op, options):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("group", [1, 2, 103])
+def test_every_height_of_the_last_tile(group, arch):
+    """Also where the heads of keys are worked on together, whose queries follow one another."""
+    spec = ragged.attention("ragged_attention", heads=2 * group, key_heads=2, size=8)
+    counts = {1: [*range(9, 21), *range(85, 97)], 2: [*range(5, 17), 22, 47], 103: [2]}[group]
+    check(spec, *ragged.batch(spec, counts, counts), arch=arch, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("op", OPS)
 def test_a_row_does_not_depend_on_the_others(op, arch):
     """Bit by bit, in another place among other rows; also the blocks of a table do not matter."""
