@@ -232,6 +232,7 @@ def test_laws_of_contexts(plain):
     machine_test(plain)().runTest()
 
 
+@settings(deadline=None)
 @given(PROMPTS, st.data())
 def test_chunked_prefill_visits_each_prompt_token_once(prompt, data):
     context = TextContext(max_length=99, tokens=np.array(prompt))
@@ -245,6 +246,7 @@ def test_chunked_prefill_visits_each_prompt_token_once(prompt, data):
     assert context.to_generation_output().tokens == [5]
 
 
+@settings(deadline=None)
 @given(
     st.text("ab", max_size=12),
     st.lists(st.text("ab", min_size=1, max_size=4), min_size=1),
@@ -264,6 +266,7 @@ def test_a_stop_string_is_found_however_the_text_is_cut(text, stops, data):
             assert found == next(stop for stop in stops if whole.startswith(stop, first))
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=150), max_size=6), st.data())
 def test_speech_tokens_are_decoded_once_each(blocks, data):
     context = TTSContext(max_length=9, tokens=np.array([1]))
