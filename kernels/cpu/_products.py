@@ -7,25 +7,21 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _asks, _deep, _pairs, _panels
+from heddle.kernels.cpu import _asks, _deep, _panels, _staged
 from heddle.kernels.cpu._blocks import PANEL, Tile
-from heddle.kernels.cpu._tile import Add, add_products, copies_of, merged
+from heddle.kernels.cpu._tile import Step, add_products, copies_of, merged, rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
 vector = dialect("vector")
 
-LATENCY = {"bfloat16": 7}
-"""Cycles from one addition to the next of the same sum, by the dtype of a; of others 4 (Zen 5)."""
-
-
 def emit_products(
-    frame: host.Frame, dtype: str, add: Add, tasks: type[_panels.Tasks] = _panels.Tasks
+    frame: host.Frame, step: Step, tasks: type[_panels.Tasks] = _panels.Tasks
 ) -> None:
-    """Emits a kernel whose sums are of `dtype`, and whose rows are cut by `tasks`.
+    """Emits a kernel whose rows are cut by `tasks`.
 
     A step along k is one element of a, or a word of 32 bits with the group of elements that b has
-    side by side; `add` gets it in every lane, with a vector of b and the sums so far.
+    side by side.
     """
     spec = frame.spec
     element, k = spec.operands[0].dtype, frame.size(spec.operands[0].shape[-1])
@@ -34,21 +30,20 @@ def emit_products(
         return memory.at(frame.inputs[0], (tile.row + r) * k + place, element)
 
     steps = sizes.ceildiv(k, _panels.group_of(spec))
-    lanes = host.lanes_for(frame.machine, [dtype])
-    if _pairs.fits(spec, frame.machine):
-        tasks = _pairs.after(tasks)
-    own = tasks(frame, lanes, dtype)
-    multiply = _panels.stretches(own, steps, adder(frame, dtype, add, k, left))
+    lanes = host.lanes_for(frame.machine, [step.sums])
+    if _staged.fits(spec, frame.machine):
+        tasks = _staged.after(tasks, step)
+    own = tasks(frame, lanes, step.sums)
+    multiply = _panels.stretches(own, steps, adder(frame, step, k, left))
     if _deep.fits(spec, frame.machine):
-        _deep.emit_runs(own, steps, partial(adder, frame, dtype, add, k), multiply)
+        _deep.emit_runs(own, steps, partial(adder, frame, step, k), multiply)
     else:
         _panels.emit_blocks(own, multiply)
 
 
 def adder(
     frame: host.Frame,
-    dtype: str,
-    add: Add,
+    step: Step,
     k: Size,
     left: Callable[[Tile, int, Any], Any],
     following: Size | None = None,
@@ -63,26 +58,26 @@ def adder(
     b, element, group = frame.inputs[1], spec.operands[0].dtype, _panels.group_of(spec)
     whole, steps = sizes.floordiv(k, group), sizes.ceildiv(k, group)
     wide, right = (operand.dtype if group == 1 else "uint32" for operand in spec.operands[:2])
-    lanes = host.lanes_for(frame.machine, [dtype])
-    zero = emit.constant(emit.register_type(dtype), 0, lanes)
+    lanes = host.lanes_for(frame.machine, [step.sums])
+    zero = emit.constant(emit.register_type(step.sums), 0, lanes)
 
     def add_steps(tile: Tile, start: Size, stop: Size, before: Sequence[Any]) -> list[Any]:
-        def left_at(r: int, step: Any) -> Any:
-            place = left(tile, r, step * group)
+        def left_at(r: int, at: Any) -> Any:
+            place = left(tile, r, at * group)
             return emit.splat(memory.load(place, 0, wide, alignment=size), lanes)
 
-        def last_at(r: int, step: Any) -> Any:
+        def last_at(r: int, at: Any) -> Any:
             """The last word of a row, zero beyond k."""
-            mask = host.first_lanes(k - step * group, group)
-            place = left(tile, r, step * group)
+            mask = host.first_lanes(k - at * group, group)
+            place = left(tile, r, at * group)
             value = memory.load(place, 0, memory.raw(element), group, mask)
             word = vector.bitcast(ir.VectorType.get([1], emit.integer(32)), value)
             return emit.splat(vector.extract(word, [], [0]), lanes)
 
-        def right_at(step: Any) -> list[Any]:
+        def right_at(at: Any) -> list[Any]:
             for ask in asks:
-                ask(step)
-            first = (tile.panel * steps + step) * PANEL + tile.part
+                ask(at)
+            first = (tile.panel * steps + at) * PANEL + tile.part
             return [memory.load(b, first + i * lanes, right, lanes) for i in range(tile.vectors)]
 
         size = emit.ITEM_SIZE[element]
@@ -95,11 +90,14 @@ def adder(
             width = PANEL * emit.ITEM_SIZE[right]
             behind = (stop - start) * width if following is None else following
             asks.append(_asks.next_stretch(frame, tile, start, stop, steps, width, behind))
-        copies = copies_of(len(before), LATENCY.get(element, 4))
+        # Tiles of one block may differ in height by one; a row's bits must not depend on that.
+        several = tile.height >= rows_of(frame.machine) // 2
+        copies = 1 if several else copies_of(len(before), step.latency)
         words_only = group == 1 or (isinstance(k, int) and k % group == 0)
         full = stop if words_only else sizes.least(stop, whole)
         main = full - sizes.mod(full - start, copies)
         sums = [*before, *[zero] * (len(before) * (copies - 1))]
+        add = step.add_all
         sums = merged(add_products(sums, start, main, left_at, right_at, copies, add), copies)
         if copies > 1:
             sums = add_products(sums, main, full, left_at, right_at, 1, add)

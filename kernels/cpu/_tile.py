@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit
@@ -15,6 +16,42 @@ ROWS = 12
 
 Add = Callable[[Any, Any, Any], Any]
 """`add(left, right, total)`: the total with the product added."""
+
+Split = Callable[[Any], Sequence[Any]]
+"""The parts of words of 32 bits, or of numbers, that are multiplied one after another."""
+
+
+def undivided(words: Any) -> Sequence[Any]:
+    """A `Split` with one part."""
+    return (words,)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is added in a step along k: a word of a row, in every lane, by a vector of b.
+
+    Attributes:
+        sums: The dtype of the sums.
+        add: Adds the product of a part of the word by that of the vector.
+        part: The dtype of a part of a word.
+        parts: How many a word has, and a vector.
+        left, right: The parts of a word, and of a vector.
+        latency: Cycles from one addition to the next of the same sum.
+    """
+
+    sums: str
+    add: Add
+    part: str = "uint32"
+    parts: int = 1
+    left: Split = undivided
+    right: Split = undivided
+    latency: int = 4
+
+    def add_all(self, left: Any, right: Any, total: Any) -> Any:
+        """The total with the products of all parts added."""
+        for a, b in zip(self.left(left), self.right(right), strict=True):
+            total = self.add(a, b, total)
+        return total
 
 
 def rows_of(machine: Machine) -> int:

@@ -21,7 +21,7 @@ from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._blocks import PANEL, Block, Strip, Tile
 from heddle.kernels.cpu._panels import BLOCK
 from heddle.kernels.cpu._products import adder
-from heddle.kernels.cpu._tile import Add, rows_of
+from heddle.kernels.cpu._tile import Step, rows_of
 from heddle.kernels.emit import compare
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, product
@@ -115,9 +115,10 @@ class Rows:
     `sums` is the dtype of the sums, `add` adds a step to them.
     """
 
-    def __init__(self, frame: host.Frame, groups: int, sums: str, add: Add) -> None:
+    def __init__(self, frame: host.Frame, groups: int, added: Step) -> None:
         spec = frame.spec
-        self._frame, self._sums, self._add = frame, sums, add
+        self._frame, self._added = frame, added
+        sums = self._sums = added.sums
         self._lanes = host.lanes_for(frame.machine, [sums])
         self.windows = Windows.of(frame)
         self.results = _panels.Results(frame, self._lanes, sums, groups)
@@ -252,7 +253,7 @@ class Rows:
         def left(tile: Tile, r: int, place: Any) -> Any:
             return memory.at(x, place - first * group + r * apart, dtype, inside=False)
 
-        add = adder(frame, self._sums, self._add, self._k, left, following)
+        add = adder(frame, self._added, self._k, left, following)
         return add(tile, first, first + steps, before)
 
 

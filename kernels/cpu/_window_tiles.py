@@ -76,8 +76,8 @@ class Tiles:
         self._word = 2 if self._dtype == "bfloat16" and self._depth > 1 else 1
         self._add = self._combination.with_tap
         if self._word == 2:
-            _, add = matmul_packed.adding(self._dtype, machine)
-            self._add = lambda value, found, weight: add(found, weight, value)
+            step = matmul_packed.step_of(self._dtype, machine)
+            self._add = lambda value, found, weight: step.add_all(found, weight, value)
         self._finish = rows.Finish(frame, self._lanes)
         self._weighted = self._combination.kind == "product"
         self._at_once = self.windows.kernel[-1]

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cpu import _amx, _beside, _deep, _panels
+from heddle.kernels.cpu import _amx, _beside, _deep, _panels, _staged
 from heddle.kernels.cpu._products import emit_products
+from heddle.kernels.cpu._tile import Step
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
@@ -27,7 +28,7 @@ def emit_integer(spec: Spec, machine: Machine) -> None:
         if machine.tiles:
             _amx.emit_runs(frame, "int32")
         else:
-            emit_products(frame, "int32", _add_fours if machine.dots else _add_pairs)
+            emit_products(frame, FOURS if machine.dots else PAIRS)
 
 
 def _add_fours(left: Any, right: Any, total: Any) -> Any:
@@ -37,20 +38,26 @@ def _add_fours(left: Any, right: Any, total: Any) -> Any:
     return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
 
 
-def _add_pairs(left: Any, right: Any, total: Any) -> Any:
-    """Adds the products of elements 0 and 2, then of 1 and 3, in 16 bits each."""
-    pairs = _parts(right, 16)
+def _unsigned(fours: Any) -> list[Any]:
+    """Elements 0 and 2, then 1 and 3, in 16 bits each."""
+    return [word & 0x00FF00FF for word in (fours, fours >> 8)]
+
+
+def _signed(fours: Any) -> list[Any]:
+    """The same, with their signs."""
+    pairs = _parts(fours, 16)
     eight = emit.like(pairs, 8)
-    evens = _products_of_pairs(left & 0x00FF00FF, arith.shrsi(pairs << 8, eight))
-    odds = _products_of_pairs((left >> 8) & 0x00FF00FF, arith.shrsi(pairs, eight))
-    return total + evens + odds
+    return [arith.shrsi(pairs << 8, eight), arith.shrsi(pairs, eight)]
 
 
-def _products_of_pairs(left: Any, right: Any) -> Any:
-    """The sums of two products of neighbours, in int32."""
+def _add_pairs(left: Any, right: Any, total: Any) -> Any:
+    """Adds the sums of two products of neighbours."""
     lanes = emit.lanes_of(left)
     name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 2**4 else "llvm.x86.avx2.pmadd.wd"
-    return llvm.call_intrinsic(left.type, name, [_parts(left, 16), right], [], [])
+    total += llvm.call_intrinsic(left.type, name, [_parts(left, 16), right], [], [])
+    # LLVM would add products of several steps to each other, which registers do not hold: to it
+    # the sum comes out of an empty assembler statement.
+    return llvm.inline_asm(total.type, [total], "", "=x,0")
 
 
 def _parts(words: Any, bits: int) -> Any:
@@ -59,11 +66,15 @@ def _parts(words: Any, bits: int) -> Any:
     return vector.bitcast(emit.widen(emit.integer(bits), lanes), words)
 
 
+FOURS = Step("int32", _add_fours)
+PAIRS = Step("int32", _add_pairs, "uint32", 2, _unsigned, _signed)
+
+
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """With AMX that of its tasks, and that of long rows."""
+    """With AMX that of its tasks, and those of rows that go on the stack."""
     if machine.tiles:
         return _beside.launch(spec, *_amx.tasks(spec))
-    return _deep.own_launch(spec, machine)
+    return _staged.own_launch(spec, machine) or _deep.own_launch(spec, machine)
 
 
 def supports(spec: Spec) -> str | None:

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host
-from heddle.kernels.cpu import _amx, _beside, _deep, _pairs, _panels
+from heddle.kernels.cpu import _amx, _beside, _deep, _panels, _staged
 from heddle.kernels.cpu._products import emit_products
-from heddle.kernels.cpu._tile import Add
+from heddle.kernels.cpu._tile import Step
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import MACHINES, Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
@@ -43,10 +43,10 @@ def in_tiles(spec: Spec, machine: Machine) -> bool:
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """With AMX that of its tasks, and that of long rows."""
+    """With AMX that of its tasks, and those of rows that go on the stack."""
     if in_tiles(spec, machine):
         return _beside.launch(spec, *_amx.tasks(spec))
-    return _deep.own_launch(spec, machine)
+    return _staged.own_launch(spec, machine) or _deep.own_launch(spec, machine)
 
 
 def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
@@ -56,15 +56,16 @@ def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
         if in_tiles(frame.spec, machine):
             _amx.emit_runs(frame, "float32", tasks)
         else:
-            sums, add = adding(dtype, machine)
-            emit_products(frame, sums, add, tasks)
+            emit_products(frame, step_of(dtype, machine), tasks)
 
 
-def adding(dtype: str, machine: Machine) -> tuple[str, Add]:
-    """The dtype of the sums for an a of `dtype`, and what adds a step without tiles."""
-    if dtype == "bfloat16":
-        return "float32", add_dots if machine.dots else _add_widened
-    return dtype, emit.fma
+def step_of(dtype: str, machine: Machine) -> Step:
+    """What a step adds without tiles, for an a of `dtype`."""
+    if dtype != "bfloat16":
+        return Step(dtype, emit.fma, dtype)
+    if machine.dots:
+        return Step("float32", add_dots, latency=7)  # Zen 5
+    return Step("float32", emit.fma, "float32", 2, _widened, _widened)
 
 
 def add_dots(left: Any, right: Any, total: Any) -> Any:
@@ -75,11 +76,10 @@ def add_dots(left: Any, right: Any, total: Any) -> Any:
     return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
 
 
-def _add_widened(left: Any, right: Any, total: Any) -> Any:
+def _widened(pairs: Any) -> list[Any]:
+    """Both of each pair of bfloat16, as float32."""
     number = emit.register_type("float32")
-    for a, b in ((left << 16, right << 16), (left & HIGH, right & HIGH)):
-        total = emit.fma(emit.bitcast(a, number), emit.bitcast(b, number), total)
-    return total
+    return [emit.bitcast(word, number) for word in (pairs << 16, pairs & HIGH)]
 
 
 def supports(spec: Spec) -> str | None:
@@ -97,10 +97,10 @@ def supports(spec: Spec) -> str | None:
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products and tiles multiply bfloat16; beside tiles float32 takes pairs of panels."""
+    """Dot products and tiles multiply bfloat16; beside tiles rows of float32 are staged."""
     if spec.operands[0].dtype == "bfloat16":
         return "dots", "tiles"
-    return ("tiles",) if _pairs.fits(spec, MACHINES["sapphirerapids"]) else ()
+    return ("tiles",) if _staged.fits(spec, MACHINES["sapphirerapids"]) else ()
 
 
 KERNEL = Kernel(

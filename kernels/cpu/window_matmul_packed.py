@@ -48,8 +48,8 @@ def emit_windows(spec: Spec, machine: Machine) -> None:
 def _emit_rows(frame: host.Frame) -> None:
     """Emits the loop over tasks, and over the panels of each."""
     spec = frame.spec
-    sums, add = matmul_packed.adding(spec.operands[0].dtype, frame.machine)
-    rows = _window_rows.Rows(frame, _groups(spec), sums, add)
+    added = matmul_packed.step_of(spec.operands[0].dtype, frame.machine)
+    rows = _window_rows.Rows(frame, _groups(spec), added)
     windows, panels, most = rows.windows, rows.results.panels, _together(spec)
     number = sizes.product((windows.batch, *windows.counts[:-1]))
     blocks = sizes.ceildiv(number, _window_rows.rows_together(spec))
@@ -67,11 +67,11 @@ def _emit_copies(frame: host.Frame) -> None:
     """Emits the loop over tasks, the stretches of each, and the panels of each of those."""
     spec, machine = frame.spec, frame.machine
     windows, groups = Windows.of(frame), _groups(spec)
-    sums, add = matmul_packed.adding(spec.operands[0].dtype, machine)
-    lanes = host.lanes_for(machine, [sums])
-    results = _panels.Results(frame, lanes, sums, groups)
+    added = matmul_packed.step_of(spec.operands[0].dtype, machine)
+    lanes = host.lanes_for(machine, [added.sums])
+    results = _panels.Results(frame, lanes, added.sums, groups)
     left = _Left(frame, windows, groups)
-    room, most = BLOCK * PANEL * emit.ITEM_SIZE[sums], _together(spec)
+    room, most = BLOCK * PANEL * emit.ITEM_SIZE[added.sums], _together(spec)
     scratch = host.byte_buffer(most * room)
     blocks, runs = sizes.ceildiv(windows.number, BLOCK), sizes.ceildiv(results.panels, most)
     even = sizes.ceildiv(windows.number, sizes.greatest(blocks, 1))
@@ -94,7 +94,7 @@ def _emit_copies(frame: host.Frame) -> None:
                 back = emit.as_index((stop - start) - (count - 1) * steps)
                 following = emit.select(last, back, steps) * step
                 reader = left.reader(start * group)
-                add_steps = adder(frame, sums, add, left.k, reader, following)
+                add_steps = adder(frame, added, left.k, reader, following)
                 column = part * results.each + (first + panel) * PANEL
                 packed = part * results.panels + first + panel
                 block = Block(row, height, packed, True, column)

@@ -86,18 +86,41 @@ def test_stretches(arch):
         check(product("float32", (), 30, "d0", 33), {"d0": k}, arch=arch, rtol=1e-5, atol=1e-4)
 
 
+STAGED = ["x86-64-v3", "sapphirerapids"]
+"""The levels on which rows of float32 go on the stack."""
+
+
+@pytest.mark.parametrize("arch", STAGED)
 @pytest.mark.parametrize(("k", "n"), [(31, 64), ("d1", 96), (1100, 100), (513, "d2"), (0, 64)])
-def test_pairs_of_panels(k, n):
-    """Tiles of 4 to 6 rows, chunks along k, runs, and panels and rows that no pair takes."""
+def test_staged_rows(k, n, arch):
+    """Tiles of every height, chunks along k, runs, and panels and rows that are not staged."""
     spec = product("float32", (), "d0", k, n)
-    for m in (12, 13, 14, 19, 64, 70):
+    for m in (6, 7, 12, 13, 14, 19, 64, 70):
         dims = {"d0": m, "d1": 530, "d2": 1100}
-        check(spec, dims, arch="sapphirerapids", rtol=1e-5, atol=1e-4)
+        check(spec, dims, arch=arch, rtol=1e-5, atol=1e-4)
 
 
-def test_pairs_of_panels_in_batches():
+@pytest.mark.parametrize("arch", STAGED)
+def test_staged_rows_in_batches(arch):
     spec = product("float32", (2, "d0"), 20, 600, 64, batched=True)
-    check(spec, {"d0": 3}, arch="sapphirerapids", rtol=1e-5, atol=1e-4)
+    check(spec, {"d0": 3}, arch=arch, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [1, 64, 515, "d1"])
+def test_staged_pairs(k):
+    """Both of a pair widened on the stack; beside the last one of an odd k lies zero."""
+    spec = product("bfloat16", (), "d0", k, 100, pairs=True)
+    for m in (7, 8, 11, 64, 70):
+        check(spec, {"d0": m, "d1": 1027}, arch="x86-64-v3", rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_staged_rows_by_narrow_weights(dtype):
+    spec = product("float32", (), "d0", 600, 70)
+    a, b = spec.operands
+    spec = replace(spec, operands=(a, replace(b, dtype=dtype)))
+    for m in (7, 30):
+        check(spec, {"d0": m}, arch="x86-64-v3", rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -125,16 +148,29 @@ def test_bias_gelu_and_residual_as_epilogue(dtype, arch):
     check(spec, {"d0": 17}, arch=arch, rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("arch", [ARCHS[-1], "sapphirerapids"])
-def test_the_row_does_not_depend_on_the_other_rows(arch):
+@pytest.mark.parametrize("arch", [*ARCHS, "sapphirerapids"])
+@pytest.mark.parametrize("n", [64, 70, 90])
+def test_the_row_does_not_depend_on_the_other_rows(n, arch):
     """Row 0 of a product with 4 rows or more is bitwise the same however many there are."""
-    spec = product("float32", (), "d0", 2500, 64)
+    alike(product("float32", (), "d0", 2500, n), (4, 5, 7, 24), arch)
+
+
+@pytest.mark.parametrize("n", [64, 70])
+@pytest.mark.parametrize("arch", DOTS)
+def test_the_row_of_pairs_does_not_depend_on_the_other_rows(arch, n):
+    """From half the rows of a tile on."""
+    alike(product("bfloat16", (), "d0", 2500, n, pairs=True), (6, 7, 13, 24), arch)
+
+
+def alike(spec, counts, arch):
+    """Whether the rows of 300 are bitwise those of fewer."""
     rng = np.random.default_rng(0)
-    a, b = random(rng, (300, 2500), "float32"), random(rng, (2, 2500, 32), "float32")
+    kind = spec.operands[0].dtype
+    a, b = random(rng, (300, 2500), kind), random(rng, spec.operands[1].shape, kind)
     (whole,), _ = run(spec, [a, b], {"d0": 300}, arch)
-    for rows in (5, 24):
+    for rows in counts:
         (part,), _ = run(spec, [a[:rows], b], {"d0": rows}, arch)
-        assert whole[:rows].tobytes() == part.tobytes()
+        assert whole[:rows].tobytes() == part.tobytes(), rows
 
 
 @pytest.mark.parametrize("arch", DOTS)

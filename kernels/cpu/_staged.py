@@ -1,0 +1,321 @@
+"""Products whose rows are staged: in chunks on the stack, as their steps along k take them.
+
+A run of panels shares a block of rows. A chunk of the rows is put on the stack, where rows that lie
+a power of two apart no longer share a few sets of the caches, and is multiplied by all panels of
+the run, whose sums wait on the stack for the next chunk. So both sides come from the second cache,
+where the next panel's part arrives meanwhile. What a step would have to do with each word of a row
+(widen two bfloat16, split four bytes) is done once for the whole run.
+
+Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
+them, as by two hardware threads:
+
+- AVX2: 6 rows by 2 vectors, half a panel, 20 instructions for 12 multiply-adds, in 15 of the 16
+  registers. Where a word has two parts, so has a vector: then 5 rows.
+- AVX-512 beside AMX: 6 rows by 4 vectors, two panels, 34 instructions for 24 multiply-adds, where
+  12 rows by 2 vectors take 38, and half as many lines of a at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu import _beside, _panels
+from heddle.kernels.cpu._asks import Ask
+from heddle.kernels.cpu._blocks import PANEL, Rows, Strip
+from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
+from heddle.kernels.cpu._tile import Step, add_rows, rows_of
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.registry import Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Launch, Spec, fold
+
+vector = dialect("vector")
+
+WORD = 4
+"""Bytes of a word of a row, of each of its parts, and of a sum."""
+
+CHUNK = 2048
+"""Bytes of a row on the stack: 128 KiB of a block, and at most as much of a tile's panels."""
+
+ROW = CHUNK + LINE
+"""From row to row there: an odd number of lines."""
+
+TOGETHER = 4
+"""Steps that ask for memory together."""
+
+MANY = 8
+"""Tiles of a block from which on a line of each panel is enough of that."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is multiplied at once: at most `rows` by `vectors`; a run is of so many panels at most.
+
+    A unit is the panels that a tile reaches into, a slice its columns in each of them.
+    """
+
+    rows: int
+    vectors: int
+    run: int
+
+    def unit(self, lanes: int) -> int:
+        """Panels of a tile."""
+        return max(1, self.vectors * lanes // PANEL)
+
+    def slices(self, lanes: int) -> list[range]:
+        """The columns of each tile in its panels, by vectors."""
+        width = min(PANEL, self.vectors * lanes)
+        return [range(first, first + width, lanes) for first in range(0, PANEL, width)]
+
+    def heights(self, fewest: int) -> range:
+        """Rows of a tile, where blocks of `fewest` rows and more are shared out evenly."""
+        least = min(rows // -(-rows // self.rows) for rows in range(fewest, BLOCK + 1))
+        return range(self.rows, least - 1, -1)
+
+
+def shape_of(machine: Machine, step: Step) -> Shape:
+    """The tile of a machine."""
+    if machine.vector_bytes == 32:
+        return Shape(6 if step.parts == 1 else 5, 2, 16)
+    return Shape(6, 4, 32)
+
+
+def fits(spec: Spec, machine: Machine) -> bool:
+    """Whether rows are staged: on AVX2, and beside AMX where all is float32. Not a few rows."""
+    m = _panels.extents(spec)[1]
+    if isinstance(m, int) and m <= rows_of(machine):
+        return False
+    a, b = (operand.dtype for operand in spec.operands[:2])
+    if machine.vector_bytes == 32:
+        return a != "float64"
+    return machine.tiles and a == b == "float32"
+
+
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """A thread takes so many tasks that they are worth staging their rows."""
+    if machine.tiles or not fits(spec, machine):
+        return None
+    rows = fold("floordiv", _panels.extents(spec)[1], rows_of(machine))
+    return _beside.launch(spec, together=fold("max", 1, fold("min", BLOCK // 8, rows)))
+
+
+def after(kind: type[Tasks], step: Step) -> type[Tasks]:
+    """Tasks of `kind` that leave most to this file: what remains is few rows, and last panels."""
+
+    class Rest(kind):  # type: ignore[misc, valid-type]
+        def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
+            staged = Staged(self, step)
+            for rows, first, last in super().runs():
+                yield rows, staged.compute(rows, first, last), last
+
+    return Rest
+
+
+@dataclass(frozen=True)
+class Part:
+    """The steps from `start` to `stop - 1`, of `steps`, of rows by the panels of a unit.
+
+    The first one is `panel`. They begin at byte `base` of b, and what comes next at byte
+    `following`. `sums` is the number of the panels among those whose sums are on the stack.
+    """
+
+    rows: Rows
+    panel: Size
+    start: Size
+    stop: Size
+    steps: Size
+    base: Size
+    following: Size
+    sums: Size
+
+
+class Staged:
+    """The sums of a block of rows by units of panels; made in the function's entry block."""
+
+    def __init__(self, tasks: Tasks, step: Step) -> None:
+        self.tasks, self.step, self.lanes = tasks, step, tasks.lanes
+        frame = tasks.frame
+        spec, machine = frame.spec, frame.machine
+        shape = shape_of(machine, step)
+        self.fewest = rows_of(machine) + 1
+        self.unit, self.slices = shape.unit(self.lanes), shape.slices(self.lanes)
+        self.heights, self.run = shape.heights(self.fewest), shape.run
+        self.group, self.k = _panels.group_of(spec), frame.size(spec.operands[0].shape[-1])
+        self.steps = sizes.ceildiv(self.k, self.group)
+        self.wide = spec.operands[0].dtype if self.group == 1 else "uint32"
+        self.right = spec.operands[1].dtype if self.group == 1 else "uint32"
+        self.bytes = PANEL * emit.ITEM_SIZE[self.right]
+        self.chunk = CHUNK // WORD // step.parts
+        self.at_once = isinstance(self.steps, int) and self.steps <= self.chunk
+        self.b = frame.inputs[1]
+        self.left = host.byte_buffer(BLOCK * ROW, shared="left")
+        held = self.unit if self.at_once else self.run
+        self.sums = host.byte_buffer(held * BLOCK * PANEL * WORD, shared="sums")
+
+    def compute(self, rows: Rows, first: Size, last: Size) -> Size:
+        """Emits the results of the rows by whole units of panels; returns the first panel left."""
+        full = sizes.least(last, sizes.floordiv(self.tasks.each, PANEL))
+        count = sizes.greatest(emit.as_index(full) - first, 0) // self.unit * self.unit
+        many = emit.compare("greater_equal", emit.as_index(rows.height), self.fewest)
+        end = first + emit.select(many, count, 0)
+        steps = rows.steps(self.steps)
+        for begin in emit.loop(first, end, self.run):
+            stop = sizes.least(begin + self.run, end)
+            self._add_chunk(rows, begin, stop, 0, sizes.least(steps, self.chunk), steps)
+            if not self.at_once:
+                for start in emit.loop(self.chunk, steps, self.chunk):
+                    behind = sizes.least(start + self.chunk, steps)
+                    self._add_chunk(rows, begin, stop, start, behind, steps)
+        return end
+
+    def _add_chunk(
+        self, rows: Rows, first: Size, last: Size, start: Size, stop: Size, steps: Size
+    ) -> None:
+        """Emits the steps from `start` to `stop - 1` for the panels from `first` to `last - 1`."""
+        self._stage(rows, start, stop)
+        complete = emit.compare("greater_equal", emit.as_index(stop), steps)
+        # Behind a run's last unit comes its next chunk, or the next run.
+        behind = emit.select(complete, self._at(rows, last, 0), self._at(rows, first, stop))
+        for panel in emit.loop(first, last, self.unit):
+            goes_on = emit.compare("less", panel + self.unit, last)
+            following = emit.select(goes_on, self._at(rows, panel + self.unit, start), behind)
+            base, sums = self._at(rows, panel, start), 0 if self.at_once else panel - first
+            part = Part(rows, panel, start, stop, steps, base, following, sums)
+            self._add_tiles(part, complete)
+
+    def _stage(self, rows: Rows, start: Size, stop: Size) -> None:
+        """Puts the words of the rows' steps on the stack, their parts one chunk after another."""
+        element = self.tasks.frame.spec.operands[0].dtype
+        # The steps whose words lie in a row; the last one of all may reach beyond its end.
+        full = sizes.least(stop, sizes.floordiv(self.k, self.group))
+        whole = full - sizes.mod(full - start, self.lanes)
+        for r in emit.loop(0, rows.height):
+            source = memory.at(self.tasks.frame.inputs[0], (rows.row + r) * self.k, element)
+            target = memory.at(self.left, r * ROW, "int8")
+
+            def put(words: Any, place: Any, target: Any) -> None:
+                for number, value in enumerate(self.step.left(words)):
+                    memory.store(value, target, number * self.chunk + place - start, self.step.part)
+
+            for begin, end, lanes in ((start, whole, self.lanes), (whole, full, 1)):
+                for place in emit.loop(begin, end, lanes):
+                    at = memory.at(source, place * self.group, element)
+                    size = emit.ITEM_SIZE[element]
+                    put(memory.load(at, 0, self.wide, lanes, alignment=size), place, target)
+            if self.group > 1:
+                with emit.when(emit.compare("less", emit.as_index(full), stop)):
+                    put(self._last_word(source, full), full, target)
+
+    def _last_word(self, row: Any, step: Size) -> Any:
+        """The word of a row of a that reaches beyond its end: zero there."""
+        raw = memory.raw(self.tasks.frame.spec.operands[0].dtype)
+        mask = host.first_lanes(self.k - step * self.group, self.group)
+        value = memory.load(row, step * self.group, raw, self.group, mask)
+        word = vector.bitcast(ir.VectorType.get([1], emit.integer(32)), value)
+        return vector.extract(word, [], [0])
+
+    def _at(self, rows: Rows, panel: Size, step: Size) -> Size:
+        """At which byte of b a step of a panel begins."""
+        return ((rows.panel + panel) * self.steps + step) * self.bytes
+
+    def _add_tiles(self, part: Part, complete: Any) -> None:
+        """Emits the sums of a part tile by tile, and writes those that are `complete`."""
+        count = sizes.ceildiv(part.rows.height, self.heights[0])
+        each = sizes.floordiv(part.rows.height, count)
+        higher = part.rows.height - each * count
+        for number in emit.loop(0, count):
+            top, bottom = (i * each + sizes.least(i, higher) for i in (number, number + 1))
+            for _, strip in self._strips(part, top, bottom):
+                self.tasks.ask_strip(strip, complete)
+            for height in self.heights:
+                with emit.when(emit.compare("equal", bottom - top, height)):
+                    ask = self._asks(part, number, count)
+                    for columns in self.slices:
+                        self._add_tile(part, top, height, columns, ask if 0 in columns else None)
+            for sums, strip in self._strips(part, top, bottom):
+                self.tasks.write_strip(strip, sums, complete)
+
+    def _strips(self, part: Part, top: Size, bottom: Size) -> Iterator[tuple[Any, Strip]]:
+        """Emits the Python body of a `for sums, strip in` this over all columns of a unit."""
+        for i in emit.loop(0, self.unit):
+            block = self.tasks.block(part.rows, part.panel + i)
+            for first in range(0, PANEL, 2 * self.lanes):
+                yield self._sums(part.sums + i), Strip(block, top, bottom, first)
+
+    def _sums(self, number: Size) -> Any:
+        """The sums of panel `number` of those on the stack, in rows of 32."""
+        return memory.at(self.sums, number * (BLOCK * PANEL * WORD), "int8")
+
+    def _asks(self, part: Part, number: Size, count: Size) -> Ask:
+        """What asks for the following panels, all tiles together for all of them, at each step."""
+        depth, apart = emit.as_index(part.stop - part.start), self.steps * self.bytes
+        pace = emit.index(self.bytes) // count + 1
+        ahead = part.following + number * pace * depth
+        few = emit.compare("less", emit.as_index(count), MANY)
+        least = -(-self.fewest // self.heights[0])
+        lines = -(-TOGETHER * PANEL * WORD // least // LINE)
+
+        def ask(step: Any) -> None:
+            ask_lines(step, range(1))
+            with emit.when(few):
+                ask_lines(step, range(1, lines))
+
+        def ask_lines(step: Any, numbers: range) -> None:
+            for line in numbers:
+                for panel in range(self.unit):
+                    place = ahead + pace * step + panel * apart + line * LINE
+                    memory.prefetch(self.b, place, "int8", level=2)
+
+        return ask
+
+    def _add_tile(
+        self, part: Part, top: Size, height: int, columns: range, ask: Ask | None
+    ) -> None:
+        """Adds the part's steps to the sums of rows from `top` on by `columns` of each panel."""
+        left = memory.at(self.left, top * ROW, "int8")
+        depth, apart = emit.as_index(part.stop - part.start), self.steps * self.bytes
+        kind = self.step.part
+
+        def right_at(step: Any) -> list[Any]:
+            starts = (part.base + panel * apart + step * self.bytes for panel in range(self.unit))
+            places = [memory.at(self.b, start, "int8") for start in starts]
+            return [memory.load(at, i, self.right, self.lanes) for at in places for i in columns]
+
+        def left_at(number: int, r: int, step: Any) -> Any:
+            place = r * (ROW // WORD) + number * self.chunk + step
+            return emit.splat(memory.load(left, place, kind), self.lanes)
+
+        def add_one(step: Any, *before: Any) -> list[Any]:
+            total = list(before)
+            vectors = zip(*map(self.step.right, right_at(step)), strict=True)
+            for number, right in enumerate(vectors):
+                total = add_rows(total, step, partial(left_at, number), [right], 1, self.step.add)
+            return total
+
+        def add(step: Any, *before: Any) -> list[Any]:
+            if ask is not None:
+                ask(step)
+            total = list(before)
+            for i in range(TOGETHER):
+                total = add_one(step + i, *total)
+            return total
+
+        sums = [self._sums(part.sums + panel) for panel in range(self.unit)]
+        rows, dtype = range(height), self.step.sums
+        places = [(at, (top + r) * PANEL + i) for r in rows for at in sums for i in columns]
+        if self.at_once:
+            total = [emit.constant(emit.register_type(dtype), 0, self.lanes)] * len(places)
+        else:
+            # The sums before the first chunk are zero, whatever lies in memory.
+            begun = emit.compare("greater", emit.as_index(part.start), 0)
+            mask = host.first_lanes(emit.select(begun, emit.index(self.lanes), 0), self.lanes)
+            total = [memory.load(at, place, dtype, self.lanes, mask) for at, place in places]
+        main = depth // TOGETHER * TOGETHER
+        total = emit.carry(0, main, TOGETHER, total, add)
+        total = emit.carry(main, depth, 1, total, add_one)
+        for (at, place), value in zip(places, total, strict=True):
+            memory.store(value, at, place, dtype)
