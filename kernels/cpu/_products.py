@@ -15,6 +15,7 @@ from heddle.kernels.sizes import Size
 
 vector = dialect("vector")
 
+
 def emit_products(
     frame: host.Frame, step: Step, tasks: type[_panels.Tasks] = _panels.Tasks
 ) -> None:
