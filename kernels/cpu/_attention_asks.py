@@ -14,7 +14,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu._asks import FRACTION
-from heddle.kernels.cpu._attention_block import UNROLLED, Ahead, Block, ordered, row_of
+from heddle.kernels.cpu._attention_block import Ahead, Block, ordered, row_of
 from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.sizes import Size
 
@@ -92,7 +92,7 @@ class Asks:
                 (partial(fetch, which + 1), tile * steps, share),
                 (own, emit.index(0), self._own[which]),
             ):
-                with emit.when(emit.compare("greater", each * UNROLLED, 1 << FRACTION)):
+                with emit.when(emit.compare("greater", each * self._block.turn, 1 << FRACTION)):
                     first, last = (n * each >> FRACTION for n in (before, before + steps))
                     for line in emit.loop(first, last + 1):
                         ask(line)

@@ -31,8 +31,9 @@ LOG2_E = math.log2(math.e)
 LARGEST_TILED = 128
 """The largest head size in tiles."""
 
-UNROLLED = 2
-"""Steps of a product in one turn of its loop."""
+UNROLLED = 128
+"""Bytes of a vector by steps of a product in one turn of its loop: a turn has as many instructions
+for any width, beside which it asks memory ahead."""
 
 Ahead = Callable[[Any, int], None]
 """What a loop does beside its own work: `ahead(step, count)`, for `count` steps from `step` on."""
@@ -81,6 +82,7 @@ class Block:
         width: The same, up to whole vectors.
         steps: Words of a head.
         depth: The same, up to whole vectors.
+        turn: Steps of a product in one turn of its loop.
         pair: Vectors of keys of a register tile.
         paired: Words are pairs of bfloat16.
         tiled: Products are made in AMX tiles; `rows` are those of two.
@@ -98,6 +100,7 @@ class Block:
     width: int
     steps: int
     depth: int
+    turn: int
     pair: int
     paired: bool
     tiled: bool
@@ -135,7 +138,8 @@ class Block:
             *(whole * across, whole, whole, rows, rows),
         )
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
-        sizes = (queries, keys, parts, size, width, steps, depth, min(2, keys // lanes))
+        turn = UNROLLED // machine.vector_bytes
+        sizes = (queries, keys, parts, size, width, steps, depth, turn, min(2, keys // lanes))
         scale = spec.attr("scale") * LOG2_E if paired else 1.0
         mask = spec.operands[3].dtype if spec.attr("masked") else None
         return Block(dtype, lanes, rows, *sizes, paired, tiled, scale, mask, *places)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._attention_block import UNROLLED, Ahead, Block, Seen, nothing
+from heddle.kernels.cpu._attention_block import Ahead, Block, Seen, nothing
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.powers_of_two import exp2_falling
@@ -73,18 +74,18 @@ def _score(
         block.put(block.fill(-math.inf), block.peak, r * lanes)
     for column in emit.loop(0, present, wide):
 
-        def query_at(r: int, step: Any) -> Any:
-            return block.spread_word(block.query, (row + r) * block.depth + step)
+        def query_at(step: Any) -> Any:
+            return memory.at(block.query, row * block.depth + step, block.word)
 
-        def keys_at(step: Any, column: Any = column) -> list[Any]:
-            at = step * block.keys + column
-            return [block.words(block.key, at + n * lanes) for n in range(block.pair)]
+        def keys_at(step: Any, column: Any = column) -> Any:
+            return memory.at(block.key, step * block.keys + column, block.word)
 
         def beside(step: Any, count: int, column: Any = column) -> None:
             ahead(column // wide * block.steps + step, count)
 
         zeros = [block.fill(0)] * (block.rows * block.pair)
-        sums = _products(block, zeros, block.steps, query_at, keys_at, beside)
+        left, right = Side(query_at, block.depth), Side(keys_at, block.keys)
+        sums = _products(block, zeros, block.steps, left, right, beside)
         for r in range(block.rows):
             peak = block.vector(block.peak, r * lanes)
             for n in range(block.pair):
@@ -156,11 +157,11 @@ def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing) -> 
     for number, part in enumerate(range(0, block.width, 2 * lanes)):
         columns = [column for column in (part, part + lanes) if column < block.width]
 
-        def share_at(r: int, step: Any) -> Any:
-            return block.spread_word(block.score, step + r * block.keys)
+        def share_at(step: Any) -> Any:
+            return memory.at(block.score, step, block.word)
 
-        def values_at(step: Any, columns: list[int] = columns) -> list[Any]:
-            return [block.words(block.value, step * block.width + column) for column in columns]
+        def values_at(step: Any, part: int = part) -> Any:
+            return memory.at(block.value, step * block.width + part, block.word)
 
         def beside(step: Any, count: int, number: int = number) -> None:
             ahead(step + number * steps, count)
@@ -171,30 +172,41 @@ def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing) -> 
         sums = [
             block.vector(block.total, place) * block.spread(block.fade, r) for r, place in places
         ]
-        sums = _products(block, sums, steps, share_at, values_at, beside)
+        left, right = Side(share_at, block.keys), Side(values_at, block.width)
+        sums = _products(block, sums, steps, left, right, beside)
         for value, (_, place) in zip(sums, places, strict=True):
             block.put(value, block.total, place)
 
 
+@dataclass(frozen=True)
+class Side:
+    """A side of a product: where its words of a step are, and how many lie from one to the next.
+
+    Of the left side the next row's, of the right side the next step's. Steps of a turn are read at
+    constant distances from its first one: LLVM would keep an index for each, and spill sums.
+    """
+
+    at: Callable[[Any], Any]
+    apart: int
+
+
 def _products(
-    block: Block,
-    sums: Sequence[Any],
-    steps: Size,
-    left_at: Callable[[int, Any], Any],
-    right_at: Callable[[Any], Sequence[Any]],
-    ahead: Ahead,
+    block: Block, sums: Sequence[Any], steps: Size, left: Side, right: Side, ahead: Ahead
 ) -> list[Any]:
     """The sums with left[r, k] * right[k, :] added for all steps k, in words."""
+    vectors = range(0, len(sums) // block.rows * block.lanes, block.lanes)
 
     def turn(first: Any, count: int, total: Sequence[Any]) -> list[Any]:
         ahead(first, count)
-        for k in (first + i for i in range(count)):
-            before, total, right = iter(total), [], right_at(k)
+        x, y = left.at(first), right.at(first)
+        for k in range(count):
+            before, total = iter(total), []
+            row = [block.words(y, k * right.apart + column) for column in vectors]
             for r in range(block.rows):
-                left = left_at(r, k)
-                total += [block.add_product(left, value, next(before)) for value in right]
+                word = block.spread_word(x, r * left.apart + k)
+                total += [block.add_product(word, value, next(before)) for value in row]
         return list(total)
 
-    whole = steps - sizes.mod(steps, UNROLLED)
-    sums = emit.carry(0, whole, UNROLLED, sums, lambda k, *old: turn(k, UNROLLED, old))
+    whole = steps - sizes.mod(steps, block.turn)
+    sums = emit.carry(0, whole, block.turn, sums, lambda k, *old: turn(k, block.turn, old))
     return emit.carry(whole, steps, 1, sums, lambda k, *old: turn(k, 1, old))
