@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from heddle.graph.targets import native_level
 from heddle.pipelines.bench.measure import host_clock
 
 RESULTS = Path(__file__).parent / "results"
@@ -92,10 +93,17 @@ def median_ms(seconds: list[float]) -> float:
     return round(1e3 * statistics.median(seconds), 3)
 
 
+LEVELS = {"x86-64-v3": "_avx2", "x86-64-v4": "_avx512", "sapphirerapids": "_amx"}
+"""What the names of results end with where they are of other code than that for `cooperlake`."""
+
+
 def save(name: str, figures: dict[str, Any]) -> Path:
-    """Writes `figures` with the machine and the date to `benchmarks/results/<name>.json`."""
+    """Writes `figures` with the machine and the date to a file of `benchmarks/results`.
+
+    Its name is `name` and what tells the machine's level.
+    """
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = RESULTS / f"{name}{LEVELS.get(native_level(), '')}.json"
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     content = {"machine": MACHINE, "date": date, **figures}
     path.write_text(json.dumps(content, indent=2) + "\n")
