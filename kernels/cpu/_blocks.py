@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory
+from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
+
+vector = dialect("vector")
 
 PANEL = 32
 """Columns of a panel of packed b."""
@@ -76,6 +79,14 @@ class Tile:
         """Where its sums are among the block's, in row-major order."""
         columns = [self.part + number * lanes for number in range(self.vectors)]
         return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
+
+
+def last_word(place: Any, count: Size, dtype: str, group: int) -> Any:
+    """The word of `group` elements at a pointer, zero behind the first `count` of them."""
+    mask = host.first_lanes(count, group)
+    value = memory.load(place, 0, memory.raw(dtype), group, mask)
+    word = vector.bitcast(ir.VectorType.get([1], emit.integer(32)), value)
+    return vector.extract(word, [], [0])
 
 
 def put_on_stack(

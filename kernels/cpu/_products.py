@@ -8,12 +8,9 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _asks, _deep, _panels, _staged
-from heddle.kernels.cpu._blocks import PANEL, Tile
+from heddle.kernels.cpu._blocks import PANEL, Tile, last_word
 from heddle.kernels.cpu._tile import Step, add_products, copies_of, merged, rows_of
-from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
-
-vector = dialect("vector")
 
 
 def emit_products(
@@ -69,11 +66,8 @@ def adder(
 
         def last_at(r: int, at: Any) -> Any:
             """The last word of a row, zero beyond k."""
-            mask = host.first_lanes(k - at * group, group)
             place = left(tile, r, at * group)
-            value = memory.load(place, 0, memory.raw(element), group, mask)
-            word = vector.bitcast(ir.VectorType.get([1], emit.integer(32)), value)
-            return emit.splat(vector.extract(word, [], [0]), lanes)
+            return emit.splat(last_word(place, k - at * group, element, group), lanes)
 
         def right_at(at: Any) -> list[Any]:
             for ask in asks:

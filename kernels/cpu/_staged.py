@@ -25,15 +25,12 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _beside, _panels
 from heddle.kernels.cpu._asks import Ask
-from heddle.kernels.cpu._blocks import PANEL, Rows, Strip
+from heddle.kernels.cpu._blocks import PANEL, Rows, Strip, last_word
 from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.cpu._tile import Step, add_rows, rows_of
-from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold
-
-vector = dialect("vector")
 
 WORD = 4
 """Bytes of a word of a row, of each of its parts, and of a sum."""
@@ -190,33 +187,28 @@ class Staged:
     def _stage(self, rows: Rows, start: Size, stop: Size) -> None:
         """Puts the words of the rows' steps on the stack, their parts one chunk after another."""
         element = self.tasks.frame.spec.operands[0].dtype
+        size = emit.ITEM_SIZE[element]
         # The steps whose words lie in a row; the last one of all may reach beyond its end.
         full = sizes.least(stop, sizes.floordiv(self.k, self.group))
         whole = full - sizes.mod(full - start, self.lanes)
         for r in emit.loop(0, rows.height):
             source = memory.at(self.tasks.frame.inputs[0], (rows.row + r) * self.k, element)
             target = memory.at(self.left, r * ROW, "int8")
-
-            def put(words: Any, place: Any, target: Any) -> None:
-                for number, value in enumerate(self.step.left(words)):
-                    memory.store(value, target, number * self.chunk + place - start, self.step.part)
-
             for begin, end, lanes in ((start, whole, self.lanes), (whole, full, 1)):
-                for place in emit.loop(begin, end, lanes):
-                    at = memory.at(source, place * self.group, element)
-                    size = emit.ITEM_SIZE[element]
-                    put(memory.load(at, 0, self.wide, lanes, alignment=size), place, target)
+                for step in emit.loop(begin, end, lanes):
+                    at = memory.at(source, step * self.group, element)
+                    words = memory.load(at, 0, self.wide, lanes, alignment=size)
+                    self._put(words, target, step - start)
             if self.group > 1:
                 with emit.when(emit.compare("less", emit.as_index(full), stop)):
-                    put(self._last_word(source, full), full, target)
+                    at = memory.at(source, full * self.group, element)
+                    rest = last_word(at, self.k - full * self.group, element, self.group)
+                    self._put(rest, target, full - start)
 
-    def _last_word(self, row: Any, step: Size) -> Any:
-        """The word of a row of a that reaches beyond its end: zero there."""
-        raw = memory.raw(self.tasks.frame.spec.operands[0].dtype)
-        mask = host.first_lanes(self.k - step * self.group, self.group)
-        value = memory.load(row, step * self.group, raw, self.group, mask)
-        word = vector.bitcast(ir.VectorType.get([1], emit.integer(32)), value)
-        return vector.extract(word, [], [0])
+    def _put(self, words: Any, target: Any, place: Size) -> None:
+        """Writes the parts of words of a row."""
+        for number, value in enumerate(self.step.left(words)):
+            memory.store(value, target, number * self.chunk + place, self.step.part)
 
     def _at(self, rows: Rows, panel: Size, step: Size) -> Size:
         """At which byte of b a step of a panel begins."""
