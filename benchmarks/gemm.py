@@ -131,15 +131,15 @@ def row(
 ) -> dict[str, Any]:
     """The figures of a case."""
     m, k, n = shape
-    own, least = times["heddle"], times["registers"]
+    own, least = times["heddle"], times.get("registers")
     peers = [times[name] for name in times if name not in ("heddle", "registers")]
     rates = {name: 2e-12 * m * k * n / median(times[name]) for name in times}
     found: dict[str, Any] = {"dtype": dtype, "m": m, "k": k, "n": n, "threads": threads}
     found |= {f"{name} TFLOP/s": round(rate, 3) for name, rate in rates.items()}
     for name, of in ("ratio", own), ("at most", least):
-        if peers:
+        if peers and of:
             found[name] = round(min(measure.ratio(peer, of, calls) for peer in peers), 3)
-    return found | {"of peak": round(measure.ratio(least, own, calls), 3)}
+    return found | ({"of peak": round(measure.ratio(least, own, calls), 3)} if least else {})
 
 
 def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
@@ -152,7 +152,9 @@ def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
     for dtype in dtypes:
         for shape in shapes:
             least = registers.call(dtype, 2 * prod(shape), threads)
-            taking_turns = candidates(session, dtype, shape) | {"registers": least}
+            taking_turns = candidates(session, dtype, shape)
+            if registers.multiplies(dtype):
+                taking_turns["registers"] = least
             calls = max(1, int(TURN_S / min(measure.once(least) for _ in range(3))))
             times = measure.interleaved(taking_turns, rounds, calls)
             print(json.dumps(row(dtype, shape, threads, times, calls)), flush=True)

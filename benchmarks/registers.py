@@ -18,6 +18,12 @@ SLICE, LEAST = 4096, 64
 """Words that a task goes through, and the least turns of its loop."""
 
 
+def multiplies(dtype: str) -> bool:
+    """Whether there is such a kernel: bytes are multiplied by dot products, or in tiles, alone."""
+    machine = MACHINES[native_level()]
+    return dtype != "int8" or machine.dots or machine.tiles
+
+
 def call(dtype: str, operations: int, threads: int) -> Callable[[], np.ndarray]:
     """A call of so many multiplications and additions of float32, bfloat16 or int8."""
     arch = native_level()
