@@ -35,10 +35,16 @@ def across(value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     return vector.extract(value, [], [0]) if isinstance(value.type, ir.VectorType) else value
 
 
-def transposed(rows: Sequence[Any]) -> list[Any]:
-    """The columns of a square tile of as many vectors as each has lanes, a power of two."""
+def transposed(rows: Sequence[Any], piece: int = 1) -> list[Any]:
+    """The columns of a square tile of as many vectors as each has lanes, a power of two.
+
+    Pieces of so many lanes are turned by interleaving them: of 16 bytes, that is one instruction of
+    AVX2 for a vector (`unpack`), where it has none to exchange lanes of 8 or 16 bits.
+    """
     rows, lanes = list(rows), range(len(rows))
-    distance = 1
+    for _ in range(piece.bit_length() - 1):
+        rows = [row for at in lanes[::piece] for row in _interleaved(rows[at : at + piece])]
+    distance = piece
     while distance < len(rows):
         # Exchanges one bit of the row's number with the same bit of the lane's.
         low = [j if not j & distance else j - distance + len(rows) for j in lanes]
@@ -49,6 +55,18 @@ def transposed(rows: Sequence[Any]) -> list[Any]:
                 rows[i], rows[i + distance] = shuffle(a, b, low), shuffle(a, b, high)
         distance *= 2
     return rows
+
+
+def _interleaved(rows: Sequence[Any]) -> list[Any]:
+    """Of rows i and i + n / 2 of n, pieces of n lanes interleaved: their first halves, the others.
+
+    The first bit of a row's number becomes the last of its lane's, that of the lane's the row's.
+    """
+    half, lanes = len(rows) // 2, emit.lanes_of(rows[0])
+    places = [[at + j for at in range(0, lanes, 2 * half) for j in range(half)]]
+    places.append([place + half for place in places[0]])
+    both = [[k for place in some for k in (place, place + lanes)] for some in places]
+    return [shuffle(a, b, k) for a, b in zip(rows[:half], rows[half:], strict=True) for k in both]
 
 
 def each_across(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:

@@ -2,12 +2,13 @@
 
 Axes that stay neighbours are one. Where the last axis stays last, rows are copied, a few for each
 task; else the result's last axis and the operand's span a plane, of which a task turns one square
-in tiles held in registers.
+in tiles held in registers. Where a register is half a line of cache, large results are turned in
+blocks on the stack, from which long pieces of lines go past the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,15 @@ ROWS = 16
 SQUARE = 128
 """Bytes of the side of the square of a task that turns: with more, lines that are a power of two
 apart push each other out of cache."""
+
+LINE = 64
+"""Bytes of a line of cache."""
+
+RUN = 256
+"""Bytes of a line of the result that are written together."""
+
+COLUMNS = 64
+"""Elements of a line of the operand that are read together."""
 
 TILE = 16
 """The side of the largest tile in registers."""
@@ -71,9 +81,24 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
     shape = frame.shape(plan.shape)
     lanes = host.lanes_for(machine, [memory.raw(spec.result.dtype)])
     stream = Stream(frame, lanes if plan.copies else min(TILE, lanes))
-    task_of = _copy if plan.copies else _turn
-    for task in stream.tasks():
-        task_of(stream, plan, shape, task)
+    if plan.copies:
+        for task in stream.tasks():
+            _copy(stream, plan, shape, task)
+        return
+
+    # Half a line that goes past the cache costs as much as several whole ones.
+    lines = machine.vector_bytes == LINE
+
+    def squares() -> list[Any]:
+        for task in emit.loop(frame.first, frame.last):
+            _turn(stream, plan, shape, task, past=lines)
+        return []
+
+    if stream.past is None or lines:
+        squares()
+    else:
+        emit.either(_lines(stream, plan, shape), [], lambda: _blocks(stream, plan, shape), squares)
+    stream.fence()
 
 
 def _copy(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
@@ -90,10 +115,13 @@ def _copy(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
             stream.store(value, frame.outputs[0], place, dtype, mask)
 
 
-def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
-    """Turns one square: its lines lie along `across` in the result, along the last axis before."""
+def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any, past: bool) -> None:
+    """Turns one square: its lines lie along `across` in the result, along the last axis before.
+
+    `past`: large results go past the cache.
+    """
     frame, side, square = stream.frame, stream.lanes, _side(stream.frame.spec)
-    dtype = memory.raw(frame.spec.result.dtype)
+    dtype, piece = memory.raw(frame.spec.result.dtype), _piece(frame)
     across, last = plan.order[-1], len(shape) - 1
     squares = tuple(sizes.ceildiv(shape[axis], square) for axis in (across, last))
     extents = (*(shape[axis] for axis in plan.outer), *squares)
@@ -121,7 +149,7 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
                     # No two lines are neighbours in memory, so nothing else foresees the next.
                     if ahead:
                         memory.prefetch(frame.inputs[0], where + ahead, dtype)
-                for n, value in enumerate(crosslane.transposed(lines)):
+                for n, value in enumerate(crosslane.transposed(lines, piece)):
                     memory.store(value, frame.outputs[0], onto + step * n, dtype, past=past)
                 return []
 
@@ -135,16 +163,97 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> No
                     mask = host.first_lanes(count, side)
                     where = base + stride * n
                     lines.append(memory.load(frame.inputs[0], where, dtype, side, mask))
-                for n, value in enumerate(crosslane.transposed(lines)):
+                for n, value in enumerate(crosslane.transposed(lines, piece)):
                     count = emit.select(emit.compare("greater", width, n), height, 0)
                     mask = host.first_lanes(count, side)
                     memory.store(value, frame.outputs[0], onto + step * n, dtype, mask)
                 return []
 
             def stored(full: Callable[[bool], list[Any]] = full) -> Sequence[Any]:
-                return stream.aligned((target, step)).either(full)
+                return stream.aligned((target, step)).either(full) if past else full(False)
 
             emit.either(whole, [], stored, partial)
+
+
+def _lines(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> Any:
+    """Whether the result goes past the cache, and both sides of a plane are long enough for it."""
+    line = LINE // emit.ITEM_SIZE[stream.frame.spec.result.dtype]
+    whole = stream.past
+    for start in (stream.place, shape[plan.order[-1]]):
+        whole = whole & emit.compare("equal", emit.as_index(start) & (line - 1), 0)
+    return whole & emit.compare("greater_equal", emit.as_index(shape[-1]), stream.lanes)
+
+
+def _blocks(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> list[Any]:
+    """Turns the share of all blocks that the frame's tasks are of all squares."""
+    frame, dtype = stream.frame, memory.raw(stream.frame.spec.result.dtype)
+    buffer = host.byte_buffer(RUN * (COLUMNS + stream.lanes))
+    outer = tuple(shape[axis] for axis in plan.outer)
+    plane = (shape[plan.order[-1]], shape[-1])
+    side, run = _side(frame.spec), RUN // emit.ITEM_SIZE[dtype]
+    squares = sizes.product((*outer, *(sizes.ceildiv(extent, side) for extent in plane)))
+    tops, lefts = sizes.ceildiv(plane[0], run), sizes.ceildiv(plane[1], COLUMNS)
+    blocks = sizes.product((*outer, tops, lefts))
+    first, last = (sizes.floordiv(task * blocks, squares) for task in (frame.first, frame.last))
+    for block in emit.loop(first, last):
+        _block(stream, plan, shape, block, buffer)
+    return []
+
+
+def _block(stream: Stream, plan: _Plan, shape: tuple[Size, ...], block: Any, buffer: Any) -> None:
+    """Turns one block into `buffer`, behind room for one tile, and writes its lines from there."""
+    frame, side = stream.frame, stream.lanes
+    dtype = memory.raw(frame.spec.result.dtype)
+    item = emit.ITEM_SIZE[dtype]
+    run, line = RUN // item, LINE // item
+    across, last = plan.order[-1], len(shape) - 1
+    extents = [shape[axis] for axis in plan.outer]
+    extents += [sizes.ceildiv(shape[across], run), sizes.ceildiv(shape[last], COLUMNS)]
+    *place, top, left = sizes.split(block, tuple(extents))
+    where = dict(zip(plan.outer, place, strict=True))
+    stride = sizes.product(shape[across + 1 :])
+    target, step = _result_offset(plan, shape, where)
+    base = _offset(plan, shape, where) + top * run * stride + left * COLUMNS
+    onto = target + left * COLUMNS * step + top * run
+    height = sizes.least(shape[across] - top * run, run)
+    width = sizes.least(shape[last] - left * COLUMNS, COLUMNS)
+    for row in emit.loop(0, height, side):
+        for column in emit.loop(0, width, side):
+            # The last tile ends with the line: it may begin in front of the block.
+            first = emit.minimum(column, emit.as_index(width) - side)
+            start = base + row * stride + first
+            lines = [
+                memory.load(frame.inputs[0], start + n * stride, dtype, side) for n in range(side)
+            ]
+            for n, value in enumerate(crosslane.transposed(lines, _piece(frame))):
+                memory.store(value, buffer, (first + n + side) * run + row, dtype)
+    for column in emit.loop(0, width):
+        # Each line written asks for as much of the next block, in lines of the operand.
+        for n in range(RUN // LINE):
+            piece = column * (RUN // LINE) + n
+            row, part = piece // (COLUMNS // line), piece % (COLUMNS // line)
+            ask = base + row * stride + COLUMNS + part * line
+            memory.prefetch(frame.inputs[0], ask, dtype, level=2)
+
+        def write(rows: Iterable[Any], column: Any = column) -> list[Any]:
+            for row in rows:
+                value = memory.load(buffer, (column + side) * run + row, dtype, side)
+                memory.store(value, frame.outputs[0], onto + column * step + row, dtype, past=True)
+            return []
+
+        def unrolled(write: Callable[..., list[Any]] = write) -> list[Any]:
+            return write(range(0, run, side))
+
+        def rolled(write: Callable[..., list[Any]] = write) -> list[Any]:
+            return write(emit.loop(0, height, side))
+
+        emit.either(emit.compare("equal", emit.as_index(height), run), [], unrolled, rolled)
+
+
+def _piece(frame: host.Frame) -> int:
+    """Of so many lanes are the pieces that a tile is turned in."""
+    whole = frame.machine.vector_bytes == LINE
+    return 1 if whole else 16 // emit.ITEM_SIZE[frame.spec.result.dtype]
 
 
 def _side(spec: Spec) -> int:

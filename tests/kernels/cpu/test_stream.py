@@ -87,6 +87,18 @@ def test_moves(everything_is_large, shape):
     native.check(spec, arrays=[table, indices])
 
 
+@pytest.mark.parametrize("arch", native.ARCHS)
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("columns", [5, 64, 131])
+def test_transpose_by_blocks(everything_is_large, columns, dtype, arch):
+    """Whole blocks and parts of them; planes too narrow for them, or not of whole lines."""
+    x = Operand(dtype, (2, "d0", 3, columns))
+    shape = (columns, 3, 2, "d0")
+    spec = moved("transpose", [x], shape, permutation=(3, 2, 0, 1))
+    native.check(spec, {"d0": 320}, arch=arch)
+    native.check(spec, {"d0": 37}, arch=arch)
+
+
 def test_only_large_results_go_past_the_cache():
     at_least = stream.LARGE // 4
     assert "nontemporal" in text(cast("int32", "float32", (at_least,)))
