@@ -258,8 +258,8 @@ class _Best:
 
             def put() -> list[Any]:
                 found = count
-                for x, column, some in zip(values, columns, here, strict=True):
-                    found = self.list.put(found, search.key(x), search.places(column), some)
+                for each in zip(values, columns, here, strict=True):
+                    found = self._put(found, *each)
                 return [found]
 
             return emit.either(any_lane(reduce(or_, here)), [count.type], put, lambda: [count])
@@ -279,6 +279,18 @@ class _Best:
             )
 
         return emit.carry(start, stop, turn, [count, bound], step)
+
+    def _put(self, count: Any, x: Any, column: Any, here: Any) -> Any:
+        """Lists the elements of a vector that are `here`; returns how many there are now."""
+        search = self.search
+
+        def put() -> list[Any]:
+            return [self.list.put(count, search.key(x), search.places(column), here)]
+
+        # Without AVX-512 packing lanes is a branch and a store for each of them.
+        if search.source.frame.machine.vector_bytes == 64:
+            return put()[0]
+        return emit.either(any_lane(here), [count.type], put, lambda: [count])[0]
 
     def _write(self, out_at: Callable[..., None], start: Size, count: Size) -> None:
         """Writes the first `count` sorted ones to the result from `start` on."""
