@@ -66,6 +66,16 @@ def work(body: Body | None) -> int:
     return max(read, sum(_WORK.get(step.op, 1) for step in body.steps))
 
 
+def dtypes(body: Body) -> set[str]:
+    """Those of all that `body` reads and computes."""
+    return {each.dtype for each in body.inputs} | {step.dtype for step in body.steps}
+
+
+def long(body: Body) -> bool:
+    """Whether it has a function of many steps that wait for each other."""
+    return any(_WORK.get(step.op, 1) >= _WORK["exp"] for step in body.steps)
+
+
 def unsupported(body: Body | None) -> str | None:
     """Why `body` cannot be emitted, or None."""
     for step in body.steps if body else ():

@@ -25,6 +25,14 @@ def shuffle(a: Any, b: Any, lanes: Sequence[int]) -> Any:
     return vector.shuffle(a, b, list(lanes))
 
 
+def parts(value: Any, count: int) -> list[Any]:
+    """A vector in `count` of equal length, in order."""
+    each = emit.lanes_of(value) // count
+    if count == 1:
+        return [value]
+    return [shuffle(value, value, range(at, at + each)) for at in range(0, count * each, each)]
+
+
 def across(value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """The lanes of a vector combined to a scalar, in halves."""
     lanes = emit.lanes_of(value)

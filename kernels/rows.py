@@ -48,7 +48,7 @@ class Computed:
         stored: bool = False,
     ) -> None:
         self.body, self.inputs, self.layout, self.lanes = body, inputs, layout, lanes
-        self.stored = stored
+        self.stored, self.asked = stored, 2 * frame.machine.vector_bytes
         self.shape = frame.shape(layout.shape)
 
     def row(self, row: Size, ahead: Any = None) -> Callable[..., list[Any]]:
@@ -72,7 +72,8 @@ class Computed:
             ):
                 if value is None:
                     further = start + column + AHEAD // emit.ITEM_SIZE[dtype]
-                    memory.prefetch(pointer, further, dtype)
+                    for place in range(0, self.lanes, self.asked // emit.ITEM_SIZE[dtype]):
+                        memory.prefetch(pointer, further + place, dtype)
 
         def at(column: Any, mask: Any, *root: Any, root_dtypes: Sequence[str] = ()) -> list[Any]:
             if ahead is not None and mask is None:

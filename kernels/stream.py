@@ -83,17 +83,31 @@ class Stream:
 
     def vectors(self, start: Size, stop: Size, base: Size) -> Iterator[tuple[Any, Any]]:
         """As `host.vectors`, for `store`; column 0 is element `base` of each output."""
-        if self.past is None:
-            yield from host.vectors(start, stop, self.lanes)
-            return
+        for i, mask, _ in self.runs(start, stop, base, 1):
+            yield i, mask
+
+    def runs(
+        self, start: Size, stop: Size, base: Size, together: int
+    ) -> Iterator[tuple[Any, Any, int]]:
+        """As `vectors`, with how many vectors it is at a time: `together`, and 1 for the rest."""
         low, high = self.whole(start, stop, base)
-        for i in emit.loop(low, high, self.lanes):
-            yield i, None
+        if self.past is None:
+            low, high = start, stop
+        follow = low
+        if together > 1:
+            follow = high - sizes.mod(high - low, together * self.lanes)
+            for i in emit.loop(low, follow, together * self.lanes):
+                yield i, None, together
+        if self.past is None:
+            yield from ((*each, 1) for each in host.vectors(follow, stop, self.lanes))
+            return
+        for i in emit.loop(follow, high, self.lanes):
+            yield i, None, 1
         for edge in emit.loop(0, 2):
             first = emit.compare("equal", edge, 0)
             begin, end = emit.select(first, start, high), emit.select(first, low, stop)
             with emit.when(emit.compare("less", begin, end)):
-                yield begin, host.first_lanes(end - begin, self.lanes)
+                yield begin, host.first_lanes(end - begin, self.lanes), 1
 
     def store(self, value: Any, pointer: Any, place: Any, dtype: str, mask: Any) -> None:
         """Writes a vector of `vectors`: a whole one past the cache, where the results are large."""

@@ -165,20 +165,25 @@ def exp_of_sum(x: Any, low: Any = None) -> Any:
     form = form_of(x)
     x = select(compare("less", x, form.exp_low), form.exp_low, x)
     x = select(compare("greater", x, form.exp_high), form.exp_high, x)
-    n, tail = split_exp(x, form)
+    return _exp_of_clamped(x, form, low)
+
+
+def _exp_of_clamped(x: Any, form: Format, low: Any = None) -> Any:
+    n, tail = split_exp(x, form, 2 * form.bias)
     if low is not None:
         tail = fma(low, tail + 1.0, tail)
     # Two factors of about 2^(n/2): both are normal where e^x itself overflows or is denormal.
-    half = ((n + 2 * form.bias) >> 1) - form.bias
-    return (tail + 1.0) * power_of_two(half, form) * power_of_two(n - half, form)
+    half = n >> 1
+    power = power_of_biased(half, form)
+    return fma(tail, power, power) * power_of_biased(n - half, form)
 
 
 def exp_falling(x: Any) -> Any:
     """e^x for x <= 0 within 2 ulp, and 0 where it is no normal number: softmax needs no more."""
     form = form_of(x)
     lowest = (1 - form.bias) * math.log(2.0)
-    n, tail = split_exp(select(compare("less", x, lowest), lowest, x), form)
-    power = power_of_two(n, form)
+    n, tail = split_exp(select(compare("less", x, lowest), lowest, x), form, form.bias)
+    power = power_of_biased(n, form)
     return select(compare("less", x, lowest), 0.0, fma(tail, power, power))
 
 
@@ -203,9 +208,9 @@ def tanh(x: Any) -> Any:
     form = form_of(x)
     top = float(2 * form.mantissa)
     twice = emit.absolute(x) * 2.0
-    n, tail = split_exp(select(compare("greater", twice, top), top, twice), form)
+    n, tail = split_exp(select(compare("greater", twice, top), top, twice), form, form.bias)
     # With m = e^|2x| - 1, tanh |x| = m / (m + 2).
-    power = power_of_two(n, form)
+    power = power_of_biased(n, form)
     m = fma(power, tail, power - 1.0)
     return emit.copy_sign(m / (m + 2.0), x)
 
@@ -230,13 +235,15 @@ def erf(x: Any) -> Any:
 def sigmoid(x: Any) -> Any:
     """1 / (1 + e^-x) within 3 ulp."""
     # The exponent is never positive, so that the left tail keeps its digits.
-    e = exp(-emit.absolute(x))
+    form = form_of(x)
+    low = -emit.absolute(x)
+    e = _exp_of_clamped(select(compare("less", low, form.exp_low), form.exp_low, low), form)
     return select(compare("greater_equal", x, 0.0), 1.0, e) / (e + 1.0)
 
 
 def silu(x: Any) -> Any:
     """The product x sigmoid(x) within 4 ulp where e^x is a normal number."""
-    return x * sigmoid(x)
+    return x / _one_and_falling(x)
 
 
 def gelu(x: Any) -> Any:
@@ -261,7 +268,18 @@ def gelu_tanh(x: Any) -> Any:
     Computed as x sigmoid(2u), which is the same and keeps the digits of the left tail.
     """
     scale = 2.0 * math.sqrt(2.0 / math.pi)
-    return x * sigmoid(x * fma(x * x, 0.044715 * scale, scale))
+    return x / _one_and_falling(x * fma(x * x, 0.044715 * scale, scale))
+
+
+def _one_and_falling(x: Any) -> Any:
+    """1 + e^-x, and infinity from where e^x is no normal number any more."""
+    form = form_of(x)
+    lowest, x = (1 - form.bias) * math.log(2.0), -x
+    x = select(compare("less", x, lowest), lowest, x)
+    x = select(compare("greater", x, form.exp_high), form.exp_high, x)
+    n, tail = split_exp(x, form, form.bias)
+    # At the end of the range the power is infinite: 1 + tail is positive, tail may not be.
+    return fma(tail + 1.0, power_of_biased(n, form), 1.0)
 
 
 def rsqrt(x: Any) -> Any:
@@ -282,12 +300,15 @@ def form_of(x: Any) -> Format:
     return _FORMATS[emit.bits_of(emit.element_of(x))]
 
 
-def split_exp(x: Any, form: Format) -> tuple[Any, Any]:
-    """Integers n and e^r - 1 with x = n ln(2) + r and |r| <= ln(2)/2."""
+def split_exp(x: Any, form: Format, bias: int) -> tuple[Any, Any]:
+    """Integers n + bias, and e^r - 1, with x = n ln(2) + r and |r| <= ln(2)/2.
+
+    The integers are the low bits of words, whose other bits are those of the number that rounds.
+    """
     # Adding 1.5 2^mantissa rounds to an integer, which then lies in the low bits.
-    shifter = 1.5 * 2.0**form.mantissa
+    shifter = 1.5 * 2.0**form.mantissa + bias
     shifted = fma(x, 1.0 / math.log(2.0), shifter)
-    n = bitcast(shifted, emit.integer(form.bits)) - float_bits(shifter, form)
+    n = bitcast(shifted, emit.integer(form.bits))
     whole = shifted - shifter
     r = fma(whole, -form.ln2_low, fma(whole, -form.ln2_high, x))
     return n, fma(r * r, polynomial(r, form.exp), r)
@@ -310,8 +331,12 @@ def split_log(x: Any, form: Format) -> tuple[Any, Any]:
 
 def power_of_two(n: Any, form: Format) -> Any:
     """2^n for the integers n whose power is a normal number."""
-    element = emit.memory_type(f"float{form.bits}")
-    return bitcast((n + form.bias) << form.mantissa, element)
+    return power_of_biased(n + form.bias, form)
+
+
+def power_of_biased(n: Any, form: Format) -> Any:
+    """2^(n - bias), a normal number, by the low bits of the integers n."""
+    return bitcast(n << form.mantissa, emit.memory_type(f"float{form.bits}"))
 
 
 def float_bits(number: float, form: Format) -> int:

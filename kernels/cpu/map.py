@@ -7,7 +7,7 @@ memory is asked for what comes: arithmetic leaves a core too few reads under way
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, emit, host, rows, sizes
+from heddle.kernels import bodies, crosslane, emit, host, rows, sizes
 from heddle.kernels.broadcast import Layout, join
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Body, Launch, Spec, fold, product
@@ -15,6 +15,9 @@ from heddle.kernels.stream import Stream
 
 BLOCK = 4096
 """Elements of a task."""
+
+TOGETHER = 4
+"""Vectors that are worked on side by side, where the body is long and registers have 32 bytes."""
 
 
 def launch(spec: Spec) -> Launch:
@@ -38,17 +41,31 @@ def emit_map(spec: Spec, machine: Machine) -> None:
     length = computed.shape[-1]
     blocks = sizes.ceildiv(length, BLOCK)
     stream = Stream(frame, lanes)
+    together = _together(body, machine)
+    several = rows.Computed(frame, body, frame.inputs, layout, together * lanes, stored=True)
 
     for task in stream.tasks():
         row, block = sizes.floordiv(task, blocks), sizes.mod(task, blocks)
         start = block * BLOCK
         results_at = computed.row(row, ahead=stream.past)
+        several_at = several.row(row, ahead=stream.past) if together > 1 else results_at
         stop = sizes.least(start + BLOCK, length)
-        for column, mask in stream.vectors(start, stop, row * length):
-            results = results_at(column, mask)
+        for column, mask, count in stream.runs(start, stop, row * length, together):
+            results = several_at(column, mask) if count > 1 else results_at(column, mask)
             place = row * length + column
             for result, pointer, operand in zip(results, frame.outputs, spec.outputs, strict=True):
-                stream.store(result, pointer, place, operand.dtype, mask)
+                for at, part in enumerate(crosslane.parts(result, count)):
+                    stream.store(part, pointer, place + at * lanes, operand.dtype, mask)
+
+
+def _together(body: Body, machine: Machine) -> int:
+    """Vectors whose steps are emitted side by side.
+
+    A core looks ahead as far as its queues reach, which is two or three functions with registers of
+    32 bytes (half as many lanes in an instruction); their steps wait for each other.
+    """
+    floats = all(emit.is_float(dtype) for dtype in bodies.dtypes(body))
+    return TOGETHER if machine.vector_bytes == 32 and floats and bodies.long(body) else 1
 
 
 def _body(spec: Spec) -> Body:
