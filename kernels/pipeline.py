@@ -13,11 +13,11 @@ from itertools import islice
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.rows import At, Finish, Source, Totals
+from heddle.kernels.rows import CHAINS, At, Finish, Source, Totals
 from heddle.kernels.sizes import Size
 
-TURN = 2
-"""Blocks of `Totals` that a pass works on before the next pass has its turn."""
+TURN = 512
+"""Bytes of registers that a pass works on, in blocks of `Totals`, before the next has its turn."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,21 @@ class _Pass:
     x_at: At
     known: Sequence[Any]
     stop: Size
+    block_at: At | None
 
     def at(self, column: Any, mask: Any) -> Sequence[Any]:
         return self.reduction.at(self.x_at(column, mask), column, mask, *self.known)
 
     def turn(self, start: Any, end: Any, chains: Sequence[Any]) -> list[Any]:
         end = sizes.least(end, self.stop)
-        return self.reduction.totals.blocks(start, end, self.at, chains)
+        if self.block_at is None:
+            return self.reduction.totals.blocks(start, end, self.at, chains)
+        block_at = self.block_at
+
+        def at(column: Any, mask: Any) -> Sequence[Any]:
+            return self.reduction.at(block_at(column, mask), column, mask, *self.known)
+
+        return self.reduction.totals.blocks(start, end, at, chains, whole=True)
 
     def found(self, length: Size, chains: Sequence[Any]) -> Sequence[Any]:
         totals = self.reduction.totals.finished(length, self.at, chains)
@@ -61,15 +69,21 @@ class _Pass:
 
 
 def emit_rows(
-    source: Source, finish: Finish, reductions: Sequence[Reduction], value: Callable[..., Any]
+    source: Source,
+    finish: Finish,
+    reductions: Sequence[Reduction],
+    value: Callable[..., Any],
+    blocks_of: Source | None = None,
 ) -> None:
     """Emits the loop over the rows that are a kernel's tasks.
 
-    The result is `value(x, column, mask, *known)`, with what the last reduction found.
+    The result is `value(x, column, mask, *known)`, with what the last reduction found. If there
+    is a `blocks_of`, whose vectors are whole blocks, the second reduction reads the operand by it.
     """
     first, last = source.frame.first, source.frame.last
     length, stream = source.length, finish.stream
     block = reductions[0].totals.block
+    turn = TURN // (CHAINS * source.frame.machine.vector_bytes) * block
     blocks = emit.as_index(length - sizes.mod(length, block))
     finds = [reduction.finds for reduction in reductions]
 
@@ -86,7 +100,13 @@ def emit_rows(
         *_, x_at = x_ats
         *known, facts = reductions[0].opening(x_ats[0]), *_cut(carried, finds)
         passes = [
-            _Pass(reduction, x_ats[late], known[late], emit.select(active[late], blocks, 0))
+            _Pass(
+                reduction,
+                x_ats[late],
+                known[late],
+                emit.select(active[late], blocks, 0),
+                blocks_of.row(numbers[late]) if blocks_of and late == 1 else None,
+            )
             for late, reduction in enumerate(reductions)
         ]
         out_at = finish.row(numbers[-1], streams=True)
@@ -102,7 +122,7 @@ def emit_rows(
         stop = emit.select(active[-1], emit.as_index(rest), 0)
 
         def turns(start: Any, *chains: Any) -> list[Any]:
-            end = start + TURN * block
+            end = start + turn
             for column in emit.loop(start + lead, emit.minimum(end + lead, stop), stream.lanes):
                 write(column, None)
             own = _cut(chains, [len(each.reduction.totals.start) for each in passes])
@@ -111,7 +131,7 @@ def emit_rows(
             )
 
         chains = emit.carry(
-            0, length, TURN * block, _joined(each.totals.start for each in reductions), turns
+            0, length, turn, _joined(each.totals.start for each in reductions), turns
         )
         own = _cut(chains, [len(each.reduction.totals.start) for each in passes])
         return _joined(each.found(length, mine) for each, mine in zip(passes, own, strict=True))

@@ -226,12 +226,20 @@ class Totals:
         """The accumulators before the row, those of one vector after another."""
         return [neutral for neutral in self.neutral for _ in range(CHAINS)]
 
-    def blocks(self, start: Any, stop: Any, at: VectorsAt, chains: Sequence[Any]) -> list[Any]:
-        """The accumulators after the whole blocks from `start` to `stop`."""
+    def blocks(
+        self, start: Any, stop: Any, at: VectorsAt, chains: Sequence[Any], whole: bool = False
+    ) -> list[Any]:
+        """The accumulators after the whole blocks from `start` to `stop`.
+
+        The vectors of `at` are `whole` blocks, or else those of a chain.
+        """
 
         def several(i: Any, *chains: Any) -> list[Any]:
-            columns = [at(i + chain * self.lanes, None) for chain in range(CHAINS)]
-            values = [value for vectors in zip(*columns, strict=True) for value in vectors]
+            if whole:
+                values = [part for each in at(i, None) for part in crosslane.parts(each, CHAINS)]
+            else:
+                columns = [at(i + chain * self.lanes, None) for chain in range(CHAINS)]
+                values = [value for vectors in zip(*columns, strict=True) for value in vectors]
             return [self.combine(*pair) for pair in zip(chains, values, strict=True)]
 
         return emit.carry(start, stop, self.block, chains, several)

@@ -179,12 +179,16 @@ def _exp_of_clamped(x: Any, form: Format, low: Any = None) -> Any:
 
 
 def exp_falling(x: Any) -> Any:
-    """e^x for x <= 0 within 2 ulp, and 0 where it is no normal number: softmax needs no more."""
+    """e^x for x <= 0 within 2 ulp, and 0 or a denormal where it is no normal number.
+
+    Softmax needs no more.
+    """
     form = form_of(x)
-    lowest = (1 - form.bias) * math.log(2.0)
+    # From here on 2^n is given as zero.
+    lowest = -form.bias * math.log(2.0)
     n, tail = split_exp(select(compare("less", x, lowest), lowest, x), form, form.bias)
     power = power_of_biased(n, form)
-    return select(compare("less", x, lowest), 0.0, fma(tail, power, power))
+    return fma(tail, power, power)
 
 
 def log(x: Any) -> Any:

@@ -7,10 +7,9 @@ stack; those of a longer one are computed again.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, emit, host, memory, pipeline, rows, vector_math
+from heddle.kernels import emit, host, memory, pipeline, rows, vector_math
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -30,24 +29,25 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
     lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
     element, length = emit.register_type(dtype), source.length
-    wide = "float64" if dtype == "float64" else "float32"
+    stored = "float64" if dtype == "float64" else "float32"
     zero, lowest = (emit.constant(element, number, lanes) for number in (0, -math.inf))
 
     kept = None
-    if isinstance(length, int) and length * emit.ITEM_SIZE[wide] <= KEPT:
-        kept = host.byte_buffer(length * emit.ITEM_SIZE[wide] + machine.vector_bytes)
+    if isinstance(length, int) and length * emit.ITEM_SIZE[stored] <= KEPT:
+        kept = host.byte_buffer(length * emit.ITEM_SIZE[stored] + machine.vector_bytes)
 
     def finite(top: Any) -> list[Any]:
         return [emit.select(emit.compare("equal", top, -math.inf), 0.0, top)]
 
-    tops = pipeline.Reduction(
-        rows.Totals((lowest,), partial(bodies.maximum, dtype)), lambda x, column, mask: [x], finite
-    )
+    def larger(top: Any, x: Any) -> Any:
+        return emit.maximum(x, top)  # without NaN, which the sum will have
+
+    tops = pipeline.Reduction(rows.Totals((lowest,), larger), lambda x, column, mask: [x], finite)
 
     def exponentials_at(x: Any, column: Any, mask: Any, top: Any) -> list[Any]:
         value = vector_math.exp_falling(x - top)
         if kept is not None:
-            memory.store(value, kept, column, wide)
+            memory.store(value, kept, column, stored)
         return [value]
 
     def scale(total: Any, top: Any) -> list[Any]:
@@ -59,10 +59,12 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
 
     def share(x: Any, column: Any, mask: Any, top: Any, scale: Any) -> Any:
         if kept is not None:
-            return memory.load(kept, column, wide, lanes) * scale
+            return memory.load(kept, column, stored, lanes) * scale
         return vector_math.exp_falling(x - top) * scale
 
-    pipeline.emit_rows(source, finish, [tops, exponentials], share)
+    # Exponentials side by side: a core does not look far enough ahead for those of registers of 32.
+    several = rows.Source(frame, rows.CHAINS * lanes) if machine.vector_bytes == 32 else None
+    pipeline.emit_rows(source, finish, [tops, exponentials], share, several)
 
 
 KERNEL = Kernel("softmax", "cpu", emit_softmax, launch, rows.unsupported, overwrites="all")

@@ -141,6 +141,18 @@ def test_a_long_row_is_many_tasks():
     check(spec, {"d0": 3 * 4096 + 5})
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_function_has_the_same_bits_at_each_place(arch):
+    """Functions are taken several vectors at a time, then one, then under a mask."""
+    x = Operand("float32", ("d0",))
+    spec = elementwise([x], [Step("silu", (0,), "float32")], [1], ("d0",))
+    values = random(np.random.default_rng(3), (103,), "float32")
+    whole = run(spec, [values], {"d0": 103}, arch)[0][0]
+    for first in range(40):
+        got = run(spec, [values[first:]], {"d0": 103 - first}, arch)[0][0]
+        np.testing.assert_array_equal(got, whole[first:])
+
+
 @pytest.mark.parametrize("op", EXPR_OPS)
 def test_sizes_are_computed(op):
     for size in ((op, "d0", "d1"), (op, ("add", "d0", 9), 4)):

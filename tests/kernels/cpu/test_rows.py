@@ -121,6 +121,18 @@ def test_reduce_dtypes(kind, dtype):
     check(reduction(kind, dtype, ("d0", 33), 0), {"d0": 5}, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("place", [0, 40, 129])
+def test_softmax_of_a_row_with_nan_is_nan(place, arch):
+    """The greatest number is found without it."""
+    x = np.zeros((3, 130), np.float32)
+    x[1, place], x[2, place] = np.nan, np.inf
+    operand = Operand("float32", x.shape)
+    got = run(Spec("softmax", (operand,), operand, (operand,)), [x], arch=arch)[0][0]
+    assert np.isnan(got[1:]).all()
+    assert not np.isnan(got[0]).any()
+
+
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_reduce_finds_nan(kind, axis):
