@@ -29,6 +29,10 @@ two apart would push each other out of the first cache."""
 AHEAD = 2
 """So many rows below the one that is read, memory is asked for."""
 
+TOGETHER = 4
+"""Rows that are read at a time where registers have 32 bytes: totals are read and written once for
+all of them, which else takes as long as what is done between."""
+
 PARTS = 16
 """Runs of rows that are reduced apart: so many on every machine, for sums have one order."""
 
@@ -94,6 +98,7 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
     count, between, length = shape[axis], sizes.product(shape[axis + 1 : -1]), shape[-1]
     source, parts = rows.Source(frame, lanes), PARTS if stage == "parts" else 1
     strips, each = sizes.ceildiv(length, STRIP), sizes.ceildiv(count, parts)
+    together = TOGETHER if frame.machine.vector_bytes == 32 else 1
     running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[reduction.dtype])
     held = frame.pointers(len(spec.buffers), 1)[0] if stage in ("parts", "joins") else None
 
@@ -108,7 +113,8 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
         if stage == "joins":
             return partial(held_at, (outer * PARTS + j) * between + middle)
         number = (outer * count + j) * between + middle
-        return partial(wide_at, source.row(number, True, AHEAD * between * source.length))
+        further = together * AHEAD * between * source.length
+        return partial(wide_at, source.row(number, True, further))
 
     def written_at(outer: Size, part: Size, middle: Size) -> Callable[[Any, Any, Any], None]:
         """Where totals go."""
@@ -128,12 +134,17 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
         for place in emit.loop(0, stop - start, lanes):
             memory.store(reduction.neutral, running, place, reduction.dtype)
         first, last = (0, PARTS) if stage == "joins" else (part * each, (part + 1) * each)
-        for j in emit.loop(first, sizes.least(last, count)):
-            x_at = row_of(outer, j, middle)
-            for column, mask in columns():
-                value = memory.load(running, column - start, reduction.dtype, lanes)
-                value = reduction.combine(value, x_at(column, mask))
-                memory.store(value, running, column - start, reduction.dtype)
+        last = sizes.least(last, count)
+        for step in dict.fromkeys((together, 1)):
+            end = last - sizes.mod(last - first, step) if step > 1 else last
+            for j in emit.loop(first, end, step):
+                x_ats = [row_of(outer, j + further, middle) for further in range(step)]
+                for column, mask in columns():
+                    value = memory.load(running, column - start, reduction.dtype, lanes)
+                    for x_at in x_ats:
+                        value = reduction.combine(value, x_at(column, mask))
+                    memory.store(value, running, column - start, reduction.dtype)
+            first = end
         put = written_at(outer, part, middle)
         for column, mask in columns():
             put(column, mask, memory.load(running, column - start, reduction.dtype, lanes))
