@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 WIDE = 10_000
 """Columns where the output is no terminal: nothing is wrapped for a program that reads it."""
 
+READABLE = 100
+"""Columns of a table for a person alone where the output is no terminal."""
+
 DELAY_S = 1.0
 """Work that ends within this time shows no progress."""
 
@@ -30,8 +33,13 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """A table on stdout; columns named with a trailing `>` are aligned to the right."""
+def table(
+    title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]], width: int = WIDE
+) -> None:
+    """A table on stdout; columns named with a trailing `>` are aligned to the right.
+
+    `width` is its columns at most where the output is no terminal.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -41,18 +49,18 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
         grid.add_column(column.rstrip(">"), justify="right" if right else "left")
     for row in rows:
         grid.add_row(*map(Text, row))
-    console = make_console()
+    console = make_console(width)
     console.print(grid)
     console.print()
 
 
-def make_console() -> Console:
-    """Stdout, in which a program that reads it finds each row in one line."""
+def make_console(width: int = WIDE) -> Console:
+    """Stdout; a program that reads it finds each row in one line, but for a lesser `width`."""
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = WIDE
+        console.width = width
     return console
 
 

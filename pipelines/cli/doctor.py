@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from heddle.pipelines.cli.console import bytes_text, listed, print_json, table
+from heddle.pipelines.cli.console import READABLE, bytes_text, listed, print_json, table
 from heddle.pipelines.cli.options import Location
 
 COMPILER = ("torch-mlir", "llvmlite", "pyelftools")
@@ -153,7 +153,8 @@ def show(report: dict[str, Any]) -> None:
     """The report for a person."""
     cpu, cuda = report["cpu"], report["cuda"]
     rows = [(row["level"], lack_text(row["missing"])) for row in cpu["levels"]]
-    table(f"CPU: {cpu['cores']} cores, {cpu['usable']} usable", ("level", "missing"), rows)
+    title = f"CPU: {cpu['cores']} cores, {cpu['usable']} usable"
+    table(title, ("level", "missing"), rows, READABLE)
     click.secho("CUDA: ", bold=True, nl=False)
     click.echo(cuda["problem"] or f"driver for CUDA {cuda['driver']}")
     for gpu in cuda["devices"]:

@@ -52,14 +52,15 @@ constexpr Feature kCooperLake[] = {
     {"avx512bf16", 7, 1, kEax, 5, kAvx512State},
 };
 
+// vaes and vpclmulqdq are those of 256 bits; with avx512f there are longer ones.
 constexpr Feature kSapphireRapids[] = {
     {"avx512ifma", 7, 0, kEbx, 21, kAvx512State},
     {"sha", 7, 0, kEbx, 29, 0},
     {"avx512vbmi", 7, 0, kEcx, 1, kAvx512State},
     {"avx512vbmi2", 7, 0, kEcx, 6, kAvx512State},
     {"gfni", 7, 0, kEcx, 8, 0},
-    {"vaes", 7, 0, kEcx, 9, kAvx512State},
-    {"vpclmulqdq", 7, 0, kEcx, 10, kAvx512State},
+    {"vaes", 7, 0, kEcx, 9, kAvxState},
+    {"vpclmulqdq", 7, 0, kEcx, 10, kAvxState},
     {"avx512bitalg", 7, 0, kEcx, 12, kAvx512State},
     {"avx512vpopcntdq", 7, 0, kEcx, 14, kAvx512State},
     {"amx-bf16", 7, 0, kEdx, 22, kAmxState},

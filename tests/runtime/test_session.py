@@ -1,6 +1,8 @@
 """Loading: sessions, devices and weights."""
 
+import re
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,6 +208,15 @@ def test_cpu_info():
     assert info["cores"] >= 1
     assert list(info["missing"]) == ["sapphirerapids", "cooperlake", "x86-64-v4", "x86-64-v3"]
     assert info["amx"] is (not any(m.startswith("amx") for m in info["missing"]["sapphirerapids"]))
+
+
+def test_no_feature_is_missing_that_linux_lists():
+    """It lists what the CPU has and the kernel enabled, under names with other dashes."""
+    flags = re.search(r"^flags\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1]
+    there = {flag.replace("_", "") for flag in flags.split()}
+    for missing in _core.cpu_info()["missing"].values():
+        names = {text.partition(" ")[0].replace("-", "") for text in missing}
+        assert not names & there
 
 
 def test_an_artifact_outlives_its_file(make, session, tmp_path, four):

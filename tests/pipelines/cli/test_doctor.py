@@ -21,6 +21,16 @@ def test_this_machine(heddle):
         assert part in text, part
 
 
+def test_what_levels_lack_is_wrapped(heddle, monkeypatch):
+    features = [f"feature{number}" for number in range(40)]
+    report = module.machine()
+    report["cpu"]["levels"][0]["missing"] = features
+    monkeypatch.setattr(module, "machine", lambda: report)
+    text = heddle("doctor").stdout.split("CUDA:")[0]
+    assert max(map(len, text.splitlines())) <= 100
+    assert [word.rstrip(",") for word in text.split() if "feature" in word] == features
+
+
 def test_json(heddle, monkeypatch):
     monkeypatch.setenv("HEDDLE_THREADS", "7")
     report = json.loads(heddle("doctor", "--json").stdout)
