@@ -15,11 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heddle.graph.compiler.codegen import cpu
-from heddle.graph.compiler.codegen.image import flatten
-from heddle.kernels.mlir import context, ir
-from heddle.runtime.artifact import Code
-
 ROWS, ROW_BYTES = 16, 64
 """The largest tile: palette 1 of LDTILECFG."""
 
@@ -247,18 +242,6 @@ def emulated(text: str) -> str:
             f"  ret {returned}\n}}\n"
         )
     return _INTRINSIC.sub(r"@amx.\1", text).replace("x86_amx", "i64")
-
-
-def llvm_ir(spec, machine) -> str:
-    """The kernel of `spec` as `compile_cpu` hands it to LLVM."""
-    with context(), ir.Location.unknown():
-        return cpu.llvm_ir(cpu.build(spec, machine))
-
-
-def compile_emulated(spec, machine, host) -> Code:
-    """The kernel of `spec` for `machine`, to be run on `host`, which has no tiles."""
-    image = flatten(cpu.to_object(emulated(llvm_ir(spec, machine)), host), cpu.SYMBOL)
-    return Code(host.arch, "image", image.data, image.entry, image.alignment, cpu.SYMBOL)
 
 
 def checked(function):

@@ -2,14 +2,14 @@
 
 import re
 
-import amx_emulation
+import native
 
 from heddle.graph.compiler.codegen import cpu
 
 
 def assembly(spec, machine) -> str:
     """The kernel of `spec` for `machine` as LLVM writes it."""
-    module, target = cpu.optimized(amx_emulation.llvm_ir(spec, machine), machine)
+    module, target = cpu.optimized(native.llvm_ir(spec, machine), machine)
     return target.emit_assembly(module)
 
 

@@ -1,4 +1,6 @@
-"""Compiles a spec for this CPU and calls the code, on buffers that end where memory ends.
+"""Compiles a spec and calls the code, on buffers that end where memory ends.
+
+Code for a level that this CPU lacks is the same LLVM IR with what it lacks emulated.
 
 Every buffer's last byte is followed by a page that may not be touched, and preceded by bytes that
 must not change, so that a kernel that reads or writes outside its operands does not go unseen.
@@ -11,22 +13,26 @@ from functools import cache
 from itertools import pairwise
 
 import amx_emulation
+import avx512_emulation
 import numpy as np
-from llvmlite import binding
 from reference import evaluate, numpy_dtype, shape, size
 
-from heddle.graph.compiler.codegen.cpu import compile_cpu
-from heddle.kernels.registry import MACHINES, find
+from heddle.graph.compiler.codegen import cpu
+from heddle.graph.compiler.codegen.image import flatten
+from heddle.graph.targets import native_level
+from heddle.kernels.mlir import context, ir
+from heddle.kernels.registry import MACHINES, Machine, find
 from heddle.kernels.spec import Spec
+from heddle.runtime.artifact import Code
 
-_FEATURES = binding.get_host_cpu_features()
-ARCHS = ["x86-64-v3"] + ["x86-64-v4"] * all(
-    _FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl")
-)
-"""The architectures that this CPU runs, of those without AMX."""
+ARCHS = ["x86-64-v3", "x86-64-v4"]
+"""The architectures without dot products."""
 
-DOTS = [*ARCHS] + ["cooperlake"] * all(_FEATURES.get(name) for name in ("avx512bf16", "avx512vnni"))
+DOTS = [*ARCHS, "cooperlake"]
 """As well the one with dot products, for the kernels that have use for them."""
+
+HERE = DOTS[: DOTS.index(native_level()) + 1] if native_level() in DOTS else DOTS
+"""Those of them that this CPU runs; tiles are emulated on every CPU."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SIGNATURE = ctypes.CFUNCTYPE(
@@ -38,12 +44,30 @@ _NO_ACCESS = 0  # PROT_NONE
 
 @cache
 def load(spec: Spec, arch: str):
-    """The kernel as a callable, and the memory that holds it; tiles are emulated."""
+    """The kernel as a callable, and the memory that holds it."""
     machine = MACHINES[arch]
-    if not machine.tiles:
-        return place(compile_cpu(spec, machine))
-    function, memory = place(amx_emulation.compile_emulated(spec, machine, MACHINES[DOTS[-1]]))
+    function, memory = place(to_code(llvm_ir(spec, machine), machine))
     return amx_emulation.checked(function), memory
+
+
+def llvm_ir(spec: Spec, machine: Machine) -> str:
+    """The kernel of `spec` as `compile_cpu` hands it to LLVM."""
+    with context(), ir.Location.unknown():
+        return cpu.llvm_ir(cpu.build(spec, machine))
+
+
+def to_code(text: str, machine: Machine) -> Code:
+    """LLVM IR for `machine` as code for this CPU."""
+    if machine.arch not in HERE:
+        machine = MACHINES[HERE[-1]]
+        text = avx512_emulation.emulated(amx_emulation.emulated(text), machine)
+    return assemble(text, machine)
+
+
+def assemble(text: str, machine: Machine) -> Code:
+    """LLVM IR as code for `machine`."""
+    image = flatten(cpu.to_object(text, machine), cpu.SYMBOL)
+    return Code(machine.arch, "image", image.data, image.entry, image.alignment, cpu.SYMBOL)
 
 
 def place(code):

@@ -3,13 +3,8 @@
 import ctypes
 import re
 
-import amx_emulation
 import native
 import numpy as np
-
-from heddle.graph.compiler.codegen import cpu
-from heddle.graph.compiler.codegen.image import flatten
-from heddle.runtime.artifact import Code
 
 _PREFETCH = re.compile(r"@llvm\.prefetch\.p0\((ptr [^,]+), [^)]*\)")
 
@@ -21,7 +16,7 @@ def lines_asked_for(spec, machine, buffers, dims, first, last) -> list[set[int]]
     """
     asked: list[int] = []
     record = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(asked.append)
-    text = amx_emulation.llvm_ir(spec, machine)
+    text = native.llvm_ir(spec, machine)
     text = re.sub(r"^declare .*@llvm\.prefetch.*\n", "", text, flags=re.MULTILINE)
     text = _PREFETCH.sub(r"@asked(\1)", text)
     address = ctypes.cast(record, ctypes.c_void_p).value
@@ -29,9 +24,7 @@ def lines_asked_for(spec, machine, buffers, dims, first, last) -> list[set[int]]
         "\ndefine internal void @asked(ptr %line) {\n"
         f"  call void inttoptr (i64 {address} to ptr)(ptr %line)\n  ret void\n}}\n"
     )
-    image = flatten(cpu.to_object(text, machine), cpu.SYMBOL)
-    code = Code(machine.arch, "image", image.data, image.entry, image.alignment, cpu.SYMBOL)
-    function, _memory = native.place(code)
+    function, _memory = native.place(native.to_code(text, machine))
     pointers = (ctypes.c_void_p * len(buffers))(*(buffer.ctypes.data for buffer in buffers))
     values = (ctypes.c_int64 * len(dims))(*dims)
     function(ctypes.addressof(values), ctypes.addressof(pointers), first, last)

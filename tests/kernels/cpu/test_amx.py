@@ -196,7 +196,7 @@ def test_the_configuration():
 
 def test_tiles_keep_their_order_with_other_accesses():
     """LLVM takes each for a call that may read and write any memory, as the emulation's are."""
-    module, _target = cpu.optimized(amx_emulation.llvm_ir(with_gelu(), MACHINE), MACHINE)
+    module, _target = cpu.optimized(native.llvm_ir(with_gelu(), MACHINE), MACHINE)
     text = str(module)
     declared = re.findall(
         r"^declare .*@llvm\.x86\.tile(?:load|store).*\) #(\d+)$", text, re.MULTILINE

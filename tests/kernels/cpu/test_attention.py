@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from attention_specs import attention, sizes
-from llvmlite import binding
 from native import ARCHS, check, run
 from prefetches import lines_asked_for
 from reference import shape
@@ -43,9 +42,6 @@ def test_dtypes(dtype, arch):
     check(attention(dtype, size=20, mask=mask), sizes(29, 33), arch=arch, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(
-    not binding.get_host_cpu_features().get("avx512bf16"), reason="needs dot products of bfloat16"
-)
 @pytest.mark.parametrize("size", [1, 31, 100])
 def test_pairs_of_bfloat16(size):
     """Exponentials are rounded to bfloat16: an error of 2**-9 of the greatest value."""

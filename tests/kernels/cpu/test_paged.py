@@ -5,7 +5,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from llvmlite import binding
 from native import ARCHS, DOTS, check, run
 from prefetches import lines_asked_for
 from reference import evaluate, size
@@ -48,9 +47,6 @@ def test_attention(op, options, arch):
     check(spec, *ragged.batch(spec, *ROWS), arch=arch, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(
-    not binding.get_host_cpu_features().get("avx512bf16"), reason="needs dot products of bfloat16"
-)
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("options", [{"size": 128}, {"heads": 7, "key_heads": 1, "size": 31}])
 def test_pairs_of_bfloat16(op, options):
