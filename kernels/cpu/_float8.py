@@ -1,7 +1,8 @@
 """Floats of 8 bits as bfloat16 or float32, many at once: all of them are exact in either.
 
 A code without its sign is one of 128 numbers, whose bfloat16 fill four registers of AVX-512: two
-look-ups by six bits, of which the seventh picks one. Elsewhere they go by way of float16.
+look-ups by six bits, of which the seventh picks one. Elsewhere they become bfloat16 of a smaller
+exponent, which a product makes right.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
 
 TOGETHER = 4
 """Codes along k that lie together in a word of packed weights."""
+
+SCALE = {dtype: 2.0 ** (127 - bias) for dtype, (_, bias) in convert.FLOAT8.items()}
+"""By what `halves` are less than their codes' numbers."""
 
 _ENTRIES = 2**5
 """bfloat16 in a register."""
@@ -39,12 +43,26 @@ def joined(codes: Any, dtype: str) -> Any:
     return _looked_up(wide << 8, wide, dtype)
 
 
-def single(words: Any, number: int, dtype: str) -> Any:
-    """Code `number` of each word of 32 bits, as float32, on any CPU."""
-    count = emit.lanes_of(words)
-    parts = vector.bitcast(emit.widen(emit.integer(8), 4 * count), words)
-    codes = crosslane.shuffle(parts, parts, [4 * word + number for word in range(count)])
-    return convert.from_memory(codes, dtype)
+def halves(words: Any, dtype: str) -> list[Any]:
+    """Words with codes 0, 1, 2 and 3: (0, 2) and (1, 3) as pairs of bfloat16, less `SCALE`.
+
+    On any CPU. A code without its sign is where exponent and mantissa begin, and the exponent is
+    less by the difference of the biases: so denormal numbers stay what they are.
+    """
+    count = 2 * emit.lanes_of(words)
+    odd = vector.bitcast(emit.widen(emit.integer(16), count), words)
+    return [vector.bitcast(words.type, _scaled(codes, dtype)) for codes in (odd << 8, odd)]
+
+
+def _scaled(codes: Any, dtype: str) -> Any:
+    """The bits of bfloat16 for codes in the upper bytes of 16 bits."""
+    if dtype == "float8_e4m3fn":
+        bits = arith.shrsi(codes, emit.like(codes, 4)) & 0x87F0
+        nan = emit.compare("equal", codes | 0x80FF, 0xFFFF)
+        return bits | arith.extsi(bits.type, nan)
+    bits = arith.shrsi(codes, emit.like(codes, 3)) & 0x8FE0
+    large = emit.compare("greater", bits & 0x7FFF, 0x0F7F)  # infinity and NaN
+    return bits | (arith.extsi(bits.type, large) & 0x7000)
 
 
 def _looked_up(signed: Any, codes: Any, dtype: str) -> Any:

@@ -1,4 +1,4 @@
-"""How weights of 8 and 4 bits are read and widened, eight along k of two vectors of a panel.
+"""How weights of 8 and 4 bits are read and widened, eight along k of the vectors of a tile.
 
 On Zen 5 shuffles share a port with products; conversions, additions and shifts do not. So with few
 rows fewer instructions win, with many those that run beside the products.
@@ -49,12 +49,13 @@ class _Words:
         self._k = frame.size(frame.spec.operands[0].shape[-1])
 
     def rows(self, tile: Tile, k: Size) -> list[list[Any]]:
-        """Both vectors of each row of a step."""
+        """The vectors of each row of a step."""
         first = (tile.panel * self._k + k) // self._together * PANEL + tile.part
+        columns = range(0, tile.vectors * self._lanes, self._lanes)
         return [
             [
-                memory.load(self._weights, first + place, "uint32", self._lanes)
-                for place in (row * PANEL, row * PANEL + self._lanes)
+                memory.load(self._weights, first + (row * PANEL + i), "uint32", self._lanes)
+                for i in columns
             ]
             for row in range(STEP // self._together)
         ]
@@ -69,6 +70,7 @@ class _Bytes:
         self._words = _Words(frame, lanes, TOGETHER)
         self._many = 2 * rows_of(frame.machine) // 3
         self._tiles = frame.machine.tiles  # one port shifts there, two add
+        self._avx2 = frame.machine.vector_bytes == 32
 
     def start(self, tile: Tile, k: Size) -> None:
         """Turns to the eight elements along k from `k` on."""
@@ -77,7 +79,10 @@ class _Bytes:
 
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
-        widened = _by_shifts if self._shifts and not self._tiles else _by_sums
+        if self._avx2:  # ports are balanced so, and the last byte takes two instructions
+            widened = _by_shifts if number % TOGETHER > 1 else _by_sums
+        else:
+            widened = _by_shifts if self._shifts and not self._tiles else _by_sums
         return [widened(word, number % TOGETHER) for word in self._rows[number // TOGETHER]]
 
     def pairs(self, number: int) -> list[Any]:
@@ -101,10 +106,10 @@ class _Nibbles:
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
         shift = 4 * (number // 2) + 16 * (number % 2)
+        if self._lanes < 2**4:
+            return [_nibble(word, shift) for word in self._row]
         lowest = [word >> shift if shift else word for word in self._row]
-        if self._lanes == 2**4:
-            return [_looked_up(word) for word in lowest]
-        return [convert.cast(word & 15, "int32", "float32") - 8.0 for word in lowest]
+        return [_looked_up(word) for word in lowest]
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
@@ -132,11 +137,18 @@ class _Floats:
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
         if not self._looks_up:
-            words = self._rows[number // TOGETHER]
-            return [_float8.single(word, number % TOGETHER, self._dtype) for word in words]
+            return self._scaled(number)
         pairs = self._pairs[number // 2]
-        words = [pair & HIGH if number % 2 else pair << 16 for pair in pairs]
-        return [emit.bitcast(word, emit.register_type("float32")) for word in words]
+        return [_half(pair, number % 2) for pair in pairs]
+
+    def _scaled(self, number: int) -> list[Any]:
+        """As `row`, where numbers are called in turn."""
+        row, place = divmod(number, TOGETHER)
+        if number % TOGETHER == 0:
+            found = [_float8.halves(word, self._dtype) for word in self._rows[row]]
+            self._even_odd = list(zip(*found, strict=True))
+        halves = self._even_odd[place % 2]
+        return [_half(half, place // 2) * _float8.SCALE[self._dtype] for half in halves]
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
@@ -166,6 +178,23 @@ def _by_sums(words: Any, byte: int) -> Any:
     exponent = (127 + lowest.bit_length() - 1) << 23
     bits = (halves & mask) ^ (exponent | mask & 0x8080)
     return emit.bitcast(bits, emit.register_type("float32")) - float(lowest + 128)
+
+
+def _nibble(words: Any, shift: int) -> Any:
+    """-8.0 to 7.0 by the four bits from `shift` on: they become a mantissa, whose rest then goes.
+
+    Those beyond the mantissa of a float32 are shifted, all by as much.
+    """
+    if shift > 23 - 4:
+        words, shift = words >> 16, shift - 16
+    lowest = 2.0 ** (23 - shift)
+    bits = words & (15 << shift) | (127 + 23 - shift) << 23
+    return emit.bitcast(bits, emit.register_type("float32")) - (lowest + 8)
+
+
+def _half(pairs: Any, number: int) -> Any:
+    """Number 0 or 1 of pairs of bfloat16 in words of 32 bits, as float32."""
+    return emit.bitcast(pairs & HIGH if number else pairs << 16, emit.register_type("float32"))
 
 
 def _joined(first: Any, second: Any) -> Any:

@@ -6,7 +6,8 @@ bfloat16, which holds them exactly, and a step takes two elements along k; else 
 
 Products of eight rows or more leave ports free on which weights are widened beside them, but not
 enough for floats: so the first tile of a block keeps its pairs for those below it. With AMX more
-than a few rows are multiplied in tiles instead (see `_amx_narrow`).
+than a few rows are multiplied in tiles instead (see `_amx_narrow`); AVX2 has a file of its own
+(see `_avx2_narrow`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_narrow, _beside, _panels
+from heddle.kernels.cpu import _amx_narrow, _avx2_narrow, _beside, _panels
 from heddle.kernels.cpu._blocks import PANEL, Block, Strip, Tile
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
 from heddle.kernels.cpu._panels import LINE, Tasks
@@ -44,7 +45,10 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
     lanes = host.lanes_for(machine, ["float32"])
     for frame in _beside.frames(spec, machine):
-        _emit_blocks(frame, lanes)
+        if machine.vector_bytes == 32:
+            _avx2_narrow.emit_blocks(frame)
+        else:
+            _emit_blocks(frame, lanes)
 
 
 def _emit_blocks(frame: host.Frame, lanes: int) -> None:
