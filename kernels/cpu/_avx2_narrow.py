@@ -1,16 +1,17 @@
 """Products by weights of 8 and 4 bits on AVX2: rows and weights become float32.
 
-Rows do so on the stack, from where one instruction spreads an element over a register. One or two
-rows take a whole panel at a time, whose weights are widened in registers. For more rows those of a
-group are widened on the stack, where they stay in the first cache for all tiles: up to 6 rows by
-half a panel. A sum takes its products one after another, in the order of k, at any height: a row's
-bits do not depend on the other rows.
+Rows do so on the stack, from where one instruction spreads an element over a register. For up to
+four rows weights are widened in registers, of a whole panel at a time or of half of one. For more
+those of a group are widened on the stack, where they stay in the first cache for all tiles: up to 6
+rows by half a panel. A sum takes its products one after another, in the order of k, at any height:
+a row's bits do not depend on the other rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
@@ -29,8 +30,8 @@ ROOM = 2**15
 SPAN = 128
 """Elements along k whose sums are scaled at once, at most: 16 KiB of widened weights."""
 
-FEW = 2
-"""Rows that weights are widened for in registers."""
+FEW, WHOLE = 4, 2
+"""Rows that weights are widened for in registers, and of them those that take whole panels."""
 
 TOGETHER = 4
 """Steps along k of a loop."""
@@ -106,13 +107,14 @@ class _Product:
 
     def _add_few(self, block: Block, height: int, start: Size, stop: Size) -> None:
         """Adds the products along k from `start` to `stop - 1`, a whole panel at a time."""
-        vectors, lines = PANEL // self._lanes, range(0, self._right.bytes, LINE)
-        tile = Tile(block.row, 0, height, height, block.panel, 0, vectors)
+        parts = 1 if height <= WHOLE else 2
+        width, share = PANEL // parts, self._right.bytes // parts
+        vectors = width // self._lanes
         apart = _apart(self._depth(height))
 
         # `due` is carried: computed from k, it would take registers that LLVM lacks.
-        def add_step(k: Any, due: Any, *sums: Any) -> list[Any]:
-            for line in lines:
+        def add_step(tile: Tile, k: Any, due: Any, *sums: Any) -> list[Any]:
+            for line in range(0, share, LINE):
                 memory.prefetch(self._frame.inputs[1], due + line, "int8")
             self._right.start(tile, k)
 
@@ -123,10 +125,13 @@ class _Product:
             return [due + self._right.bytes, *added]
 
         for first in emit.loop(start, stop, self._span):
-            zeros = [self._zero] * (height * vectors)
-            before = [self._place(block, first) + self._soon, *zeros]
-            _, *sums = emit.carry(first, first + self._span, STEP, before, add_step)
-            self._add_scaled(sums, block, range(height), first, 0, vectors)
+            for part in range(0, PANEL, width):
+                tile = Tile(block.row, 0, height, height, block.panel, part, vectors)
+                zeros = [self._zero] * (height * vectors)
+                before = [self._place(block, first) + self._soon + part // width * share, *zeros]
+                add = partial(add_step, tile)
+                _, *sums = emit.carry(first, first + self._span, STEP, before, add)
+                self._add_scaled(sums, block, range(height), first, part, vectors)
 
     def _add_many(self, block: Block, depth: Size, start: Size, stop: Size) -> None:
         """Adds the products along k from `start` to `stop - 1`, tile by tile for each group."""
