@@ -15,7 +15,7 @@ from typing import Any
 from heddle.kernels import emit
 from heddle.kernels.emit import bitcast, compare, select
 from heddle.kernels.mlir import dialect
-from heddle.kernels.vector_math import Format, form_of, polynomial
+from heddle.kernels.vector_math import Format, form_of, polynomial, power_of_biased
 
 llvm = dialect("llvm")
 
@@ -77,22 +77,20 @@ _COARSE = (1.0, 0.6951167864369012, 0.22764499114947298, 0.07706704202418124)
 def exp2_falling(x: Any, coarse: bool = False) -> Any:
     """2^x for x <= 0 within 3 ulp; NaN stays NaN.
 
-    Where it is no normal number it is 0, or a denormal one on AVX-512. A `coarse` one may be wrong
-    by a factor of 1 + 2^-13, which is a 16th of what is lost when it is rounded to bfloat16.
+    Where it is no normal number it is 0 or a denormal one. A `coarse` one may be wrong by a factor
+    of 1 + 2^-13, which is a 16th of what is lost when it is rounded to bfloat16.
     """
     form = form_of(x)
     if emit.lanes_of(x) * form.bits == 512:
         fit = _COARSE if coarse and form.bits == 32 else _FROM_FLOOR[form.bits]
         return _avx512("scalef", form, polynomial(_avx512("reduce", form, x, _FLOOR), fit), x)
-    # Adding 1.5 2^mantissa rounds to an integer, which then lies in the low bits: shifted up, they
-    # are what the exponent of 2^r lacks.
-    shifter = 1.5 * 2.0**form.mantissa
+    # Adding 1.5 2^mantissa rounds to an integer, which then lies in the low bits; the bias makes
+    # them an exponent, that of zero for the lowest.
+    lowest, shifter = float(-form.bias), 1.5 * 2.0**form.mantissa + form.bias
+    x = select(compare("less", x, lowest), lowest, x)
     shifted = x + shifter
-    rest = x - (shifted - shifter)
-    power = bitcast(polynomial(rest, _COEFFICIENTS[form.bits]), emit.integer(form.bits))
-    power = power + (bitcast(shifted, emit.integer(form.bits)) << form.mantissa)
-    lowest = float(1 - form.bias)
-    return select(compare("less", x, lowest), 0.0, bitcast(power, emit.element_of(x)))
+    power = power_of_biased(bitcast(shifted, emit.integer(form.bits)), form)
+    return polynomial(x - (shifted - shifter), _COEFFICIENTS[form.bits]) * power
 
 
 _FLOOR, _CURRENT = 9, 4
