@@ -4,6 +4,8 @@ Every function takes a scalar or a vector and calls nothing. The bounds in the d
 units in the last place of the result, over the whole range of the type unless said otherwise;
 `tests/kernels/cpu/test_vector_math.py` holds them. Coefficients are weighted minimax fits of our
 own.
+
+Long because every function is here, beside the reductions that they share.
 """
 
 from __future__ import annotations

@@ -85,9 +85,10 @@ def adder(
             width = PANEL * emit.ITEM_SIZE[right]
             behind = (stop - start) * width if following is None else following
             asks.append(_asks.next_stretch(frame, tile, start, stop, steps, width, behind))
-        # Tiles of one block may differ in height by one; a row's bits must not depend on that.
+        # Tiles of one block may differ in height by one, and in width; a row's bits must not depend
+        # on that.
         several = tile.height >= rows_of(frame.machine) // 2
-        copies = 1 if several else copies_of(len(before), step.latency)
+        copies = 1 if several else copies_of(2 * tile.height, step.latency)
         words_only = group == 1 or (isinstance(k, int) and k % group == 0)
         full = stop if words_only else sizes.least(stop, whole)
         main = full - sizes.mod(full - start, copies)

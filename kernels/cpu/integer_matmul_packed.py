@@ -55,7 +55,9 @@ def _add_pairs(left: Any, right: Any, total: Any) -> Any:
     lanes = emit.lanes_of(left)
     name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 2**4 else "llvm.x86.avx2.pmadd.wd"
     total += llvm.call_intrinsic(left.type, name, [_parts(left, 16), right], [], [])
-    # LLVM would add products of several steps to each other, which registers do not hold: to it
+    if lanes == 2**4:
+        return total
+    # LLVM would add products of several steps to each other, which 16 registers do not hold: to it
     # the sum comes out of an empty assembler statement.
     return llvm.inline_asm(total.type, [total], "", "=x,0")
 
