@@ -18,6 +18,9 @@ from heddle.pipelines.bench.measure import host_clock
 
 RESULTS = Path(__file__).parent / "results"
 
+LEVELS = {"x86-64-v3": "_avx2", "x86-64-v4": "_avx512", "sapphirerapids": "_amx"}
+"""What the names of results end with where they are of other code than that for `cooperlake`."""
+
 PAUSE_S, PAUSES = 0.02, 25
 """Of a rest between turns: as many pauses at most."""
 
@@ -91,10 +94,6 @@ def ratio(peer: list[float], own: list[float], calls: int) -> float:
 def median_ms(seconds: list[float]) -> float:
     """The median in milliseconds, to a microsecond."""
     return round(1e3 * statistics.median(seconds), 3)
-
-
-LEVELS = {"x86-64-v3": "_avx2", "x86-64-v4": "_avx512", "sapphirerapids": "_amx"}
-"""What the names of results end with where they are of other code than that for `cooperlake`."""
 
 
 def save(name: str, figures: dict[str, Any]) -> Path:

@@ -12,7 +12,7 @@ from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu import _float8
 from heddle.kernels.cpu._blocks import PANEL, Tile
 from heddle.kernels.cpu._tile import rows_of
-from heddle.kernels.cpu.matmul_packed import HIGH
+from heddle.kernels.cpu.matmul_packed import half
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -139,7 +139,7 @@ class _Floats:
         if not self._looks_up:
             return self._scaled(number)
         pairs = self._pairs[number // 2]
-        return [_half(pair, number % 2) for pair in pairs]
+        return [half(pair, number % 2) for pair in pairs]
 
     def _scaled(self, number: int) -> list[Any]:
         """As `row`, where numbers are called in turn."""
@@ -148,7 +148,7 @@ class _Floats:
             found = [_float8.halves(word, self._dtype) for word in self._rows[row]]
             self._even_odd = list(zip(*found, strict=True))
         halves = self._even_odd[place % 2]
-        return [_half(half, place // 2) * _float8.SCALE[self._dtype] for half in halves]
+        return [half(pair, place // 2) * _float8.SCALE[self._dtype] for pair in halves]
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
@@ -190,11 +190,6 @@ def _nibble(words: Any, shift: int) -> Any:
     lowest = 2.0 ** (23 - shift)
     bits = words & (15 << shift) | (127 + 23 - shift) << 23
     return emit.bitcast(bits, emit.register_type("float32")) - (lowest + 8)
-
-
-def _half(pairs: Any, number: int) -> Any:
-    """Number 0 or 1 of pairs of bfloat16 in words of 32 bits, as float32."""
-    return emit.bitcast(pairs & HIGH if number else pairs << 16, emit.register_type("float32"))
 
 
 def _joined(first: Any, second: Any) -> Any:

@@ -77,9 +77,12 @@ def add_dots(left: Any, right: Any, total: Any) -> Any:
 
 
 def _widened(pairs: Any) -> list[Any]:
-    """Both of each pair of bfloat16, as float32."""
-    number = emit.register_type("float32")
-    return [emit.bitcast(word, number) for word in (pairs << 16, pairs & HIGH)]
+    return [half(pairs, number) for number in range(2)]
+
+
+def half(pairs: Any, number: int) -> Any:
+    """Number 0 or 1 of pairs of bfloat16 in words of 32 bits, as float32."""
+    return emit.bitcast(pairs & HIGH if number else pairs << 16, emit.register_type("float32"))
 
 
 def supports(spec: Spec) -> str | None:
