@@ -50,6 +50,7 @@ class TextDelta:
     Attributes:
         request_id: Whose text.
         text: The new text; the end of a character or of a stop string that may follow is held back.
+            Empty where `sampling_params.detokenize` is off.
         tokens: The new tokens.
         finish_reason: None while it goes on; `stop`, `length`, `cancelled` or `error`.
         log_probabilities: One entry for each token, where they were asked for.
@@ -109,15 +110,12 @@ class TextGenerator:
         Raises:
             InputError: Another request has its id; the prompt is empty, has no room for a token
                 after it, or has tokens that the model does not know; there is no chat template for
-                messages; the grammar is refused; or it has images, or wants an echo.
+                messages, or there are tools without messages; the grammar is refused; or it has
+                images, or wants an echo.
         """
         if any(running.context.request_id == request.id for running in self._schedule):
             raise InputError(f"request {request.id}: wanted an id of its own, got that of another")
-        for name, given in (("images", request.images), ("echo", request.echo)):
-            if given:
-                raise InputError(
-                    f"request {request.id}: wanted no {name}, a text generator has none"
-                )
+        _check(request)
         prompt = self._prompt(request)
         params = request.sampling_params
         room = self.max_length - len(prompt)
@@ -285,19 +283,35 @@ class TextGenerator:
     def _delta(self, running: Running) -> TextDelta:
         context = running.context
         output = context.to_generation_output()
-        visible = [t for t in output.tokens if t not in self.tokenizer.eos_token_ids]
-        text = running.text.push(visible, final=context.is_done)
-        stop = context.end_at_stop_string(text)
-        if stop is not None:
-            text = running.stops.cut(text, stop)
-        else:
-            text = running.stops.push(text, final=context.is_done)
+        text = self._text(running, output.tokens)
         if context.is_done:
             self._schedule.leave(running)
         return TextDelta(
             context.request_id,
-            text,
+            text if context.sampling_params.detokenize else "",
             output.tokens,
             REASONS.get(context.status),
             output.log_probabilities,
+        )
+
+    def _text(self, running: Running, tokens: list[int]) -> str:
+        """What can be shown with new tokens; a stop string in it ends the request."""
+        context = running.context
+        visible = [t for t in tokens if t not in self.tokenizer.eos_token_ids]
+        text = running.text.push(visible, final=context.is_done)
+        stop = context.end_at_stop_string(text)
+        if stop is not None:
+            return running.stops.cut(text, stop)
+        return running.stops.push(text, final=context.is_done)
+
+
+def _check(request: TextGenerationRequest) -> None:
+    """Refuses what a text generator would have to ignore."""
+    for name, given in (("images", request.images), ("echo", request.echo)):
+        if given:
+            raise InputError(f"request {request.id}: wanted no {name}, a text generator has none")
+    if request.tools and request.messages is None:
+        raise InputError(
+            f"request {request.id}: wanted messages beside tools, which the chat template shows to "
+            "the model, got a prompt"
         )

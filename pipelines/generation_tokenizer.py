@@ -14,6 +14,10 @@ from heddle.runtime.errors import InputError
 UNFINISHED = "\ufffd"
 """What a decoder writes for bytes that are no whole character yet."""
 
+UNFINISHED_TOKENS = 3
+"""Tokens at the end of a text that may be the beginning of a character: it has four bytes at most
+(RFC 3629), and each token one at least."""
+
 
 class TextTokenizer:
     """The tokenizer of a checkpoint: `tokenizer.json`, and what the files beside it say.
@@ -123,6 +127,9 @@ class TextStream:
 
     What a token adds can depend on the one before it, and a character can take several tokens: so
     two short ends of the list are decoded each time, and what one has more is new.
+
+    Tokens that end in bytes of no whole character are held back: at most `UNFINISHED_TOKENS`, so
+    that bytes which never become one are shown, too.
     """
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
@@ -133,12 +140,18 @@ class TextStream:
     def push(self, tokens: Iterable[int], final: bool = False) -> str:
         """What is new with `tokens`; with `final` also what is no whole character."""
         self._tokens += tokens
-        text = self._tokenizer.decode(self._tokens[self._start :])
-        before = self._tokenizer.decode(self._tokens[self._start : self._shown])
-        if text.endswith(UNFINISHED) and not final:
+        end = len(self._tokens)
+        last = end if final else max(self._shown, end - UNFINISHED_TOKENS)
+        while end > last and self._text(end).endswith(UNFINISHED):
+            end -= 1
+        if end == self._shown:
             return ""
-        self._start, self._shown = self._shown, len(self._tokens)
-        return text[len(before) :]
+        text = self._text(end)[len(self._text(self._shown)) :]
+        self._start, self._shown = self._shown, end
+        return text
+
+    def _text(self, end: int) -> str:
+        return self._tokenizer.decode(self._tokens[self._start : end])
 
 
 class StopStrings:

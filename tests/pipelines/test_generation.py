@@ -20,6 +20,8 @@ PROMPTS = (
     "A longer prompt that fills several blocks of the cache, and another end.",
 )
 
+TOOL = {"type": "function", "function": {"name": "weave"}}
+
 DRAWN = {"temperature": 1.0, "top_k": -1, "seed": 3}
 
 
@@ -151,6 +153,16 @@ def test_stop_strings_and_ends(make):
     assert run(make(), [request(params={"max_new_tokens": 0})]) == [["", [], "length"]]
 
 
+def test_tokens_without_text(make):
+    ((text, tokens, _),) = run(make(), [request(params=DRAWN)])
+    stop = text[5:8]
+    bare = {**DRAWN, "detokenize": False}
+    assert run(make(), [request(params=bare)]) == [["", tokens, "length"]]
+    ((shown, fewer, reason),) = run(make(), [request(params=bare, stop=stop)])
+    assert (shown, fewer, reason) == ("", tokens[: len(fewer)], "stop")
+    assert len(fewer) < len(tokens)
+
+
 def test_log_probabilities(make):
     generator = make()
     deltas = list(generator.stream(request(logprobs=3)))
@@ -269,6 +281,10 @@ def test_ids_are_their_own(make):
         (request(params={"min_new_tokens": 30}), "wanted min_tokens"),
         (request(echo=True), "request r0: wanted no echo, a text generator has none$"),
         (request(images=[b"x"]), "request r0: wanted no images, a text generator has none$"),
+        (
+            request(tools=[TOOL]),
+            "request r0: wanted messages beside tools, which the chat template shows to the model",
+        ),
         (
             request(response_format={"type": "json_schema", "json_schema": {"type": "nope"}}),
             "json_schema: wanted a grammar",

@@ -1,6 +1,7 @@
 """Text to tokens and back, as it grows; chat templates and ends."""
 
 import json
+import re
 
 import pytest
 
@@ -33,6 +34,26 @@ def test_a_stream_gives_whole_characters(tokenizer, size):
     broken = tokenizer.stream()
     assert broken.push(tokens[1:2]) == ""
     assert broken.push([], final=True) == "\ufffd"
+
+
+def test_bytes_that_never_become_a_character_are_shown(tokenizer):
+    """At most three tokens wait: no beginning of a character is longer.
+
+    How many marks stand for bytes in a row is the decoder's to say.
+    """
+
+    def short(text):
+        return re.sub("\ufffd+", "\ufffd", text)
+
+    face, accent = tokenizer.encode("🙂"), tokenizer.encode("é")
+    tokens = [*tokenizer.encode("a"), *face[:3], *accent[:1] * 8, *face]
+    stream = tokenizer.stream()
+    shown = ""
+    for count, token in enumerate(tokens, 1):
+        shown += stream.push([token])
+        assert short(shown).startswith(short(tokenizer.decode(tokens[: max(0, count - 3)])))
+    assert short(shown) == short(tokenizer.decode(tokens))
+    assert shown.endswith("\ufffd🙂")
 
 
 def test_what_may_become_a_stop_string_waits():
