@@ -52,40 +52,42 @@ def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
 def split(spec: Spec) -> tuple[Portion, ...]:
     """A product of few rows and one of more, where the rows are known when it runs.
 
-    They want other blocks: many small ones, or one that fills a multiprocessor. Of more rows, what
-    is beside each other, and a gate, is computed product by product.
+    They want other blocks: many small ones, or one that fills a multiprocessor.
     """
-    if not in_strips(spec):
-        return (Portion(spec),)
-    few, *rest = split_at(spec, FEW)
-    if not rest or not (spec.beside or spec.gate):
-        return few, *rest
-    (more,) = rest
-    return few, *(Portion(*one) for one in _apart(more))
+    return split_at(spec, FEW) if in_strips(spec) else (Portion(spec),)
 
 
-def _apart(portion: Portion) -> Iterator[tuple[Spec, Expr, tuple[int, ...]]]:
+def _apart(portion: Portion) -> Iterator[Portion]:
     """Each product of a portion as one of its own; that of a gate goes through memory."""
     spec, gate = portion.spec, portion.spec.gate
     if gate is None:
         for one, places in zip(spec.each, spec.places, strict=True):
-            yield one, portion.condition, places
+            yield Portion(one, portion.condition, places)
         return
     reads, memory = len(spec.inputs), len(spec.buffers)
     own = reads - len(gate.inputs) + 1
-    yield gate, portion.condition, (0, *range(own, reads), memory)
+    yield Portion(gate, portion.condition, (0, *range(own, reads), memory))
     behind = (*range(own), memory, *range(reads, memory))
-    yield replace(spec, gate=None), portion.condition, behind
+    yield Portion(replace(spec, gate=None), portion.condition, behind)
 
 
-def split_at(spec: Spec, most: int) -> tuple[Portion, ...]:
-    """Up to `most` rows and more, where the rows are known when it runs."""
+def split_at(spec: Spec, *bounds: int) -> tuple[Portion, ...]:
+    """Up to each of `bounds` rows and more, where the rows are known when it runs.
+
+    Of more than the last of them, what is beside each other, and a gate, is computed product by
+    product.
+    """
     m = _product.problem(spec).m
     if isinstance(m, int):
         return (Portion(spec),)
-    more: Expr = ("min", 1, ("floordiv", m, most + 1))
-    few = Portion(_with(spec, MOST, most), ("sub", 1, more))
-    return few, Portion(_with(spec, LEAST, most + 1), more)
+    found, rest = [], spec
+    above: Expr = 1
+    for most in bounds:
+        more: Expr = ("min", 1, ("floordiv", m, most + 1))
+        found.append(Portion(_with(rest, MOST, most), ("sub", above, more)))
+        rest, above = _with(spec, LEAST, most + 1), more
+    last = Portion(rest, above)
+    return (*found, *(_apart(last) if spec.beside or spec.gate else [last]))
 
 
 def in_strips(spec: Spec) -> bool:

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.convert import FLOAT8
 from heddle.kernels.cuda import (
     _block,
     _by_rows,
-    _float8,
     _frame,
     _group_scales,
     _mma,
@@ -32,12 +30,9 @@ from heddle.kernels.cuda import (
     _strip_parts,
     _tensor_cores,
 )
-from heddle.kernels.cuda._halves import HALVES
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.cuda._weight_words import WeightWords
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
-
-llvm = dialect("llvm")
 
 RUN = 32
 """Elements of k that the lanes of a warp hold at once: four times eight."""
@@ -113,9 +108,8 @@ class Strip:
         return _skinny.SHARED // self.stage
 
     @property
-    def place_of_weights(self) -> int:
-        """The power of two that weights are multiplied by."""
-        return 0 if self.held in FLOAT8 else HALVES[self.kind.a].place
+    def weights(self) -> WeightWords:
+        return WeightWords(self.kind, self.bits, self.held)
 
     @property
     def span(self) -> int:
@@ -128,6 +122,12 @@ def fits(spec: Spec) -> bool:
     x, *_ = spec.operands
     kind = _mma.KINDS.get((x.dtype, x.dtype))
     return kind is not None and spec.prologue is None and spec.attr("group") % RUN == 0
+
+
+def joins(spec: Spec) -> bool:
+    """Whether one kernel computes the product and others of the same few rows."""
+    m = _product.problem(spec).m
+    return fits(spec) and (not isinstance(m, int) or m <= _by_rows.FEW)
 
 
 def ways(spec: Spec) -> Sequence[_by_rows.Way]:
@@ -211,7 +211,7 @@ def _emit_strip(
     result = _result.SlicedSums(
         shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
     )
-    whole = 2.0**-strip.place_of_weights
+    whole = 2.0**-strip.weights.place
     result.store([part * whole for part in sums], slice_, first)
     _block.barrier()
     _strip_parts.write(frame, where, result, part)
@@ -235,7 +235,7 @@ class _Lanes:
             length = self._strip.x_line
             place = _staging.swizzled(line, chunk, length, RUN * self._strip.kind.item)
             words = self._load(stage + line * length + place * _mma.CHUNK, 4)
-            if self._strip.held in FLOAT8:
+            if self._strip.weights.is_float:
                 found.append(words)
                 continue
             apart = 2 if self._strip.bits == 4 else 1
@@ -254,32 +254,8 @@ class _Lanes:
             place = _staging.swizzled(line, chunk, strip.line, strip.width) * _mma.CHUNK
             start = stage + strip.place + line * strip.line + place + rest
             words = self._load(start, lane_bytes // 4)
-            found.append([pair for word in words for pair in self._pairs(word)])
+            found.append([pair for word in words for pair in strip.weights.sorted(word)])
         return found
-
-    def _pairs(self, word: Any) -> list[Any]:
-        """The weights in a word, two in a register: of 4 bits, 8 of them, else 4."""
-        if self._strip.held in FLOAT8:
-            widen = _float8.halves if self._strip.kind.a == "f16" else _float8.bfloats
-            return widen(word, self._strip.held)
-        if self._strip.bits == 4:  # q + 8
-            low, high, offset = (0x000F000F, 0), (0x00F000F0, 4), 3
-            parts = [(source, mask) for source in (word, word >> 8) for mask in (low, high)]
-        else:
-            unsigned, offset = word ^ 0x80808080, 7
-            parts = [(source, (0x00FF00FF, 0)) for source in (unsigned, unsigned >> 8)]
-        return [self._widened(source & mask, shift, offset) for source, (mask, shift) in parts]
-
-    def _widened(self, integers: Any, shift: int, offset: int) -> Any:
-        """The integers in the halves of a word, less 2**offset, as floats in their place."""
-        half, word = HALVES[self._strip.kind.a], emit.integer(32)
-        float_type = ir.F16Type.get() if self._strip.kind.a == "f16" else ir.BF16Type.get()
-        pair = ir.VectorType.get([2], float_type)
-        times, less = (
-            llvm.bitcast(pair, emit.constant(word, bits))
-            for bits in (half.lift(shift), half.lower(offset))
-        )
-        return llvm.bitcast(word, emit.fma(llvm.bitcast(pair, integers), times, less))
 
     def _load(self, place: Size, words: int) -> list[Any]:
         return _block.lanes(self._shared.load(place, emit.integer(32), words))

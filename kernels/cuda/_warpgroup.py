@@ -190,17 +190,17 @@ class Matrices:
             ir.Attribute.parse(f"#nvvm.mma_layout<{'col' if self.k_last else 'row'}>"),
         )
 
-    def multiply_words(self, sums: Any, words: Sequence[Any], b: Any) -> Any:
+    def multiply_words(self, sums: Any, words: Sequence[Any], b: Any, adds: bool = True) -> Any:
         """The same for a slice of a in registers: the fragment of mma.sync, of each warp's rows.
 
-        nvvm has no operation for it.
+        Where it does not add, it takes the registers of `sums` alone. nvvm has no operation for it.
         """
         assert self.kind.item == 2
         count, name = self.each, f"{self.kind.a}.{self.kind.b}"
         results = ", ".join(f"${i}" for i in range(count))
         registers = ", ".join(f"${i}" for i in range(count, count + 4))
         text = (
-            "{ .reg .pred p; setp.ne.b32 p, 1, 0;"
+            f"{{ .reg .pred p; setp.ne.b32 p, {int(adds)}, 0;"
             f" wgmma.mma_async.sync.aligned.m{ROWS}n{self.columns}k{self.kind.depth}.f32.{name}"
             f" {{{results}}}, {{{registers}}}, ${count + 4}, p, 1, 1, {int(not self.k_last)}; }}"
         )
@@ -275,12 +275,15 @@ def _position(i: int) -> Any:
 # Results
 
 
-def store_matrices(words: Sequence[Any], pointer: Any) -> None:
-    """stmatrix.x4: four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8."""
+def store_matrices(words: Sequence[Any], pointer: Any, turned: bool = False) -> None:
+    """stmatrix.x4: four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8.
+
+    Where they are `turned`, to its column.
+    """
     nvvm.stmatrix(
         pointer,
         list(words),
-        ir.Attribute.parse("#nvvm.mma_layout<row>"),
+        ir.Attribute.parse(f"#nvvm.mma_layout<{'col' if turned else 'row'}>"),
         ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
         ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
     )

@@ -65,9 +65,13 @@ class Feed:
             by_threads()
             return
         whole = emit.compare("greater", emit.as_index(self.frame.size(self.plan.problem.k)), 0)
-        for side in _staging.matrices(self.frame, emit.index(0)):
+        for side in self._sides():
             whole = whole & side.whole()
         emit.either(whole, [], by_tma, by_threads)
+
+    def _sides(self) -> tuple[_staging.Matrix, _staging.Matrix]:
+        """What is copied, of the first product of a batch."""
+        return _staging.matrices(self.frame, emit.index(0))
 
     def _steps_of(self, piece: _pieces.Piece, first: Any) -> Iterator[tuple[_warpgroup.Turn, Any]]:
         """Emits a loop over a piece's stages, each when it is empty; and where in k they are."""
@@ -155,10 +159,14 @@ class Feed:
 
             self._fill(a, turn.start, _tiles.ROWS, of_a)
             self._fill(b, turn.start + tile.b_place, tile.columns, of_b)
-            _tma.fence()
-            _warpgroup.meet(_BARRIER, _warpgroup.THREADS)
-            with emit.when(speaks()):
-                turn.arrive_full()
+            self._filled(turn)
+
+    def _filled(self, turn: _warpgroup.Turn) -> None:
+        """All threads have filled the stage."""
+        _tma.fence()
+        _warpgroup.meet(_BARRIER, _warpgroup.THREADS)
+        with emit.when(speaks()):
+            turn.arrive_full()
 
     def _fill(
         self,
@@ -166,17 +174,21 @@ class Feed:
         start: Size,
         lines: int,
         at: Callable[[Size, Size], tuple[Size, Size]],
+        length: int = _staging.LINE,
     ) -> None:
-        """Fills lines from byte `start` on; `at` a line and an element there lies a row, column."""
-        chunks = _staging.LINE // _mma.CHUNK
+        """Fills lines of `length` bytes from byte `start` on.
+
+        `at` a line and an element there lies a row, column.
+        """
+        chunks = length // _mma.CHUNK
         first = _block.thread() % _warpgroup.THREADS
         for index in emit.loop(first, lines * chunks, _warpgroup.THREADS):
             line, chunk = index // chunks, index % chunks
             row, column = at(line, chunk * matrix.each)
             position = matrix.start + row * matrix.columns + column
-            within = _staging.swizzled(line, chunk, _staging.LINE) * _mma.CHUNK
+            within = _staging.swizzled(line, chunk, length) * _mma.CHUNK
             value = matrix.elements(row, column, position)
-            self.shared.store(value, start + line * _staging.LINE + within)
+            self.shared.store(value, start + line * length + within)
 
 
 def speaks() -> Any:

@@ -14,12 +14,15 @@ from heddle.kernels.cuda import (
     _partial_sums,
     _pieces,
     _product,
+    _scaled,
     _staging,
     _tensor_cores,
     _tiles,
     _warpgroup,
     _warpgroup_result,
 )
+from heddle.kernels.cuda._scaled_tile import ScaledTile
+from heddle.kernels.cuda._weight_words import WeightWords
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_groups import most
 from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
@@ -51,7 +54,7 @@ class Plan:
     """How a product is computed: its tiles, blocks of a cluster, whether tiles may be cut."""
 
     spec: Spec
-    tile: _tiles.Tile
+    tile: _tiles.Tile | ScaledTile
     cluster: int
     cut: bool
 
@@ -81,13 +84,19 @@ class Plan:
 
     @property
     def half(self) -> int:
-        """Lines of b in a box: of the stage's, those that one block of the cluster fetches."""
+        """Lines in a box of what a cluster shares: of the stage's, those that one block fetches.
+
+        That is b; where b is `scaled`, a.
+        """
         return (self.tile.columns if self.tile.transposed else self.tile.depth) // self.cluster
 
     @property
     def tiles(self) -> Expr:
-        """Tiles of a cluster, one above the other."""
+        """Tiles of a cluster: one above the other, or side by side where they share a."""
         problem = self.problem
+        if self.scaled:
+            across = fold("ceildiv", problem.n, self.tile.columns * self.cluster)
+            return fold("mul", fold("ceildiv", problem.m, _tiles.ROWS), across)
         if self.grouped:
             down = most(self.spec, _tiles.ROWS)
             return product((down, fold("ceildiv", problem.n, self.tile.columns)))
@@ -103,6 +112,11 @@ class Plan:
     def gathers(self) -> bool:
         """Whether the left side is windows, which threads gather."""
         return self.spec.op == "window_matmul"
+
+    @property
+    def scaled(self) -> bool:
+        """Whether b is weights of 8 or 4 bits with scales, which lanes widen."""
+        return isinstance(self.tile, ScaledTile)
 
     @property
     def stored(self) -> bool:
@@ -134,19 +148,34 @@ def launch(plan: Plan) -> Launch:
 
 def _maps(plan: Plan) -> tuple[TensorMap, ...]:
     """Those of a, b and the output, of what TMA can copy at all."""
-    spec, tile = plan.spec, plan.tile
+    spec = plan.spec
     width = _staging.LINE // emit.ITEM_SIZE[spec.result.dtype]
     found = []
     if brings(plan):
-        for i, lines in list(enumerate((_tiles.ROWS, plan.half)))[plan.gathers :]:
-            found.append(_map(plan, i, spec.operands[i].shape, (lines, tile.depth)))
+        for i, (box, line) in list(enumerate(_boxes(plan)))[plan.gathers :]:
+            found.append(_map(plan, i, spec.operands[i].shape, box, line))
     if plan.stored:
         box = _warpgroup_result.WARP_ROWS, width
         found.append(_map(plan, len(spec.inputs), spec.result.shape, box))
     return tuple(found)
 
 
-def _map(plan: Plan, buffer: int, shape: tuple[Expr, ...], box: tuple[int, int]) -> TensorMap:
+def _boxes(plan: Plan) -> list[tuple[tuple[int, int], int]]:
+    """The boxes of a and b, and the bytes of their lines."""
+    tile, line = plan.tile, _staging.LINE
+    if isinstance(tile, ScaledTile):
+        weights = (tile.columns, tile.line), tile.line
+        return [((plan.half, tile.panel_depth), line), weights]
+    return [((lines, tile.depth), line) for lines in (_tiles.ROWS, plan.half)]
+
+
+def _map(
+    plan: Plan,
+    buffer: int,
+    shape: tuple[Expr, ...],
+    box: tuple[int, int],
+    swizzle: int = _staging.LINE,
+) -> TensorMap:
     """Boxes of the matrices of a buffer."""
     *batch, rows, columns = shape
     if not plan.problem.batch and not (plan.grouped and buffer == 1):
@@ -154,13 +183,16 @@ def _map(plan: Plan, buffer: int, shape: tuple[Expr, ...], box: tuple[int, int])
     item = emit.ITEM_SIZE[plan.spec.buffers[buffer].dtype]
     line = fold("mul", columns, item)
     shape = product(tuple(batch)), rows, columns
-    return TensorMap(buffer, shape, (fold("mul", rows, line), line), (1, *box), _staging.LINE)
+    return TensorMap(buffer, shape, (fold("mul", rows, line), line), (1, *box), swizzle)
 
 
 def brings(plan: Plan) -> bool:
     """Whether lines of a and b can divide into chunks of 16 bytes, as TMA wants them."""
-    lengths = [operand.shape[-1] for operand in plan.spec.operands[:2]]
-    return all(not isinstance(x, int) or (x and x % plan.tile.kind.each == 0) for x in lengths)
+    for operand in plan.spec.operands[:2]:
+        length, each = operand.shape[-1], _mma.CHUNK // emit.ITEM_SIZE[operand.dtype]
+        if isinstance(length, int) and (not length or length % each):
+            return False
+    return True
 
 
 def plan_for(spec: Spec, machine: Machine) -> Plan | None:
@@ -168,7 +200,11 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
 
     Elements that have not 16 bits must lie along k, and known rows be more than strips are for.
     """
-    if machine.arch != "sm_90a" or not _tensor_cores.fits(spec):
+    if machine.arch != "sm_90a":
+        return None
+    if spec.op == "quantized_matmul":
+        return _scaled_plan(spec)
+    if not _tensor_cores.fits(spec):
         return None
     tile_of = _mma.kind_of(spec)
     assert tile_of is not None
@@ -194,6 +230,19 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
         for cut in ([False, True] if known else [True])
     ]
     return min(plans, key=_time)
+
+
+def _scaled_plan(spec: Spec) -> Plan | None:
+    """That of weights of 8 and 4 bits: tiles of 128 columns, of which two share their rows."""
+    problem = _product.problem(spec)
+    few = problem.m <= _by_rows.FEW if isinstance(problem.m, int) else spec.attr(_by_rows.MOST)
+    if few or spec.beside or spec.gate or not _scaled.fits(spec):
+        return None
+    x, weights, _ = spec.operands
+    words = WeightWords(_mma.KINDS[x.dtype, x.dtype], spec.attr("bits"), weights.dtype)
+    tile = ScaledTile(words, spec.attr("group"))
+    single = isinstance(problem.n, int) and problem.n <= tile.columns
+    return Plan(spec, tile, 1 if single else 2, cut=False)
 
 
 def _gathers(spec: Spec) -> bool:

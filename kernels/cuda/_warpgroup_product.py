@@ -25,6 +25,7 @@ from heddle.kernels.cuda import (
     _warpgroup,
     _warpgroup_feed,
     _warpgroup_result,
+    _warpgroup_scaled,
     _warpgroup_windows,
 )
 from heddle.kernels.cuda._result import Place
@@ -40,6 +41,7 @@ from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product
 
 _ROWS_TOGETHER = 2048  # Of tiles that are made side by side: what they read stays in the L2 cache.
+_WARPS = _warpgroup.THREADS // _block.WARP
 
 
 def emit_product(frame: _frame.Frame, plan: Plan) -> None:
@@ -80,8 +82,9 @@ class _Block:
         self._ring = _warpgroup.Ring(shared, plan.stages, tile.stage, plan.barriers)
         self._rank = _tma.rank() if plan.cluster > 1 else 0
         # Few rows: the tiles of a cluster lie side by side, so that none is without rows.
-        beside: Any = False
-        if plan.cluster > 1 and not isinstance(self._m, int):
+        # Those that share a do, too.
+        beside: Any = plan.scaled
+        if plan.cluster > 1 and not plan.scaled and not isinstance(self._m, int):
             beside = emit.compare("less_equal", self._m, _tiles.ROWS)
         self._beside = beside
         self._down = _chosen(beside, 1, plan.cluster)
@@ -96,8 +99,7 @@ class _Block:
         self._steps = _pieces.word(steps)
         self._pieces = _pieces.Pieces(tiles, self._steps, plan.cluster, plan.cut)
         stores = frame.tensor_maps[-1] if plan.stored else None
-        feed = _warpgroup_windows.Feed if plan.gathers else _warpgroup_feed.Feed
-        self.feed = feed(frame, plan, shared, self._ring, self._rank, self._beside)
+        self.feed = _feed_of(plan)(frame, plan, shared, self._ring, self._rank, self._beside)
         self._meeting = _partial_sums.Meeting(
             frame,
             shared,
@@ -111,7 +113,10 @@ class _Block:
     def initialise(self) -> None:
         """One thread makes the mbarriers."""
         full = _pieces.word(_warpgroup_windows.ARRIVALS if self._plan.gathers else 1)
-        self._ring.initialise(full=full, empty=_pieces.word(self._down * CONSUMERS))
+        empty = _pieces.word(self._down * CONSUMERS)
+        if self._plan.scaled:  # Every warp of its own, and the consumers of the other block.
+            empty = _pieces.word(CONSUMERS * (_WARPS + self._plan.cluster - 1))
+        self._ring.initialise(full=full, empty=empty)
 
     def meet(self) -> None:
         """Waits for all threads that use this block's shared memory."""
@@ -174,6 +179,9 @@ class _Block:
             self._out.finish()
 
     def _make(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
+        if self._plan.scaled:
+            self._make_scaled(piece, place, first)
+            return
         sums = self._multiplied(piece, first)
         if self._plan.grouped:  # Rows of no group are zeros.
             self._out(sums, replace(place, number=emit.index(0)))
@@ -198,6 +206,27 @@ class _Block:
                 emit.either(whole, [], alone, together)
             else:
                 alone()
+
+    def _make_scaled(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
+        products = _warpgroup_scaled.Products(
+            self._frame, self._plan, self._shared, self._ring, self._release_scaled
+        )
+        sums = products(piece, place, first)
+        with emit.when(emit.compare("greater", piece.length, 0)):
+            self._out.turned(sums, place)
+
+    def _release_scaled(self, step: Any) -> None:
+        """The warp does not read a stage any more; nor does its warpgroup what the cluster shares.
+
+        What it has read itself it hands over as threads do, in the block alone.
+        """
+        turn, thread = self._ring.turn(step), _block.thread() % _warpgroup.THREADS
+        _warpgroup.meet_in_warp()
+        with emit.when(emit.compare("equal", thread % _block.WARP, 0)):
+            turn.arrive_empty()
+        if self._plan.cluster > 1:
+            with emit.when(emit.compare("equal", thread, 0)):
+                turn.arrive_empty_at(self._rank ^ 1)
 
     def _multiplied(self, piece: _pieces.Piece, first: Any) -> Sequence[Any]:
         """The sums of a thread, as `_warpgroup.Matrices.parts` has them."""
@@ -238,6 +267,12 @@ class _Block:
         with emit.when(emit.compare("less", _pieces.word(thread), self._down)):
             other = _chosen(self._beside, self._rank, _pieces.word(thread))
             turn.arrive_empty_at(other)
+
+
+def _feed_of(plan: Plan) -> type[_warpgroup_feed.Feed]:
+    if plan.scaled:
+        return _warpgroup_scaled.Feed
+    return _warpgroup_windows.Feed if plan.gathers else _warpgroup_feed.Feed
 
 
 def _chosen(condition: Any, a: Any, b: Any) -> Any:

@@ -7,7 +7,7 @@ one while the other is filled, and goes on while the next tile is multiplied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import convert, emit
@@ -76,6 +76,16 @@ class Panel:
             chunk = lane % 4 // 2 + i // 2 * 2
             target = self._at(lane // 4 + i % 2 * 8, chunk) + lane % 2 * 8
             self.shared.store(vector.from_elements(emit.widen(pair[0].type, 2), pair), target)
+
+    def fill_turned(self, sums: Sequence[Any], column: Size) -> None:
+        """Puts the thread's eight sums of 16 bits, of columns by rows of the panel.
+
+        The warp's 16 columns begin at `column`.
+        """
+        lane = _lane()
+        words = [_warpgroup.packed(sums[i : i + 2], self.dtype) for i in range(0, len(sums), 2)]
+        row, right = lane // 16 * 8 + lane % 8, column // self.each + lane // 8 % 2
+        _warpgroup.store_matrices(words, self.shared.at(self._at(row, right)), turned=True)
 
     def load(self, row: Size, column: Size, lanes: int) -> Any:
         """Neighbouring results, in registers."""
@@ -158,17 +168,48 @@ class WayOut:
 
         self._in_vectors(where, body)
 
+    def turned(self, sums: Sequence[Any], where: Place) -> None:
+        """A warpgroup writes 64 columns of the tile, whose sums lie as columns by rows.
+
+        Its panels are the tile's rows, 16 of them each: every warp has columns of all of them.
+        """
+        warpgroup, number = _warp() // _WARPS, _warp() % _WARPS
+        where = replace(where, column=where.column + warpgroup * _warpgroup.ROWS)
+
+        def body(lanes: int) -> None:
+            for i in range(PANELS):
+                row = where.row + (number * PANELS + i) * WARP_ROWS
+                with emit.when(emit.compare("less", row, where.m)):
+                    self._deliver(self._panel(i), _Spot(where, row, where.column, 0), lanes)
+
+        with emit.when(emit.compare("less", where.column, where.n)):
+            self._wait_until_read(0)
+            _warpgroup.meet(warpgroup + 1, _warpgroup.THREADS)
+            for i in range(_WARPS * PANELS):
+                panel = self._panel(i % PANELS, warpgroup * _WARPS + i // PANELS)
+                panel.fill_turned(sums[8 * i : 8 * i + 8], number * WARP_ROWS)
+            _tma.fence()
+            _warpgroup.meet(warpgroup + 1, _warpgroup.THREADS)
+            self._in_vectors(where, body)
+
     def finish(self) -> None:
         """Waits until nothing reads shared memory any more."""
         if self._map is not None:
             _tma.wait_until_read(0)
 
+    def _wait_until_read(self, left: int) -> None:
+        """Waits until all but `left` stores of the warp have read their panels."""
+        if self._map is not None:
+            with emit.when(_speaks()):
+                _tma.wait_until_read(left)
+
     def _in_vectors(self, where: Place, body: Callable[[int], None]) -> None:
         most = self._panel(0).each
         _frame.in_vectors(self._frame, [self._write.inputs], [where.n], body, most=most)
 
-    def _panel(self, number: int) -> Panel:
-        start = (_warp() * PANELS + number) * PANEL + self._start
+    def _panel(self, number: int, warp: Size | None = None) -> Panel:
+        """A panel of a warp, this one unless told."""
+        start = ((_warp() if warp is None else warp) * PANELS + number) * PANEL + self._start
         return Panel(self._shared, self._frame.spec.result.dtype, start)
 
     def _spot(self, where: Place, number: Size, warp: Size | None = None) -> _Spot:
@@ -178,24 +219,28 @@ class WayOut:
         return _Spot(where, row, where.column + number * self._panel(0).columns, left)
 
     def _put(self, panel: Panel, sums: Sequence[Any], spot: _Spot, lanes: int) -> None:
-        n = spot.where.n if isinstance(spot.where.n, int) else 1
-        whole = lanes == panel.each or (lanes > 1 and n % panel.each == 0)
-        if whole and self._map is not None:
-            self._store(panel, sums, spot, lanes)
-            return
+        if self._by_tma(panel, spot, lanes):
+            self._wait_until_read(spot.left)
         _warpgroup.meet_in_warp()  # All lanes have read the panel before.
         panel.fill(sums)
+        self._deliver(panel, spot, lanes)
+
+    def _by_tma(self, panel: Panel, spot: _Spot, lanes: int) -> bool:
+        n = spot.where.n if isinstance(spot.where.n, int) else 1
+        whole = lanes == panel.each or (lanes > 1 and n % panel.each == 0)
+        return whole and self._map is not None
+
+    def _deliver(self, panel: Panel, spot: _Spot, lanes: int) -> None:
+        """Writes what is in the panel, put there by the warp, or by others before a barrier."""
+        if self._by_tma(panel, spot, lanes):
+            self._store(panel, spot, lanes)
+            return
         _warpgroup.meet_in_warp()
         for row, right, *place in self._vectors(panel, spot, lanes):
             values = self._results(panel.load(row, right, lanes), spot, place)
             _frame.store_all(self._frame, values, place[0] * spot.where.n + place[1])
 
-    def _store(self, panel: Panel, sums: Sequence[Any], spot: _Spot, lanes: int) -> None:
-        speaks = emit.compare("equal", _lane(), 0)
-        with emit.when(speaks):
-            _tma.wait_until_read(spot.left)
-        _warpgroup.meet_in_warp()
-        panel.fill(sums)
+    def _store(self, panel: Panel, spot: _Spot, lanes: int) -> None:
         if self._frame.spec.epilogue is not None:
             _warpgroup.meet_in_warp()
             dtype = self._frame.spec.outputs[0].dtype
@@ -204,7 +249,7 @@ class WayOut:
                 panel.store(value, dtype, row, right)
         _tma.fence()
         _warpgroup.meet_in_warp()
-        with emit.when(speaks):
+        with emit.when(_speaks()):
             start = [_pieces.word(size) for size in (spot.where.number, spot.row, spot.column)]
             _tma.store(self._map, panel.pointer, start)
 
@@ -232,6 +277,11 @@ def has_rows(where: Place) -> Any:
 
 def _lane() -> Any:
     return _block.thread() % _block.WARP
+
+
+def _speaks() -> Any:
+    """Whether this lane speaks for its warp."""
+    return emit.compare("equal", _lane(), 0)
 
 
 def _warp() -> Any:

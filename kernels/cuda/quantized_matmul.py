@@ -8,7 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit
-from heddle.kernels.cuda import _beside, _by_rows, _fma, _frame, _product, _scaled
+from heddle.kernels.cuda import (
+    _beside,
+    _by_rows,
+    _fma,
+    _frame,
+    _product,
+    _scaled,
+    _warpgroup_plan,
+    _warpgroup_product,
+)
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.spec import Launch, Spec
 
@@ -16,8 +25,11 @@ from heddle.kernels.spec import Launch, Spec
 def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
     frame = _frame.frame(spec, machine)
+    plan = _warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
-        if _scaled.fits(spec):
+        if plan:
+            _warpgroup_product.emit_product(frame, plan)
+        elif _scaled.fits(spec):
             _by_rows.emit_ways(frame, _beside.ways(spec, _scaled.ways))
         else:
             _fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
@@ -31,11 +43,13 @@ def launch(spec: Spec) -> Launch:
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:
-    """The rows of the smallest strips, two blocks of which share a multiprocessor, and more.
+    """The rows of the smallest strips, two blocks of which share a multiprocessor; of others; more.
 
     Strips of more rows take the registers of all of it, which one kernel for both would do, too.
     """
-    return _by_rows.split_at(spec, _scaled.FEW) if _scaled.fits(spec) else (Portion(spec),)
+    if not _scaled.fits(spec):
+        return (Portion(spec),)
+    return _by_rows.split_at(spec, _scaled.FEW, _by_rows.FEW)
 
 
 class _Scaled:
@@ -87,7 +101,8 @@ KERNEL = Kernel(
     "cuda",
     emit_quantized,
     launch,
-    _beside.supports_each(supports, _scaled.fits),
+    _beside.supports_each(supports, _scaled.joins),
     space=_product.SPACE,
+    own_launch=_warpgroup_plan.own_launch,
     split=split,
 )

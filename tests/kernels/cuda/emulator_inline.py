@@ -3,7 +3,8 @@
 And no PTX at all, of which each result is an operand: it keeps what uses accumulators behind the
 wait for them, and looks at them as any instruction does.
 
-PTX ISA 9.0, "wgmma.mma_async": the form with four registers of A. Kernels write it as `text` does,
+PTX ISA 9.0, "wgmma.mma_async": the form with four registers of A; where the predicate is false, D
+is A B alone, whatever was there. Kernels write it as `text` does,
 in an `llvm.inline_asm` with side effects; operands: four i32 of A, the i64 descriptor of B, then
 the accumulators, tied to the results.
 """
@@ -20,17 +21,22 @@ from emulator_wgmma import Shape, in_step, multiply
 
 from heddle.kernels.mlir import ir
 
-FORM = re.compile(r"\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)\.(\w+) .*?, p, 1, 1(?:, ([01]))?;")
+FORM = re.compile(
+    r"p, ([01]), 0; .*\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)\.(\w+) .*?, p, 1, 1(?:, ([01]))?;"
+)
 
 
-def text(n: int, k: int, d: str, a: str, b: str, transposed: int | None) -> str:
-    """The PTX of D += A B; `transposed` (0 K-major, 1 N-major) is there for types of 16 bits."""
+def text(n: int, k: int, d: str, a: str, b: str, transposed: int | None, adds: int = 1) -> str:
+    """The PTX of D += A B; `transposed` (0 K-major, 1 N-major) is there for types of 16 bits.
+
+    Where it does not add, D = A B.
+    """
     count = n // 2
     sums = ", ".join(f"${i}" for i in range(count))
     registers = ", ".join(f"${i}" for i in range(count, count + 4))
     end = "" if transposed is None else f", {transposed}"
     return (
-        "{ .reg .pred p; setp.ne.b32 p, 1, 0;"
+        f"{{ .reg .pred p; setp.ne.b32 p, {adds}, 0;"
         f" wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b} {{{sums}}}, {{{registers}}},"
         f" ${count + 4}, p, 1, 1{end}; }}"
     )
@@ -50,10 +56,11 @@ def inline(op):
     form = FORM.search(written)
     if form is None:
         raise EmulatorError(f"the emulator does not know the PTX {written!r}")
-    n, k, d, a, b = int(form[1]), int(form[2]), form[3], form[4], form[5]
-    major = None if form[6] is None else int(form[6])
+    adds, n, k = (int(form[i]) for i in range(1, 4))
+    d, a, b = form[4], form[5], form[6]
+    major = None if form[7] is None else int(form[7])
     right = (
-        text(n, k, d, a, b, major),
+        text(n, k, d, a, b, major, adds),
         constraints(n, d),
         n // 2,
     )
@@ -68,7 +75,8 @@ def inline(op):
     shape.check(k)
 
     def run(grid: Grid, mask: Mask, *values):
-        registers, descriptor, sums = list(values[:4]), values[4], list(values[5:])
+        registers, descriptor = list(values[:4]), values[4]
+        sums = list(values[5:]) if adds else None
         units = in_step(grid, mask, (op, int(np.ravel(descriptor)[0])))
         return Struct(multiply(grid, shape, units, registers, descriptor, sums))
 

@@ -139,6 +139,26 @@ def bitcast(op):
     return lambda x: np.ascontiguousarray(x).view(dtype).reshape(len(x), *shape)
 
 
+def permute(op):
+    """prmt without a mode: four of eight bytes by number; bit 3 of a selector spreads the sign."""
+    if "default" not in str(op.attributes["mode"]) or len(op.operands) != 3:
+        raise EmulatorError("the emulator knows prmt of two words without a mode")
+
+    def run(low, high, selector):
+        low, high, selector = np.broadcast_arrays(low, high, selector)
+        both = unsigned(low).astype(np.uint64) | unsigned(high).astype(np.uint64) << np.uint64(32)
+        found = np.zeros(low.shape, np.uint32)
+        for i in range(4):
+            which = unsigned(selector) >> np.uint32(4 * i)
+            byte = (both >> (8 * (which & 7)).astype(np.uint64)).astype(np.uint8)
+            sign = np.where(byte & 0x80, np.uint8(0xFF), np.uint8(0))
+            byte = np.where(which & 8, sign, byte)
+            found |= byte.astype(np.uint32) << np.uint32(8 * i)
+        return found.view(np.int32)
+
+    return run
+
+
 # Vectors
 
 
@@ -269,6 +289,7 @@ OPS: dict[str, Callable] = {
     "arith.cmpf": compare_float,
     "arith.select": same(select),
     # "Data Movement and Conversion Instructions": mov, cvt
+    "nvvm.prmt": permute,
     "arith.constant": constant,
     "llvm.mlir.constant": constant,
     "arith.extsi": convert,

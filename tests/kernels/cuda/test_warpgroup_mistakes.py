@@ -6,6 +6,7 @@ import cuda_harness
 import pytest
 from emulator_memory import EmulatorError
 from test_kernels import check
+from test_tensor_cores import quantized
 from warpgroup_cases import HOPPER, columns, cut_into_pieces, product
 
 from heddle.kernels.cuda import (
@@ -14,6 +15,8 @@ from heddle.kernels.cuda import (
     _tma,
     _warpgroup_product,
     _warpgroup_result,
+    _warpgroup_scaled,
+    _weight_words,
 )
 from heddle.kernels.cuda import _warpgroup as warpgroup
 
@@ -24,6 +27,9 @@ def on_hopper(monkeypatch):
 
 
 Turn, Ring, WayOut = warpgroup.Turn, warpgroup.Ring, _warpgroup_result.WayOut
+Products, WeightWords = _warpgroup_scaled.Products, _weight_words.WeightWords
+FACTORS, FRAGMENT = Products._factors, WeightWords.fragment
+MULTIPLY_WORDS = warpgroup.Matrices.multiply_words
 turn, initialise, wait, expect = Ring.turn, Ring.initialise, warpgroup.wait, Turn.expect
 load, meet, read = _tma.load, _warpgroup_product._Block.meet, _tma.wait_until_read
 IN_FLIGHT = "a copy in flight to the mbarrier at byte"
@@ -121,6 +127,70 @@ def test_mistakes_with_single_elements_are_caught(monkeypatch, name):
     monkeypatch.setattr(*planted)
     with columns(128), pytest.raises(EmulatorError, match=message):
         check(product("bfloat16", 66, 13, 65, False), {})
+
+
+SCALED = {
+    **{
+        name: MISTAKES[name]
+        for name in (
+            "no wait for a full stage",
+            "no wait for an empty stage",
+            "a stage is never released",
+            "no wgmma.fence",
+            "too few bytes are expected",
+            "nobody is in the mask of a multicast",
+            "blocks do not meet",
+            "lanes do not meet",
+            "the block does not wait for its stores",
+        )
+    },
+    "a stage is not released in its own block": ((Turn, "arrive_empty", nothing), "deadlock"),
+    "sums are looked at in flight": (
+        (warpgroup, "wait", nothing),
+        r"looks at an accumulator before wgmma\.wait_group",
+    ),
+    "panels are filled while they are stored": (
+        (WayOut, "_wait_until_read", nothing),
+        "race: writes what a bulk store",
+    ),
+    "warps write each other's panels without a barrier": (
+        (warpgroup, "meet", nothing),
+        r"race: |uninitialised|no fence\.proxy\.async",
+    ),
+    "no proxy fence before a store": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_mistakes_with_weights_that_are_widened_are_caught(monkeypatch, name):
+    planted, message = SCALED[name]
+    monkeypatch.setattr(*planted)
+    with pytest.raises(EmulatorError, match=message):
+        check(quantized("bfloat16", 130, 264, 5 * 128, 8, 128), {})
+
+
+WRONG = {
+    "groups are scaled by the first": (
+        (Products, "_factors", lambda *args: [FACTORS(*args)[0]] * 4)
+    ),
+    "sums of one group are added to those of the next": (
+        warpgroup.Matrices,
+        "multiply_words",
+        lambda *args, adds: MULTIPLY_WORDS(*args, adds=True),
+    ),
+    "weights of another lane": (
+        WeightWords,
+        "fragment",
+        lambda words, line, member: FRAGMENT(words, line, member ^ 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_mistakes_with_weights_that_are_widened_change_results(monkeypatch, name):
+    monkeypatch.setattr(*WRONG[name])
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(quantized("bfloat16", 66, 24, 128, 4, 32), {})
 
 
 MEETINGS = {

@@ -1,0 +1,92 @@
+"""Products of many rows by weights of 8 and 4 bits by wgmma: results, and what is assembled."""
+
+import re
+
+import cuda_harness
+import pytest
+from test_kernels import check
+from test_tensor_cores import body, quantized
+from test_warpgroup import by_ptxas
+from warpgroup_cases import HOPPER
+from warpgroup_cases import body as one_output
+
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda import _warpgroup_plan
+from heddle.kernels.registry import find
+
+
+@pytest.fixture(autouse=True)
+def on_hopper(monkeypatch):
+    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+
+
+E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
+
+RESULTS = {
+    # spec, elements that buffers are shifted by, d0, d1, d2
+    "4 bits": (quantized("bfloat16", 70, 40, 160, 4, 32), 0),
+    "4 bits, two tiles side by side": (quantized("float16", 65, 136, 128, 4, 64), 0),
+    "8 bits": (quantized("bfloat16", 70, 72, 288, 8, 32), 0),
+    "8 bits, groups as deep as a stage": (quantized("float16", 66, 24, 256, 8, 128), 0),
+    "8 bits, groups deeper than a stage": (quantized("bfloat16", 66, 24, 512, 8, 256), 0),
+    "groups that do not divide a stage": (quantized("bfloat16", 66, 24, 192, 8, 96), 0),
+    "8-bit floats": (quantized("bfloat16", 66, 24, 160, 8, 32, E4M3), 0),
+    "8-bit floats in float16": (quantized("float16", 66, 24, 128, 8, 64, E5M2), 0),
+    "more rounds than stages": (quantized("bfloat16", 66, 24, 6 * 128, 4, 128), 0),
+    "blocks that go from tile to tile": (quantized("bfloat16", 200, 264, 128, 8, 64), 0),
+    "a body": (body(quantized("bfloat16", 130, 72, 64, 8, 32)), 0),
+    "a body that is stored by TMA": (one_output(quantized("float16", 70, 72, 64, 4, 32), 1), 0),
+    "columns that TMA does not store": (quantized("bfloat16", 70, 27, 64, 4, 32), 0),
+    "rows at run time": (quantized("bfloat16", "d0", 136, 64, 4, 32), 0, 131),
+    "one row at run time": (quantized("bfloat16", "d0", 136, 64, 8, 32), 0, 1),
+    "no row at run time": (quantized("bfloat16", "d0", 136, 64, 8, 32), 0, 0),
+    "unaligned buffers": (body(quantized("float16", 130, 136, 96, 4, 32)), 1),
+    "unaligned buffers, 8 bits": (quantized("bfloat16", 66, 24, 160, 8, 32), 1),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results(name):
+    spec, shift, *dims = RESULTS[name]
+    assert _warpgroup_plan.plan_for(spec, HOPPER)
+    check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
+
+
+ASSEMBLED = {
+    "4 bits": quantized("bfloat16", 4096, 4096, 4096, 4, 32),
+    "4 bits, groups of 128": quantized("float16", "d0", 4096, 4096, 4, 128),
+    "8 bits": quantized("float16", 4096, 4096, 4096, 8, 32),
+    "8 bits, groups of 128": quantized("bfloat16", "d0", 4096, 4096, 8, 128),
+    "8-bit floats": quantized("bfloat16", "d0", 4096, 4096, 8, 64, E4M3),
+    "8-bit floats, groups of 128": quantized("bfloat16", "d0", 4096, 4096, 8, 128, E5M2),
+    "a body": one_output(quantized("bfloat16", "d0", 4096, 4096, 4, 128), 1),
+    "two outputs": body(quantized("bfloat16", "d0", 4096, 4096, 8, 32)),
+}
+
+
+@pytest.mark.parametrize("name", ASSEMBLED)
+def test_assembled(monkeypatch, name):
+    logs, spec = [], ASSEMBLED[name]
+    read = ptx.resources
+    monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
+    text = to_ptx(spec, HOPPER)
+    kind = {"float16": "f16", "bfloat16": "bf16"}[spec.operands[0].dtype]
+    products = re.findall(r"wgmma\.mma_async\.([\w.]+)[^;]*;", text)
+    # Two ways in: by TMA, and by threads, have the same consumers.
+    assert products == [f"sync.aligned.m64n128k16.f32.{kind}.{kind}"] * 8
+    for instruction in (
+        ".multicast::cluster",
+        "prmt.b32",
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16",
+        "cp.async.bulk.tensor.3d.global.shared::cta",
+    ):
+        assert (instruction in text) == (
+            name != "two outputs" or "global.shared" not in instruction
+        )
+    launch = find(spec.op, "cuda").launch_on(spec, HOPPER)
+    assert launch.shared <= 227 * 1024
+    assert launch.cluster == 2
+    cubin = by_ptxas(text)
+    assert (cubin.registers, cubin.spills, cubin.shared) == (_warpgroup_plan.REGISTERS, 0, 0)
+    assert not re.search(r"C75\d\d|serializ", "".join(logs))
