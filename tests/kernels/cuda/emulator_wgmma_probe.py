@@ -95,14 +95,14 @@ def multiply(kind: str, sums, a, b, majors=("row", "col"), scale: str = "one"):
     )
 
 
-def in_registers(sums, words: list, b):
+def in_registers(sums, words: list, b, adds: int = 1):
     """wgmma of bfloat16 with A in registers; `sums` is a structure of accumulators."""
     f32, position = ir.F32Type.get(), ir.DenseI64ArrayAttr.get
     parts = [llvm.extractvalue(f32, sums, position([i])) for i in range(N // 2)]
     return llvm.inline_asm(
         ir.Type.parse(struct("f32")),
         [*words, b, *parts],
-        text(N, 16, "f32", "bf16", "bf16", 0),
+        text(N, 16, "f32", "bf16", "bf16", 0, adds),
         constraints(N, "f32"),
         has_side_effects=True,
     )

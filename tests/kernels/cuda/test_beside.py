@@ -9,7 +9,7 @@ from assembler import needs_assembler
 from cuda_harness import run_call
 from cuda_program import EmulatedModel
 from emulator_memory import EmulatorError
-from reference import numpy_dtype, size
+from reference import evaluate, numpy_dtype, size
 from test_kernels import arrays_for, check
 from test_tensor_cores import body, floats, integers, product, quantized
 
@@ -170,16 +170,26 @@ def test_what_is_split_off_is_what_a_product_alone_has():
     assert alone[1].spec == together[2].spec
 
 
-def test_scaled_products_of_any_rows_are_beside_each_other():
+def test_scaled_products_of_up_to_64_rows_are_beside_each_other():
     kernel, spec = find("quantized_matmul", "cuda"), scaled("d0", 96, (40, "int8"), (24, "uint8"))
-    few, more = kernel.split(spec)
-    for rows in (0, 1, 16, 17, 500):
-        started = [size(share.condition, {"d0": rows}) for share in (few, more)]
-        assert started == [int(rows <= 16), int(rows > 16)]
-    assert few.buffers is more.buffers is None
-    known = scaled(500, 96, (40, "int8"), (24, "uint8"))
+    low, high, *many = kernel.split(spec)
+    for rows in (0, 1, 16, 17, 64, 65, 500):
+        started = [size(share.condition, {"d0": rows}) for share in (low, high, *many)]
+        assert started == [rows <= 16, 16 < rows <= 64, rows > 64, rows > 64]
+    assert low.buffers is high.buffers is None
+    assert [share.spec.operands for share in many] == [one.operands for one in spec.each]
+    known = scaled(64, 96, (40, "int8"), (24, "uint8"))
     assert kernel.supports(known) is None
     assert kernel.split(known) == (Portion(known),)
+
+
+def test_scaled_products_of_many_rows_by_warpgroups():
+    spec, dims = FEW["4-bit weights"][0], {"d0": 70}
+    arrays = arrays_for(spec, dims)
+    found, _ = run_call(spec, arrays, dims, machine=HOPPER)
+    for one, wanted in zip(found, evaluate(spec, dims, arrays), strict=True):
+        one, wanted = (x.astype(np.float32) for x in (one, wanted))
+        np.testing.assert_allclose(one, wanted, rtol=3e-2, atol=3e-2 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize(
@@ -187,6 +197,7 @@ def test_scaled_products_of_any_rows_are_beside_each_other():
     [
         products("bfloat16", 65, 64, 32, 32),  # Warpgroups, or tiles, take them one by one.
         products("float32", 4, 64, 32, 32),
+        scaled(65, 96, (40, "int8"), (24, "uint8")),
         beside(
             product("bfloat16", 4, 32, 64, True, (2,)), product("bfloat16", 4, 8, 64, True, (2,))
         ),

@@ -6,6 +6,16 @@ import numpy as np
 import pytest
 from emulator_probe import emulate, numbers
 
+
+def _permuted(selector: int) -> int:
+    """Four of the bytes 0x80, 0x11 to 0x77, lowest first; a number from 8 on is the sign alone."""
+    found = []
+    for i in range(4):
+        byte = [0x80, *range(0x11, 0x88, 0x11)][selector >> 4 * i & 7]
+        found.append((0xFF if byte & 0x80 else 0) if selector >> 4 * i & 8 else byte)
+    return int.from_bytes(bytes(found), "little", signed=True)
+
+
 COMPUTED = {
     # name: (operations from %v, an i32 or f32 of each lane, to %r of the same type; meaning)
     "up": ("%r = nvvm.shfl.sync up %all, %v, %one, %zero : i32 -> i32", lambda v: [0, *v[:-1]]),
@@ -83,6 +93,14 @@ COMPUTED = {
            %h = arith.addf %g, %f : f32
            %r = arith.fptosi %h : f32 to i32""",
         lambda v: v + 2,
+    ),
+    "bytes of two words by number": (
+        """%low = arith.constant 0x33221180 : i32
+           %high = arith.constant 0x77665544 : i32
+           %c = arith.constant 0x8700 : i32
+           %d = arith.addi %c, %v : i32
+           %r = nvvm.prmt #nvvm.permute_mode<default> %d, %low, %high : i32""",
+        lambda v: [_permuted(0x8700 + int(n)) for n in v],
     ),
     "vectors": (
         """%a = vector.broadcast %v : i32 to vector<4xi32>

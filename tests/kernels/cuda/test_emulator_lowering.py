@@ -32,6 +32,7 @@ AMPERE = f"""
   %shuffled = nvvm.shfl.sync bfly %all, %tid, %one, %last : i32 -> i32
   %voted = nvvm.vote.sync ballot %all, %b -> i32
   %reduced = nvvm.redux.sync add %i, %all : i32 -> i32
+  %bytes = nvvm.prmt #nvvm.permute_mode<default> %i, %one, %i : i32
   %ex2 = nvvm.ex2 %z : f32
   %log2 = nvvm.log2 %z : f32
   %rcp = nvvm.rcp.approx.ftz.f %z : f32

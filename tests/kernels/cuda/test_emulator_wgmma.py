@@ -91,8 +91,8 @@ def registers_of_a(a, base, k: int = 16) -> list:
     return words
 
 
-def from_registers(leave_out: str = ""):
-    """A kernel with A in registers, twice into the same accumulators."""
+def from_registers(leave_out: str = "", adds: int = 1):
+    """A kernel with A in registers, twice into the same accumulators; the second time it `adds`."""
 
     def body(a, x, y, base):
         fill(x, base, 512)
@@ -101,8 +101,8 @@ def from_registers(leave_out: str = ""):
         sums = zeros("f32")
         if leave_out != "fence":
             nvvm.wgmma_fence_aligned()
-        for _ in range(2):
-            sums = in_registers(sums, words, right)
+        for again in (1, adds):
+            sums = in_registers(sums, words, right, again)
         nvvm.wgmma_commit_group_sync_aligned()
         if leave_out != "wait":
             nvvm.wgmma_wait_group_sync_aligned(0)
@@ -111,22 +111,24 @@ def from_registers(leave_out: str = ""):
     return kernel(3, 128, 1024, body)
 
 
-def run_from_registers(leave_out: str = "") -> tuple[np.ndarray, np.ndarray]:
+def run_from_registers(leave_out: str = "", adds: int = 1) -> tuple[np.ndarray, np.ndarray]:
     a, b = (random(rows, 16, ml_dtypes.bfloat16) for rows in (64, N))
     y = np.zeros((64, N), np.float32)
     x = k_major(b, 32)[0]
     buffers = [Buffer(a), Buffer(x), Buffer(y, written=True)]
-    launch(from_registers(leave_out), 1, 128, buffers, [])
-    return y, 2 * product(a, b, "bf16")
+    launch(from_registers(leave_out, adds), 1, 128, buffers, [])
+    return y, (1 + adds) * product(a, b, "bf16")
 
 
-def test_a_in_registers():
-    found, wanted = run_from_registers()
+@pytest.mark.parametrize("adds", [1, 0])
+def test_a_in_registers(adds):
+    found, wanted = run_from_registers(adds=adds)
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
-def test_a_in_registers_is_assembled():
-    written, cubin = assemble(from_registers(), "sm_90a")
+@pytest.mark.parametrize("adds", [1, 0])
+def test_a_in_registers_is_assembled(adds):
+    written, cubin = assemble(from_registers(adds=adds), "sm_90a")
     assert written.count("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16") == 2
     if cubin is None:
         pytest.skip("no PTX assembler is installed")

@@ -77,7 +77,7 @@ def test_bits_are_those_of_two_kernels(name):
     assert together.tobytes() == apart.tobytes()
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float16 with a bias"])
+@pytest.mark.parametrize("name", ["bfloat16", "float16 with a bias", "int8"])
 def test_more_rows_by_warpgroups(name):
     spec, dims = FEW[name], {"d0": 130}
     arrays = arrays_for(spec, dims)
@@ -133,11 +133,16 @@ def test_rows_of_run_time_choose_between_one_kernel_and_two():
         assert Spec.from_json(share.spec.to_json()) == share.spec
 
 
-def test_weights_of_8_bits_have_one_kernel_for_any_rows():
-    few, more = find("quantized_matmul", "cuda").split(FEW["int8"])
-    assert few.spec.gate is not None
-    assert more.spec.gate is not None
-    assert few.buffers is more.buffers is None
+def test_weights_of_8_bits_have_a_kernel_for_strips_of_each_height():
+    spec = FEW["int8"]
+    low, high, *many = find("quantized_matmul", "cuda").split(spec)
+    for rows in (0, 16, 17, 64, 65):
+        started = [size(share.condition, {"d0": rows}) for share in (low, high, *many)]
+        assert started == [rows <= 16, 16 < rows <= 64, rows > 64, rows > 64]
+    assert low.spec.gate is not None
+    assert high.spec.gate is not None
+    assert low.buffers is high.buffers is None
+    assert not any(share.spec.gate for share in many)
 
 
 @pytest.mark.parametrize(
