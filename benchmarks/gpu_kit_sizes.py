@@ -44,6 +44,11 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("matmul", "bfloat16", {"m": 515, "n": 513, "k": 65}),
     ("float8_matmul", "float8_e4m3fn", {"m": 300, "n": 520, "k": 208}),
     ("integer_matmul", "int8", {"m": 300, "n": 520, "k": 208}),
+    *(
+        (f"quantized_matmul_{kind}", dtype, {"m": 300, "n": 520, "k": 1152, "group": group})
+        for kind, group in ((8, 32), (8, 128), (4, 32), (4, 128), ("float8", 64))
+        for dtype in ("bfloat16", "float16")
+    ),
     ("grouped_matmul", "bfloat16", {"g": 3, "s": 150, "n": 520, "k": 200}),
     ("conv", "bfloat16", {"b": 2, "height": 20, "width": 21, "c": 64, "n": 200, "window": 3}),
     *((name, "bfloat16", {"m": 5, "n": 3000}) for name in ("softmax", "layer_norm", "rms_norm")),
@@ -73,11 +78,12 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(
         (f"quantized_matmul_{bits}", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 128})
         for bits in (8, 4)
-        for m in (1, 16)
+        for m in (1, 16, 512, 2048)
     ),
+    ("quantized_matmul_4", "bfloat16", {"m": 2048, "n": 28672, "k": 4096, "group": 32}),
     *(
         ("quantized_matmul_float8", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 128})
-        for m in (1, 16)
+        for m in (1, 16, 2048)
     ),
     ("float8_matmul", "float8_e4m3fn", {"m": 8192, "n": 8192, "k": 8192}),
     *(("float8_matmul", "float8_e4m3fn", {"m": m, "n": 28672, "k": 4096}) for m in (16, 512, 8192)),
