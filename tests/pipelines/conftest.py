@@ -13,6 +13,8 @@ from heddle.graph import compile
 from heddle.pipelines import weights
 from heddle.pipelines.bench import limits, runner
 from heddle.pipelines.checkpoint import Checkpoint
+from heddle.pipelines.generation import TextGenerator
+from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build as language_model_of
 from heddle.pipelines.models.bert import BertConfig, sentence_embedder
 from heddle.pipelines.models.llama import language_model
@@ -160,6 +162,16 @@ def decoder_model(decoder) -> Model:
     graph = language_model_of(found)
     arrays = weights.select(found.weights, graph.weights)
     return InferenceSession(threads=2).load(compile(graph, "cpu:native"), arrays)
+
+
+@pytest.fixture
+def make_generator(decoder, decoder_model):
+    """Makes a text generator of the decoder, with such options."""
+
+    def make(**options) -> TextGenerator:
+        return TextGenerator(decoder_model, TextTokenizer(decoder), **options)
+
+    return make
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Requests through a tiny decoder: together, alone, in chunks, constrained, and refused."""
+"""Requests through a tiny decoder: together, alone, in chunks, and constrained."""
 
 import json
 import math
@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from heddle.contexts import SamplingParams, TextGenerationRequest
-from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.generation_step import log_probabilities
-from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.runtime.errors import InputError
 
 PROMPTS = (
@@ -20,17 +18,7 @@ PROMPTS = (
     "A longer prompt that fills several blocks of the cache, and another end.",
 )
 
-TOOL = {"type": "function", "function": {"name": "weave"}}
-
 DRAWN = {"temperature": 1.0, "top_k": -1, "seed": 3}
-
-
-@pytest.fixture
-def make(decoder, decoder_model):
-    def make(**options):
-        return TextGenerator(decoder_model, TextTokenizer(decoder), **options)
-
-    return make
 
 
 def request(prompt="Warp", number=0, params=None, **options):
@@ -66,37 +54,39 @@ def run(generator, requests):
         {**DRAWN, "frequency_penalty": 0.5, "presence_penalty": -0.5},
     ],
 )
-def test_a_text_is_its_own_whatever_else_runs(make, params):
+def test_a_text_is_its_own_whatever_else_runs(make_generator, params):
     """Alone, in a batch, in chunks, with a cache so small that requests wait and start over."""
     requests = [request(prompt, number, params) for number, prompt in enumerate(PROMPTS)]
-    together = run(make(), requests)
-    alone = make()
+    together = run(make_generator(), requests)
+    alone = make_generator()
     assert [run(alone, [each])[0] for each in requests] == together
-    assert run(make(rows=3, tokens=7, cache_tokens=112), requests) == together
+    assert run(make_generator(rows=3, tokens=7, cache_tokens=112), requests) == together
     assert {len(tokens) for _, tokens, _ in together} <= set(range(25))
     if not params:
         assert together[0] != together[1]
 
 
-def test_texts_of_prompts(make):
-    generator = make()
+def test_texts_of_prompts(make_generator):
+    generator = make_generator()
     texts = generator.generate(PROMPTS[:2], SamplingParams(max_new_tokens=24))
     assert texts == [
-        row[0] for row in run(make(), [request(p, i) for i, p in enumerate(PROMPTS[:2])])
+        row[0] for row in run(make_generator(), [request(p, i) for i, p in enumerate(PROMPTS[:2])])
     ]
     tokens = generator.tokenizer.encode(PROMPTS[0])
     assert generator.generate([tokens], SamplingParams(max_new_tokens=24)) == texts[:1]
 
 
-def test_seeds(make):
+def test_seeds(make_generator):
     params = [{**DRAWN, "seed": seed} for seed in (1, 2, 1)]
-    first, second, again = run(make(), [request(number=i, params=p) for i, p in enumerate(params)])
+    first, second, again = run(
+        make_generator(), [request(number=i, params=p) for i, p in enumerate(params)]
+    )
     assert first == again
     assert first != second
 
 
-def test_a_known_beginning_is_not_computed_again(make, monkeypatch):
-    generator = make()
+def test_a_known_beginning_is_not_computed_again(make_generator, monkeypatch):
+    generator = make_generator()
     processed = []
     write = generator._step._batch.write
 
@@ -112,8 +102,8 @@ def test_a_known_beginning_is_not_computed_again(make, monkeypatch):
     assert processed[0] == len(PROMPTS[1]) % 16
 
 
-def test_json_and_regular_expressions(make):
-    generator = make()
+def test_json_and_regular_expressions(make_generator):
+    generator = make_generator()
     schema = {
         "type": "object",
         "properties": {"a": {"type": "integer", "maximum": 99}, "b": {"enum": ["x", "y"]}},
@@ -127,7 +117,7 @@ def test_json_and_regular_expressions(make):
     (text, _, reason), other = run(generator, [constrained, plain])
     assert reason == "stop"
     assert json.loads(text).keys() == {"a", "b"}
-    assert other == run(make(), [plain])[0]
+    assert other == run(make_generator(), [plain])[0]
     ((text, _, _),) = run(
         generator, [request(params=params, response_format={"type": "json_object"})]
     )
@@ -137,34 +127,34 @@ def test_json_and_regular_expressions(make):
     assert found[-1].finish_reason == "stop"
 
 
-def test_stop_strings_and_ends(make):
-    ((text, tokens, reason),) = run(make(), [request(params=DRAWN)])
+def test_stop_strings_and_ends(make_generator):
+    ((text, tokens, reason),) = run(make_generator(), [request(params=DRAWN)])
     assert (len(tokens), reason) == (24, "length")
     stop = text[5:8]
     for where in ({"stop": stop}, {"stop": [stop, "never there"]}):
-        ((cut, fewer, reason),) = run(make(), [request(params=DRAWN, **where)])
+        ((cut, fewer, reason),) = run(make_generator(), [request(params=DRAWN, **where)])
         assert (cut, reason) == (text[: text.index(stop)], "stop")
         assert len(fewer) < 24
     ((cut, fewer, reason),) = run(
-        make(), [request(params={**DRAWN, "stop_token_ids": [tokens[7]]})]
+        make_generator(), [request(params={**DRAWN, "stop_token_ids": [tokens[7]]})]
     )
     assert (fewer[-1], reason) == (tokens[7], "stop")
     assert len(fewer) <= 8
-    assert run(make(), [request(params={"max_new_tokens": 0})]) == [["", [], "length"]]
+    assert run(make_generator(), [request(params={"max_new_tokens": 0})]) == [["", [], "length"]]
 
 
-def test_tokens_without_text(make):
-    ((text, tokens, _),) = run(make(), [request(params=DRAWN)])
+def test_tokens_without_text(make_generator):
+    ((text, tokens, _),) = run(make_generator(), [request(params=DRAWN)])
     stop = text[5:8]
     bare = {**DRAWN, "detokenize": False}
-    assert run(make(), [request(params=bare)]) == [["", tokens, "length"]]
-    ((shown, fewer, reason),) = run(make(), [request(params=bare, stop=stop)])
+    assert run(make_generator(), [request(params=bare)]) == [["", tokens, "length"]]
+    ((shown, fewer, reason),) = run(make_generator(), [request(params=bare, stop=stop)])
     assert (shown, fewer, reason) == ("", tokens[: len(fewer)], "stop")
     assert len(fewer) < len(tokens)
 
 
-def test_log_probabilities(make):
-    generator = make()
+def test_log_probabilities(make_generator):
+    generator = make_generator()
     deltas = list(generator.stream(request(logprobs=3)))
     for delta in deltas:
         (token,), (entry,) = delta.tokens, delta.log_probabilities
@@ -179,15 +169,15 @@ def test_log_probabilities(make):
     assert list(entry.top_log_probabilities[0]) == [0, 2, 1]
 
 
-def test_messages(make):
-    generator = make()
+def test_messages(make_generator):
+    generator = make_generator()
     asked = request(messages=[{"role": "user", "content": "Hi"}])
     assert generator.prompt_length(generator.submit(asked)) == len("<user>Hi") + 1
     assert generator.prompt_length("another") == 0
 
 
-def test_cancel(make):
-    generator = make(rows=1)
+def test_cancel(make_generator):
+    generator = make_generator(rows=1)
     running, waiting = generator.submit(request()), generator.submit(request(number=1))
     generator.step()
     generator.cancel(running)
@@ -198,9 +188,9 @@ def test_cancel(make):
     assert generator.step() == []
 
 
-def test_one_that_cannot_go_on_leaves_the_others(make, monkeypatch):
+def test_one_that_cannot_go_on_leaves_the_others(make_generator, monkeypatch):
     """A model that finds no token for a row says so of that row."""
-    generator = make()
+    generator = make_generator()
     commit = generator._step._batch.commit
 
     def broken(contexts, tokens, entries):
@@ -219,117 +209,23 @@ def test_one_that_cannot_go_on_leaves_the_others(make, monkeypatch):
     assert not generator.busy
 
 
-def test_a_stream_keeps_what_is_new_of_others(make):
-    generator = make()
+def test_a_stream_keeps_what_is_new_of_others(make_generator):
+    generator = make_generator()
     other = generator.submit(request(number=1))
     streamed = list(generator.stream(request()))
     assert {delta.request_id for delta in streamed} == {"r0"}
     tokens = []
     while generator.busy:
         tokens += [token for delta in generator.step() for token in delta.tokens]
-    assert tokens == run(make(), [request(number=1)])[0][1]
+    assert tokens == run(make_generator(), [request(number=1)])[0][1]
     assert other == "r1"
 
 
-def test_a_stream_that_is_closed_early_is_cancelled(make):
-    generator = make()
+def test_a_stream_that_is_closed_early_is_cancelled(make_generator):
+    generator = make_generator()
     stream = generator.stream(request())
     assert next(stream).tokens
     stream.close()
     assert not generator.busy
     assert generator._step.blocks.free == generator._step.blocks.count
     assert generator.step() == []
-
-
-def test_prompts_that_cannot_be_leave_nothing_behind(make):
-    generator = make()
-    with pytest.raises(InputError, match=r"wanted a prompt of at least one token$"):
-        generator.generate(["a", "", "b"])
-    assert not generator.busy
-    with pytest.raises(
-        InputError, match=r"^generate: wanted a list of prompts, got the text 'ab'$"
-    ):
-        generator.generate("ab")
-
-
-def test_ids_are_their_own(make):
-    generator = make()
-    generator.submit(request())
-    with pytest.raises(InputError, match="request r0: wanted an id of its own, got that of anoth"):
-        generator.submit(request())
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (request(prompt=[]), "wanted a prompt of at least one token"),
-        (request(prompt=np.array([5, 260])), "wanted tokens below 260, got 260"),
-        (
-            request(prompt=[1.5]),
-            r"request r0: wanted a prompt of text or of integers, got \[1.5\]$",
-        ),
-        (request(prompt="a\ud800"), r"prompt: wanted a text in UTF-8, got '\\ud800' at 1$"),
-        (
-            request(response_format={"type": "json_schema", "json_schema": {"const": {1}}}),
-            "json_schema: wanted JSON, got Object of type set is not JSON serializable$",
-        ),
-        (
-            request(response_format={"type": "json_schema", "json_schema": [1]}),
-            "json_schema: wanted a grammar that llguidance takes, got: schema must be an object",
-        ),
-        (request(prompt="x" * 256), "wanted a prompt of at most 255 tokens, got 256"),
-        (request(params={"min_new_tokens": 30}), "wanted min_tokens"),
-        (request(echo=True), "request r0: wanted no echo, a text generator has none$"),
-        (request(images=[b"x"]), "request r0: wanted no images, a text generator has none$"),
-        (
-            request(tools=[TOOL]),
-            "request r0: wanted messages beside tools, which the chat template shows to the model",
-        ),
-        (
-            request(response_format={"type": "json_schema", "json_schema": {"type": "nope"}}),
-            "json_schema: wanted a grammar",
-        ),
-    ],
-)
-def test_a_request_that_cannot_be(make, asked, message):
-    generator = make()
-    with pytest.raises(InputError, match=message):
-        generator.submit(asked)
-    assert not generator.busy
-
-
-def test_two_grammars(make):
-    form = {"type": "json_object"}
-    with pytest.raises(InputError, match="wanted a response format or a regular expression, got"):
-        make().submit(request(response_format=form), regex="a")
-
-
-def test_a_grammar_needs_an_end_and_its_package(make, monkeypatch):
-    generator = make()
-    generator.tokenizer.eos_token_ids = frozenset()
-    with pytest.raises(InputError, match="wanted a tokenizer with an end of text, got none"):
-        generator.submit(request(), regex="a")
-    monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
-    with pytest.raises(InputError, match="wanted the package llguidance, which is not installed"):
-        generator.submit(request(), regex="a")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rows": 0}, "rows: wanted 1 to 1024, got 0"),
-        ({"tokens": 1 << 20}, "tokens: wanted 1 to 16384, got 1048576"),
-        ({"cache_tokens": 15}, "cache_tokens: wanted 16 to 67108864, got 15"),
-    ],
-)
-def test_sizes_that_cannot_be(make, options, message):
-    with pytest.raises(InputError, match=message):
-        make(**options)
-
-
-def test_another_model_is_refused(tiny_artifact, decoder):
-    from heddle.runtime import InferenceSession
-
-    model = InferenceSession().load(tiny_artifact)
-    with pytest.raises(InputError, match=r"wanted a model with inputs tokens, .*got tokens, att"):
-        TextGenerator(model, TextTokenizer(decoder))
