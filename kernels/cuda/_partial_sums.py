@@ -18,9 +18,7 @@ from heddle.kernels.cuda import (
     _mma,
     _pieces,
     _warpgroup,
-    _warpgroup_result,
 )
-from heddle.kernels.cuda._result import Place
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
@@ -47,9 +45,12 @@ class Meeting:
     count: int
     parts: int
 
-    def bring(self, piece: _pieces.Piece, part: Any, sums: Sequence[Any], where: Place) -> Any:
-        """Whether this warpgroup, `part` of its tile, is the last to bring its sums."""
-        with emit.when(_warpgroup_result.has_rows(where)):
+    def bring(self, piece: _pieces.Piece, part: Any, sums: Sequence[Any], some: Any) -> Any:
+        """Whether this warpgroup, `part` of its tile, is the last to bring its sums.
+
+        A warp has `some` to bring, or nothing that is in the result.
+        """
+        with emit.when(some):
             for i in range(0, self.count, _VECTOR):
                 together = vector.from_elements(self._kind(_VECTOR), list(sums[i : i + _VECTOR]))
                 place = self._place(piece.number, part, _block.thread(), i)

@@ -241,8 +241,10 @@ def _scaled_plan(spec: Spec) -> Plan | None:
     x, weights, _ = spec.operands
     words = WeightWords(_mma.KINDS[x.dtype, x.dtype], spec.attr("bits"), weights.dtype)
     tile = ScaledTile(words, spec.attr("group"))
-    single = isinstance(problem.n, int) and problem.n <= tile.columns
-    return Plan(spec, tile, 1 if single else 2, cut=False)
+    cluster = 1 if isinstance(problem.n, int) and problem.n <= tile.columns else 2
+    known = all(isinstance(size, int) for size in _sizes(spec))
+    plans = [Plan(spec, tile, cluster, cut) for cut in ([False, True] if known else [True])]
+    return min(plans, key=_time)
 
 
 def _gathers(spec: Spec) -> bool:
@@ -265,7 +267,8 @@ def _time(plan: Plan) -> float:
     """An estimate of what a product takes, in columns of steps of tiles."""
     tile = plan.tile
     *batch, m, n, k = (size if isinstance(size, int) else _LARGE for size in _sizes(plan.spec))
-    down, across = -(-m // (_tiles.ROWS * plan.cluster)), -(-n // tile.columns)
+    down, across = (1, plan.cluster) if plan.scaled else (plan.cluster, 1)
+    down, across = -(-m // (_tiles.ROWS * down)), -(-n // (tile.columns * across))
     groups, steps = _handover.PROCESSORS // plan.cluster, max(1, -(-k // tile.depth))
     whole, rest = divmod(math.prod(batch) * down * across, groups)
     last = _pieces.last_wave(rest, steps, groups) if plan.cut else steps * min(rest, 1)

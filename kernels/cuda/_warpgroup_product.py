@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, sizes
@@ -192,12 +193,10 @@ class _Block:
             return []
 
         def together() -> list[Any]:
-            warpgroup = _pieces.word(_block.thread() // _warpgroup.THREADS)
-            part = _pieces.word(self._rank) * CONSUMERS + warpgroup
-            with emit.when(self._meeting.bring(piece, part, sums, place)):
-                self._out.together(
-                    len(sums), lambda *which: self._meeting.total(piece, part, *which), place
-                )
+            some = _warpgroup_result.has_rows(place)
+            with emit.when(self._meeting.bring(piece, self._part(), sums, some)):
+                total = partial(self._meeting.total, piece, self._part())
+                self._out.together(len(sums), total, place)
             return []
 
         with emit.when(emit.compare("greater", piece.length, 0)):
@@ -207,13 +206,35 @@ class _Block:
             else:
                 alone()
 
+    def _part(self) -> Any:
+        """The number of the warpgroup among those of a tile in the whole cluster."""
+        warpgroup = _pieces.word(_block.thread() // _warpgroup.THREADS)
+        return _pieces.word(self._rank) * CONSUMERS + warpgroup
+
     def _make_scaled(self, piece: _pieces.Piece, place: Place, first: Any) -> None:
         products = _warpgroup_scaled.Products(
             self._frame, self._plan, self._shared, self._ring, self._release_scaled
         )
         sums = products(piece, place, first)
         with emit.when(emit.compare("greater", piece.length, 0)):
-            self._out.turned(sums, place)
+            complete: Any = emit.constant(emit.integer(1), 1)
+            if self._plan.cut:
+                complete, *sums = self._complete(piece, sums)
+            with emit.when(complete):
+                self._out.turned(sums, place)
+
+    def _complete(self, piece: _pieces.Piece, sums: Sequence[Any]) -> Sequence[Any]:
+        """Whether the warpgroup writes its part of the tile, and the sums of all of k then."""
+        types, yes = [part.type for part in sums], emit.constant(emit.integer(1), 1)
+
+        def together() -> Sequence[Any]:
+            last = self._meeting.bring(piece, self._part(), sums, yes)
+            warp = _block.thread() // _block.WARP
+            every = partial(self._meeting.total, piece, self._part(), warp, 0, len(sums))
+            return [last, *emit.either(last, types, every, lambda: sums)]
+
+        whole = emit.compare("equal", piece.length, self._steps)
+        return emit.either(whole, [yes.type, *types], lambda: [yes, *sums], together)
 
     def _release_scaled(self, step: Any) -> None:
         """The warp does not read a stage any more; nor does its warpgroup what the cluster shares.

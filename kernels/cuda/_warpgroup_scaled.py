@@ -1,8 +1,8 @@
 """Products of many rows by weights of 8 and 4 bits, by wgmma: weights are its a, in registers.
 
 A consumer has 64 columns of the result and all 128 rows of the tile. Its lanes read the weights of
-their fragments as they came, and widen those of a group while the products of the group before are
-in flight. x is b. The sums of a group are multiplied by its scales in float32, as in `_scaled`. So
+their fragments as they came, and widen a run of them while the products of the run before are in
+flight. x is b. The sums of a group are multiplied by its scales in float32, as in `_scaled`. So
 rows and columns have changed places in registers, which the way out turns.
 """
 
@@ -30,6 +30,7 @@ from heddle.kernels.cuda._warpgroup_plan import Plan
 from heddle.kernels.sizes import Size
 
 _HALVES = 2  # Rows of a fragment that a lane has, eight apart.
+_RUN = 32  # Elements along k that are widened at once; groups are whole runs.
 
 
 class Feed(_warpgroup_feed.Feed):
@@ -141,12 +142,13 @@ class Products:
         self, turn: _warpgroup.Turn, factors: Sequence[Any], sums: Any, totals: Sequence[Any]
     ) -> Sequence[Any]:
         """`totals` and the products of a stage, by way of the registers of `sums`."""
-        flying = None
-        for part, factor in enumerate(factors):
-            words = self._fragments(turn, part)
-            if flying:
-                sums, totals = self._scaled(sums, flying, totals)
-            sums, flying = self._multiply(turn, part, words, sums), factor
+        span = self._tile.span
+        for start in range(0, self._tile.depth, _RUN):
+            words = self._fragments(turn, start)
+            first = start % span == 0
+            if first and start:
+                sums, totals = self._scaled(sums, factors[start // span - 1], totals)
+            sums = self._multiply(turn, start, words, sums, adds=not first)
         sums, totals = self._scaled(sums, factors[-1], totals)
         return [sums, *totals]
 
@@ -163,18 +165,16 @@ class Products:
             found.append([_frame.load(pointer, row + group, scales.dtype, 1) for row in rows])
         return found
 
-    def _fragments(self, turn: _warpgroup.Turn, part: int) -> list[list[Any]]:
-        """The four words of a for each slice of a part of a stage."""
-        tile, deep = self._tile, self._tile.kind.depth
-        width = deep // tile.each  # Bytes of a slice in a line.
+    def _fragments(self, turn: _warpgroup.Turn, start: int) -> list[list[Any]]:
+        """The four words of a for each slice of a run, from element `start` of a stage on."""
+        tile = self._tile
+        each = tile.kind.depth // tile.each // 4  # Words of memory that a slice has.
         found = []
-        for start in range(part * tile.span, (part + 1) * tile.span, _mma.CHUNK * tile.each):
-            chunk = start // (_mma.CHUNK * tile.each)
-            lines = [self._chunk(turn, chunk, half) for half in range(_HALVES)]
-            for at in range(0, _mma.CHUNK // 4, width // 4):
+        for chunk in range(start // tile.each, (start + _RUN) // tile.each, _mma.CHUNK):
+            lines = [self._chunk(turn, chunk // _mma.CHUNK, half) for half in range(_HALVES)]
+            for at in range(0, _mma.CHUNK // 4, each):
                 upper, lower = (
-                    tile.weights.fragment(line[at : at + width // 4], self._member)
-                    for line in lines
+                    tile.weights.fragment(line[at : at + each], self._member) for line in lines
                 )
                 found.append([word for pair in zip(upper, lower, strict=True) for word in pair])
         return found
@@ -187,16 +187,21 @@ class Products:
         return _block.lanes(self._shared.load(at, emit.integer(32), _mma.CHUNK // 4))
 
     def _multiply(
-        self, turn: _warpgroup.Turn, part: int, words: Sequence[Sequence[Any]], sums: Any
+        self,
+        turn: _warpgroup.Turn,
+        start: int,
+        words: Sequence[Sequence[Any]],
+        sums: Any,
+        adds: bool,
     ) -> Any:
-        """The sums of a part of a stage, in flight, in the registers of `sums`."""
+        """The sums of a run in the registers of `sums`, in flight; of its group if it `adds`."""
         tile, units = self._tile, self._units
+        panel, along = divmod(start, tile.panel_depth)
+        b = units.b(self._shared.at(turn.start + panel * tile.panel), 0)
         _warpgroup.fence()
         for i, slice_ in enumerate(words):
-            panel, along = divmod(part * tile.span + i * tile.kind.depth, tile.panel_depth)
-            b = units.b(self._shared.at(turn.start + panel * tile.panel), 0)
-            b = units.b_slice(b, along // tile.kind.depth)
-            sums = units.multiply_words(sums, slice_, b, adds=i > 0)
+            right = units.b_slice(b, along // tile.kind.depth + i)
+            sums = units.multiply_words(sums, slice_, right, adds=adds or i > 0)
         _warpgroup.commit()
         return sums
 

@@ -7,12 +7,12 @@ import pytest
 from test_kernels import check
 from test_tensor_cores import body, quantized
 from test_warpgroup import by_ptxas
-from warpgroup_cases import HOPPER
+from warpgroup_cases import HOPPER, cut_into_pieces
 from warpgroup_cases import body as one_output
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _warpgroup_plan
+from heddle.kernels.cuda import _partial_sums, _warpgroup_plan
 from heddle.kernels.registry import find
 
 
@@ -51,6 +51,36 @@ def test_results(name):
     spec, shift, *dims = RESULTS[name]
     assert _warpgroup_plan.plan_for(spec, HOPPER)
     check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
+
+
+PIECES = {
+    "two pieces": (quantized("bfloat16", 66, 24, 3 * 128, 4, 32), ()),
+    "more clusters than tiles": (body(quantized("float16", 130, 264, 2 * 128, 8, 128)), ()),
+    "one row": (one_output(quantized("bfloat16", "d0", 136, 3 * 128, 4, 64), 1), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_tiles_in_pieces(monkeypatch, name):
+    spec, dims = PIECES[name]
+    cut_into_pieces(monkeypatch)
+    brought = []
+    bring = _partial_sums.Meeting.bring
+    monkeypatch.setattr(
+        _partial_sums.Meeting, "bring", lambda *args: (brought.append(1), bring(*args))[1]
+    )
+    check(spec, {f"d{i}": size for i, size in enumerate(dims)})
+    assert brought
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "cut"),
+    [(512, 4096, 4096, False), (512, 6144, 4096, True), (2048, 28672, 4096, True)],
+)
+def test_plans_keep_multiprocessors_busy(m, n, k, cut):
+    plan = _warpgroup_plan.plan_for(quantized("bfloat16", m, n, k, 4, 128), HOPPER)
+    assert (plan.cluster, plan.cut) == (2, cut)
+    assert 112 <= _warpgroup_plan.launch(plan).grid[0] <= 132
 
 
 ASSEMBLED = {
