@@ -226,8 +226,11 @@ class Next:
         """Lines for `count` of the `steps` beside which a half is asked for."""
         lines = self._block.keys // 2 * self._lines
         each = -(-lines // steps)
-        for line in range(count * each):
-            self._line(number, step * each + (half * lines + line))
+        for extra in range(count * each):
+            line = step * each + extra
+            # More steps than lines ask for the last one again: none is behind it.
+            line = sizes.least(line, lines - 1) if each * steps > lines else line
+            self._line(number, line + half * lines)
 
     def _line(self, number: int, line: Any) -> None:
         at = memory.load(self._places.fetched, self._first + line // self._lines, "int64")

@@ -9,6 +9,7 @@ must not change, so that a kernel that reads or writes outside its operands does
 import ctypes
 import math
 import mmap
+import re
 from functools import cache
 from itertools import pairwise
 
@@ -38,6 +39,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
+_STACK = re.compile(r"(%\d+) = alloca i8, i64 (\d+), align (\d+)")
 _GUARD = 0xA5
 _NO_ACCESS = 0  # PROT_NONE
 
@@ -48,6 +50,20 @@ def load(spec: Spec, arch: str):
     machine = MACHINES[arch]
     function, memory = place(to_code(llvm_ir(spec, machine), machine))
     return amx_emulation.checked(function), memory
+
+
+@cache
+def load_apart(spec: Spec, arch: str):
+    """As `load`, with the buffers of its stack: each of them ends where memory ends, too."""
+    machine, stack = MACHINES[arch], []
+
+    def guarded(buffer: re.Match) -> str:
+        name, count, alignment = buffer[1], *map(int, buffer.groups()[1:])
+        stack.append(Guarded(np.full(-(-count // alignment) * alignment, _GUARD, np.uint8)))
+        return f"{name} = getelementptr i8, ptr inttoptr (i64 {stack[-1].address} to ptr), i64 0"
+
+    function, memory = place(to_code(_STACK.sub(guarded, llvm_ir(spec, machine)), machine))
+    return amx_emulation.checked(function), (memory, *stack)
 
 
 def llvm_ir(spec: Spec, machine: Machine) -> str:
@@ -101,10 +117,10 @@ class Guarded:
         assert (self.whole[: self.start] == _GUARD).all(), "wrote before a buffer"
 
 
-def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None):
+def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load):
     """The outputs and the status word; the task range is cut at `cuts` (fractions of it).
 
-    With `over` the one output lies over the input of that number.
+    With `over` the one output lies over the input of that number. `load`: that, or `load_apart`.
     """
     dims = dims or {}
     kernel = find(spec.op, "cpu")
