@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from heddle.graph.dtype import DType
+from heddle.graph.location import graph_error
 from heddle.graph.ops import rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
@@ -251,6 +252,8 @@ def clip(x: Any, low: Any, high: Any) -> TensorValue:
 
 def saturating_cast(x: Any, dtype: DType) -> TensorValue:
     """`x` in a float `dtype`: what is too large becomes its largest number; NaN stays NaN."""
+    if not isinstance(dtype, DType):
+        raise graph_error(f"saturating_cast: wanted a DType, got {dtype!r}")
     low, high = dtype.range
     return cast(clip(x, low, high), dtype=dtype)
 

@@ -56,6 +56,8 @@ def flatten(x: TensorValue, start_dim: int = 0, end_dim: int = -1) -> TensorValu
 def split(x: TensorValue, sizes: Sequence[int], axis: int = 0) -> list[TensorValue]:
     """Consecutive pieces along `axis`, of the given sizes."""
     axis = _axis("split", axis, _rank("split", x))
+    if not isinstance(sizes, (tuple, list)) or not all(_is_int(n) and n >= 0 for n in sizes):
+        raise graph_error(f"split: sizes: wanted a list of ints of 0 or more, got {sizes!r}")
     if x.shape[axis] != sum(sizes):
         raise graph_error(f"split: wanted sizes that add up to {x.shape[axis]}, got {list(sizes)}")
     before = (slice(None),) * axis
@@ -71,6 +73,8 @@ def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
     lie inside of it for every size in its range, and counts from the front.
     """
     _rank("slice_tensor", x)
+    if not isinstance(indices, (tuple, list)):
+        raise graph_error(f"slice_tensor: indices: wanted a tuple of indices, got {indices!r}")
     try:
         starts, steps, sizes, shape = _plan(x, _expand(x.rank, tuple(indices)))
     except GraphError as error:

@@ -76,7 +76,8 @@ def check_fits(number: bool | int | float, dtype: DType) -> None:
     if isinstance(number, float) and not dtype.is_float:
         raise GraphError(f"wanted a number of dtype {dtype}, got the float {number}; cast first")
     low, high = dtype.range
-    if math.isfinite(number) and not low <= number <= high:
+    finite = isinstance(number, int) or math.isfinite(number)  # an int may be beyond any float
+    if finite and not low <= number <= high:
         raise GraphError(f"wanted a number from {low} to {high} ({dtype}), got {number}")
 
 
