@@ -50,6 +50,8 @@ class InferenceSession:
             raise InputError(
                 f"InferenceSession: wanted threads from 0 to {config.MOST_THREADS}, got {threads!r}"
             )
+        if not isinstance(pin, bool):
+            raise InputError(f"InferenceSession: wanted pin as a bool, got {pin!r}")
         self._session = Session(list(self.devices), int(threads), pin)
 
     def load(
@@ -91,6 +93,11 @@ class InferenceSession:
                 f"{type(source).__name__} {source!r}"
             )
         named = dict(weights) if isinstance(weights, Mapping) else weights
+        if not (named is None or isinstance(named, (dict, str, bytes, os.PathLike))):
+            raise InputError(
+                "load: weights: wanted arrays by name, or the path of a safetensors file, got "
+                f"{type(named).__name__} {named!r}"
+            )
         return self._session.load(artifact, named, device)
 
     def __repr__(self) -> str:

@@ -63,6 +63,9 @@ def test_dtypes_by_object():
         (("float32", (2, 2.5)), "Buffer: wanted sizes as integers of 64 bits, got 2.5"),
         (("float32", ("a",)), "Buffer: wanted sizes as integers of 64 bits, got 'a'"),
         (("float32", (1 << 63,)), "integers of 64 bits, got 9223372036854775808"),
+        (("float32", 3), "Buffer: wanted a shape, as (3, 4), got 3"),
+        ((None, (1,)), "wanted a dtype such as 'float32', got None"),
+        (("float32", (1,), "cpu"), "Buffer: wanted a Device, as CPU() or Accelerator(0), got 'cpu'"),
     ],
 )
 def test_wrong_buffers(arguments, message):
@@ -109,6 +112,7 @@ def test_arrays_that_cannot_be_shared_are_copied_and_counted():
         (np.zeros(2, "c16"), "in native byte order, got elements of format 'Zd'"),
         (np.zeros(2, "S3"), "in native byte order, got elements of format '3s'"),
         (np.zeros(2, "datetime64[s]"), "got ndarray of dtype datetime64[s]"),
+        (None, "or a number, got NoneType"),
     ],
 )
 def test_arrays_that_are_refused(array, message):
@@ -132,8 +136,12 @@ def test_items_and_copies():
     assert (buffer.item(), copy.item()) == (2.5, 3)
     assert buffer.to(CPU()) is buffer
     assert np.asarray(buffer, dtype=np.float64).dtype == np.float64
-    with pytest.raises(ValueError, match="array of size 1"):
+    with pytest.raises(InputError, match=r"Buffer.item: wanted one element, got the shape \[2\]"):
         Buffer("float32", (2,)).item()
+    with pytest.raises(InputError, match=r"Buffer.to: wanted a Device, as CPU\(\) .*, got 'cpu'"):
+        buffer.to("cpu")
+    with pytest.raises(InputError, match=r"from_dlpack: wanted an object with __dlpack__, got 3"):
+        Buffer.from_dlpack(3)
 
 
 def test_there_is_no_cuda_array_interface_on_a_cpu():

@@ -87,9 +87,16 @@ def test_wrong_weights(weighted, session, weights, message):
     assert message in str(error.value)
 
 
-def test_a_weight_that_is_no_array(weighted, session):
-    with pytest.raises(InputError, match=r"weight 'w': wanted an array"):
-        session.load(weighted, weights={"w": [1, 2]})
+def test_weights_that_are_no_arrays_by_name(weighted, session, four):
+    for weights, message in (
+        ({"w": [1, 2]}, r"weight 'w': wanted an array"),
+        ({1: four}, r"weights: wanted names that are texts, got 1"),
+        ([four], r"load: weights: wanted arrays by name, or the path of a .* file, got list \["),
+    ):
+        with pytest.raises(InputError, match=message):
+            session.load(weighted, weights=weights)
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        session.load(weighted, weights="")
 
 
 def test_damaged_weight_files(weighted, session, tmp_path, four):
@@ -150,6 +157,8 @@ def test_wrong_sessions(monkeypatch):
         InferenceSession(devices=[])
     with pytest.raises(InputError, match="wanted threads from 0 to 65536, got -1"):
         InferenceSession(threads=-1)
+    with pytest.raises(InputError, match="wanted pin as a bool, got 'yes'"):
+        InferenceSession(pin="yes")
     for text in ("many", "", "65537", "\u00b2"):
         monkeypatch.setenv("HEDDLE_THREADS", text)
         with pytest.raises(InputError) as error:

@@ -70,6 +70,9 @@ nb::object wrap(Buffer&& buffer, bool writable = true);
 /// The text of a Python path (`os.fspath`).
 std::string path_text(nb::handle path);
 
+/// The name of a Python `Device`; anything else is an input error of `where`.
+DeviceName device_from(nb::handle device, const char* where);
+
 /// A shape as a tuple of numbers.
 nb::tuple shape_tuple(const Shape& shape);
 

@@ -16,6 +16,10 @@ namespace {
 Shape shape_from(nb::handle sizes) {
   int64_t numbers[kMaxRank + 1];
   size_t rank = 0;
+  if (!nb::hasattr(sizes, "__iter__")) {
+    throw Error(ErrorKind::kInput,
+                std::string("Buffer: wanted a shape, as (3, 4), got ") + nb::repr(sizes).c_str());
+  }
   for (nb::handle size : sizes) {
     if (rank == kMaxRank)
       throw Error(ErrorKind::kInput, "Buffer: wanted at most 16 dims, got more");
@@ -27,8 +31,9 @@ Shape shape_from(nb::handle sizes) {
   return {numbers, rank};
 }
 
-BufferObject new_buffer(nb::handle dtype, nb::handle shape, DeviceName device) {
-  return {Buffer::allocate(memory_device(device), dtype_from(dtype), shape_from(shape)), true};
+BufferObject new_buffer(nb::handle dtype, nb::handle shape, nb::handle device) {
+  const DeviceName place = device_from(device, "Buffer");
+  return {Buffer::allocate(memory_device(place), dtype_from(dtype), shape_from(shape)), true};
 }
 
 nb::object from_numpy(nb::handle array, nb::handle dtype) {
@@ -42,7 +47,8 @@ BufferObject copy_to(const BufferObject& self, DeviceName target) {
   return {self.buffer.copy_to(device), true};
 }
 
-nb::object to_device(nb::handle self, DeviceName target) {
+nb::object to_device(nb::handle self, nb::handle device) {
+  const DeviceName target = device_from(device, "Buffer.to");
   const auto& object = *nb::inst_ptr<BufferObject>(self);
   if (name_of(*object.buffer.device()) == target) return nb::borrow(self);
   return nb::cast(copy_to(object, target));
@@ -121,6 +127,15 @@ nb::object to_numpy(nb::handle self) {
   return array.attr("view")(ml_dtype(dtype, array.attr("dtype")));
 }
 
+nb::object item(nb::handle self) {
+  nb::object array = to_numpy(self);
+  if (nb::cast<int64_t>(array.attr("size")) != 1) {
+    throw Error(ErrorKind::kInput, "Buffer.item: wanted one element, got the shape " +
+                                       nb::inst_ptr<BufferObject>(self)->buffer.shape().text());
+  }
+  return array.attr("item")();
+}
+
 nb::object as_array(nb::handle self, nb::handle dtype, nb::handle copy) {
   const auto& object = *nb::inst_ptr<BufferObject>(self);
   if (object.buffer.device()->kind() != DeviceKind::kCpu && copy.is(Py_False)) {
@@ -154,12 +169,20 @@ nb::object wrap(Buffer&& buffer, bool writable) {
 
 void bind_buffer(nb::module_& module) {
   nb::class_<BufferObject>(module, "Buffer", nb::is_final(), "A dense row-major tensor.")
-      .def(nb::new_(&new_buffer), nb::arg("dtype"), nb::arg("shape"),
-           nb::arg("device") = DeviceName{}, "New memory, 64-byte aligned, contents unknown.")
-      .def_static("from_numpy", &from_numpy, nb::arg("array"), nb::arg("dtype") = nb::none())
+      .def(nb::new_(&new_buffer), nb::arg("dtype").none(), nb::arg("shape").none(),
+           nb::arg("device").none() = DeviceName{}, "New memory, 64-byte aligned, contents unknown.")
+      .def_static("from_numpy", &from_numpy, nb::arg("array").none(), nb::arg("dtype") = nb::none())
       .def_static(
-          "from_dlpack", [](nb::handle tensor) { return buffer_from(tensor, std::nullopt); },
-          nb::arg("tensor"))
+          "from_dlpack",
+          [](nb::handle tensor) {
+            if (!nb::hasattr(tensor, "__dlpack__")) {
+              throw Error(ErrorKind::kInput,
+                          std::string("Buffer.from_dlpack: wanted an object with __dlpack__, got ") +
+                              nb::repr(tensor).c_str());
+            }
+            return buffer_from(tensor, std::nullopt);
+          },
+          nb::arg("tensor").none())
       .def_prop_ro("dtype",
                    [](const BufferObject& self) { return dtype_name(self.buffer.dtype()); })
       .def_prop_ro("shape",
@@ -168,7 +191,7 @@ void bind_buffer(nb::module_& module) {
                    [](const BufferObject& self) { return name_of(*self.buffer.device()); })
       .def_prop_ro("nbytes", [](const BufferObject& self) { return self.buffer.bytes(); })
       .def_ro("writable", &BufferObject::writable)
-      .def("to", &to_device, nb::arg("device"))
+      .def("to", &to_device, nb::arg("device").none())
       .def("copy",
            [](const BufferObject& self) { return copy_to(self, name_of(*self.buffer.device())); })
       .def(
@@ -181,7 +204,7 @@ void bind_buffer(nb::module_& module) {
                      return written == nullptr || written->reached();
                    })
       .def("to_numpy", &to_numpy)
-      .def("item", [](nb::handle self) { return to_numpy(self).attr("item")(); })
+      .def("item", &item)
       .def("__array__", &as_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
       .def_prop_ro("__array_interface__", &array_interface)
       .def_prop_ro("__cuda_array_interface__", &cuda_array_interface)

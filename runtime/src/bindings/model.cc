@@ -128,7 +128,13 @@ void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& 
 
 nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle out, Stream stream) {
   nb::object targets = nb::steal(PySequence_Tuple(out.ptr()));
-  if (!targets.is_valid()) throw nb::python_error();
+  if (!targets.is_valid()) {
+    nb::python_error failure;  // takes the error over
+    if (nb::hasattr(out, "__iter__")) throw failure;
+    throw Error(ErrorKind::kInput,
+                std::string("out: wanted a list of arrays, one for each output, got ") +
+                    nb::repr(out).c_str());
+  }
   const auto count = static_cast<size_t>(PyTuple_Size(targets.ptr()));
   Tensors outputs(count);
   for (size_t i = 0; i < count; ++i) {

@@ -55,7 +55,12 @@ WeightSource weight_from(const std::string& name, nb::handle value) {
 std::vector<WeightSource> weights_from_dict(nb::dict values) {
   std::vector<WeightSource> sources;
   for (auto [name, value] : values) {
-    sources.push_back(weight_from(nb::cast<std::string>(name), value));
+    std::string text;
+    if (!nb::try_cast(name, text)) {
+      throw Error(ErrorKind::kInput,
+                  std::string("weights: wanted names that are texts, got ") + nb::repr(name).c_str());
+    }
+    sources.push_back(weight_from(text, value));
   }
   return sources;
 }
@@ -95,11 +100,12 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
   std::vector<WeightSource> sources;
   const bool mapping = nb::isinstance<nb::dict>(weights);
   if (mapping) sources = weights_from_dict(nb::borrow<nb::dict>(weights));
-  const std::string path = mapping || weights.is_none() ? "" : path_text(weights);
+  std::optional<std::string> path;
+  if (!mapping && !weights.is_none()) path = path_text(weights);
   nb::gil_scoped_release release;
   std::shared_ptr<Safetensors> file;
-  if (!path.empty()) {
-    file = std::const_pointer_cast<Safetensors>(Safetensors::open(path));
+  if (path) {
+    file = std::const_pointer_cast<Safetensors>(Safetensors::open(*path));
     sources = weights_from_file(file);
   }
   auto program = Program::load(artifact, choose(session, *artifact, device));

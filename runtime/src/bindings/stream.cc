@@ -22,7 +22,8 @@ struct EventObject {
   std::shared_ptr<Event> event;
 };
 
-StreamObject new_stream(DeviceName name) {
+StreamObject new_stream(nb::handle device) {
+  const DeviceName name = device_from(device, "Stream");
   if (name.kind != DeviceKind::kCuda) {
     throw Error(ErrorKind::kDevice, "Stream: wanted a CUDA device, got " + name.text());
   }
@@ -62,7 +63,12 @@ Stream stream_from(nb::handle object, Device& device) {
     const auto& own = *nb::cast<const StreamObject&>(object).stream;
     if (own.device().get() == &device) return own.stream();
   }
-  return device.stream(reinterpret_cast<void*>(nb::cast<uintptr_t>(handle_from(object))));
+  uintptr_t handle = 0;
+  if (!nb::try_cast(handle_from(object), handle)) {
+    throw Error(ErrorKind::kInput, std::string("stream: wanted the number of a CUstream, got ") +
+                                       nb::repr(object).c_str());
+  }
+  return device.stream(reinterpret_cast<void*>(handle));
 }
 
 void bind_stream(nb::module_& module) {
@@ -72,7 +78,7 @@ void bind_stream(nb::module_& module) {
           "synchronize", [](const EventObject& self) { self.event->synchronize(); },
           nb::call_guard<nb::gil_scoped_release>());
   nb::class_<StreamObject>(module, "Stream", nb::is_final(), "A queue of work on a GPU.")
-      .def(nb::new_(&new_stream), nb::arg("device"))
+      .def(nb::new_(&new_stream), nb::arg("device").none())
       .def_prop_ro("device",
                    [](const StreamObject& self) { return name_of(*self.stream->device()); })
       .def_prop_ro("handle", &handle_of)
