@@ -112,7 +112,8 @@ def _multiplied(x: Array, weights: Array, kernel: tuple[int, ...], attrs: Attrs)
     """By weights [groups, n, k]."""
     groups, n, k = weights.shape
     taps = windows.taps(x, kernel, attrs, 0)
-    left = np.stack([tap.reshape(*tap.shape[:-1], groups, -1) for tap in taps], axis=-2)
+    depth = x.shape[-1] // groups  # not -1: there may be no elements
+    left = np.stack([tap.reshape(*tap.shape[:-1], groups, depth) for tap in taps], axis=-2)
     left = left.reshape(*left.shape[:-2], k)
     return np.einsum("...gk,gnk->...gn", left, weights).reshape(*taps[0].shape[:-1], groups * n)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,8 @@ def range(
     if stop is None:
         start, stop = 0, start
     for name, number in (("start", start), ("step", step)):
-        if not isinstance(number, (int, float)) or isinstance(number, bool):
-            raise graph_error(f"range: {name}: wanted a number, got {number!r}")
+        if not _is_finite(number):
+            raise graph_error(f"range: {name}: wanted a finite number, got {number!r}")
     if step == 0:
         raise graph_error("range: step: wanted a number other than 0, got 0")
     size = _dim(start, stop, step) if isinstance(stop, (Dim, str)) else _count(start, stop, step)
@@ -81,9 +82,15 @@ def range(
     return value
 
 
+def _is_finite(number: Any) -> bool:
+    if isinstance(number, float):
+        return math.isfinite(number)
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 def _count(start: Any, stop: Any, step: Any) -> Dim:
-    if not isinstance(stop, (int, float)) or isinstance(stop, bool):
-        raise graph_error(f"range: stop: wanted a number or a dim, got {stop!r}")
+    if not _is_finite(stop):
+        raise graph_error(f"range: stop: wanted a finite number or a dim, got {stop!r}")
     return Dim(max(0, int(-((start - stop) // step))))
 
 

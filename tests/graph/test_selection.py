@@ -86,11 +86,12 @@ MISTAKES = [
      "take_along: indices: wanted [2, n] except along the last axis, got [1]"),
     (lambda x, i: ops.take_along(x[0:1], i),
      "take_along: indices: wanted [1, n] except along the last axis, got [2, 1]"),
-    (lambda x, i: ops.range("n", 3), "range: start: wanted a number, got 'n'"),
-    (lambda x, i: ops.range(0, 3, None), "range: step: wanted a number, got None"),
+    (lambda x, i: ops.range("n", 3), "range: start: wanted a finite number, got 'n'"),
+    (lambda x, i: ops.range(0, 3, None), "range: step: wanted a finite number, got None"),
+    (lambda x, i: ops.range(float("inf")), "range: stop: wanted a finite number or a dim, got inf"),
     (lambda x, i: ops.range(0, 3, 0), "range: step: wanted a number other than 0, got 0"),
     (lambda x, i: ops.range(0, x),
-     "range: stop: wanted a number or a dim, got TensorValue(float32[2, n] on cpu:0)"),
+     "range: stop: wanted a finite number or a dim, got TensorValue(float32[2, n] on cpu:0)"),
     (lambda x, i: ops.range(0.5, N), "range: wanted an int as start and a positive one as step "
      "below the dim n, got 0.5 and 1"),
     (lambda x, i: ops.range(0, N, -1), "range: wanted an int as start and a positive one as step "

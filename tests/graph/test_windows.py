@@ -53,6 +53,14 @@ def run(graph, arrays, weights):
     return [result.to_numpy() for result in model.execute(*arrays)]
 
 
+def test_no_pictures():
+    with Graph("none", [TensorType(F32, (Dim("batch", 0, 2), 4, 4, 6))]) as graph:
+        w = graph.constant(np.ones((4, 3, 3, 3), np.float32))
+        graph.output(ops.conv(graph.inputs[0], w, groups=2))
+    x = np.zeros((0, 4, 4, 6), np.float32)
+    assert evaluate(graph, [x])[0].shape == run(graph, [x], {})[0].shape == (0, 2, 2, 4)
+
+
 @pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
 def test_a_resnet(layout):
     graph, weights = resnet(layout)

@@ -197,8 +197,9 @@ def _window_matmul(spec, dims, x, weights):
         weights = weights.reshape(groups, panels * width, steps * group)[:, :n]
     groups, n, _ = weights.shape
     taps = _windows(spec, x, 0)
-    left = np.stack([tap.reshape(*tap.shape[:-1], groups, -1) for tap in taps], axis=-2)
-    left = left.reshape(*left.shape[:-2], -1)
+    depth = x.shape[-1] // groups
+    left = np.stack([tap.reshape(*tap.shape[:-1], groups, depth) for tap in taps], axis=-2)
+    left = left.reshape(*left.shape[:-2], len(taps) * depth)
     product = np.einsum("...gk,gnk->...gn", left, _precise(weights)[..., : left.shape[-1]])
     return product.reshape(*taps[0].shape[:-1], groups * n)
 
