@@ -47,7 +47,8 @@ def emit_rows(frame: host.Frame) -> None:
 
     def spread(total: Any, squares: Any, origin: Any) -> list[Any]:
         mean = total / count
-        variance = emit.maximum(squares / count - mean * mean, 0)
+        variance = squares / count - mean * mean
+        variance = emit.maximum(emit.like(variance, 0), variance)  # NaN, of infinities, stays
         return [origin + mean, vector_math.rsqrt(variance + spec.attr("epsilon"))]
 
     totals = rows.Totals((zero, zero), rows.add)

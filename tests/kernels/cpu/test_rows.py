@@ -133,6 +133,16 @@ def test_softmax_of_a_row_with_nan_is_nan(place, arch):
     assert not np.isnan(got[0]).any()
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("place", [0, 40, 129])
+def test_layer_norm_of_a_row_with_infinity_is_nan(place, arch):
+    x = np.random.default_rng(0).standard_normal((3, 130)).astype(np.float32)
+    x[1, place], x[2, place] = -np.inf, np.nan
+    ones = np.ones(130, np.float32)
+    (got,) = check(normalization("layer_norm", "float32", x.shape), {}, [x, ones, ones], arch)
+    assert np.isnan(got[1:]).all()
+
+
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_reduce_finds_nan(kind, axis):
