@@ -26,30 +26,30 @@ def read_inputs(items: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         if equals:
             if content is None or isinstance(content, dict):
                 raise InputError(
-                    f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another"
+                    f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another "
+                    "file or a damaged one"
                 )
             found[name] = content
         else:
             if not isinstance(content, dict):
                 raise InputError(
-                    f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy"
+                    f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy, got "
+                    "another file or a damaged one"
                 )
             found |= content
     return found
 
 
 def read_file(path: str) -> NDArray[Any] | dict[str, NDArray[Any]] | None:
-    """The array of a .npy file, those of a .npz file by name, or None of another file."""
+    """The array of a .npy file, those of a .npz file by name, or None of one that is neither."""
     import numpy as np
 
-    try:
-        content = np.load(path)
-        if isinstance(content, np.ndarray):
-            return content
-        with content:
-            return dict(content)
-    except (ValueError, EOFError):
-        return None
+    with open(path, "rb") as file:
+        try:
+            content = np.load(file)
+            return content if isinstance(content, np.ndarray) else dict(content)
+        except Exception:  # NumPy, zipfile and zlib have one each for every kind of damage
+            return None
 
 
 def read_dims(items: tuple[str, ...]) -> dict[str, int]:

@@ -78,12 +78,14 @@ def test_weights_from_a_file(heddle, bare_artifact, tiny):
         (
             ["--input", f"tokens={__file__}"],
             1,
-            f"{__file__}: wanted NAME=FILE.npy with an array of numbers, got another\n",
+            f"{__file__}: wanted NAME=FILE.npy with an array of numbers, "
+            "got another file or a damaged one\n",
         ),
         (
             ["--input", __file__],
             1,
-            f"--input {__file__}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy\n",
+            f"--input {__file__}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy, "
+            "got another file or a damaged one\n",
         ),
         (["--device", "tpu"], 2, "--device: wanted cpu, cuda or cuda:INDEX, got 'tpu'"),
         (["--device", "cuda:99"], 1, "cuda"),
@@ -112,23 +114,25 @@ def test_a_computed_dim_needs_a_file(heddle, tmp_path):
     assert report["inputs"] == {"x": [3], "y": [6]}
 
 
-def test_an_input_file_without_a_name_or_with_several_arrays_is_refused(
+def test_an_input_file_without_a_name_with_several_arrays_or_damaged_is_refused(
     heddle, tiny_artifact, tmp_path
 ):
     np.save(tmp_path / "x.npy", np.zeros(3))
     np.savez(tmp_path / "x.npz", x=np.zeros(3))
     np.save(tmp_path / "o.npy", np.array([{}], object))
-    bare, named, objects = (
-        tmp_path / "x.npy",
-        f"tokens={tmp_path}/x.npz",
-        f"tokens={tmp_path}/o.npy",
-    )
-    result = heddle("run", tiny_artifact, "--input", bare, code=1)
-    wanted = f"--input {bare}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy\n"
-    assert result.stderr.endswith(wanted)
-    for item in (named, objects):
+    whole = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[:-30])
+    (tmp_path / "flipped.npz").write_bytes(whole.replace(bytes(16), bytes(15) + b"1"))
+    got = "got another file or a damaged one\n"
+    for name in ("x.npy", "cut.npz", "flipped.npz"):
+        bare = tmp_path / name
+        result = heddle("run", tiny_artifact, "--input", bare, code=1)
+        wanted = f"--input {bare}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy, {got}"
+        assert result.stderr.endswith(wanted)
+    for name in ("x.npz", "o.npy"):
+        item = f"tokens={tmp_path}/{name}"
         result = heddle("run", tiny_artifact, "--input", item, code=1)
-        wanted = f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another\n"
+        wanted = f"--input {item}: wanted NAME=FILE.npy with an array of numbers, {got}"
         assert result.stderr.endswith(wanted)
 
 
