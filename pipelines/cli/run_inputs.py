@@ -33,8 +33,8 @@ def read_inputs(items: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         else:
             if not isinstance(content, dict):
                 raise InputError(
-                    f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy, got "
-                    "another file or a damaged one"
+                    f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy, "
+                    "got another file or a damaged one"
                 )
             found |= content
     return found

@@ -170,15 +170,17 @@ nb::object wrap(Buffer&& buffer, bool writable) {
 void bind_buffer(nb::module_& module) {
   nb::class_<BufferObject>(module, "Buffer", nb::is_final(), "A dense row-major tensor.")
       .def(nb::new_(&new_buffer), nb::arg("dtype").none(), nb::arg("shape").none(),
-           nb::arg("device").none() = DeviceName{}, "New memory, 64-byte aligned, contents unknown.")
+           nb::arg("device").none() = DeviceName{},
+           "New memory, 64-byte aligned, contents unknown.")
       .def_static("from_numpy", &from_numpy, nb::arg("array").none(), nb::arg("dtype") = nb::none())
       .def_static(
           "from_dlpack",
           [](nb::handle tensor) {
             if (!nb::hasattr(tensor, "__dlpack__")) {
-              throw Error(ErrorKind::kInput,
-                          std::string("Buffer.from_dlpack: wanted an object with __dlpack__, got ") +
-                              nb::repr(tensor).c_str());
+              throw Error(
+                  ErrorKind::kInput,
+                  std::string("Buffer.from_dlpack: wanted an object with __dlpack__, got ") +
+                      nb::repr(tensor).c_str());
             }
             return buffer_from(tensor, std::nullopt);
           },

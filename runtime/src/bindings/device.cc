@@ -57,9 +57,9 @@ nb::dict memory_of(nb::handle name) {
 
 DeviceName device_from(nb::handle device, const char* where) {
   if (nb::isinstance<DeviceName>(device)) return nb::cast<DeviceName>(device);
-  throw Error(ErrorKind::kInput,
-              std::string(where) + ": wanted a Device, as CPU() or Accelerator(0), got " +
-                  nb::repr(device).c_str());
+  throw Error(ErrorKind::kInput, std::string(where) +
+                                     ": wanted a Device, as CPU() or Accelerator(0), got " +
+                                     nb::repr(device).c_str());
 }
 
 DeviceName name_of(const Device& device) { return {device.kind(), device.index()}; }
@@ -89,7 +89,8 @@ void bind_device(nb::module_& module) {
   module.def(
       "Accelerator", [](int index) { return device_name("cuda", index); }, nb::arg("index") = 0,
       "The GPU with this index; whether it is there shows when it is used.");
-  module.def("memory", &memory_of, nb::arg("device").none(), "Bytes of Heddle on a device, by kind.");
+  module.def("memory", &memory_of, nb::arg("device").none(),
+             "Bytes of Heddle on a device, by kind.");
   module.def("cpu_info", &cpu_info,
              "Cores, whether there is AMX, and what this CPU lacks for each architecture of code.");
 }

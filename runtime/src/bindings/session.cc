@@ -57,8 +57,8 @@ std::vector<WeightSource> weights_from_dict(nb::dict values) {
   for (auto [name, value] : values) {
     std::string text;
     if (!nb::try_cast(name, text)) {
-      throw Error(ErrorKind::kInput,
-                  std::string("weights: wanted names that are texts, got ") + nb::repr(name).c_str());
+      throw Error(ErrorKind::kInput, std::string("weights: wanted names that are texts, got ") +
+                                         nb::repr(name).c_str());
     }
     sources.push_back(weight_from(text, value));
   }
