@@ -59,8 +59,8 @@ KINDS = {
         tuple,
     ),
     "Dim": Kind(
-        lambda value: isinstance(value, Dim),
-        lambda value: ir.StringAttr.get(str(value)),
+        lambda value: isinstance(value, (Dim, str)) or _is_int(value),
+        lambda value: ir.StringAttr.get(str(Dim(value))),
         ir.StringAttr,
         lambda attr: Dim(attr.value),
     ),

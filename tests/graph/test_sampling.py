@@ -184,8 +184,8 @@ def test_rows_that_cannot_be_drawn():
         (lambda x, s: ops.penalize(x, x, s, s), "penalize: seen_offsets: wanted int64 of rank 1"),
         (lambda x, s: ops.penalize(x, ops.concat(x, x[:, 0:1], axis=1), s, s[0]),
          "penalize: seen_offsets: wanted [3], got [2]"),
-        (lambda x, s: ops.random_uniform(s[:, 0:1], 3),
-         "random_uniform: size: wanted Dim, got 3"),
+        (lambda x, s: ops.random_uniform(s, 3.5),
+         "random_uniform: size: wanted Dim, got 3.5"),
     ],
 )  # fmt: skip
 def test_mistakes(build, message):
@@ -193,6 +193,16 @@ def test_mistakes(build, message):
     place = r"test_sampling\.py:\d+: "
     with pytest.raises(GraphError, match=place + re.escape(message)), Graph("g", types) as graph:
         build(*graph.inputs)
+
+
+@pytest.mark.parametrize("size", [3, "3", Dim(3)])
+def test_a_size_is_written_as_in_shapes(size):
+    with Graph("g", [TensorType(I64, (2, 2))]) as graph:
+        drawn = ops.random_uniform(graph.inputs[0], size=size)
+        graph.output(drawn)
+    assert drawn.shape == (2, 3)
+    seeds = np.array([[1, 2], [3, 4]])
+    assert evaluate(graph, [seeds])[0].shape == (2, 3)
 
 
 def test_seeds_are_pairs():
