@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _decode_sums, _decode_tile
+from heddle.kernels.cpu import _avx2_decode, _decode_sums, _decode_tile
 from heddle.kernels.cpu._attention_block import Block
 from heddle.kernels.cpu._attention_reads import read_queries
 from heddle.kernels.cpu._decode_block import Tiles
@@ -139,6 +140,11 @@ class Decode:
         return select(shared, held, self.part), select(shared, emit.index(own) * self.parts, own)
 
     @property
+    def _tile(self) -> ModuleType:
+        """What computes scores, exponentials and sums."""
+        return _avx2_decode if self.tiles.halved else _decode_tile
+
+    @property
     def _totals(self) -> tuple[Any, Any]:
         return self.total, self.tiles.token_sums
 
@@ -170,7 +176,10 @@ class Decode:
         def start_of(query: Any) -> Any:
             return (token * heads + query) * block.size
 
-        read_queries(self.frame, block, 0, queries, queries, start_of)
+        if self.tiles.halved:
+            _avx2_decode.read_queries(self.tiles, token * heads, queries)
+        else:
+            read_queries(self.frame, block, 0, queries, queries, start_of)
         for number in emit.loop(0, count):
             for place, limit in enumerate(seen(number)):
                 memory.store(emit.as_index(limit), self.limits, number * 2 + place, "int64")
@@ -212,21 +221,21 @@ class Decode:
     def _exponentials(self, count: Any, first: Any, sums_at: tuple[Any, Any]) -> None:
         for token, at in self._tokens(count, sums_at):
             low, high = (memory.load(self.limits, token * 2 + n, "int64") - first for n in range(2))
-            _decode_tile.exponentials(self.tiles, token, at, (low, high))
+            self._tile.exponentials(self.tiles, token, at, (low, high))
 
     def _scores(self, count: Any, first: Any, place: Any) -> None:
         """The products with a unit of keys, from `first` on of the step at a place."""
         for key in emit.loop(first, first + self.tiles.unit):
             start, ask = self._start(place + key), self._asking(place + key)
             for token in emit.loop(0, count):
-                _decode_tile.scores(self.tiles, token, key, start, ask)
+                self._tile.scores(self.tiles, token, key, start, ask)
 
     def _add_values(self, count: Any, key: Any, place: Any, sums_at: tuple[Any, Any]) -> None:
         """Adds the values of a unit of keys."""
         starts = [self._start(place + key + one) for one in range(self.tiles.unit)]
         ask = self._asking(place + key)
         for token, at in self._tokens(count, sums_at):
-            _decode_tile.add_values(self.tiles, token, key, starts, at, ask)
+            self._tile.add_values(self.tiles, token, key, starts, at, ask)
 
     def _start(self, place: Any) -> Any:
         """Where a key starts, under the first head."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, host
+from heddle.kernels import convert, emit, host
 from heddle.kernels.cpu._attention_block import Block
 from heddle.kernels.cpu._decode_parts import LANES, STEP, drafts, statistics, sums, vector_heads
 from heddle.kernels.row_spans import group_of
@@ -69,6 +69,21 @@ class Tiles:
     def unit(self) -> int:
         """Keys whose values are added together: sums are read and written once for them."""
         return 2 if self.block.paired else 4
+
+    @property
+    def halved(self) -> bool:
+        """Whether `_avx2_decode` computes: where registers have 32 bytes, two vectors at a time.
+
+        A head of keys for each of queries is read no faster by it, but for those of 8 bits.
+        """
+        held = {operand.dtype for operand in self.frame.spec.operands[1:3]}
+        gains = self.group > 1 or bool(held & set(convert.FLOAT8))
+        return gains and self.block.lanes < LANES and self.block.size % LANES == 0
+
+    def apart(self, number: int) -> bool:
+        """Whether even columns of keys (1) or values (2) have a vector, and odd ones another."""
+        held = self.frame.spec.operands[number].dtype
+        return self.halved and (held == "bfloat16" or held in convert.FLOAT8)
 
     @property
     def token_sums(self) -> int:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heddle.kernels import emit, host, rows
-from heddle.kernels.cpu._decode_block import Tiles
+from heddle.kernels import crosslane, emit, host, rows
+from heddle.kernels.cpu._decode_block import Chunk, Tiles
 from heddle.kernels.emit import select
+from heddle.kernels.mlir import dialect
 from heddle.kernels.powers_of_two import exp2_falling
+
+vector = dialect("vector")
 
 
 def clear(tiles: Tiles, at: Any) -> None:
@@ -23,6 +26,19 @@ def clear(tiles: Tiles, at: Any) -> None:
         block.put(block.fill(0), at, weight)
     for place in emit.loop(0, tiles.queries * tiles.width, block.lanes):
         block.put(block.fill(0), at, place)
+
+
+def bring_forward(tiles: Tiles, chunk: Chunk, at: Any, fade: Any) -> None:
+    """Scales the weighted values of a chunk's queries, unless that changes none of them."""
+    block = tiles.block
+    changed = emit.compare("not_equal", fade, 1.0)
+    with emit.when(vector.reduction(emit.integer(1), vector.CombiningKind.OR, changed)):
+        block.put(fade, tiles.fade, 0)
+        for lane in emit.loop(0, chunk.used):
+            factor = block.spread(tiles.fade, lane)
+            row = (chunk.query + lane) * tiles.width
+            for column in emit.loop(row, row + block.width, block.lanes):
+                block.put(block.vector(at, column) * factor, at, column)
 
 
 def join(tiles: Tiles, total: Any, part: Any) -> None:
@@ -61,8 +77,21 @@ def write(tiles: Tiles, at: Any, result_row: Any) -> None:
             share = block.spread(at, weight_at + lane)
             out_at = finish.row(result_row + chunk.query + lane)
             row = (chunk.query + lane) * tiles.width
+            if tiles.apart(2):
+                _write_apart(tiles, at, row, share, out_at)
+                continue
             for column, mask in host.vectors(0, block.size, block.lanes):
                 out_at(column, mask, block.vector(at, row + column) * share)
+
+
+def _write_apart(tiles: Tiles, at: Any, row: Any, share: Any, out_at: Any) -> None:
+    """The same, of sums of even columns beside those of odd ones."""
+    lanes = tiles.block.lanes
+    order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
+    for column in emit.loop(0, tiles.block.size, 2 * lanes):
+        sides = [tiles.block.vector(at, row + column + n) * share for n in (0, lanes)]
+        for n in (0, lanes):
+            out_at(column + n, None, crosslane.shuffle(sides[0], sides[1], order[n : n + lanes]))
 
 
 def finite(top: Any) -> Any:

@@ -17,7 +17,7 @@ from heddle.kernels.cpu import _float8
 from heddle.kernels.cpu._attention_reads import words_of
 from heddle.kernels.cpu._decode_block import Chunk, Tiles
 from heddle.kernels.cpu._decode_parts import LANES, STEP
-from heddle.kernels.cpu._decode_sums import finite
+from heddle.kernels.cpu._decode_sums import bring_forward, finite
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.powers_of_two import exp2_falling
@@ -80,14 +80,7 @@ def exponentials(tiles: Tiles, token: Any, at: Any, seen: tuple[Any, Any]) -> No
         block.put(after, at, top_at)
         block.put(weight, at, weight_at)
         _put_shares(tiles, shares, base)
-        changed = emit.compare("not_equal", fade, 1.0)
-        with emit.when(vector.reduction(emit.integer(1), vector.CombiningKind.OR, changed)):
-            block.put(fade, tiles.fade, 0)
-            for lane in emit.loop(0, chunk.used):
-                factor = block.spread(tiles.fade, lane)
-                row = (chunk.query + lane) * tiles.width
-                for column in emit.loop(row, row + block.width, lanes):
-                    block.put(block.vector(at, column) * factor, at, column)
+        bring_forward(tiles, chunk, at, fade)
 
 
 def _inside(tiles: Tiles, key: int, seen: tuple[Any, Any]) -> Any:

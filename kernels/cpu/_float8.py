@@ -54,6 +54,12 @@ def halves(words: Any, dtype: str) -> list[Any]:
     return [vector.bitcast(words.type, _scaled(codes, dtype)) for codes in (odd << 8, odd)]
 
 
+def less(codes: Any, dtype: str) -> Any:
+    """Codes as bfloat16 less `SCALE`, in order. On any CPU."""
+    wide = arith.extui(emit.widen(emit.integer(16), emit.lanes_of(codes)), codes)
+    return _scaled(wide << 8, dtype)
+
+
 def _scaled(codes: Any, dtype: str) -> Any:
     """The bits of bfloat16 for codes in the upper bytes of 16 bits."""
     if dtype == "float8_e4m3fn":

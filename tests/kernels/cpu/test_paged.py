@@ -47,6 +47,32 @@ def test_attention(op, options, arch):
     check(spec, *ragged.batch(spec, *ROWS), arch=arch, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cache": "float8_e4m3fn", "heads": 9, "key_heads": 9, "size": 16},
+        {"heads": 10, "key_heads": 5, "size": 48, "window": 21},
+        {"dtype": "float16", "heads": 3, "key_heads": 1, "size": 80},
+        {"dtype": "bfloat16", "heads": 12, "key_heads": 3, "size": 64},
+        {"dtype": "bfloat16", "heads": 8, "key_heads": 1, "size": 128, "causal": False},
+        {"cache": "bfloat16", "heads": 24, "key_heads": 2, "size": 96},
+        {"cache": "float8_e4m3fn", "heads": 10, "key_heads": 2, "size": 256},
+        {"cache": "float8_e5m2", "heads": 6, "key_heads": 3, "size": 112, "block": 16},
+    ],
+)
+def test_two_vectors_at_a_time(options):
+    """What AVX2 decodes of heads of 16 n: also what is no number, and scores far apart."""
+    spec = ragged.attention("paged_attention", **options)
+    dims, arrays = ragged.batch(spec, [1, 2, 1, 1], [1, 19, 80, 290])
+    check(spec, dims, arrays, arch="x86-64-v3", rtol=1e-5, atol=1e-5)
+    key, value = (array.copy() for array in arrays[1:3])
+    block = arrays[5][3, 288 // spec.operands[1].shape[1]]
+    key[block, 0, 0, 3] = value[block, 1, -1, 5] = np.nan
+    check(spec, dims, [arrays[0], key, value, *arrays[3:]], "x86-64-v3", rtol=1e-5, atol=1e-5)
+    arrays[0] = (arrays[0].astype(np.float32) * 9).astype(arrays[0].dtype)
+    check(spec, dims, arrays, arch="x86-64-v3", rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("options", [{"size": 128}, {"heads": 7, "key_heads": 1, "size": 31}])
 def test_pairs_of_bfloat16(op, options):
