@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import convert, division, emit, power, trigonometry
+from heddle.kernels import convert, division, emit, gelu, power, trigonometry
 from heddle.kernels import vector_math as vm
 from heddle.kernels.emit import compare, is_float, is_unsigned, select
 from heddle.kernels.spec import Body, Step
@@ -32,7 +32,7 @@ def evaluate(
             rounds = not stored or len(values) in read
             value = convert.cast(arguments[0], kinds[step.args[0]], step.dtype, rounds)
         elif step.op == "gelu" and len(values) in coarse:
-            value = vm.gelu_for_bfloat16(*arguments)
+            value = gelu.gelu_for_bfloat16(*arguments)
         else:
             # A comparison's result is bool; what it computes in is the dtype of its operands.
             value = _STEPS[step.op](step, kinds[step.args[-1]], *arguments)
@@ -107,7 +107,7 @@ def _relu(step: Step, dtype: str, x: Any) -> Any:
 
 
 def _gelu(step: Step, dtype: str, x: Any) -> Any:
-    return vm.gelu_tanh(x) if dict(step.attrs)["approximate"] == "tanh" else vm.gelu(x)
+    return (gelu.gelu_tanh if dict(step.attrs)["approximate"] == "tanh" else gelu.gelu)(x)
 
 
 def _where(step: Step, dtype: str, condition: Any, a: Any, b: Any) -> Any:

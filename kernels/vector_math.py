@@ -106,19 +106,6 @@ _ERF32_Q = (
     0.0011629258708294838,
     3.8088910365935304e-05,
 )
-# (Phi(x) - 1/2) / x in x^2 for |x| <= the top, where x times it is 1/2 to the last bit.
-_PHI_TOP = 4.268661022186279
-_PHI = (
-    0.3989003300666809,
-    -0.06633835285902023,
-    0.009810577146708965,
-    -0.001106463372707367,
-    9.29911620914936e-05,
-    -5.577460797212552e-06,
-    2.2237387042878254e-07,
-    -5.2196660327297195e-09,
-    5.4139078636827875e-11,
-)
 # erf(x) / x in x^2 for |x| <= 1, and (1 + 2x) e^(x^2) erfc(x) in t = (x - 4) / (x + 4) for
 # 1 <= x <= 6 (after Johnson's Faddeeva package: a variable in which it is nearly flat).
 _ERF64_TOP = 6.0
@@ -249,35 +236,10 @@ def sigmoid(x: Any) -> Any:
 
 def silu(x: Any) -> Any:
     """The product x sigmoid(x) within 4 ulp where e^x is a normal number."""
-    return x / _one_and_falling(x)
+    return x / one_and_falling(x)
 
 
-def gelu(x: Any) -> Any:
-    """The product x Phi(x), by the error function; its error is below 4 eps |x|."""
-    half = x * 0.5
-    return fma(half, erf(x * math.sqrt(0.5)), half)
-
-
-def gelu_for_bfloat16(x: Any) -> Any:
-    """GELU of float32 that is about to be rounded to bfloat16; its error is below 2^-16 |x|.
-
-    That is a 128th of what rounding x itself would lose.
-    """
-    near = select(compare("less", x, _PHI_TOP), x, _PHI_TOP)
-    near = select(compare("greater", near, -_PHI_TOP), near, -_PHI_TOP)
-    return fma(x, near * polynomial(near * near, _PHI), x * 0.5)
-
-
-def gelu_tanh(x: Any) -> Any:
-    """GELU's tanh form, 0.5 x (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3).
-
-    Computed as x sigmoid(2u), which is the same and keeps the digits of the left tail.
-    """
-    scale = 2.0 * math.sqrt(2.0 / math.pi)
-    return x / _one_and_falling(x * fma(x * x, 0.044715 * scale, scale))
-
-
-def _one_and_falling(x: Any) -> Any:
+def one_and_falling(x: Any) -> Any:
     """1 + e^-x, and infinity from where e^x is no normal number any more."""
     form = form_of(x)
     lowest, x = (1 - form.bias) * math.log(2.0), -x
