@@ -274,14 +274,20 @@ def reduce(
     combine: Callable[[Any, Any], Any],
 ) -> Any:
     """Combines `at(column, mask)` over a row to a scalar; `neutral` is a vector of its lanes."""
-    totals = Totals((neutral,), combine)
+    return reduce_each(length, [neutral], lambda column, mask: [at(column, mask)], combine)[0]
 
-    def vectors_at(column: Any, mask: Any) -> tuple[Any]:
-        return (at(column, mask),)
 
+def reduce_each(
+    length: Size,
+    neutral: Sequence[Any],
+    at: VectorsAt,
+    combine: Callable[[Any, Any], Any],
+) -> list[Any]:
+    """As `reduce`, of as many rows as `at(column, mask)` gives vectors, each by itself."""
+    totals = Totals(tuple(neutral), combine)
     blocks = length - sizes.mod(length, totals.block)
-    chains = totals.blocks(0, blocks, vectors_at, totals.start)
-    return totals.finished(length, vectors_at, chains)[0]
+    chains = totals.blocks(0, blocks, at, totals.start)
+    return totals.finished(length, at, chains)
 
 
 def add(a: Any, b: Any) -> Any:

@@ -7,9 +7,11 @@ a strip of columns (`_columns`). Integers are added in int64.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, rows
+from heddle.kernels import bodies, convert, emit, host, rows, sections
 from heddle.kernels.cpu import _columns
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
@@ -50,14 +52,22 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         _columns.emit_columns(frame, _columns.Reduction(total, nothing, combine, finished))
         return
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, 1)
-    for row in emit.loop(frame.first, frame.last):
-        x_at, out_at = source.row(row, ahead=True), finish.row(row)
 
-        def wide_at(column: Any, mask: Any, x_at: rows.At = x_at) -> Any:
-            return convert.cast(x_at(column, mask), dtype, total)
+    def reduce_rows(numbers: Sequence[Any], ahead: bool = True) -> None:
+        x_ats = [source.row(number, ahead=ahead) for number in numbers]
 
-        value = rows.reduce(source.length, nothing, wide_at, combine)
-        out_at(0, None, finished(value, source.length))
+        def wide_at(column: Any, mask: Any) -> list[Any]:
+            return [convert.cast(x_at(column, mask), dtype, total) for x_at in x_ats]
+
+        values = rows.reduce_each(source.length, [nothing] * len(numbers), wide_at, combine)
+        for number, value in zip(numbers, values, strict=True):
+            finish.row(number)(0, None, finished(value, source.length))
+
+    rest = frame.first
+    if machine.vector_bytes == 32 and not (spec.prologue and bodies.long(spec.prologue)):
+        rest = sections.rows_together(frame, partial(reduce_rows, ahead=False))
+    for row in emit.loop(rest, frame.last):
+        reduce_rows([row])
 
 
 def _along_rows(spec: Spec) -> bool:
