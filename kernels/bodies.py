@@ -71,9 +71,9 @@ def dtypes(body: Body) -> set[str]:
     return {each.dtype for each in body.inputs} | {step.dtype for step in body.steps}
 
 
-def long(body: Body) -> bool:
+def long(body: Body | None) -> bool:
     """Whether it has a function of many steps that wait for each other."""
-    return any(_WORK.get(step.op, 1) >= _WORK["exp"] for step in body.steps)
+    return any(_WORK.get(step.op, 1) >= _WORK["exp"] for step in (body.steps if body else ()))
 
 
 def unsupported(body: Body | None) -> str | None:

@@ -1,8 +1,8 @@
 """GELU, its tanh form, and one for results of bfloat16.
 
-Either form is max(x, 0) - |x| S(|x|), where S falls from 1/2 to nothing. In float32, S is a power of
-a polynomial: the fourth or eighth root of S is so nearly straight that few terms give it to the
-last bits of 1/2, and a root's error at its end is gone once it is multiplied. No quotient and no
+Either form is max(x, 0) - |x| S(|x|), where S falls from 1/2 to nothing. In float32, S is a power
+of a polynomial: its fourth or eighth root is so nearly straight that few terms give S to the last
+bits of 1/2, and at the end of the range the power makes the root's error vanish. No quotient and no
 exponential: 13 or 14 multiplications. Coefficients are weighted minimax fits of our own.
 """
 

@@ -244,12 +244,17 @@ class Totals:
 
         return emit.carry(start, stop, self.block, chains, several)
 
-    def finished(self, length: Size, at: VectorsAt, chains: Sequence[Any]) -> list[Any]:
-        """The totals as scalars, after the blocks of the row and what is left of it."""
+    def together(self, chains: Sequence[Any]) -> list[Any]:
+        """The vectors that the accumulators of each make."""
         totals = list(chains)
         while len(totals) > len(self.neutral):
             pairs = zip(totals[::2], totals[1::2], strict=True)
             totals = [self.combine(a, b) for a, b in pairs]
+        return totals
+
+    def finished(self, length: Size, at: VectorsAt, chains: Sequence[Any]) -> list[Any]:
+        """The totals as scalars, after the blocks of the row and what is left of it."""
+        totals = self.together(chains)
 
         def one(i: Any, *totals: Any) -> list[Any]:
             return [self.combine(*pair) for pair in zip(totals, at(i, None), strict=True)]

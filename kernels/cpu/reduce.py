@@ -63,9 +63,7 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         for number, value in zip(numbers, values, strict=True):
             finish.row(number)(0, None, finished(value, source.length))
 
-    rest = frame.first
-    if machine.vector_bytes == 32 and not (spec.prologue and bodies.long(spec.prologue)):
-        rest = sections.rows_together(frame, partial(reduce_rows, ahead=False))
+    rest = sections.rows_together(frame, partial(reduce_rows, ahead=False))
     for row in emit.loop(rest, frame.last):
         reduce_rows([row])
 

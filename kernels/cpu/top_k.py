@@ -13,10 +13,17 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from heddle.kernels import bodies, convert, crosslane, emit, host, memory, ordering, rows, sizes
+from heddle.kernels import (
+    bodies,
+    emit,
+    host,
+    memory,
+    rows,
+    sizes,
+)
+from heddle.kernels.cpu._first import Search, emit_first
 from heddle.kernels.cpu._histogram import any_lane
 from heddle.kernels.cpu._ranking import Ranking, reached
-from heddle.kernels.cpu.reduce import neutral
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -43,109 +50,19 @@ def launch(spec: Spec) -> Launch:
 def emit_top_k(spec: Spec, machine: Machine) -> None:
     """Emits the loop over rows."""
     frame = host.frame(spec, machine)
-    search = _Search(frame)
+    search = Search(frame)
     if spec.result.shape[-1] == 1:
-        finish = rows.Finish(frame, 1)
-        for row in emit.loop(frame.first, frame.last):
-            index = search.first(search.source.row(row, ahead=True))
-            finish.row(row)(emit.index(0), None, index)
+        emit_first(frame, search)
         return
     best = _Best(frame, search)
     for row in emit.loop(frame.first, frame.last):
         best.take(row)
 
 
-class _Search:
-    """Reads a row as keys, and finds the best one."""
-
-    def __init__(self, frame: host.Frame) -> None:
-        spec = frame.spec
-        self.dtype = spec.operands[0].dtype
-        self.kind = ordering.key_dtype(self.dtype)
-        self.lanes = host.lanes_for(frame.machine, [self.dtype, self.kind], [spec.prologue])
-        self.source = rows.Source(frame, self.lanes)
-        self.reverse = spec.attr("smallest")
-        self.worst = neutral("min" if self.reverse else "max", self.dtype)
-        element = emit.register_type(self.kind)
-        self.numbers = crosslane.numbers(element, self.lanes)
-        top = 2 ** (emit.bits_of(element) - 1)
-        self.lowest = emit.constant(element, -top, self.lanes)
-        self.nowhere = emit.constant(element, top - 1, self.lanes)
-
-    def key(self, x: Any) -> Any:
-        """The keys of a row's elements."""
-        return ordering.key(self.dtype, x, self.reverse)
-
-    def better(self, x: Any, best: Any) -> Any:
-        """The better one of two elements; of two floats either one where one of them is NaN."""
-        combine = emit.minimum if self.reverse else emit.maximum
-        return combine(x, best, unsigned=emit.is_unsigned(self.dtype))
-
-    def follows(self, x: Any, column: Any, before: Sequence[Any]) -> Any:
-        """Which of the elements from `column` on come after the key and the place `before`."""
-        key, place = self.key(x), self.places(column)
-        later = compare("equal", key, before[0]) & compare("greater", place, before[1])
-        return compare("less", key, before[0]) | later
-
-    def reach(self, x: Any, bound: Any) -> Any:
-        """Which elements' keys are no smaller than `bound`: all of them, and it may be some more.
-
-        Numbers are compared as what they are, which takes less than making keys of them.
-        """
-        if not emit.is_float(self.dtype):
-            return compare("greater_equal", self.key(x), bound)
-        least = ordering.number(self.dtype, bound)
-        worse = ("greater", -least) if self.reverse else ("less", least)
-        return compare(worse[0], x, worse[1]) ^ True
-
-    def places(self, column: Any) -> Any:
-        """The places from `column` on."""
-        here = convert.cast(emit.as_index(column), "int64", self.kind)
-        return emit.splat(here, self.lanes) + self.numbers
-
-    def first(self, x_at: rows.At) -> Any:
-        """The index of the best element of a row, in int64, in a few independent chains."""
-        length, block = self.source.length, rows.CHAINS * self.lanes
-        blocks = length - sizes.mod(length, block)
-        # A lane that sees nothing better than the least key has the first place that it may have.
-        start = [self.lowest, self.numbers] * rows.CHAINS
-
-        def further(i: Any, *state: Any) -> list[Any]:
-            return [
-                value
-                for n in range(rows.CHAINS)
-                for value in better(i + n * self.lanes, None, *state[2 * n : 2 * n + 2])
-            ]
-
-        def better(column: Any, mask: Any, key: Any, place: Any) -> list[Any]:
-            found = self.key(x_at(column, mask))
-            wins = compare("greater", found, key)
-            if mask is not None:
-                wins = wins & mask
-            return [select(wins, found, key), select(wins, self.places(column), place)]
-
-        chains = emit.carry(0, blocks, block, start, further)
-        key, place = chains[:2]
-        for n in range(1, rows.CHAINS):
-            other, there = chains[2 * n : 2 * n + 2]
-            wins = compare("greater", other, key)
-            wins = wins | (compare("equal", other, key) & compare("less", there, place))
-            key, place = select(wins, other, key), select(wins, there, place)
-        whole = length - sizes.mod(length, self.lanes)
-        key, place = emit.carry(
-            blocks, whole, self.lanes, [key, place], lambda i, *best: better(i, None, *best)
-        )
-        rest = host.first_lanes(length - whole, self.lanes)
-        key, place = better(emit.as_index(whole), rest, key, place)
-        top = crosslane.across(key, emit.maximum)
-        place = select(compare("equal", key, top), place, self.nowhere)
-        return convert.cast(crosslane.across(place, emit.minimum), self.kind, "int64")
-
-
 class _Best:
     """Finds the best k of a row."""
 
-    def __init__(self, frame: host.Frame, search: _Search) -> None:
+    def __init__(self, frame: host.Frame, search: Search) -> None:
         self.search, self.length = search, search.source.length
         self.lanes, self.kind = search.lanes, search.kind
         wide = host.lanes_for(frame.machine, ["int64"], [frame.spec.epilogue])

@@ -85,6 +85,14 @@ def test_a_row_does_not_depend_on_its_neighbours(op, length):
         assert alone.tobytes() == together[row].tobytes()
 
 
+@pytest.mark.parametrize("length", [5, 100, 600])
+@pytest.mark.parametrize(("kind", "dtype"), [("sum", "float32"), ("max", "bfloat16")])
+def test_rows_that_are_reduced_in_four_places(kind, dtype, length):
+    """As well alone, where a part of the tasks has fewer rows: the bits are the same."""
+    for count in (0, 3, 9, 16):
+        check(reduction(kind, dtype, ("d0", length), 1), {"d0": count}, arch=ARCHS[0])
+
+
 @pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
 def test_no_rows(op):
     check(normalization(op, "float32", ("d0", 100)), {"d0": 0})

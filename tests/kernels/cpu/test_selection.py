@@ -53,10 +53,16 @@ def test_top_k(dtype, smallest, arch):
 
 @pytest.mark.parametrize(
     ("dtype", "arch"),
-    [*((dtype, ARCHS[-1]) for dtype in ("int8", "uint64", "bfloat16")), ("float32", ARCHS[0])],
+    [
+        *((dtype, ARCHS[-1]) for dtype in ("int8", "uint64", "bfloat16")),
+        *((dtype, ARCHS[0]) for dtype in ("float32", "uint32", "float64")),
+    ],
 )
 def test_the_best_of_a_row(dtype, arch):
-    """The first of equal ones, in rows of any number of blocks, vectors and lanes."""
+    """The first of equal ones, in rows of any number of pieces, blocks, vectors and lanes.
+
+    Some are read in four places at once, others alone.
+    """
     for smallest in (False, True):
         spec = best(dtype, ("d0", "d1"), 1, smallest)
         for length in (1, 5, 64, 301, 2048, 5000):
@@ -66,11 +72,12 @@ def test_the_best_of_a_row(dtype, arch):
             values[2] = min(values[2])
             values[3] = max(values[3])
             values[0, length // 2 :] = values[0, length // 2]
-            check(spec, {"d0": 4, "d1": length}, [values], arch=arch)
-    x = np.full((2, 300), -np.inf, np.float32)
-    x[1, [77, 250]] = np.nan
-    (found,) = check(best("float32", (2, 300), 1), {}, [x], arch=arch)
-    assert found.tolist() == [[0], [77]]
+            values = np.concatenate([values, values[::-1], values[:1]])
+            check(spec, {"d0": 9, "d1": length}, [values], arch=arch)
+    x = np.full((5, 1300), -np.inf, np.float32)
+    x[1, [777, 1250]] = np.nan
+    (found,) = check(best("float32", (5, 1300), 1), {}, [x], arch=arch)
+    assert found.tolist() == [[0], [777], [0], [0], [0]]
 
 
 @pytest.mark.parametrize("arch", ARCHS)
