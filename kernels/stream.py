@@ -15,6 +15,7 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.host import Frame
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Operand
 
 llvm = dialect("llvm")
 
@@ -28,15 +29,17 @@ COSTLY = 8 * 2**20
 class Stream:
     """The vectors of a kernel's outputs, `lanes` elements each, and whether they go past the cache.
 
-    The sizes decide, when the kernel is called: outputs of `large` bytes and more do.
+    The sizes decide, when the kernel is called: outputs of `large` bytes and more do, and where
+    what is `read` is given, those of fewer bytes that it drives out of the cache.
     """
 
-    def __init__(self, frame: Frame, lanes: int, large: int = LARGE) -> None:
+    def __init__(
+        self, frame: Frame, lanes: int, large: int = LARGE, read: Sequence[Operand] = ()
+    ) -> None:
         self.frame, self.lanes = frame, lanes
-        written: Size = 0
-        for operand in frame.spec.outputs:
-            count = sizes.product(frame.shape(operand.shape))
-            written = count * emit.ITEM_SIZE[operand.dtype] + written
+        written = _bytes(frame, frame.spec.outputs)
+        if read:
+            written = sizes.greatest(written, sizes.floordiv(written + _bytes(frame, read), 2))
         self.past: Any = None
         if isinstance(written, int) and written < large:
             return
@@ -138,3 +141,10 @@ class Stream:
         if self.past is None:
             return write(False)
         return emit.either(self.past, [], lambda: write(True), lambda: write(False))
+
+
+def _bytes(frame: Frame, operands: Sequence[Operand]) -> Size:
+    total: Size = 0
+    for operand in operands:
+        total = sizes.product(frame.shape(operand.shape)) * emit.ITEM_SIZE[operand.dtype] + total
+    return total

@@ -40,7 +40,7 @@ def emit_map(spec: Spec, machine: Machine) -> None:
     computed = rows.Computed(frame, body, frame.inputs, layout, lanes, stored=True)
     length = computed.shape[-1]
     blocks = sizes.ceildiv(length, BLOCK)
-    stream = Stream(frame, lanes)
+    stream = Stream(frame, lanes, read=body.inputs if _shrinks(spec) else ())
     together = _together(body, machine)
     several = rows.Computed(frame, body, frame.inputs, layout, together * lanes, stored=True)
 
@@ -66,6 +66,15 @@ def _together(body: Body, machine: Machine) -> int:
     """
     floats = all(emit.is_float(dtype) for dtype in bodies.dtypes(body))
     return TOGETHER if machine.vector_bytes == 32 and floats and bodies.long(body) else 1
+
+
+def _shrinks(spec: Spec) -> bool:
+    """Whether a point's inputs have more bytes than its results."""
+    read, written = (
+        sum(emit.ITEM_SIZE[each.dtype] for each in side)
+        for side in (_body(spec).inputs, spec.outputs)
+    )
+    return read > written
 
 
 def _body(spec: Spec) -> Body:
