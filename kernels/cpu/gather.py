@@ -81,17 +81,28 @@ def _elements(frame: host.Frame, task: Any) -> None:
 
 
 def elements(
-    frame: host.Frame, base: Size, limit: Size, start: Size, stop: Size, further: Size
+    frame: host.Frame,
+    base: Size,
+    limit: Size,
+    start: Size,
+    stop: Size,
+    further: Size,
+    after: Size | None = None,
 ) -> None:
     """Writes the elements that the indices from number `start` to `stop` name.
 
-    They count from element `base` of the table, and go `further` on than the indices lie.
+    They count from element `base` of the table, and go `further` on than the indices lie. The next
+    block's are asked for where it is known that they lie `after` an element of the table: those who
+    come in any order are found by no prefetcher.
     """
     table, indices = frame.inputs
     dtype, kind = memory.raw(frame.spec.result.dtype), frame.spec.operands[1].dtype
     lanes = host.lanes_for(frame.machine, ["int64"])
     inside = compare("greater", emit.splat(emit.as_index(limit), lanes), 0)
     for number, mask in host.vectors(start, stop, lanes):
+        if after is not None and mask is None:
+            memory.prefetch(table, after + (number - start), dtype)
+            memory.prefetch(indices, number + AHEAD // emit.ITEM_SIZE[kind], kind)
         chosen = convert.cast(memory.load(indices, number, kind, lanes, mask), kind, "int64")
         place = number + further
 

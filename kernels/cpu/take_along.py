@@ -31,9 +31,8 @@ def emit_take_along(spec: Spec, machine: Machine) -> None:
         row, block = sizes.split(task, (1, sizes.ceildiv(count, BLOCK)))
         start = block * BLOCK
         stop = sizes.least(start + BLOCK, count)
-        gather.elements(
-            frame, row * limit, limit, row * count + start, row * count + stop, emit.index(0)
-        )
+        base, first, last = row * limit, row * count + start, row * count + stop
+        gather.elements(frame, base, limit, first, last, emit.index(0), base + limit + start)
 
 
 KERNEL = Kernel("take_along", "cpu", emit_take_along, launch, memory.moves_only, checks=True)
