@@ -9,6 +9,7 @@ exponential: 13 or 14 multiplications. Coefficients are weighted minimax fits of
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 from heddle.kernels import emit
@@ -73,6 +74,7 @@ def gelu(x: Any) -> Any:
     """The product x Phi(x); its error is below 4 eps |x|."""
     if form_of(x).bits == 32:
         return _by_root(x, _EXACT)
+    x = _finite_below(x)
     half = x * 0.5
     return fma(half, erf(x * math.sqrt(0.5)), half)
 
@@ -93,8 +95,14 @@ def gelu_tanh(x: Any) -> Any:
     if form_of(x).bits == 32:
         return _by_root(x, _TANH)
     # x sigmoid(2u) is the same.
+    x = _finite_below(x)
     scale = 2.0 * math.sqrt(2.0 / math.pi)
     return x / one_and_falling(x * fma(x * x, 0.044715 * scale, scale))
+
+
+def _finite_below(x: Any) -> Any:
+    """The least float64 for -inf, which times zero is NaN."""
+    return emit.maximum(emit.like(x, -sys.float_info.max), x)
 
 
 def _by_root(x: Any, root: _Root) -> Any:
