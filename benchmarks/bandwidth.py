@@ -110,6 +110,10 @@ OPERATIONS = {
     "add": Operation(lambda x, y: x + y, lambda x, y: x + y, TWO),
     "cast to bfloat16": Operation(lambda x: ops.cast(x, DType.bfloat16), lambda x: x.bfloat16()),
     "gelu": Operation(ops.gelu, lambda x: functional().gelu(x)),
+    "gelu, tanh form": Operation(
+        lambda x: ops.gelu(x, approximate="tanh"),
+        lambda x: functional().gelu(x, approximate="tanh"),
+    ),
     "silu(x) * y": Operation(
         lambda x, y: ops.silu(x) * y, lambda x, y: functional().silu(x) * y, TWO
     ),

@@ -22,7 +22,8 @@ from heddle.kernels.emit import bitcast, compare, fma, select, sqrt
 class Format(NamedTuple):
     """What the algorithms need to know of a floating type.
 
-    `ln2_high` has enough trailing zeros that its product with an exponent is exact.
+    `ln2_high` has enough trailing zeros that its product with an exponent is exact. `exp` and `log`
+    are for what is left of e^r and of the logarithm, `whole_exp` for e^r itself: a step less.
     """
 
     bits: int
@@ -33,11 +34,24 @@ class Format(NamedTuple):
     exp_low: float
     exp_high: float
     exp: tuple[float, ...]
+    whole_exp: tuple[float, ...]
     log: tuple[float, ...]
 
 
 # (e^r - 1 - r) / r^2 for |r| <= ln(2)/2, and (log((1+s)/(1-s)) - 2s) / s^3 in s^2 for
 # |s| <= (sqrt(2) - 1) / (sqrt(2) + 1).
+_EXP64 = (
+    0.5000000000000012,
+    0.1666666666666669,
+    0.041666666666515924,
+    0.008333333333312761,
+    0.0013888888946852675,
+    0.00019841269906200484,
+    2.480149012621888e-05,
+    2.755722571198831e-06,
+    2.763121214773642e-07,
+    2.511502652185666e-08,
+)
 _FORMATS = {
     32: Format(
         bits=32,
@@ -54,6 +68,14 @@ _FORMATS = {
             0.008368797810392115,
             0.0013951725815731697,
         ),
+        whole_exp=(
+            1.0,
+            0.999999706297,
+            0.499991478258,
+            0.166676381748,
+            0.0418981610835,
+            0.00829026913338,
+        ),
         log=(0.6666677766489831, 0.3997739983323885, 0.2987508359327529),
     ),
     64: Format(
@@ -64,18 +86,8 @@ _FORMATS = {
         ln2_low=float.fromhex("0x1.CF79ABC9E3B39803p-40"),
         exp_low=-746.0,
         exp_high=710.0,
-        exp=(
-            0.5000000000000012,
-            0.1666666666666669,
-            0.041666666666515924,
-            0.008333333333312761,
-            0.0013888888946852675,
-            0.00019841269906200484,
-            2.480149012621888e-05,
-            2.755722571198831e-06,
-            2.763121214773642e-07,
-            2.511502652185666e-08,
-        ),
+        exp=_EXP64,
+        whole_exp=(1.0, 1.0, *_EXP64),
         log=(
             0.6666666666666734,
             0.3999999999941302,
@@ -245,9 +257,9 @@ def one_and_falling(x: Any) -> Any:
     lowest, x = (1 - form.bias) * math.log(2.0), -x
     x = select(compare("less", x, lowest), lowest, x)
     x = select(compare("greater", x, form.exp_high), form.exp_high, x)
-    n, tail = split_exp(x, form, form.bias)
-    # At the end of the range the power is infinite: 1 + tail is positive, tail may not be.
-    return fma(tail + 1.0, power_of_biased(n, form), 1.0)
+    n, r = reduced(x, form, form.bias)
+    # At the end of the range the power is infinite: e^r is positive, e^r - 1 may not be.
+    return fma(polynomial(r, form.whole_exp), power_of_biased(n, form), 1.0)
 
 
 def rsqrt(x: Any) -> Any:
@@ -271,6 +283,15 @@ def form_of(x: Any) -> Format:
 def split_exp(x: Any, form: Format, bias: int) -> tuple[Any, Any]:
     """Integers n + bias, and e^r - 1, with x = n ln(2) + r and |r| <= ln(2)/2.
 
+    The integers are as those of `reduced`.
+    """
+    n, r = reduced(x, form, bias)
+    return n, fma(r * r, polynomial(r, form.exp), r)
+
+
+def reduced(x: Any, form: Format, bias: int) -> tuple[Any, Any]:
+    """Integers n + bias, and r, with x = n ln(2) + r and |r| <= ln(2)/2.
+
     The integers are the low bits of words, whose other bits are those of the number that rounds.
     """
     # Adding 1.5 2^mantissa rounds to an integer, which then lies in the low bits.
@@ -278,8 +299,7 @@ def split_exp(x: Any, form: Format, bias: int) -> tuple[Any, Any]:
     shifted = fma(x, 1.0 / math.log(2.0), shifter)
     n = bitcast(shifted, emit.integer(form.bits))
     whole = shifted - shifter
-    r = fma(whole, -form.ln2_low, fma(whole, -form.ln2_high, x))
-    return n, fma(r * r, polynomial(r, form.exp), r)
+    return n, fma(whole, -form.ln2_low, fma(whole, -form.ln2_high, x))
 
 
 def split_log(x: Any, form: Format) -> tuple[Any, Any]:
