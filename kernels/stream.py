@@ -93,9 +93,7 @@ class Stream:
         self, start: Size, stop: Size, base: Size, together: int
     ) -> Iterator[tuple[Any, Any, int]]:
         """As `vectors`, with how many vectors it is at a time: `together`, and 1 for the rest."""
-        low, high = self.whole(start, stop, base)
-        if self.past is None:
-            low, high = start, stop
+        low, high = (start, stop) if self.past is None else self.whole(start, stop, base)
         follow = low
         if together > 1:
             follow = high - sizes.mod(high - low, together * self.lanes)

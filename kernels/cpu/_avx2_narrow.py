@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Tile
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Shares, Tile, heights
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
 from heddle.kernels.cpu._panels import BLOCK, LINE, SPACE, Tasks
 from heddle.kernels.cpu._tile import add_rows, rows_of
@@ -135,15 +135,11 @@ class _Product:
 
     def _add_many(self, block: Block, depth: Size, start: Size, stop: Size) -> None:
         """Adds the products along k from `start` to `stop - 1`, tile by tile for each group."""
-        count = sizes.ceildiv(block.height, self._rows)
-        each = sizes.floordiv(block.height, count)
-        higher = block.height - each * count
-        least = min(rows // -(-rows // self._rows) for rows in range(FEW + 1, BLOCK + 1))
+        shares = Shares(block.height, self._rows)
         for first in emit.loop(start, stop, self._span):
             self._widen(block, first)
-            for number in emit.loop(0, count):
-                top, bottom = (i * each + sizes.least(i, higher) for i in (number, number + 1))
-                for height in range(self._rows, least - 1, -1):
+            for _, top, bottom in shares.spans(some=True):
+                for height in heights(self._rows, range(FEW + 1, BLOCK + 1)):
                     with emit.when(emit.compare("equal", bottom - top, height)):
                         self._add_tile(block, top, height, depth, first - start, first)
 

@@ -5,10 +5,11 @@ And rows in chunks, on the stack.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import emit, host, memory
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -79,6 +80,36 @@ class Tile:
         """Where its sums are among the block's, in row-major order."""
         columns = [self.part + number * lanes for number in range(self.vectors)]
         return [(self.top + r) * PANEL + column for r in range(self.height) for column in columns]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Some rows shared out over tiles of at most `most`, whose heights differ by one at most."""
+
+    rows: Size
+    most: int
+
+    @property
+    def count(self) -> Size:
+        """How many tiles there are."""
+        return sizes.ceildiv(self.rows, self.most)
+
+    def spans(self, some: bool = False) -> Iterator[tuple[Any, Size, Size]]:
+        """Emits the Python body of a `for number, top, bottom in` this over the tiles.
+
+        `some` says that there is at least one row, which spares a comparison.
+        """
+        count = self.count
+        each = sizes.floordiv(self.rows, count if some else sizes.greatest(count, 1))
+        higher = self.rows - each * count
+        for number in emit.loop(0, count):
+            top, bottom = (i * each + sizes.least(i, higher) for i in (number, number + 1))
+            yield number, top, bottom
+
+
+def heights(most: int, rows: range) -> range:
+    """Rows of a tile of at most `most`, the greatest first, where so many `rows` are shared out."""
+    return range(most, min(count // -(-count // most) for count in rows) - 1, -1)
 
 
 def last_word(place: Any, count: Size, dtype: str, group: int) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Strip, Tile
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Shares, Strip, Tile
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -252,12 +252,9 @@ def add_stretch(
 
 def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
     """Emits the Python body of a `for strip in` this; heights differ by one at most."""
-    count = sizes.ceildiv(block.height, rows_of(frame.machine))
-    each = sizes.floordiv(block.height, sizes.greatest(count, 1))
-    higher = block.height - each * count
+    shares = Shares(block.height, rows_of(frame.machine))
     for part in range(0, PANEL, 2 * lanes):
-        for number in emit.loop(0, count):
-            top, bottom = (i * each + sizes.least(i, higher) for i in (number, number + 1))
+        for _, top, bottom in shares.spans():
             yield Strip(block, top, bottom, part)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _beside, _panels
 from heddle.kernels.cpu._asks import Ask
-from heddle.kernels.cpu._blocks import PANEL, Rows, Strip, last_word
+from heddle.kernels.cpu._blocks import PANEL, Rows, Shares, Strip, heights, last_word
 from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
 from heddle.kernels.cpu._tile import Step, add_rows, rows_of
 from heddle.kernels.registry import Machine
@@ -43,6 +43,10 @@ ROW = CHUNK + LINE
 
 TOGETHER = 4
 """Steps that ask for memory together."""
+
+CLAIM = 8
+"""Panels that a thread takes at a time, at most: rows are staged once for them, and threads end
+together all the same."""
 
 MANY = 8
 """Tiles of a block from which on a line of each panel is enough of that."""
@@ -68,11 +72,6 @@ class Shape:
         width = min(PANEL, self.vectors * lanes)
         return [range(first, first + width, lanes) for first in range(0, PANEL, width)]
 
-    def heights(self, fewest: int) -> range:
-        """Rows of a tile, where blocks of `fewest` rows and more are shared out evenly."""
-        least = min(rows // -(-rows // self.rows) for rows in range(fewest, BLOCK + 1))
-        return range(self.rows, least - 1, -1)
-
 
 def shape_of(machine: Machine, step: Step) -> Shape:
     """The tile of a machine."""
@@ -97,7 +96,7 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     if machine.tiles or not fits(spec, machine):
         return None
     rows = fold("floordiv", _panels.extents(spec)[1], rows_of(machine))
-    return _beside.launch(spec, together=fold("max", 1, fold("min", BLOCK // 8, rows)))
+    return _beside.launch(spec, together=fold("max", 1, fold("min", CLAIM, rows)))
 
 
 def after(kind: type[Tasks], step: Step) -> type[Tasks]:
@@ -140,7 +139,7 @@ class Staged:
         shape = shape_of(machine, step)
         self.fewest = rows_of(machine) + 1
         self.unit, self.slices = shape.unit(self.lanes), shape.slices(self.lanes)
-        self.heights, self.run = shape.heights(self.fewest), shape.run
+        self.heights, self.run = heights(shape.rows, range(self.fewest, BLOCK + 1)), shape.run
         self.group, self.k = _panels.group_of(spec), frame.size(spec.operands[0].shape[-1])
         self.steps = sizes.ceildiv(self.k, self.group)
         self.wide = spec.operands[0].dtype if self.group == 1 else "uint32"
@@ -216,16 +215,13 @@ class Staged:
 
     def _add_tiles(self, part: Part, complete: Any) -> None:
         """Emits the sums of a part tile by tile, and writes those that are `complete`."""
-        count = sizes.ceildiv(part.rows.height, self.heights[0])
-        each = sizes.floordiv(part.rows.height, count)
-        higher = part.rows.height - each * count
-        for number in emit.loop(0, count):
-            top, bottom = (i * each + sizes.least(i, higher) for i in (number, number + 1))
+        shares = Shares(part.rows.height, self.heights[0])
+        for number, top, bottom in shares.spans(some=True):
             for _, strip in self._strips(part, top, bottom):
                 self.tasks.ask_strip(strip, complete)
             for height in self.heights:
                 with emit.when(emit.compare("equal", bottom - top, height)):
-                    ask = self._asks(part, number, count)
+                    ask = self._asks(part, number, shares.count)
                     for columns in self.slices:
                         self._add_tile(part, top, height, columns, ask if 0 in columns else None)
             for sums, strip in self._strips(part, top, bottom):
