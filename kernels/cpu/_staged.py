@@ -44,6 +44,9 @@ ROW = CHUNK + LINE
 TOGETHER = 4
 """Steps that ask for memory together."""
 
+PARTED = 4
+"""Rows from which on those of words with parts are staged."""
+
 CLAIM = 8
 """Panels that a thread takes at a time, at most: rows are staged once for them, and threads end
 together all the same."""
@@ -80,10 +83,16 @@ def shape_of(machine: Machine, step: Step) -> Shape:
     return Shape(6, 4, 32)
 
 
+def fewest(spec: Spec, machine: Machine) -> int:
+    """Rows from which on they are staged: each step would take words with parts apart."""
+    parted = machine.vector_bytes == 32 and _panels.group_of(spec) > 1
+    return PARTED if parted else rows_of(machine) + 1
+
+
 def fits(spec: Spec, machine: Machine) -> bool:
     """Whether rows are staged: on AVX2, and beside AMX where all is float32. Not a few rows."""
     m = _panels.extents(spec)[1]
-    if isinstance(m, int) and m <= rows_of(machine):
+    if isinstance(m, int) and m < fewest(spec, machine):
         return False
     a, b = (operand.dtype for operand in spec.operands[:2])
     if machine.vector_bytes == 32:
@@ -137,7 +146,7 @@ class Staged:
         frame = tasks.frame
         spec, machine = frame.spec, frame.machine
         shape = shape_of(machine, step)
-        self.fewest = rows_of(machine) + 1
+        self.fewest = fewest(spec, machine)
         self.unit, self.slices = shape.unit(self.lanes), shape.slices(self.lanes)
         self.heights, self.run = heights(shape.rows, range(self.fewest, BLOCK + 1)), shape.run
         self.group, self.k = _panels.group_of(spec), frame.size(spec.operands[0].shape[-1])
