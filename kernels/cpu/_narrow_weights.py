@@ -1,4 +1,4 @@
-"""How weights of 8 and 4 bits are read and widened, eight along k of the vectors of a tile.
+"""How weights of 8 and 4 bits are read and widened on AVX-512, eight along k of a tile's vectors.
 
 On Zen 5 shuffles share a port with products; conversions, additions and shifts do not. So with few
 rows fewer instructions win, with many those that run beside the products.
@@ -70,7 +70,6 @@ class _Bytes:
         self._words = _Words(frame, lanes, TOGETHER)
         self._many = 2 * rows_of(frame.machine) // 3
         self._tiles = frame.machine.tiles  # one port shifts there, two add
-        self._avx2 = frame.machine.vector_bytes == 32
 
     def start(self, tile: Tile, k: Size) -> None:
         """Turns to the eight elements along k from `k` on."""
@@ -79,10 +78,7 @@ class _Bytes:
 
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
-        if self._avx2:  # ports are balanced so, and the last byte takes two instructions
-            widened = _by_shifts if number % TOGETHER > 1 else _by_sums
-        else:
-            widened = _by_shifts if self._shifts and not self._tiles else _by_sums
+        widened = _by_shifts if self._shifts and not self._tiles else _by_sums
         return [widened(word, number % TOGETHER) for word in self._rows[number // TOGETHER]]
 
     def pairs(self, number: int) -> list[Any]:
@@ -97,7 +93,7 @@ class _Nibbles:
     bytes = STEP * PANEL // 2
 
     def __init__(self, frame: host.Frame, lanes: int) -> None:
-        self._words, self._lanes = _Words(frame, lanes, STEP), lanes
+        self._words = _Words(frame, lanes, STEP)
 
     def start(self, tile: Tile, k: Size) -> None:
         """Turns to the eight elements along k from `k` on."""
@@ -106,8 +102,6 @@ class _Nibbles:
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
         shift = 4 * (number // 2) + 16 * (number % 2)
-        if self._lanes < 2**4:
-            return [_nibble(word, shift) for word in self._row]
         lowest = [word >> shift if shift else word for word in self._row]
         return [_looked_up(word) for word in lowest]
 
@@ -125,30 +119,17 @@ class _Floats:
     def __init__(self, frame: host.Frame, lanes: int) -> None:
         self._words = _Words(frame, lanes, TOGETHER)
         self._dtype = frame.spec.operands[1].dtype
-        self._looks_up = frame.machine.vector_bytes == 64
 
     def start(self, tile: Tile, k: Size) -> None:
         """Turns to the eight elements along k from `k` on."""
         self._rows = self._words.rows(tile, k)
-        if self._looks_up:
-            split = [[_float8.split(word, self._dtype) for word in row] for row in self._rows]
-            self._pairs = [list(pair) for row in split for pair in zip(*row, strict=True)]
+        split = [[_float8.split(word, self._dtype) for word in row] for row in self._rows]
+        self._pairs = [list(pair) for row in split for pair in zip(*row, strict=True)]
 
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
-        if not self._looks_up:
-            return self._scaled(number)
         pairs = self._pairs[number // 2]
         return [half(pair, number % 2) for pair in pairs]
-
-    def _scaled(self, number: int) -> list[Any]:
-        """As `row`, where numbers are called in turn."""
-        row, place = divmod(number, TOGETHER)
-        if number % TOGETHER == 0:
-            found = [_float8.halves(word, self._dtype) for word in self._rows[row]]
-            self._even_odd = list(zip(*found, strict=True))
-        halves = self._even_odd[place % 2]
-        return [half(pair, place // 2) * _float8.SCALE[self._dtype] for pair in halves]
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
@@ -178,18 +159,6 @@ def _by_sums(words: Any, byte: int) -> Any:
     exponent = (127 + lowest.bit_length() - 1) << 23
     bits = (halves & mask) ^ (exponent | mask & 0x8080)
     return emit.bitcast(bits, emit.register_type("float32")) - float(lowest + 128)
-
-
-def _nibble(words: Any, shift: int) -> Any:
-    """-8.0 to 7.0 by the four bits from `shift` on: they become a mantissa, whose rest then goes.
-
-    Those beyond the mantissa of a float32 are shifted, all by as much.
-    """
-    if shift > 23 - 4:
-        words, shift = words >> 16, shift - 16
-    lowest = 2.0 ** (23 - shift)
-    bits = words & (15 << shift) | (127 + 23 - shift) << 23
-    return emit.bitcast(bits, emit.register_type("float32")) - (lowest + 8)
 
 
 def _joined(first: Any, second: Any) -> Any:

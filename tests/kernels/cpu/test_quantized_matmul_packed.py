@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from native import ARCHS, DOTS, check, random, run
-from quantized_specs import FLOATS, HELD, close, product
+from quantized_specs import FLOATS, HELD, close, numbers, product
 from reference import numpy_dtype
 
 from heddle.kernels.registry import find
@@ -47,6 +47,38 @@ def test_groups(k, group, held, arch):
 @pytest.mark.parametrize(("k", "group"), [(2208, 96), (4096, 4096)])
 def test_many_rows_go_along_k_in_stretches(k, group, held, dtype, arch):
     close(product(held, 30, k, 40, group, dtype), arch=arch)
+
+
+ALIKE = [
+    *(("x86-64-v3", "bfloat16", held, 3 if held == "uint32" else 1) for held in HELD),
+    ("x86-64-v4", "float32", "int8", 4),
+    ("cooperlake", "bfloat16", "uint32", 5),
+    ("sapphirerapids", "bfloat16", "int8", 2),
+]
+"""Architectures, dtypes, and from how many rows of a block on a row's sums are ordered alike.
+
+Fewer rows have several sums of each element, which hide the latency of additions, or (4 bits on
+AVX2) sums of numbers that are above the weights.
+"""
+
+
+@pytest.mark.parametrize(("arch", "dtype", "held", "fewest"), ALIKE)
+def test_the_row_does_not_depend_on_the_other_rows(arch, dtype, held, fewest):
+    spec = product(held, "d0", 384, 70, 128, dtype)
+    a, weights, scales = numbers(spec, {"d0": 80})
+    (whole,), _ = run(spec, [a, weights, scales], {"d0": 80}, arch)
+    for rows in (fewest, 4, 5, 6, 7, 8, 10, 11, 13, 24, 70):
+        if rows >= fewest:
+            (part,), _ = run(spec, [a[:rows], weights, scales], {"d0": rows}, arch)
+            assert whole[:rows].tobytes() == part.tobytes(), rows
+
+
+@pytest.mark.parametrize("held", HELD[:3])
+def test_rows_that_do_not_fit_on_the_stack(held):
+    """Chunks along k for 7 rows and more, and one row by three panels."""
+    spec = product(held, "d0", 4992, 70, 384)
+    for m in (1, 7, 12):
+        close(spec, {"d0": m}, "x86-64-v3")
 
 
 @pytest.mark.parametrize("held", HELD)
