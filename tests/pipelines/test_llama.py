@@ -159,9 +159,9 @@ def test_queries_keys_and_values_are_one_launch_of_few_tokens_and_so_is_a_gate(n
     def launches(tokens):
         return sum(evaluate(p.condition, dict.fromkeys(p.spec.dims, tokens)) for p in products)
 
-    layers, apart = config.num_hidden_layers, quantization is None
+    layers = config.num_hidden_layers
     assert [launches(tokens) for tokens in (1, 16, 64)] == [4 * layers + 1] * 3
-    assert launches(65) == (7 if apart else 4) * layers + 1
+    assert launches(65) == 7 * layers + 1
 
 
 def test_the_signature():

@@ -258,8 +258,10 @@ ASSEMBLED = {
     "any sizes": (product("bfloat16", "d0", "d1", "d2", True), BOTH[:1]),
     "rows at run time": (product("bfloat16", "d0", 4096, 4096, False), BOTH[:1]),
     "bytes": (integers("int8", 4096, 4096, 4096, False), BOTH),
-    "8 bits": (quantized("bfloat16", "d0", 4096, 4096, 8, 128), BOTH),
-    "4 bits with a body": (body(quantized("float16", "d0", 28672, 4096, 4, 32)), BOTH),
+    "8 bits": (quantized("bfloat16", "d0", 4096, 4096, 8, 128), ("sm_80",)),
+    "8 bits, few rows": (quantized("bfloat16", 64, 4096, 4096, 8, 128), BOTH),
+    "4 bits with a body": (body(quantized("float16", "d0", 28672, 4096, 4, 32)), ("sm_80",)),
+    "4 bits with a body, few rows": (body(quantized("float16", 16, 28672, 4096, 4, 32)), BOTH),
 }
 """Specs, and the architectures on which they run by mma.sync, all or in part."""
 
