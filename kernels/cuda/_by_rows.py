@@ -90,6 +90,18 @@ def split_at(spec: Spec, *bounds: int) -> tuple[Portion, ...]:
     return (*found, *(_apart(last) if spec.beside or spec.gate else [last]))
 
 
+def are_few(spec: Spec) -> bool:
+    """Whether rows are known to be no more than strips are for."""
+    m = _product.problem(spec).m
+    return m <= FEW if isinstance(m, int) else spec.attr(MOST) is not None
+
+
+def may_be_few(spec: Spec) -> bool:
+    """Whether they are, or only the call knows."""
+    m = _product.problem(spec).m
+    return not isinstance(m, int) or m <= FEW
+
+
 def in_strips(spec: Spec) -> bool:
     """Whether few rows are multiplied in strips."""
     kind = _mma.kind_of(spec)

@@ -126,8 +126,7 @@ def fits(spec: Spec) -> bool:
 
 def joins(spec: Spec) -> bool:
     """Whether one kernel computes the product and others of the same few rows."""
-    m = _product.problem(spec).m
-    return fits(spec) and (not isinstance(m, int) or m <= _by_rows.FEW)
+    return fits(spec) and _by_rows.may_be_few(spec)
 
 
 def ways(spec: Spec) -> Sequence[_by_rows.Way]:

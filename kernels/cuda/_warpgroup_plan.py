@@ -213,7 +213,7 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
         return None
     transposed, m = windows or spec.attr("transposed"), _product.problem(spec).m
     grouped, groups = spec.op == "grouped_matmul", spec.operands[1].shape[0]
-    few = m <= _by_rows.FEW if isinstance(m, int) else spec.attr(_by_rows.MOST) is not None
+    few = _by_rows.are_few(spec)
     if grouped:
         few = isinstance(m, int) and isinstance(groups, int) and m <= _by_rows.FEW * groups
     if few or spec.gate or (tile_of.item != 2 and not transposed):
@@ -235,8 +235,7 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
 def _scaled_plan(spec: Spec) -> Plan | None:
     """That of weights of 8 and 4 bits: tiles of 128 columns, of which two share their rows."""
     problem = _product.problem(spec)
-    few = problem.m <= _by_rows.FEW if isinstance(problem.m, int) else spec.attr(_by_rows.MOST)
-    if few or spec.beside or spec.gate or not _scaled.fits(spec):
+    if _by_rows.are_few(spec) or spec.beside or spec.gate or not _scaled.fits(spec):
         return None
     x, weights, _ = spec.operands
     words = WeightWords(_mma.KINDS[x.dtype, x.dtype], spec.attr("bits"), weights.dtype)

@@ -13,7 +13,6 @@ from warpgroup_cases import HOPPER, body, columns, cut_into_pieces, dequantised,
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import (
-    _partial_sums,
     _warpgroup_plan,
     _warpgroup_result,
 )
@@ -77,12 +76,7 @@ PIECES = {
 @pytest.mark.parametrize("name", PIECES)
 def test_tiles_in_pieces(monkeypatch, name):
     spec, dims = PIECES[name]
-    cut_into_pieces(monkeypatch)
-    brought = []
-    bring = _partial_sums.Meeting.bring
-    monkeypatch.setattr(
-        _partial_sums.Meeting, "bring", lambda *args: (brought.append(1), bring(*args))[1]
-    )
+    brought = cut_into_pieces(monkeypatch)
     with columns(128):
         check(spec, {f"d{i}": size for i, size in enumerate(dims)})
     assert brought
@@ -150,6 +144,17 @@ def emitted(name: str):
         return spec, to_ptx(spec, HOPPER), find(spec.op, "cuda").launch_on(spec, HOPPER)
 
 
+def check_cubin(monkeypatch, text: str) -> None:
+    """The registers are those of the plan, nothing is spilled, and products wait for none."""
+    logs = []
+    read = ptx.resources
+    monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
+    cubin = by_ptxas(text)
+    assert (cubin.registers, cubin.spills, cubin.shared) == (_warpgroup_plan.REGISTERS, 0, 0)
+    # C7510 and its like: products that wait for one another, and setmaxnreg without effect.
+    assert not re.search(r"C75\d\d|serializ", "".join(logs))
+
+
 def by_ptxas(text: str):
     """The cubin: nvJitLink ignores setmaxnreg and cannot tell a division from a call."""
     program = ptx.find_ptxas()
@@ -160,9 +165,6 @@ def by_ptxas(text: str):
 
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_assembled(monkeypatch, name):
-    logs = []
-    read = ptx.resources
-    monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
     spec, text, launch = emitted(name)
     dtype, transposed = spec.operands[0].dtype, spec.attr("transposed")
     several = launch.cluster > 1
@@ -183,10 +185,7 @@ def test_assembled(monkeypatch, name):
     if dtype.endswith("16"):  # The last number: whether b has its columns side by side.
         assert all(line.endswith(f"{int(not transposed)};") for line in products)
     assert launch.shared <= SHARED
-    cubin = by_ptxas(text)
-    assert (cubin.registers, cubin.spills, cubin.shared) == (_warpgroup_plan.REGISTERS, 0, 0)
-    # C7510 and its like: products that wait for one another, and setmaxnreg without effect.
-    assert not re.search(r"C75\d\d|serializ", "".join(logs))
+    check_cubin(monkeypatch, text)
 
 
 def test_registers_are_those_of_a_multiprocessor():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import cuda_harness
 from cuda_cases import fused, plain, tensor
 
-from heddle.kernels.cuda import _pieces
+from heddle.kernels.cuda import _partial_sums, _pieces
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Spec, Step
 from heddle.kernels.tuning import forced
@@ -13,11 +13,19 @@ from heddle.kernels.tuning import forced
 HOPPER = MACHINES["sm_90a"]
 
 
-def cut_into_pieces(monkeypatch) -> None:
-    """Tiles are cut as small as can be, among the clusters of six multiprocessors."""
+def cut_into_pieces(monkeypatch) -> list[int]:
+    """Tiles are cut as small as can be, among the clusters of six multiprocessors.
+
+    Each place in a kernel that brings pieces together adds to the list.
+    """
+    brought, bring = [], _partial_sums.Meeting.bring
+    monkeypatch.setattr(
+        _partial_sums.Meeting, "bring", lambda *args: (brought.append(1), bring(*args))[1]
+    )
     monkeypatch.setattr(_pieces, "LEAST", 1)
     monkeypatch.setattr(_pieces, "COST", 0)
     monkeypatch.setattr(cuda_harness, "PROCESSORS", 6)
+    return brought
 
 
 def product(dtype: str, m, n, k, transposed: bool, batch: tuple = ()) -> Spec:
