@@ -3,11 +3,11 @@
     python benchmarks/skinny.py [--threads 2] [--rounds 15] [--save]
 
 A call multiplies by one weight; as many as fill 128 MiB, more than the caches hold, take turns, so
-that each is read from memory. Two limits are measured between the cases: a kernel that only reads
-as many bytes (the largest element of each row of integers), and a bfloat16 product whose operands
-stay in the caches. The limit of a case is the larger of the times that its bytes need at the one
-rate and its multiplications at the other. Activations and scales are bfloat16, or float32 beside
-weights of float32.
+that each is read from memory. Limits are measured between the cases: a kernel that only reads as
+many bytes (the largest element of each row of integers), and products of bfloat16 and of float32
+whose operands stay in the caches. The limit of a case is the larger of the times that its bytes
+need at the one rate and its multiplications at that of its activations. These and scales are
+bfloat16, or float32 beside weights of float32.
 """
 
 from __future__ import annotations
@@ -127,25 +127,19 @@ def reading(session: InferenceSession) -> Callable[[], object]:
     return lambda: model.execute(next(turns), out=out)
 
 
-def ones(*shape: int) -> Buffer:
-    """Ones in bfloat16."""
-    return Buffer.from_numpy(np.full(shape, 0x3F80, np.uint16), dtype="bfloat16")
-
-
-def computing(session: InferenceSession) -> Callable[[], object]:
-    """A call of a bfloat16 product that is bound by its multiplications."""
+def computing(session: InferenceSession, dtype: DType) -> Callable[[], object]:
+    """A call of a product that is bound by its multiplications."""
     m, k, n = PRODUCT
-    with Graph("compute", [TensorType(DType.bfloat16, (m, k))]) as graph:
-        graph.output(graph.inputs[0] @ graph.add_weight(Weight("w", DType.bfloat16, (k, n))))
-    model = session.load(compile(graph, "cpu"), {"w": ones(k, n)})
-    x, out = ones(m, k), [Buffer("bfloat16", (m, n))]
+    with Graph("compute", [TensorType(dtype, (m, k))]) as graph:
+        graph.output(graph.inputs[0] @ graph.add_weight(Weight("w", dtype, (k, n))))
+    model = session.load(compile(graph, "cpu"), {"w": filled(dtype, k, n)})
+    x, out = filled(dtype, m, k), [Buffer(dtype.name, (m, n))]
     return lambda: model.execute(x, out=out)
 
 
 def row(kind: Kind, rows: int, ms: float, read: float, computed: float) -> dict[str, Any]:
     """The figures of a case, from its milliseconds and the limits in GB/s and TFLOP/s."""
-    # Dot products of bfloat16 multiply twice as many numbers as those of float32.
-    nbytes, operations = kind.nbytes, 2 * rows * N * K * max(1, kind.bits // 16)
+    nbytes, operations = kind.nbytes, 2 * rows * N * K
     needs = {"memory": nbytes / read / 1e6, "compute": operations / computed / 1e9}
     bound = max(needs, key=lambda name: needs[name])
     return {
@@ -169,7 +163,8 @@ def main() -> None:
     session = InferenceSession(threads=options.threads)
     calls: dict[Any, Callable[[], object]] = {
         "read": reading(session),
-        "compute": computing(session),
+        DType.float32: computing(session, DType.float32),
+        DType.bfloat16: computing(session, DType.bfloat16),
     }
     for kind in KINDS:
         prepare = skinny(session, kind)
@@ -177,14 +172,15 @@ def main() -> None:
     times = measure.interleaved(calls, options.rounds, 20)
     medians = {key: measure.median_ms(seconds) for key, seconds in times.items()}
     read = READ / medians.pop("read") / 1e6
-    computed = 2 * math.prod(PRODUCT) / medians.pop("compute") / 1e9
-    rows = [row(*key, ms, read, computed) for key, ms in medians.items()]
+    limits = (DType.float32, DType.bfloat16)
+    computed = {d: 2 * math.prod(PRODUCT) / medians.pop(d) / 1e9 for d in limits}
+    rows = [row(kind, m, ms, read, computed[kind.rows]) for (kind, m), ms in medians.items()]
     for line in rows:
         print(json.dumps(line))
     figures = {
         "threads": options.threads,
         "read GB/s": round(read, 1),
-        "bfloat16 TFLOP/s": round(computed, 3),
+        **{f"{dtype} TFLOP/s": round(rate, 3) for dtype, rate in computed.items()},
         "rows": rows,
     }
     print({name: value for name, value in figures.items() if name != "rows"})

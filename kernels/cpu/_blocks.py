@@ -5,7 +5,7 @@ And rows in chunks, on the stack.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +107,7 @@ class Shares:
             yield number, top, bottom
 
 
-def heights(most: int, rows: range) -> range:
+def heights(most: int, rows: Iterable[int]) -> range:
     """Rows of a tile of at most `most`, the greatest first, where so many `rows` are shared out."""
     return range(most, min(count // -(-count // most) for count in rows) - 1, -1)
 

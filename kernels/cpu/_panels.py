@@ -14,6 +14,7 @@ the first cache then arrive while the next tile is multiplied, and no queue of s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
@@ -112,6 +113,12 @@ class Results:
         if left > 0:
             yield 1, emit.compare("greater", end, self.each)
 
+    def reached(self, block: Block, part: int) -> AbstractContextManager[None]:
+        """Emits the Python body of a `with` this where the result has columns `part` of a panel."""
+        if part == 0 or (isinstance(self.each, int) and (self.each - 1) % PANEL >= part):
+            return nullcontext()
+        return emit.when(emit.compare("less", self._inside(block) + part, self.each))
+
     def _inside(self, block: Block) -> Size:
         """The column of a block among those that belong together."""
         return block.column if self._together == 1 else block.column % self.each
@@ -134,7 +141,14 @@ class Tasks(Results):
         self.batch, self.m, _ = frame.shape(extents(frame.spec))
         self.blocks = sizes.ceildiv(self.m, block)
         self.most = min(block, self.m) if isinstance(self.m, int) else block
+        self.heights = self._heights(block)
         self._block = block
+
+    def _heights(self, block: int) -> Sequence[int]:
+        """How many rows a block may have, those without rows aside."""
+        if not isinstance(self.m, int) or block != BLOCK:
+            return range(1, self.most + 1)
+        return [height for height in (self.most, self.m % block) if height]
 
     def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
         """Emits the Python body of a `for rows, first, last in` this.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _asks, _deep, _panels, _staged
-from heddle.kernels.cpu._blocks import PANEL, Tile, last_word
+from heddle.kernels.cpu import _asks, _deep, _few, _panels, _staged
+from heddle.kernels.cpu._blocks import PANEL, Rows, Tile, last_word
 from heddle.kernels.cpu._tile import Step, add_products, copies_of, merged, rows_of
 from heddle.kernels.sizes import Size
 
@@ -29,14 +29,34 @@ def emit_products(
 
     steps = sizes.ceildiv(k, _panels.group_of(spec))
     lanes = host.lanes_for(frame.machine, [step.sums])
-    if _staged.fits(spec, frame.machine):
-        tasks = _staged.after(tasks, step)
-    own = tasks(frame, lanes, step.sums)
+    own = _left(tasks, step)(frame, lanes, step.sums)
+    if frame.machine.vector_bytes == 32 and element != "float64":
+        for _ in own.runs():
+            pass  # nothing is left
+        return
     multiply = _panels.stretches(own, steps, adder(frame, step, k, left))
     if _deep.fits(spec, frame.machine):
         _deep.emit_runs(own, steps, partial(adder, frame, step, k), multiply)
     else:
         _panels.emit_blocks(own, multiply)
+
+
+def _left(kind: type[_panels.Tasks], step: Step) -> type[_panels.Tasks]:
+    """Tasks of `kind` that are left where some rows are multiplied in another way."""
+
+    class Rest(kind):  # type: ignore[misc, valid-type]
+        def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
+            others: list[_few.Few | _staged.Staged] = []
+            if _few.fits(self):
+                others.append(_few.Few(self, step))
+            if _staged.fits(self.frame.spec, self.frame.machine):
+                others.append(_staged.Staged(self, step))
+            for rows, first, last in super().runs():
+                for other in others:
+                    first = other.compute(rows, first, last)
+                yield rows, first, last
+
+    return Rest
 
 
 def adder(

@@ -3,8 +3,7 @@
 A run of panels shares a block of rows. A chunk of the rows is put on the stack, where rows that lie
 a power of two apart no longer share a few sets of the caches, and is multiplied by all panels of
 the run, whose sums wait on the stack for the next chunk. So both sides come from the second cache,
-where the next panel's part arrives meanwhile. What a step would have to do with each word of a row
-(widen two bfloat16, split four bytes) is done once for the whole run.
+where the next panel's part arrives meanwhile.
 
 Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
 them, as by two hardware threads:
@@ -19,33 +18,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _beside, _panels
+from heddle.kernels.cpu import _beside, _few, _panels
 from heddle.kernels.cpu._asks import Ask
-from heddle.kernels.cpu._blocks import PANEL, Rows, Shares, Strip, heights, last_word
+from heddle.kernels.cpu._blocks import PANEL, Rows, Shares, Strip, heights
 from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
-from heddle.kernels.cpu._tile import Step, add_rows, rows_of
+from heddle.kernels.cpu._sides import TOGETHER, WORD, Sides
+from heddle.kernels.cpu._tile import Step, rows_of
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold
 
-WORD = 4
-"""Bytes of a word of a row, of each of its parts, and of a sum."""
-
 CHUNK = 2048
-"""Bytes of a row on the stack: 128 KiB of a block, and at most as much of a tile's panels."""
-
-ROW = CHUNK + LINE
-"""From row to row there: an odd number of lines."""
-
-TOGETHER = 4
-"""Steps that ask for memory together."""
-
-PARTED = 4
-"""Rows from which on those of words with parts are staged."""
+"""Bytes of a row on the stack: 128 KiB of a block, and at most as much of a tile's panels. With a
+line of padding rows lie an odd number of lines apart."""
 
 CLAIM = 8
 """Panels that a thread takes at a time, at most: rows are staged once for them, and threads end
@@ -83,21 +71,14 @@ def shape_of(machine: Machine, step: Step) -> Shape:
     return Shape(6, 4, 32)
 
 
-def fewest(spec: Spec, machine: Machine) -> int:
-    """Rows from which on they are staged: each step would take words with parts apart."""
-    parted = machine.vector_bytes == 32 and _panels.group_of(spec) > 1
-    return PARTED if parted else rows_of(machine) + 1
-
-
 def fits(spec: Spec, machine: Machine) -> bool:
     """Whether rows are staged: on AVX2, and beside AMX where all is float32. Not a few rows."""
-    m = _panels.extents(spec)[1]
-    if isinstance(m, int) and m < fewest(spec, machine):
-        return False
     a, b = (operand.dtype for operand in spec.operands[:2])
-    if machine.vector_bytes == 32:
-        return a != "float64"
-    return machine.tiles and a == b == "float32"
+    beside = machine.tiles and a == b == "float32"
+    if not (beside or (machine.vector_bytes == 32 and a != "float64")):
+        return False
+    m = _panels.extents(spec)[1]
+    return not isinstance(m, int) or m > _few.most(spec, machine)
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
@@ -106,18 +87,6 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
         return None
     rows = fold("floordiv", _panels.extents(spec)[1], rows_of(machine))
     return _beside.launch(spec, together=fold("max", 1, fold("min", CLAIM, rows)))
-
-
-def after(kind: type[Tasks], step: Step) -> type[Tasks]:
-    """Tasks of `kind` that leave most to this file: what remains is few rows, and last panels."""
-
-    class Rest(kind):  # type: ignore[misc, valid-type]
-        def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
-            staged = Staged(self, step)
-            for rows, first, last in super().runs():
-                yield rows, staged.compute(rows, first, last), last
-
-    return Rest
 
 
 @dataclass(frozen=True)
@@ -146,24 +115,22 @@ class Staged:
         frame = tasks.frame
         spec, machine = frame.spec, frame.machine
         shape = shape_of(machine, step)
-        self.fewest = fewest(spec, machine)
+        self.fewest = _few.most(spec, machine) + 1
+        many = [height for height in tasks.heights if height >= self.fewest]
         self.unit, self.slices = shape.unit(self.lanes), shape.slices(self.lanes)
-        self.heights, self.run = heights(shape.rows, range(self.fewest, BLOCK + 1)), shape.run
-        self.group, self.k = _panels.group_of(spec), frame.size(spec.operands[0].shape[-1])
-        self.steps = sizes.ceildiv(self.k, self.group)
-        self.wide = spec.operands[0].dtype if self.group == 1 else "uint32"
-        self.right = spec.operands[1].dtype if self.group == 1 else "uint32"
-        self.bytes = PANEL * emit.ITEM_SIZE[self.right]
+        self.heights, self.run = heights(shape.rows, many), shape.run
         self.chunk = CHUNK // WORD // step.parts
+        self.sides = Sides(tasks, step, self.chunk, BLOCK, LINE)
+        self.steps = self.sides.steps
         self.at_once = isinstance(self.steps, int) and self.steps <= self.chunk
-        self.b = frame.inputs[1]
-        self.left = host.byte_buffer(BLOCK * ROW, shared="left")
         held = self.unit if self.at_once else self.run
         self.sums = host.byte_buffer(held * BLOCK * PANEL * WORD, shared="sums")
 
     def compute(self, rows: Rows, first: Size, last: Size) -> Size:
         """Emits the results of the rows by whole units of panels; returns the first panel left."""
-        full = sizes.least(last, sizes.floordiv(self.tasks.each, PANEL))
+        # A unit of one panel may reach beyond the result's last column.
+        whole = sizes.floordiv(self.tasks.each, PANEL)
+        full = last if self.unit == 1 else sizes.least(last, whole)
         count = sizes.greatest(emit.as_index(full) - first, 0) // self.unit * self.unit
         many = emit.compare("greater_equal", emit.as_index(rows.height), self.fewest)
         end = first + emit.select(many, count, 0)
@@ -181,46 +148,17 @@ class Staged:
         self, rows: Rows, first: Size, last: Size, start: Size, stop: Size, steps: Size
     ) -> None:
         """Emits the steps from `start` to `stop - 1` for the panels from `first` to `last - 1`."""
-        self._stage(rows, start, stop)
+        self.sides.stage(rows, start, stop)
         complete = emit.compare("greater_equal", emit.as_index(stop), steps)
         # Behind a run's last unit comes its next chunk, or the next run.
-        behind = emit.select(complete, self._at(rows, last, 0), self._at(rows, first, stop))
+        place = self.sides.place
+        behind = emit.select(complete, place(rows, last, 0), place(rows, first, stop))
         for panel in emit.loop(first, last, self.unit):
             goes_on = emit.compare("less", panel + self.unit, last)
-            following = emit.select(goes_on, self._at(rows, panel + self.unit, start), behind)
-            base, sums = self._at(rows, panel, start), 0 if self.at_once else panel - first
+            following = emit.select(goes_on, place(rows, panel + self.unit, start), behind)
+            base, sums = place(rows, panel, start), 0 if self.at_once else panel - first
             part = Part(rows, panel, start, stop, steps, base, following, sums)
             self._add_tiles(part, complete)
-
-    def _stage(self, rows: Rows, start: Size, stop: Size) -> None:
-        """Puts the words of the rows' steps on the stack, their parts one chunk after another."""
-        element = self.tasks.frame.spec.operands[0].dtype
-        size = emit.ITEM_SIZE[element]
-        # The steps whose words lie in a row; the last one of all may reach beyond its end.
-        full = sizes.least(stop, sizes.floordiv(self.k, self.group))
-        whole = full - sizes.mod(full - start, self.lanes)
-        for r in emit.loop(0, rows.height):
-            source = memory.at(self.tasks.frame.inputs[0], (rows.row + r) * self.k, element)
-            target = memory.at(self.left, r * ROW, "int8")
-            for begin, end, lanes in ((start, whole, self.lanes), (whole, full, 1)):
-                for step in emit.loop(begin, end, lanes):
-                    at = memory.at(source, step * self.group, element)
-                    words = memory.load(at, 0, self.wide, lanes, alignment=size)
-                    self._put(words, target, step - start)
-            if self.group > 1:
-                with emit.when(emit.compare("less", emit.as_index(full), stop)):
-                    at = memory.at(source, full * self.group, element)
-                    rest = last_word(at, self.k - full * self.group, element, self.group)
-                    self._put(rest, target, full - start)
-
-    def _put(self, words: Any, target: Any, place: Size) -> None:
-        """Writes the parts of words of a row."""
-        for number, value in enumerate(self.step.left(words)):
-            memory.store(value, target, number * self.chunk + place, self.step.part)
-
-    def _at(self, rows: Rows, panel: Size, step: Size) -> Size:
-        """At which byte of b a step of a panel begins."""
-        return ((rows.panel + panel) * self.steps + step) * self.bytes
 
     def _add_tiles(self, part: Part, complete: Any) -> None:
         """Emits the sums of a part tile by tile, and writes those that are `complete`."""
@@ -231,8 +169,11 @@ class Staged:
             for height in self.heights:
                 with emit.when(emit.compare("equal", bottom - top, height)):
                     ask = self._asks(part, number, shares.count)
+                    block = self.tasks.block(part.rows, part.panel)
                     for columns in self.slices:
-                        self._add_tile(part, top, height, columns, ask if 0 in columns else None)
+                        with self.tasks.reached(block, columns.start):
+                            own = ask if 0 in columns else None
+                            self._add_tile(part, top, height, columns, own)
             for sums, strip in self._strips(part, top, bottom):
                 self.tasks.write_strip(strip, sums, complete)
 
@@ -249,8 +190,8 @@ class Staged:
 
     def _asks(self, part: Part, number: Size, count: Size) -> Ask:
         """What asks for the following panels, all tiles together for all of them, at each step."""
-        depth, apart = emit.as_index(part.stop - part.start), self.steps * self.bytes
-        pace = emit.index(self.bytes) // count + 1
+        depth, apart = emit.as_index(part.stop - part.start), self.sides.apart
+        pace = emit.index(self.sides.bytes) // count + 1
         ahead = part.following + number * pace * depth
         few = emit.compare("less", emit.as_index(count), MANY)
         least = -(-self.fewest // self.heights[0])
@@ -265,7 +206,7 @@ class Staged:
             for line in numbers:
                 for panel in range(self.unit):
                     place = ahead + pace * step + panel * apart + line * LINE
-                    memory.prefetch(self.b, place, "int8", level=2)
+                    memory.prefetch(self.sides.b, place, "int8", level=2)
 
         return ask
 
@@ -273,34 +214,6 @@ class Staged:
         self, part: Part, top: Size, height: int, columns: range, ask: Ask | None
     ) -> None:
         """Adds the part's steps to the sums of rows from `top` on by `columns` of each panel."""
-        left = memory.at(self.left, top * ROW, "int8")
-        depth, apart = emit.as_index(part.stop - part.start), self.steps * self.bytes
-        kind = self.step.part
-
-        def right_at(step: Any) -> list[Any]:
-            starts = (part.base + panel * apart + step * self.bytes for panel in range(self.unit))
-            places = [memory.at(self.b, start, "int8") for start in starts]
-            return [memory.load(at, i, self.right, self.lanes) for at in places for i in columns]
-
-        def left_at(number: int, r: int, step: Any) -> Any:
-            place = r * (ROW // WORD) + number * self.chunk + step
-            return emit.splat(memory.load(left, place, kind), self.lanes)
-
-        def add_one(step: Any, *before: Any) -> list[Any]:
-            total = list(before)
-            vectors = zip(*map(self.step.right, right_at(step)), strict=True)
-            for number, right in enumerate(vectors):
-                total = add_rows(total, step, partial(left_at, number), [right], 1, self.step.add)
-            return total
-
-        def add(step: Any, *before: Any) -> list[Any]:
-            if ask is not None:
-                ask(step)
-            total = list(before)
-            for i in range(TOGETHER):
-                total = add_one(step + i, *total)
-            return total
-
         sums = [self._sums(part.sums + panel) for panel in range(self.unit)]
         rows, dtype = range(height), self.step.sums
         places = [(at, (top + r) * PANEL + i) for r in rows for at in sums for i in columns]
@@ -311,8 +224,8 @@ class Staged:
             begun = emit.compare("greater", emit.as_index(part.start), 0)
             mask = host.first_lanes(emit.select(begun, emit.index(self.lanes), 0), self.lanes)
             total = [memory.load(at, place, dtype, self.lanes, mask) for at, place in places]
-        main = depth // TOGETHER * TOGETHER
-        total = emit.carry(0, main, TOGETHER, total, add)
-        total = emit.carry(main, depth, 1, total, add_one)
+        panels = range(self.unit)
+        vectors = [(panel, i) for panel in panels for i in columns]
+        total = self.sides.add(total, top, part.base, vectors, part.stop - part.start, ask)
         for (at, place), value in zip(places, total, strict=True):
             memory.store(value, at, place, dtype)

@@ -30,6 +30,7 @@ class _Tasks(_panels.Tasks):
         self, frame: host.Frame, lanes: int, dtype: str, _larger: int = _panels.BLOCK
     ) -> None:
         super().__init__(frame, lanes, dtype)
+        self.heights = range(1, self.most + 1)
         self._groups = RowGroups(frame, report)
 
     def rows(self, number: Size) -> Rows:

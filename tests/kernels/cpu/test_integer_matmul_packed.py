@@ -48,6 +48,13 @@ def test_static_k(k, arch):
         exact(product((), "d0", k, "d1"), {"d0": 25, "d1": n}, arch)
 
 
+@pytest.mark.parametrize("k", [1, 64, 203])
+def test_few_rows(k):
+    """One row by pairs of panels, others by units of four; what is left of each."""
+    for m in (1, 2, 5):
+        exact(product((), "d0", k, "d1"), {"d0": m, "d1": 280}, "x86-64-v3")
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_batches(batched):
     exact(product((2, "d0"), 13, 22, 40, batched), {"d0": 3})

@@ -1,6 +1,7 @@
 """pack_b and matmul_packed."""
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 
 import ml_dtypes
@@ -106,6 +107,22 @@ def test_staged_rows_in_batches(arch):
     check(spec, {"d0": 3}, arch=arch, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("n", [64, 100, 161, "d2"])
+@pytest.mark.parametrize("k", [1, 64, 101, "d1"])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_few_rows(pairs, k, n):
+    """One row by pairs of panels, others by units of four; what is left of each."""
+    spec = product("bfloat16" if pairs else "float32", (), "d0", k, n, pairs=pairs)
+    sizes = {size: number for size, number in (("d1", 45), ("d2", 280)) if size in (k, n)}
+    for m in (1, 2, 5, 6):
+        check(spec, {"d0": m, **sizes}, arch="x86-64-v3", rtol=1e-5, atol=2e-5 if pairs else 1e-4)
+
+
+@pytest.mark.parametrize("m", [1, 3, 65, 70])
+def test_few_rows_that_are_known(m):
+    check(product("float32", (), m, 40, 100), arch="x86-64-v3", rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("k", [1, 64, 515, "d1"])
 def test_staged_pairs(k):
     """Both of a pair widened on the stack; beside the last one of an odd k lies zero."""
@@ -148,19 +165,27 @@ def test_bias_gelu_and_residual_as_epilogue(dtype, arch):
     check(spec, {"d0": 17}, arch=arch, rtol=1e-5, atol=2e-5)
 
 
+FEW = defaultdict(tuple, {"x86-64-v3": (1, 2, 3, 4, 5)})
+"""Rows whose bits are those of others, too, by level: elsewhere a few have several sums each."""
+
+
 @pytest.mark.parametrize("arch", [*ARCHS, "sapphirerapids"])
 @pytest.mark.parametrize("n", [64, 70, 90])
 def test_the_row_does_not_depend_on_the_other_rows(n, arch):
     """Row 0 of a product with 4 rows or more is bitwise the same however many there are."""
-    alike(product("float32", (), "d0", 2500, n), (4, 5, 7, 24), arch)
+    alike(product("float32", (), "d0", 2500, n), (*FEW[arch], 4, 5, 7, 24), arch)
 
 
 @pytest.mark.parametrize("n", [64, 70])
 @pytest.mark.parametrize("arch", DOTS)
 def test_the_row_of_pairs_does_not_depend_on_the_other_rows(arch, n):
     """From half the rows of a tile on."""
-    counts = (3, 4, 5) if arch == "x86-64-v3" else ()
-    alike(product("bfloat16", (), "d0", 2500, n, pairs=True), (*counts, 6, 7, 13, 24), arch)
+    alike(product("bfloat16", (), "d0", 2500, n, pairs=True), (*FEW[arch], 6, 7, 13, 24), arch)
+
+
+def test_the_row_by_large_weights_does_not_depend_on_the_other_rows():
+    """Up to 12 rows are few there, in two tiles."""
+    alike(product("float32", (), "d0", 2500, 230), (1, 6, 7, 11, 12, 13), "x86-64-v3")
 
 
 def alike(spec, counts, arch):
