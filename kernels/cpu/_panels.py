@@ -290,17 +290,6 @@ def tiles(
                 yield Tile(row, top, height, block.height, block.panel, part, vectors, column)
 
 
-def left_reader(frame: host.Frame, tile: Tile, k: Size, lanes: int) -> Callable[[int, Any], Any]:
-    """`left_at(r, step)`: element `step` of row r of the tile's part of a, in every lane."""
-    a, dtype = frame.inputs[0], frame.spec.operands[0].dtype
-    start = tile.row * k
-
-    def left_at(r: int, step: Any) -> Any:
-        return emit.splat(memory.load(a, start + k * r + step, dtype), lanes)
-
-    return left_at
-
-
 def group_of(spec: Spec) -> int:
     """How many elements along k lie together in b: those of a are pairs or fours of 32 bits."""
     return GROUPS.get(spec.operands[0].dtype, 1)
