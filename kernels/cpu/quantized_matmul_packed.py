@@ -165,15 +165,16 @@ class _Product:
         return next(copies for copies in (1, 2, 4) if copies == 4 or copies * height >= latency)
 
     def _left_reader(self, tile: Tile) -> Callable[[int, Any], Any]:
-        if not self._pairs:
-            return _panels.left_reader(self._frame, tile, self._k, self._lanes)
+        """What reads elements of the tile's rows, or pairs of them, into every lane."""
+        a, dtype = self._frame.inputs[0], self._frame.spec.operands[0].dtype
+        group, kind = (2, "uint32") if self._pairs else (1, dtype)
 
-        def pair_at(r: int, pair: Any) -> Any:
-            place = (tile.row + r) * self._k + pair * 2
-            a = memory.at(self._frame.inputs[0], place, "bfloat16")
-            return emit.splat(memory.load(a, 0, "uint32", alignment=2), self._lanes)
+        def left_at(r: int, step: Any) -> Any:
+            place = memory.at(a, (tile.row + r) * self._k + step * group, dtype)
+            word = memory.load(place, 0, kind, alignment=emit.ITEM_SIZE[dtype])
+            return emit.splat(word, self._lanes)
 
-        return pair_at
+        return left_at
 
     def _scales(self, tile: Tile, k: Any) -> list[Any]:
         """Those of both vectors, of the group that begins with element `k`.
