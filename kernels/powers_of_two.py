@@ -74,23 +74,30 @@ _FROM_FLOOR = {
 _COARSE = (1.0, 0.6951167864369012, 0.22764499114947298, 0.07706704202418124)
 
 
-def exp2_falling(x: Any, coarse: bool = False) -> Any:
-    """2^x for x <= 0 within 3 ulp; NaN stays NaN.
+def exp2_falling(x: Any, coarse: bool = False, unit: float = 1.0) -> Any:
+    """2^(unit x) for x <= 0 within 3 ulp of that of the product; NaN stays NaN.
 
     Where it is no normal number it is 0 or a denormal one. A `coarse` one may be wrong by a factor
     of 1 + 2^-13, which is a 16th of what is lost when it is rounded to bfloat16.
     """
     form = form_of(x)
     if emit.lanes_of(x) * form.bits == 512:
+        x = x if unit == 1.0 else x * unit
         fit = _COARSE if coarse and form.bits == 32 else _FROM_FLOOR[form.bits]
         return _avx512("scalef", form, polynomial(_avx512("reduce", form, x, _FLOOR), fit), x)
     # Adding 1.5 2^mantissa rounds to an integer, which then lies in the low bits; the bias makes
     # them an exponent, that of zero for the lowest.
-    lowest, shifter = float(-form.bias), 1.5 * 2.0**form.mantissa + form.bias
+    lowest, shifter = -form.bias / unit, 1.5 * 2.0**form.mantissa + form.bias
     x = select(compare("less", x, lowest), lowest, x)
-    shifted = x + shifter
+    shifted = _product(x, unit, shifter)
     power = power_of_biased(bitcast(shifted, emit.integer(form.bits)), form)
-    return polynomial(x - (shifted - shifter), _COEFFICIENTS[form.bits]) * power
+    rest = _product(x, unit, -(shifted - shifter))
+    return polynomial(rest, _COEFFICIENTS[form.bits]) * power
+
+
+def _product(x: Any, unit: float, more: Any) -> Any:
+    """`unit` x with `more` added, in one instruction."""
+    return x + more if unit == 1.0 else emit.fma(x, unit, more)
 
 
 _FLOOR, _CURRENT = 9, 4

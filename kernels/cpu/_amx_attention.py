@@ -172,9 +172,9 @@ class Strip:
             peak = crosslane.each_across(peaks, emit.maximum)
             peak = peak * self.scale if block.late else peak
             before = block.vector(block.top, self.row + top)
-            after = select(emit.compare("greater", peak, before + LIMIT), peak, before)
+            after = select(emit.compare("greater", peak, before + LIMIT / block.unit), peak, before)
             block.put(after, block.top, self.row + top)
-            block.put(exp2_falling(before - after), block.fade, 0)
+            block.put(exp2_falling(before - after, unit=block.unit), block.fade, 0)
             for r in emit.loop(0, TILE_ROWS):
                 share = block.spread(block.fade, r)
                 for column in range(0, block.across, block.lanes):
@@ -221,7 +221,10 @@ class Strip:
         block = self.block
         shift = block.spread(block.top, self.row + r)
         scores = [self._score(r, part) for part in HALVES]
-        scores = [emit.fma(s, self.scale, -shift) if block.late else s - shift for s in scores]
+        scores = [
+            emit.fma(s, self.scale, -shift) if block.late else (s - shift) * block.unit
+            for s in scores
+        ]
         shares = [exp2_falling(score, coarse=True) for score in scores]
         memory.store(_narrowed(*shares), self.shares, r * PAIR, "uint16")
         return scores

@@ -87,6 +87,7 @@ class Block:
         paired: Words are pairs of bfloat16.
         tiled: Products are made in AMX tiles; `rows` are those of two.
         scale: What products of queries and keys are multiplied by.
+        unit: What differences of scores are multiplied by to be exponents of two.
         mask: The dtype of the mask operand, if there is one.
     """
 
@@ -105,6 +106,7 @@ class Block:
     paired: bool
     tiled: bool
     scale: float
+    unit: float
     mask: str | None
     query: Any
     key: Any
@@ -140,9 +142,10 @@ class Block:
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
         turn = UNROLLED // machine.vector_bytes
         sizes = (queries, keys, parts, size, width, steps, depth, turn, min(2, keys // lanes))
-        scale = spec.attr("scale") * LOG2_E if paired else 1.0
+        scale = scale_of(spec) if paired else 1.0
         mask = spec.operands[3].dtype if spec.attr("masked") else None
-        return Block(dtype, lanes, rows, *sizes, paired, tiled, scale, mask, *places)
+        unit = LOG2_E if _is_added(spec) else 1.0
+        return Block(dtype, lanes, rows, *sizes, paired, tiled, scale, unit, mask, *places)
 
     def part(self, number: Any) -> Block:
         """The block of keys of that number, of those on the stack."""
@@ -223,6 +226,21 @@ class Block:
         sides = [vector.bitcast(pairs, side) for side in (left, right)]
         name = "llvm.x86.avx512bf16.dpbf16ps.512"
         return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
+
+
+def scale_of(spec: Spec) -> float:
+    """What makes scores of products of queries and keys.
+
+    They are in units of ln(2), but not where a mask is added: that may be the least number of its
+    type, as which it hides nothing where all keys have it, and in units of ln(2) would be -inf.
+    """
+    scale: float = spec.attr("scale")
+    return scale if _is_added(spec) else scale * LOG2_E
+
+
+def _is_added(spec: Spec) -> bool:
+    """Whether there is a mask that is added to scores."""
+    return bool(spec.attr("masked")) and spec.operands[3].dtype != "bool"
 
 
 def in_pairs(spec: Spec, machine: Machine) -> bool:

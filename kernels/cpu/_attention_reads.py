@@ -10,8 +10,7 @@ from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu import _float8
-from heddle.kernels.cpu._attention_block import LOG2_E as LOG2_E
-from heddle.kernels.cpu._attention_block import Ahead, Block, nothing
+from heddle.kernels.cpu._attention_block import Ahead, Block, nothing, scale_of
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 
@@ -25,7 +24,7 @@ def read_queries(
     frame: host.Frame, block: Block, row: Any, count: Any, tiled: Any, start_of: StartOf
 ) -> None:
     """Puts the queries on the stack from row `row` on, scaled unless that would round them."""
-    scale = frame.spec.attr("scale") * LOG2_E
+    scale = scale_of(frame.spec)
     nothing = emit.constant(emit.register_type(block.word), 0, block.lanes)
     for r in emit.loop(0, count):
         start = start_of(r)

@@ -1,6 +1,6 @@
 """A tile of attention: a few queries by a block of keys whose numbers are on the stack.
 
-Scores are in units of ln(2), so that their exponentials are powers of two. What is summed for a
+Scores are in units of ln(2), or `Block.unit` makes powers of two of their exponentials. What is summed for a
 query has one order, whatever the height of the tile and the other queries in it.
 """
 
@@ -108,14 +108,15 @@ def exponentials(block: Block, row: Any, present: Any) -> None:
         shift = select(emit.compare("equal", after, -math.inf), 0.0, after)
         memory.store(after, block.top, row + first, block.dtype, mask)
         memory.store(shift, block.shift, first, block.dtype, mask)
-        fades.append(exp2_falling(before - shift))
+        fades.append(exp2_falling(before - shift, unit=block.unit))
         memory.store(fades[-1], block.fade, first, block.dtype, mask)
 
     def exponential(column: Any, *totals: Any) -> list[Any]:
         following = []
         for r, total in zip(numbers, totals, strict=True):
             value = block.vector(block.score, r * block.keys + column)
-            share = exp2_falling(value - block.spread(block.shift, r), coarse=block.paired)
+            distance = value - block.spread(block.shift, r)
+            share = exp2_falling(distance, coarse=block.paired, unit=block.unit)
             _put_share(block, share, r, column)
             following.append(total + share)
         return following

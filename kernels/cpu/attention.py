@@ -6,8 +6,9 @@ makes scores, their exponentials relative to the greatest one so far, and adds t
 is done in register tiles like a matmul's, with at most 500 KiB of stack, of which a tile works on
 48.
 
-Scores are in units of ln(2), so that their exponentials are powers of two. Where the machine has
-dot products of pairs of bfloat16, both products of that dtype are made of them, or in tiles where
+Scores are in units of ln(2), so that their exponentials are powers of two, but not where a mask is
+added: the least number of a type is a mask, too, and would be -inf. Where the machine has dot
+products of pairs of bfloat16, both products of that dtype are made of them, or in tiles where
 it has those, and exponentials are rounded to it.
 """
 
@@ -22,7 +23,6 @@ from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._attention_asks import Asks, Queries
 from heddle.kernels.cpu._attention_block import (
-    LOG2_E,
     TILED_KEYS,
     Block,
     Seen,
@@ -235,7 +235,7 @@ def _apply_mask(
         value = memory.load(pointer, offset, operand.dtype, block.lanes, lanes)
     if operand.dtype == "bool":
         return select(value, score, -math.inf)
-    return emit.fma(value, LOG2_E, score)
+    return score + value
 
 
 def supports(spec: Spec) -> str | None:

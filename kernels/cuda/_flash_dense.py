@@ -52,7 +52,7 @@ def emit_dense(frame: _frame.Frame) -> None:
         where = place_of_mask(frame, (batch, key_head * group + member, number, key))
         value = mask(where, 1)
         if added:
-            return emit.fma(value, math.log2(math.e), score)
+            return score + value
         return emit.select(value, score, -math.inf)
 
     task = _flash.Task(group, queries, keys, query, key, bias if masked else None, added, split)

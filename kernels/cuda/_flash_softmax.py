@@ -41,17 +41,25 @@ def in_words(range_: Range) -> Range:
 class Scores:
     """How a score becomes a power of two: 2 ** (`factor` * score).
 
-    `before`: scores are multiplied by it first, since they may change sign or get a bias.
+    `before`: scores are multiplied by it first, since they may change sign or get a bias. `apart`:
+    times `factor` a score may be -inf, so that the greatest one is taken off before.
     """
 
     factor: float
     before: float | None
     bias: Bias | None
+    apart: bool = False
 
     @staticmethod
     def of(scale: float, bias: Bias | None, added: bool) -> Scores:
-        """`added`: the bias adds to scaled scores in units of powers of two, else it selects."""
-        if added or scale <= 0:
+        """`added`: the bias adds to scaled scores, else it selects.
+
+        What is added may be the least number of its type: a mask that hides nothing where all
+        keys have it.
+        """
+        if added:
+            return Scores(math.log2(math.e), scale, bias, apart=True)
+        if scale <= 0:
             return Scores(1.0, scale * math.log2(math.e), bias)
         return Scores(scale * math.log2(math.e), None, bias)
 
@@ -101,14 +109,20 @@ class Softmax:
     def shift(self, top: Any) -> Any:
         """What `power` takes: before the first key that is seen, there is nothing to shift by."""
         top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
-        return -(top * self._scoring.factor)
+        return -top if self._scoring.apart else -(top * self._scoring.factor)
 
     def power(self, score: Any, shift: Any) -> Any:
-        """2 ** (factor * score + shift), by ex2.approx.ftz, which errs by 2 ** -22 at most.
+        """2 ** (factor * score + shift), where scores are `apart` 2 ** (factor * (score + shift)).
+
+        By ex2.approx.ftz, which errs by 2 ** -22 at most.
 
         Below 2 ** -126 it is 0: to tell such powers from 0 would take three more instructions.
         """
-        return nvvm.ex2(emit.fma(score, self._scoring.factor, shift), ftz=True)
+        factor = self._scoring.factor
+        exponent = (
+            (score + shift) * factor if self._scoring.apart else emit.fma(score, factor, shift)
+        )
+        return nvvm.ex2(exponent, ftz=True)
 
     def sums(self, totals: Sequence[Any]) -> list[Any]:
         """The sums of the lines, each over all lanes of the row."""

@@ -4,6 +4,7 @@ import re
 
 import amx_emulation
 import cache_model
+import least_masks
 import machine_code
 import native
 import numpy as np
@@ -58,6 +59,14 @@ def test_more_queries_than_keys():
 @pytest.mark.parametrize(("dtype", "extents"), [("float32", ("d0", "d1")), ("bool", ("d0", 1))])
 def test_masks(dtype, extents):
     close(tiled(mask=Operand(dtype, extents)), 33, 140)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_least_number_as_a_mask(dtype):
+    spec = tiled(heads=2, mask=Operand(dtype, ("d0", "d1")))
+    arrays = least_masks.arrays(spec, sizes(40, 140))
+    (found,) = check(spec, sizes(40, 140), arrays, ARCH, rtol=1e-5, atol=4e-3)
+    least_masks.check(found, arrays)
 
 
 def test_batches_of_grouped_heads():

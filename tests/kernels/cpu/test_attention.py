@@ -1,5 +1,6 @@
 """attention: layouts, masks, causal, grouped heads, dtypes, odd sizes."""
 
+import least_masks
 import numpy as np
 import pytest
 from attention_specs import attention, sizes
@@ -78,6 +79,26 @@ def test_a_query_without_keys_gives_zeros():
     (got,), _ = run(spec, [*arrays, mask], sizes(20, 20))
     assert not got[0, 0, 3].any()
     assert got[0, 0, 4].all()
+
+
+@pytest.mark.parametrize("arch", [*ARCHS, "cooperlake"])
+@pytest.mark.parametrize(
+    ("dtype", "mask"),
+    [
+        ("float32", "float32"),
+        ("float64", "float64"),
+        ("float16", "float16"),
+        ("bfloat16", "bfloat16"),
+        ("bfloat16", "float32"),
+    ],
+)
+def test_the_least_number_as_a_mask(dtype, mask, arch):
+    spec = attention(dtype, heads=2, key_heads=1, mask=Operand(mask, ("d0", "d1")))
+    arrays = least_masks.arrays(spec, sizes(40, 300))
+    # Scores of float16 beside its least number are rounded to 2**-8.
+    atol = {"float16": 1e-2, "bfloat16": 4e-3}.get(dtype, 1e-5)
+    (found,) = check(spec, sizes(40, 300), arrays, arch=arch, rtol=1e-5, atol=atol)
+    least_masks.check(found, arrays)
 
 
 def test_scores_far_apart():

@@ -3,6 +3,7 @@
 from itertools import count
 
 import cuda_cases as cases
+import least_masks
 import numpy as np
 import pytest
 from assembler import needs_assembler
@@ -108,6 +109,19 @@ def test_dense(name):
     (found,), _ = run_call(spec, arrays, dims)
     largest = np.max(np.abs(arrays[2].astype(np.float64)), initial=0)
     check(found, in_float64(spec, arrays), spec.result.dtype, largest)
+
+
+@pytest.mark.parametrize("queries", [9, 40])
+@pytest.mark.parametrize(("dtype", "mask"), [("bfloat16", "bfloat16"), ("float16", "float32")])
+def test_the_least_number_as_a_mask(dtype, mask, queries):
+    spec = attention(dtype, 32, (2, 1), cases.tensor(mask, "d0", "d1"), layout="bhsd")
+    dims = {"d0": queries, "d1": 300}
+    arrays = least_masks.arrays(spec, dims)
+    (found,), _ = run_call(spec, arrays, dims)
+    least_masks.check(found, arrays)
+    largest = np.max(np.abs(arrays[2].astype(np.float64)))
+    # Where a row has no other keys all are alike: the least number is no score to float64.
+    check(found[:, :, 3:], in_float64(spec, arrays)[:, :, 3:], dtype, largest)
 
 
 def test_unaligned_keys_are_read_one_by_one():
