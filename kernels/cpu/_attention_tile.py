@@ -1,7 +1,7 @@
 """A tile of attention: a few queries by a block of keys whose numbers are on the stack.
 
-Scores are in units of ln(2), or `Block.unit` makes powers of two of their exponentials. What is summed for a
-query has one order, whatever the height of the tile and the other queries in it.
+Scores are in units of ln(2), or `Block.unit` makes powers of two of their exponentials. What is
+summed for a query has one order, whatever the height of the tile and the other queries in it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ made of the one piece that has the best element.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, host, ordering, rows, sections, sizes
@@ -58,6 +60,14 @@ class Search:
         """The better one of two elements; of two floats either one where one of them is NaN."""
         combine = emit.minimum if self.reverse else emit.maximum
         return combine(x, best, unsigned=emit.is_unsigned(self.dtype))
+
+    def best_of(self, values: Sequence[Any]) -> Any:
+        """The best ones of the lanes of several vectors: NaN where one is."""
+        best = reduce(self.better, values)
+        if not emit.is_float(self.dtype):
+            return best
+        nan = [compare("not_equal", value, value) for value in values]
+        return select(reduce(or_, nan), math.nan, best)
 
     def follows(self, x: Any, column: Any, before: Sequence[Any]) -> Any:
         """Which of the elements from `column` on come after the key and the place `before`."""

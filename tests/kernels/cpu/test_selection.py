@@ -96,6 +96,16 @@ def test_many_of_a_row(dtype, k, arch):
             check(spec, {"d0": 5, "d1": length}, [values.astype(dtype)], arch=arch)
 
 
+@pytest.mark.parametrize("smallest", [False, True])
+def test_one_nan_anywhere(smallest):
+    """Of vectors that are looked at together, the best one of a lane may be the NaN of any."""
+    x = np.random.default_rng(0).standard_normal((80, 3000)).astype(np.float32)
+    places = 1000 + np.arange(80)
+    x[np.arange(80), places] = np.nan
+    (found,) = check(best("float32", (80, 3000), 5, smallest), {}, [x])
+    np.testing.assert_array_equal(found[:, 0], places)
+
+
 @pytest.mark.parametrize("k", [1, 40])
 def test_all_of_a_row(k):
     x = np.random.default_rng(0).standard_normal((5, k)).astype(np.float32)
