@@ -2,9 +2,9 @@
 
 A task is one row. Where k is 1 it is read straight through. Else the best elements of groups of
 those of a piece of it give a bound that k elements reach; what reaches the bound is listed, and a
-full list is cut to its best k, which raises the bound. A piece has a bound of its own if many of its
-turns reach that of the ones before. Where k is large, `BATCH` are found in a reading. NaN is the
-best either way.
+full list is cut to its best k, which raises the bound. A piece has a bound of its own if many of
+its turns reach that of the ones before. Where k is large, `BATCH` are found in a reading. NaN is
+the best either way.
 """
 
 from __future__ import annotations

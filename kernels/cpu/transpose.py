@@ -32,12 +32,11 @@ LINE = 64
 RUN = 256
 """Bytes of a line of the result that are written together."""
 
-COLUMNS = 64
-"""Elements of a line of the operand that are read together."""
+COLUMNS, READ = 128, 512
+"""Elements of a line of the operand that are read together, and bytes of them, at most."""
 
 TILE = 16
 """The side of the largest tile in registers."""
-
 
 SPACE = Space((Parameter("ahead", (0, 32, 64, 128, 256), 64),), lambda spec: _sides(spec))
 """`ahead`: how many elements ahead in a line memory is asked for, 0: not at all."""
@@ -187,12 +186,13 @@ def _lines(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> Any:
 def _blocks(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> list[Any]:
     """Turns the share of all blocks that the frame's tasks are of all squares."""
     frame, dtype = stream.frame, memory.raw(stream.frame.spec.result.dtype)
-    buffer = host.byte_buffer(RUN * (COLUMNS + stream.lanes))
+    columns = _columns(frame)
+    buffer = host.byte_buffer(RUN * (columns + stream.lanes))
     outer = tuple(shape[axis] for axis in plan.outer)
     plane = (shape[plan.order[-1]], shape[-1])
     side, run = _side(frame.spec), RUN // emit.ITEM_SIZE[dtype]
     squares = sizes.product((*outer, *(sizes.ceildiv(extent, side) for extent in plane)))
-    tops, lefts = sizes.ceildiv(plane[0], run), sizes.ceildiv(plane[1], COLUMNS)
+    tops, lefts = sizes.ceildiv(plane[0], run), sizes.ceildiv(plane[1], columns)
     blocks = sizes.product((*outer, tops, lefts))
     first, last = (sizes.floordiv(task * blocks, squares) for task in (frame.first, frame.last))
     for block in emit.loop(first, last):
@@ -203,37 +203,40 @@ def _blocks(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> list[Any]:
 def _block(stream: Stream, plan: _Plan, shape: tuple[Size, ...], block: Any, buffer: Any) -> None:
     """Turns one block into `buffer`, behind room for one tile, and writes its lines from there."""
     frame, side = stream.frame, stream.lanes
-    dtype = memory.raw(frame.spec.result.dtype)
-    item = emit.ITEM_SIZE[dtype]
-    run, line = RUN // item, LINE // item
+    dtype, columns = memory.raw(frame.spec.result.dtype), _columns(frame)
+    run, line = (size // emit.ITEM_SIZE[dtype] for size in (RUN, LINE))
     across, last = plan.order[-1], len(shape) - 1
     extents = [shape[axis] for axis in plan.outer]
-    extents += [sizes.ceildiv(shape[across], run), sizes.ceildiv(shape[last], COLUMNS)]
+    extents += [sizes.ceildiv(shape[across], run), sizes.ceildiv(shape[last], columns)]
     *place, top, left = sizes.split(block, tuple(extents))
     where = dict(zip(plan.outer, place, strict=True))
     stride = sizes.product(shape[across + 1 :])
     target, step = _result_offset(plan, shape, where)
-    base = _offset(plan, shape, where) + top * run * stride + left * COLUMNS
-    onto = target + left * COLUMNS * step + top * run
+    base = _offset(plan, shape, where) + top * run * stride + left * columns
+    onto = target + left * columns * step + top * run
     height = sizes.least(shape[across] - top * run, run)
-    width = sizes.least(shape[last] - left * COLUMNS, COLUMNS)
+    width = sizes.least(shape[last] - left * columns, columns)
+
+    def ask(first: Any, count: int) -> None:
+        """Asks for lines of the next block, of `count` from number `first` on."""
+        for piece in (first + n for n in range(count)):
+            row, part = piece // (columns // line), piece % (columns // line)
+            place = base + row * stride + columns + part * line
+            memory.prefetch(frame.inputs[0], place, dtype, level=2)
+
+    # A half of the lines is asked for beside tiles, a half beside the lines that are written.
+    tiles, half = run * columns // side**2, run * columns // line // 2
     for row in emit.loop(0, height, side):
         for column in emit.loop(0, width, side):
             # The last tile ends with the line: it may begin in front of the block.
             first = emit.minimum(column, emit.as_index(width) - side)
-            start = base + row * stride + first
-            lines = [
-                memory.load(frame.inputs[0], start + n * stride, dtype, side) for n in range(side)
-            ]
+            starts = (base + (row + n) * stride + first for n in range(side))
+            lines = [memory.load(frame.inputs[0], start, dtype, side) for start in starts]
+            ask((row // side * (columns // side) + column // side) * (half // tiles), half // tiles)
             for n, value in enumerate(crosslane.transposed(lines, _piece(frame))):
                 memory.store(value, buffer, (first + n + side) * run + row, dtype)
     for column in emit.loop(0, width):
-        # Each line written asks for as much of the next block, in lines of the operand.
-        for n in range(RUN // LINE):
-            piece = column * (RUN // LINE) + n
-            row, part = piece // (COLUMNS // line), piece % (COLUMNS // line)
-            ask = base + row * stride + COLUMNS + part * line
-            memory.prefetch(frame.inputs[0], ask, dtype, level=2)
+        ask(half + column * (half // columns), half // columns)
 
         def write(rows: Iterable[Any], column: Any = column) -> list[Any]:
             for row in rows:
@@ -248,6 +251,11 @@ def _block(stream: Stream, plan: _Plan, shape: tuple[Size, ...], block: Any, buf
             return write(emit.loop(0, height, side))
 
         emit.either(emit.compare("equal", emit.as_index(height), run), [], unrolled, rolled)
+
+
+def _columns(frame: host.Frame) -> int:
+    """The elements of a line of the operand that are read together."""
+    return min(COLUMNS, READ // emit.ITEM_SIZE[frame.spec.result.dtype])
 
 
 def _piece(frame: host.Frame) -> int:
