@@ -66,9 +66,5 @@ class ScaledTile:
 
     @property
     def span(self) -> int:
-        """Elements along k whose sums are scaled at once: they are of one group.
-
-        Half of a group of 64 floats, for which ptxas would lack a few registers.
-        """
-        found = math.gcd(self.group, self.depth)
-        return 32 if self.weights.is_float and found == 64 else found
+        """Elements along k whose sums are scaled at once: they are of one group."""
+        return math.gcd(self.group, self.depth)

@@ -193,7 +193,8 @@ class Matrices:
     def multiply_words(self, sums: Any, words: Sequence[Any], b: Any, adds: bool = True) -> Any:
         """The same for a slice of a in registers: the fragment of mma.sync, of each warp's rows.
 
-        Where it does not add, it takes the registers of `sums` alone. nvvm has no operation for it.
+        Where it does not add, it takes the registers of `sums`, if any, alone. nvvm has no
+        operation for it.
         """
         assert self.kind.item == 2
         count, name = self.each, f"{self.kind.a}.{self.kind.b}"
@@ -204,10 +205,12 @@ class Matrices:
             f" wgmma.mma_async.sync.aligned.m{ROWS}n{self.columns}k{self.kind.depth}.f32.{name}"
             f" {{{results}}}, {{{registers}}}, ${count + 4}, p, 1, 1, {int(not self.k_last)}; }}"
         )
-        tied = [str(i) for i in range(count)]
-        constraints = ",".join(["=f"] * count + ["r"] * 4 + ["l"] + tied)
-        operands = [*words, b, *self.parts(sums)]
-        return llvm.inline_asm(self._sums(), operands, text, constraints, has_side_effects=True)
+        before = [] if sums is None else self.parts(sums)
+        constraints = ["=f"] * count + ["r"] * 4 + ["l"] + [str(i) for i in range(len(before))]
+        operands = [*words, b, *before]
+        return llvm.inline_asm(
+            self._sums(), operands, text, ",".join(constraints), has_side_effects=True
+        )
 
     def settled(self, sums: Any) -> list[Any]:
         """The `parts` of sums for which the thread has waited.

@@ -30,8 +30,8 @@ from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
 CONSUMERS = 2
 """Warpgroups that multiply; one more brings operands."""
 
-REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS = 168, 224, 56
-"""Of a thread: at launch, and after the warpgroups have shared them out anew."""
+REGISTERS = 168
+"""Of a thread at launch."""
 
 THREADS = (CONSUMERS + 1) * _warpgroup.THREADS
 _SHARED = 227 * 1024  # Bytes that a block can have.
@@ -117,6 +117,14 @@ class Plan:
     def scaled(self) -> bool:
         """Whether b is weights of 8 or 4 bits with scales, which lanes widen."""
         return isinstance(self.tile, ScaledTile)
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that brings, once they have shared them out anew.
+
+        Who gathers windows or looks for groups would spill with less; who widens weights, too.
+        """
+        return (232, 40) if self.scaled else (224, 56)
 
     @property
     def stored(self) -> bool:

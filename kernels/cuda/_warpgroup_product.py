@@ -30,13 +30,7 @@ from heddle.kernels.cuda import (
     _warpgroup_windows,
 )
 from heddle.kernels.cuda._result import Place
-from heddle.kernels.cuda._warpgroup_plan import (
-    CONSUMER_REGISTERS,
-    CONSUMERS,
-    PRODUCER_REGISTERS,
-    REGISTERS,
-    Plan,
-)
+from heddle.kernels.cuda._warpgroup_plan import CONSUMERS, REGISTERS, Plan
 from heddle.kernels.row_groups import most
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product
@@ -57,14 +51,15 @@ def emit_product(frame: _frame.Frame, plan: Plan) -> None:
     consumes = emit.compare("less", thread, CONSUMERS * _warpgroup.THREADS)
 
     _warpgroup.registers_at_launch(REGISTERS)
+    many, few = plan.registers
 
     def consume() -> list[Any]:
-        _warpgroup.registers(CONSUMER_REGISTERS, "increase")
+        _warpgroup.registers(many, "increase")
         block.consume()
         return []
 
     def produce() -> list[Any]:
-        _warpgroup.registers(PRODUCER_REGISTERS, "decrease")
+        _warpgroup.registers(few, "decrease")
         block.feed.produce(block.each_piece)
         return []
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import emit, sizes
+from heddle.kernels import convert, emit, memory, sizes
 from heddle.kernels.cuda import (
     _block,
     _frame,
@@ -27,7 +27,10 @@ from heddle.kernels.cuda._result import Place
 from heddle.kernels.cuda._scaled_tile import ScaledTile
 from heddle.kernels.cuda._tiles import ROWS
 from heddle.kernels.cuda._warpgroup_plan import Plan
+from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
+
+llvm = dialect("llvm")
 
 _HALVES = 2  # Rows of a fragment that a lane has, eight apart.
 _RUN = 32  # Elements along k that are widened at once; groups are whole runs.
@@ -119,50 +122,55 @@ class Products:
 
     def __call__(self, piece: _pieces.Piece, place: Place, first: Any) -> Sequence[Any]:
         """The sums of a thread: `_warpgroup.Matrices.parts` of columns by rows of the tile."""
-        scales = [
+        rows = [
             emit.minimum(place.column + self._line + 8 * half, self._n - 1) * self._groups
             for half in range(_HALVES)
         ]
+        count = _HALVES * self._tile.depth // self._tile.span
 
-        def step(i: Any, sums: Any, *totals: Any) -> Sequence[Any]:
-            factors = self._factors(scales, _pieces.size(piece.start + i))
+        def step(i: Any, *state: Any) -> Sequence[Any]:
+            scales, totals = state[:count], state[count:]
+            ahead = self._scales(rows, piece.start + i + 1)
             turn = self._ring.turn(first + i)
             turn.wait_until_full()
-            found = self._add(turn, factors, sums, totals)
+            found = self._add(turn, scales, totals)
             self._release(first + i)
-            return found
+            return [*ahead, *found]
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
-        zeros = self._units.zeros()
-        begin = [zeros, *self._units.parts(zeros)]
-        _, *totals = emit.carry(zero, piece.length, one, begin, step)
+        begin = [*self._scales(rows, piece.start), *self._units.parts(self._units.zeros())]
+        totals = emit.carry(zero, piece.length, one, begin, step)[count:]
         return [total * 2.0**-self._tile.weights.place for total in totals]
 
     def _add(
-        self, turn: _warpgroup.Turn, factors: Sequence[Any], sums: Any, totals: Sequence[Any]
+        self, turn: _warpgroup.Turn, scales: Sequence[Any], totals: Sequence[Any]
     ) -> Sequence[Any]:
-        """`totals` and the products of a stage, by way of the registers of `sums`."""
-        span = self._tile.span
+        """`totals` and the products of a stage, each part of it by its scales."""
+        span, sums = self._tile.span, None
         for start in range(0, self._tile.depth, _RUN):
             words = self._fragments(turn, start)
             first = start % span == 0
             if first and start:
-                sums, totals = self._scaled(sums, factors[start // span - 1], totals)
+                parts, totals = self._scaled(sums, scales[:_HALVES], totals)
+                scales = scales[_HALVES:]
+                # Behind this the totals are there: LLVM would put them off, and keep the sums.
+                totals = self._units.settled(self._units.whole(totals))
+                sums = self._units.whole(parts)
             sums = self._multiply(turn, start, words, sums, adds=not first)
-        sums, totals = self._scaled(sums, factors[-1], totals)
-        return [sums, *totals]
+        return self._scaled(sums, scales, totals)[1]
 
-    def _factors(self, rows: Sequence[Size], step: Size) -> list[list[Any]]:
-        """The scales of the thread's columns, for each part of a stage.
+    def _scales(self, rows: Sequence[Size], step: Any) -> list[Any]:
+        """Those of the thread's columns as stored, for each part of a stage; asked for in advance.
 
         Beyond k they are those of the last group, of weights that meet zeros.
         """
-        tile, (_, _, scales) = self._tile, self._frame.spec.operands
-        found = []
+        tile, dtype = self._tile, self._frame.spec.operands[2].dtype
+        last, found = _pieces.word(self._groups - 1), []
         for along in range(0, tile.depth, tile.span):
-            group = emit.minimum((step * tile.depth + along) // tile.group, self._groups - 1)
-            pointer = self._frame.inputs[2]
-            found.append([_frame.load(pointer, row + group, scales.dtype, 1) for row in rows])
+            group = emit.minimum((step * tile.depth + along) // tile.group, last)
+            for row in rows:
+                place = memory.at(self._frame.inputs[2], row + _pieces.size(group), dtype)
+                found.append(llvm.load(emit.memory_type(dtype), place))
         return found
 
     def _fragments(self, turn: _warpgroup.Turn, start: int) -> list[list[Any]]:
@@ -180,10 +188,14 @@ class Products:
         return found
 
     def _chunk(self, turn: _warpgroup.Turn, chunk: int, half: int) -> list[Any]:
-        """The words of a chunk of one of the thread's lines of weights."""
-        line, length = self._line + 8 * half, self._tile.line
-        place = _staging.swizzled(line, chunk, length) * _mma.CHUNK
-        at = turn.start + (line * length + place + self._tile.b_place)
+        """The words of a chunk of one of the thread's lines of weights.
+
+        `_staging.swizzled` is the number of the chunk exclusive or what the line says, and eight
+        lines on that is the same: so that one register has the places of all chunks.
+        """
+        length = self._tile.line
+        first = self._line * length + _staging.swizzled(self._line, 0, length) * _mma.CHUNK
+        at = (turn.start + first ^ chunk * _mma.CHUNK) + (self._tile.b_place + 8 * half * length)
         return _block.lanes(self._shared.load(at, emit.integer(32), _mma.CHUNK // 4))
 
     def _multiply(
@@ -206,13 +218,15 @@ class Products:
         return sums
 
     def _scaled(
-        self, sums: Any, factor: Sequence[Any], totals: Sequence[Any]
-    ) -> tuple[Any, list[Any]]:
+        self, sums: Any, scales: Sequence[Any], totals: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
         """Sums that were in flight, and with them `totals`, by the scale of each one's column."""
+        dtype = self._frame.spec.operands[2].dtype
+        factors = [convert.from_memory(scale, dtype) for scale in scales]
         _warpgroup.wait(0)
         parts = self._units.settled(sums)
         totals = [
-            emit.fma(part, factor[i % 4 // 2], total)
+            emit.fma(part, factors[i % 4 // 2], total)
             for i, (part, total) in enumerate(zip(parts, totals, strict=True))
         ]
-        return self._units.whole(parts), totals
+        return parts, totals

@@ -6,7 +6,7 @@ wait for them, and looks at them as any instruction does.
 PTX ISA 9.0, "wgmma.mma_async": the form with four registers of A; where the predicate is false, D
 is A B alone, whatever was there. Kernels write it as `text` does,
 in an `llvm.inline_asm` with side effects; operands: four i32 of A, the i64 descriptor of B, then
-the accumulators, tied to the results.
+the accumulators, tied to the results; where it does not add there may be none of them.
 """
 
 import re
@@ -42,11 +42,11 @@ def text(n: int, k: int, d: str, a: str, b: str, transposed: int | None, adds: i
     )
 
 
-def constraints(n: int, d: str) -> str:
+def constraints(n: int, d: str, tied: bool = True) -> str:
     """The constraints of `text`: results, A, the descriptor, accumulators as the results."""
     register = "f" if d == "f32" else "r"
     results = [f"={register}"] * (n // 2)
-    return ",".join([*results, *"rrrr", "l", *(str(i) for i in range(n // 2))])
+    return ",".join([*results, *"rrrr", "l", *(str(i) for i in range(n // 2) if tied)])
 
 
 def inline(op):
@@ -61,7 +61,7 @@ def inline(op):
     major = None if form[7] is None else int(form[7])
     right = (
         text(n, k, d, a, b, major, adds),
-        constraints(n, d),
+        constraints(n, d, bool(adds) or len(op.operands) > 5),
         n // 2,
     )
     found = (

@@ -5,6 +5,7 @@ import cuda_harness
 import numpy as np
 import pytest
 import test_kernels as kernels
+import wgmma_registers
 from assembler import needs_assembler
 from cuda_harness import run_call
 from emulator_memory import EmulatorError
@@ -133,6 +134,7 @@ def assembled(monkeypatch, spec: Spec, copies: str):
     logs, read = [], ptx.resources
     monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
     text = to_ptx(spec, HOPPER)
+    assert wgmma_registers.check(text)
     kind, head = ("f16", "bf16")[spec.result.dtype == "bfloat16"], spec.operands[0].shape[-1]
     for instruction in (
         f"wgmma.mma_async.sync.aligned.m64n128k16.f32.{kind}.{kind}",

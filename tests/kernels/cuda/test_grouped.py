@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import row_groups
+import wgmma_registers
 from cuda_harness import run
 from grouped_cases import check
 from reference import evaluate, size
@@ -55,7 +56,9 @@ def test_wrong_offsets_are_reported():
 @pytest.mark.parametrize("transposed", [False, True])
 def test_nothing_is_spilled(transposed, arch):
     spec = multiplying(OP, "bfloat16", 4096, 14336, "d0", 8, transposed=transposed)
-    assert ptx.assemble(to_ptx(spec, MACHINES[arch]), arch).spills == 0
+    text = to_ptx(spec, MACHINES[arch])
+    assert ptx.assemble(text, arch).spills == 0
+    assert bool(wgmma_registers.check(text)) == (arch == "sm_90a")
 
 
 def test_launch_does_not_depend_on_offsets():

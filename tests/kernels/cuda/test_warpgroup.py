@@ -4,10 +4,12 @@ import re
 
 import cuda_harness
 import pytest
+import wgmma_registers
 from grouped_cases import check as check_grouped
 from reference import size
 from row_groups import multiplying
 from test_kernels import check
+from test_tensor_cores import quantized
 from warpgroup_cases import HOPPER, body, columns, cut_into_pieces, dequantised, product
 
 from heddle.graph.compiler.codegen import ptx
@@ -146,6 +148,7 @@ def emitted(name: str):
 
 def check_cubin(monkeypatch, text: str) -> None:
     """The registers are those of the plan, nothing is spilled, and products wait for none."""
+    assert wgmma_registers.check(text)
     logs = []
     read = ptx.resources
     monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
@@ -190,9 +193,11 @@ def test_assembled(monkeypatch, name):
 
 def test_registers_are_those_of_a_multiprocessor():
     """Three warps of the block are on each quarter of one, which has 512 for each of 32 lanes."""
-    plan = _warpgroup_plan
-    assert 3 * plan.REGISTERS <= 512
-    assert 2 * plan.CONSUMER_REGISTERS + plan.PRODUCER_REGISTERS <= 3 * plan.REGISTERS
+    assert 3 * _warpgroup_plan.REGISTERS <= 512
+    sizes = 256, 256, 64
+    for spec in (product("bfloat16", *sizes, True), quantized("bfloat16", *sizes, 4, 32)):
+        many, few = _warpgroup_plan.plan_for(spec, HOPPER).registers
+        assert 2 * many + few <= 3 * _warpgroup_plan.REGISTERS
 
 
 def test_machine_code():

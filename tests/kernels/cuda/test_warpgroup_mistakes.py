@@ -28,7 +28,7 @@ def on_hopper(monkeypatch):
 
 Turn, Ring, WayOut = warpgroup.Turn, warpgroup.Ring, _warpgroup_result.WayOut
 Products, WeightWords = _warpgroup_scaled.Products, _weight_words.WeightWords
-FACTORS, FRAGMENT = Products._factors, WeightWords.fragment
+SCALES, FRAGMENT = Products._scales, WeightWords.fragment
 MULTIPLY_WORDS = warpgroup.Matrices.multiply_words
 turn, initialise, wait, expect = Ring.turn, Ring.initialise, warpgroup.wait, Turn.expect
 load, meet, read = _tma.load, _warpgroup_product._Block.meet, _tma.wait_until_read
@@ -170,13 +170,16 @@ def test_mistakes_with_weights_that_are_widened_are_caught(monkeypatch, name):
 
 
 WRONG = {
-    "groups are scaled by the first": (
-        (Products, "_factors", lambda *args: [FACTORS(*args)[0]] * 4)
+    "groups are scaled by the first": (Products, "_scales", lambda *args: SCALES(*args)[:2] * 4),
+    "scales of the step behind": (
+        Products,
+        "_scales",
+        lambda products, rows, step: SCALES(products, rows, step + 1),
     ),
     "sums of one group are added to those of the next": (
         warpgroup.Matrices,
         "multiply_words",
-        lambda *args, adds: MULTIPLY_WORDS(*args, adds=True),
+        lambda *args, adds: MULTIPLY_WORDS(*args, adds=args[1] is not None),
     ),
     "weights of another lane": (
         WeightWords,

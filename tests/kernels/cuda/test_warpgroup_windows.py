@@ -4,6 +4,7 @@ import re
 
 import cuda_harness
 import pytest
+import wgmma_registers
 from emulator_memory import EmulatorError
 from warpgroup_cases import HOPPER, cut_into_pieces
 from window_cases import check
@@ -134,7 +135,9 @@ def test_machine_code(monkeypatch, name):
     """No spills, no products that wait for one another; the copies are those of 16 bytes."""
     read, logs = ptx.resources, []
     monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
-    cubin = ptx.assemble(to_ptx(LARGE[name], HOPPER), HOPPER.arch)
+    text = to_ptx(LARGE[name], HOPPER)
+    assert wgmma_registers.check(text)
+    cubin = ptx.assemble(text, HOPPER.arch)
     assert (cubin.registers, cubin.spills, cubin.shared) == (_warpgroup_plan.REGISTERS, 0, 0)
     assert not re.search(r"C75\d\d|serializ", "".join(logs))
     code = disassembly.sass(cubin.data)
