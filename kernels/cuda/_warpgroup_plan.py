@@ -245,6 +245,8 @@ def _scaled_plan(spec: Spec) -> Plan | None:
     problem = _product.problem(spec)
     if _by_rows.are_few(spec) or spec.beside or spec.gate or not _scaled.fits(spec):
         return None
+    if problem.k == 0:  # There is no scale that could be asked for in advance.
+        return None
     x, weights, _ = spec.operands
     words = WeightWords(_mma.KINDS[x.dtype, x.dtype], spec.attr("bits"), weights.dtype)
     tile = ScaledTile(words, spec.attr("group"))

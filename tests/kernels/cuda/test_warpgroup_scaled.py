@@ -52,6 +52,14 @@ def test_results(name):
     check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
 
 
+@pytest.mark.parametrize("m", [66, "d0"])
+def test_no_weights_are_for_strips(m):
+    """There would be no scale that could be read in advance."""
+    spec = quantized("bfloat16", m, 24, 0, 8, 32)
+    assert _warpgroup_plan.plan_for(spec, HOPPER) is None
+    check(spec, {"d0": 66})
+
+
 PIECES = {
     "two pieces": (quantized("bfloat16", 66, 24, 3 * 128, 4, 32), ()),
     "more clusters than tiles": (body(quantized("float16", 130, 264, 2 * 128, 8, 128)), ()),
