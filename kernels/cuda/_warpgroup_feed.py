@@ -26,6 +26,7 @@ from heddle.kernels.cuda import (
 from heddle.kernels.cuda._result import Place
 from heddle.kernels.cuda._warpgroup_plan import Plan, brings
 from heddle.kernels.sizes import Size
+from heddle.kernels.spec import product
 
 EachPiece = Callable[[Callable[[_pieces.Piece, Place, Any], None]], None]
 """Emits a body for each piece of a block: with its place, and the number of its first step."""
@@ -61,13 +62,28 @@ class Feed:
             each_piece(self._gather)
             return []
 
-        if not brings(self.plan):
+        if brings(self.plan):
+            emit.either(self._mapped(), [], by_tma, by_threads)
+        else:
             by_threads()
+
+    def prefetch(self) -> None:
+        """Brings the maps of what is copied to the cache of maps; one thread calls."""
+        if not brings(self.plan):
             return
-        whole = emit.compare("greater", emit.as_index(self.frame.size(self.plan.problem.k)), 0)
+        with emit.when(self._mapped()):
+            for tensor_map in self.frame.tensor_maps[: -1 if self.plan.stored else None]:
+                _tma.prefetch(tensor_map)
+
+    def _mapped(self) -> Any:
+        """Whether there are tensor maps of both sides: they are aligned, and not empty."""
+        found: Any = emit.constant(emit.integer(1), 1)
+        for operand in self.plan.spec.operands[:2]:
+            count = emit.as_index(self.frame.size(product(operand.shape)))
+            found = found & emit.compare("greater", count, 0)
         for side in self._sides():
-            whole = whole & side.whole()
-        emit.either(whole, [], by_tma, by_threads)
+            found = found & side.whole()
+        return found
 
     def _sides(self) -> tuple[_staging.Matrix, _staging.Matrix]:
         """What is copied, of the first product of a batch."""

@@ -44,8 +44,6 @@ def emit_product(frame: _frame.Frame, plan: Plan) -> None:
     block = _Block(frame, plan)
     thread = _block.thread()
     with emit.when(emit.compare("equal", thread, 0)):
-        for tensor_map in frame.tensor_maps:
-            _tma.prefetch(tensor_map)
         block.initialise()
     block.meet()
     consumes = emit.compare("less", thread, CONSUMERS * _warpgroup.THREADS)
@@ -107,7 +105,9 @@ class _Block:
         self._out = _warpgroup_result.WayOut(frame, shared, plan.panels, stores)
 
     def initialise(self) -> None:
-        """One thread makes the mbarriers."""
+        """One thread makes the mbarriers, and sends for the tensor maps."""
+        self.feed.prefetch()
+        self._out.prefetch()
         full = _pieces.word(_warpgroup_windows.ARRIVALS if self._plan.gathers else 1)
         empty = _pieces.word(self._down * CONSUMERS)
         if self._plan.scaled:  # Every warp of its own, and the consumers of the other block.

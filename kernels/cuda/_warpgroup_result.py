@@ -192,6 +192,19 @@ class WayOut:
             _warpgroup.meet(warpgroup + 1, _warpgroup.THREADS)
             self._in_vectors(where, body)
 
+    def prefetch(self) -> None:
+        """Brings the map of the output, which is not empty, to the cache of maps, if it is there.
+
+        One thread calls.
+        """
+        if self._map is None:
+            return
+        frame, output = self._frame, self._frame.spec.outputs[0]
+        rows, columns = frame.shape(frame.spec.result.shape[-2:])
+        sides = frame.outputs[0], output.dtype, emit.index(0), rows, columns
+        with emit.when(_staging.Matrix(*sides).whole()):
+            _tma.prefetch(self._map)
+
     def finish(self) -> None:
         """Waits until nothing reads shared memory any more."""
         if self._map is not None:

@@ -141,8 +141,6 @@ class Feed(_warpgroup_feed.Feed):
 
     def produce(self, each_piece: _warpgroup_feed.EachPiece) -> None:
         """What the last warpgroup does, for each piece of the block."""
-        x, weights = self._sides()
-        whole = x.whole() & weights.whole()
 
         def by_copies() -> list[Any]:
             each_piece(self._copy)
@@ -152,7 +150,7 @@ class Feed(_warpgroup_feed.Feed):
             each_piece(self._gather)
             return []
 
-        emit.either(whole, [], by_copies, by_threads)
+        emit.either(self._mapped(), [], by_copies, by_threads)
 
     def _sides(self) -> tuple[_staging.Matrix, _staging.Matrix]:
         """As rows of chunks: the channels of x, and the weights."""

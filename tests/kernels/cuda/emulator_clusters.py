@@ -9,6 +9,7 @@ from emulator_barriers import NamedBarrier
 from emulator_grid import RANK_BITS, WARP, Grid
 from emulator_masks import Mask
 from emulator_memory import EmulatorError
+from emulator_tma import map_of
 from emulator_types import number
 
 REGISTERS = 65536  # Of a multiprocessor (compute capability 8.0 and 9.0).
@@ -121,7 +122,13 @@ def set_registers(op):
 
 
 def prefetch(op):
-    return lambda grid, mask, address: None
+    """Of a tensor map that is there: what the machine does with others the manual leaves open."""
+
+    def run(grid: Grid, mask: Mask, address):
+        for lane in np.flatnonzero(mask):
+            map_of(grid, grid.spread(address)[lane])
+
+    return run
 
 
 BLOCKING = {

@@ -27,7 +27,7 @@ def swizzle(address: np.ndarray, span: int) -> np.ndarray:
     return address ^ (((address >> 7) & mask) << 4)
 
 
-def _map_of(grid: Grid, address) -> TensorMap:
+def map_of(grid: Grid, address) -> TensorMap:
     found = grid.maps.get(int(address) >> BUFFER_BITS)
     if found is None or int(address) & ((1 << BUFFER_BITS) - 1):
         raise EmulatorError("wanted the address of a tensor map")
@@ -72,7 +72,7 @@ def load(op):
             one = np.arange(len(mask)) == lane
             pick = [int(grid.spread(value)[lane]) for value in values]
             emulator_dependence.check(grid, grid.lane[one])
-            tensor, start = _map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
+            tensor, start = map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
             _check_coordinates(tensor, start)
             memory, rank, offset, thread = to(grid, one, values[into][0])
             _, barrier_rank, barrier_offset, _ = meet(grid, one, values[barrier][0])
@@ -115,7 +115,7 @@ def store(op):
             one = np.arange(len(mask)) == lane
             pick = [int(grid.spread(value)[lane]) for value in values]
             emulator_dependence.check(grid, grid.lane[one])
-            tensor, start = _map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
+            tensor, start = map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
             _check_coordinates(tensor, start)
             memory, rank, offset, thread = out(grid, one, values[source][0])
             _check_aligned(tensor, int(offset[0]))

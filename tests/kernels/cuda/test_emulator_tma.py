@@ -191,13 +191,17 @@ def test_a_tensor_beyond_its_buffer():
         loaded(tensor, (0, 8))
 
 
-def test_a_map_that_is_none():
+@pytest.mark.parametrize(
+    "touch",
+    [
+        lambda x, base: nvvm.cp_async_bulk_tensor_global_shared_cta(x, base, [i32(0)]),
+        lambda x, base: nvvm.prefetch(x, tensormap=True),
+    ],
+    ids=["store", "prefetch"],
+)
+def test_a_map_that_is_none(touch):
     with pytest.raises(EmulatorError, match="wanted the address of a tensor map"):
-        launch(
-            kernel(1, 32, ROOM, lambda x, base: nvvm.cp_async_bulk_tensor_global_shared_cta(
-                x, base, [i32(0)])),
-            1, 32, [Buffer(np.zeros(4, np.int32))], [],
-        )  # fmt: skip
+        launch(kernel(1, 32, ROOM, touch), 1, 32, [Buffer(np.zeros(4, np.int32))], [])
 
 
 REFUSED = {
