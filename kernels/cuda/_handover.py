@@ -11,10 +11,10 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
-arith, llvm, nvvm = (dialect(name) for name in ("arith", "llvm", "nvvm"))
+arith, llvm = (dialect(name) for name in ("arith", "llvm"))
 
 PROCESSORS = 132
 """Multiprocessors of an H100 or H200: by how many blocks at a time a choice counts."""
@@ -24,8 +24,11 @@ _TOGETHER = 8
 
 
 def fence() -> None:
-    """Orders memory between blocks (membar.gl), together with atomics on either side."""
-    nvvm.memory_barrier(ir.Attribute.parse("#nvvm.mem_scope<gpu>"))
+    """Orders memory between blocks (fence.acq_rel.gpu), together with atomics on either side.
+
+    membar.gl would be fence.sc.gpu, which also puts all such fences in one order.
+    """
+    llvm.fence(llvm.AtomicOrdering.acq_rel, syncscope="device")
 
 
 def arrive(counters: Any, place: Size, parts: Size) -> Any:

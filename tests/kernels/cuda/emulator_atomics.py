@@ -1,9 +1,9 @@
 """Atomics and the fence that orders global memory between blocks.
 
-PTX ISA 9.0, "Parallel Synchronization and Communication Instructions": atom (relaxed), membar.gl
-(`nvvm.memory.barrier <gpu>`, which is fence.sc.gpu); "Memory Consistency Model: Release and Acquire
-Patterns": a fence, then an atomic of the same thread releases; an atomic, then a fence of the same
-thread acquires what the fences before the atomics that it follows released.
+PTX ISA 9.0, "Parallel Synchronization and Communication Instructions": atom (relaxed),
+fence.acq_rel.gpu; "Memory Consistency Model: Release and Acquire Patterns": a fence, then an atomic
+of the same thread releases; an atomic, then a fence of the same thread acquires what the fences
+before the atomics that it follows released.
 """
 
 import numpy as np
@@ -15,7 +15,9 @@ from emulator_threads import access
 from emulator_types import dtype_of, number
 from emulator_values import unsigned
 
-MONOTONIC = 2
+from heddle.kernels.mlir import ir
+
+MONOTONIC, ACQ_REL = 2, 6  # Of LLVM's enumeration AtomicOrdering.
 OPERATIONS = {
     # As LLVM's enumeration AtomicBinOp numbers them.
     0: lambda old, new: new,
@@ -79,8 +81,9 @@ def _meet(grid: Grid, place: tuple[int, int], thread: int) -> None:
 
 
 def fence(op):
-    if "gpu" not in str(op.attributes["scope"]):
-        raise EmulatorError("the emulator knows memory barriers of the whole GPU alone")
+    scope = ir.StringAttr(op.attributes["syncscope"]).value if "syncscope" in op.attributes else ""
+    if (number(op, "ordering"), scope) != (ACQ_REL, "device"):
+        raise EmulatorError("the emulator knows fences that acquire and release, of the GPU, alone")
 
     def run(grid: Grid, mask: Mask):
         fences, clocks = fences_of(grid), grid.cluster.clocks
@@ -94,4 +97,4 @@ def fence(op):
 
 
 ANYWHERE = {"llvm.atomicrmw": atomic}
-EFFECTS = {"nvvm.memory.barrier": fence}
+EFFECTS = {"llvm.fence": fence}

@@ -31,7 +31,7 @@ def last_block(mistake: str = "") -> ir.Module:
 
     def fence(name: str) -> None:
         if mistake not in ("no fence", name):
-            nvvm.memory_barrier(ir.Attribute.parse("#nvvm.mem_scope<gpu>"))
+            llvm.fence(llvm.AtomicOrdering.acq_rel, syncscope="device")
 
     def body(work, count, y, base):
         first = emit.compare("equal", thread(), i32(0))
@@ -79,7 +79,7 @@ def test_mistakes(mistake):
 def test_it_is_assembled():
     with context(), ir.Location.unknown():
         text, _ = assemble(last_block(), "sm_80")
-    assert "membar.gl" in text
+    assert text.count("fence.acq_rel.gpu") == 2
     assert "atom.global.add" in text
 
 
@@ -128,7 +128,9 @@ BAD = {
         "%low = llvm.getelementptr %mine[-1] : (!llvm.ptr<3>) -> !llvm.ptr<3>, i32\n"
         "%old = llvm.atomicrmw add %low, %tid monotonic : !llvm.ptr<3>, i32"
     ),
-    "the emulator knows memory barriers of the whole GPU alone": "nvvm.memory.barrier <cta>",
+    "the emulator knows fences that acquire and release, of the GPU, alone": (
+        'llvm.fence syncscope("block") acq_rel'
+    ),
 }
 
 

@@ -41,7 +41,7 @@ AMPERE = f"""
   nvvm.barrier id = %one number_of_threads = %n
   nvvm.barrier.arrive id = %one number_of_threads = %n
   nvvm.bar.warp.sync %all : i32
-  nvvm.memory.barrier <gpu>
+  llvm.fence syncscope("device") acq_rel
   %m1 = nvvm.ldmatrix %s {{num = 1 : i32, layout = #nvvm.mma_layout<row>, {LAYOUT}}}
     : (!llvm.ptr<3>) -> i32
   %m4 = nvvm.ldmatrix %s {{num = 4 : i32, layout = #nvvm.mma_layout<col>, {LAYOUT}}}

@@ -194,7 +194,7 @@ ASSEMBLED = {
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_no_register_is_spilled(name, arch):
     text = to_ptx(ASSEMBLED[name], MACHINES[arch])
-    assert text.count("membar.gl") == 2
+    assert text.count("fence.acq_rel.gpu") == 2
     assert "atom.global.add.u32" in text or "atom.add.u32" in text
     assert ptx.assemble(text, arch).spills == 0
 

@@ -62,5 +62,5 @@ def test_parts_fill_a_gpu_and_their_stages(spec, parts):
 @pytest.mark.parametrize("name", ["8 bits", "thirty rows"])
 def test_no_register_is_spilled(name, arch):
     text = to_ptx(PARTS[name][0], MACHINES[arch])
-    assert text.count("membar.gl") == 2
+    assert text.count("fence.acq_rel.gpu") == 2
     assert ptx.assemble(text, arch).spills == 0
