@@ -24,9 +24,16 @@ FRACTION = 16
 
 
 def next_stretch(
-    frame: host.Frame, tile: Tile, start: Size, stop: Size, steps: Size, size: int, following: Size
+    frame: host.Frame,
+    tile: Tile,
+    start: Size,
+    stop: Size,
+    steps: Size,
+    size: int,
+    following: Size,
+    turn: int,
 ) -> Ask:
-    """Asks for the stretch of b that comes `following` bytes behind this one.
+    """Asks for the stretch of b that comes `following` bytes behind this one, once in `turn` steps.
 
     Tiles share it by their rows, so that memory is busy at all times. A block of one tile has no
     stretches, and asks for what comes soon. A step of b takes `size` bytes, a panel `steps`.
@@ -42,8 +49,12 @@ def next_stretch(
     first = (tile.panel * steps + start) * size + ahead + before - pace * start
 
     def ask(step: Any) -> None:
-        for half in (0, pace // 2):
-            memory.prefetch(frame.inputs[1], first + pace * step + half, "int8")
+        for place in (0, pace // 2) if turn == 1 else (0, LINE):
+            memory.prefetch(frame.inputs[1], first + pace * step + place, "int8")
+        if turn > 1:  # tiles of a few share more than two lines
+            with emit.when(emit.compare("less", rows, size * turn * tile.height // (2 * LINE))):
+                for line in range(2, size * turn // LINE):
+                    memory.prefetch(frame.inputs[1], first + pace * step + line * LINE, "int8")
 
     return ask
 

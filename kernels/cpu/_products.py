@@ -12,6 +12,10 @@ from heddle.kernels.cpu._blocks import PANEL, Rows, Tile, last_word
 from heddle.kernels.cpu._tile import Step, add_products, copies_of, merged, rows_of
 from heddle.kernels.sizes import Size
 
+TURN = {32: 4}
+"""Steps that are written out and ask for memory together, by bytes of a vector: with AVX2 what each
+would ask for, and its address, takes as many slots as its loads."""
+
 
 def emit_products(
     frame: host.Frame, step: Step, tasks: type[_panels.Tasks] = _panels.Tasks
@@ -90,12 +94,16 @@ def adder(
             return emit.splat(last_word(place, k - at * group, element, group), lanes)
 
         def right_at(at: Any) -> list[Any]:
-            for ask in asks:
-                ask(at)
+            if turn == 1:
+                ask_all(at)
             first = (tile.panel * steps + at) * PANEL + tile.part
             return [memory.load(b, first + i * lanes, right, lanes) for i in range(tile.vectors)]
 
-        size = emit.ITEM_SIZE[element]
+        def ask_all(at: Any) -> None:
+            for ask in asks:
+                ask(at)
+
+        size, turn = emit.ITEM_SIZE[element], TURN.get(frame.machine.vector_bytes, 1)
         asks = []
         if tile.column is not None:
             asks.append(_asks.own_elements(frame, tile, start, stop, lanes))
@@ -104,18 +112,20 @@ def adder(
         if tile.part == 0:  # the columns beside them lie in the same lines, or the next
             width = PANEL * emit.ITEM_SIZE[right]
             behind = (stop - start) * width if following is None else following
-            asks.append(_asks.next_stretch(frame, tile, start, stop, steps, width, behind))
+            asks.append(_asks.next_stretch(frame, tile, start, stop, steps, width, behind, turn))
         # Tiles of one block may differ in height by one, and in width; a row's bits must not depend
         # on that.
         several = tile.height >= rows_of(frame.machine) // 2
         copies = 1 if several else copies_of(2 * tile.height, step.latency)
         words_only = group == 1 or (isinstance(k, int) and k % group == 0)
         full = stop if words_only else sizes.least(stop, whole)
-        main = full - sizes.mod(full - start, copies)
+        together = max(copies, turn)
+        main = full - sizes.mod(full - start, together)
         sums = [*before, *[zero] * (len(before) * (copies - 1))]
-        add = step.add_all
-        sums = merged(add_products(sums, start, main, left_at, right_at, copies, add), copies)
-        if copies > 1:
+        add, ask_turn = step.add_all, None if turn == 1 else ask_all
+        sums = add_products(sums, start, main, left_at, right_at, together, add, copies, ask_turn)
+        sums = merged(sums, copies)
+        if together > 1:
             sums = add_products(sums, main, full, left_at, right_at, 1, add)
         if not words_only:
             sums = add_products(sums, full, stop, last_at, right_at, 1, add)

@@ -72,17 +72,21 @@ def add_products(
     right_at: Callable[[Any], Sequence[Any]],
     together: int = 1,
     add: Add = emit.fma,
+    copies: int | None = None,
+    ask: Callable[[Any], None] | None = None,
 ) -> list[Any]:
     """Adds left[r, k] * right[k, :] to the sums of each row r, for k from `start` to `stop`.
 
     `left_at(r, k)` is a number in every lane, `right_at(k)` a row of vectors. The sums are in
-    row-major order. With `together` there are as many copies of the sums, each of which takes its
-    share of the steps.
+    row-major order. Steps are written out `together`; there are as many `copies` of the sums, or
+    fewer, each of which takes its share of the steps. `ask` is emitted in front of them.
     """
 
     def step(k: Any, *before: Any) -> list[Any]:
+        if ask is not None:
+            ask(k)
         right = map(right_at, (k + i for i in range(together)))
-        return add_rows(before, k, left_at, right, together, add)
+        return add_rows(before, k, left_at, right, together if copies is None else copies, add)
 
     return emit.carry(start, stop, together, sums, step)
 
