@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from heddle.contexts.numeric import is_masked
 from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities
@@ -267,6 +268,8 @@ class StepBatch:
             ValueError: `next_tokens` is not such an array, or there are not as many log
                 probabilities as contexts; no context has got anything then.
         """
+        if is_masked(next_tokens):
+            raise ValueError("StepBatch: wanted next tokens without a mask, got a MaskedArray")
         tokens, count = self._step.fetch(next_tokens), len(contexts)
         if tokens.shape != (count,) or (count and tokens.dtype.kind not in "iu"):
             raise ValueError(

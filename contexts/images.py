@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from heddle.contexts.numeric import is_masked
+
 
 def encode_images(pixels: npt.NDArray[Any], image_format: str) -> list[str]:
     """Each image of `pixels` as a file, base64.
@@ -20,8 +22,10 @@ def encode_images(pixels: npt.NDArray[Any], image_format: str) -> list[str]:
         image_format: A format that Pillow writes, for example `png`, `jpeg` or `webp`.
 
     Raises:
-        ValueError: Another shape, dtype or format, or a float that is no number.
+        ValueError: Another shape, dtype or format, a mask, or a float that is no number.
     """
+    if is_masked(pixels):
+        raise ValueError("images: wanted an array without a mask, got a MaskedArray")
     if pixels.ndim not in (3, 4) or pixels.shape[-1] not in (1, 3, 4) or not pixels.size:
         raise ValueError(
             "images: wanted the shape [images, height, width, channels] or [height, width, "

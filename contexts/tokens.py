@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heddle.contexts.numeric import no_token, whole
+from heddle.contexts.numeric import is_masked, no_token, whole
 from heddle.contexts.ranges import Range
 from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
 
@@ -45,12 +45,9 @@ class TokenBuffer(TokenViews):
     __slots__ = ()
 
     def __init__(self, array: TokenArray) -> None:
-        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != np.int64:
-            found = (
-                f"{array.ndim} dimensions of {array.dtype}"
-                if isinstance(array, np.ndarray)
-                else type(array).__name__
-            )
+        plain = isinstance(array, np.ndarray) and not is_masked(array)
+        if not plain or array.ndim != 1 or array.dtype != np.int64:
+            found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
             raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")
         if array.size == 0:
             raise ValueError("TokenBuffer: wanted at least one token, got an empty array")
@@ -136,7 +133,7 @@ class TokenBuffer(TokenViews):
 
         Raises:
             TypeError: The token is no integer.
-            ValueError: The window is chunked, or the token has more than 64 bits.
+            ValueError: The window is chunked, or the token is negative or has more than 64 bits.
         """
         length = self._length
         window = self._window
@@ -146,9 +143,11 @@ class TokenBuffer(TokenViews):
         if length == len(array):
             array = self._grow(length + 1)
         try:
-            array[length] = operator.index(token)
+            array[length] = number = operator.index(token)
         except (TypeError, OverflowError):
             raise no_token(token) from None
+        if number < 0:
+            raise no_token(token)
         if window.start != length - 1 or self._offset:
             self._starts[length] = (window.start, self._offset)
             self._offset = 0
@@ -156,14 +155,28 @@ class TokenBuffer(TokenViews):
             window.start = length
         self._length = window.end = self._completion.end = length + 1
 
+    def advance_with_future_token(self) -> None:
+        """Append `FUTURE_TOKEN`, for `overwrite_last_token` to replace.
+
+        Raises:
+            ValueError: The window is chunked.
+        """
+        self.advance_with_token(0)
+        self._array[self._length - 1] = FUTURE_TOKEN
+
     def overwrite_last_token(self, token: int) -> None:
-        """Replace the last token."""
+        """Replace the last token.
+
+        Raises:
+            TypeError: The token is no integer.
+            ValueError: The token is negative or has more than 64 bits.
+        """
+        number = whole("token", token)
+        if not 0 <= number < 1 << 63:
+            raise no_token(token)
         if not self._array.flags.writeable:
             self._array = self._array.copy()
-        try:
-            self._array[self._length - 1] = operator.index(token)
-        except (TypeError, OverflowError):
-            raise no_token(token) from None
+        self._array[self._length - 1] = number
 
     def consume_recently_generated_tokens(self, hold_back: int = 0) -> TokenArray:
         """Hand out the tokens of the completion window, and empty it.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heddle.contexts.numeric import whole
+from heddle.contexts.numeric import is_masked, whole
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import GenerationStatus
 
@@ -143,7 +143,7 @@ class TTSContext(TextContext):
 
     @staticmethod
     def _check_speech_tokens(tokens: SpeechTokens) -> None:
-        if not isinstance(tokens, np.ndarray):
+        if not isinstance(tokens, np.ndarray) or is_masked(tokens):
             raise ValueError(
                 "speech tokens: wanted a one-dimensional integer array, got "
                 f"{type(tokens).__name__}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heddle.contexts.token_views import FUTURE_TOKEN
 from heddle.contexts.values import GenerationStatus, LogProbabilities
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ class TokenUpdates:
 
         Raises:
             AssertionError: The grammar rejects the token; the tokens are as before.
-            ValueError: A future token waits to be realized.
+            ValueError: A future token waits to be realized, or the token is negative; nothing has
+                changed then.
         """
         if self._matcher is not None and not self.tokens.actively_chunked:
             self._refuse_future_token()
@@ -48,7 +48,8 @@ class TokenUpdates:
 
         Raises:
             AssertionError: The grammar rejects the token; the tokens are as before.
-            ValueError: A future token waits to be realized.
+            ValueError: A future token waits to be realized, or the token is negative; nothing has
+                changed then.
         """
         if self._matcher is not None and not self.tokens.actively_chunked:
             self._refuse_future_token()
@@ -69,7 +70,8 @@ class TokenUpdates:
             mark_previous_as_processed: False keeps the tokens before it in the window.
 
         Raises:
-            ValueError: A future token waits to be realized.
+            ValueError: A future token waits to be realized, or the token is negative; nothing has
+                changed then.
         """
         tokens = self.tokens
         if tokens.actively_chunked:
@@ -115,7 +117,7 @@ class TokenUpdates:
             tokens.advance_chunk()
             return
         self._refuse_future_token()
-        tokens.advance_with_token(FUTURE_TOKEN)
+        tokens.advance_with_future_token()
         self._is_initial_prompt = False
         if self.status is not _ACTIVE:
             self._status_log.append((len(tokens), self.status))
@@ -129,7 +131,7 @@ class TokenUpdates:
 
         Raises:
             AssertionError: The grammar rejects the token; the future token still waits.
-            ValueError: No future token waits.
+            ValueError: No future token waits, or the token is negative; nothing has changed then.
         """
         tokens = self.tokens
         if not tokens.awaits_token:

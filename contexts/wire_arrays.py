@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from heddle.contexts.numeric import is_masked
+
 # The code of the msgpack extension type that holds an array.
 ARRAY_CODE = 1
 
@@ -21,8 +23,10 @@ def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
     """An array as an extension value: dtype, rank, shape, then its bytes in C order.
 
     Raises:
-        TypeError: Its dtype is none of bool, integers, floats and complex numbers.
+        TypeError: It has a mask; or its dtype is none of bool, integers, floats and complex.
     """
+    if is_masked(array):
+        raise TypeError("array: wanted one without a mask, got a MaskedArray")
     dtype = array.dtype.newbyteorder("<")
     code = dtype.str.encode()
     if code not in _DTYPES:

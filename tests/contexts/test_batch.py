@@ -164,6 +164,14 @@ def test_commit_gives_all_contexts_a_token_or_none(text, tokens, got):
     assert [context.generated_tokens.tolist() for context in contexts] == [[], []]
 
 
+def test_commit_wants_no_mask(text):
+    context = text()
+    wanted = "StepBatch: wanted next tokens without a mask, got a MaskedArray"
+    with pytest.raises(ValueError, match=f"^{wanted}$"):
+        StepBatch(rows=1, tokens=9, max_length=9).commit([context], np.ma.masked_array([6], [1]))
+    assert not context.tokens.generated_length
+
+
 def test_commit_wants_as_many_log_probabilities(text):
     contexts = [text(), text()]
     wanted = "StepBatch: wanted 2 log probabilities, one for each context, got 1"
@@ -177,7 +185,7 @@ def test_commit_keeps_a_token_of_more_than_64_bits_to_its_row(text):
     tokens = np.array([1 << 63, 7], np.uint64)
     refused = StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, tokens)
     assert {row: str(error) for row, error in refused.items()} == {
-        0: "token: wanted an integer of 64 bits, got 9223372036854775808"
+        0: "token: wanted an integer from 0 to 2**63 - 1, got 9223372036854775808"
     }
     assert contexts[1].generated_tokens.tolist() == [7]
 

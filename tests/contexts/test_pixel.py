@@ -68,6 +68,7 @@ def test_floats_are_taken_from_zero_to_one(context):
         (np.zeros((0, 4, 4, 3)), r"got \[0, 4, 4, 3\]"),
         (np.zeros((4, 4, 3), np.int32), "got int32"),
         (np.full((4, 4, 3), np.nan), "got nan"),
+        (np.ma.zeros((4, 4, 3)), "wanted an array without a mask, got a MaskedArray"),
     ],
 )
 def test_what_is_no_image_is_refused(context, latents, reason):

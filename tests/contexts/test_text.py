@@ -150,6 +150,25 @@ def test_a_rejected_token_changes_no_token(text, matcher):
     assert context.tokens.awaits_token
 
 
+@pytest.mark.parametrize("token", [-1, -999, -(1 << 70)])
+def test_a_negative_token_changes_nothing(text, token):
+    context = text()
+    context.update(7, probability(7))
+    before = context.tokens.state()[1:]
+    wanted = f"token: wanted an integer from 0 to 2\\*\\*63 - 1, got {token}"
+    for advance in (context.update, context.jump_ahead, context.advance_token_buffer):
+        with pytest.raises(ValueError, match=f"^{wanted}$"):
+            advance(token)
+        assert context.tokens.state()[1:] == before
+    assert context.to_generation_output().log_probabilities == [probability(7)]
+    assert context.status is ACTIVE
+    context.update_with_future_token()
+    with pytest.raises(ValueError, match=f"^{wanted}$"):
+        context.realize_future_token(token)
+    assert context.tokens.awaits_token
+    assert context.tokens.generated.tolist() == [7, -999]
+
+
 def test_advance_fsm_says_whether_there_is_a_grammar(text, matcher):
     context = text()
     assert context.matcher is None

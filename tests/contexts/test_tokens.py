@@ -11,6 +11,7 @@ from heddle.contexts import FUTURE_TOKEN, Range, TokenBuffer
         (np.zeros((1, 2), np.int64), "2 dimensions of int64"),
         (np.zeros(2, np.int32), "1 dimensions of int32"),
         (np.zeros(0, np.int64), "empty array"),
+        (np.ma.masked_array([1, 2], [0, 1]), "got MaskedArray"),
     ],
 )
 def test_only_a_filled_int64_vector_is_taken(array, found):
@@ -140,7 +141,13 @@ def test_no_window_ends_inside_a_token(buffer, name, count):
     [
         (1.5, TypeError, "token: wanted an integer, got 1.5"),
         (None, TypeError, "token: wanted an integer, got None"),
-        (1 << 63, ValueError, "token: wanted an integer of 64 bits, got 9223372036854775808"),
+        (
+            1 << 63,
+            ValueError,
+            "token: wanted an integer from 0 to 2**63 - 1, got 9223372036854775808",
+        ),
+        (-1, ValueError, "token: wanted an integer from 0 to 2**63 - 1, got -1"),
+        (FUTURE_TOKEN, ValueError, "token: wanted an integer from 0 to 2**63 - 1, got -999"),
     ],
 )
 def test_what_is_no_token_is_said(buffer, token, error, message):
@@ -151,6 +158,7 @@ def test_what_is_no_token_is_said(buffer, token, error, message):
     with pytest.raises(error) as found:
         tokens.overwrite_last_token(token)
     assert str(found.value) == message
+    assert tokens.state()[1:] == buffer(5).state()[1:]
     assert tokens.all.tolist() == [5]
 
 
@@ -187,7 +195,8 @@ def test_reset_makes_everything_prompt(buffer):
     with pytest.raises(ValueError, match="no generated token to delete"):
         tokens.reset_as_new_prompt(delete_last_generated_token=True)
     tokens.advance_with_token(7)
-    tokens.advance_with_token(FUTURE_TOKEN)
+    tokens.advance_with_future_token()
+    assert tokens.all.tolist() == [5, 6, 7, FUTURE_TOKEN]
     assert tokens.awaits_token
     tokens.reset_as_new_prompt(delete_last_generated_token=True)
     assert tokens.prompt.tolist() == tokens.active.tolist() == [5, 6, 7]

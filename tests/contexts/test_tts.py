@@ -41,7 +41,9 @@ def test_a_read_only_buffer_is_copied():
     assert context.speech_tokens.tolist() == [0, 1, 2, 9]
 
 
-@pytest.mark.parametrize("wrong", [np.zeros(2), np.zeros((1, 2), np.int32)])
+@pytest.mark.parametrize(
+    "wrong", [np.zeros(2), np.zeros((1, 2), np.int32), np.ma.masked_array([1, 2], [0, 1])]
+)
 def test_speech_tokens_are_a_vector_of_integers(context, wrong):
     with pytest.raises(ValueError, match="wanted a one-dimensional integer array"):
         context.update_speech_tokens(wrong)

@@ -42,3 +42,9 @@ def test_views_of_a_mutable_message_are_read_only():
 
 def test_numpy_scalars_become_numbers():
     assert msgpack_numpy_decoder(Any)(encode([np.int64(3), np.float32(0.5)])) == [3, 0.5]
+
+
+def test_a_masked_array_is_refused():
+    array = np.ma.masked_array([1, 2], [0, 1])
+    with pytest.raises(TypeError, match=r"^array: wanted one without a mask, got a MaskedArray$"):
+        msgpack_numpy_encoder()(array)
