@@ -40,7 +40,8 @@ class SamplingParams:
         presence_penalty: Subtracted from a token's logit once it came, in [-2, 2].
         repetition_penalty: What a token's logit is divided by once it came, in [1e-30, 1e30].
         max_new_tokens: Most tokens to generate; None: up to the context's `max_length`.
-        min_new_tokens: Tokens before the sequence may end.
+        min_new_tokens: Tokens before the sequence may end; a grammar that lets nothing but an end
+            follow has its way.
         ignore_eos: Go on after an end-of-sequence token.
         stop: Texts that end the sequence.
         stop_token_ids: Tokens that end the sequence.

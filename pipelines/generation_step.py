@@ -133,7 +133,10 @@ class StepModel:
     def _allowed(
         self, contexts: Sequence[TextContext], masks: GrammarMasks | None
     ) -> NDArray[np.int32]:
-        """Which tokens may come next: those of the grammars, and no end before `min_tokens`."""
+        """Which tokens may come next: those of the grammars, and no end before `min_tokens`.
+
+        A grammar that lets nothing but an end follow has its way.
+        """
         allowed = self._all[: len(contexts)]
         if masks is not None and any(context.matcher is not None for context in contexts):
             masks.fill(contexts)
@@ -150,6 +153,8 @@ class StepModel:
                 allowed.view(np.uint32)[row, token // 32] &= np.uint32(
                     ~(1 << token % 32) & 0xFFFFFFFF
                 )
+            if masks is not None and not allowed[row].any():
+                allowed[row] = masks.bitmask[row]
         return allowed
 
 

@@ -127,6 +127,17 @@ def test_json_and_regular_expressions(make_generator):
     assert found[-1].finish_reason == "stop"
 
 
+@pytest.mark.parametrize(
+    ("regex", "least", "text"), [("[a-c]{4}", 20, 4), ("[a-c]{2,8}", 8, 8), ("[a-c]{2,8}", 20, 8)]
+)
+def test_a_grammar_comes_before_the_least_number_of_tokens(make_generator, regex, least, text):
+    params = {**DRAWN, "min_new_tokens": least}
+    found = list(make_generator().stream(request(params=params), regex=regex))
+    assert [delta.error for delta in found if delta.error] == []
+    assert len("".join(delta.text for delta in found)) == text
+    assert found[-1].finish_reason == "stop"
+
+
 def test_stop_strings_and_ends(make_generator):
     ((text, tokens, reason),) = run(make_generator(), [request(params=DRAWN)])
     assert (len(tokens), reason) == (24, "length")
