@@ -258,10 +258,14 @@ def language_model(
 
     Outputs: `next_tokens` int64 [samples]; `logits` float32 [samples, vocab_size], before
     penalties; and the caches. A cache is changed in place where it is given as an output too.
+
+    No row is longer than the config's `max_position_embeddings`: blocks are as short as that, and
+    positions beyond the last whole block are left.
     """
+    block_size = min(block_size, config.max_position_embeddings)
     rows, tokens = Dim("rows", 1, MAXIMUM_ROWS), Dim("tokens", 1, MAXIMUM_TOKENS)
     samples, seen = Dim("samples", 0, MAXIMUM_TOKENS), Dim("seen", 0, 1 << 30)
-    row_blocks = Dim("row_blocks", 1, max(1, config.max_position_embeddings // block_size))
+    row_blocks = Dim("row_blocks", 1, config.max_position_embeddings // block_size)
     cache_blocks = Dim("cache_blocks", 1, MAXIMUM_BLOCKS)
     words = -(-config.vocab_size // 32)
     shapes: dict[str, tuple[DType, Sequence[Dim | int]]] = {

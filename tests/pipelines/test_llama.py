@@ -172,6 +172,14 @@ def test_the_signature():
     assert graph.symbols["samples"][0] == 0
 
 
+@pytest.mark.parametrize(("positions", "block", "blocks"), [(10, 10, 1), (16, 16, 1), (37, 16, 2)])
+def test_no_row_is_longer_than_the_model_has_positions(positions, block, blocks):
+    config = LlamaConfig.of({**config_of("qwen3"), "max_position_embeddings": positions})
+    graph = language_model(config)
+    assert graph.symbols["row_blocks"] == (1, blocks)
+    assert str(graph.inputs[-1].type) == f"float32[cache_blocks, {block}, 2, 32] on cpu:0"
+
+
 BASE = {"model_type": "llama", **{k: v for k, v in config_of("qwen2").items() if "model" not in k}}
 
 
