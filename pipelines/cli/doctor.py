@@ -164,7 +164,7 @@ def show(report: dict[str, Any]) -> None:
     targets = [(row["target"], lack_text(row["missing"])) for row in report["targets"]]
     table("Compiling for", ("target", "missing"), targets)
     settings = [(row["name"], row["value"], row["meaning"]) for row in report["settings"]]
-    table("Settings", ("variable", "value", "meaning"), settings)
+    table("Settings", ("variable", "value", "meaning"), settings, READABLE)
     if "artifact" in report:
         fit = [
             (row["target"], row["code"] or f"no: {row['problem']}")

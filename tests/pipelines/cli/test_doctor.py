@@ -31,6 +31,13 @@ def test_what_levels_lack_is_wrapped(heddle, monkeypatch):
     assert [word.rstrip(",") for word in text.split() if "feature" in word] == features
 
 
+def test_the_settings_are_as_wide_as_other_tables(heddle):
+    lines = heddle("doctor").stdout.partition("Settings")[2].splitlines()
+    assert max(map(len, lines)) <= 100
+    for row in config.SETTINGS:
+        assert any(line.startswith(row.name) for line in lines), row.name
+
+
 def test_json(heddle, monkeypatch):
     monkeypatch.setenv("HEDDLE_THREADS", "7")
     report = json.loads(heddle("doctor", "--json").stdout)
