@@ -14,6 +14,7 @@ from heddle.graph.ops.promotion import check_fits
 from heddle.graph.rounding import held
 from heddle.graph.types import TensorType
 from heddle.runtime.errors import GraphError
+from heddle.runtime.masked import is_masked
 
 MOST_DIMS = 16
 LARGEST_DIM = 1 << 40
@@ -69,9 +70,11 @@ def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, An
     """The elements of a constant and their dtype (see `Graph.constant`).
 
     Raises:
-        GraphError: The values are no numbers or do not fit the dtype.
+        GraphError: The values are no numbers, do not fit the dtype, or have a mask.
         TypeError: Heddle has no such dtype.
     """
+    if is_masked(value):
+        raise GraphError("wanted an array without a mask, got a MaskedArray (fill it: filled(0))")
     try:
         array = np.asarray(value)
     except ValueError:

@@ -17,6 +17,7 @@ from heddle.graph.ops.row import ROWS, Array
 from heddle.graph.rounding import held
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import InputError
+from heddle.runtime.masked import is_masked
 
 Symbols = dict[str, int]
 
@@ -35,7 +36,7 @@ def evaluate(
         raise InputError(f"inputs: wanted {len(block.arguments)}, got {len(inputs)}")
     types = [TensorType.from_mlir(argument.type) for argument in block.arguments]
     symbols: Symbols = {}
-    arrays = [np.asarray(array) for array in inputs]
+    arrays = [_plain(f"input {index}", array) for index, array in enumerate(inputs)]
     for index, (array, type) in enumerate(zip(arrays, types, strict=True)):
         _bind(f"input {index}", array, type, symbols)
     pairs = enumerate(zip(arrays, types, strict=True))
@@ -61,8 +62,8 @@ def run(
         name = op.attributes["name"].value
         if name not in weights:
             raise InputError(f"weights: wanted {name!r}, got {', '.join(weights) or 'none'}")
-        type = TensorType.from_mlir(op.results[0].type)
-        return [_taken(f"weight {name!r}", np.asarray(weights[name]), type, symbols)]
+        type, where = TensorType.from_mlir(op.results[0].type), f"weight {name!r}"
+        return [_taken(where, _plain(where, weights[name]), type, symbols)]
     if op.name == "heddle.fused":
         return _run_block(op.regions[0].blocks[0], arrays, symbols, weights)
     row = ROWS[op.name.removeprefix("heddle.")]
@@ -70,6 +71,12 @@ def run(
     result = row.reference(*arrays, **attrs)
     dtype = TensorType.from_mlir(op.results[0].type).dtype
     return [result if dtype.in_numpy else held(result, dtype)]
+
+
+def _plain(where: str, array: Any) -> Array:
+    if is_masked(array):
+        raise InputError(f"{where}: wanted an array without a mask, got a MaskedArray")
+    return np.asarray(array)
 
 
 def _run_block(

@@ -19,6 +19,7 @@ MAY_IMPORT = {
         "runtime.artifact_writer",
         "runtime.config",
         "runtime.errors",
+        "runtime.masked",
         "runtime.narrow_floats",
     ),
     "runtime": ("runtime",),

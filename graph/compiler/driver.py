@@ -29,6 +29,7 @@ from heddle.kernels.spec import Spec
 from heddle.runtime import Artifact, artifact_writer, config
 from heddle.runtime.artifact import ArtifactRecord, Code, Deferred, Program, Weight
 from heddle.runtime.errors import CompileError
+from heddle.runtime.masked import is_masked
 
 Targets = Sequence[str | Target] | str
 
@@ -80,7 +81,7 @@ def compile(
         CompileError: An unknown target, a weight that is missing or of another type, or a pass or a
             kernel that failed; the message names it, the op and the user's line.
         DeviceError: The target is `"cpu:native"`, and this machine has no level for it.
-        OSError: `output` cannot be written.
+        ArtifactError: `output` cannot be written.
     """
     graph.check_finished()
     named = (targets,) if isinstance(targets, str) else tuple(targets)
@@ -185,6 +186,8 @@ def _weights(graph: Graph, arrays: Mapping[str, Any] | None, embed: bool) -> tup
 
 def _checked(weight: types.Weight, shape: tuple[int, ...], value: Any) -> np.ndarray[Any, Any]:
     """The array for `weight`; what NumPy lacks comes as ml_dtypes' or as bits."""
+    if is_masked(value):
+        raise CompileError(f"weight {weight.name!r}: wanted an array without a mask, got one with")
     array = np.asarray(value)
     if array.shape != shape or array.dtype.name not in (weight.dtype.name, weight.dtype.to_bits()):
         raise CompileError(

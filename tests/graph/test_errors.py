@@ -255,6 +255,8 @@ GRAPHS = [
      "cast first"),
     (lambda: constant(1, "int8"), "constant: wanted a DType, got 'int8'"),
     (lambda: constant("text"), "constant: wanted numbers, got str128"),
+    (lambda: constant(np.ma.masked_array([1.0, 2.0], [0, 1])),
+     "constant: wanted an array without a mask, got a MaskedArray (fill it: filled(0))"),
     (lambda: constant([1j], F32), "constant: wanted numbers, got complex128"),
     (lambda: constant(np.zeros(2, np.longdouble)), "constant: dtype: wanted one of bool, int8, "
      "int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64, "

@@ -81,6 +81,8 @@ def test_packed_product_is_the_product():
         (lambda x, y, w: ([x[0], y], w), r"input 0: wanted rank 2 .*got shape \(2,\)"),
         (lambda x, y, w: ([x, y[:1]], w), r"input 1: wanted shape \(3,\) .*got \(1,\)"),
         (lambda x, y, w: ([x.astype(float), y], w), "input 0: wanted dtype float32, got float64"),
+        (lambda x, y, w: ([np.ma.array(x), y], w), "input 0: wanted an array without a mask"),
+        (lambda x, y, w: ([x, y], {"w": np.ma.array(w["w"])}), "weight 'w': .* without a mask"),
         (lambda x, y, w: ([x, y], {}), "weights: wanted 'w', got none"),
         (lambda x, y, w: ([x, y], {"w": w["w"][:1]}), r"weight 'w': wanted shape \(2,\)"),
     ],

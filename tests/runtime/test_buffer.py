@@ -113,6 +113,10 @@ def test_arrays_that_cannot_be_shared_are_copied_and_counted():
         (np.zeros(2, "S3"), "in native byte order, got elements of format '3s'"),
         (np.zeros(2, "datetime64[s]"), "got ndarray of dtype datetime64[s]"),
         (None, "or a number, got NoneType"),
+        (
+            np.ma.masked_array(np.zeros(2), [True, False]),
+            "wanted an array without a mask, got a MaskedArray (fill it: array.filled(0))",
+        ),
     ],
 )
 def test_arrays_that_are_refused(array, message):

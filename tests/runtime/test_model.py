@@ -150,6 +150,10 @@ def test_arrays_that_are_not_dense_are_copied_and_counted(doubler):
             "input 'x': wanted an array (NumPy, Buffer, DLPack or CUDA array interface) or a"
             " number, got list",
         ),
+        (
+            [np.ma.masked_array(np.zeros(4, "f4"), [0, 1, 0, 0])],
+            "input 'x': wanted an array without a mask, got a MaskedArray",
+        ),
         ([None, 2], "input 'x': wanted an array (NumPy, Buffer, DLPack or CUDA array interface)"),
     ],
 )
@@ -189,6 +193,11 @@ def read_only(size):
         (
             [np.zeros(8, "f4")[::2]],
             "output 'y': wanted dense, row-major and aligned memory, got a view that is not",
+        ),
+        (
+            [np.ma.masked_array(np.zeros(4, "f4"), [0, 1, 0, 0])],
+            "output 'y': wanted an array without a mask, got a MaskedArray (fill it: "
+            "array.filled(0))",
         ),
         ([read_only(4)], "output 'y': wanted writable memory, got read-only memory"),
         (

@@ -63,6 +63,7 @@ void Argument::take(PyObject* object, std::optional<DType> number, Stream stream
     view_ = source->buffer.view();
     writable_ = source->writable;
   } else if (PyObject_CheckBuffer(object) != 0) {
+    refuse_masked(object);
     if (!take_exported(object)) take_held();
   } else if (number && (PyFloat_Check(object) || PyLong_Check(object))) {
     take_number(object, *number);

@@ -65,6 +65,16 @@ std::optional<DType> dtype_from_typestr(const std::string& typestr) {
   return std::nullopt;
 }
 
+void refuse_masked(nb::handle array) {
+  // NumPy's own arrays are of a class that is written in C, masked ones are not: a call is short.
+  auto* type = reinterpret_cast<PyTypeObject*>(array.type().ptr());
+  if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) == 0) return;
+  if (nb::cast<bool>(nb::module_::import_("heddle.runtime.masked").attr("is_masked")(array))) {
+    throw Error(ErrorKind::kInput,
+                "wanted an array without a mask, got a MaskedArray (fill it: array.filled(0))");
+  }
+}
+
 std::string typestr_of(DType dtype) { return kTypestrs[static_cast<uint32_t>(dtype) - 1]; }
 
 }  // namespace heddle::bindings

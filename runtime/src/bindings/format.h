@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "heddle/dtype.h"
+#include "bindings.h"
 
 namespace heddle::bindings {
 
@@ -17,5 +17,8 @@ std::optional<DType> dtype_from_typestr(const std::string& typestr);
 
 /// The `typestr` of a dtype; empty for those that NumPy lacks: bfloat16 and the floats of 8 bits.
 std::string typestr_of(DType dtype);
+
+/// Refuses a masked array of NumPy: the format of its memory does not show its mask.
+void refuse_masked(nb::handle array);
 
 }  // namespace heddle::bindings

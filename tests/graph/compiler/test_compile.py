@@ -177,6 +177,10 @@ def test_what_no_kernel_takes_is_refused_with_the_reason():
             "weights=",
         ),
         ({"w": W, "x": W}, "weights: wanted names of the graph, got 'x'"),
+        (
+            {"w": np.ma.masked_array(W, W > 1)},
+            "weight 'w': wanted an array without a mask, got one with",
+        ),
         ({"w": W[:2]}, "weight 'w': wanted float32[3, 4], got float32[2, 4]"),
         ({"w": W.astype("float64")}, "weight 'w': wanted float32[3, 4], got float64[3, 4]"),
     ],
