@@ -57,6 +57,9 @@ void check_inputs(const Artifact& artifact, const Device& device, Span<TensorVie
       fail(named(artifact, records[i]), std::string("dtype ") + dtype_name(dtype),
            dtype_name(input.dtype));
     }
+    if (input.data == nullptr && input.shape.bytes(dtype) != 0) {
+      fail(named(artifact, records[i]), "memory", "a null pointer");
+    }
     if (input.device != kind || input.device_index != index) {
       fail(named(artifact, records[i]), "memory of " + device.name(),
            "memory of " + device_name(input.device, input.device_index));

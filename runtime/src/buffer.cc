@@ -23,7 +23,7 @@ size_t checked_bytes(DType dtype, const Shape& shape) {
 
 std::shared_ptr<Storage> Storage::allocate(std::shared_ptr<Device> device, size_t size,
                                            MemoryKind kind) {
-  void* data = device->allocate(size);
+  void* data = not_null(device, "a buffer's device")->allocate(size);
   return std::make_shared<Storage>(std::move(device), data, size, nullptr, kind, Stream());
 }
 
@@ -41,7 +41,7 @@ std::shared_ptr<Storage> Storage::borrow(std::shared_ptr<Device> device, void* d
 
 Storage::Storage(std::shared_ptr<Device> device, void* data, size_t size,
                  std::shared_ptr<void> owner, MemoryKind kind, Stream stream)
-    : device_(std::move(device)),
+    : device_(not_null(std::move(device), "a buffer's device")),
       data_(data),
       size_(size),
       kind_(static_cast<uint64_t>(kind)),
@@ -72,7 +72,7 @@ Storage::~Storage() {
 }
 
 Buffer::Buffer(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape)
-    : storage_(std::move(storage)) {
+    : storage_(not_null(std::move(storage), "a buffer's storage")) {
   size_t bytes = checked_bytes(dtype, shape);
   if (bytes > storage_->size()) {
     throw Error(ErrorKind::kInput, std::string("a buffer of ") + dtype_name(dtype) + shape.text() +
@@ -113,8 +113,15 @@ Buffer Buffer::copy_to(const std::shared_ptr<Device>& target) const {
 }
 
 void Buffer::synchronize() const {
-  if (storage_->uses() == nullptr) return;
-  if (std::shared_ptr<Event> event = storage_->uses()->written()) event->synchronize();
+  const Uses* uses = held().uses();
+  if (uses == nullptr) return;
+  if (std::shared_ptr<Event> event = uses->written()) event->synchronize();
+}
+
+const Storage& Buffer::held() const {
+  if (storage_ != nullptr) return *storage_;
+  throw Error(ErrorKind::kInput,
+              "a buffer: wanted one with memory, got one without (was it moved from?)");
 }
 
 }  // namespace heddle

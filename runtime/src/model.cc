@@ -101,7 +101,7 @@ class Model::Lease {
 int64_t Model::live_arenas() { return Arena::live(); }
 
 Model::Model(std::shared_ptr<const Program> program, const std::vector<WeightSource>& weights)
-    : program_(std::move(program)) {
+    : program_(not_null(std::move(program), "Model: program")) {
   bind(weights);
   initialize();
 }
@@ -125,7 +125,7 @@ void Model::initialize() {
 
 void Model::execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream stream) const {
   std::shared_ptr<const Plan> plan = program_->plan(inputs);
-  check_outputs(*program_, *plan, inputs, outputs);
+  check_outputs(*program_, *plan, inputs, outputs, in_place_);
   Lease arena(*this, *plan, stream);
   arena->written.clear();
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -254,7 +254,7 @@ std::vector<double> Model::replay(const std::vector<Prepared>& calls, int repeat
     }
     Ready& made = ready.emplace_back();
     made.plan = model.program_->plan(wanted.inputs);
-    check_outputs(*model.program_, *made.plan, wanted.inputs, wanted.outputs);
+    check_outputs(*model.program_, *made.plan, wanted.inputs, wanted.outputs, model.in_place_);
     made.arena = std::make_unique<Lease>(model, *made.plan, Stream());
     for (size_t i = 0; i < wanted.outputs.size(); ++i) {
       (*made.arena)->outputs[i] = wanted.outputs[i].data;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "heddle/error.h"
 #include "heddle/model.h"
@@ -71,6 +72,26 @@ void check_type(const Artifact& artifact, const WeightRecord& record, const Weig
   }
 }
 
+InPlace at(const void* data, size_t size, std::string name) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  return {begin, begin + size, std::move(name)};
+}
+
+/// In ascending order; of those that share bytes, the first is all.
+std::vector<InPlace> joined(std::vector<InPlace> rows) {
+  std::sort(rows.begin(), rows.end(),
+            [](const InPlace& a, const InPlace& b) { return a.begin < b.begin; });
+  std::vector<InPlace> apart;
+  for (InPlace& row : rows) {
+    if (apart.empty() || row.begin >= apart.back().end) {
+      apart.push_back(std::move(row));
+    } else {
+      apart.back().end = std::max(apart.back().end, row.end);
+    }
+  }
+  return apart;
+}
+
 }  // namespace
 
 void Model::bind(const std::vector<WeightSource>& weights) {
@@ -105,10 +126,17 @@ void Model::bind(const std::vector<WeightSource>& weights) {
       owners_.push_back(found->second->owner);
     }
     weights_.push_back(place(data, record.size));
+    if (found != given.end() && weights_.back() == data) {
+      in_place_.push_back(at(data, record.size, "weight '" + found->second->name + "'"));
+    }
   }
   for (const ConstantRecord& record : artifact.constants()) {
     constants_.push_back(place(artifact.constant(record), record.size));
   }
+  if (device->kind() == DeviceKind::kCpu) {
+    in_place_.push_back(at(artifact.data(), artifact.size(), "the artifact " + artifact.path()));
+  }
+  in_place_ = joined(std::move(in_place_));
 }
 
 }  // namespace heddle

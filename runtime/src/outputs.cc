@@ -12,12 +12,26 @@ namespace {
   throw Error(ErrorKind::kInput, where + ": wanted " + wanted + ", got " + got);
 }
 
+uintptr_t begin_of(const TensorView& view) { return reinterpret_cast<uintptr_t>(view.data); }
+
+uintptr_t end_of(const TensorView& view) {
+  return begin_of(view) + static_cast<uintptr_t>(*view.shape.bytes(view.dtype));
+}
+
 /// Whether two tensors share a byte.
 bool overlap(const TensorView& a, const TensorView& b) {
-  auto begin_a = reinterpret_cast<uintptr_t>(a.data), begin_b = reinterpret_cast<uintptr_t>(b.data);
-  auto size_a = static_cast<uintptr_t>(*a.shape.bytes(a.dtype));
-  auto size_b = static_cast<uintptr_t>(*b.shape.bytes(b.dtype));
-  return size_a > 0 && size_b > 0 && begin_a < begin_b + size_b && begin_b < begin_a + size_a;
+  const uintptr_t begin_a = begin_of(a), begin_b = begin_of(b), end_a = end_of(a),
+                  end_b = end_of(b);
+  return begin_a < end_a && begin_b < end_b && begin_a < end_b && begin_b < end_a;
+}
+
+/// What shares a byte with a tensor, or null.
+const InPlace* find(const std::vector<InPlace>& in_place, const TensorView& view) {
+  const uintptr_t begin = begin_of(view), end = end_of(view);
+  auto found =
+      std::upper_bound(in_place.begin(), in_place.end(), begin,
+                       [](uintptr_t address, const InPlace& row) { return address < row.end; });
+  return found != in_place.end() && begin < end && found->begin < end ? &*found : nullptr;
 }
 
 /// Whether an output may be the very memory of an input.
@@ -30,7 +44,7 @@ bool updates(const Plan& plan, size_t input, size_t output) {
 }  // namespace
 
 void check_outputs(const Program& program, const Plan& plan, Span<TensorView> inputs,
-                   Span<TensorView> outputs) {
+                   Span<TensorView> outputs, const std::vector<InPlace>& in_place) {
   const Artifact& artifact = program.artifact();
   if (outputs.size() != plan.outputs.size()) {
     fail("execute", std::to_string(plan.outputs.size()) + " outputs",
@@ -52,12 +66,18 @@ void check_outputs(const Program& program, const Plan& plan, Span<TensorView> in
         output.device_index != program.device()->index()) {
       fail(named(i), "memory of " + program.device()->name(), "memory of another device");
     }
+    if (output.data == nullptr && output.shape.bytes(dtype) != 0) {
+      fail(named(i), "memory", "a null pointer");
+    }
     for (size_t k = 0; k < inputs.size(); ++k) {
       bool same = output.data == inputs[k].data && updates(plan, k, i);
       if (!same && overlap(output, inputs[k])) {
         fail(named(i), "memory of its own",
              "memory of input '" + std::string(artifact.text(artifact.inputs()[k].name)) + "'");
       }
+    }
+    if (const InPlace* held = find(in_place, output)) {
+      fail(named(i), "memory of its own", "memory of " + held->name);
     }
     for (size_t k = 0; k < i; ++k) {
       if (overlap(output, outputs[k])) fail(named(i), "memory of its own", "memory of " + named(k));

@@ -10,9 +10,9 @@ namespace heddle {
 void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs);
 
 /// Refuses outputs of another number, dtype, shape or device than those of `plan`, or whose memory
-/// is that of something else.
+/// is that of something else. `in_place` ascends, and no two share a byte.
 void check_outputs(const Program& program, const Plan& plan, Span<TensorView> inputs,
-                   Span<TensorView> outputs);
+                   Span<TensorView> outputs, const std::vector<InPlace>& in_place);
 
 /// The value of each symbol, as the inputs' shapes bind it. Throws an input error that names the
 /// input and the dim.

@@ -69,7 +69,8 @@ std::shared_ptr<const Program> Program::load(std::shared_ptr<const Artifact> art
 }
 
 Program::Program(std::shared_ptr<const Artifact> artifact, std::shared_ptr<Device> device)
-    : artifact_(std::move(artifact)), device_(std::move(device)) {
+    : artifact_(not_null(std::move(artifact), "Program: artifact")),
+      device_(not_null(std::move(device), "Program: device")) {
   std::string found;
   for (const ProgramRecord& program : artifact_->programs()) {
     if (program.target == static_cast<uint32_t>(device_->kind())) record_ = &program;

@@ -70,6 +70,38 @@ def test_large_weights_of_a_cpu_model_are_used_where_they_are(make, session, siz
     assert _core.copy_count() == count  # of none was the layout wrong
 
 
+def test_an_output_may_not_be_a_weight_that_is_used_where_it_is(make, session):
+    size = 1 << 15
+    weighted = make("multiply", weights=(Weight("w", "float32", (size,)),), maximum=size)
+    memory = np.full(3 * size, 3, np.float32)
+    model = session.load(weighted, weights={"w": memory[size : 2 * size]})
+    x = np.ones(size, np.float32)
+    wanted = "output 'y': wanted memory of its own, got memory of weight 'w'"
+    for first in (1, size, 2 * size - 1):
+        with pytest.raises(InputError) as error:
+            model.execute(x, out=[memory[first : first + size]])
+        assert str(error.value) == wanted
+    assert (memory == 3).all()
+    for first in (0, 2 * size):
+        model.execute(x, out=[memory[first : first + size]])
+    assert (memory == 3).all()
+
+
+def test_an_output_may_not_be_memory_of_the_artifact(make, session):
+    w = np.full(1 << 15, 3, np.float32)
+    row = Weight("w", "float32", w.shape, data=w.tobytes())
+    content = make("multiply", weights=(row,), maximum=w.size).to_bytes()
+    memory = np.zeros(len(content) + 64, np.uint8)
+    memory = memory[-memory.ctypes.data % 64 :][: len(content)]
+    memory[:] = np.frombuffer(content, np.uint8)
+    model = session.load(Artifact.from_bytes(memory, copy=False))
+    for out in (memory[:4], memory[-4:]):
+        with pytest.raises(InputError) as error:
+            model.execute(np.ones(1, np.float32), out=[out.view(np.float32)])
+        assert str(error.value).endswith("own, got memory of the artifact <memory>")
+    assert memory.tobytes() == content
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
@@ -192,10 +224,14 @@ def test_devices_by_name():
     assert [str(CPU()), str(Accelerator(1))] == ["cpu:0", "cuda:1"]
     assert (Accelerator(1).kind, Accelerator(1).index) == ("cuda", 1)
     assert repr(InferenceSession(threads=1)) == "InferenceSession([CPU()])"
-    for kind, index in (("gpu", 0), ("cpu", 1), ("cuda", -1)):
+    kinds = [("gpu", 0), (None, 0), (3, 0), ("cpu", 1)]
+    for kind, index in [*kinds, *(("cuda", index) for index in (-1, 2**31, 2**70, 0.5, None))]:
         with pytest.raises(DeviceError) as error:
             Device(kind, index)
-        assert str(error.value).endswith(f"got ('{kind}', {index})")
+        wanted = "('cpu', 0) or ('cuda', an index from 0 to 2147483647)"
+        assert str(error.value) == f"Device: wanted {wanted}, got ({kind!r}, {index})"
+    with pytest.raises(DeviceError, match=r"got \('cuda', 1099511627776\)"):
+        Accelerator(2**40)
 
 
 @needs_no_gpu

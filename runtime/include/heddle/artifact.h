@@ -42,6 +42,9 @@ class Artifact : Counted<Artifact> {
   const std::string& path() const { return path_; }
   size_t size() const { return size_; }
 
+  /// Its bytes, `size()` of them, as they are in the file.
+  const uint8_t* data() const { return data_; }
+
   /// All records of a section.
   template <class T>
   Span<T> records(Section section) const {

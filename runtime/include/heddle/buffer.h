@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "heddle/device.h"
 #include "heddle/dtype.h"
@@ -69,10 +70,20 @@ class Storage : Counted<Storage> {
   std::unique_ptr<Uses> uses_;
 };
 
-/// A tensor that keeps its memory alive. Copies share the memory.
+/// A tensor that keeps its memory alive. Copies share the memory. One that was made empty or moved
+/// from has none: whatever needs it throws an input error.
 class Buffer {
  public:
   Buffer() = default;
+  Buffer(const Buffer&) = default;
+  Buffer& operator=(const Buffer&) = default;
+  Buffer(Buffer&& other) noexcept
+      : view_(other.release_view()), storage_(std::move(other.storage_)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    view_ = other.release_view();
+    storage_ = std::move(other.storage_);
+    return *this;
+  }
 
   /// The whole of `storage` as a tensor. Throws an input error where it is too small.
   Buffer(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape);
@@ -97,9 +108,18 @@ class Buffer {
   const Shape& shape() const { return view_.shape; }
   size_t bytes() const { return static_cast<size_t>(*view_.shape.bytes(view_.dtype)); }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
-  const std::shared_ptr<Device>& device() const { return storage_->device(); }
+  const std::shared_ptr<Device>& device() const { return held().device(); }
 
  private:
+  const Storage& held() const;
+
+  TensorView release_view() {
+    TensorView released = view_;
+    view_.data = nullptr;
+    view_.storage = nullptr;
+    return released;
+  }
+
   TensorView view_;
   std::shared_ptr<Storage> storage_;
 };

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace heddle {
 
@@ -40,5 +42,13 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
   ArtifactReason reason_ = ArtifactReason::kMalformed;
 };
+
+/// The same handle. Throws an input error for one that is null, as one is that was moved from.
+template <class T>
+std::shared_ptr<T> not_null(std::shared_ptr<T> handle, const char* where) {
+  if (handle != nullptr) return handle;
+  throw Error(ErrorKind::kInput,
+              std::string(where) + ": wanted one, got a null pointer (was it moved from?)");
+}
 
 }  // namespace heddle

@@ -39,7 +39,7 @@ class Model : Counted<Model> {
 
   /// Binds the weights and runs the program's init. A CPU uses large weights where they are, any
   /// other device gets a copy. Throws an artifact error (`kWeights`) that lists missing and extra
-  /// weights, or names one of the wrong dtype or shape.
+  /// weights, or names one of the wrong dtype or shape; an input error where `program` is null.
   Model(std::shared_ptr<const Program> program, const std::vector<WeightSource>& weights);
   ~Model();
   Model(const Model&) = delete;
@@ -92,6 +92,7 @@ class Model : Counted<Model> {
   std::vector<void*> weights_;    // in device memory, by number
   std::vector<void*> constants_;  // in device memory, by number
   std::vector<std::shared_ptr<void>> owners_;
+  std::vector<InPlace> in_place_;  // ascends, and no two share a byte
   std::shared_ptr<Storage> state_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Arena>> arenas_;  // those that no call uses

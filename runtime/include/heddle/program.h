@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "heddle/artifact.h"
@@ -81,6 +82,14 @@ struct Update {
   uint32_t output;
 };
 
+/// Memory that a model reads where it is, which no output may have: of the artifact, or of a weight
+/// that was given.
+struct InPlace {
+  uintptr_t begin;
+  uintptr_t end;
+  std::string name;  ///< `"weight 'w'"`.
+};
+
 /// All that depends on the input shapes: sizes, places, steps. Made once for each shape.
 struct Plan {
   std::vector<Shape> inputs;
@@ -97,7 +106,8 @@ class Program : Counted<Program> {
  public:
   using Counted<Program>::live;
 
-  /// Throws a device error where the artifact has no code for `device`.
+  /// Throws a device error where the artifact has no code for `device`, and an input error where
+  /// one of them is null.
   static std::shared_ptr<const Program> load(std::shared_ptr<const Artifact> artifact,
                                              std::shared_ptr<Device> device);
 

@@ -1,0 +1,50 @@
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "support.h"
+
+using namespace heddle;
+using test::Tiny;
+
+namespace {
+
+std::string refused(const std::function<void()>& action) {
+  Error error = test::caught(action);
+  CHECK(error.kind() == ErrorKind::kInput);
+  return error.what();
+}
+
+}  // namespace
+
+TEST_CASE("null: handles that are null or were moved from") {
+  auto artifact = test::parse(test::tiny_bytes());
+  auto owner = std::move(artifact);
+  const std::string wanted = ": wanted one, got a null pointer (was it moved from?)";
+  CHECK(refused([&] { Program::load(artifact, test::cpu()); }) == "Program: artifact" + wanted);
+  CHECK(refused([&] { Program::load(owner, nullptr); }) == "Program: device" + wanted);
+  CHECK(refused([] { Model(nullptr, {}); }) == "Model: program" + wanted);
+}
+
+TEST_CASE("null: memory of a buffer that was moved from") {
+  auto model = test::tiny_model();
+  Tiny tiny(2);
+  Buffer x = Buffer::allocate(test::cpu(), DType::kFloat32, {2, 4});
+  Buffer owner = std::move(x);
+  tiny.inputs[0] = x.view();
+  CHECK(refused([&] { model->execute(tiny.in(), tiny.out()); }) ==
+        "input 'x': wanted memory, got a null pointer");
+  tiny.inputs[0] = owner.view();
+  x = std::move(owner);
+  tiny.outputs[0] = owner.view();
+  CHECK(refused([&] { model->execute(tiny.in(), tiny.out()); }) ==
+        "output 'shifted': wanted memory, got a null pointer");
+  for (const Buffer& empty : {Buffer(), owner}) {
+    const std::string wanted =
+        "a buffer: wanted one with memory, got one without (was it moved from?)";
+    CHECK(refused([&] { empty.device(); }) == wanted);
+    CHECK(refused([&] { empty.synchronize(); }) == wanted);
+    CHECK(refused([&] { empty.copy_to(test::cpu()); }) == wanted);
+  }
+  CHECK(refused([] { Buffer(nullptr, DType::kInt8, {1}); }).rfind("a buffer's storage", 0) == 0);
+}
