@@ -22,7 +22,7 @@ def path_text(path: str | os.PathLike[str]) -> str:
     """The text of a path.
 
     Raises:
-        InputError: It has a NUL, where the system would stop and open another file.
+        InputError: It is no path, or has a NUL, where the system would stop and open another file.
     """
 
 def dtype_size(dtype: Any) -> int:
@@ -50,7 +50,13 @@ def accelerator_count() -> int:
 class Device:
     """A place for memory and programs, by name. Equal names are equal devices."""
 
-    def __init__(self, kind: str, index: int = 0) -> None: ...
+    def __init__(self, kind: str, index: int = 0) -> None:
+        """A name.
+
+        Raises:
+            DeviceError: It is not `"cpu"` and 0, or `"cuda"` and an index of 0 or more.
+        """
+
     @property
     def kind(self) -> Literal["cpu", "cuda"]: ...
     @property
@@ -101,7 +107,8 @@ class Buffer:
         so its bits come as uint16 with `dtype="bfloat16"` (or as `ml_dtypes.bfloat16` without).
 
         Raises:
-            InputError: The dtype is none of Heddle's, or not in native byte order.
+            InputError: The dtype is none of Heddle's, or not in native byte order; or the array
+                has a mask.
         """
 
     @staticmethod
@@ -232,6 +239,7 @@ class Artifact:
 
         Raises:
             ArtifactError: With the reason why the file is refused.
+            InputError: `path` or `name` is no path, or has a NUL.
         """
 
     @staticmethod
@@ -242,11 +250,17 @@ class Artifact:
 
         Raises:
             ArtifactError: With the reason why they are refused.
-            InputError: They lie at no multiple of 64, and are not to be copied.
+            InputError: `data` has no contiguous bytes; or they lie at no multiple of 64, and are
+                not to be copied.
         """
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file in one step: nobody sees a part of it."""
+        """Writes the file in one step: nobody sees a part of it.
+
+        Raises:
+            ArtifactError: It cannot be written; what was there stays.
+            InputError: `path` is no path, or has a NUL.
+        """
 
     def to_bytes(self) -> bytes:
         """The file's bytes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 from heddle.runtime import artifact_layout as layout
@@ -44,18 +44,15 @@ def write(record: ArtifactRecord, path: str | os.PathLike[str] | None = None) ->
 
     Raises:
         CompileError: The record breaks a rule of the format; the message says which.
-        OSError: The file cannot be written; it stays as it was.
+        ArtifactError: The file cannot be written; it stays as it was.
     """
     try:
         sections = _Writer(record).gather()
     except (struct.error, UnicodeEncodeError) as error:
         raise CompileError(f"artifact '{record.name}': a value does not fit: {error}") from error
-    try:
-        if path is not None and not whole_file.is_stream(path):
-            return _in_file(sections, path)
-        artifact = _in_memory(sections)
-    except ArtifactError as error:
-        raise CompileError(f"artifact '{record.name}' breaks a rule: {error}") from error
+    if path is not None and not whole_file.is_stream(path):
+        return _in_file(record.name, sections, path)
+    artifact = _verified(record.name, lambda: _in_memory(sections))
     if path is not None:
         artifact.save(path)
     return artifact
@@ -67,11 +64,18 @@ def _in_memory(sections: Sections) -> Artifact:
     return Artifact.from_bytes(memory, copy=False)
 
 
-def _in_file(sections: Sections, path: str | os.PathLike[str]) -> Artifact:
-    with whole_file.replacing(path) as place:
+def _in_file(name: str, sections: Sections, path: str | os.PathLike[str]) -> Artifact:
+    with whole_file.of_artifact(path), whole_file.replacing(path) as place:
         with place.open("wb") as file:
             sections.write(file)
-        return Artifact.load(place, name=path)
+        return _verified(name, lambda: Artifact.load(place, name=path))
+
+
+def _verified(name: str, read: Callable[[], Artifact]) -> Artifact:
+    try:
+        return read()
+    except ArtifactError as error:
+        raise CompileError(f"artifact '{name}' breaks a rule: {error}") from error
 
 
 class _Writer:

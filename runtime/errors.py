@@ -21,7 +21,7 @@ class CompileError(HeddleError):
 
 
 class ArtifactReason(str, Enum):
-    """Why an artifact or a weights file was refused."""
+    """Why an artifact or a weights file was refused, or not written."""
 
     NOT_FOUND = "not_found"
     NOT_AN_ARTIFACT = "not_an_artifact"
@@ -30,10 +30,11 @@ class ArtifactReason(str, Enum):
     CHECKSUM = "checksum"
     MALFORMED = "malformed"
     WEIGHTS = "weights"
+    NOT_WRITTEN = "not_written"
 
 
 class ArtifactError(HeddleError):
-    """An artifact or a weights file is missing, corrupt, or of another format.
+    """An artifact or a weights file is missing, corrupt, of another format, or not written.
 
     Attributes:
         reason: The `ArtifactReason`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from heddle.runtime import config
@@ -29,8 +29,8 @@ class InferenceSession:
 
     Raises:
         DeviceError: A device is not there.
-        InputError: A device is no `Device`, or the number of threads is negative, no number, or
-            more than 65536.
+        InputError: `devices` is no list, a device is no `Device`, or the number of threads is
+            negative, no number, or more than 65536.
     """
 
     def __init__(
@@ -39,6 +39,8 @@ class InferenceSession:
         threads: int | None = None,
         pin: bool = False,
     ) -> None:
+        if not (devices is None or isinstance(devices, Iterable)):
+            raise InputError(f"InferenceSession: wanted a list of devices, got {devices!r}")
         self.devices = tuple([CPU()] if devices is None else devices)
         if not self.devices:
             raise DeviceError("InferenceSession: wanted at least one device, got none")

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heddle.runtime._core import path_text
+from heddle.runtime.errors import ArtifactError, ArtifactReason
+
+REMEDIES = {
+    errno.ENOENT: " (make its folder first)",
+    errno.ENOTDIR: " (make its folder first)",
+    errno.EISDIR: " (give the name of a file)",
+    errno.EACCES: " (save it where you may write)",
+    errno.EPERM: " (save it where you may write)",
+    errno.EROFS: " (save it where you may write)",
+    errno.ENOSPC: " (make room, or save it elsewhere)",
+    errno.EDQUOT: " (make room, or save it elsewhere)",
+}
+"""What to do where the system does not let us write."""
 
 
 def save(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
     """Writes `data` to the file `path`; see `replacing`."""
     with replacing(path) as place:
         place.write_bytes(data)
+
+
+def save_artifact(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
+    """As `save`, with the errors of `of_artifact`."""
+    with of_artifact(path):
+        save(path, data)
+
+
+@contextmanager
+def of_artifact(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turns errors of the system into ArtifactError: they are about the artifact at `path`."""
+    try:
+        yield
+    except OSError as error:
+        remedy = REMEDIES.get(error.errno or 0, "")
+        raise ArtifactError(
+            f"{os.fsdecode(path)}: cannot be written: {error.strerror}{remedy}",
+            ArtifactReason.NOT_WRITTEN,
+        ) from error
 
 
 @contextmanager

@@ -7,7 +7,14 @@ from mmap import mmap
 import numpy as np
 import pytest
 
-from heddle.runtime import Artifact, ArtifactError, ArtifactReason, InferenceSession, InputError
+from heddle.runtime import (
+    Artifact,
+    ArtifactError,
+    ArtifactReason,
+    InferenceSession,
+    InputError,
+    replay,
+)
 from heddle.runtime.artifact import Weight
 
 
@@ -59,14 +66,18 @@ def test_a_file_may_be_called_by_another_name(make, tmp_path):
 
 
 def test_save_where_it_cannot_be(make, tmp_path):
-    with pytest.raises(FileNotFoundError) as missing:
-        make("double").save(tmp_path / "none" / "m.heddle")
-    assert missing.value.filename == tmp_path / "none" / "m.heddle"
-    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
-        make("double").save("/dev/full")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(IsADirectoryError):
-        make("double").save(tmp_path / "folder")
+    for path, wanted in (
+        (tmp_path / "none" / "m", "No such file or directory (make its folder first)"),
+        (tmp_path / "folder", "Is a directory (give the name of a file)"),
+        ("/dev/full", "No space left on device (make room, or save it elsewhere)"),
+        ("/proc/m", "No such file or directory (make its folder first)"),
+        (tmp_path / ("m" * 300), "File name too long"),
+    ):
+        with pytest.raises(ArtifactError) as error:
+            make("double").save(path)
+        assert str(error.value) == f"{path}: cannot be written: {wanted}"
+        assert error.value.reason is ArtifactReason.NOT_WRITTEN
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]
 
 
@@ -215,8 +226,46 @@ def test_errors_carry_their_reason(make, tmp_path):
     assert error.value.reason is ArtifactReason.NOT_FOUND
 
 
-def test_arguments_of_the_wrong_type():
-    with pytest.raises(TypeError):
-        Artifact.load(3)
-    with pytest.raises(TypeError):
-        Artifact.from_bytes("text")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Artifact.load(3), "path: wanted a text, bytes or an os.PathLike, got 3"),
+        (lambda: Artifact.load(None), "path: wanted a text, bytes or an os.PathLike, got None"),
+        (lambda: Artifact.load("m", 3), "path: wanted a text, bytes or an os.PathLike, got 3"),
+        (lambda: Artifact.from_bytes("a"), "Artifact.from_bytes: wanted contiguous bytes, got str"),
+        (
+            lambda: Artifact.from_bytes(None),
+            "Artifact.from_bytes: wanted contiguous bytes, got NoneType",
+        ),
+        (
+            lambda: Artifact.from_bytes(memoryview(b"1234")[::2]),
+            "Artifact.from_bytes: wanted contiguous bytes, got memoryview",
+        ),
+        (
+            lambda: Artifact.from_bytes(b"", copy=1),
+            "Artifact.from_bytes: copy: wanted True or False, got 1",
+        ),
+        (lambda: replay(None), "replay: wanted a list of calls, got None"),
+        (
+            lambda: replay([(1, (), ())]),
+            "replay: wanted calls as (model, inputs, outputs), the last two tuples, got (1, ",
+        ),
+        (
+            lambda: replay([], repeats=0),
+            "replay: repeats: wanted an integer from 1 to 2147483647, got 0",
+        ),
+        (
+            lambda: replay([], count=1 << 40),
+            "replay: count: wanted an integer from 0 to 2147483647, got 1099511627776",
+        ),
+    ],
+)
+def test_arguments_of_the_wrong_type(call, message):
+    with pytest.raises(InputError) as error:
+        call()
+    assert str(error.value).startswith(message)
+
+
+def test_no_path_to_save_to(make):
+    with pytest.raises(InputError, match=r"^path: wanted a text, .* got None$"):
+        make("double").save(None)

@@ -12,9 +12,8 @@
 namespace heddle::bindings {
 namespace {
 
-// The file's bytes: its section table is at offset 64 (docs/artifact.md).
 const char* contents(const Artifact& artifact) {
-  return reinterpret_cast<const char*>(artifact.sections().data()) - sizeof(HeaderRecord);
+  return reinterpret_cast<const char*>(artifact.data());
 }
 
 std::shared_ptr<const Artifact> load(nb::handle path, nb::handle name) {
@@ -24,28 +23,42 @@ std::shared_ptr<const Artifact> load(nb::handle path, nb::handle name) {
   return Artifact::open(text, shown);
 }
 
-std::shared_ptr<const Artifact> from_bytes(nb::handle data, bool copy) {
+std::shared_ptr<const Artifact> from_bytes(nb::handle data, nb::handle copy) {
   std::shared_ptr<Py_buffer> view(new Py_buffer{}, [](Py_buffer* held) {
     nb::gil_scoped_acquire gil;
     PyBuffer_Release(held);
     delete held;
   });
-  if (PyObject_GetBuffer(data.ptr(), view.get(), PyBUF_SIMPLE) != 0) throw nb::python_error();
+  if (PyObject_GetBuffer(data.ptr(), view.get(), PyBUF_SIMPLE) != 0) {
+    nb::python_error failure;  // takes the error over
+    throw Error(ErrorKind::kInput,
+                std::string("Artifact.from_bytes: wanted contiguous bytes, got ") +
+                    nb::inst_name(data).c_str() + ": " + nb::str(failure.value()).c_str());
+  }
   const auto size = static_cast<size_t>(view->len);
-  return copy ? Artifact::from_memory(view->buf, size)
-              : Artifact::from_memory(view->buf, size, view);
+  return flag_from(copy, "Artifact.from_bytes: copy")
+             ? Artifact::from_memory(view->buf, size)
+             : Artifact::from_memory(view->buf, size, view);
 }
 
 void save(const Artifact& artifact, nb::handle path) {
   nb::object bytes = nb::steal(PyMemoryView_FromMemory(
       const_cast<char*>(contents(artifact)), static_cast<Py_ssize_t>(artifact.size()), PyBUF_READ));
-  nb::module_::import_("heddle.runtime.whole_file").attr("save")(path, bytes);
+  nb::module_::import_("heddle.runtime.whole_file").attr("save_artifact")(path, bytes);
 }
 
 }  // namespace
 
 std::string path_text(nb::handle path) {
-  std::string text = nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(path));
+  std::string text;
+  try {
+    text = nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(path));
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    throw Error(
+        ErrorKind::kInput,
+        std::string("path: wanted a text, bytes or an os.PathLike, got ") + nb::repr(path).c_str());
+  }
   const size_t end = text.find('\0');
   if (end != std::string::npos) {  // the system would stop there and open another file
     throw Error(ErrorKind::kInput,
@@ -56,9 +69,9 @@ std::string path_text(nb::handle path) {
 
 void bind_artifact(nb::module_& module) {
   nb::class_<Artifact>(module, "Artifact", nb::is_final(), "A verified artifact.")
-      .def_static("load", &load, nb::arg("path"), nb::arg("name") = nb::none())
-      .def_static("from_bytes", &from_bytes, nb::arg("data"), nb::arg("copy") = true)
-      .def("save", &save, nb::arg("path"))
+      .def_static("load", &load, nb::arg("path").none(), nb::arg("name") = nb::none())
+      .def_static("from_bytes", &from_bytes, nb::arg("data").none(), nb::arg("copy").none() = true)
+      .def("save", &save, nb::arg("path").none())
       .def("to_bytes", [](const Artifact& self) { return nb::bytes(contents(self), self.size()); })
       .def_prop_ro("name", [](const Artifact& self) { return std::string(self.name()); })
       .def_prop_ro("path", &Artifact::path)

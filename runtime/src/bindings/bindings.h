@@ -73,6 +73,13 @@ std::string path_text(nb::handle path);
 /// The name of a Python `Device`; anything else is an input error of `where`.
 DeviceName device_from(nb::handle device, const char* where);
 
+/// A bool; anything else is an input error of `where`.
+bool flag_from(nb::handle flag, const char* where);
+
+/// An integer from `least` up to the largest of 32 bits; anything else is an input error of
+/// `where`.
+int count_from(nb::handle number, int least, const char* where);
+
 /// A shape as a tuple of numbers.
 nb::tuple shape_tuple(const Shape& shape);
 

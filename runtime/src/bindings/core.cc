@@ -35,6 +35,21 @@ void bind_checksum(nb::module_& module) {
 }
 
 }  // namespace
+
+bool flag_from(nb::handle flag, const char* where) {
+  if (PyBool_Check(flag.ptr())) return flag.is(Py_True);
+  throw Error(ErrorKind::kInput,
+              std::string(where) + ": wanted True or False, got " + nb::repr(flag).c_str());
+}
+
+int count_from(nb::handle number, int least, const char* where) {
+  int count = 0;
+  if (nb::try_cast(number, count) && count >= least) return count;
+  throw Error(ErrorKind::kInput, std::string(where) + ": wanted an integer from " +
+                                     std::to_string(least) + " to 2147483647, got " +
+                                     nb::repr(number).c_str());
+}
+
 }  // namespace heddle::bindings
 
 NB_MODULE(_core, module) {
@@ -49,7 +64,8 @@ NB_MODULE(_core, module) {
   bind_safetensors(module);
   bind_model(module);
   bind_checksum(module);
-  module.def("path_text", &path_text, nanobind::arg("path"), "The text of a path without NUL.");
+  module.def("path_text", &path_text, nanobind::arg("path").none(),
+             "The text of a path without NUL.");
   module.def(
       "dtype_size", [](nanobind::handle dtype) { return heddle::dtype_size(dtype_from(dtype)); },
       nanobind::arg("dtype"), "Bytes of one element.");

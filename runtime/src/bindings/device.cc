@@ -13,11 +13,17 @@
 namespace heddle::bindings {
 namespace {
 
-DeviceName device_name(const std::string& kind, int index) {
-  if (kind == "cpu" && index == 0) return {DeviceKind::kCpu, index};
-  if (kind == "cuda" && index >= 0) return {DeviceKind::kCuda, index};
-  throw Error(ErrorKind::kDevice, "Device: wanted ('cpu', 0) or ('cuda', 0 or more), got ('" +
-                                      kind + "', " + std::to_string(index) + ")");
+DeviceName device_name(nb::handle kind, nb::handle index) {
+  std::string text;
+  int number = -1;
+  const bool in_range = nb::try_cast(index, number) && number >= 0;
+  if (nb::try_cast(kind, text) && in_range) {
+    if (text == "cpu" && number == 0) return {DeviceKind::kCpu, number};
+    if (text == "cuda") return {DeviceKind::kCuda, number};
+  }
+  throw Error(ErrorKind::kDevice,
+              "Device: wanted ('cpu', 0) or ('cuda', an index from 0 to 2147483647), got " +
+                  std::string(nb::repr(nb::make_tuple(kind, index)).c_str()));
 }
 
 nb::dict cpu_info() {
@@ -73,7 +79,7 @@ std::shared_ptr<Device> memory_device(DeviceName name) {
 
 void bind_device(nb::module_& module) {
   nb::class_<DeviceName>(module, "Device", "A place for memory and programs, by name.")
-      .def(nb::new_(&device_name), nb::arg("kind"), nb::arg("index") = 0)
+      .def(nb::new_(&device_name), nb::arg("kind").none(), nb::arg("index").none() = 0)
       .def_prop_ro(
           "kind",
           [](const DeviceName& name) { return name.kind == DeviceKind::kCpu ? "cpu" : "cuda"; })
@@ -87,7 +93,8 @@ void bind_device(nb::module_& module) {
       });
   module.def("CPU", [] { return DeviceName{}; }, "The host.");
   module.def(
-      "Accelerator", [](int index) { return device_name("cuda", index); }, nb::arg("index") = 0,
+      "Accelerator", [](nb::handle index) { return device_name(nb::str("cuda"), index); },
+      nb::arg("index").none() = 0,
       "The GPU with this index; whether it is there shows when it is used.");
   module.def("memory", &memory_of, nb::arg("device").none(),
              "Bytes of Heddle on a device, by kind.");

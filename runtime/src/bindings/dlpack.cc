@@ -1,8 +1,11 @@
 #include "dlpack.h"
 
+#include <nanobind/stl/pair.h>
+
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "heddle/cuda_device.h"
 
@@ -197,7 +200,12 @@ void order_consumer(const Buffer& buffer, nb::handle stream) {
   constexpr intptr_t kNoOrder = -1;
   if (buffer.device()->kind() != DeviceKind::kCuda) return;
   buffer.storage()->uses()->hand_out();
-  const intptr_t number = stream.is_none() ? 0 : nb::cast<intptr_t>(stream);
+  intptr_t number = 0;
+  if (!stream.is_none() && !nb::try_cast(stream, number)) {
+    throw Error(ErrorKind::kInput,
+                std::string("Buffer.__dlpack__: wanted the stream as a number, got ") +
+                    nb::repr(stream).c_str());
+  }
   if (number == kNoOrder) return;
   Device& device = *buffer.device();
   buffer.storage()->uses()->order_read(device, device.stream(reinterpret_cast<void*>(number)));
@@ -234,14 +242,20 @@ nb::object export_dlpack(nb::handle self, nb::handle stream, nb::handle max_vers
   if (!device.is_none() && !nb::object(dlpack_device(name)).equal(device)) {
     refuse("Buffer.__dlpack__: the memory is on " + name.text() + "; use Buffer.to() first");
   }
-  const bool copied = !copy.is_none() && nb::cast<bool>(copy);
+  const bool copied = !copy.is_none() && flag_from(copy, "Buffer.__dlpack__: copy");
   if (copied) {
     source = self.attr("copy")();
     object = nb::inst_ptr<BufferObject>(source);
   }
   order_consumer(object->buffer, stream);
   const TensorView& view = object->buffer.view();
-  const bool versioned = !max_version.is_none() && nb::cast<int>(nb::int_(max_version[0])) >= 1;
+  std::pair<int, int> version{0, 0};
+  if (!max_version.is_none() && !nb::try_cast(max_version, version)) {
+    throw Error(ErrorKind::kInput,
+                std::string("Buffer.__dlpack__: wanted max_version as two integers, got ") +
+                    nb::repr(max_version).c_str());
+  }
+  const bool versioned = version.first >= 1;
   if (!versioned) {
     if (!object->writable) refuse("Buffer.__dlpack__: a read-only buffer needs DLPack version 1");
     return make_capsule<Managed>(source, view);

@@ -186,11 +186,29 @@ Keywords find_keywords(PyObject* const* values, PyObject* names) {
   return found;
 }
 
-std::vector<double> replay(nb::sequence calls, int repeats, int count) {
+// A model, its inputs and its outputs.
+using ReplayedCall = std::tuple<nb::object, nb::tuple, nb::tuple>;
+
+ReplayedCall replayed_call(nb::handle item) {
+  ReplayedCall call;
+  if (nb::try_cast(item, call) && nb::isinstance<ModelObject>(std::get<0>(call))) return call;
+  throw Error(ErrorKind::kInput,
+              std::string("replay: wanted calls as (model, inputs, outputs), the last two tuples, "
+                          "got ") +
+                  nb::repr(item).c_str());
+}
+
+std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle count) {
+  const int repeats_wanted = count_from(repeats, 1, "replay: repeats");
+  const int launches = count_from(count, 0, "replay: count");
+  if (!nb::isinstance<nb::sequence>(calls)) {
+    throw Error(ErrorKind::kInput,
+                std::string("replay: wanted a list of calls, got ") + nb::repr(calls).c_str());
+  }
   std::vector<std::unique_ptr<Tensors>> held;
   std::vector<Model::Prepared> prepared;
   for (nb::handle item : calls) {
-    auto [model, inputs, outputs] = nb::cast<std::tuple<nb::object, nb::tuple, nb::tuple>>(item);
+    auto [model, inputs, outputs] = replayed_call(item);
     const auto& self = nb::cast<const ModelObject&>(model);
     held.push_back(std::make_unique<Tensors>(inputs.size()));
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -204,7 +222,7 @@ std::vector<double> replay(nb::sequence calls, int repeats, int count) {
     prepared.push_back({self.model.get(), views, held.back()->views()});
   }
   nb::gil_scoped_release release;
-  return Model::replay(prepared, repeats, count);
+  return Model::replay(prepared, repeats_wanted, launches);
 }
 
 nb::list profile(const ModelObject& self, nb::args values) {
@@ -264,7 +282,8 @@ PyType_Slot slots[] = {
 }  // namespace
 
 void bind_model(nb::module_& module) {
-  module.def("replay", &replay, nb::arg("calls"), nb::arg("repeats") = 1, nb::arg("count") = 1);
+  module.def("replay", &replay, nb::arg("calls").none(), nb::arg("repeats").none() = 1,
+             nb::arg("count").none() = 1);
   nb::class_<TensorSpec>(module, "TensorSpec", "Name, dtype and shape of an input or output.")
       .def_ro("name", &TensorSpec::name)
       .def_ro("dtype", &TensorSpec::dtype)

@@ -37,7 +37,8 @@ void bind_safetensors(nb::module_& module) {
     File file;
   };
   nb::class_<Mapping>(module, "Safetensors", nb::is_final())
-      .def(nb::new_([](nb::handle path) { return Mapping{open_file(path)}; }), nb::arg("path"))
+      .def(nb::new_([](nb::handle path) { return Mapping{open_file(path)}; }),
+           nb::arg("path").none())
       .def("tensors", [](const Mapping& self) { return tensors(self.file); })
       .def("forget_pages", [](const Mapping& self) { self.file->forget_pages(); });
 }

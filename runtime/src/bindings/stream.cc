@@ -39,7 +39,12 @@ EventObject record(const StreamObject& self) {
   return {device, device->record(self.stream->stream())};
 }
 
-void wait(const StreamObject& self, const EventObject& event) {
+void wait(const StreamObject& self, nb::handle object) {
+  if (!nb::isinstance<EventObject>(object)) {
+    throw Error(ErrorKind::kInput,
+                std::string("Stream.wait: wanted an Event, got ") + nb::repr(object).c_str());
+  }
+  const auto& event = nb::cast<const EventObject&>(object);
   event.event->order(*self.stream->device(), self.stream->stream());
 }
 
@@ -85,7 +90,7 @@ void bind_stream(nb::module_& module) {
       .def("__cuda_stream__",
            [](const StreamObject& self) { return nb::make_tuple(0, handle_of(self)); })
       .def("record", &record)
-      .def("wait", &wait, nb::arg("event"))
+      .def("wait", &wait, nb::arg("event").none())
       .def(
           "synchronize",
           [](const StreamObject& self) {
