@@ -10,7 +10,8 @@ from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu import _float8
-from heddle.kernels.cpu._attention_block import Ahead, Block, nothing, scale_of
+from heddle.kernels.cpu._attention_block import Ahead, Block, nothing
+from heddle.kernels.cpu._attention_cut import scale_of
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 

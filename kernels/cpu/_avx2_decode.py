@@ -15,7 +15,7 @@ from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, memory, rows
 from heddle.kernels.cpu import _float8
-from heddle.kernels.cpu._attention_block import LOG2_E
+from heddle.kernels.cpu._attention_cut import LOG2_E
 from heddle.kernels.cpu._attention_reads import words_of
 from heddle.kernels.cpu._decode_block import Tiles
 from heddle.kernels.cpu._decode_parts import STEP

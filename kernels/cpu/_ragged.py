@@ -19,14 +19,8 @@ from heddle.kernels import emit, host, memory, rows, sizes
 from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
-from heddle.kernels.cpu._attention_block import (
-    TILED_KEYS,
-    Ahead,
-    Block,
-    Seen,
-    fills_tiles,
-    key_block,
-)
+from heddle.kernels.cpu._attention_block import TILED_KEYS, Ahead, Block, Seen
+from heddle.kernels.cpu._attention_cut import fills_tiles, key_block
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
 from heddle.kernels.cpu._decode import Decode
 from heddle.kernels.cpu._decode_parts import COUNTERS, drafts, most_parts, workspace

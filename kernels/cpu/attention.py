@@ -22,10 +22,8 @@ from heddle.kernels import bodies, emit, host, memory, rows, sizes
 from heddle.kernels.cpu import _amx_attention
 from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._attention_asks import Asks, Queries
-from heddle.kernels.cpu._attention_block import (
-    TILED_KEYS,
-    Block,
-    Seen,
+from heddle.kernels.cpu._attention_block import TILED_KEYS, Block, Seen
+from heddle.kernels.cpu._attention_cut import (
     fills_tiles,
     group_of,
     key_block,

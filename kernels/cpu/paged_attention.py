@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels.cpu import _attention_block, _ragged
+from heddle.kernels.cpu import _attention_cut, _ragged
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Table, keys_of_table, unsupported
 from heddle.kernels.spec import Launch, Spec
@@ -27,5 +27,5 @@ KERNEL = Kernel(
     launch,
     unsupported,
     checks=True,
-    uses=_attention_block.uses,
+    uses=_attention_cut.uses,
 )
