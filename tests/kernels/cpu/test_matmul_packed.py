@@ -107,7 +107,7 @@ def test_staged_rows_in_batches(arch):
     check(spec, {"d0": 3}, arch=arch, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("n", [64, 100, 161, "d2"])
+@pytest.mark.parametrize("n", [161, "d2"])
 @pytest.mark.parametrize("k", [1, 64, 101, "d1"])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_few_rows(pairs, k, n):
