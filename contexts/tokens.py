@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heddle.contexts.numeric import is_masked, no_token, whole
+from heddle.contexts.numeric import no_token, whole
 from heddle.contexts.ranges import Range
 from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
+from heddle.runtime.masked import is_masked
 
 __all__ = ["FUTURE_TOKEN", "TokenArray", "TokenBuffer", "TokenState"]
 
@@ -156,10 +157,9 @@ class TokenBuffer(TokenViews):
         self._length = window.end = self._completion.end = length + 1
 
     def advance_with_future_token(self) -> None:
-        """Append `FUTURE_TOKEN`, for `overwrite_last_token` to replace.
+        """Append `FUTURE_TOKEN`, which a later `overwrite_last_token` replaces.
 
-        Raises:
-            ValueError: The window is chunked.
+        Raises as `advance_with_token`, of a chunked window.
         """
         self.advance_with_token(0)
         self._array[self._length - 1] = FUTURE_TOKEN

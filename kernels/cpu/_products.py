@@ -9,12 +9,9 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _asks, _deep, _few, _panels, _staged
 from heddle.kernels.cpu._blocks import PANEL, Rows, Tile, last_word
+from heddle.kernels.cpu._sides import TOGETHER
 from heddle.kernels.cpu._tile import Step, add_products, copies_of, merged, rows_of
 from heddle.kernels.sizes import Size
-
-TURN = {32: 4}
-"""Steps that are written out and ask for memory together, by bytes of a vector: with AVX2 what each
-would ask for, and its address, takes as many slots as its loads."""
 
 
 def emit_products(
@@ -103,7 +100,9 @@ def adder(
             for ask in asks:
                 ask(at)
 
-        size, turn = emit.ITEM_SIZE[element], TURN.get(frame.machine.vector_bytes, 1)
+        size = emit.ITEM_SIZE[element]
+        # With AVX2 what each step would ask for, and its address, takes as many slots as its loads.
+        turn = TOGETHER if frame.machine.vector_bytes == 32 else 1
         asks = []
         if tile.column is not None:
             asks.append(_asks.own_elements(frame, tile, start, stop, lanes))

@@ -21,7 +21,7 @@ WORD = 4
 """Bytes of a word of a row, of each of its parts, and of a sum."""
 
 TOGETHER = 4
-"""Steps that ask for memory together."""
+"""Steps that are written out, and ask for memory together."""
 
 Column = tuple[Size, int]
 """The number of a panel behind the first one, and the first of a vector's columns in it."""

@@ -217,15 +217,11 @@ class Staged:
         sums = [self._sums(part.sums + panel) for panel in range(self.unit)]
         rows, dtype = range(height), self.step.sums
         places = [(at, (top + r) * PANEL + i) for r in rows for at in sums for i in columns]
-        if self.at_once:
+        if isinstance(part.start, int):  # the first chunk, behind no other
             total = [emit.constant(emit.register_type(dtype), 0, self.lanes)] * len(places)
         else:
-            # The sums before the first chunk are zero, whatever lies in memory.
-            begun = emit.compare("greater", emit.as_index(part.start), 0)
-            mask = host.first_lanes(emit.select(begun, emit.index(self.lanes), 0), self.lanes)
-            total = [memory.load(at, place, dtype, self.lanes, mask) for at, place in places]
-        panels = range(self.unit)
-        vectors = [(panel, i) for panel in panels for i in columns]
+            total = [memory.load(at, place, dtype, self.lanes) for at, place in places]
+        vectors = [(panel, i) for panel in range(self.unit) for i in columns]
         total = self.sides.add(total, top, part.base, vectors, part.stop - part.start, ask)
         for (at, place), value in zip(places, total, strict=True):
             memory.store(value, at, place, dtype)
