@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from heddle.contexts.numeric import is_masked
 from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities
 from heddle.runtime import CPU, Device
-from heddle.runtime.masked import is_masked
 
 # Columns of `StepBatch.sampling` and `StepBatch.sampling_integers`.
 SAMPLING = (

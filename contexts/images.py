@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from heddle.runtime.masked import is_masked
+from heddle.contexts.numeric import is_masked
 
 
 def encode_images(pixels: npt.NDArray[Any], image_format: str) -> list[str]:

@@ -17,6 +17,17 @@ def is_number(value: object) -> bool:
     return isinstance(value, (float, int, Real))  # the first two without an abstract class
 
 
+def is_masked(array: object) -> bool:
+    """Whether `array` is a masked one of NumPy, whose mask no context would look at.
+
+    `heddle.runtime.masked` says the same; contexts are there without loading the runtime.
+    """
+    import numpy as np  # numbers alone need none
+
+    # The first test spares the import of `numpy.ma`.
+    return type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray)
+
+
 def no_token(value: Any) -> Exception:
     """What to raise of a token that is negative, or does not fit an int64."""
     try:

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heddle.contexts.numeric import no_token, whole
+from heddle.contexts.numeric import is_masked, no_token, whole
 from heddle.contexts.ranges import Range
 from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
-from heddle.runtime.masked import is_masked
 
 __all__ = ["FUTURE_TOKEN", "TokenArray", "TokenBuffer", "TokenState"]
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heddle.contexts.numeric import whole
+from heddle.contexts.numeric import is_masked, whole
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import GenerationStatus
-from heddle.runtime.masked import is_masked
 
 SpeechTokens = npt.NDArray[np.integer[Any]]
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from heddle.runtime.masked import is_masked
+from heddle.contexts.numeric import is_masked
 
 # The code of the msgpack extension type that holds an array.
 ARRAY_CODE = 1
