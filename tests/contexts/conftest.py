@@ -10,6 +10,7 @@ import pytest
 from heddle.contexts import (
     EOSTracker,
     GrammarCompiler,
+    GrammarLimits,
     PixelContext,
     TextContext,
     TokenBuffer,
@@ -123,7 +124,8 @@ def vocabulary():
 
 @pytest.fixture(scope="session")
 def compiler():
-    made = GrammarCompiler(grammar_tokenizer(VOCABULARY, [END]))
+    """One that is patient, as a busy machine stretches its limit; tests look at CPU time."""
+    made = GrammarCompiler(grammar_tokenizer(VOCABULARY, [END]), GrammarLimits(seconds=60))
     yield made
     made.close()
 
