@@ -8,9 +8,9 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from heddle.graph.compiler.codegen.image import flatten
-from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
+from heddle.graph.compiler.codegen.llvm_text import lowered
 from heddle.graph.compiler.codegen.verified import verified
-from heddle.kernels.mlir import context, dialect, ir, passmanager
+from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code
@@ -43,8 +43,7 @@ def assemble(module: Any, machine: Machine) -> Code:
 
 def llvm_ir(module: Any) -> str:
     """The LLVM IR of a module that `function` made, which is lowered in place."""
-    passmanager.PassManager.parse(f"builtin.module({LOWERING})").run(module.operation)
-    return for_older_llvm(dialect("llvm").translate_module_to_llvmir(module.operation))
+    return lowered(module, LOWERING)
 
 
 def build(spec: Spec, machine: Machine) -> Any:

@@ -1,4 +1,4 @@
-"""LLVM IR as MLIR's LLVM prints it, made readable for the older LLVM inside llvmlite.
+"""Modules of kernels as LLVM IR, made readable for the older LLVM inside llvmlite.
 
 The one difference that kernels meet is how floating point constants are written. LLVM 24 prints
 `f0x3F4C422A`, shortest decimals that are not exact (`4.4715e-02`) and `+inf`; up to LLVM 22 the
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import re
 import struct
+from typing import Any
+
+from heddle.kernels.mlir import dialect, passmanager
 
 _TOKEN = re.compile(
     r"\b(?P<kind>half|bfloat|float|double)\b"
@@ -21,6 +24,15 @@ _MARKS = ("f0x", "e+", "e-", "inf", "nan")
 
 _FORMATS = {"half": ("<e", "<H"), "float": ("<f", "<I"), "double": ("<d", "<Q")}
 _DIGITS = {4: "half", 8: "float", 16: "double"}
+
+
+def lowered(module: Any, passes: str) -> str:
+    """The LLVM IR of a verified module, which MLIR's `passes` lower in place."""
+    manager = passmanager.PassManager.parse(f"builtin.module({passes})")
+    # Between the passes of others nothing is verified; LLVM looks at what comes out of them.
+    manager.enable_verifier(False)
+    manager.run(module.operation)
+    return for_older_llvm(dialect("llvm").translate_module_to_llvmir(module.operation))
 
 
 def for_older_llvm(text: str) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from heddle.graph.compiler.codegen import cuda, ptx
-from heddle.graph.compiler.codegen.llvm_text import for_older_llvm
 from heddle.kernels import emit
-from heddle.kernels.mlir import dialect, ir, passmanager
+from heddle.kernels.mlir import dialect, ir
 
 arith, llvm, nvvm = (dialect(name) for name in ("arith", "llvm", "nvvm"))
 
@@ -42,10 +41,7 @@ def kernel(pointers: int, threads: int, shared: int, body: Callable[..., None], 
 
 def to_ptx(module: ir.Module, arch: str) -> str:
     """The module's PTX, by the product's passes."""
-    passes = passmanager.PassManager.parse(f"builtin.module({cuda.LOWERING})")
-    passes.run(module.operation)
-    text = dialect("llvm").translate_module_to_llvmir(module.operation)
-    return cuda._generate(for_older_llvm(text), arch)
+    return cuda._generate(cuda.llvm_ir(module), arch)
 
 
 def assemble(module: ir.Module, arch: str) -> tuple[str, ptx.Cubin | None]:
