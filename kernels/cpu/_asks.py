@@ -77,19 +77,14 @@ def own_elements(frame: host.Frame, tile: Tile, start: Size, stop: Size, lanes: 
 
     Else each row would wait for memory, and the queue of stores would fill up.
     """
-    spec = frame.spec
-    inputs = spec.epilogue.inputs if spec.epilogue else ()
-    buffers = zip(frame.inputs[len(frame.inputs) - len(inputs) :], inputs, strict=True)
-    wanted = [(frame.outputs[0], spec.outputs[0])]
-    wanted += [pair for pair in buffers if pair[1].shape == spec.result.shape]
-    n = frame.size(spec.result.shape[-1])
+    wanted, n = _panels.touched(frame), frame.size(frame.spec.result.shape[-1])
     rise = emit.index(tile.height << FRACTION) // emit.maximum(emit.as_index(stop - start), 1)
 
     def ask(step: Any) -> None:
         row = (step - start) * rise >> FRACTION
         place = (tile.row + row) * n + tile.column
-        for pointer, operand in wanted:
-            for line in range(0, tile.vectors * lanes, LINE // emit.ITEM_SIZE[operand.dtype]):
-                memory.prefetch(pointer, place + line, operand.dtype, level=2)
+        for pointer, dtype in wanted:
+            for line in range(0, tile.vectors * lanes, LINE // emit.ITEM_SIZE[dtype]):
+                memory.prefetch(pointer, place + line, dtype, level=2)
 
     return ask

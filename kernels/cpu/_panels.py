@@ -72,21 +72,27 @@ class Results:
         self.finish = rows.Finish(frame, lanes)
         self._together = together
 
-    def ask(self, block: Block, top: Size = 0, bottom: Size | None = None) -> None:
-        """Prefetches the lines of the result that `write` of these rows will fill."""
-        dtype = self.frame.spec.outputs[0].dtype
+    def ask(
+        self, block: Block, top: Size = 0, bottom: Size | None = None, read: bool = False
+    ) -> None:
+        """Prefetches the lines of the result that `write` of these rows will fill.
+
+        And those that it will `read` beside them.
+        """
+        wanted = touched(self.frame)[: None if read else 1]
         for r in emit.loop(top, block.height if bottom is None else bottom):
             first = (block.row + r) * self.n + block.column
-            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
-                memory.prefetch(self.frame.outputs[0], first + line, dtype, level=2)
+            for pointer, dtype in wanted:
+                for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
+                    memory.prefetch(pointer, first + line, dtype, level=2)
 
-    def ask_strip(self, strip: Strip, complete: Any = True) -> None:
-        """Prefetches the lines of the result that `write_strip` will fill.
+    def ask_strip(self, strip: Strip, complete: Any = True, read: bool = False) -> None:
+        """Prefetches the lines of the panel that `write_strip` will fill, or `read` as well.
 
         Strip by strip: the rows of a block may lie so far apart that they share a few sets of the
         cache, and would not stay.
         """
-        self.ask(strip.block, strip.top, _bottom(strip, complete))
+        self.ask(strip.block, strip.top, _bottom(strip, complete), read)
 
     def write(self, block: Block, sums: Any, top: Size = 0, bottom: Size | None = None) -> None:
         """Writes these rows of a block's sums through the epilogue."""
@@ -131,6 +137,15 @@ class Results:
                 column = block.column + part
                 value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
                 at(column, self.finish.mask(inside + part, self.each, PANEL), value)
+
+
+def touched(frame: host.Frame) -> list[tuple[Any, str]]:
+    """Pointers, with dtypes, to what the epilogue writes and reads at the result's elements."""
+    spec = frame.spec
+    inputs = spec.epilogue.inputs if spec.epilogue else ()
+    buffers = zip(frame.inputs[len(frame.inputs) - len(inputs) :], inputs, strict=True)
+    wanted = [(frame.outputs[0], spec.outputs[0].dtype)]
+    return wanted + [(at, own.dtype) for at, own in buffers if own.shape == spec.result.shape]
 
 
 class Tasks(Results):

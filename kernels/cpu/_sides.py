@@ -28,12 +28,21 @@ Column = tuple[Size, int]
 
 
 class Sides:
-    """Reads a through the stack, and b; made in the function's entry block.
+    """Reads a through the stack, or in place, and b; made in the function's entry block.
 
     A chunk of `depth` steps of at most `rows` rows is on the stack, `padding` bytes behind each.
+    Numbers that a step takes as they are may be read `in_place`.
     """
 
-    def __init__(self, tasks: _panels.Tasks, step: Step, depth: int, rows: int, padding: int = 0):
+    def __init__(
+        self,
+        tasks: _panels.Tasks,
+        step: Step,
+        depth: int,
+        rows: int,
+        padding: int = 0,
+        in_place: bool = False,
+    ) -> None:
         frame, spec = tasks.frame, tasks.frame.spec
         self.b = frame.inputs[1]
         self.k = frame.size(spec.operands[0].shape[-1])
@@ -45,11 +54,18 @@ class Sides:
         self._wide, self._right = (a, b) if self.group == 1 else ("uint32", "uint32")
         self.bytes = PANEL * emit.ITEM_SIZE[self._right]
         self.apart = self.steps * self.bytes
-        self._row = step.parts * depth * WORD + padding
-        self._left = host.byte_buffer(rows * self._row, shared="left")
+        self._in_place = in_place
+        self._row = self.k * WORD if in_place else step.parts * depth * WORD + padding
+        self._left = None if in_place else host.byte_buffer(rows * self._row, shared="left")
 
     def stage(self, rows: Rows, start: Size, stop: Size) -> None:
-        """Puts the words of the rows' steps on the stack, their parts one chunk after another."""
+        """Puts the words of the rows' steps on the stack, their parts one chunk after another.
+
+        Or says where they lie, if they are read in place.
+        """
+        if self._in_place:
+            self._left = memory.at(self._a, rows.row * self.k + start, self._element)
+            return
         size = emit.ITEM_SIZE[self._element]
         # The steps whose words lie in a row; the last one of all may reach beyond its end.
         full = sizes.least(stop, sizes.floordiv(self.k, self.group))
@@ -88,7 +104,7 @@ class Sides:
     ) -> list[Any]:
         """The sums of rows from `top` on by vectors of b, with the first `depth` steps added.
 
-        These are at the beginning of the stack, and from byte `base` of b on. The sums are in
+        These are those that were staged last, and from byte `base` of b on. The sums are in
         row-major order.
         """
         left = memory.at(self._left, top * self._row, "int8")

@@ -3,7 +3,8 @@
 A run of panels shares a block of rows. A chunk of the rows is put on the stack, where rows that lie
 a power of two apart no longer share a few sets of the caches, and is multiplied by all panels of
 the run, whose sums wait on the stack for the next chunk. So both sides come from the second cache,
-where the next panel's part arrives meanwhile.
+where the next panel's part arrives meanwhile. Rows that neither lie so nor have to be taken
+apart are read in place, with AVX2.
 
 Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
 them, as by two hardware threads:
@@ -41,6 +42,12 @@ together all the same."""
 
 MANY = 8
 """Tiles of a block from which on a line of each panel is enough of that."""
+
+LATE = 4
+"""Panels beside which the next block's rows arrive, the last ones: else they would not stay."""
+
+SPREAD = 1024
+"""Rows that are a multiple of so many numbers apart share too few sets of the caches."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,13 @@ def fits(spec: Spec, machine: Machine) -> bool:
     return not isinstance(m, int) or m > _few.most(spec, machine)
 
 
+def in_place(spec: Spec, machine: Machine, step: Step) -> bool:
+    """Whether rows are read where they lie: on AVX2, if steps take their numbers as they are."""
+    k, together = spec.operands[0].shape[-1], step.parts * _panels.group_of(spec)
+    apart = isinstance(k, int) and (k * WORD <= CHUNK or k % SPREAD != 0)
+    return machine.vector_bytes == 32 and together == 1 and apart
+
+
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """A thread takes so many tasks that they are worth staging their rows."""
     if machine.tiles or not fits(spec, machine):
@@ -94,7 +108,8 @@ class Part:
     """The steps from `start` to `stop - 1`, of `steps`, of rows by the panels of a unit.
 
     The first one is `panel`. They begin at byte `base` of b, and what comes next at byte
-    `following`. `sums` is the number of the panels among those whose sums are on the stack.
+    `following`. `sums` is the number of the panels among those whose sums are on the stack,
+    `left` how many of the rows' panels come behind the first one.
     """
 
     rows: Rows
@@ -105,6 +120,7 @@ class Part:
     base: Size
     following: Size
     sums: Size
+    left: Size
 
 
 class Staged:
@@ -120,7 +136,8 @@ class Staged:
         self.unit, self.slices = shape.unit(self.lanes), shape.slices(self.lanes)
         self.heights, self.run = heights(shape.rows, many), shape.run
         self.chunk = CHUNK // WORD // step.parts
-        self.sides = Sides(tasks, step, self.chunk, BLOCK, LINE)
+        self.in_place = in_place(spec, machine, step)
+        self.sides = Sides(tasks, step, self.chunk, BLOCK, LINE, self.in_place)
         self.steps = self.sides.steps
         self.at_once = isinstance(self.steps, int) and self.steps <= self.chunk
         held = self.unit if self.at_once else self.run
@@ -137,17 +154,21 @@ class Staged:
         steps = rows.steps(self.steps)
         for begin in emit.loop(first, end, self.run):
             stop = sizes.least(begin + self.run, end)
-            self._add_chunk(rows, begin, stop, 0, sizes.least(steps, self.chunk), steps)
+            left = end - stop
+            self._add_chunk(rows, begin, stop, 0, sizes.least(steps, self.chunk), steps, left)
             if not self.at_once:
                 for start in emit.loop(self.chunk, steps, self.chunk):
                     behind = sizes.least(start + self.chunk, steps)
-                    self._add_chunk(rows, begin, stop, start, behind, steps)
+                    self._add_chunk(rows, begin, stop, start, behind, steps, left)
         return end
 
     def _add_chunk(
-        self, rows: Rows, first: Size, last: Size, start: Size, stop: Size, steps: Size
+        self, rows: Rows, first: Size, last: Size, start: Size, stop: Size, steps: Size, left: Size
     ) -> None:
-        """Emits the steps from `start` to `stop - 1` for the panels from `first` to `last - 1`."""
+        """Emits the steps from `start` to `stop - 1` for the panels from `first` to `last - 1`.
+
+        Behind these there are `left`.
+        """
         self.sides.stage(rows, start, stop)
         complete = emit.compare("greater_equal", emit.as_index(stop), steps)
         # Behind a run's last unit comes its next chunk, or the next run.
@@ -157,22 +178,25 @@ class Staged:
             goes_on = emit.compare("less", panel + self.unit, last)
             following = emit.select(goes_on, place(rows, panel + self.unit, start), behind)
             base, sums = place(rows, panel, start), 0 if self.at_once else panel - first
-            part = Part(rows, panel, start, stop, steps, base, following, sums)
+            more = last - 1 - panel + left
+            part = Part(rows, panel, start, stop, steps, base, following, sums, more)
             self._add_tiles(part, complete)
 
     def _add_tiles(self, part: Part, complete: Any) -> None:
         """Emits the sums of a part tile by tile, and writes those that are `complete`."""
         shares = Shares(part.rows.height, self.heights[0])
+        read = self.tasks.frame.machine.vector_bytes == 32
         for number, top, bottom in shares.spans(some=True):
             for _, strip in self._strips(part, top, bottom):
-                self.tasks.ask_strip(strip, complete)
+                self.tasks.ask_strip(strip, complete, read)
             for height in self.heights:
                 with emit.when(emit.compare("equal", bottom - top, height)):
                     ask = self._asks(part, number, shares.count)
+                    beside = self._ask_rows(part, number, shares.count)
                     block = self.tasks.block(part.rows, part.panel)
                     for columns in self.slices:
                         with self.tasks.reached(block, columns.start):
-                            own = ask if 0 in columns else None
+                            own = ask if 0 in columns else beside
                             self._add_tile(part, top, height, columns, own)
             for sums, strip in self._strips(part, top, bottom):
                 self.tasks.write_strip(strip, sums, complete)
@@ -207,6 +231,24 @@ class Staged:
                 for panel in range(self.unit):
                     place = ahead + pace * step + panel * apart + line * LINE
                     memory.prefetch(self.sides.b, place, "int8", level=2)
+
+        return ask
+
+    def _ask_rows(self, part: Part, number: Size, count: Size) -> Ask | None:
+        """What asks for the rows behind the block's, at each step, beside its last panels.
+
+        Rows of several chunks are not asked for: these would push out what is multiplied.
+        """
+        if not (self.in_place and self.at_once):
+            return None
+        k, height = self.sides.k, emit.as_index(part.rows.height)
+        pace = height * WORD // (LATE * emit.as_index(count)) + 1
+        before = sizes.greatest(LATE - 1 - part.left, 0) * count + number
+        first = ((part.rows.row + height) * WORD + before * pace) * k
+
+        def ask(step: Any) -> None:
+            place = first + pace * step
+            memory.prefetch(self.tasks.frame.inputs[0], place, "int8", level=2)
 
         return ask
 

@@ -8,9 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from native import ARCHS, DOTS, check, random, run
+from prefetches import lines_asked_for
 from reference import evaluate
 
-from heddle.kernels.registry import find
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -92,13 +93,31 @@ STAGED = ["x86-64-v3", "sapphirerapids"]
 
 
 @pytest.mark.parametrize("arch", STAGED)
-@pytest.mark.parametrize(("k", "n"), [(31, 64), ("d1", 96), (1100, 100), (513, "d2"), (0, 64)])
+@pytest.mark.parametrize(
+    ("k", "n"), [(31, 64), ("d1", 96), (1100, 100), (1024, 40), (513, "d2"), (0, 64)]
+)
 def test_staged_rows(k, n, arch):
-    """Tiles of every height, chunks along k, runs, and panels and rows that are not staged."""
+    """Tiles of every height, chunks along k, runs, and panels and rows that are not staged.
+
+    With AVX2 rows are on the stack where k is not known, or many of 1024.
+    """
     spec = product("float32", (), "d0", k, n)
     for m in (6, 7, 12, 13, 14, 19, 64, 70):
         dims = {"d0": m, "d1": 530, "d2": 1100}
         check(spec, dims, arch=arch, rtol=1e-5, atol=1e-4)
+
+
+def test_what_staged_rows_ask_for():
+    """A block of rows asks for the next one, and for all that its epilogue reads and writes."""
+    result = Operand("float32", ("d0", 192))
+    body = Body((result,), (Step("add", (0, 1), "float32"),), (2,))
+    spec = product("float32", (), "d0", 384, 192, epilogue=body)
+    shapes = (128, 384), (6, 384, 32), (128, 192), (128, 192)
+    buffers = [np.zeros(shape, np.float32) for shape in shapes]
+    asked = lines_asked_for(spec, MACHINES["x86-64-v3"], buffers, (128,), 0, 6)
+    assert asked[0] >= set(range(64 * 384 * 4 // 64, 128 * 384 * 4 // 64))
+    for number in (2, 3):
+        assert asked[number] == set(range(64 * 192 * 4 // 64))
 
 
 @pytest.mark.parametrize("arch", STAGED)
