@@ -2,6 +2,8 @@
 
     python benchmarks/decode.py [--held int8] [--peer llama.cpp] [--threads 2] [--save]
 
+Held in int8 or int4, it is measured as well with activations in int8, which is what the peer does.
+
 The shape is that of Llama 3.2 1B with its whole vocabulary; weights are random. A decoding step is
 `StepModel.run` with one context, or eight: from the contexts' tokens to their next ones, the cache
 of a few hundred tokens in between. A prompt is one step of 512 tokens. Three ways to hold weights:
@@ -18,6 +20,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -50,6 +53,9 @@ CONFIG: dict[str, Any] = {
 }
 
 HELD = {"bfloat16": None, "int8": Quantization(8, 32), "int4": Quantization(4, 32)}
+
+INTEGERS = "heddle with int8"
+"""The candidate whose activations are integers."""
 
 PROMPT, BATCH, LENGTH, CACHE = 512, 8, 128, 8192
 """Tokens of a prompt step, contexts of a batch, tokens before the first decoding step, cache."""
@@ -84,9 +90,11 @@ def step_bytes(graph: Graph) -> int:
     )
 
 
-def heddle_calls(held: str, session: InferenceSession) -> tuple[dict[str, Call], int]:
+def heddle_calls(
+    held: Quantization | None, session: InferenceSession
+) -> tuple[dict[str, Call], int]:
     """A call for each phase, and the bytes of weights that a decoding step reads."""
-    graph = language_model(LlamaConfig.of(CONFIG), "llama", DType.bfloat16, HELD[held])
+    graph = language_model(LlamaConfig.of(CONFIG), "llama", DType.bfloat16, held)
     values = np.random.default_rng(0).standard_normal(1 << 22).astype(np.float32) * 0.02
     pool = (values.view(np.uint32) >> 16).astype(np.uint16)
     arrays = {
@@ -142,6 +150,8 @@ def phase_row(held: str, phase: str, medians: dict[str, float], read: float, nby
         row["of read bandwidth"] = round(bound / medians["heddle"], 3)
     if "llama.cpp" in medians:
         row["ratio"] = round(medians["llama.cpp"] / medians["heddle"], 3)
+        if INTEGERS in medians:
+            row["ratio with int8"] = round(medians["llama.cpp"] / medians[INTEGERS], 3)
     return row
 
 
@@ -154,8 +164,11 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     session = InferenceSession(threads=options.threads)
-    calls, nbytes = heddle_calls(options.held, session)
+    held = HELD[options.held]
+    calls, nbytes = heddle_calls(held, session)
     found: dict[str, dict[str, Call]] = {"heddle": calls}
+    if held:
+        found[INTEGERS], _ = heddle_calls(replace(held, activations="int8"), session)
     rows, rates = [], []
     with tempfile.TemporaryDirectory() as folder:
         if options.peer:

@@ -95,7 +95,7 @@ def test_files_stay_small():
 def test_every_cuda_kernel_has_the_stem_of_its_op():
     """Same stem in each backend; packing and its matmul are how the CPU lays out weights."""
     cpu, cuda = ({p.stem for p in (ROOT / "kernels" / t).glob("*.py")} for t in ("cpu", "cuda"))
-    packed = {"pack_b", "pack_int4"}
+    packed = {"pack_b", "pack_int4", "round_rows", "rounded_matmul_packed"}
     packed |= {
         f"{kind}matmul_packed" for kind in ("", "grouped_", "integer_", "quantized_", "window_")
     }

@@ -195,6 +195,8 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "integer_matmul_packed": _matmul_packed,
     "quantized_matmul": _quantized,
     "quantized_matmul_packed": _quantized,
+    "rounded_matmul_packed": _quantized,
+    "round_rows": _rows,
     "pack_b": _pack_b,
     "gather": _gather,
 }

@@ -11,7 +11,8 @@ FREE = ("broadcast_to", "constant")
 """Ops that cost nothing inside a body: an input is read as broadcast, a splat is an immediate."""
 
 BESIDE = (
-    *("matmul_packed", "integer_matmul_packed", "quantized_matmul_packed"),
+    *("matmul_packed", "integer_matmul_packed"),
+    *("quantized_matmul_packed", "rounded_matmul_packed"),
     *("matmul", "integer_matmul", "float8_matmul", "quantized_matmul"),
 )
 """Ops whose kernels compute several products of one left side."""

@@ -285,7 +285,8 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     "window_matmul_packed": _without("columns"),
     **dict.fromkeys(("max_pool", "avg_pool", "depthwise_conv"), _window),
     "integer_matmul_packed": _without("columns"),
-    "quantized_matmul_packed": _without("columns"),
+    "quantized_matmul": _without("activations"),  # a kernel takes them as floats
+    **dict.fromkeys(("quantized_matmul_packed", "rounded_matmul_packed"), _without("columns")),
     "attention": _attention,
     **dict.fromkeys(PRODUCTS, _matmul),
 }

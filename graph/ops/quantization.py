@@ -3,7 +3,8 @@
 A weight stands for `q * scale`, with an integer or a float of 8 bits as q and one scale for each
 group of consecutive elements along k: symmetric quantization of the weights alone (Frantar et al.,
 arXiv:2210.17323; Micikevicius et al., arXiv:2209.05433).
-The products are those of floats; nothing is rounded but the result.
+The products are those of floats, and nothing is rounded but the result; where the activations are
+integers, too (see `rounded`), products of a group are exact and only scaled in floats.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.linear import PANEL, pack_b, panels, unpacked
+from heddle.graph.ops.rounded import MOST, TOGETHER, check_group, rounded
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
@@ -24,24 +26,13 @@ ACTIVATIONS = (DType.float32, DType.float16, DType.bfloat16)
 HELD = {8: (DType.int8, DType.float8_e4m3fn, DType.float8_e5m2), 4: (DType.uint8,)}
 """What holds weights of so many bits."""
 
-GROUPS = 32
-"""Groups have a multiple of so many elements."""
-
 BYTES = 4
 """Bytes of 4-bit weights in an element of the packed tensor."""
-
-TOGETHER = 4
-"""Weights of 8 bits along k that lie together in panels."""
 
 
 def _check_rank(name: str, type: TensorType, rank: int) -> None:
     if type.rank != rank:
         raise GraphError(f"{name}: wanted rank {rank}, got rank {type.rank} ({type})")
-
-
-def _check_group(group: int) -> None:
-    if group <= 0 or group % GROUPS:
-        raise GraphError(f"group: wanted a positive multiple of {GROUPS}, got {group}")
 
 
 def _activations(types: Types, attrs: Attrs) -> DType:
@@ -57,6 +48,15 @@ def _activations(types: Types, attrs: Attrs) -> DType:
         raise GraphError(f"weight: wanted {wanted} for {bits} bits, got {weight.dtype}")
     if scales.dtype is not x.dtype:
         raise GraphError(f"scales: wanted {x.dtype}, as x, got {scales.dtype}")
+    activations = attrs["activations"]
+    if activations not in ("float", "int8"):
+        raise GraphError(f"activations: wanted 'float' or 'int8', got {activations!r}")
+    if activations == "int8" and weight.dtype.is_float8:
+        raise GraphError(f"activations: wanted 'float' for a weight of {weight.dtype}, got 'int8'")
+    if activations == "int8" and attrs["group"] > MOST:
+        raise GraphError(
+            f"group: wanted at most {MOST} with activations='int8', got {attrs['group']}"
+        )
     return x.dtype
 
 
@@ -64,7 +64,7 @@ def _product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]`, `[n, k]` (4 bits: `[n, k / 2]`) and `[n, k / group]` give `[..., m, n]`."""
     x, weight, scales = types
     bits, group = attrs["bits"], attrs["group"]
-    _check_group(group)
+    check_group(group)
     rules.check_rank("x", x, 2)
     _check_rank("weight", weight, 2)
     _check_rank("scales", scales, 2)
@@ -84,24 +84,35 @@ def _product(types: Types, attrs: Attrs) -> Shape:
     dtype=_activations,
     shape=_product,
     samples=(
-        sample("m 64", "int8: n 64", "n 2", bits=8, group=32),
-        sample("b m 128", "uint8: n 64", "n 1", bits=4, group=128),
-        sample("m 64", "float8_e4m3fn: n 64", "n 1", bits=8, group=64),
-        sample("m 64", "float8_e5m2: n 64", "n 2", bits=8, group=32),
+        sample("m 64", "int8: n 64", "n 2", bits=8, group=32, activations="float"),
+        sample("b m 128", "uint8: n 64", "n 1", bits=4, group=128, activations="float"),
+        sample("m 64", "float8_e4m3fn: n 64", "n 1", bits=8, group=64, activations="float"),
+        sample("m 64", "float8_e5m2: n 64", "n 2", bits=8, group=32, activations="float"),
+        sample("m 64", "uint8: n 32", "n 2", bits=4, group=32, activations="int8"),
     ),
     promotion="none",
     cost=costs.product,
 )
 def quantized_matmul(
-    x: Array, weight: Array, scales: Array, *, bits: int = 8, group: int = 128
+    x: Array,
+    weight: Array,
+    scales: Array,
+    *,
+    bits: int = 8,
+    group: int = 128,
+    activations: str = "float",
 ) -> Array:
     """`x @ w.T` for `w = q * scale`: q is the 8-bit weight, or in 4 bits `q + 8`, even k lower.
 
     Element (i, j) of q has the scale (i, j // group). In 4 bits, byte j of a row holds elements 2j
-    (its lower half) and 2j + 1, each as q + 8, with q from -8 to 7.
+    (its lower half) and 2j + 1, each as q + 8, with q from -8 to 7. With `activations="int8"` each
+    group of a row of x becomes integers, too: it is rounded to a 127th of its largest magnitude.
     """
     if bits == 4:
         weight = _nibbles(weight)
+    if activations == "int8":
+        product = np.matmul(rounded(x, group), _scaled(weight, scales, group).T)
+        return product.astype(x.dtype)
     return np.matmul(x, _scaled(weight, scales, group).T).astype(x.dtype)
 
 
@@ -157,7 +168,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]`, panels of weights and panels `[ceildiv(n, 32), k / group, 32]` of scales."""
     a, weight, scales = types
     rules.check_rank("a", a, 2)
-    _check_group(attrs["group"])
+    check_group(attrs["group"])
     n: Dim = attrs["columns"]
     k = a.shape[-1]
     if k % attrs["group"] != 0:

@@ -11,7 +11,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._blocks import Tile
+from heddle.kernels.cpu._blocks import Tile, touched
 from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
@@ -77,7 +77,7 @@ def own_elements(frame: host.Frame, tile: Tile, start: Size, stop: Size, lanes: 
 
     Else each row would wait for memory, and the queue of stores would fill up.
     """
-    wanted, n = _panels.touched(frame), frame.size(frame.spec.result.shape[-1])
+    wanted, n = touched(frame), frame.size(frame.spec.result.shape[-1])
     rise = emit.index(tile.height << FRACTION) // emit.maximum(emit.as_index(stop - start), 1)
 
     def ask(step: Any) -> None:

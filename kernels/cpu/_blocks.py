@@ -135,3 +135,12 @@ def put_on_stack(
         for place, mask in host.vectors(start, stop, lanes):
             value = memory.load(frame.inputs[0], source + place, dtype, lanes, mask)
             memory.store(value, target, place - start, dtype, mask)
+
+
+def touched(frame: host.Frame) -> list[tuple[Any, str]]:
+    """Pointers, with dtypes, to what the epilogue writes and reads at the result's elements."""
+    spec = frame.spec
+    inputs = spec.epilogue.inputs if spec.epilogue else ()
+    buffers = zip(frame.inputs[len(frame.inputs) - len(inputs) :], inputs, strict=True)
+    wanted = [(frame.outputs[0], spec.outputs[0].dtype)]
+    return wanted + [(at, own.dtype) for at, own in buffers if own.shape == spec.result.shape]

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Shares, Strip, Tile
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Shares, Strip, Tile, touched
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -137,15 +137,6 @@ class Results:
                 column = block.column + part
                 value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
                 at(column, self.finish.mask(inside + part, self.each, PANEL), value)
-
-
-def touched(frame: host.Frame) -> list[tuple[Any, str]]:
-    """Pointers, with dtypes, to what the epilogue writes and reads at the result's elements."""
-    spec = frame.spec
-    inputs = spec.epilogue.inputs if spec.epilogue else ()
-    buffers = zip(frame.inputs[len(frame.inputs) - len(inputs) :], inputs, strict=True)
-    wanted = [(frame.outputs[0], spec.outputs[0].dtype)]
-    return wanted + [(at, own.dtype) for at, own in buffers if own.shape == spec.result.shape]
 
 
 class Tasks(Results):

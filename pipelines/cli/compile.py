@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, progress
-from heddle.pipelines.cli.options import Location, quantize_options, usage_errors
+from heddle.pipelines.cli.options import Location, quantization, quantize_options, usage_errors
 
 
 @click.command(
@@ -67,6 +67,7 @@ def compile_command(
     dtype: str | None,
     quantize: str | None,
     group: int,
+    activations: str,
     embed_weights: bool,
     stop_after: str | None,
     dump: Path | None,
@@ -82,7 +83,6 @@ def compile_command(
     from heddle.graph.compiler.pipeline import passes_until
     from heddle.graph.targets import Target
     from heddle.pipelines.cli.source import load
-    from heddle.pipelines.models.llama import Quantization
     from heddle.pipelines.weights import select
     from heddle.runtime import config
     from heddle.runtime.errors import CompileError
@@ -92,7 +92,7 @@ def compile_command(
         passes_until(stop_after)
     if dump:
         config.put("HEDDLE_DUMP", str(dump))
-    held = Quantization.parse(quantize, group) if quantize else None
+    held = quantization(quantize, group, activations)
     found = load(source, DType(dtype) if dtype else None, held)
     if stop_after:
         click.echo(compile(found.graph, targets, stop_after=stop_after))

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, progress
-from heddle.pipelines.cli.options import THREADS, Location, quantize_options, usage_errors
+from heddle.pipelines.cli.options import (
+    THREADS,
+    Location,
+    quantization,
+    quantize_options,
+    usage_errors,
+)
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.contexts import SamplingParams, TextGenerationRequest
     from heddle.pipelines.generation import TextGenerator
+    from heddle.pipelines.models.llama import Quantization
     from heddle.runtime import Model
 
 
@@ -61,6 +68,7 @@ def generate(
     dtype: str | None,
     quantize: str | None,
     group: int,
+    activations: str,
     threads: int | None,
     cache_tokens: int | None,
     tokenizer: Path | None,
@@ -87,9 +95,15 @@ def generate(
     if model.is_dir():
         if weights:
             raise click.UsageError("--weights: wanted an artifact as MODEL, got a folder")
-        loaded = from_folder(model, dtype, quantize, group, threads)
+        held = quantization(quantize, group, activations)
+        loaded = from_folder(model, dtype, held, threads)
     else:
-        for option, value in (("--dtype", dtype), ("--quantize", quantize)):
+        integers = activations != "float"
+        for option, value in (
+            ("--dtype", dtype),
+            ("--quantize", quantize),
+            ("--activations", integers),
+        ):
             if value:
                 raise click.UsageError(f"{option}: wanted a folder as MODEL, got a file")
         if tokenizer is None:
@@ -108,17 +122,15 @@ def generate(
 
 
 def from_folder(
-    folder: Path, dtype: str | None, quantize: str | None, group: int, threads: int | None
+    folder: Path, dtype: str | None, held: Quantization | None, threads: int | None
 ) -> Model:
     """The checkpoint in `folder`, compiled for this CPU."""
     from heddle.graph import DType, compile
     from heddle.pipelines import language_model, weights
     from heddle.pipelines.checkpoint import Checkpoint
-    from heddle.pipelines.models.llama import Quantization
     from heddle.runtime import InferenceSession
 
     found = Checkpoint(folder)
-    held = Quantization.parse(quantize, group) if quantize else None
     graph = language_model.build(found, DType(dtype) if dtype else None, held)
     with progress("compiling") as report:
         artifact = compile(graph, "cpu:native", progress=report)

@@ -8,12 +8,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from heddle.runtime.config import MOST_THREADS
 from heddle.runtime.errors import GraphError, InputError
+
+if TYPE_CHECKING:
+    from heddle.pipelines.models.llama import Quantization
 
 THREADS = click.IntRange(1, MOST_THREADS)
 
@@ -65,11 +68,33 @@ class Finite(click.FloatRange):
 
 
 def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--quantize` and `--group`."""
+    """Adds `--quantize`, `--group` and `--activations`."""
     kinds = click.Choice(["int8", "int4"])
     sizes = click.IntRange(32)
     group = click.option(
         "--group", type=sizes, default=128, show_default=True, help="Weights with one scale."
     )
     kind = click.option("--quantize", type=kinds, help="Hold a language model's weights so.")
-    return kind(group(command))
+    activations = click.option(
+        "--activations",
+        type=click.Choice(["float", "int8"]),
+        default="float",
+        show_default=True,
+        help="What such weights are multiplied by.",
+    )
+    return kind(group(activations(command)))
+
+
+def quantization(quantize: str | None, group: int, activations: str) -> Quantization | None:
+    """What these options say together.
+
+    Raises:
+        click.UsageError: Activations are to be integers, but the weights are not.
+    """
+    from heddle.pipelines.models.llama import Quantization
+
+    if quantize:
+        return Quantization.parse(quantize, group, activations)
+    if activations != "float":
+        raise click.UsageError(f"--activations {activations}: wanted --quantize beside it")
+    return None

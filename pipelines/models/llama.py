@@ -32,17 +32,21 @@ ACTIVATIONS: dict[str, Callable[[TensorValue], TensorValue]] = {
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the weights of products are held: `bits` 8 or 4, one scale for each `group` along k."""
+    """How the weights of products are held: `bits` 8 or 4, one scale for each `group` along k.
+
+    `activations` is what they are multiplied by: `"float"`, or `"int8"` (see `quantized_matmul`).
+    """
 
     bits: int
     group: int
+    activations: str = "float"
 
     @staticmethod
-    def parse(text: str, group: int = 128) -> Quantization:
+    def parse(text: str, group: int = 128, activations: str = "float") -> Quantization:
         """The quantization called `"int8"` or `"int4"`."""
         if text not in ("int8", "int4"):
             raise GraphError(f"quantization: wanted int8 or int4, got {text!r}")
-        return Quantization(int(text[3:]), group)
+        return Quantization(int(text[3:]), group, activations)
 
     @property
     def dtype(self) -> DType:
@@ -215,7 +219,8 @@ class Decoder:
 
         integers = added("integers", held.dtype, size * held.bits // 8)
         scales = added("scales", self.dtype, size // held.group)
-        return ops.quantized_matmul(x, integers, scales, bits=held.bits, group=held.group)
+        attrs = {"bits": held.bits, "group": held.group, "activations": held.activations}
+        return ops.quantized_matmul(x, integers, scales, **attrs)
 
     def _norm(self, name: str, x: TensorValue, dtype: DType | None = None) -> TensorValue:
         gamma = self._vector(f"{name}.weight", int(x.shape[-1]))

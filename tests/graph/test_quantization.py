@@ -34,6 +34,12 @@ def types(x=(2, 64), weight=(5, 64), scales=(5, 2), dtypes=(F32, I8, F32)):
 
 MISTAKES = [
     (types(), {"group": 32, "bits": 2}, "bits: wanted 8 or 4, got 2"),
+    (types(), {"group": 32, "activations": "int4"},
+     "activations: wanted 'float' or 'int8', got 'int4'"),
+    (types(dtypes=(F32, DType.float8_e5m2, F32)), {"group": 32, "activations": "int8"},
+     "activations: wanted 'float' for a weight of float8_e5m2, got 'int8'"),
+    (types(), {"group": 65568, "activations": "int8"},
+     "group: wanted at most 65536 with activations='int8', got 65568"),
     (types(), {"group": 48}, "group: wanted a positive multiple of 32, got 48"),
     (types(), {"group": 0}, "group: wanted a positive multiple of 32, got 0"),
     (types(dtypes=(DType.float64, I8, F32)), {"group": 32},
@@ -68,8 +74,59 @@ def test_mistakes(operands, attrs, message):
     assert str(caught.value).endswith(f": quantized_matmul: {message}")
 
 
+def test_activations_of_8_bits_are_127ths_of_the_largest_of_their_group():
+    x = np.zeros((1, 64), np.float32)
+    x[0, :4] = 127, -63.4, 0.5, 1.5  # halves go to the even integer
+    x[0, 32:35] = 0.254, 0.001, -0.254
+    weight = np.eye(64, dtype=np.int8)
+    scales = np.ones((64, 2), np.float32)
+    attrs = {"bits": 8, "group": 32, "activations": "int8"}
+    (found,) = ROWS["quantized_matmul"].reference(x, weight, scales, **attrs)
+    np.testing.assert_allclose(found[:4], [127, -63, 0, 2], rtol=1e-6)
+    np.testing.assert_allclose(found[32:35], [0.254, 0, -0.254], rtol=1e-6)
+    assert not found[35:].any()
+
+
+def test_packed_rows_say_the_same_as_plain_ones():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 128)).astype(np.float32)
+    for bits in (4, 8):
+        weight = rng.integers(0, 256, (40, 16 * bits)).astype(np.uint8)
+        scales = rng.random((40, 2)).astype(np.float32)
+        if bits == 4:
+            packed = ROWS["pack_int4"].compute(weight)
+        else:
+            weight = weight.view(np.int8)
+            packed = ROWS["pack_b"].compute(weight, transposed=True, group=4)
+        rows = ROWS["round_rows"].compute(x, bits=bits, group=64)
+        shares = ROWS["pack_b"].compute(scales, transposed=True, group=1)
+        product = ROWS["rounded_matmul_packed"].compute(
+            rows, packed, shares, columns=Dim(40), group=64
+        )
+        attrs = {"bits": bits, "group": 64, "activations": "int8"}
+        wanted = ROWS["quantized_matmul"].compute(x, weight, scales, **attrs)
+        np.testing.assert_allclose(product, wanted, rtol=1e-5, atol=1e-4)
+
+
 PACKED = {"columns": Dim(40), "group": 32}
+ROUNDED_ROWS = types((2, 80), (2, 16, 32, 4), (2, 2, 32), (U8, I8, F32))
 PACKED_MISTAKES = [
+    ("round_rows", [TensorType(F16, (2, 64))], {"bits": 8, "group": 32},
+     "x: wanted float32 or bfloat16, got float16"),
+    ("round_rows", [TensorType(F32, (2, 64))], {"bits": 3, "group": 32},
+     "bits: wanted 8 or 4, got 3"),
+    ("round_rows", [TensorType(F32, (2, 65))], {"bits": 8, "group": 32},
+     "x: wanted whole groups of 32, got [2, 65]"),
+    ("rounded_matmul_packed", [TensorType(I8, (2, 80)), *ROUNDED_ROWS[1:]], PACKED,
+     "a: wanted uint8, got int8"),
+    ("rounded_matmul_packed", types((2, 80), (2, 16, 32, 4), (2, 2, 32), (U8, U8, F32)), PACKED,
+     "weight: wanted int8 or uint32, got uint8"),
+    ("rounded_matmul_packed", types((2, 80), (2, 16, 32, 4), (2, 2, 32), (U8, I8, I8)), PACKED,
+     "scales: wanted float32, float16 or bfloat16, got int8"),
+    ("rounded_matmul_packed", types((2, 81), (2, 16, 32, 4), (2, 2, 32), (U8, I8, F32)), PACKED,
+     "a: wanted whole groups of 40 bytes, got [2, 81]"),
+    ("rounded_matmul_packed", types((2, 80), (2, 8, 32, 4), (2, 2, 32), (U8, I8, F32)), PACKED,
+     "weight: wanted panels [2, 16, 32, 4] for n = 40, got [2, 8, 32, 4]"),
     ("pack_int4", [TensorType(I8, (4, 8))], {}, "weight: wanted uint8, got int8"),
     ("pack_int4", [TensorType(U8, (8,))], {},
      "weight: wanted rank 2, got rank 1 (uint8[8] on cpu:0)"),

@@ -251,6 +251,17 @@ def _quantized_matmul_packed(spec, dims, a, weight, scales):
     return product[..., : size(spec.result.shape[-1], dims)]
 
 
+def _rounded_matmul_packed(spec, dims, a, weight, scales):
+    group = spec.attr("group")
+    groups = np.ascontiguousarray(a).reshape(*a.shape[:-1], -1, group + 8)
+    steps, integers = groups[..., :4].view("<f4"), groups[..., 8:].view(np.int8)
+    if weight.dtype == np.uint32:
+        eights = integers.reshape(*integers.shape[:-1], -1, 8)
+        integers = eights[..., [0, 2, 4, 6, 1, 3, 5, 7]].reshape(integers.shape)
+    left = (_precise(integers) * _precise(steps)).reshape(*a.shape[:-1], -1)
+    return _quantized_matmul_packed(spec, dims, left, weight, scales)
+
+
 def _quantized_matmul(spec, dims, x, weight, scales):
     weight = _nibbles(weight) if spec.attr("bits") == 4 else weight
     return _dequantized_product(x, weight, scales, spec.attr("group"))
@@ -323,6 +334,8 @@ _ROOTS = {
     "matmul_packed": _matmul_packed,
     "pack_int4": _pack_int4,
     "quantized_matmul_packed": _quantized_matmul_packed,
+    "rounded_matmul_packed": _rounded_matmul_packed,
+    "round_rows": _paged,
     "quantized_matmul": _quantized_matmul,
     "matmul": _matmul,
     **dict.fromkeys(("grouped_matmul", "grouped_matmul_packed"), _grouped_matmul),

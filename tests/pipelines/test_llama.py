@@ -123,6 +123,18 @@ def test_quantized_products_are_those_of_the_rounded_weights(bits):
     assert np.abs(found - GOLDEN["llama.logits"]).max() > 1e-3
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_activations_in_8_bits_move_logits_a_little(bits):
+    values, tokens = config_of("llama"), GOLDEN["llama.tokens"]
+    plain, small = (
+        Decoder(values, quantization=Quantization(bits, 32, kind)) for kind in ("float", "int8")
+    )
+    wanted, found = (d.step(tokens, 0, range(len(tokens)))[1] for d in (plain, small))
+    moved = np.abs(found - wanted).max()
+    # A product of k terms is off by about 1/254 of each, which add up like a random walk.
+    assert 0 < moved < 0.05 * np.abs(wanted).max()
+
+
 def test_tied_embeddings_are_quantized_for_the_logits_alone():
     graph = language_model(LlamaConfig.of(config_of("qwen2")), quantization=Quantization(4, 32))
     names = [name.rpartition(".")[2] for name in graph.weights if "embed_tokens" in name]

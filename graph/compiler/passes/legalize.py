@@ -7,14 +7,17 @@ from math import prod
 from typing import Any
 
 from heddle.graph.compiler import module as m
+from heddle.graph.dtype import DType
+from heddle.graph.ops.rounded import LARGEST, LEAST
 from heddle.graph.ops.windows import MOVES
 from heddle.graph.types import Shape
 
 
 def legalize(module: Any, kind: str) -> None:
     """One rewrite for each op that needs one; the others stay."""
+    rewrites = {**REWRITES, **REWRITES_OF.get(kind, {})}
     for operation in m.operations(module):
-        rewrite = REWRITES.get(m.name(operation))
+        rewrite = rewrites.get(m.name(operation))
         value = rewrite(operation) if rewrite else None
         if value is not None:
             m.replace(operation, value)
@@ -99,9 +102,42 @@ def _channels_last(operation: Any) -> Any:
     return m.create(operation, "transpose", [value], permutation=(0, axes[-1], *axes[1:-1]))
 
 
+def _quantized_matmul(operation: Any) -> Any:
+    """Rows in 8 bits become what they stand for: no kernel multiplies them as integers."""
+    x, *others = operation.operands
+    attrs, type = m.attrs(operation), m.tensor(x)
+    if attrs["activations"] == "float":
+        return None
+    *leading, k = type.shape
+    group = attrs["group"]
+
+    def made(op: str, *operands: Any, **attributes: Any) -> Any:
+        return m.create(operation, op, operands, **attributes)
+
+    def number(value: float) -> Any:
+        return m.number(operation, value, DType.float32)
+
+    x = made("cast", x, dtype=DType.float32) if type.dtype is not DType.float32 else x
+    groups = made("reshape", x, shape=Shape((*leading, k // group, group)))
+    largest = made("max", made("abs", groups), axis=len(leading) + 1)
+    known = made("greater_equal", largest, number(LEAST))
+    inverse = made("where", known, made("div", number(LARGEST), largest), number(0.0))
+    integers = made("round", made("mul", groups, inverse))
+    scale = made("mul", largest, number(1 / LARGEST))
+    scale = made("add", scale, made("mul", largest, number(0.0)))  # NaN where it is not finite
+    x = made("reshape", made("mul", integers, scale), shape=type.shape)
+    x = made("cast", x, dtype=type.dtype) if type.dtype is not DType.float32 else x
+    return made("quantized_matmul", x, *others, **{**attrs, "activations": "float"})
+
+
 REWRITES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("softmax", "argmax", "argmin", "cumsum"), _along_last),
     **dict.fromkeys(("matmul", "integer_matmul", "float8_matmul"), _matmul),
     **dict.fromkeys(("max_pool", "avg_pool"), _channels_last),
     "conv": _conv,
 }
+
+REWRITES_OF: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "cuda": {"quantized_matmul": _quantized_matmul}
+}
+"""Those of one kind of target."""

@@ -20,12 +20,14 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops.integer import FOURS
 from heddle.graph.ops.linear import PAIRS, panels
-from heddle.graph.ops.quantization import GROUPS, TOGETHER
+from heddle.graph.ops.rounded import GROUPS, TOGETHER
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
 
 NARROW = (2, 4, 8)
 """Channels of groups that `depthwise_conv` takes: as many as each has results."""
+
+ROUNDED = "rounded_matmul_packed"
 
 NARROW_DTYPES = (DType.float32, DType.bfloat16)
 
@@ -119,14 +121,11 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
     else:
         packed = m.create(operation, "pack_b", [weight], transposed=True, group=TOGETHER)
     shares = m.create(operation, "pack_b", [scales], transposed=True, group=1)
-    columns = m.tensor(operation.results[0]).shape[-1]
-    return m.create(
-        operation,
-        "quantized_matmul_packed",
-        [a, packed, shares],
-        columns=columns,
-        group=attrs["group"],
-    )
+    columns, group = m.tensor(operation.results[0]).shape[-1], attrs["group"]
+    name = "quantized_matmul_packed"
+    if attrs["activations"] == "int8":
+        a, name = m.create(operation, "round_rows", [a], bits=attrs["bits"], group=group), ROUNDED
+    return m.create(operation, name, [a, packed, shares], columns=columns, group=group)
 
 
 def _integer_matmul(operation: Any, a: Any) -> Any:

@@ -1,11 +1,14 @@
 """Products with weights of 16, 8 and 4 bits, compiled, run and compared with NumPy."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler import pipeline
 from heddle.graph.reference import evaluate
 from heddle.graph.rounding import held
 from heddle.runtime import InferenceSession
@@ -93,14 +96,77 @@ def test_every_weight_with_every_dtype(arch):
     loaded = {name: given(weight_dtype(name), array) for name, array in weights.items()}
     model = InferenceSession(threads=2).load(compile(graph, level(arch)), loaded)
     rng = np.random.default_rng(1)
-    for m in (1, 3, 8, 17, 40):
-        inputs = [numbers(rng, dtype, (m, 256)) for dtype in wide]
+    for rows in (1, 3, 8, 17, 40):
+        inputs = [numbers(rng, dtype, (rows, 256)) for dtype in wide]
         wanted = evaluate(graph, inputs, weights)
         results = model.execute(*map(given, wide, inputs))
         for dtype, result, reference in zip(dtypes, results, wanted, strict=True):
             got = result.to_numpy().astype(np.float32)
             near = WIDE[dtype] * np.abs(reference).max()
             np.testing.assert_allclose(got, reference, rtol=WIDE[dtype], atol=near)
+
+
+def rounding(k, dtypes):
+    """As `graph_of_all`, of integers alone, with activations in 8 bits; those are computed."""
+    rng, weights = np.random.default_rng(0), {}
+    with Graph("rounding", [TensorType(dtype, (Dim("m", 1, 99), k)) for dtype in dtypes]) as graph:
+        results = []
+        for x in graph.inputs:
+            for bits, group in ((8, 32), (8, 128), (4, 32), (4, 64)):
+                kind = DType.int8 if bits == 8 else DType.uint8
+                arrays = weights_of(rng, x.dtype, kind, 50, k, group)
+                names = [f"{part} of {bits} in {group} for {x.dtype}" for part in ("w", "s")]
+                w, s = (
+                    graph.add_weight(Weight(name, dtype, array.shape))
+                    for name, dtype, array in zip(names, (kind, x.dtype), arrays, strict=True)
+                )
+                weights |= zip(names, zip((kind, x.dtype), arrays, strict=True), strict=True)
+                attrs = {"bits": bits, "group": group, "activations": "int8"}
+                results.append(ops.quantized_matmul(ops.relu(x), w, s, **attrs))
+        graph.output(*results)
+    return graph, weights
+
+
+@pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4", "cooperlake"])
+def test_activations_in_8_bits(arch):
+    graph, weights = rounding(256, WIDE)
+    loaded = {name: given(dtype, array) for name, (dtype, array) in weights.items()}
+    model = InferenceSession(threads=2).load(compile(graph, level(arch)), loaded)
+    rng, arrays = np.random.default_rng(1), {name: array for name, (_, array) in weights.items()}
+    for rows in (1, 4, 40):
+        inputs = [numbers(rng, dtype, (rows, 256)) for dtype in WIDE]
+        wanted = evaluate(graph, inputs, arrays)
+        results = model.execute(*map(given, WIDE, inputs))
+        dtypes = [dtype for dtype in WIDE for _ in range(4)]
+        for dtype, result, reference in zip(dtypes, results, wanted, strict=True):
+            got = result.to_numpy().astype(np.float32)
+            near = WIDE[dtype] * np.abs(reference).max()
+            np.testing.assert_allclose(got, reference, rtol=WIDE[dtype], atol=near)
+
+
+def test_activations_in_8_bits_keep_their_meaning_on_cuda():
+    """There each group is rounded in front of a product of floats."""
+    graph, weights = rounding(128, [DType.float32, DType.bfloat16])
+    rng, arrays = np.random.default_rng(1), {name: array for name, (_, array) in weights.items()}
+    inputs = [numbers(rng, dtype, (5, 128)) for dtype in (DType.float32, DType.bfloat16)]
+    inputs[0][2], inputs[1][3, :32] = 0, 0
+    wanted = evaluate(graph, inputs, arrays)
+    module = pipeline.lower(graph.module, "cuda", stop_after="legalize")
+    found = evaluate(module, inputs, arrays)
+    for number, (a, b) in enumerate(zip(wanted, found, strict=True)):
+        near = (1e-5 if number < 4 else 1e-2) * np.abs(a).max()
+        np.testing.assert_allclose(b, a, rtol=0, atol=near)
+    assert "round" in {m.name(op) for op in m.operations(module)}
+    inputs[0][1, 70] = np.inf
+    assert all(np.isnan(b[1]).all() for b in evaluate(module, inputs, arrays)[:4])
+
+
+def test_rows_are_rounded_once_for_all_products():
+    graph, _ = rounding(256, [DType.float32])
+    text = compile(graph, "cpu", stop_after="select")
+    kernels = re.findall(r'kernel = "(\w+)-', text)
+    # Once for each size of groups and number of bits, of what one kernel has computed for all.
+    assert (kernels.count("round_rows"), kernels.count("map")) == (4, 1)
 
 
 def test_packing_happens_at_load():

@@ -4,6 +4,8 @@ Only those are here that LLVM has no other instructions for; vectors of 512 bits
 A bfloat16 becomes an integer of 16 bits, so that IR that does more with it than round to it is
 refused. Which NaN an instruction returns is left open.
 
+Long because each instruction is written out.
+
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual (SDM), volume 2, the page of
 each instruction.
 """
@@ -30,6 +32,29 @@ def _vpmaddwd(name: str) -> str:
     """VPMADDWD: the sum of two products of signed words, modulo 2**32."""
     head = f"<16 x i32> @{name}(<32 x i16> %a, <32 x i16> %b)"
     return _sums_of_products(head, "ashr", 16, "zeroinitializer")
+
+
+def _vpmaddubsw(name: str) -> str:
+    """VPMADDUBSW: the sum of two products of unsigned by signed bytes, saturated to 16 bits."""
+    text = f"""
+define internal <32 x i16> @{name}(<64 x i8> %a, <64 x i8> %b) #512 {{"""
+    for part, side in enumerate(("even", "odd")):
+        order = ", ".join(f"i32 {2 * lane + part}" for lane in range(32))
+        for of, extends in (("a", "zext"), ("b", "sext")):
+            text += f"""
+  %{of}.{side}8 = shufflevector <64 x i8> %{of}, <64 x i8> poison, <32 x i32> <{order}>
+  %{of}.{side} = {extends} <32 x i8> %{of}.{side}8 to <32 x i32>"""
+        text += f"\n  %{side} = mul <32 x i32> %a.{side}, %b.{side}"
+    return f"""{text}
+  %sum = add <32 x i32> %even, %odd
+  %below = icmp slt <32 x i32> %sum, splat (i32 -32768)
+  %least = select <32 x i1> %below, <32 x i32> splat (i32 -32768), <32 x i32> %sum
+  %above = icmp sgt <32 x i32> %least, splat (i32 32767)
+  %most = select <32 x i1> %above, <32 x i32> splat (i32 32767), <32 x i32> %least
+  %result = trunc <32 x i32> %most to <32 x i16>
+  ret <32 x i16> %result
+}}
+"""
 
 
 def _sums_of_products(head: str, shift: str, bits: int, total: str) -> str:
@@ -265,6 +290,7 @@ def _made(*rows) -> dict[str, str]:
 
 V4 = _made(
     ("avx512.pmaddw.d.512", _vpmaddwd),
+    ("avx512.pmaddubs.w.512", _vpmaddubsw),
     ("avx512.permvar.sf.512", _permutation, "float"),
     ("avx512.permvar.hi.512", _permutation, "i16"),
     ("avx512.vpermi2var.hi.512", _permutation, "i16", 2),

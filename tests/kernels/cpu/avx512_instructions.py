@@ -27,6 +27,7 @@ attributes #0 = {{ "no-builtins" "prefer-vector-width"="512" }}
 # The instruction as LLVM IR; a CPU's name for it.
 INSTRUCTIONS = {
     "call <16 x i32> @llvm.x86.avx512.pmaddw.d.512(<32 x i16> %a, <32 x i16> %b)": "vpmaddwd",
+    "call <32 x i16> @llvm.x86.avx512.pmaddubs.w.512(<64 x i8> %a, <64 x i8> %b)": "vpmaddubsw",
     "call <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float> %a, <16 x i32> %b)": "vpermps",
     "call <32 x i16> @llvm.x86.avx512.permvar.hi.512(<32 x i16> %a, <32 x i16> %b)": "vpermw",
     "call <32 x i16> @llvm.x86.avx512.vpermi2var.hi.512(<32 x i16> %a, <32 x i16> %b, "

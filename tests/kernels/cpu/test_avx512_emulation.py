@@ -39,6 +39,14 @@ def test_sums_of_products_of_bytes():
     same(emulate("vpdpbusd", total, a, b, dtype=np.int32), wanted)
 
 
+def test_saturated_sums_of_products_of_bytes():
+    a, b = (integers(t, 300, n) for n, t in enumerate((np.uint8, np.int8)))
+    a[:2], b[0], b[1] = 255, 127, -128
+    products = a.astype(np.int64) * b
+    wanted = products.reshape(300, 32, 2).sum(-1).clip(-(2**15), 2**15 - 1).astype(np.int16)
+    same(emulate("vpmaddubsw", a, b, dtype=np.int16), wanted)
+
+
 def test_permutations():
     rng = np.random.default_rng(0)
     numbers, places = patterns(np.float32, 100, 0), integers(np.int32, 100, 1)

@@ -85,6 +85,21 @@ CASES = {
         ),
         3,
     ),
+    "rounded_matmul_packed": (
+        Spec(
+            "rounded_matmul_packed",
+            (
+                Operand("uint8", ("d0", 80)),
+                Operand("int8", (COLUMNS // 32, 16, 32, 4)),
+                Operand("float32", (COLUMNS // 32, 2, 32)),
+            ),
+            X,
+            (X,),
+            (("group", 32),),
+            epilogue=ADDED,
+        ),
+        3,
+    ),
     "grouped_matmul_packed": (
         Spec(
             "grouped_matmul_packed",

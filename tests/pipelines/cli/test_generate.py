@@ -30,6 +30,18 @@ def test_several_prompts_as_json(heddle, decoder):
     assert text == "abab!\n\nabab!\n"
 
 
+def test_activations_in_8_bits(heddle, decoder):
+    held = ("--quantize", "int4", "--group", 32, "--activations", "int8")
+    stage = ("-t", "cpu", "--stop-after", "pack")
+    module = heddle("compile", decoder, *held, *stage).stdout
+    assert module.count("heddle.round_rows") > 0
+    assert "heddle.quantized_matmul_packed" not in module
+    report = json.loads(
+        heddle("generate", decoder, *held, "--prompt", "Warp", "--max-tokens", 4, "--json").stdout
+    )
+    assert report["decode"]["tokens"] == 3
+
+
 def test_an_artifact_with_its_weights(heddle, decoder, tmp_path):
     path = tmp_path / "small.heddle"
     held = ("--quantize", "int8", "--group", 32, "--dtype", "bfloat16")
@@ -63,6 +75,8 @@ def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
         (["m", "--weights", "w"], 2, "--weights: wanted an artifact as MODEL, got a folder"),
         (["a", "--dtype", "float16"], 2, "--dtype: wanted a folder as MODEL, got a file"),
         (["a", "--quantize", "int4"], 2, "--quantize: wanted a folder as MODEL, got a file"),
+        (["a", "--activations", "int8"], 2, "--activations: wanted a folder as MODEL, got a file"),
+        (["m", "--activations", "int8"], 2, "--activations int8: wanted --quantize beside it"),
         (["a"], 2, "--tokenizer: wanted the model's folder, got none"),
         (["m", "--json-schema", "a"], 1, "wanted a JSON schema: Expecting value, line 1\n"),
         (["a", "--temperature", "-1"], 2, "temperature: wanted a finite number, at least 0"),
