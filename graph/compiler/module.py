@@ -146,6 +146,13 @@ def insert(
     return made.results[0]
 
 
+def cast(like: Any, value: Any, dtype: DType) -> Any:
+    """`value` in `dtype`, by a cast before `like` unless it has it already."""
+    if tensor(value).dtype is dtype:
+        return value
+    return create(like, "cast", [value], dtype=dtype)
+
+
 def number(like: Any, value: float, dtype: DType) -> Any:
     """A new constant before `like`, on the device of its result."""
     result = TensorType(dtype, (), tensor(like.results[0]).device)

@@ -15,13 +15,18 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.linear import PANEL, pack_b, panels, unpacked
-from heddle.graph.ops.rounded import MOST, TOGETHER, check_group, rounded
+from heddle.graph.ops.linear import PANEL, pack_b, unpacked
+from heddle.graph.ops.rounded import (
+    ACTIVATIONS,
+    MOST,
+    check_group,
+    check_panels,
+    check_scales,
+    rounded,
+)
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
-
-ACTIVATIONS = (DType.float32, DType.float16, DType.bfloat16)
 
 HELD = {8: (DType.int8, DType.float8_e4m3fn, DType.float8_e5m2), 4: (DType.uint8,)}
 """What holds weights of so many bits."""
@@ -173,11 +178,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     k = a.shape[-1]
     if k % attrs["group"] != 0:
         raise GraphError(f"a: wanted whole groups of {attrs['group']}, got {a.shape}")
-    held = panels(n, k // 8, 1) if weight.dtype is DType.uint32 else panels(n, k, TOGETHER)
-    shares = panels(n, k // attrs["group"], 1)
-    for name, type, wanted in (("weight", weight, held), ("scales", scales, shares)):
-        if type.shape != wanted:
-            raise GraphError(f"{name}: wanted panels {wanted} for n = {n}, got {type.shape}")
+    check_panels(weight, scales, n, k, attrs["group"])
     return Shape((*a.shape[:-1], n))
 
 
@@ -189,8 +190,7 @@ def _float_left(types: Types, attrs: Attrs) -> DType:
     if weight.dtype not in (*HELD[8], DType.uint32):
         wanted = " or ".join(map(str, (*HELD[8], DType.uint32)))
         raise GraphError(f"weight: wanted {wanted}, got {weight.dtype}")
-    if scales.dtype not in ACTIVATIONS:
-        raise GraphError(f"scales: wanted float32, float16 or bfloat16, got {scales.dtype}")
+    check_scales(scales)
     return scales.dtype
 
 

@@ -14,8 +14,11 @@ from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.linear import panels, unpacked
 from heddle.graph.ops.row import Array, Attrs, Types, sample
-from heddle.graph.types import Shape
+from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
+
+ACTIVATIONS = (DType.float32, DType.float16, DType.bfloat16)
+"""What rows and scales may be, and results are."""
 
 GROUPS = 32
 """Groups have a multiple of so many elements."""
@@ -47,6 +50,24 @@ def check_group(group: int) -> None:
     """Raises GraphError unless groups may have so many elements."""
     if group <= 0 or group % GROUPS:
         raise GraphError(f"group: wanted a positive multiple of {GROUPS}, got {group}")
+
+
+def check_panels(weight: TensorType, scales: TensorType, columns: Dim, k: Dim, group: int) -> None:
+    """Raises GraphError unless these are panels of `columns` columns with `k` elements each."""
+    held = (k // 8, 1) if weight.dtype is DType.uint32 else (k, TOGETHER)
+    wanted = {
+        "weight": (weight, panels(columns, *held)),
+        "scales": (scales, panels(columns, k // group, 1)),
+    }
+    for name, (type, shape) in wanted.items():
+        if type.shape != shape:
+            raise GraphError(f"{name}: wanted panels {shape} for n = {columns}, got {type.shape}")
+
+
+def check_scales(scales: TensorType) -> None:
+    """Raises GraphError unless they are floats that products are computed in."""
+    if scales.dtype not in ACTIVATIONS:
+        raise GraphError(f"scales: wanted float32, float16 or bfloat16, got {scales.dtype}")
 
 
 def in_8_bits(x: Array, group: int) -> tuple[Array, Array]:
@@ -121,15 +142,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     check_group(group)
     if a.shape[-1] % (group + HEAD) != 0:
         raise GraphError(f"a: wanted whole groups of {group + HEAD} bytes, got {a.shape}")
-    groups = a.shape[-1] // (group + HEAD)
-    k = groups * group
-    held = panels(n, k // 8, 1) if weight.dtype is DType.uint32 else panels(n, k, TOGETHER)
-    for name, type, wanted in (
-        ("weight", weight, held),
-        ("scales", scales, panels(n, groups, 1)),
-    ):
-        if type.shape != wanted:
-            raise GraphError(f"{name}: wanted panels {wanted} for n = {n}, got {type.shape}")
+    check_panels(weight, scales, n, a.shape[-1] // (group + HEAD) * group, group)
     return Shape((*a.shape[:-1], n))
 
 
@@ -140,8 +153,7 @@ def _packed_dtype(types: Types, attrs: Attrs) -> DType:
         raise GraphError(f"a: wanted uint8, got {a.dtype}")
     if weight.dtype not in (DType.int8, DType.uint32):
         raise GraphError(f"weight: wanted int8 or uint32, got {weight.dtype}")
-    if scales.dtype not in (DType.float32, DType.float16, DType.bfloat16):
-        raise GraphError(f"scales: wanted float32, float16 or bfloat16, got {scales.dtype}")
+    check_scales(scales)
     return scales.dtype
 
 

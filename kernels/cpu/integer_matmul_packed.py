@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cpu import _amx, _beside, _deep, _panels, _staged
+from heddle.kernels.cpu import _amx, _beside, _deep, _integers, _panels, _staged
 from heddle.kernels.cpu._products import emit_products
 from heddle.kernels.cpu._tile import Step
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
-arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
+arith = dialect("arith")
 
 
 def emit_integer(spec: Spec, machine: Machine) -> None:
@@ -32,10 +32,8 @@ def emit_integer(spec: Spec, machine: Machine) -> None:
 
 
 def _add_fours(left: Any, right: Any, total: Any) -> Any:
-    """Adds the dot products of fours: one instruction."""
-    name = "llvm.x86.avx512.vpdpbusd.512"
-    sides = [_parts(side, 8) for side in (left, right)]
-    return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
+    """Adds the dot products of fours."""
+    return _integers.dots(total, left, right)
 
 
 def _unsigned(fours: Any) -> list[Any]:
@@ -45,27 +43,14 @@ def _unsigned(fours: Any) -> list[Any]:
 
 def _signed(fours: Any) -> list[Any]:
     """The same, with their signs."""
-    pairs = _parts(fours, 16)
+    pairs = _integers.parts(fours, 16)
     eight = emit.like(pairs, 8)
     return [arith.shrsi(pairs << 8, eight), arith.shrsi(pairs, eight)]
 
 
 def _add_pairs(left: Any, right: Any, total: Any) -> Any:
     """Adds the sums of two products of neighbours."""
-    lanes = emit.lanes_of(left)
-    name = "llvm.x86.avx512.pmaddw.d.512" if lanes == 2**4 else "llvm.x86.avx2.pmadd.wd"
-    total += llvm.call_intrinsic(left.type, name, [_parts(left, 16), right], [], [])
-    if lanes == 2**4:
-        return total
-    # LLVM would add products of several steps to each other, which 16 registers do not hold: to it
-    # the sum comes out of an empty assembler statement.
-    return llvm.inline_asm(total.type, [total], "", "=x,0")
-
-
-def _parts(words: Any, bits: int) -> Any:
-    """The 32-bit lanes of a vector as lanes of `bits`."""
-    lanes = emit.lanes_of(words) * 32 // bits
-    return vector.bitcast(emit.widen(emit.integer(bits), lanes), words)
+    return _integers.opaque(total + _integers.pairs(_integers.parts(left, 16), right))
 
 
 FOURS = Step("int32", _add_fours)

@@ -16,26 +16,21 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from heddle.kernels import bodies, emit, host, memory, sizes
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_narrow, _avx2_narrow, _beside, _panels
-from heddle.kernels.cpu._blocks import PANEL, Block, Strip, Tile
+from heddle.kernels.cpu._blocks import Block, Strip, Tile
+from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
 from heddle.kernels.cpu._panels import LINE, Tasks
-from heddle.kernels.cpu._tile import add_rows, merged, rows_of
+from heddle.kernels.cpu._tile import add_rows, copies_of, merged, rows_of
 from heddle.kernels.cpu._widened import Keeping, Kept, Pairs
 from heddle.kernels.cpu.matmul_packed import add_dots
-from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec
 
-llvm = dialect("llvm")
-
-STRETCH = 2048
-"""Elements along k that all tiles of a block go through before the next, at most."""
-
-DOTS, FLOATS = 5, 4
-"""Rows whose sums hide the latency of dot products and of multiplications, two each cycle."""
+FLOATS = 4
+"""Cycles from one multiplication to the next that adds to the same sum."""
 
 FEW = 1
 """Rows that take no tiles: dot products cost them less than widening weights through the stack."""
@@ -73,18 +68,17 @@ class _Product:
 
     def __init__(self, frame: host.Frame, lanes: int) -> None:
         spec = frame.spec
-        a, weights, scales = spec.operands
+        a, weights, _ = spec.operands
         self._frame, self._lanes = frame, lanes
-        self._k, self._groups = frame.size(a.shape[-1]), frame.size(scales.shape[1])
-        self._group = spec.attr("group")
+        self.right: Reader = RIGHT[weights.dtype](frame, lanes)
+        self._groups = Groups(frame, lanes, STEP, self.right.bytes)
+        self._k, group = self._groups.k, self._groups.length
         # Sums are scaled where a group ends, and where a stretch ends within one.
-        self._span = math.gcd(self._group, STRETCH) if self._group > STRETCH else self._group
+        self._span = math.gcd(group, STRETCH) if group > STRETCH else group
         self._stretch = min(STRETCH // self._span * self._span, self._k)
         self._pairs = frame.machine.dots and a.dtype == "bfloat16"
         self.in_tiles = frame.machine.tiles and self._pairs
         self._most = FEW if self.in_tiles else rows_of(frame.machine)
-        self.right: Reader = RIGHT[weights.dtype](frame, lanes)
-        self._soon = _panels.SPACE.value("ahead", spec, frame.machine.arch) << 10
         self._zero = emit.constant(emit.register_type("float32"), 0, lanes)
         keeps = self._pairs and not self.in_tiles
         self._kept = Pairs(self._stretch, lanes) if keeps else None
@@ -92,8 +86,7 @@ class _Product:
     def multiply(self, tasks: Tasks, block: Block, scratch: Any) -> None:
         """Emits the sums of a block, and what writes them."""
         frame, lanes = self._frame, self._lanes
-        for place in emit.loop(0, block.height * PANEL, lanes):
-            memory.store(self._zero, scratch, place, "float32")
+        self._groups.clear(scratch, block.height)
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
         depth = emit.select(one, emit.as_index(self._k), self._stretch)
         for start in emit.loop(0, self._k, depth):
@@ -131,9 +124,9 @@ class _Product:
 
     def _add(self, tile: Tile, right: Any, start: Size, stop: Size, scratch: Any) -> None:
         """Adds the products along k from `start` to `stop - 1` to the sums."""
-        places, aligned = tile.places(self._lanes), self._lanes * emit.ITEM_SIZE["float32"]
-        copies, left_at = self._copies(tile.height), self._left_reader(tile)
-        ahead, pace = self._ahead(tile, start, stop)
+        count, left_at = tile.height * tile.vectors, self._left_reader(tile)
+        copies = copies_of(count, DOTS if self._pairs else FLOATS)
+        ahead, pace = self._groups.ahead(tile, start, stop)
 
         # `due` is carried: computed from k, it would take k's register, and LLVM load all that k
         # leads to before, into registers that it lacks.
@@ -149,20 +142,10 @@ class _Product:
 
         for first in emit.loop(start, stop, self._span):
             due = ahead + (first - start) // STEP * pace
-            zeros = [self._zero] * (len(places) * copies)
+            zeros = [self._zero] * (count * copies)
             _, *sums = emit.carry(first, first + self._span, STEP, [due, *zeros], add_step)
-            scales = self._scales(tile, first)
-            for number, (value, place) in enumerate(zip(merged(sums, copies), places, strict=True)):
-                # Volatile: LLVM would keep totals in registers that it lacks, and spill them.
-                pointer = memory.at(scratch, place, "float32")
-                total = llvm.load(value.type, pointer, alignment=aligned, volatile_=True)
-                total = emit.fma(value, scales[number % 2], total)
-                llvm.store(total, pointer, alignment=aligned, volatile_=True)
-
-    def _copies(self, height: int) -> int:
-        """How often there are the sums of a tile, so that none waits for itself."""
-        latency = DOTS if self._pairs else FLOATS
-        return next(copies for copies in (1, 2, 4) if copies == 4 or copies * height >= latency)
+            scales = self._groups.scales(tile, first)
+            self._groups.add(merged(sums, copies), scales, tile, scratch)
 
     def _left_reader(self, tile: Tile) -> Callable[[int, Any], Any]:
         """What reads elements of the tile's rows, or pairs of them, into every lane."""
@@ -176,34 +159,6 @@ class _Product:
 
         return left_at
 
-    def _scales(self, tile: Tile, k: Any) -> list[Any]:
-        """Those of both vectors, of the group that begins with element `k`.
-
-        Those of the groups that are asked for next are asked for, too.
-        """
-        scales, dtype = self._frame.inputs[2], self._frame.spec.operands[2].dtype
-        place = (tile.panel * self._groups + k // self._group) * PANEL + tile.part
-        if tile.part == 0:
-            groups = max(1, self._soon // (self._group // STEP * self.right.bytes))
-            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
-                memory.prefetch(scales, place + (groups * PANEL + line), dtype)
-        places = (place, place + self._lanes)
-        return [memory.load(scales, place, dtype, self._lanes) for place in places]
-
-    def _ahead(self, tile: Tile, start: Size, stop: Size) -> tuple[Any, Any]:
-        """What to ask for beside the first step of a stretch, and how much beside each.
-
-        Tiles ask for the next stretch, each for a share like that of its rows, so that memory is
-        busy at all times. A block of one tile asks for what comes soon.
-        """
-        frame, size = self._frame, self.right.bytes
-        rows = emit.as_index(tile.all_rows)
-        one = emit.compare("less_equal", rows, rows_of(frame.machine))
-        stretch = (stop - start) // STEP * size
-        panel = (tile.panel * self._k + start) // STEP * size
-        first = panel + emit.select(one, self._soon, stretch) + stretch * tile.top // rows
-        return first, emit.index(size * tile.height) // rows
-
     def _ask(self, tile: Tile, first: Any, pace: Any) -> None:
         """Prefetches `pace` bytes of the weights, at most those of a step, from `first` on."""
         if tile.part == 0:  # the columns beside them lie in the same lines, or the next
@@ -215,14 +170,10 @@ class _Product:
 
 def supports(spec: Spec) -> str | None:
     """Whole groups of int8, of 4 bits in uint32, or of 8-bit floats; no prologue."""
-    a, weights, scales = (operand.dtype for operand in spec.operands)
+    a, weights = (operand.dtype for operand in spec.operands[:2])
     if a not in ("float32", "bfloat16") or weights not in RIGHT:
         return f"wanted float32 or bfloat16 by {', '.join(RIGHT)}, got {a} by {weights}"
-    if scales not in ("float32", "float16", "bfloat16"):
-        return f"scales: wanted float32, float16 or bfloat16, got {scales}"
-    if spec.prologue is not None:
-        return "it takes no prologue"
-    return bodies.unsupported(spec.epilogue)
+    return unsupported(spec)
 
 
 def uses(spec: Spec) -> tuple[str, ...]:

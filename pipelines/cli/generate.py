@@ -98,13 +98,12 @@ def generate(
         held = quantization(quantize, group, activations)
         loaded = from_folder(model, dtype, held, threads)
     else:
-        integers = activations != "float"
-        for option, value in (
+        for option, given in (
             ("--dtype", dtype),
             ("--quantize", quantize),
-            ("--activations", integers),
+            ("--activations", activations != "float"),
         ):
-            if value:
+            if given:
                 raise click.UsageError(f"{option}: wanted a folder as MODEL, got a file")
         if tokenizer is None:
             raise click.UsageError("--tokenizer: wanted the model's folder, got none")

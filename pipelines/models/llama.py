@@ -8,7 +8,7 @@ the Hugging Face checkpoint. `heddle.pipelines.models.llama_config` reads its co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from heddle.graph import DeviceRef, Dim, DType, Graph, TensorType, TensorValue, Weight, ops
 from heddle.pipelines.models.llama_config import LlamaConfig
@@ -219,8 +219,7 @@ class Decoder:
 
         integers = added("integers", held.dtype, size * held.bits // 8)
         scales = added("scales", self.dtype, size // held.group)
-        attrs = {"bits": held.bits, "group": held.group, "activations": held.activations}
-        return ops.quantized_matmul(x, integers, scales, **attrs)
+        return ops.quantized_matmul(x, integers, scales, **asdict(held))
 
     def _norm(self, name: str, x: TensorValue, dtype: DType | None = None) -> TensorValue:
         gamma = self._vector(f"{name}.weight", int(x.shape[-1]))

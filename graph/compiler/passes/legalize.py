@@ -117,7 +117,7 @@ def _quantized_matmul(operation: Any) -> Any:
     def number(value: float) -> Any:
         return m.number(operation, value, DType.float32)
 
-    x = made("cast", x, dtype=DType.float32) if type.dtype is not DType.float32 else x
+    x = m.cast(operation, x, DType.float32)
     groups = made("reshape", x, shape=Shape((*leading, k // group, group)))
     largest = made("max", made("abs", groups), axis=len(leading) + 1)
     known = made("greater_equal", largest, number(LEAST))
@@ -126,7 +126,7 @@ def _quantized_matmul(operation: Any) -> Any:
     scale = made("mul", largest, number(1 / LARGEST))
     scale = made("add", scale, made("mul", largest, number(0.0)))  # NaN where it is not finite
     x = made("reshape", made("mul", integers, scale), shape=type.shape)
-    x = made("cast", x, dtype=type.dtype) if type.dtype is not DType.float32 else x
+    x = m.cast(operation, x, type.dtype)
     return made("quantized_matmul", x, *others, **{**attrs, "activations": "float"})
 
 

@@ -27,8 +27,6 @@ from heddle.kernels.mlir import passmanager
 NARROW = (2, 4, 8)
 """Channels of groups that `depthwise_conv` takes: as many as each has results."""
 
-ROUNDED = "rounded_matmul_packed"
-
 NARROW_DTYPES = (DType.float32, DType.bfloat16)
 
 
@@ -74,18 +72,12 @@ def _sum_of_products(operation: Any, a: Any) -> Any:
     wide = DType.float64 if result.dtype is DType.float64 else DType.float32
     if not transposed:
         a = m.create(operation, "reshape", [a], shape=Shape((*leading, k, 1)))
-    products = m.create(operation, "mul", [_as(operation, value, wide) for value in (a, source)])
+    products = m.create(operation, "mul", [m.cast(operation, value, wide) for value in (a, source)])
     axis = len(leading) + (1 if transposed else 0)
     total = m.create(operation, "sum", [products], axis=axis)
     if transposed:
         total = m.create(operation, "reshape", [total], shape=result.shape)
-    return _as(operation, total, result.dtype)
-
-
-def _as(operation: Any, value: Any, dtype: DType) -> Any:
-    if m.tensor(value).dtype is dtype:
-        return value
-    return m.create(operation, "cast", [value], dtype=dtype)
+    return m.cast(operation, total, result.dtype)
 
 
 def _grouped_matmul(operation: Any, a: Any) -> Any:
@@ -124,7 +116,8 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
     columns, group = m.tensor(operation.results[0]).shape[-1], attrs["group"]
     name = "quantized_matmul_packed"
     if attrs["activations"] == "int8":
-        a, name = m.create(operation, "round_rows", [a], bits=attrs["bits"], group=group), ROUNDED
+        name = "rounded_matmul_packed"
+        a = m.create(operation, "round_rows", [a], bits=attrs["bits"], group=group)
     return m.create(operation, name, [a, packed, shares], columns=columns, group=group)
 
 

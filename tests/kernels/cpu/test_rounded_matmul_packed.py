@@ -1,9 +1,11 @@
 """round_rows and rounded_matmul_packed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from native import DOTS, check, random, run
-from reference import numpy_dtype
+from reference import numpy_dtype, shape, size
 
 from heddle.graph.ops.row import ROWS
 from heddle.kernels.registry import find
@@ -37,20 +39,13 @@ def rows_of(x, bits, group):
 def numbers(spec, dims, k, seed=0):
     """Rows of ordinary numbers, in 8 bits; any weights; scales of about 1/100."""
     rng, group = np.random.default_rng(seed), spec.attr("group")
-    m = dims.get(spec.operands[0].shape[0], spec.operands[0].shape[0])
+    m = size(spec.operands[0].shape[0], dims)
     x = rng.standard_normal((m, k)).astype(np.float32)
     arrays = [rows_of(x, HELD[spec.operands[1].dtype], group)]
     for operand in spec.inputs[1:]:
-        shape = [fold_of(size, dims) for size in operand.shape]
-        arrays.append(random(rng, shape, operand.dtype))
+        arrays.append(random(rng, shape(operand.shape, dims), operand.dtype))
     arrays[2] = (arrays[2] / 100).astype(arrays[2].dtype)
     return arrays
-
-
-def fold_of(size, dims):
-    if isinstance(size, tuple):
-        return -(-fold_of(size[1], dims) // size[2])
-    return dims.get(size, size)
 
 
 def close(spec, k, dims=None, arch=DOTS[-1]):
@@ -197,8 +192,4 @@ def test_refusals():
     assert supports(half) == "wanted float32 or bfloat16, got float16"
     rows = rounding(3, 32, 32, 8)
     tail = Body((), (Step("neg", (0,), "uint8"),), (1,))
-    assert supports(Spec(*rows_with(rows, tail))) == "it takes no epilogue"
-
-
-def rows_with(spec, epilogue):
-    return spec.op, spec.operands, spec.result, spec.outputs, spec.attrs, None, epilogue
+    assert supports(replace(rows, epilogue=tail)) == "it takes no epilogue"
