@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect, ir, operation
 
-arith, math, scf, vector = (dialect(name) for name in ("arith", "math", "scf", "vector"))
+arith, llvm, math, scf, vector = map(dialect, ("arith", "llvm", "math", "scf", "vector"))
 
 
 class _Sizes(dict[str, int]):
@@ -60,7 +61,7 @@ def integer(bits: int) -> Any:
 
 def pointer_type() -> Any:
     """The opaque pointer type."""
-    return ir.Type.parse("!llvm.ptr")
+    return llvm.PointerType.get()
 
 
 def memory_type(dtype: str) -> Any:
@@ -108,8 +109,47 @@ def float_like(value: Any) -> bool:
 # Constants and conversions that keep the bits
 
 
+class _Constants(dict[Any, Any]):
+    """Those of a function by type and number; they are made at the start of its `block`."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.block = block
+
+
+_constants: ContextVar[_Constants | None] = ContextVar("constants", default=None)
+
+
+@contextmanager
+def shared_constants() -> Iterator[None]:
+    """What is emitted in it has each constant once, at the start of the block that it begins in."""
+    token = _constants.set(_Constants(ir.InsertionPoint.current.block))
+    try:
+        yield
+    finally:
+        _constants.reset(token)
+
+
 def constant(element: Any, number: float, lanes: int = 1) -> Any:
     """`number` as an element type, in every lane."""
+    return _constant(widen(element, lanes), number)
+
+
+def _constant(kind: Any, number: float) -> Any:
+    shared = _constants.get()
+    if shared is None:
+        return _new_constant(kind, number)
+    key = kind, number or str(number)  # 0.0 equals -0.0
+    found = shared.get(key)
+    if found is None:
+        with ir.InsertionPoint.at_block_begin(shared.block):
+            found = shared[key] = _new_constant(kind, number)
+    return found
+
+
+def _new_constant(kind: Any, number: float) -> Any:
+    is_vector = isinstance(kind, ir.VectorType)
+    element = kind.element_type if is_vector else kind
     if isinstance(element, ir.IntegerType):
         if number % 1 != 0:
             raise TypeError(f"constant: wanted a whole number for {element}, got {number}")
@@ -119,10 +159,9 @@ def constant(element: Any, number: float, lanes: int = 1) -> Any:
         attribute = ir.IntegerAttr.get(element, signed)
     else:
         attribute = ir.FloatAttr.get(element, float(number))
-    kind = widen(element, lanes)
-    if lanes > 1:
+    if is_vector:
         attribute = ir.DenseElementsAttr.get_splat(kind, attribute)
-    return arith.constant(kind, attribute)
+    return operation("arith.constant", kind, value=attribute)
 
 
 def index(number: int) -> Any:
@@ -132,9 +171,9 @@ def index(number: int) -> Any:
 
 def like(value: Any, number: Any) -> Any:
     """`number` in the type of `value`; a value passes through, spread over the lanes."""
-    if isinstance(number, ir.Value):
-        return splat(number, lanes_of(value))
-    return constant(element_of(value), number, lanes_of(value))
+    if not isinstance(number, ir.Value):
+        return _constant(value.type, number)
+    return number if number.type == value.type else splat(number, lanes_of(value))
 
 
 def splat(value: Any, lanes: int) -> Any:
@@ -152,23 +191,20 @@ def bitcast(value: Any, element: Any) -> Any:
 # Arithmetic
 
 
-def _operator(on_float: Callable[..., Any], on_integer: Callable[..., Any], flip: bool) -> Any:
+def _operator(on_float: str, on_integer: str, flip: bool = False) -> Any:
     def apply(self: Any, other: Any) -> Any:
-        if isinstance(other, ir.Value) and lanes_of(other) > lanes_of(self):
-            self = splat(self, lanes_of(other))
-        other = like(self, other)
-        emit = on_float if float_like(self) else on_integer
-        return emit(other, self) if flip else emit(self, other)
+        kind = self.type
+        if not isinstance(other, ir.Value):
+            other = _constant(kind, other)
+        elif other.type != kind:
+            self, other = splat(self, lanes_of(other)), splat(other, lanes_of(self))
+            kind = self.type
+        name = on_float if float_like(self) else on_integer
+        if not name:
+            raise TypeError(f"this operator is for {'floats' if on_float else 'integers'}")
+        return operation(f"arith.{name}", kind, *((other, self) if flip else (self, other)))
 
     return apply
-
-
-def _for_integers(*_: Any) -> Any:
-    raise TypeError("this operator is for integers")
-
-
-def _for_floats(*_: Any) -> Any:
-    raise TypeError("this operator is for floats")
 
 
 def _no_order(*_: Any) -> Any:
@@ -178,24 +214,21 @@ def _no_order(*_: Any) -> Any:
 class Number(ir.Value):  # type: ignore[misc]
     """A scalar or vector value with Python's arithmetic operators."""
 
-    def __init__(self, value: Any) -> None:
-        super().__init__(value)
-
-    __add__ = _operator(arith.addf, arith.addi, False)
-    __radd__ = _operator(arith.addf, arith.addi, True)
-    __sub__ = _operator(arith.subf, arith.subi, False)
-    __rsub__ = _operator(arith.subf, arith.subi, True)
-    __mul__ = _operator(arith.mulf, arith.muli, False)
-    __rmul__ = _operator(arith.mulf, arith.muli, True)
-    __truediv__ = _operator(arith.divf, _for_floats, False)
-    __rtruediv__ = _operator(arith.divf, _for_floats, True)
-    __floordiv__ = _operator(_for_integers, arith.divui, False)
-    __mod__ = _operator(_for_integers, arith.remui, False)
-    __and__ = _operator(_for_integers, arith.andi, False)
-    __or__ = _operator(_for_integers, arith.ori, False)
-    __xor__ = _operator(_for_integers, arith.xori, False)
-    __lshift__ = _operator(_for_integers, arith.shli, False)
-    __rshift__ = _operator(_for_integers, arith.shrui, False)
+    __add__ = _operator("addf", "addi")
+    __radd__ = _operator("addf", "addi", flip=True)
+    __sub__ = _operator("subf", "subi")
+    __rsub__ = _operator("subf", "subi", flip=True)
+    __mul__ = _operator("mulf", "muli")
+    __rmul__ = _operator("mulf", "muli", flip=True)
+    __truediv__ = _operator("divf", "")
+    __rtruediv__ = _operator("divf", "", flip=True)
+    __floordiv__ = _operator("", "divui")
+    __mod__ = _operator("", "remui")
+    __and__ = _operator("", "andi")
+    __or__ = _operator("", "ori")
+    __xor__ = _operator("", "xori")
+    __lshift__ = _operator("", "shli")
+    __rshift__ = _operator("", "shrui")
 
     __lt__ = __le__ = __gt__ = __ge__ = _no_order
 
@@ -209,10 +242,8 @@ for _kind in (ir.IntegerType, ir.F16Type, ir.F32Type, ir.F64Type, ir.VectorType)
 
 def fma(a: Any, b: Any, c: Any) -> Any:
     """`a * b + c`, rounded once."""
-    lanes = max(lanes_of(value) for value in (a, b, c) if isinstance(value, ir.Value))
-    first = next(value for value in (a, b, c) if isinstance(value, ir.Value))
-    kind = splat(first, lanes)
-    return math.fma(like(kind, a), like(kind, b), like(kind, c))
+    widest = max((each for each in (a, b, c) if isinstance(each, ir.Value)), key=lanes_of)
+    return operation("math.fma", widest.type, *(like(widest, each) for each in (a, b, c)))
 
 
 _FLOAT_COMPARE = {
@@ -256,7 +287,7 @@ def compare(relation: str, a: Any, b: Any, unsigned: bool = False) -> Any:
 def select(condition: Any, a: Any, b: Any) -> Any:
     """`a` where `condition` holds, else `b`; at least one of them is a value."""
     kind = splat(a if isinstance(a, ir.Value) else b, lanes_of(condition))
-    return arith.select(condition, like(kind, a), like(kind, b))
+    return operation("arith.select", kind.type, condition, like(kind, a), like(kind, b))
 
 
 def minimum(a: Any, b: Any, unsigned: bool = False) -> Any:

@@ -140,7 +140,9 @@ def byte_buffer(size: int, shared: str = "") -> Any:
             return other.results[0]
     with ir.InsertionPoint.at_block_begin(entry):
         kind = emit.integer(8)
-        buffer = llvm.alloca(emit.pointer_type(), emit.index(size), kind, alignment=64)
+        # Its own constant: shared ones may come behind.
+        count = arith.constant(emit.integer(64), size)
+        buffer = llvm.alloca(emit.pointer_type(), count, kind, alignment=64)
     if shared:
         buffer.owner.attributes[shared] = ir.IntegerAttr.get(emit.integer(64), size)
     return buffer

@@ -48,6 +48,15 @@ def dialect(name: str) -> Any:
     return import_module(f"{PROVIDER}.dialects.{name}")
 
 
+def operation(name: str, kind: Any, *operands: Any, **attributes: Any) -> Any:
+    """The one result, of type `kind`, of a new operation.
+
+    The functions of `dialect` make a Python object of each operation's own class as well, which
+    takes three times as long: they are for operations that kernels have few of.
+    """
+    return ir.Operation.create(name, [kind], operands, attributes).result
+
+
 def context() -> Any:
     """A new context, with every upstream dialect registered."""
     return ir.Context()

@@ -34,6 +34,23 @@ def test_integer_constants_wrap_into_their_type(dtype, number):
     assert value.owner.attributes["value"].value % 2**bits == number % 2**bits
 
 
+def test_shared_constants_are_made_once_and_first(module):
+    element = emit.memory_type("float32")
+    with emit.shared_constants():
+        start, stop = emit.index(0), emit.index(4)
+        for _ in emit.loop(start, stop):
+            numbers = [emit.constant(element, number, 8) for number in (0.0, -0.0, 1.5)]
+            doubled = numbers[2] + 1.5
+        again = [emit.constant(element, number, 8) for number in (0.0, -0.0, 1.5)]
+    assert again == numbers
+    assert len({*numbers, start, stop}) == 5
+    assert [*doubled.owner.operands] == [numbers[2]] * 2
+    names = [operation.name for operation in module.body]
+    assert names == ["arith.constant"] * 6 + ["scf.for"]  # the last one is the loop's step
+    assert module.operation.verify()
+    assert emit.index(0) != start
+
+
 def test_operators_for_the_other_kind_are_refused():
     whole, real = emit.index(3), emit.constant(emit.memory_type("float32"), 3)
     with pytest.raises(TypeError, match=r"^this operator is for floats$"):

@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.graph.compiler.codegen.llvm_text import lowered
 from heddle.graph.compiler.codegen.verified import verified
+from heddle.kernels.emit import shared_constants
 from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Spec
@@ -76,7 +77,7 @@ def _function(machine: Machine, emit: Callable[[], None]) -> Any:
         )
         pointer, size = ir.Type.parse("!llvm.ptr"), ir.IntegerType.get_signless(64)
         entry = made.body.blocks.append(pointer, pointer, size, size)
-    with ir.InsertionPoint(entry):
+    with ir.InsertionPoint(entry), shared_constants():
         emit()
         dialect("llvm").return_()
     return module

@@ -122,7 +122,7 @@ def _function(pointers: int, dims: int, launch: Launch, body: Callable[[], None]
             made.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([launch.cluster])
         if launch.tensor_maps:
             made.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
-    with ir.InsertionPoint(made.body.blocks.append(*kinds)):
+    with ir.InsertionPoint(made.body.blocks.append(*kinds)), emit.shared_constants():
         if launch.overlaps:
             _overlap()
         body()

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heddle.kernels import convert, emit, memory
+from heddle.kernels import convert, emit, memory, mlir
 from heddle.kernels.mlir import ir
 from heddle.runtime.errors import CompileError
 
-_HELPERS = {Path(str(module.__file__)).name for module in (convert, emit, memory)}
+_HELPERS = {Path(str(module.__file__)).name for module in (convert, emit, memory, mlir)}
 
 
 def verified(make: Callable[[], Any]) -> Any:
