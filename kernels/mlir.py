@@ -11,6 +11,9 @@ from importlib.util import find_spec
 from typing import Any
 
 PROVIDERS = ("mlir", "torch_mlir")
+DIALECTS = ("arith", "cf", "func", "irdl", "llvm", "math", "nvvm", "scf", "ub", "vector")
+"""What kernels and graphs are made of; the parser and the passes load what else they meet."""
+
 _NEEDED = ("_mlir_libs", "dialects.ext", "dialects.x86")
 
 
@@ -58,5 +61,8 @@ def operation(name: str, kind: Any, *operands: Any, **attributes: Any) -> Any:
 
 
 def context() -> Any:
-    """A new context, with every upstream dialect registered."""
-    return ir.Context()
+    """A new context, with every upstream dialect registered and those of kernels loaded.
+
+    To load them all takes six times as long, and canonicalization would look at each.
+    """
+    return ir.Context(load_on_create_dialects=DIALECTS)

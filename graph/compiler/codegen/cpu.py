@@ -21,8 +21,8 @@ SYMBOL = "kernel"
 TRIPLE = "x86_64-unknown-linux-gnu"
 
 LOWERING = (
-    "canonicalize,cse,convert-scf-to-cf,convert-vector-to-llvm,convert-to-llvm,"
-    "reconcile-unrealized-casts,canonicalize,cse"
+    "canonicalize{top-down=false},cse,convert-scf-to-cf,convert-vector-to-llvm,convert-to-llvm,"
+    "reconcile-unrealized-casts,canonicalize{top-down=false},cse"
 )
 
 

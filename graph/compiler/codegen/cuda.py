@@ -29,8 +29,8 @@ FEATURES = {"sm_80": "+ptx80", "sm_90a": "+ptx90"}
 """The PTX version for each architecture: old enough for the drivers of its machines."""
 
 LOWERING = (
-    "canonicalize,cse,convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,"
-    "convert-to-llvm,reconcile-unrealized-casts,canonicalize,cse"
+    "canonicalize{top-down=false},cse,convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,"
+    "convert-to-llvm,reconcile-unrealized-casts,canonicalize{top-down=false},cse"
 )
 
 
