@@ -7,6 +7,7 @@ the parent finds the reason of a crash. Without a job for `PATIENCE` seconds the
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -24,6 +25,7 @@ from heddle.runtime.artifact import Code
 
 def main() -> None:
     """Serves jobs until no more come."""
+    gc.set_threshold(20_000)  # emission makes many objects, and hardly a cycle
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # no print of a library may mix with the answers
     while select.select([sys.stdin], [], [], PATIENCE)[0] and (line := sys.stdin.readline()):
