@@ -78,20 +78,17 @@ class Clocks:
 
     def release(self, lane: np.ndarray) -> Knowledge:
         """All that the threads `lane` know and did up to here."""
-        found = Knowledge(self.known[lane].max(axis=0), self.fenced[lane].max(axis=0))
+        found, part = self.nothing(), self._part(lane)
+        self.known[part].max(axis=0, out=found.known[part[1]])
+        self.fenced[part].max(axis=0, out=found.fenced[part[1]])
         self._tick(lane)
         return found
 
     def acquire(self, lane: np.ndarray, released: Knowledge) -> None:
         """The threads `lane` learn what was released."""
-        first, last = int(lane[0]), int(lane[-1])
-        if last - first + 1 == len(lane):  # As almost always, and then nothing is copied.
-            mine = slice(first, last + 1)
-            np.maximum(self.known[mine], released.known, out=self.known[mine])
-            np.maximum(self.fenced[mine], released.fenced, out=self.fenced[mine])
-            return
-        self.known[lane] = np.maximum(self.known[lane], released.known)
-        self.fenced[lane] = np.maximum(self.fenced[lane], released.fenced)
+        part = self._part(lane)
+        self.known[part] = np.maximum(self.known[part], released.known[part[1]])
+        self.fenced[part] = np.maximum(self.fenced[part], released.fenced[part[1]])
 
     def learn(self, lane: np.ndarray, agents, stamps) -> None:
         """The threads `lane` wait for what `agents` did up to `stamps`."""
@@ -99,8 +96,18 @@ class Clocks:
 
     def fence(self, lane: np.ndarray) -> None:
         """fence.proxy.async: what the threads know until now, the async proxy may access."""
-        self.fenced[lane] = np.maximum(self.fenced[lane], self.known[lane])
+        part = self._part(lane)
+        self.fenced[part] = np.maximum(self.fenced[part], self.known[part])
         self._tick(lane)
+
+    def _part(self, lane: np.ndarray) -> tuple[slice | np.ndarray, slice]:
+        """The rows of `lane` and the columns of the agents that there are, without a copy.
+
+        Threads follow each other almost always.
+        """
+        first, last = int(lane[0]), int(lane[-1])
+        rows = slice(first, last + 1) if last - first + 1 == len(lane) else lane
+        return rows, slice(self.threads + len(self.names))
 
     def _tick(self, lane: np.ndarray) -> None:
         for warp in np.unique(lane // WARP):
