@@ -121,6 +121,16 @@ class TensorType:
         Raises:
             GraphError: Another type, or an encoding that is missing or says something else.
         """
+        text = str(mlir_type)
+        found = _known.get(text)
+        if found is None:
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            found = _known[text] = TensorType._read(mlir_type)
+        return found
+
+    @staticmethod
+    def _read(mlir_type: Any) -> TensorType:
         form = "tensor<..., {device = ..., dims = [...]}>"
         if not isinstance(mlir_type, ir.RankedTensorType):
             raise graph_error(f"type: wanted {form}, got {mlir_type}")
@@ -144,6 +154,12 @@ class TensorType:
         except TypeError as error:
             raise graph_error(error) from None
         return TensorType(dtype, Shape(dims), DeviceRef.parse(encoding["device"].value))
+
+
+_known: dict[str, TensorType] = {}
+"""What `from_mlir` found by the text: passes ask for the same types again and again."""
+
+_MOST_KNOWN = 4096
 
 
 class BufferType(TensorType):
