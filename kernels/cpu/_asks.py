@@ -14,13 +14,24 @@ from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._blocks import Tile, touched
 from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.cpu._tile import rows_of
+from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 
 Ask = Callable[[Any], None]
 """Emitted at each step, with its number."""
 
+SEVERAL = {32: 2, 64: 6}
+"""Rows of a tile, by the bytes of a vector, that take so long with a line of b that the second
+cache brings the next one meanwhile. Asked into the first one, lines would wait for a place in its
+short queue of misses."""
+
 FRACTION = 16
 """Bits behind the point of numbers that grow by less than one in a step."""
+
+
+def cache_for(tile: Tile, machine: Machine) -> int:
+    """The level of cache that a tile's part of b is asked into."""
+    return 1 if tile.height < SEVERAL[machine.vector_bytes] else 2
 
 
 def next_stretch(
@@ -47,14 +58,16 @@ def next_stretch(
     pace = share * tile.height >> FRACTION
     before = (stop - start) * (share * tile.top >> FRACTION)
     first = (tile.panel * steps + start) * size + ahead + before - pace * start
+    level = cache_for(tile, frame.machine)
 
     def ask(step: Any) -> None:
         for place in (0, pace // 2) if turn == 1 else (0, LINE):
-            memory.prefetch(frame.inputs[1], first + pace * step + place, "int8")
+            memory.prefetch(frame.inputs[1], first + pace * step + place, "int8", level)
         if turn > 1:  # tiles of a few share more than two lines
             with emit.when(emit.compare("less", rows, size * turn * tile.height // (2 * LINE))):
                 for line in range(2, size * turn // LINE):
-                    memory.prefetch(frame.inputs[1], first + pace * step + line * LINE, "int8")
+                    place = first + pace * step + line * LINE
+                    memory.prefetch(frame.inputs[1], place, "int8", level)
 
     return ask
 

@@ -10,10 +10,11 @@ those of a whole unit along k; of 8 bits magnitudes by integers with the signs o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
-from heddle.kernels.cpu import _beside, _integers, _panels
+from heddle.kernels.cpu import _asks, _beside, _integers, _panels
 from heddle.kernels.cpu._blocks import PANEL, Block, Tile
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
 from heddle.kernels.cpu._panels import LINE, Tasks
@@ -30,8 +31,8 @@ UNIT = 32
 """Elements along k of a turn. Products of so many fit 16 bits where weights are 15 at most: those
 of 8 pairs are up to 2 * 8 * 15 * 127 = 30480."""
 
-WORD = 4
-"""Integers in a word."""
+WORD, WORDS = 4, UNIT // 4
+"""Integers in a word, and words in a unit."""
 
 RowAt = Callable[[int], Any]
 """`at(r)`: where something of row r begins."""
@@ -116,18 +117,26 @@ class _Product:
         before = own + [zero] * (len(own) * (copies - 1))
 
         def unit(k: Any, due: Any, *sums: Any) -> list[Any]:
-            self._ask(tile, due, pace)
             words = [memory.at(row_at(r), HEAD + k, "int8") for r in range(tile.height)]
-            return [due + pace, *self._unit(tile, first + k, words, sums)]
+            ask = partial(self._ask, tile, due, pace)
+            return [due + pace, *self._unit(tile, first + k, words, sums, ask)]
 
         _, *sums = emit.carry(0, self._group, UNIT, [due, *before], unit)
         return merged(sums, copies)
 
-    def _unit(self, tile: Tile, k: Size, words: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
+    def _unit(
+        self,
+        tile: Tile,
+        k: Size,
+        words: Sequence[Any],
+        sums: Sequence[Any],
+        ask: Callable[[int], None],
+    ) -> list[Any]:
         """The sums with the products of a unit, of rows whose integers begin at `words`."""
         total, share = list(sums), tile.height * tile.vectors
         pairs: list[Any] = [None] * len(total)
-        for number in range(UNIT // WORD):
+        for number in range(WORDS):
+            ask(number)
             weights, copy = self._weights(tile, k, number), number * share % len(total)
             for row, word in enumerate(words):
                 integers = memory.load(word, number, "uint32")
@@ -162,13 +171,17 @@ class _Product:
 
         return at
 
-    def _ask(self, tile: Tile, first: Any, pace: Any) -> None:
-        """Prefetches this part's share of `pace` bytes of the weights from `first` on."""
-        lines = self._bytes // LINE
-        parts = PANEL // (tile.vectors * self._lanes)
-        part = tile.part // (tile.vectors * self._lanes)
-        for line in range(part * lines // parts, (part + 1) * lines // parts):
-            memory.prefetch(self._frame.inputs[1], first + pace * line // lines, "int8")
+    def _ask(self, tile: Tile, first: Any, pace: Any, number: int) -> None:
+        """Prefetches this part's share of `pace` bytes of the weights, beside a word of a unit.
+
+        A unit's lines are spread over its words: all at once they would fill the queue of misses.
+        """
+        lines, width = self._bytes // LINE, tile.vectors * self._lanes
+        pieces, piece = PANEL // width * WORDS, tile.part // width * WORDS + number
+        level = _asks.cache_for(tile, self._frame.machine)
+        for line in range(piece * lines // pieces, (piece + 1) * lines // pieces):
+            place = first + pace * line // lines
+            memory.prefetch(self._frame.inputs[1], place, "int8", level)
 
 
 def _by_dots(total: Any, pairs: Any, weights: Any, integers: Any) -> tuple[Any, Any]:

@@ -56,11 +56,13 @@ class Case:
 
     def row(self, impl: str, status: str) -> Row:
         """The columns that are known before anything runs."""
+        workload = workloads.WORKLOADS.get(self.name)
         return {
             "name": self.name,
-            "op": getattr(workloads.WORKLOADS.get(self.name), "op", ""),
+            "op": workload.op if workload else "",
             "impl": impl,
             "dtype": self.dtype,
+            **({"products": workload.products} if workload and workload.products else {}),
             "shape": dict(self.sizes),
             "device": self.target,
             "cache": self.cache,

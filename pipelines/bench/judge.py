@@ -11,7 +11,14 @@ from heddle.pipelines.bench.rows import Row
 LOW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Computed in float32 by the vector units."""
 
-PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "attention")
+PRODUCTS = (
+    "matmul",
+    "grouped_matmul",
+    "integer_matmul",
+    "float8_matmul",
+    "quantized_matmul",
+    "attention",
+)
 """Ops that could use dot products, the tiles of AMX or tensor cores, where there are any."""
 
 EIGHT_BITS = ("int8", "uint8")
@@ -69,7 +76,7 @@ def memory_seconds(row: Row, limits: Limits, level: str) -> float:
 
 def peak_tflops(row: Row, limits: Limits) -> float | None:
     """The arithmetic limit for a row's dtype, or None where none is measured (integers)."""
-    dtype = row["dtype"]
+    dtype: str = row.get("products") or row["dtype"]
     wanted = {"float32" if dtype in LOW else dtype}
     if row["op"] in PRODUCTS:
         by_bytes = {"int8"} if dtype in EIGHT_BITS else {dtype}

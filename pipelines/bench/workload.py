@@ -34,13 +34,17 @@ class Operand:
 
 @dataclass(frozen=True)
 class Workload:
-    """A kernel to time: the op, its operands, and the default sizes (each may have several)."""
+    """A kernel to time: the op, its operands, and the default sizes (each may have several).
+
+    `products` is what it multiplies, where that is not the operands' dtype.
+    """
 
     name: str
     op: str
     operands: tuple[Operand, ...]
     sizes: Mapping[str, tuple[int, ...]]
     attrs: Attrs = field(default=lambda sizes, dtype: {})
+    products: str = ""
 
     @property
     def row(self) -> OpRow:

@@ -45,8 +45,9 @@ def _attrs(**values: Any) -> Attrs:
     return lambda sizes, dtype: values
 
 
-def _quantized(bits: int) -> Attrs:
-    return lambda sizes, dtype: {"bits": bits, "group": sizes["group"]}
+def _quantized(bits: int, activations: str = "float") -> Attrs:
+    attrs = {"bits": bits, "activations": activations}
+    return lambda sizes, dtype: {**attrs, "group": sizes["group"]}
 
 
 _X, _ROW = Operand("m n"), Operand("n")
@@ -114,7 +115,7 @@ _OTHERS = (
     ),
     *(
         Workload(
-            f"quantized_matmul_{bits}",
+            f"quantized_matmul_{bits}{suffix}",
             "quantized_matmul",
             (
                 _A,
@@ -122,9 +123,11 @@ _OTHERS = (
                 Operand("n k//group", weight=True),
             ),
             {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
-            _quantized(bits),
+            _quantized(bits, activations),
+            products,
         )
         for bits, dtype in ((8, "int8"), (4, "uint8"))
+        for suffix, activations, products in (("", "float", ""), ("_by_int8", "int8", "int8"))
     ),
     Workload(
         "quantized_matmul_float8",

@@ -197,6 +197,7 @@ def test_tiles_are_the_limit_of_products_alone(op, dtype, peak):
     [
         ("matmul", "bfloat16", 1.0),
         ("integer_matmul", "uint8", 2.0),
+        ("quantized_matmul", "bfloat16", 1.0),
         ("exp", "bfloat16", 0.5),
         ("add", "int8", None),
     ],
@@ -205,6 +206,13 @@ def test_dot_products_are_the_limit_of_products_alone(op, dtype, peak):
     dots = {"AVX-512 bfloat16": 1.0, "AVX-512 int8": 2.0}
     limits = {**LIMITS, "tflop_s": {**LIMITS["tflop_s"], **dots}}
     assert judge.peak_tflops(row(op=op, dtype=dtype), limits) == peak
+
+
+def test_the_limit_is_that_of_what_is_multiplied():
+    limits = {**LIMITS, "tflop_s": {**LIMITS["tflop_s"], "AVX-512 int8": 2.0}}
+    integers = row(op="quantized_matmul", products="int8")
+    assert judge.peak_tflops(integers, limits) == 2.0
+    assert judge.peak_tflops(row(op="quantized_matmul"), limits) == 0.5
 
 
 def test_rows_without_a_time_have_no_shares():
