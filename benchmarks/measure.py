@@ -13,13 +13,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from heddle.graph.targets import native_level
+from heddle.graph.targets import native_cpu, native_level
 from heddle.pipelines.bench.measure import host_clock
 
 RESULTS = Path(__file__).parent / "results"
 
 LEVELS = {"x86-64-v3": "_avx2", "x86-64-v4": "_avx512", "sapphirerapids": "_amx"}
 """What the names of results end with where they are of other code than that for `cooperlake`."""
+
+CPUS = {"znver4": "_zen4"}
+"""And those of that level where it is another CPU than the Zen 5 that came first."""
 
 PAUSE_S, PAUSES = 0.02, 25
 """Of a rest between turns: as many pauses at most."""
@@ -99,10 +102,11 @@ def median_ms(seconds: list[float]) -> float:
 def save(name: str, figures: dict[str, Any]) -> Path:
     """Writes `figures` with the machine and the date to a file of `benchmarks/results`.
 
-    Its name is `name` and what tells the machine's level.
+    Its name is `name` and what tells the machine's level, or its CPU.
     """
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}{LEVELS.get(native_level(), '')}.json"
+    end = LEVELS.get(native_level()) or CPUS.get(native_cpu(), "")
+    path = RESULTS / f"{name}{end}.json"
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     content = {"machine": MACHINE, "date": date, **figures}
     path.write_text(json.dumps(content, indent=2) + "\n")

@@ -2,8 +2,8 @@
 
 Axes that stay neighbours are one. Where the last axis stays last, rows are copied, a few for each
 task; else the result's last axis and the operand's span a plane, of which a task turns one square
-in tiles held in registers. Where a register is half a line of cache, large results are turned in
-blocks on the stack, from which long pieces of lines go past the cache.
+in tiles held in registers. Where those have no whole lines of cache, large results are turned
+in blocks on the stack, from which long pieces of lines go past the cache.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
         return
 
     # Half a line that goes past the cache costs as much as several whole ones.
-    lines = machine.vector_bytes == LINE
+    lines = stream.lanes * emit.ITEM_SIZE[spec.result.dtype] == LINE
 
     def squares() -> list[Any]:
         for task in emit.loop(frame.first, frame.last):
