@@ -2,18 +2,29 @@
 
 import ctypes
 import re
+from itertools import accumulate
 
 import native
 import numpy as np
 
 _PREFETCH = re.compile(r"@llvm\.prefetch\.p0\((ptr [^,]+), [^)]*\)")
 
+LINE, APART = 64, 1 << 24
+"""Bytes of a line of cache, and between two buffers."""
+
 
 def lines_asked_for(spec, machine, buffers, dims, first, last) -> list[set[int]]:
     """The numbers of the lines of each buffer that tasks `first` to `last - 1` ask for.
 
-    Of 64 bytes, from the start of the buffer on; `buffers` are those of the call.
+    Of 64 bytes, from the start of the buffer on. The call has copies of the `buffers`, so far apart
+    that what is asked for behind one of them is in no other.
     """
+    sizes = ((buffer.nbytes + APART) // LINE * LINE for buffer in buffers)
+    starts = list(accumulate(sizes, initial=LINE))
+    room = np.zeros(starts.pop(), np.uint8)
+    starts = [room.ctypes.data // LINE * LINE + start for start in starts]
+    for buffer, start in zip(buffers, starts, strict=True):
+        ctypes.memmove(start, buffer.ctypes.data, buffer.nbytes)
     asked: list[int] = []
     record = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(asked.append)
     text = native.llvm_ir(spec, machine)
@@ -25,12 +36,12 @@ def lines_asked_for(spec, machine, buffers, dims, first, last) -> list[set[int]]
         f"  call void inttoptr (i64 {address} to ptr)(ptr %line)\n  ret void\n}}\n"
     )
     function, _memory = native.place(native.to_code(text, machine))
-    pointers = (ctypes.c_void_p * len(buffers))(*(buffer.ctypes.data for buffer in buffers))
+    pointers = (ctypes.c_void_p * len(buffers))(*starts)
     values = (ctypes.c_int64 * len(dims))(*dims)
     function(ctypes.addressof(values), ctypes.addressof(pointers), first, last)
     places = np.array(asked)
     found = []
-    for buffer in buffers:
-        offsets = places - buffer.ctypes.data
-        found.append(set(offsets[(offsets >= 0) & (offsets < buffer.nbytes)] // 64))
+    for buffer, start in zip(buffers, starts, strict=True):
+        offsets = places - start
+        found.append(set(offsets[(offsets >= 0) & (offsets < buffer.nbytes)] // LINE))
     return found
