@@ -153,11 +153,14 @@ class Source:
             inputs = frame.inputs[: len(spec.prologue.inputs)]
             self.computed = Computed(frame, spec.prologue, inputs, layout, lanes)
 
-    def row(self, row: Size, ahead: bool = False, distance: Size | None = None) -> At:
+    def row(
+        self, row: Size, ahead: bool = False, distance: Size | None = None, cache: int = 1
+    ) -> At:
         """Prepares the flat `row`; returns `at(column, mask)`, the operand there.
 
         Where it looks `ahead`, reading asks for what lies `distance` elements further in memory, or
-        `AHEAD` bytes where no distance is given.
+        `AHEAD` bytes where no distance is given, in that `cache`: the second one where the first
+        has other work than to be read once.
         """
         spec = self.frame.spec
         operands = spec.prologue.inputs if spec.prologue else spec.operands[:1]
@@ -174,7 +177,7 @@ class Source:
                 if ahead and fetched:
                     usual = AHEAD // emit.ITEM_SIZE[operand.dtype]
                     further = place + (usual if distance is None else distance)
-                    memory.prefetch(pointer, further, operand.dtype)
+                    memory.prefetch(pointer, further, operand.dtype, cache)
             if results_at:
                 return results_at(column, mask)[0]
             return memory.load(pointers[0], place, operands[0].dtype, self.lanes, mask)

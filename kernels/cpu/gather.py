@@ -64,7 +64,7 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
             value = memory.load(table, place, dtype, stream.lanes, mask)
             ends = compare("greater_equal", column + distance, inner)
             following = (outer * limit + after - 1) * inner + column
-            memory.prefetch(table, select(ends, following, place) + distance, dtype)
+            memory.prefetch(table, select(ends, following, place) + distance, dtype, level=2)
             place = task * inner + column
             stream.store(value, frame.outputs[0], place, dtype, mask)
 
