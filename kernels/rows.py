@@ -153,14 +153,11 @@ class Source:
             inputs = frame.inputs[: len(spec.prologue.inputs)]
             self.computed = Computed(frame, spec.prologue, inputs, layout, lanes)
 
-    def row(
-        self, row: Size, ahead: bool = False, distance: Size | None = None, cache: int = 1
-    ) -> At:
+    def row(self, row: Size, ahead: bool = False, distance: Any = None, cache: int = 1) -> At:
         """Prepares the flat `row`; returns `at(column, mask)`, the operand there.
 
-        Where it looks `ahead`, reading asks for what lies `distance` elements further in memory, or
-        `AHEAD` bytes where no distance is given, in that `cache`: the second one where the first
-        has other work than to be read once.
+        Where it looks `ahead`, reading asks for what lies `distance` elements further, or `AHEAD`
+        bytes, into the first cache, or the second where the first one keeps what is read again.
         """
         spec = self.frame.spec
         operands = spec.prologue.inputs if spec.prologue else spec.operands[:1]
