@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from heddle.kernels import convert, emit
 from heddle.kernels.mlir import dialect, ir
@@ -12,6 +12,9 @@ from heddle.kernels.spec import Operand, Spec
 llvm = dialect("llvm")
 
 _DYNAMIC = -(2**31)
+
+LINE = 64
+"""Bytes of a cache line."""
 
 
 def raw(dtype: str) -> str:
@@ -97,6 +100,19 @@ def prefetch(base: Any, offset: Any, dtype: str, level: int = 1) -> None:
     """Asks for the cache line of element `offset`, which need not exist, in a `level` of cache."""
     pointer = at(base, offset, dtype, inside=False)
     llvm.intr_prefetch(pointer, rw=0, hint=4 - level, cache=1)
+
+
+class Ask(NamedTuple):
+    """What to ask a level of cache for beside a read: what lies so many bytes and elements on."""
+
+    level: int
+    nbytes: int = 0
+    elements: Any = 0
+
+    def beside(self, base: Any, offset: Any, dtype: str) -> None:
+        """Asks for it beside a read of element `offset`."""
+        further = self.nbytes // emit.ITEM_SIZE[dtype] + self.elements
+        prefetch(base, offset + further, dtype, self.level)
 
 
 def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:

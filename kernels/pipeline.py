@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.rows import CHAINS, At, Finish, Source, Totals
+from heddle.kernels.rows import AGAIN, CHAINS, At, Finish, Source, Totals
 from heddle.kernels.sizes import Size
 
 TURN = 512
@@ -96,7 +96,7 @@ def emit_rows(
         ]
         # Where a pass has no row it stays inside of the operands.
         numbers = [emit.maximum(emit.minimum(number, last - 1), first) for number in numbers]
-        x_ats = [source.row(n, ahead=late == 0, cache=2) for late, n in enumerate(numbers)]
+        x_ats = [source.row(n, () if late else AGAIN) for late, n in enumerate(numbers)]
         *_, x_at = x_ats
         *known, facts = reductions[0].opening(x_ats[0]), *_cut(carried, finds)
         passes = [

@@ -30,6 +30,10 @@ AHEAD = 2**13
 """Bytes from what is read to what is asked for ahead of it: further than the prefetchers of a CPU
 look, which stop at the end of a page."""
 
+ONCE = (memory.Ask(1, AHEAD),)
+AGAIN = (*ONCE, memory.Ask(2, AHEAD * 3 // 2))
+"""Asks beside what is read once, and beside rows that other passes read again meanwhile."""
+
 
 class Computed:
     """A body's results along the rows of an iteration shape, whose last axis lies in the lanes.
@@ -48,7 +52,7 @@ class Computed:
         stored: bool = False,
     ) -> None:
         self.body, self.inputs, self.layout, self.lanes = body, inputs, layout, lanes
-        self.stored, self.asked = stored, 2 * frame.machine.vector_bytes
+        self.stored = stored
         self.shape = frame.shape(layout.shape)
 
     def row(self, row: Size, ahead: Any = None) -> Callable[..., list[Any]]:
@@ -72,7 +76,7 @@ class Computed:
             ):
                 if value is None:
                     further = start + column + AHEAD // emit.ITEM_SIZE[dtype]
-                    for place in range(0, self.lanes, self.asked // emit.ITEM_SIZE[dtype]):
+                    for place in range(0, self.lanes, memory.LINE // emit.ITEM_SIZE[dtype]):
                         memory.prefetch(pointer, further + place, dtype)
 
         def at(column: Any, mask: Any, *root: Any, root_dtypes: Sequence[str] = ()) -> list[Any]:
@@ -153,11 +157,10 @@ class Source:
             inputs = frame.inputs[: len(spec.prologue.inputs)]
             self.computed = Computed(frame, spec.prologue, inputs, layout, lanes)
 
-    def row(self, row: Size, ahead: bool = False, distance: Any = None, cache: int = 1) -> At:
+    def row(self, row: Size, asks: Sequence[memory.Ask] = ()) -> At:
         """Prepares the flat `row`; returns `at(column, mask)`, the operand there.
 
-        Where it looks `ahead`, reading asks for what lies `distance` elements further, or `AHEAD`
-        bytes, into the first cache, or the second where the first one keeps what is read again.
+        What it is made of is asked for beside each read.
         """
         spec = self.frame.spec
         operands = spec.prologue.inputs if spec.prologue else spec.operands[:1]
@@ -171,10 +174,8 @@ class Source:
         def at(column: Any, mask: Any) -> Any:
             place = start + column
             for pointer, operand, fetched in zip(pointers, operands, dense, strict=True):
-                if ahead and fetched:
-                    usual = AHEAD // emit.ITEM_SIZE[operand.dtype]
-                    further = place + (usual if distance is None else distance)
-                    memory.prefetch(pointer, further, operand.dtype, cache)
+                for ask in asks if fetched else ():
+                    ask.beside(pointer, place, operand.dtype)
             if results_at:
                 return results_at(column, mask)[0]
             return memory.load(pointers[0], place, operands[0].dtype, self.lanes, mask)

@@ -22,7 +22,8 @@ from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, WORD, Left, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Block, Rows
-from heddle.kernels.cpu._panels import LINE, Tasks
+from heddle.kernels.cpu._panels import Tasks
+from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
 from heddle.kernels.stream import COSTLY, Stream

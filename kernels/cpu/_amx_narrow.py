@@ -22,7 +22,8 @@ from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import PANEL, Rows, Tile
 from heddle.kernels.cpu._narrow_weights import STEP as TAKEN
 from heddle.kernels.cpu._narrow_weights import Reader
-from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
+from heddle.kernels.cpu._panels import BLOCK, Tasks
+from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 

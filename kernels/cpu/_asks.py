@@ -12,8 +12,8 @@ from typing import Any
 from heddle.kernels import emit, host, memory
 from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._blocks import Tile, touched
-from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.cpu._tile import rows_of
+from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 

@@ -16,7 +16,7 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu._asks import FRACTION
 from heddle.kernels.cpu._attention_block import Ahead, Block
 from heddle.kernels.cpu._attention_cut import ordered, row_of
-from heddle.kernels.cpu._panels import LINE
+from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
 
 

@@ -21,9 +21,9 @@ from heddle.kernels.cpu._decode_block import Tiles
 from heddle.kernels.cpu._decode_parts import STEP
 from heddle.kernels.cpu._decode_sums import bring_forward, finite
 from heddle.kernels.cpu._decode_tile import Ask
-from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.cpu.matmul_packed import half
 from heddle.kernels.emit import select
+from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 from heddle.kernels.powers_of_two import exp2_falling
 

@@ -21,8 +21,9 @@ from heddle.kernels.cpu._avx2_rows import FEWEST, WORD, Left
 from heddle.kernels.cpu._avx2_weights import WEIGHTS, Weights
 from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Shares, heights
 from heddle.kernels.cpu._narrow_weights import STEP
-from heddle.kernels.cpu._panels import BLOCK, LINE, SPACE, Tasks
+from heddle.kernels.cpu._panels import BLOCK, SPACE, Tasks
 from heddle.kernels.cpu._tile import add_rows, rows_of
+from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 

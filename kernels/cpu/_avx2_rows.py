@@ -13,7 +13,8 @@ from typing import Any
 from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu._avx2_weights import Weights
 from heddle.kernels.cpu._blocks import Rows
-from heddle.kernels.cpu._panels import BLOCK, LINE
+from heddle.kernels.cpu._panels import BLOCK
+from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 

@@ -114,7 +114,7 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
             return partial(held_at, (outer * PARTS + j) * between + middle)
         number = (outer * count + j) * between + middle
         further = together * AHEAD * between * source.length
-        return partial(wide_at, source.row(number, True, further, cache=2))
+        return partial(wide_at, source.row(number, [memory.Ask(2, elements=further)]))
 
     def written_at(outer: Size, part: Size, middle: Size) -> Callable[[Any, Any, Any], None]:
         """Where totals go."""

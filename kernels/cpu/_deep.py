@@ -13,8 +13,9 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _beside, _panels
 from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Tile, put_on_stack
-from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
+from heddle.kernels.cpu._panels import BLOCK, Tasks
 from heddle.kernels.cpu._tile import ROWS, rows_of
+from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold

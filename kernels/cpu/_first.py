@@ -31,7 +31,7 @@ def emit_first(frame: host.Frame, search: Search) -> None:
             finish.row(row)(emit.index(0), None, search.first(x_at, piece))
 
     for row in emit.loop(sections.rows_together(frame, several), frame.last):
-        index = search.first(search.source.row(row, ahead=True))
+        index = search.first(search.source.row(row, rows.ONCE))
         finish.row(row)(emit.index(0), None, index)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from heddle.kernels import bodies, emit, host, memory
 from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._blocks import PANEL, Tile
-from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.cpu._tile import rows_of
+from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec

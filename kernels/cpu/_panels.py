@@ -20,6 +20,7 @@ from typing import Any
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
 from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Shares, Strip, Tile, touched
 from heddle.kernels.cpu._tile import rows_of
+from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.tuning import Parameter, Space
@@ -30,9 +31,6 @@ among threads."""
 
 GROUPS = {"bfloat16": 2, "uint8": 4}
 """Elements along k that lie together in b, by the dtype of a."""
-
-LINE = 64
-"""Bytes of a cache line."""
 
 SPACE = Space(
     (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 256)),

@@ -8,9 +8,9 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu._asks import FRACTION
 from heddle.kernels.cpu._attention_block import Ahead, Block
-from heddle.kernels.cpu._panels import LINE
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.emit import compare, select
+from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size

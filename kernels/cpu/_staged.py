@@ -25,9 +25,10 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _beside, _few, _panels
 from heddle.kernels.cpu._asks import Ask
 from heddle.kernels.cpu._blocks import PANEL, Rows, Shares, Strip, heights
-from heddle.kernels.cpu._panels import BLOCK, LINE, Tasks
+from heddle.kernels.cpu._panels import BLOCK, Tasks
 from heddle.kernels.cpu._sides import TOGETHER, WORD, Sides
 from heddle.kernels.cpu._tile import Step, rows_of
+from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold

@@ -30,7 +30,7 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
 
     def add_up(row: Any) -> None:
-        x_at, out_at = source.row(row, ahead=True), finish.row(row, streams=True)
+        x_at, out_at = source.row(row, rows.ONCE), finish.row(row, streams=True)
 
         def further(column: Any, total: Any, mask: Any = None) -> list[Any]:
             sums = _prefix(x_at(column, mask))

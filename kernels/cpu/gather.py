@@ -13,7 +13,7 @@ from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu._histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.rows import AHEAD
+from heddle.kernels.rows import AGAIN, AHEAD
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.stream import Stream
@@ -57,14 +57,15 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
     # The next slice may be anywhere: its first lines are asked for from the end of this one.
     after = memory.load(indices, sizes.least(number + 1, count - 1), kind)
     after = convert.cast(after, kind, "int64")
-    distance = sizes.least(AHEAD // emit.ITEM_SIZE[dtype], inner)
+    asks = [(ask, sizes.least(ask.nbytes // emit.ITEM_SIZE[dtype], inner)) for ask in AGAIN]
     with emit.when(compare("greater", emit.as_index(limit), 0)):
         for column, mask in stream.vectors(0, inner, task * inner):
             place = (outer * limit + chosen) * inner + column
             value = memory.load(table, place, dtype, stream.lanes, mask)
-            ends = compare("greater_equal", column + distance, inner)
-            following = (outer * limit + after - 1) * inner + column
-            memory.prefetch(table, select(ends, following, place) + distance, dtype, level=2)
+            for ask, distance in asks:
+                ends = compare("greater_equal", column + distance, inner)
+                following = (outer * limit + after - 1) * inner + column
+                memory.prefetch(table, select(ends, following, place) + distance, dtype, ask.level)
             place = task * inner + column
             stream.store(value, frame.outputs[0], place, dtype, mask)
 

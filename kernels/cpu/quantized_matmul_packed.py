@@ -21,10 +21,11 @@ from heddle.kernels.cpu import _amx_narrow, _avx2_narrow, _beside, _panels
 from heddle.kernels.cpu._blocks import Block, Strip, Tile
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
-from heddle.kernels.cpu._panels import LINE, Tasks
+from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.cpu._tile import add_rows, copies_of, merged, rows_of
 from heddle.kernels.cpu._widened import Keeping, Kept, Pairs
 from heddle.kernels.cpu.matmul_packed import add_dots
+from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec

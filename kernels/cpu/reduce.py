@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, rows, sections
+from heddle.kernels import bodies, convert, emit, host, memory, rows, sections
 from heddle.kernels.cpu import _columns
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
@@ -53,8 +53,8 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         return
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, 1)
 
-    def reduce_rows(numbers: Sequence[Any], ahead: bool = True) -> None:
-        x_ats = [source.row(number, ahead=ahead) for number in numbers]
+    def reduce_rows(numbers: Sequence[Any], asks: Sequence[memory.Ask] = rows.ONCE) -> None:
+        x_ats = [source.row(number, asks) for number in numbers]
 
         def wide_at(column: Any, mask: Any) -> list[Any]:
             return [convert.cast(x_at(column, mask), dtype, total) for x_at in x_ats]
@@ -63,7 +63,7 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         for number, value in zip(numbers, values, strict=True):
             finish.row(number)(0, None, finished(value, source.length))
 
-    rest = sections.rows_together(frame, partial(reduce_rows, ahead=False))
+    rest = sections.rows_together(frame, partial(reduce_rows, asks=()))
     for row in emit.loop(rest, frame.last):
         reduce_rows([row])
 

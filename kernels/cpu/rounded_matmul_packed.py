@@ -17,9 +17,10 @@ from heddle.kernels import convert, emit, host, memory, sizes
 from heddle.kernels.cpu import _asks, _beside, _integers, _panels
 from heddle.kernels.cpu._blocks import PANEL, Block, Tile
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
-from heddle.kernels.cpu._panels import LINE, Tasks
+from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.cpu._tile import copies_of, merged, rows_of
 from heddle.kernels.cpu.round_rows import HEAD
+from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -33,6 +34,9 @@ of 8 pairs are up to 2 * 8 * 15 * 127 = 30480."""
 
 WORD, WORDS = 4, UNIT // 4
 """Integers in a word, and words in a unit."""
+
+FURTHER = 6 << 10
+"""Bytes from what is asked for in the first cache to what is asked for in the second one."""
 
 RowAt = Callable[[int], Any]
 """`at(r)`: where something of row r begins."""
@@ -178,10 +182,13 @@ class _Product:
         """
         lines, width = self._bytes // LINE, tile.vectors * self._lanes
         pieces, piece = PANEL // width * WORDS, tile.part // width * WORDS + number
-        level = _asks.cache_for(tile, self._frame.machine)
+        asks = [memory.Ask(1)]
+        if _asks.cache_for(tile, self._frame.machine) == 2:
+            asks.append(memory.Ask(2, FURTHER))
         for line in range(piece * lines // pieces, (piece + 1) * lines // pieces):
             place = first + pace * line // lines
-            memory.prefetch(self._frame.inputs[1], place, "int8", level)
+            for ask in asks:
+                ask.beside(self._frame.inputs[1], place, "int8")
 
 
 def _by_dots(total: Any, pairs: Any, weights: Any, integers: Any) -> tuple[Any, Any]:

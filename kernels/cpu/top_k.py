@@ -95,7 +95,7 @@ class _Best:
         """Writes where the best ones of `row` are."""
         # While a row is searched the next one comes from memory.
         distance = sizes.least(self.length, self.piece)
-        x_at = self.search.source.row(row, ahead=True, distance=distance)
+        x_at = self.search.source.row(row, [memory.Ask(1, elements=distance)])
         self.again = self.search.source.row(row)
         out_at = self.finish.row(row)
         if self.k == self.batch:

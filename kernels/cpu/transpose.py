@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, sizes
+from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -25,9 +26,6 @@ ROWS = 16
 SQUARE = 128
 """Bytes of the side of the square of a task that turns: with more, lines that are a power of two
 apart push each other out of cache."""
-
-LINE = 64
-"""Bytes of a line of cache."""
 
 RUN = 256
 """Bytes of a line of the result that are written together."""
