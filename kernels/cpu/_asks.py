@@ -22,16 +22,20 @@ Ask = Callable[[Any], None]
 
 SEVERAL = {32: 2, 64: 6}
 """Rows of a tile, by the bytes of a vector, that take so long with a line of b that the second
-cache brings the next one meanwhile. Asked into the first one, lines would wait for a place in its
-short queue of misses."""
+cache brings it before the first one is asked: that has a short queue of misses, in which lines
+would wait for memory."""
+
+FURTHER = 4 << 10
+"""Bytes from what is asked for in the first cache to what is asked for in the second one."""
 
 FRACTION = 16
 """Bits behind the point of numbers that grow by less than one in a step."""
 
 
-def cache_for(tile: Tile, machine: Machine) -> int:
-    """The level of cache that a tile's part of b is asked into."""
-    return 1 if tile.height < SEVERAL[machine.vector_bytes] else 2
+def of_tile(tile: Tile, machine: Machine) -> tuple[memory.Ask, ...]:
+    """What a tile asks the caches for where it asks for a line of b."""
+    several = tile.height >= SEVERAL[machine.vector_bytes]
+    return (memory.Ask(1), memory.Ask(2, FURTHER)) if several else (memory.Ask(1),)
 
 
 def next_stretch(
@@ -58,16 +62,30 @@ def next_stretch(
     pace = share * tile.height >> FRACTION
     before = (stop - start) * (share * tile.top >> FRACTION)
     first = (tile.panel * steps + start) * size + ahead + before - pace * start
-    level = cache_for(tile, frame.machine)
+    asks = of_tile(tile, frame.machine)
+
+    def lines(place: Any, numbers: range) -> None:
+        for each in asks:
+            for n in numbers:
+                each.beside(frame.inputs[1], place + n * LINE, "int8")
+
+    def begun(place: Any, read: Any) -> None:
+        """Asks for the lines that begin in a step; else for one that it reads, which is cheap."""
+        for n in range(0, size, LINE):
+            begins = emit.compare("less", place & (LINE - 1), pace - n)
+            for each in asks:
+                wanted = emit.select(begins, place + (n + each.nbytes), read)
+                memory.prefetch(frame.inputs[1], wanted, "int8", each.level)
 
     def ask(step: Any) -> None:
-        for place in (0, pace // 2) if turn == 1 else (0, LINE):
-            memory.prefetch(frame.inputs[1], first + pace * step + place, "int8", level)
-        if turn > 1:  # tiles of a few share more than two lines
-            with emit.when(emit.compare("less", rows, size * turn * tile.height // (2 * LINE))):
-                for line in range(2, size * turn // LINE):
-                    place = first + pace * step + line * LINE
-                    memory.prefetch(frame.inputs[1], place, "int8", level)
+        place = first + pace * step
+        if turn == 1:
+            begun(place, (tile.panel * steps + step) * size)
+            return
+        lines(place, range(2))
+        # Tiles of a few share more than two lines.
+        with emit.when(emit.compare("less", rows, size * turn * tile.height // (2 * LINE))):
+            lines(place, range(2, size * turn // LINE))
 
     return ask
 

@@ -35,9 +35,6 @@ of 8 pairs are up to 2 * 8 * 15 * 127 = 30480."""
 WORD, WORDS = 4, UNIT // 4
 """Integers in a word, and words in a unit."""
 
-FURTHER = 6 << 10
-"""Bytes from what is asked for in the first cache to what is asked for in the second one."""
-
 RowAt = Callable[[int], Any]
 """`at(r)`: where something of row r begins."""
 
@@ -182,12 +179,9 @@ class _Product:
         """
         lines, width = self._bytes // LINE, tile.vectors * self._lanes
         pieces, piece = PANEL // width * WORDS, tile.part // width * WORDS + number
-        asks = [memory.Ask(1)]
-        if _asks.cache_for(tile, self._frame.machine) == 2:
-            asks.append(memory.Ask(2, FURTHER))
         for line in range(piece * lines // pieces, (piece + 1) * lines // pieces):
             place = first + pace * line // lines
-            for ask in asks:
+            for ask in _asks.of_tile(tile, self._frame.machine):
                 ask.beside(self._frame.inputs[1], place, "int8")
 
 
