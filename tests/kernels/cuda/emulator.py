@@ -9,16 +9,17 @@ lockstep. Where there is more (asynchronous copies, mbarriers, matrix units), ea
 own until it waits, and vector clocks tell what is ordered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import emulator_bulk
 import emulator_clusters
 import emulator_wgmma
 import numpy as np
 from emulator_clocks import Clocks
-from emulator_cluster import Cluster
+from emulator_cluster import Cluster, Wait
 from emulator_dependence import Dependence
 from emulator_grid import BUFFER_BITS, WARP, Grid
 from emulator_memory import EmulatorError, Memory, Region
@@ -27,7 +28,7 @@ from emulator_regions import Slots, compile_block
 from emulator_rows import Ordering
 from emulator_schedule import run_all
 from emulator_tensor_map import TensorMap
-from emulator_types import size_of
+from emulator_types import number, size_of
 
 from heddle.kernels.mlir import ir
 
@@ -44,20 +45,40 @@ class Buffer:
     shift: int = 0
 
 
+class Runnable(Protocol):
+    """What can be launched.
+
+    `arguments` are the names of its parameters' values in a `Grid`, `arrays` those of shared memory
+    with their bytes (0: dynamic) and alignment, `cluster` the blocks of one, `registers` what a
+    thread has at launch (0: unknown).
+    """
+
+    order: Ordering
+    arguments: list
+    arrays: dict[str, tuple[int, int]]
+    cluster: int
+    registers: int
+    run: Callable[[Grid, np.ndarray], Generator[Wait, None, None]]
+
+
 class Program:
     """A module's one kernel, whose operations are looked at once for all of its launches."""
 
     def __init__(self, module: ir.Module) -> None:
-        self.module = module
-        self.kernel = next(op.operation for op in module.body if op.operation.name == "llvm.func")
-        self.order = Ordering.of(self.kernel)
+        kernel = next(op.operation for op in module.body if op.operation.name == "llvm.func")
+        self.module = module  # Which holds the operations.
+        self.order = Ordering.of(kernel)
         self._slots = Slots()
-        self.arguments = self._slots.of(self.kernel.regions[0].blocks[0].arguments)
-        self.run = compile_block(self.kernel.regions[0].blocks[0], self._slots)
+        self.arguments = self._slots.of(kernel.regions[0].blocks[0].arguments)
+        self.arrays = _shared_arrays(module)
+        self.cluster, self.registers = 1, number(kernel, "nvvm.maxnreg")
+        if "nvvm.cluster_dim" in kernel.attributes:
+            self.cluster = int(np.prod(list(kernel.attributes["nvvm.cluster_dim"])))
+        self.run = compile_block(kernel.regions[0].blocks[0], self._slots)
 
 
 def launch(
-    program: Program | ir.Module,
+    program: Runnable | ir.Module,
     grid: int,
     block: int,
     pointers: list[Buffer | TensorMap],
@@ -75,7 +96,7 @@ def launch(
     Raises:
         EmulatorError: The kernel did something that is forbidden; the text ends with the operation.
     """
-    program = program if isinstance(program, Program) else Program(program)
+    program = Program(program) if isinstance(program, ir.Module) else program
     given = [*pointers, *dims, *maps]
     if len(program.arguments) != len(given):
         raise EmulatorError(f"wanted {len(program.arguments)} arguments, got {len(given)}")
@@ -85,7 +106,7 @@ def launch(
         if not any(tensor.buffer is buffer for buffer in buffers):
             buffers.append(tensor.buffer)
         tensor.region = next(i for i, buffer in enumerate(buffers) if buffer is tensor.buffer)
-    addresses, top = _shared_layout(program.module, shared)
+    addresses, top = _shared_layout(program.arrays, shared)
     regions = [
         Region(
             f"buffer {i}",
@@ -134,15 +155,13 @@ def launch(
             buffer.array[...] = data.reshape(buffer.array.shape)
 
 
-def _run_warps(program: Program, strand, grid: int, block: int, top: int, every) -> None:
-    kernel, size = program.kernel, 1
-    if "nvvm.cluster_dim" in kernel.attributes:
-        size = int(np.prod(list(kernel.attributes["nvvm.cluster_dim"])))
+def _run_warps(program: Runnable, strand, grid: int, block: int, top: int, every) -> None:
+    size, registers = program.cluster, program.registers
     if grid % size or block % WARP:
         raise EmulatorError(
             f"wanted whole warps, and blocks in clusters of {size}, got {grid} blocks of {block}"
         )
-    registers = emulator_clusters.launch_registers(kernel, block)
+    emulator_clusters.check_registers(registers, block)
     strands, clusters = {}, []
     for first in range(0, grid, size):
         clocks = every or Clocks(size * block)
@@ -172,18 +191,22 @@ def _shared_regions(blocks: range, size: int) -> list[Region]:
     return [Region(f"shared memory of block {i}", np.zeros(size, np.uint8)) for i in blocks]
 
 
-def _shared_layout(module: ir.Module, dynamic: int) -> tuple[dict[str, int], int]:
-    """The offsets of the module's shared arrays by name, and the bytes of them all."""
+def _shared_layout(arrays: dict[str, tuple[int, int]], dynamic: int) -> tuple[dict[str, int], int]:
+    """The offsets of shared arrays by name, and the bytes of them all."""
     offsets, top = {}, 0
-    arrays = [op for op in module.body.operations if op.operation.name == "llvm.mlir.global"]
     # What has no size of its own is dynamic, and lies behind the rest.
-    for op in sorted(arrays, key=lambda op: _size(op) == 0):
-        alignment = ir.IntegerAttr(op.attributes["alignment"]).value
-        offset = -(-top // alignment) * alignment
-        offsets[ir.StringAttr(op.attributes["sym_name"]).value] = offset
-        top = offset + (_size(op) or dynamic)
+    for name, (size, alignment) in sorted(arrays.items(), key=lambda array: array[1][0] == 0):
+        offsets[name] = -(-top // alignment) * alignment
+        top = offsets[name] + (size or dynamic)
     return offsets, top
 
 
-def _size(op) -> int:
-    return size_of(ir.TypeAttr(op.attributes["global_type"]).value)
+def _shared_arrays(module: ir.Module) -> dict[str, tuple[int, int]]:
+    return {
+        ir.StringAttr(op.attributes["sym_name"]).value: (
+            size_of(ir.TypeAttr(op.attributes["global_type"]).value),
+            ir.IntegerAttr(op.attributes["alignment"]).value,
+        )
+        for op in module.body.operations
+        if op.operation.name == "llvm.mlir.global"
+    }

@@ -8,6 +8,8 @@ copies, which are of the generic proxy, and nothing else of what the thread did.
 Copies that an mbarrier tracks are here no more those of a group.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from emulator_clocks import IN_FLIGHT
 from emulator_cp_async import agents_of
@@ -16,14 +18,19 @@ from emulator_masks import Mask
 from emulator_mbarrier import BYTES, Mbarrier, check_made, find
 from emulator_memory import EmulatorError
 from emulator_threads import access
+from emulator_types import space_of
 
 from heddle.kernels.mlir import ir
 
 
 def arrive(op):
-    where = access(op.operands[0], BYTES, BYTES)
     if "noinc" not in op.attributes or not ir.BoolAttr(op.attributes["noinc"]).value:
         raise EmulatorError("the emulator knows cp.async.mbarrier.arrive with noinc alone")
+    return arrive_at(space_of(op.operands[0]))
+
+
+def arrive_at(space: int) -> Callable:
+    where = access(space, BYTES, BYTES)
 
     def run(grid: Grid, mask: Mask, address):
         if not mask.any():

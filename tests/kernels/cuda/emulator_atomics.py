@@ -6,13 +6,15 @@ of the same thread releases; an atomic, then a fence of the same thread acquires
 before the atomics that it follows released.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from emulator_clocks import Knowledge
 from emulator_grid import Grid
 from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_threads import access
-from emulator_types import dtype_of, number
+from emulator_types import dtype_of, number, space_of
 from emulator_values import unsigned
 
 from heddle.kernels.mlir import ir
@@ -55,8 +57,12 @@ def atomic(op):
         raise EmulatorError("the emulator does not know this atomic operation")
     if number(op, "ordering") != MONOTONIC:
         raise EmulatorError("wanted a monotonic atomic: the code generator drops other orders")
-    dtype = dtype_of(op.operands[1].type)
-    where = access(op.operands[0], dtype.itemsize, dtype.itemsize)
+    return update_in(space_of(op.operands[0]), dtype_of(op.operands[1].type), operation)
+
+
+def update_in(space: int, dtype: np.dtype, operation: Callable) -> Callable:
+    """A relaxed atomic, whose `operation` takes the old value and the thread's."""
+    where = access(space, dtype.itemsize, dtype.itemsize)
 
     def run(grid: Grid, mask: Mask, address, value):
         old = np.zeros(len(grid.lane), dtype)
@@ -84,16 +90,16 @@ def fence(op):
     scope = ir.StringAttr(op.attributes["syncscope"]).value if "syncscope" in op.attributes else ""
     if (number(op, "ordering"), scope) != (ACQ_REL, "device"):
         raise EmulatorError("the emulator knows fences that acquire and release, of the GPU, alone")
+    return fence_of_gpu
 
-    def run(grid: Grid, mask: Mask):
-        fences, clocks = fences_of(grid), grid.cluster.clocks
-        for thread in grid.cluster.number(grid.lane[mask]).tolist():
-            one = np.array([thread])
-            if thread in fences.met:
-                clocks.acquire(one, fences.met.pop(thread))
-            fences.released[thread] = clocks.release(one)
 
-    return run
+def fence_of_gpu(grid: Grid, mask: Mask) -> None:
+    fences, clocks = fences_of(grid), grid.cluster.clocks
+    for thread in grid.cluster.number(grid.lane[mask]).tolist():
+        one = np.array([thread])
+        if thread in fences.met:
+            clocks.acquire(one, fences.met.pop(thread))
+        fences.released[thread] = clocks.release(one)
 
 
 ANYWHERE = {"llvm.atomicrmw": atomic}

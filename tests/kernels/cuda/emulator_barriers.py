@@ -24,15 +24,12 @@ def check_members(mask: Mask, members: np.ndarray) -> None:
         raise EmulatorError("divergent: the lanes named by the member mask are not the active ones")
 
 
-def warp_barrier(op):
-    def run(grid: Grid, mask: Mask, members):
-        check_members(mask, grid.spread(members))
-        if grid.cluster is not None:
-            lanes = grid.cluster.number(grid.lane[mask])
-            clocks = grid.cluster.clocks
-            clocks.acquire(lanes, clocks.release(lanes))
-
-    return run
+def warp_barrier(grid: Grid, mask: Mask, members) -> None:
+    check_members(mask, grid.spread(members))
+    if grid.cluster is not None:
+        lanes = grid.cluster.number(grid.lane[mask])
+        clocks = grid.cluster.clocks
+        clocks.acquire(lanes, clocks.release(lanes))
 
 
 class NamedBarrier:
@@ -63,7 +60,8 @@ class NamedBarrier:
         return mine
 
 
-def _arrive(grid: Grid, mask: Mask, number, count) -> tuple[NamedBarrier, int]:
+def arrive(grid: Grid, mask: Mask, number, count) -> tuple[NamedBarrier, int]:
+    """`number` and `count` (None: all threads of the block) are those of the barrier."""
     if not mask.all():
         raise EmulatorError(
             f"divergent barrier: {int(mask.sum())} of {WARP} threads of a warp arrive"
@@ -100,27 +98,31 @@ def barrier(op):
 
     def run(grid: Grid, mask: Mask, *values):
         if grid.cluster is None:
-            _barrier_of_all(grid, mask)
+            barrier_of_all(grid, mask)
             return
-        number, count = find(values)
-        gate, mine = _arrive(grid, mask, number, count)
-        if gate.generation == mine:
-            yield lambda: gate.generation > mine, gate
-        grid.cluster.clocks.acquire(grid.cluster.number(grid.lane), gate.released)
+        yield from sync(grid, mask, *find(values))
 
     return run
+
+
+def sync(grid: Grid, mask: Mask, number, count):
+    """bar.sync of a warp that runs on its own."""
+    gate, mine = arrive(grid, mask, number, count)
+    if gate.generation == mine:
+        yield lambda: gate.generation > mine, gate
+    grid.cluster.clocks.acquire(grid.cluster.number(grid.lane), gate.released)
 
 
 def barrier_arrive(op):
     find = _operands(op)
 
     def run(grid: Grid, mask: Mask, *values):
-        _arrive(grid, mask, *find(values))
+        arrive(grid, mask, *find(values))
 
     return run
 
 
-def _barrier_of_all(grid: Grid, mask: Mask) -> None:
+def barrier_of_all(grid: Grid, mask: Mask) -> None:
     waiting = mask.reshape(grid.blocks, grid.threads)
     partial = waiting.any(axis=1) & ~waiting.all(axis=1)
     if partial.any():
@@ -138,5 +140,5 @@ def _barrier_of_all(grid: Grid, mask: Mask) -> None:
 BLOCKING = {"nvvm.barrier": barrier}
 EFFECTS = {
     "nvvm.barrier.arrive": barrier_arrive,
-    "nvvm.bar.warp.sync": warp_barrier,
+    "nvvm.bar.warp.sync": lambda op: warp_barrier,
 }

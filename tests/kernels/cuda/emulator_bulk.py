@@ -17,7 +17,7 @@ from emulator_masks import Mask
 from emulator_mbarrier import Mbarrier, check_made, find
 from emulator_memory import EmulatorError, Memory
 from emulator_threads import access
-from emulator_types import number
+from emulator_types import number, space_of
 
 UNIT = 16  # Bytes: what addresses and sizes of a copy without a tensor map are multiples of.
 
@@ -83,9 +83,9 @@ def _bytes_of(memory: Memory, verb: str, rank: int, places: np.ndarray, thread) 
 
 def load(op):
     into, source, barrier, size, multicast, _ = split(op)
-    to = access(op.operands[into][0], UNIT, UNIT)
-    out = access(op.operands[source][0], UNIT, UNIT)
-    meet = access(op.operands[barrier][0], 8, 8)
+    to = access(space_of(op.operands[into][0]), UNIT, UNIT)
+    out = access(space_of(op.operands[source][0]), UNIT, UNIT)
+    meet = access(space_of(op.operands[barrier][0]), 8, 8)
 
     def run(grid: Grid, mask: Mask, *values):
         for lane in np.flatnonzero(mask):
@@ -117,8 +117,8 @@ def store(op):
     into, source, size, _, byte_mask = split(op)
     if op.operands[byte_mask]:
         raise EmulatorError("the emulator knows bulk stores of all bytes alone")
-    to = access(op.operands[into][0], UNIT, UNIT)
-    out = access(op.operands[source][0], UNIT, UNIT)
+    to = access(space_of(op.operands[into][0]), UNIT, UNIT)
+    out = access(space_of(op.operands[source][0]), UNIT, UNIT)
 
     def run(grid: Grid, mask: Mask, *values):
         for lane in np.flatnonzero(mask):
@@ -156,17 +156,14 @@ def _agent(grid: Grid, thread: int) -> int:
     return grid.cluster.clocks.agent("a bulk store of thread", thread)
 
 
-def commit(op):
-    def run(grid: Grid, mask: Mask):
-        for thread in grid.cluster.number(grid.lane[mask]):
-            bulk = _bulk(grid, int(thread))
-            bulk.committed, bulk.open = bulk.committed + 1, False
-
-    return run
+def commit(grid: Grid, mask: Mask) -> None:
+    for thread in grid.cluster.number(grid.lane[mask]):
+        bulk = _bulk(grid, int(thread))
+        bulk.committed, bulk.open = bulk.committed + 1, False
 
 
-def wait(op):
-    left = number(op, "group")
+def wait_until(left: int) -> Callable:
+    """Until at most `left` groups of the thread still read shared memory."""
 
     def run(grid: Grid, mask: Mask):
         threads = grid.cluster.number(grid.lane[mask])
@@ -190,6 +187,6 @@ def check_finished(cluster) -> None:
 EFFECTS = {
     "nvvm.cp.async.bulk.shared.cluster.global": load,
     "nvvm.cp.async.bulk.global.shared.cta": store,
-    "nvvm.cp.async.bulk.commit.group": commit,
-    "nvvm.cp.async.bulk.wait_group": wait,
+    "nvvm.cp.async.bulk.commit.group": lambda op: commit,
+    "nvvm.cp.async.bulk.wait_group": lambda op: wait_until(number(op, "group")),
 }

@@ -4,6 +4,8 @@ PTX ISA 9.0, "Special Registers": %cluster_ctarank, %cluster_ctaid, %cluster_nct
 %nclusterid; "mapa"; "barrier.cluster"; "setmaxnreg"; "elect.sync".
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from emulator_barriers import NamedBarrier
 from emulator_grid import RANK_BITS, WARP, Grid
@@ -19,53 +21,44 @@ def special(read):
     return lambda op: lambda grid, mask: np.full(1, read(grid), np.int32)
 
 
-def map_address(op):
-    def run(grid: Grid, mask: Mask, address, rank):
-        ranks = grid.spread(rank)[mask]
-        if ((ranks < 0) | (ranks >= grid.cluster.blocks)).any():
-            raise EmulatorError(
-                f"wanted the rank of one of {grid.cluster.blocks} blocks, got {ranks.max()}"
-            )
-        return address + ((rank.astype(np.int64) + 1) << RANK_BITS)
-
-    return run
+def map_address(grid: Grid, mask: Mask, address, rank) -> np.ndarray:
+    ranks = grid.spread(rank)[mask]
+    if ((ranks < 0) | (ranks >= grid.cluster.blocks)).any():
+        raise EmulatorError(
+            f"wanted the rank of one of {grid.cluster.blocks} blocks, got {ranks.max()}"
+        )
+    return address + ((rank.astype(np.int64) + 1) << RANK_BITS)
 
 
 def _barrier_of(grid: Grid) -> NamedBarrier:
     return grid.cluster.barriers.setdefault("cluster", NamedBarrier("the barrier of the cluster"))
 
 
-def arrive(releases: bool):
-    def row(op):
-        def run(grid: Grid, mask: Mask):
-            cluster, threads = grid.cluster, grid.cluster.number(grid.lane)
-            if not mask.all():
-                raise EmulatorError("divergent: the barrier of the cluster wants whole warps")
-            clocks = cluster.clocks
-            brought = clocks.release(threads) if releases else clocks.nothing()
-            warp = int(threads[0]) // WARP
-            if ("arrived", warp) in cluster.groups:
-                raise EmulatorError("arrives twice at the barrier of the cluster without a wait")
-            total = cluster.blocks * cluster.threads
-            cluster.groups["arrived", warp] = _barrier_of(grid).arrive(total, WARP, brought)
-
-        return run
-
-    return row
-
-
-def wait(op):
+def arrive(releases: bool) -> Callable:
     def run(grid: Grid, mask: Mask):
-        threads = grid.cluster.number(grid.lane)
-        gate, warp = _barrier_of(grid), int(threads[0]) // WARP
-        if ("arrived", warp) not in grid.cluster.groups:
-            raise EmulatorError("waits at the barrier of the cluster without an arrival")
-        mine = grid.cluster.groups.pop(("arrived", warp))
-        if gate.generation == mine:
-            yield lambda: gate.generation > mine, gate
-        grid.cluster.clocks.acquire(threads, gate.released)
+        cluster, threads = grid.cluster, grid.cluster.number(grid.lane)
+        if not mask.all():
+            raise EmulatorError("divergent: the barrier of the cluster wants whole warps")
+        clocks = cluster.clocks
+        brought = clocks.release(threads) if releases else clocks.nothing()
+        warp = int(threads[0]) // WARP
+        if ("arrived", warp) in cluster.groups:
+            raise EmulatorError("arrives twice at the barrier of the cluster without a wait")
+        total = cluster.blocks * cluster.threads
+        cluster.groups["arrived", warp] = _barrier_of(grid).arrive(total, WARP, brought)
 
     return run
+
+
+def wait(grid: Grid, mask: Mask):
+    threads = grid.cluster.number(grid.lane)
+    gate, warp = _barrier_of(grid), int(threads[0]) // WARP
+    if ("arrived", warp) not in grid.cluster.groups:
+        raise EmulatorError("waits at the barrier of the cluster without an arrival")
+    mine = grid.cluster.groups.pop(("arrived", warp))
+    if gate.generation == mine:
+        yield lambda: gate.generation > mine, gate
+    grid.cluster.clocks.acquire(threads, gate.released)
 
 
 def elect(op):
@@ -87,16 +80,13 @@ class Pool:
         self.free = 0
 
 
-def launch_registers(kernel, threads: int) -> int:
-    """Registers of a thread at launch, 0 where the kernel does not say."""
-    registers = number(kernel, "nvvm.maxnreg")
+def check_registers(registers: int, threads: int) -> None:
+    """Whether a block of `threads` has `registers` of each, 0 where the kernel does not say."""
     if registers * threads > REGISTERS:
         raise EmulatorError(f"{threads} threads of {registers} registers, there are {REGISTERS}")
-    return registers
 
 
-def set_registers(op):
-    wanted, more = number(op, "regCount"), "increase" in str(op.attributes["action"])
+def set_registers(wanted: int, more: bool) -> Callable:
 
     def run(grid: Grid, mask: Mask):
         if not grid.cluster.registers:
@@ -121,28 +111,26 @@ def set_registers(op):
     return run
 
 
-def prefetch(op):
+def prefetch(grid: Grid, mask: Mask, address) -> None:
     """Of a tensor map that is there: what the machine does with others the manual leaves open."""
-
-    def run(grid: Grid, mask: Mask, address):
-        for lane in np.flatnonzero(mask):
-            map_of(grid, grid.spread(address)[lane])
-
-    return run
+    for lane in np.flatnonzero(mask):
+        map_of(grid, grid.spread(address)[lane])
 
 
 BLOCKING = {
-    "nvvm.cluster.wait": wait,
-    "nvvm.setmaxregister": set_registers,
+    "nvvm.cluster.wait": lambda op: wait,
+    "nvvm.setmaxregister": lambda op: set_registers(
+        number(op, "regCount"), "increase" in str(op.attributes["action"])
+    ),
 }
 ANYWHERE = {
     "nvvm.elect.sync": elect,
-    "nvvm.prefetch": prefetch,
+    "nvvm.prefetch": lambda op: prefetch,
 }
 EFFECTS = {
-    "nvvm.cluster.arrive": arrive(True),
-    "nvvm.cluster.arrive.relaxed": arrive(False),
-    "nvvm.mapa": map_address,
+    "nvvm.cluster.arrive": lambda op: arrive(True),
+    "nvvm.cluster.arrive.relaxed": lambda op: arrive(False),
+    "nvvm.mapa": lambda op: map_address,
     "nvvm.read.ptx.sreg.cluster.ctarank": special(lambda g: g.block[0] - g.cluster.first),
     "nvvm.read.ptx.sreg.cluster.ctaid.x": special(lambda g: g.block[0] - g.cluster.first),
     "nvvm.read.ptx.sreg.cluster.nctarank": special(lambda g: g.cluster.blocks),

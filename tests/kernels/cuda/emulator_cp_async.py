@@ -5,12 +5,14 @@ cp.async.commit_group, cp.async.wait_group. Until its own thread waited for its 
 touch what a copy writes; other threads learn of it through that thread.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from emulator_grid import Grid
 from emulator_masks import Mask
 from emulator_memory import EmulatorError
 from emulator_threads import access
-from emulator_types import number
+from emulator_types import number, space_of
 
 SIZES = (4, 8, 16)
 
@@ -37,10 +39,12 @@ def agents_of(grid: Grid, threads: np.ndarray) -> np.ndarray:
 
 
 def copy(op):
-    size = number(op, "size")
+    return copy_between(space_of(op.operands[0]), space_of(op.operands[1]), number(op, "size"))
+
+
+def copy_between(target: int, source: int, size: int) -> Callable:
     if size not in SIZES:
         raise EmulatorError(f"wanted 4, 8 or 16 bytes, got {size}")
-    target, source = op.operands[0], op.operands[1]
     to, start = access(target, size, size), access(source, size, size)
 
     def run(grid: Grid, mask: Mask, target, source, count=None):
@@ -66,15 +70,12 @@ def copy(op):
     return run
 
 
-def commit(op):
-    def run(grid: Grid, mask: Mask):
-        groups_of(grid).committed[grid.cluster.number(grid.lane[mask])] += 1
-
-    return run
+def commit(grid: Grid, mask: Mask) -> None:
+    groups_of(grid).committed[grid.cluster.number(grid.lane[mask])] += 1
 
 
-def wait(op):
-    left = number(op, "n")
+def wait_until(left: int) -> Callable:
+    """Until at most `left` groups of the thread are in flight."""
 
     def run(grid: Grid, mask: Mask):
         threads = grid.cluster.number(grid.lane[mask])
@@ -86,6 +87,6 @@ def wait(op):
 
 EFFECTS = {
     "nvvm.cp.async.shared.global": copy,
-    "nvvm.cp.async.commit.group": commit,
-    "nvvm.cp.async.wait.group": wait,
+    "nvvm.cp.async.commit.group": lambda op: commit,
+    "nvvm.cp.async.wait.group": lambda op: wait_until(number(op, "n")),
 }

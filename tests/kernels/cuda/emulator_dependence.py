@@ -43,18 +43,19 @@ def _agent(grid: Grid) -> int:
 
 
 def control(op):
-    waits = "wait" in str(op.attributes["kind"])
+    return wait if "wait" in str(op.attributes["kind"]) else launch_dependents
 
-    def run(grid: Grid, mask: Mask):
-        if not waits:
-            return
-        lane = grid.lane[mask]
-        if grid.cluster is None:
-            grid.dependence.learn(lane)
-        else:
-            grid.cluster.clocks.learn(grid.cluster.number(lane), _agent(grid), 1)
 
-    return run
+def launch_dependents(grid: Grid, mask: Mask) -> None:
+    pass
+
+
+def wait(grid: Grid, mask: Mask) -> None:
+    lane = grid.lane[mask]
+    if grid.cluster is None:
+        grid.dependence.learn(lane)
+    else:
+        grid.cluster.clocks.learn(grid.cluster.number(lane), _agent(grid), 1)
 
 
 EFFECTS = {"nvvm.griddepcontrol": control}

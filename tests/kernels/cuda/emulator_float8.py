@@ -1,6 +1,7 @@
 """Conversions of pairs of 8-bit floats: PTX ISA 9.0, "cvt"."""
 
 import re
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
@@ -11,12 +12,16 @@ TYPE_OF_8_BITS = re.compile(r"\((f8\w+)\)")
 
 
 def to_float8(op):
-    """cvt.rn.satfinite: the first operand in the upper byte; no infinity, one NaN."""
     dtype = FLOAT8[TYPE_OF_8_BITS.search(str(op))[1]]
-    largest = np.float32(ml_dtypes.finfo(dtype).max)
     for name, wanted in (("rnd", "<rn>"), ("sat", "<satfinite>")):
         if wanted not in str(op.attributes[name]):
             raise EmulatorError(f"wanted {name} {wanted}, got {op.attributes[name]}")
+    return narrow(dtype)
+
+
+def narrow(dtype: np.dtype) -> Callable:
+    """cvt.rn.satfinite of pairs: the first operand in the upper byte; no infinity, one NaN."""
+    largest = np.float32(ml_dtypes.finfo(dtype).max)
 
     def run(high, low):
         both = np.stack(np.broadcast_arrays(low, high), axis=-1).astype(np.float32)
@@ -27,5 +32,8 @@ def to_float8(op):
 
 
 def from_float8(op):
-    dtype = FLOAT8[TYPE_OF_8_BITS.search(str(op))[1]]
+    return widen(FLOAT8[TYPE_OF_8_BITS.search(str(op))[1]])
+
+
+def widen(dtype: np.dtype) -> Callable:
     return lambda pair: pair.view(dtype).astype(np.float16)

@@ -86,12 +86,17 @@ def find(grid: Grid, region: int, offset: int) -> Mbarrier:
     return found
 
 
-def _each(op, run: Callable) -> Callable:
-    """Calls `run(grid, mbarrier, threads, values...)` for each mbarrier that lanes name."""
-    where = access(op.operands[0], BYTES, BYTES)
-    remote = space_of(op.operands[0]) != SHARED
-    if remote and "cluster" not in str(op.attributes["scope"]):
+def _space(op) -> int:
+    space = space_of(op.operands[0])
+    if space != SHARED and "cluster" not in str(op.attributes["scope"]):
         raise EmulatorError("wanted the scope of the cluster at an mbarrier of another block")
+    return space
+
+
+def _each(space: int, run: Callable) -> Callable:
+    """Calls `run(grid, mbarrier, threads, values...)` for each mbarrier that lanes name."""
+    where = access(space, BYTES, BYTES)
+    remote = space != SHARED
 
     def every(grid: Grid, mask: Mask, address, *values):
         _, region, offset, threads = where(grid, mask, address)
@@ -101,9 +106,7 @@ def _each(op, run: Callable) -> Callable:
             found = find(grid, *place)
             check_made(grid, found, threads[mine], remote)
             run(grid, found, threads[mine], *(value[mine] for value in values))
-        if op.results:
-            return np.zeros(len(grid.lane), np.int64)  # The state, for which nobody has a use.
-        return None
+        return np.zeros(len(grid.lane), np.int64)  # The state, for which nobody has a use.
 
     return every
 
@@ -117,8 +120,8 @@ def check_made(grid: Grid, found: Mbarrier, threads: np.ndarray, outside: bool) 
                             " and its use from outside of the block")  # fmt: skip
 
 
-def init(op):
-    where = access(op.operands[0], BYTES, BYTES)
+def init_in(space: int) -> Callable:
+    where = access(space, BYTES, BYTES)
 
     def run(grid: Grid, mask: Mask, address, count):
         memory, region, offset, threads = where(grid, mask, address)
@@ -146,8 +149,12 @@ def init(op):
 
 
 def arrive(op):
-    """A relaxed arrival hands over what the thread has waited for, of the async proxy, alone."""
     relaxed = "relaxed" in op.attributes and ir.BoolAttr(op.attributes["relaxed"]).value
+    return arrive_at(_space(op), relaxed)
+
+
+def arrive_at(space: int, relaxed: bool) -> Callable:
+    """A relaxed arrival hands over what the thread has waited for, of the async proxy, alone."""
 
     def run(grid: Grid, found: Mbarrier, threads, counts=None):
         times = len(threads) if counts is None else int(counts.sum())
@@ -157,23 +164,23 @@ def arrive(op):
             brought.fenced[grid.cluster.clocks.generic] = 0
         found.arrive(times, brought)
 
-    return _each(op, run)
+    return _each(space, run)
 
 
-def expect(op):
-    return _each(op, lambda grid, found, threads, counts: found.expect(int(counts.sum())))
+def expect_at(space: int) -> Callable:
+    return _each(space, lambda grid, found, threads, counts: found.expect(int(counts.sum())))
 
 
-def arrive_and_expect(op):
+def arrive_and_expect_at(space: int) -> Callable:
     def run(grid: Grid, found: Mbarrier, threads, counts):
         found.expect(int(counts.sum()))
         found.arrive(len(threads), grid.cluster.clocks.release(threads))
 
-    return _each(op, run)
+    return _each(space, run)
 
 
-def wait(op):
-    where = access(op.operands[0], BYTES, BYTES)
+def wait_at(space: int) -> Callable:
+    where = access(space, BYTES, BYTES)
 
     def run(grid: Grid, mask: Mask, address, parity, ticks):
         if not mask.any():
@@ -195,6 +202,18 @@ def wait(op):
     return run
 
 
+def passed_at(space: int) -> Callable:
+    """Whether no lane would have to wait."""
+    where = access(space, BYTES, BYTES)
+
+    def run(grid: Grid, mask: Mask, address, parity) -> bool:
+        _, region, offset, _ = where(grid, mask, address)
+        places = zip(region, offset, grid.spread(parity)[mask], strict=True)
+        return all(find(grid, *place).passed(odd) for *place, odd in places)
+
+    return run
+
+
 class _Reason:
     """What a wait says when it is asked, not when it began."""
 
@@ -205,11 +224,8 @@ class _Reason:
         return f"parity {self.parity} of {self.found}"
 
 
-def fence_init(op):
-    def run(grid: Grid, mask: Mask):
-        fence_made_by(grid, grid.cluster.number(grid.lane[mask]))
-
-    return run
+def fence_init(grid: Grid, mask: Mask) -> None:
+    fence_made_by(grid, grid.cluster.number(grid.lane[mask]))
 
 
 def fence_made_by(grid: Grid, threads: np.ndarray) -> None:
@@ -218,25 +234,25 @@ def fence_made_by(grid: Grid, threads: np.ndarray) -> None:
         found.fenced |= found.maker in threads
 
 
-def fence_proxy(op):
+def _fence_proxy(op):
     if "async" not in str(op.attributes["kind"]):
         raise EmulatorError("the emulator knows the proxy fences of the async proxy alone")
-
-    def run(grid: Grid, mask: Mask):
-        threads = grid.cluster.number(grid.lane[mask])
-        grid.cluster.clocks.fence(threads)
-        fence_made_by(grid, threads)
-
-    return run
+    return fence_proxy
 
 
-BLOCKING = {"nvvm.mbarrier.try_wait.parity": wait}
+def fence_proxy(grid: Grid, mask: Mask) -> None:
+    threads = grid.cluster.number(grid.lane[mask])
+    grid.cluster.clocks.fence(threads)
+    fence_made_by(grid, threads)
+
+
+BLOCKING = {"nvvm.mbarrier.try_wait.parity": lambda op: wait_at(space_of(op.operands[0]))}
 EFFECTS = {
-    "nvvm.mbarrier.init": init,
+    "nvvm.mbarrier.init": lambda op: init_in(space_of(op.operands[0])),
     "nvvm.mbarrier.arrive": arrive,
-    "nvvm.mbarrier.expect_tx": expect,
-    "nvvm.mbarrier.arrive.expect_tx": arrive_and_expect,
-    "nvvm.fence.mbarrier.init": fence_init,
+    "nvvm.mbarrier.expect_tx": lambda op: expect_at(_space(op)),
+    "nvvm.mbarrier.arrive.expect_tx": lambda op: arrive_and_expect_at(_space(op)),
+    "nvvm.fence.mbarrier.init": lambda op: fence_init,
     # "membar / fence": fence.proxy.async
-    "nvvm.fence.proxy": fence_proxy,
+    "nvvm.fence.proxy": _fence_proxy,
 }

@@ -9,6 +9,7 @@ register r of B has column g, rows e t + 4 e r and the next ones; C has rows g a
 Sums are rounded once, from float64; tensor cores keep fewer bits between.
 """
 
+from collections.abc import Callable
 from functools import cache
 
 import ml_dtypes
@@ -18,7 +19,7 @@ from emulator_masks import Mask, every
 from emulator_memory import EmulatorError
 from emulator_structs import Struct
 from emulator_threads import access
-from emulator_types import number
+from emulator_types import number, space_of
 
 LANE = np.arange(WARP)
 GROUP, MEMBER = LANE // 4, LANE % 4
@@ -38,12 +39,12 @@ def whole_warps(mask: Mask, what: str) -> np.ndarray:
 # ldmatrix, stmatrix
 
 
-def _addressed(op, count: int):
+def _addressed(space: int, count: int, name: str):
     """Finds the rows of `count` matrices, whose addresses the first 8 `count` lanes give."""
-    where = access(op.operands[0], ROW_BYTES, ROW_BYTES)
+    where = access(space, ROW_BYTES, ROW_BYTES)
 
     def find(grid: Grid, mask: Mask, address):
-        warps = whole_warps(mask, op.name)
+        warps = whole_warps(mask, name)
         lanes = warps[:, None] & (8 * count > LANE)
         return warps, where(grid, lanes.reshape(-1), address)
 
@@ -55,8 +56,11 @@ def _transposed(op) -> bool:
 
 
 def load_matrices(op):
-    count = number(op, "num")
-    find, transposed = _addressed(op, count), _transposed(op)
+    return load_from(space_of(op.operands[0]), number(op, "num"), _transposed(op))
+
+
+def load_from(space: int, count: int, transposed: bool) -> Callable:
+    find = _addressed(space, count, "ldmatrix")
 
     def run(grid: Grid, mask: Mask, address):
         warps, (memory, region, offset, lane) = find(grid, mask, address)
@@ -77,8 +81,11 @@ def load_matrices(op):
 
 
 def store_matrices(op):
-    count = len(op.operands) - 1
-    find, transposed = _addressed(op, count), _transposed(op)
+    return store_to(space_of(op.operands[0]), len(op.operands) - 1, _transposed(op))
+
+
+def store_to(space: int, count: int, transposed: bool) -> Callable:
+    find = _addressed(space, count, "stmatrix")
 
     def run(grid: Grid, mask: Mask, address, *registers):
         warps, (memory, region, offset, lane) = find(grid, mask, address)
@@ -171,9 +178,14 @@ def multiply(op):
     clips = "satfinite" in str(op.attributes)
     if str(op.attributes["shape"]) != wanted or sizes != [4, 2, 4] or clips:
         raise EmulatorError(f"the emulator knows {kinds[0]} in {wanted}, wrapped, alone")
+    return multiply_add(*kinds)
+
+
+def multiply_add(*kinds: str) -> Callable:
+    """mma.sync of 16 rows, 8 columns and 32 bytes of k, of elements of `kinds`."""
 
     def run(grid: Grid, mask: Mask, *values):
-        whole_warps(mask, op.name)
+        whole_warps(mask, "mma.sync")
         registers = [grid.spread(v) for v in values]
         a, b = fragment_of_a(registers[:4], kinds[0]), fragment_of_b(registers[4:6], kinds[1])
         product = (a @ b).reshape(len(a), -1).take(PLACES_OF_C, axis=1)

@@ -11,6 +11,7 @@ import emulator_atomics
 import emulator_barriers
 import emulator_bulk
 import emulator_clusters
+import emulator_compare
 import emulator_cp_async
 import emulator_dependence
 import emulator_inline
@@ -37,7 +38,7 @@ _TOPICS = (
     emulator_wgmma,
 )
 
-OPS = {**emulator_values.OPS, **emulator_structs.OPS}
+OPS = {**emulator_values.OPS, **emulator_compare.OPS, **emulator_structs.OPS}
 BLOCKING = {
     **emulator_barriers.BLOCKING,
     **emulator_mbarrier.BLOCKING,

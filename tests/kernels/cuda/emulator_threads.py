@@ -53,9 +53,8 @@ def special(read: Callable[[Grid], np.ndarray]) -> Callable:
 # Memory ("Data Movement and Conversion Instructions": ld, ld.global.nc, st; "atom")
 
 
-def access(pointer: ir.Value, size: int, alignment: int) -> Callable:
+def access(space: int, size: int, alignment: int) -> Callable:
     """Checks alignment and finds the memory, regions, offsets and threads of an access."""
-    space = space_of(pointer)
 
     def where(grid: Grid, mask: Mask, address):
         full = np.where(mask, grid.spread(address), 0)
@@ -75,9 +74,13 @@ def access(pointer: ir.Value, size: int, alignment: int) -> Callable:
 
 def load(op):
     dtype, shape = shape_of(op.results[0].type)
-    size = size_of(op.results[0].type)
     # An alignment below what the access needs is fine: LLVM splits it.
-    where = access(op.operands[0], size, number(op, "alignment", 1))
+    return load_from(space_of(op.operands[0]), dtype, shape, number(op, "alignment", 1))
+
+
+def load_from(space: int, dtype: np.dtype, shape: tuple[int, ...], alignment: int) -> Callable:
+    size = dtype.itemsize * int(np.prod(shape, dtype=int))
+    where = access(space, size, alignment)
 
     def run(grid, mask, address):
         found = np.zeros((len(grid.lane), *shape), dtype)
@@ -92,8 +95,12 @@ def load(op):
 
 def store(op):
     kind = op.operands[0].type
-    dtype = shape_of(kind)[0]
-    where = access(op.operands[1], size_of(kind), number(op, "alignment", 1))
+    space, alignment = space_of(op.operands[1]), number(op, "alignment", 1)
+    return store_to(space, shape_of(kind)[0], size_of(kind), alignment)
+
+
+def store_to(space: int, dtype: np.dtype, size: int, alignment: int) -> Callable:
+    where = access(space, size, alignment)
 
     def run(grid, mask, value, address):
         if some(mask):
@@ -106,7 +113,11 @@ def store(op):
 
 def compare_exchange(op):
     dtype = dtype_of(op.operands[1].type)
-    where = access(op.operands[0], dtype.itemsize, number(op, "alignment", 1))
+    return exchange_in(space_of(op.operands[0]), dtype, number(op, "alignment", 1))
+
+
+def exchange_in(space: int, dtype: np.dtype, alignment: int) -> Callable:
+    where = access(space, dtype.itemsize, alignment)
 
     def run(grid, mask, address, expected, desired):
         old = np.zeros(len(grid.lane), dtype)
@@ -126,8 +137,10 @@ def compare_exchange(op):
 
 
 def shuffle_lanes(op):
-    kind = str(op.attributes["kind"]).split("<")[-1].strip("> ").split()[-1]
+    return shuffle_by(str(op.attributes["kind"]).split("<")[-1].strip("> ").split()[-1])
 
+
+def shuffle_by(kind: str) -> Callable:
     def run(grid, mask, members, value, b, c):
         members, value, b, c = (grid.spread(x) for x in (members, value, b, c))
         check_members(mask, members)

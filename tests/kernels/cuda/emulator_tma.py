@@ -16,6 +16,7 @@ from emulator_mbarrier import find
 from emulator_memory import EmulatorError
 from emulator_tensor_map import ALIGNMENT, TensorMap
 from emulator_threads import access
+from emulator_types import space_of
 
 
 def swizzle(address: np.ndarray, span: int) -> np.ndarray:
@@ -64,23 +65,36 @@ def load(op):
     into, mapped, coordinates, barrier, im2col, multicast, _, predicate = split(op)
     if op.operands[im2col] or op.operands[predicate]:
         raise EmulatorError("the emulator knows tiles without a predicate alone")
-    to = access(op.operands[into][0], ALIGNMENT, 1)
-    meet = access(op.operands[barrier][0], 8, 8)
+    found = load_to(*(space_of(op.operands[part][0]) for part in (into, barrier)))
 
     def run(grid: Grid, mask: Mask, *values):
+        parts = (values[part] for part in (into, mapped, coordinates, barrier, multicast))
+        found(grid, mask, *parts)
+
+    return run
+
+
+def load_to(shared: int, mbarrier: int) -> Callable:
+    """Loads boxes; operands are lists of values, of which the ranks to multicast to may be none."""
+    to, meet = access(shared, ALIGNMENT, 1), access(mbarrier, 8, 8)
+
+    def run(grid: Grid, mask: Mask, into, mapped, coordinates, barrier, multicast):
         for lane in np.flatnonzero(mask):
             one = np.arange(len(mask)) == lane
-            pick = [int(grid.spread(value)[lane]) for value in values]
+
+            def pick(values, lane=lane):
+                return [int(grid.spread(value)[lane]) for value in values]
+
             emulator_dependence.check(grid, grid.lane[one])
-            tensor, start = map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
+            tensor, start = map_of(grid, pick(mapped)[0]), tuple(pick(coordinates))
             _check_coordinates(tensor, start)
-            memory, rank, offset, thread = to(grid, one, values[into][0])
-            _, barrier_rank, barrier_offset, _ = meet(grid, one, values[barrier][0])
+            memory, rank, offset, thread = to(grid, one, into[0])
+            _, barrier_rank, barrier_offset, _ = meet(grid, one, barrier[0])
             _check_aligned(tensor, int(offset[0]))
             places = swizzle(int(offset[0]) + np.arange(tensor.bytes), tensor.swizzle)
             ranks = [(int(rank[0]), int(barrier_rank[0]))]
-            if pick[multicast]:
-                ranks = [(r, r) for r in blocks_of(grid, pick[multicast][0] & 0xFFFF)]
+            if multicast:
+                ranks = [(r, r) for r in blocks_of(grid, pick(multicast)[0] & 0xFFFF)]
             fetch = _fetcher(grid, tensor, start, grid.lane[lane])
             for target, meeting in ranks:
                 barrier_there = find(grid, meeting, barrier_offset[0])
@@ -108,16 +122,26 @@ def store(op):
     mapped, source, coordinates, _, predicate = split(op)
     if op.operands[predicate]:
         raise EmulatorError("the emulator knows tiles without a predicate alone")
-    out = access(op.operands[source][0], ALIGNMENT, 1)
+    found = store_from(space_of(op.operands[source][0]))
 
     def run(grid: Grid, mask: Mask, *values):
+        found(grid, mask, *(values[part] for part in (mapped, source, coordinates)))
+
+    return run
+
+
+def store_from(shared: int) -> Callable:
+    """Stores boxes; operands are lists of values."""
+    out = access(shared, ALIGNMENT, 1)
+
+    def run(grid: Grid, mask: Mask, mapped, source, coordinates):
         for lane in np.flatnonzero(mask):
             one = np.arange(len(mask)) == lane
-            pick = [int(grid.spread(value)[lane]) for value in values]
+            start = tuple(int(grid.spread(value)[lane]) for value in coordinates)
             emulator_dependence.check(grid, grid.lane[one])
-            tensor, start = map_of(grid, pick[mapped][0]), tuple(pick[coordinates])
+            tensor = map_of(grid, grid.spread(mapped[0])[lane])
             _check_coordinates(tensor, start)
-            memory, rank, offset, thread = out(grid, one, values[source][0])
+            memory, rank, offset, thread = out(grid, one, source[0])
             _check_aligned(tensor, int(offset[0]))
             places = swizzle(int(offset[0]) + np.arange(tensor.bytes), tensor.swizzle)
             data = start_store(grid, memory, int(rank[0]), places, thread)

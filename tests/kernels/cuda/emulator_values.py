@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from emulator_float8 import from_float8, to_float8
 from emulator_memory import EmulatorError
-from emulator_types import number, numbers, result_dtype, shape_of, size_of
+from emulator_types import numbers, result_dtype, shape_of, size_of
 
 from heddle.kernels.mlir import ir
 
@@ -63,44 +63,6 @@ def constant(op):
     return lambda: value
 
 
-COMPARE_INTEGER = [
-    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal,
-    np.less, np.less_equal, np.greater, np.greater_equal,
-]  # fmt: skip
-COMPARE_FLOAT = ["false", "eq", "gt", "ge", "lt", "le", "ne", "ord"]
-COMPARE_FLOAT += ["ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true"]
-RELATION = {
-    "eq": np.equal, "gt": np.greater, "ge": np.greater_equal,
-    "lt": np.less, "le": np.less_equal, "ne": np.not_equal,
-}  # fmt: skip
-
-
-def compare_integer(op):
-    predicate = number(op, "predicate")
-    relation = COMPARE_INTEGER[predicate]
-    if predicate >= 6:
-        return lambda a, b: relation(unsigned(a), unsigned(b))
-    return relation
-
-
-def compare_float(op):
-    name = COMPARE_FLOAT[number(op, "predicate")]
-
-    def run(a, b):
-        disordered = np.isnan(a) | np.isnan(b)
-        if name in ("ord", "uno"):
-            return disordered if name == "uno" else ~disordered
-        holds = RELATION[name[-2:]](a, b)
-        return holds | disordered if name.startswith("u") else holds & ~disordered
-
-    return run
-
-
-def select(condition, a, b):
-    extra = max(a.ndim, b.ndim) - condition.ndim
-    return np.where(condition.reshape(condition.shape + (1,) * extra), a, b)
-
-
 def convert(op):
     target = result_dtype(op)
     return lambda x: x.astype(target)
@@ -119,9 +81,12 @@ def truncate(op):
 
 
 def float_to_integer(op):
-    """cvt.rzi: NaN gives 0, and what does not fit gives the nearest end of the range."""
     target = result_dtype(op)
-    kind = f"{'u' if op.name.endswith('ui') else ''}int{8 * target.itemsize}"
+    return round_to(target, f"{'u' if op.name.endswith('ui') else ''}int{8 * target.itemsize}")
+
+
+def round_to(target: np.dtype, kind: str) -> Callable:
+    """cvt.rzi: NaN gives 0, and what does not fit gives the nearest end of the range."""
     limits = np.iinfo(kind)
 
     def run(x):
@@ -140,23 +105,23 @@ def bitcast(op):
 
 
 def permute(op):
-    """prmt without a mode: four of eight bytes by number; bit 3 of a selector spreads the sign."""
     if "default" not in str(op.attributes["mode"]) or len(op.operands) != 3:
         raise EmulatorError("the emulator knows prmt of two words without a mode")
+    return permute_bytes
 
-    def run(low, high, selector):
-        low, high, selector = np.broadcast_arrays(low, high, selector)
-        both = unsigned(low).astype(np.uint64) | unsigned(high).astype(np.uint64) << np.uint64(32)
-        found = np.zeros(low.shape, np.uint32)
-        for i in range(4):
-            which = unsigned(selector) >> np.uint32(4 * i)
-            byte = (both >> (8 * (which & 7)).astype(np.uint64)).astype(np.uint8)
-            sign = np.where(byte & 0x80, np.uint8(0xFF), np.uint8(0))
-            byte = np.where(which & 8, sign, byte)
-            found |= byte.astype(np.uint32) << np.uint32(8 * i)
-        return found.view(np.int32)
 
-    return run
+def permute_bytes(low, high, selector):
+    """prmt without a mode: four of eight bytes by number; bit 3 of a selector spreads the sign."""
+    low, high, selector = np.broadcast_arrays(low, high, selector)
+    both = unsigned(low).astype(np.uint64) | unsigned(high).astype(np.uint64) << np.uint64(32)
+    found = np.zeros(low.shape, np.uint32)
+    for i in range(4):
+        which = unsigned(selector) >> np.uint32(4 * i)
+        byte = (both >> (8 * (which & 7)).astype(np.uint64)).astype(np.uint8)
+        sign = np.where(byte & 0x80, np.uint8(0xFF), np.uint8(0))
+        byte = np.where(which & 8, sign, byte)
+        found |= byte.astype(np.uint32) << np.uint32(8 * i)
+    return found.view(np.int32)
 
 
 # Vectors
@@ -284,10 +249,6 @@ OPS: dict[str, Callable] = {
     "nvvm.log2": same(np.log2),
     "nvvm.rcp.approx.ftz.f": same(np.reciprocal),
     "nvvm.rsqrt": same(lambda x: (1 / np.sqrt(x.astype(np.float64))).astype(x.dtype)),
-    # "Comparison and Selection Instructions": setp, selp
-    "arith.cmpi": compare_integer,
-    "arith.cmpf": compare_float,
-    "arith.select": same(select),
     # "Data Movement and Conversion Instructions": mov, cvt
     "nvvm.prmt": permute,
     "arith.constant": constant,

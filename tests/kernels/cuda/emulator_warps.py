@@ -4,6 +4,8 @@ PTX ISA 9.0, "Special Registers": %laneid; "Parallel Synchronization and Communi
 Instructions": vote.sync, redux.sync.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from emulator_barriers import check_members
 from emulator_grid import WARP, Grid
@@ -32,7 +34,10 @@ def _each_warp(grid: Grid, mask: Mask, result: np.ndarray, combine) -> np.ndarra
 
 
 def reduce(op):
-    kind = _kind(op)
+    return reduce_by(_kind(op))
+
+
+def reduce_by(kind: str) -> Callable:
     if kind not in REDUCE:
         raise EmulatorError(f"the emulator knows redux.sync of integers alone, got {kind}")
 

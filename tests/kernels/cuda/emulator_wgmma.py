@@ -16,6 +16,7 @@ looked at before the wait for their group.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -186,26 +187,28 @@ def mma_async(op):
     return run
 
 
-def fence(op):
+# In what follows `step` is what tells one instruction of a kernel from others.
+
+
+def fence(step: object) -> Callable:
     def run(grid: Grid, mask: Mask):
-        in_step(grid, mask, op).fenced = True
+        in_step(grid, mask, step).fenced = True
 
     return run
 
 
-def commit(op):
+def commit(step: object) -> Callable:
     def run(grid: Grid, mask: Mask):
-        in_step(grid, mask, op).committed += 1
+        in_step(grid, mask, step).committed += 1
 
     return run
 
 
-def wait(op):
+def wait(step: object, left: int) -> Callable:
     """Waits for all of a group: for all four warps, which issue it together."""
-    left = number(op, "group")
 
     def run(grid: Grid, mask: Mask):
-        units = in_step(grid, mask, op)
+        units = in_step(grid, mask, step)
         group = units.committed - left
         units.waited = max(units.waited, group)
         units.fenced = False
@@ -232,7 +235,7 @@ def check_finished(cluster) -> None:
                     )
 
 
-BLOCKING = {"nvvm.wgmma.wait.group.sync.aligned": wait}
+BLOCKING = {"nvvm.wgmma.wait.group.sync.aligned": lambda op: wait(op, number(op, "group"))}
 EFFECTS = {
     "nvvm.wgmma.mma_async": mma_async,
     "nvvm.wgmma.fence.aligned": fence,
