@@ -3,11 +3,12 @@
 from functools import lru_cache
 
 import numpy as np
-from emulator import Buffer, Program, launch
+import ptx_machine
+from emulator import Buffer, Program, Runnable, launch
 from emulator_tensor_map import TensorMap
 from reference import numpy_dtype, shape, size
 
-from heddle.graph.compiler.codegen.cuda import build
+from heddle.graph.compiler.codegen.cuda import build, to_ptx
 from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import MACHINES, Machine, find
 from heddle.kernels.spec import Spec
@@ -15,20 +16,26 @@ from heddle.kernels.spec import Spec
 MACHINE = MACHINES["sm_80"]
 keeps = True
 """Whether kernels are kept for other launches: not where a test replaces something of them."""
+of_ptx = False
+"""Whether what runs is the PTX that an artifact holds, not the MLIR that it is made of."""
 PROCESSORS = 2
 """Multiprocessors of the GPU that is emulated: so few that grids are cut."""
 
 
-def built(spec: Spec, machine: Machine) -> tuple[ir.Context, Program]:
+def built(spec: Spec, machine: Machine) -> tuple[ir.Context, Runnable]:
     """The kernel, and the context that it is in."""
     space = find(spec.op, "cuda").space
     values = tuple(space.values(spec, machine).items()) if space else ()
-    return (_built if keeps else _built.__wrapped__)(spec, machine, values)
+    return (_built if keeps else _built.__wrapped__)(spec, machine, values, of_ptx)
 
 
 @lru_cache(16)
-def _built(spec: Spec, machine: Machine, values: tuple) -> tuple[ir.Context, Program]:
+def _built(
+    spec: Spec, machine: Machine, values: tuple, of_ptx: bool
+) -> tuple[ir.Context, Runnable]:
     emulated = context()
+    if of_ptx:
+        return emulated, ptx_machine.Program(to_ptx(spec, machine))
     with emulated, ir.Location.unknown():
         return emulated, Program(build(spec, machine))
 
