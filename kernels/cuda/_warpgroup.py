@@ -161,8 +161,11 @@ class Matrices:
         return _behind(descriptor, i * self.kind.depth * step)
 
     def zeros(self) -> Any:
-        """Sums of a warpgroup: see `parts`."""
-        return self.whole([emit.constant(self._element(), 0)] * self.each)
+        """Sums of a warpgroup: see `parts`.
+
+        In registers from here on: constants would be moved there behind the fence of a lone step.
+        """
+        return self.whole(self.settled(self.whole([emit.constant(self._element(), 0)] * self.each)))
 
     def multiply(self, sums: Any, a: Any, b: Any) -> Any:
         """`sums`, if not None, plus a slice of a by one of b; in flight until `wait`."""
@@ -218,7 +221,8 @@ class Matrices:
         Nothing of what is done with them can be moved in front of the wait.
         """
         tied = [str(i) for i in range(self.each)]
-        constraints = ",".join(["=f"] * self.each + tied)
+        register = "r" if self.kind.sums == "int32" else "f"
+        constraints = ",".join([f"={register}"] * self.each + tied)
         after = llvm.inline_asm(
             self._sums(), self.parts(sums), "", constraints, has_side_effects=True
         )

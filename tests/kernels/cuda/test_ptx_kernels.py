@@ -34,7 +34,9 @@ import test_warpgroup as warpgroup
 import test_warpgroup_scaled as warpgroup_scaled
 import test_warpgroup_windows as warpgroup_windows
 import test_windows as windows
+import wgmma_registers
 
+from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES
 
 short, narrow = flash_split.short, top_k.narrow  # Fixtures of tests below.
@@ -99,7 +101,7 @@ ATTENTION: dict[str, Case] = {
     "paged": (flash_ragged.test_on_the_emulator, "paged, few and many"),
     "keys in parts": (flash_split.test_dense, "few queries"),
     "rows in parts": (flash_split.test_ragged, "one long row"),
-    "warpgroups": (flash_warpgroup.test_results, "one step of keys", False),
+    "warpgroups": (flash_warpgroup.test_results, "one step of keys", True),
     "warpgroups, several steps": (flash_warpgroup.test_results, "several", True),
     "warpgroups, causal": (flash_warpgroup.test_results, "causal", True),
     "warpgroups, unaligned": (flash_warpgroup.test_results, "unaligned", False),
@@ -148,8 +150,15 @@ PRODUCTS: dict[str, Case] = {
 @pytest.fixture(autouse=True)
 def what_runs_is_ptx(request, monkeypatch):
     monkeypatch.setattr(cuda_harness, "of_ptx", True)
+    monkeypatch.setattr(cuda_harness, "to_ptx", checked)
     if "warpgroups" in request.node.name:
         monkeypatch.setattr(cuda_harness, "MACHINE", MACHINES["sm_90a"])
+
+
+def checked(*given) -> str:
+    text = to_ptx(*given)
+    wgmma_registers.check(text)
+    return text
 
 
 def run(case: Case, monkeypatch) -> None:
