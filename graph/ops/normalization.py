@@ -30,7 +30,10 @@ def _scaled(types: Types, attrs: Attrs) -> Shape:
     cost=costs.each_operand(7),
 )
 def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float = 1e-5) -> Array:
-    """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` (Ba et al., arXiv:1607.06450)."""
+    """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` (Ba et al., arXiv:1607.06450).
+
+    Kernels add squares up in float32 (float64 of float64), which rows of about 1e19 overflow.
+    """
     centered = x - np.mean(x, axis=-1, keepdims=True)
     variance = np.mean(centered * centered, axis=-1, keepdims=True)
     return (centered / np.sqrt(variance + epsilon) * gamma + beta).astype(x.dtype)
@@ -43,6 +46,9 @@ def layer_norm(x: Array, gamma: Array, beta: Array, *, epsilon: float = 1e-5) ->
     cost=costs.each_operand(4),
 )
 def rms_norm(x: Array, gamma: Array, *, epsilon: float = 1e-6) -> Array:
-    """`x / sqrt(mean(x^2) + epsilon) * gamma` (Zhang and Sennrich, arXiv:1910.07467)."""
+    """`x / sqrt(mean(x^2) + epsilon) * gamma` (Zhang and Sennrich, arXiv:1910.07467).
+
+    Kernels add squares up in float32 (float64 of float64), which rows of about 1e19 overflow.
+    """
     square = np.mean(x * x, axis=-1, keepdims=True)
     return (x / np.sqrt(square + epsilon) * gamma).astype(x.dtype)
