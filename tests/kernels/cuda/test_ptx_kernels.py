@@ -4,41 +4,54 @@ What is different from those is what runs: what LLVM has made of the MLIR (`ptx_
 """
 
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import cuda_cases as cases
 import cuda_harness
 import pytest
-import test_beside as beside
-import test_decoder_ops as decoder
-import test_flash as flash
-import test_flash_ragged as flash_ragged
-import test_flash_ragged_warpgroup as ragged_warpgroup
-import test_flash_split as flash_split
-import test_flash_warpgroup as flash_warpgroup
-import test_float8 as float8
-import test_functions as functions
-import test_gate as gate
-import test_grouped as grouped
-import test_kernels as kernels
-import test_paged as paged
-import test_random_uniform as random_uniform
-import test_rope as rope
-import test_rotate_and_write as rotate_and_write
-import test_sample_tokens as sample_tokens
-import test_selection as selection
-import test_strip_parts as strip_parts
-import test_tensor_cores as tensor_cores
-import test_tf32 as tf32
-import test_top_k as top_k
-import test_warpgroup as warpgroup
-import test_warpgroup_scaled as warpgroup_scaled
-import test_warpgroup_windows as warpgroup_windows
-import test_windows as windows
 import wgmma_registers
 
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES
 
+
+def loaded(name: str) -> ModuleType:
+    """A file of tests beside this one: tests of a CPU have some of the names, too."""
+    path = Path(__file__).with_name(f"test_{name}.py")
+    spec = spec_from_file_location(f"cuda_{path.stem}", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+beside = loaded("beside")
+decoder = loaded("decoder_ops")
+flash = loaded("flash")
+flash_ragged = loaded("flash_ragged")
+ragged_warpgroup = loaded("flash_ragged_warpgroup")
+flash_split = loaded("flash_split")
+flash_warpgroup = loaded("flash_warpgroup")
+float8 = loaded("float8")
+functions = loaded("functions")
+gate = loaded("gate")
+grouped = loaded("grouped")
+kernels = loaded("kernels")
+paged = loaded("paged")
+random_uniform = loaded("random_uniform")
+rope = loaded("rope")
+rotate_and_write = loaded("rotate_and_write")
+sample_tokens = loaded("sample_tokens")
+selection = loaded("selection")
+strip_parts = loaded("strip_parts")
+tensor_cores = loaded("tensor_cores")
+tf32 = loaded("tf32")
+top_k = loaded("top_k")
+warpgroup = loaded("warpgroup")
+warpgroup_scaled = loaded("warpgroup_scaled")
+warpgroup_windows = loaded("warpgroup_windows")
+windows = loaded("windows")
 short, narrow = flash_split.short, top_k.narrow  # Fixtures of tests below.
 
 Case = tuple[Callable, ...]

@@ -2,6 +2,7 @@
 
 import cuda_cases as cases
 import pytest
+import wgmma_registers
 from cuda_resources import ARCHS, DOCUMENT, HEAD, line, texts_of
 
 from heddle.graph.compiler.codegen import ptx
@@ -19,6 +20,8 @@ needs_ptxas = pytest.mark.skipif(not ptx.find_ptxas(), reason="ptxas is not inst
 @pytest.mark.parametrize("name", TABLE)
 def test_a_kernel_is_complete_and_the_document_tells_its_resources(name):
     texts = texts_of(TABLE[name])
+    for text in texts:
+        wgmma_registers.check(text)
     if name in cases.ALL and name.endswith("float32"):
         for arch, text in zip(ARCHS, texts, strict=True):
             check_complete(text, arch)
