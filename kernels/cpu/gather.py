@@ -62,9 +62,9 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
         for column, mask in stream.vectors(0, inner, task * inner):
             place = (outer * limit + chosen) * inner + column
             value = memory.load(table, place, dtype, stream.lanes, mask)
+            following = (outer * limit + after - 1) * inner + column
             for ask, distance in asks:
                 ends = compare("greater_equal", column + distance, inner)
-                following = (outer * limit + after - 1) * inner + column
                 memory.prefetch(table, select(ends, following, place) + distance, dtype, ask.level)
             place = task * inner + column
             stream.store(value, frame.outputs[0], place, dtype, mask)
