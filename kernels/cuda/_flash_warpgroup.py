@@ -150,8 +150,7 @@ class _Attention(Feed):
             sums = [part * fades[i % 4 // 2] for i, part in enumerate(sums)]
             return [*shares, *tops, *totals, *sums]
 
-        sums = self._of_values.parts(self._of_values.zeros())
-        begin = [*shares, *tops, *totals, *sums]
+        begin = [*shares, *tops, *totals, *self._of_values.zeros()]
         state = emit.carry(one, self._count, one, begin, step)
         shares, _, totals, sums = _split(state, words, 2, 2)
         self._blank_values(self._count - 1)

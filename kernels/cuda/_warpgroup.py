@@ -160,12 +160,12 @@ class Matrices:
         step = self.kind.item if self.k_last else _staging.LINE
         return _behind(descriptor, i * self.kind.depth * step)
 
-    def zeros(self) -> Any:
-        """Sums of a warpgroup: see `parts`.
+    def zeros(self) -> list[Any]:
+        """The `parts` of sums that are zero.
 
         In registers from here on: constants would be moved there behind the fence of a lone step.
         """
-        return self.whole(self.settled(self.whole([emit.constant(self._element(), 0)] * self.each)))
+        return self.settled(self.whole([emit.constant(self._element(), 0)] * self.each))
 
     def multiply(self, sums: Any, a: Any, b: Any) -> Any:
         """`sums`, if not None, plus a slice of a by one of b; in flight until `wait`."""

@@ -267,7 +267,7 @@ class _Block:
             return [sums]
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
-        (sums,) = emit.carry(zero, piece.length, one, [units.zeros()], step)
+        (sums,) = emit.carry(zero, piece.length, one, [units.whole(units.zeros())], step)
         _warpgroup.wait(0)
         with emit.when(emit.compare("greater", piece.length, 0)):
             self._release(first + piece.length - 1)

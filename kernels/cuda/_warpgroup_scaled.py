@@ -138,7 +138,7 @@ class Products:
             return [*ahead, *found]
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
-        begin = [*self._scales(rows, piece.start), *self._units.parts(self._units.zeros())]
+        begin = [*self._scales(rows, piece.start), *self._units.zeros()]
         totals = emit.carry(zero, piece.length, one, begin, step)[count:]
         return [total * 2.0**-self._tile.weights.place for total in totals]
 
