@@ -70,7 +70,7 @@ def warpgroup_products(kind: _mma.Kind, x: Any, y: Any, steps: Any) -> None:
         _warpgroup.wait(1)
         return [sums]
 
-    (sums,) = emit.carry(0, steps, 1, [units.zeros()], step)
+    (sums,) = emit.carry(0, steps, 1, [units.whole(units.zeros())], step)
     _warpgroup.wait(0)
     _write(y, units.parts(sums), kind.sums)
 
