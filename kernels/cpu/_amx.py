@@ -5,9 +5,9 @@ products, which is as much as the second cache gives in that time; so a chunk of
 the first one for all pairs of tiles of rows, whose loads pass it by. The sums of a pair wait on the
 stack for its next chunk, while the panel's next one is asked for from the third cache or memory.
 
-Rows that the second cache holds are loaded where they lie. Of longer ones a part is put on the
-stack, tile by tile (parts that lie a power of two apart would share a few sets of the cache), and
-multiplied with a run of panels, before the next part.
+Rows that the second cache holds are loaded where they lie, but for those that lie a power of two
+apart, of which a tile's would share a few sets of the first cache. They are put on the stack, tile
+by tile, and so is a part of longer rows, which is multiplied with a run of panels before the next.
 
 Rows beyond the last are computed and dropped, and what lies beyond k is zero on both sides.
 """
@@ -34,8 +34,15 @@ BLOCK = 256
 CHUNK = 16
 """Steps that stay of a panel: two thirds of the first cache, which holds the sums too."""
 
-WHOLE = 3 * CHUNK
-"""Steps of a task's rows that the second cache holds beside a panel."""
+FEW = 64
+"""Rows of a block that is bound by reading b: the steps that stay are `SHORT` then, and of b one
+line in `APART` is asked for. The second cache fetches those between by itself, which keeps the
+places free in which the first one waits for misses."""
+
+SHORT, APART = CHUNK // 2, 8
+
+WHOLE = 4 * CHUNK
+"""Steps of `BLOCK` rows that the second cache holds beside a panel; of fewer rows more."""
 
 DEPTH = 2 * CHUNK
 """Steps of longer rows that it holds beside the sums of a run."""
@@ -72,8 +79,9 @@ class Run:
         self.sides, self.tasks = sides, tasks
         self.height = -(-tasks.most // PAIR) * PAIR
         steps, panels = sides.steps, tasks.panels
-        self._chunk = min(CHUNK, steps) if isinstance(steps, int) else CHUNK
-        self._left = Left(sides, self.height, DEPTH, WHOLE)
+        self._left = Left(sides, self.height, DEPTH, WHOLE * BLOCK // self.height)
+        # Of rows whose number is known, blocks are about even.
+        self._few = tasks.most <= FEW if isinstance(tasks.m, int) else None
         self.panels = 1 if self._left.depth == steps else RUN
         if isinstance(panels, int):
             self.panels = min(self.panels, panels)
@@ -105,11 +113,17 @@ class Run:
 
         They are those from `start` to `stop - 1`, of `steps` in all, of which there may be none.
         """
-        whole = isinstance(steps, int) and steps <= self._chunk
+        few = self._few
+        if few is None:
+            few = emit.compare("less_equal", emit.as_index(block.height), FEW)
+        apart = _either(few, APART, 1)
+        whole = isinstance(steps, int) and steps <= CHUNK
+        short, chunk = (_even(stop, most) for most in (SHORT, CHUNK))
+        chunk = chunk if whole else _either(few, short, chunk)
         always = emit.constant(emit.integer(1), 1)
         panel = block.panel * self.sides.words * PANEL_ROW
-        for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), self._chunk):
-            end = stop if whole else sizes.least(at + self._chunk, stop)
+        for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), chunk):
+            end = stop if whole else sizes.least(at + chunk, stop)
             begins = whole or emit.compare("equal", at, 0)
             complete = whole or emit.compare("equal", emit.as_index(end), steps)
             behind = panel + self.sides.words * PANEL_ROW + start * STEP
@@ -119,9 +133,7 @@ class Run:
             self._fill_up(panel, end)
             sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
             for top in emit.loop(0, block.height, PAIR):
-                part = Part(block, top, at, end, begins, complete, panel, behind)
-                with emit.when(always if whole else begins):
-                    self.tasks.ask(block, top, sizes.least(top + PAIR, block.height))
+                part = Part(block, top, at, end, begins, complete, panel, behind, apart)
                 for count, left in ((2, "greater"), (1, "less_equal")):
                     with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
                         self._add_tiles(part, sums, count)
@@ -147,15 +159,20 @@ class Run:
     def _add_tiles(self, part: Part, sums: Any, count: int) -> None:
         """Adds a part's products to the sums of `count` tiles of rows by two of columns.
 
-        Meanwhile vectors write the rows above them, whose sums are complete with the same chunk.
+        Meanwhile vectors write the rows above them, whose sums are complete with the same chunk,
+        and the lines are asked for that these rows will fill: all at once would hold tiles up.
         """
         sides, top = self.sides, part.top
-        each = sizes.ceildiv(STEP // LINE, sizes.ceildiv(part.block.height, PAIR))
+        lines = sizes.floordiv(STEP // LINE, part.apart)
+        each = sizes.ceildiv(lines, sizes.ceildiv(part.block.height, PAIR))
         first = top // PAIR * each
-        asked = first, sizes.least(first + each, STEP // LINE)
+        asked = first, sizes.least(first + each, lines)
         due = sizes.ceildiv(PAIR, sizes.greatest(part.stop - part.start, 1))
         if part.complete is not True:
             due = emit.select(part.complete, emit.as_index(due), 0)
+        ask = sizes.ceildiv(PAIR, sizes.greatest(sides.steps, 1))
+        late = sizes.greatest(sides.steps - PAIR, 0)
+        bottom = sizes.least(top + PAIR, part.block.height)
 
         left_at = self._left.pair(part.block, top)
 
@@ -167,8 +184,12 @@ class Run:
                 panel = emit.select(emit.compare("equal", step, sides.whole), self._right, panel)
             right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
             for line in emit.loop(*asked):
-                place = part.behind + (step - part.start) * STEP + line * LINE
+                place = part.behind + (step - part.start) * STEP + line * (part.apart * LINE)
                 memory.prefetch(sides.b, place, "int8", level=2)
+            wanted = top + (step - late) * ask
+            self.tasks.ask(
+                part.block, sizes.greatest(wanted, top), sizes.least(wanted + ask, bottom)
+            )
             totals = [
                 tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
                 for i, total in enumerate(before)
@@ -201,7 +222,7 @@ class Part:
 
     The chunk is the steps from `start` to `stop - 1`; whether it `begins` the panel, and whether
     sums are `complete` with it, is True or an i1. The panel is at byte `panel` of b, and what comes
-    next at byte `behind`.
+    next at byte `behind`, of which each line number n * `apart` is asked for.
     """
 
     block: Block
@@ -212,6 +233,19 @@ class Part:
     complete: Any
     panel: Size
     behind: Size
+    apart: Size
+
+
+def _even(steps: Size, most: int) -> int:
+    """Steps of a chunk, at most so many: chunks of about one length ask for all of the next one."""
+    return -(-steps // -(-steps // most)) if isinstance(steps, int) and steps > 0 else most
+
+
+def _either(condition: Any, yes: int, no: int) -> Size:
+    """`yes` or `no`, by a bool or an i1."""
+    if isinstance(condition, bool):
+        return yes if condition else no
+    return emit.select(condition, emit.index(yes), no)
 
 
 def _last_pair(height: Size) -> Size:

@@ -26,6 +26,9 @@ STEP = 2 * TILE
 PAIR = 2 * TILE_ROWS
 """Rows of a pair of tiles."""
 
+CLASHING = 2048
+"""Rows that are a multiple of so many bytes apart: a tile's are in two sets of the first cache."""
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -73,12 +76,14 @@ class Left:
         steps = sides.steps
         self.depth = steps if isinstance(steps, int) and steps <= max(whole, depth) else depth
         self._room = host.byte_buffer(height * self.depth * TILE_ROW, shared="left")
-        self._could_lie = self.depth == sides.steps and not sides.ends_within
+        lies_well = not sides.ends_within and sides.row % CLASHING > 0
+        self._could_lie = self.depth == sides.steps and lies_well
 
     def begin(self, rows: Rows, start: Size, stop: Size) -> None:
         """Puts the steps from `start` to `stop - 1` of what does not lie well on the stack.
 
-        Lines that hold parts of two steps would be loaded twice; whole pairs alone lie well.
+        Lines that hold parts of two steps would be loaded twice, and rows that are `CLASHING` bytes
+        apart share a few sets of the first cache; whole pairs alone lie well.
         """
         sides = self._sides
         self._start, self._lying = start, emit.index(0)

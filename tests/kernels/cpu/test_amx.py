@@ -9,6 +9,7 @@ import native
 import numpy as np
 import pytest
 from native import check, random, run
+from prefetches import lines_asked_for
 from reference import evaluate, shape
 
 from heddle.graph.compiler.codegen import cpu
@@ -70,7 +71,14 @@ def test_all_sizes_dynamic(dtype):
 @pytest.mark.parametrize("dtype", OPS)
 @pytest.mark.parametrize(
     ("m", "k", "n"),
-    [(1, 7, 33), (16, 64, 32), (200, 40, 70), (50, 1030, 33), (5, 5000, 32 * (_amx.RUN + 3))],
+    [
+        (1, 7, 33),
+        (16, 64, 32),
+        (70, 1024, 40),
+        (200, 40, 70),
+        (50, 1030, 33),
+        (5, 5000, 32 * (_amx.RUN + 3)),
+    ],
 )
 def test_static_sizes(m, k, n, dtype):
     exact(product(dtype, m, k, n))
@@ -154,6 +162,18 @@ def test_a_panel_stays_in_the_first_cache(chunk, stays, monkeypatch):
     missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)
     assert (missed < 4) == stays
     native.load.cache_clear()
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(_amx.FEW, _amx.APART), (_amx.FEW + 1, 1)])
+@pytest.mark.parametrize("m", ["static", "d0"])
+def test_few_rows_ask_for_a_line_in_eight(rows, apart, m):
+    """Of all but the first chunk, whatever its length; more rows ask for each line."""
+    spec = product("bfloat16", rows if m == "static" else m, 24 * 32, 96)
+    arrays = [*numbers(spec, {"d0": rows}), np.zeros((rows, 96), np.uint16)]
+    asked = lines_asked_for(spec, MACHINE, arrays, [] if m == "static" else [rows], 0, 3)
+    lines, chunk = _amx_sides.STEP // 64, 12 if apart == 1 else _amx.SHORT
+    assert asked[1] == set(range(chunk * lines, 3 * 24 * lines, apart))
+    assert asked[2] == set(range(rows * 96 * 2 // 64))
 
 
 @pytest.mark.parametrize(
