@@ -11,7 +11,7 @@ order of tiles: pairs along the sums side by side, keys or columns along a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -33,6 +33,12 @@ WORD = 4
 
 PAIR = 2 * TILE_ROWS
 """Rows of a strip, keys of two tiles of scores and of one tile of exponentials."""
+
+ASKS = 8
+"""Steps beside a block for each thing that is asked for: one of the four beside each row."""
+
+Ask = Callable[[Any], None]
+"""Asks for what is due in a step."""
 
 HALVES = (0, TILE_ROWS)
 """Where the tiles of a pair begin."""
@@ -64,11 +70,13 @@ def attend(
     count: Any,
     span_at: Callable[[Any], Seen],
     seen_at: Callable[[Any, Any], Seen],
+    asks_at: Callable[[Any, Any], Sequence[Ask]] = lambda top, steps: (),
 ) -> None:
     """Brings the sums of `count` queries forward, from `row` on.
 
     The queries from `row + top` to `row + top + 31` attend to `span_at(top)` of all keys on the
-    stack, and to `seen_at(top, number)` of those of a block.
+    stack, and to `seen_at(top, number)` of those of a block. Beside them goes each of
+    `asks_at(top, steps)` in so many steps.
     """
     for top in emit.loop(0, count, PAIR):
         span = span_at(top)
@@ -78,9 +86,11 @@ def attend(
             return Strip(block, row + top, sizes.least(emit.index(PAIR), count - top), number)
 
         with emit.when(emit.compare("less", first, stop)):
+            asks = asks_at(top, (stop - first) * ASKS)
             _do(strip_at(first).scores())
             for number in emit.loop(first, stop):
                 before, strip, after = (strip_at(number + step) for step in (-1, 0, 1))
+                strip.asks, strip.step = asks, (number - first) * ASKS
                 strip.finish(seen_at(top, number))
                 begins = emit.compare("equal", number, first)
                 ends = emit.compare("equal", number + 1, stop)
@@ -120,6 +130,8 @@ class Strip:
         self.place = _words(block.score, number % 2 * PAIR**2)
         self.shares = _words(block.score, number % 2 * (PAIR * TILE_ROWS) + 2 * PAIR**2)
         self.scale = block.fill(block.scale)
+        self.asks: Sequence[Ask] = ()
+        self.step: Size = 0
 
     def scores(self) -> Iterator[None]:
         """The products of two tiles of queries with two of keys, an instruction at a time."""
@@ -188,6 +200,9 @@ class Strip:
 
     def alone(self) -> list[Any]:
         """The same for the only block of a strip: none is beyond the limit."""
+        for step in emit.loop(0, ASKS):
+            for ask in self.asks:
+                ask(self.step + step)
         self.exponentials()
         return [emit.constant(emit.integer(1), 0)]
 
@@ -195,7 +210,7 @@ class Strip:
         """Takes the exponentials of all scores; whether any is beyond the limit.
 
         Spread over the rows are the steps of the sums of the block `before`, where there is one,
-        and of the scores of the block `after`.
+        and of the scores of the block `after`, and what is asked for.
         """
         block, done, steps = self.block, 0, 0
         work: list[Iterator[None]] = []
@@ -208,6 +223,8 @@ class Strip:
         beside = chain(*work)
         inside = [emit.constant(emit.integer(1), 1, block.lanes)] * 2
         for r in range(PAIR):
+            for ask in self.asks[r % 4 : r % 4 + 1]:
+                ask(self.step + r // 4)
             for n, score in enumerate(self._exponential(r)):
                 inside[n] = inside[n] & emit.compare("less_equal", score, LIMIT)
             while done * PAIR < (r + 1) * steps:

@@ -7,7 +7,7 @@ cache. It is spread over the loops: where too much is asked for at once, request
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,15 +54,17 @@ class Asks:
         count: Any,
         query: Queries,
         after: Queries,
-        source: tuple[Any, Any, Any],
+        source: Sequence[Any],
     ) -> None:
         self._frame, self._block = frame, block
         self._query, self._after, self._source = query, after, source
         self._each = LINE // emit.ITEM_SIZE[frame.spec.result.dtype]
         self._lines = -(-block.size // self._each)
         self._steps = block.steps_beside(present)
-        keys = sizes.least(emit.index(block.keys), frame.size(ordered(frame.spec, 1)[2]))
+        keys = emit.index(block.keys * block.parts)
+        keys = sizes.least(keys, frame.size(ordered(frame.spec, 1)[2]))
         tiles = sizes.ceildiv(count, block.rows)
+        self._quota = sizes.ceildiv(keys, tiles)
         fetched, own = ((n * self._lines << FRACTION) for n in (keys, emit.index(block.rows)))
         self._share = [fetched // (tiles * steps) for steps in self._steps]
         self._own = [own // steps for steps in self._steps]
@@ -73,24 +75,12 @@ class Asks:
         What is more than a line for each of their turns is asked for at once.
         """
         tile = sizes.floordiv(top, self._block.rows)
-        frame, (item, head, key) = self._frame, self._source
-
-        def fetch(number: int, line: Any) -> None:
-            row = row_of(frame, number, item, head, key + self._row(line))
-            self._ask(frame.inputs[number], row, line)
-
-        def result(line: Any) -> None:
-            row = row_of(frame, 0, *self._query.place(top + self._row(line)))
-            self._ask(frame.outputs[0], row, line)
-
-        def query(line: Any) -> None:
-            row = row_of(frame, 0, *self._after.place(top + self._row(line)))
-            self._ask(frame.inputs[0], row, line)
 
         def asking(which: int, own: Callable[[Any], None]) -> Ahead:
             steps, share = self._steps[which], self._share[which]
+            fetch = partial(self._fetch, which + 1)
             for ask, before, each in (
-                (partial(fetch, which + 1), tile * steps, share),
+                (fetch, tile * steps, share),
                 (own, emit.index(0), self._own[which]),
             ):
                 with emit.when(emit.compare("greater", each * self._block.turn, 1 << FRACTION)):
@@ -99,12 +89,49 @@ class Asks:
                         ask(line)
 
             def ahead(step: Any, _: int) -> None:
-                fetch(which + 1, (tile * steps + step) * share >> FRACTION)
+                fetch((tile * steps + step) * share >> FRACTION)
                 own(step * self._own[which] >> FRACTION)
 
             return ahead
 
-        return asking(0, result), asking(1, query)
+        return asking(0, partial(self._result, top)), asking(1, partial(self._queries, top))
+
+    def beside_strip(self, top: Any, steps: Any) -> list[Callable[[Any], None]]:
+        """For a strip of AMX tiles: what asks for keys, values, queries and results in each step.
+
+        A row of more than a line is not asked for: the rest of it, and what follows, come by
+        themselves. What is more than a row for each step is asked for at once.
+        """
+        if self._lines > 1:
+            return []
+        rows = self._block.rows
+        shared = self._quota, sizes.floordiv(top, rows) * self._quota
+        own = emit.index(rows), emit.index(0)
+
+        def asking(ask: Callable[[Any], None], due: Any, before: Any) -> Callable[[Any], None]:
+            share = (due << FRACTION) // steps
+            with emit.when(emit.compare("greater", share, 1 << FRACTION)):
+                for row in emit.loop(before, before + due):
+                    ask(row)
+            return lambda step: ask(before + (step * share >> FRACTION))
+
+        return [
+            *(asking(partial(self._fetch, number), *shared) for number in (1, 2)),
+            *(asking(partial(ask, top), *own) for ask in (self._queries, self._result)),
+        ]
+
+    def _fetch(self, number: int, line: Any) -> None:
+        item, head, key = self._source
+        row = row_of(self._frame, number, item, head, key + self._row(line))
+        self._ask(self._frame.inputs[number], row, line)
+
+    def _result(self, top: Any, line: Any) -> None:
+        row = row_of(self._frame, 0, *self._query.place(top + self._row(line)))
+        self._ask(self._frame.outputs[0], row, line)
+
+    def _queries(self, top: Any, line: Any) -> None:
+        row = row_of(self._frame, 0, *self._after.place(top + self._row(line)))
+        self._ask(self._frame.inputs[0], row, line)
 
     def _row(self, line: Any) -> Any:
         return sizes.floordiv(line, self._lines)

@@ -107,31 +107,35 @@ def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> 
         copy_values(frame, part, present, partial(start_of, 2))
         return present
 
-    for key in emit.loop(first_key(query), last_key, block.keys * block.parts):
+    together = block.keys * block.parts
+    for key in emit.loop(first_key(query), last_key, together):
 
         def seen_at(top: Any, number: Any = 0, parts: int = 1, key: Any = key) -> Seen:
             start = key + number * block.keys
             present = sizes.least(emit.index(block.keys * parts), last_key - start)
             return _Tile(frame, block, query, top, start, present).seen()
 
+        there = sizes.least(emit.index(together), last_key - key)
         if block.tiled:
-            there = sizes.least(emit.index(block.keys * block.parts), last_key - key)
             for number in emit.loop(0, sizes.ceildiv(there, block.keys)):
                 part = block.part(number)
                 _amx_attention.clear_values(part, put_keys(part, key + number * block.keys))
-            _amx_attention.attend(block, 0, count, partial(seen_at, parts=block.parts), seen_at)
         else:
-            present = put_keys(block, key)
-            more = emit.compare("less", key + block.keys, last_key)
-            item, head, start = (
-                select(more, emit.as_index(own), emit.as_index(other))
-                for own, other in (
-                    (query.item, after.item),
-                    (query.head, after.head),
-                    (key + block.keys, first_key(after)),
-                )
+            put_keys(block, key)
+        more = emit.compare("less", key + together, last_key)
+        source = [
+            select(more, emit.as_index(own), emit.as_index(other))
+            for own, other in (
+                (query.item, after.item),
+                (query.head, after.head),
+                (key + together, first_key(after)),
             )
-            asks = Asks(frame, block, present, count, query, after, (item, head, start))
+        ]
+        asks = Asks(frame, block, there, count, query, after, source)
+        if block.tiled:
+            span_at = partial(seen_at, parts=block.parts)
+            _amx_attention.attend(block, 0, count, span_at, seen_at, asks.beside_strip)
+        else:
             for top in emit.loop(0, count, block.rows):
                 tile.attend(block, top, seen_at(top), *asks.beside(top))
     finish = rows.Finish(frame, block.lanes)

@@ -12,6 +12,7 @@ import pytest
 import ragged_batches
 from attention_specs import attention, sizes
 from native import check, run
+from prefetches import lines_asked_for
 from reference import shape
 
 from heddle.graph.compiler.codegen import cpu
@@ -50,6 +51,17 @@ def test_more_keys_than_the_stack_holds(monkeypatch):
 @pytest.mark.parametrize(("size", "window"), [(64, 0), (96, 40), (128, 0)])
 def test_head_sizes(size, window):
     close(tiled(size, layout="bshd", causal=True, window=window), 40, 150)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 7), (40, 20), (100, 150)])
+def test_the_next_head_is_asked_for(queries, keys):
+    """Its keys, values and queries, and the lines of the results, where a row is one line."""
+    spec = tiled(heads=2, key_heads=2, layout="bshd")
+    extents = [shape(operand.shape, sizes(queries, keys)) for operand in spec.buffers]
+    buffers = [np.zeros(extent, np.uint16) for extent in extents]
+    asked = lines_asked_for(spec, MACHINE, buffers, (queries, keys), 0, 1)
+    for number, (extent, head) in enumerate(zip(extents, (1, 1, 1, 0), strict=True)):
+        assert set(range(head, extent[1] * 2, 2)) <= asked[number]
 
 
 def test_more_queries_than_keys():
