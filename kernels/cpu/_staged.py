@@ -4,7 +4,7 @@ A run of panels shares a block of rows. A chunk of the rows is put on the stack,
 a power of two apart no longer share a few sets of the caches, and is multiplied by all panels of
 the run, whose sums wait on the stack for the next chunk. So both sides come from the second cache,
 where the next panel's part arrives meanwhile. Rows that neither lie so nor have to be taken
-apart are read in place, with AVX2.
+apart are read in place.
 
 Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
 them, as by two hardware threads:
@@ -47,8 +47,9 @@ MANY = 8
 LATE = 4
 """Panels beside which the next block's rows arrive, the last ones: else they would not stay."""
 
-SPREAD = 1024
-"""Rows that are a multiple of so many numbers apart share too few sets of the caches."""
+SPREAD = {32: 1024, 64: 8192}
+"""Rows that are a multiple of so many numbers apart share too few sets of the caches, by the bytes
+of a vector: AMX comes with 2 MiB of second cache in 16 ways, of which 64 such rows would fill 4."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ def fits(spec: Spec, machine: Machine) -> bool:
 
 
 def in_place(spec: Spec, machine: Machine, step: Step) -> bool:
-    """Whether rows are read where they lie: on AVX2, if steps take their numbers as they are."""
+    """Whether rows are read where they lie, if steps take their numbers as they are."""
     k, together = spec.operands[0].shape[-1], step.parts * _panels.group_of(spec)
-    apart = isinstance(k, int) and (k * WORD <= CHUNK or k % SPREAD != 0)
-    return machine.vector_bytes == 32 and together == 1 and apart
+    apart = isinstance(k, int) and (k * WORD <= CHUNK or k % SPREAD[machine.vector_bytes] != 0)
+    return together == 1 and apart
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
