@@ -73,11 +73,15 @@ class Shape:
         return [range(first, first + width, lanes) for first in range(0, PANEL, width)]
 
 
+WIDE = Shape(6, 4, 32)
+"""With AVX-512."""
+
+
 def shape_of(machine: Machine, step: Step) -> Shape:
     """The tile of a machine."""
     if machine.vector_bytes == 32:
         return Shape(6 if step.parts == 1 else 5, 2, 16)
-    return Shape(6, 4, 32)
+    return WIDE
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
@@ -98,9 +102,11 @@ def in_place(spec: Spec, machine: Machine, step: Step) -> bool:
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """A thread takes so many tasks that they are worth staging their rows."""
-    if machine.tiles or not fits(spec, machine):
+    """A thread takes so many tasks that they are worth staging their rows, or whole units."""
+    if not fits(spec, machine):
         return None
+    if machine.vector_bytes == 64:
+        return _beside.launch(spec, together=WIDE.unit(machine.vector_bytes // WORD))
     rows = fold("floordiv", _panels.extents(spec)[1], rows_of(machine))
     return _beside.launch(spec, together=fold("max", 1, fold("min", CLAIM, rows)))
 
