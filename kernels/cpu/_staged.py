@@ -193,10 +193,9 @@ class Staged:
     def _add_tiles(self, part: Part, complete: Any) -> None:
         """Emits the sums of a part tile by tile, and writes those that are `complete`."""
         shares = Shares(part.rows.height, self.heights[0])
-        read = self.tasks.frame.machine.vector_bytes == 32
         for number, top, bottom in shares.spans(some=True):
             for _, strip in self._strips(part, top, bottom):
-                self.tasks.ask_strip(strip, complete, read)
+                self.tasks.ask_strip(strip, complete, read=True)
             for height in self.heights:
                 with emit.when(emit.compare("equal", bottom - top, height)):
                     ask = self._asks(part, number, shares.count)
