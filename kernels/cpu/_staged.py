@@ -4,7 +4,7 @@ A run of panels shares a block of rows. A chunk of the rows is put on the stack,
 a power of two apart no longer share a few sets of the caches, and is multiplied by all panels of
 the run, whose sums wait on the stack for the next chunk. So both sides come from the second cache,
 where the next panel's part arrives meanwhile. Rows that neither lie so nor have to be taken
-apart are read in place, with AVX2.
+apart are read in place.
 
 Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
 them, as by two hardware threads:
@@ -47,8 +47,9 @@ MANY = 8
 LATE = 4
 """Panels beside which the next block's rows arrive, the last ones: else they would not stay."""
 
-SPREAD = 1024
-"""Rows that are a multiple of so many numbers apart share too few sets of the caches."""
+SPREAD = {32: 1024, 64: 8192}
+"""Rows that are a multiple of so many numbers apart share too few sets of the caches, by the bytes
+of a vector: AMX comes with 2 MiB of second cache in 16 ways, of which 64 such rows would fill 4."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,15 @@ class Shape:
         return [range(first, first + width, lanes) for first in range(0, PANEL, width)]
 
 
+WIDE = Shape(6, 4, 32)
+"""With AVX-512."""
+
+
 def shape_of(machine: Machine, step: Step) -> Shape:
     """The tile of a machine."""
     if machine.vector_bytes == 32:
         return Shape(6 if step.parts == 1 else 5, 2, 16)
-    return Shape(6, 4, 32)
+    return WIDE
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
@@ -90,16 +95,18 @@ def fits(spec: Spec, machine: Machine) -> bool:
 
 
 def in_place(spec: Spec, machine: Machine, step: Step) -> bool:
-    """Whether rows are read where they lie: on AVX2, if steps take their numbers as they are."""
+    """Whether rows are read where they lie, if steps take their numbers as they are."""
     k, together = spec.operands[0].shape[-1], step.parts * _panels.group_of(spec)
-    apart = isinstance(k, int) and (k * WORD <= CHUNK or k % SPREAD != 0)
-    return machine.vector_bytes == 32 and together == 1 and apart
+    apart = isinstance(k, int) and (k * WORD <= CHUNK or k % SPREAD[machine.vector_bytes] != 0)
+    return together == 1 and apart
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """A thread takes so many tasks that they are worth staging their rows."""
-    if machine.tiles or not fits(spec, machine):
+    """A thread takes so many tasks that they are worth staging their rows, or whole units."""
+    if not fits(spec, machine):
         return None
+    if machine.vector_bytes == 64:
+        return _beside.launch(spec, together=WIDE.unit(machine.vector_bytes // WORD))
     rows = fold("floordiv", _panels.extents(spec)[1], rows_of(machine))
     return _beside.launch(spec, together=fold("max", 1, fold("min", CLAIM, rows)))
 
@@ -186,10 +193,9 @@ class Staged:
     def _add_tiles(self, part: Part, complete: Any) -> None:
         """Emits the sums of a part tile by tile, and writes those that are `complete`."""
         shares = Shares(part.rows.height, self.heights[0])
-        read = self.tasks.frame.machine.vector_bytes == 32
         for number, top, bottom in shares.spans(some=True):
             for _, strip in self._strips(part, top, bottom):
-                self.tasks.ask_strip(strip, complete, read)
+                self.tasks.ask_strip(strip, complete, read=True)
             for height in self.heights:
                 with emit.when(emit.compare("equal", bottom - top, height)):
                     ask = self._asks(part, number, shares.count)

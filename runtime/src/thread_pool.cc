@@ -58,9 +58,11 @@ struct alignas(64) Share {
   int64_t together = 1;
 
   /// Claims the next tasks, half of those that are left: few claims for a thread that comes first,
-  /// and what others can take over is never less than what it has in hand. False: there are none.
+  /// and what others can take over is never less than what it has in hand. Whole groups of those
+  /// that belong together. False: there are none.
   bool claim(int64_t* first, int64_t* last) {
-    int64_t count = std::max(together, (end - next.load(std::memory_order_relaxed)) / 2);
+    int64_t half = (end - next.load(std::memory_order_relaxed)) / 2;
+    int64_t count = std::max(together, half - half % together);
     *first = next.fetch_add(count, std::memory_order_relaxed);
     *last = std::min(*first + count, end);
     return *first < end;
