@@ -9,6 +9,9 @@ Rows that the second cache holds are loaded where they lie. Of longer ones a par
 stack, tile by tile (parts that lie a power of two apart would share a few sets of the cache), and
 multiplied with a run of panels, before the next part.
 
+Up to 32 rows are bound by reading b. Their sums stay in tiles along all of the panel, which is read
+once from end to end, and is asked for a little ahead of its use, into the first cache.
+
 Rows beyond the last are computed and dropped, and what lies beyond k is zero on both sides.
 """
 
@@ -39,6 +42,12 @@ WHOLE = 3 * CHUNK
 
 DEPTH = 2 * CHUNK
 """Steps of longer rows that it holds beside the sums of a run."""
+
+FEW = 8 * DEPTH
+"""Steps of up to 32 rows that are on the stack: as much as of the most rows."""
+
+AHEAD = 8 << 10
+"""Bytes from what is read beside few rows to what is asked for."""
 
 RUN = 16
 """Panels of a run: putting rows on the stack costs little beside as many products."""
@@ -73,7 +82,8 @@ class Run:
         self.height = -(-tasks.most // PAIR) * PAIR
         steps, panels = sides.steps, tasks.panels
         self._chunk = min(CHUNK, steps) if isinstance(steps, int) else CHUNK
-        self._left = Left(sides, self.height, DEPTH, WHOLE)
+        self._few = tasks.most <= PAIR or not isinstance(tasks.m, int)
+        self._left = Left(sides, self.height, DEPTH, WHOLE, FEW if self._few else 0)
         self.panels = 1 if self._left.depth == steps else RUN
         if isinstance(panels, int):
             self.panels = min(self.panels, panels)
@@ -94,8 +104,9 @@ class Run:
             return
         for panel in emit.loop(first, last, self.panels):
             count = sizes.least(emit.index(self.panels), last - panel)
-            for start in emit.loop(0, sizes.greatest(steps, 1), self._left.depth):
-                stop = sizes.least(start + self._left.depth, steps)
+            depth = self._left.depth_of(rows)
+            for start in emit.loop(0, sizes.greatest(steps, 1), depth):
+                stop = sizes.least(start + depth, steps)
                 self._left.begin(rows, start, stop)
                 for number in emit.loop(0, count):
                     self._add(self.tasks.block(rows, panel + number), number, start, stop, steps)
@@ -106,10 +117,14 @@ class Run:
         They are those from `start` to `stop - 1`, of `steps` in all, of which there may be none.
         """
         whole = isinstance(steps, int) and steps <= self._chunk
+        chunk: Size = self._chunk
+        if self._few and not whole:
+            few = emit.compare("less_equal", emit.as_index(block.height), PAIR)
+            chunk = emit.select(few, sizes.greatest(emit.as_index(stop) - start, 1), chunk)
         always = emit.constant(emit.integer(1), 1)
         panel = block.panel * self.sides.words * PANEL_ROW
-        for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), self._chunk):
-            end = stop if whole else sizes.least(at + self._chunk, stop)
+        for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), chunk):
+            end = stop if whole else sizes.least(at + chunk, stop)
             begins = whole or emit.compare("equal", at, 0)
             complete = whole or emit.compare("equal", emit.as_index(end), steps)
             behind = panel + self.sides.words * PANEL_ROW + start * STEP
@@ -153,6 +168,11 @@ class Run:
         each = sizes.ceildiv(STEP // LINE, sizes.ceildiv(part.block.height, PAIR))
         first = top // PAIR * each
         asked = first, sizes.least(first + each, STEP // LINE)
+        soon: Size = 0
+        if self._few:
+            few = emit.compare("less_equal", emit.as_index(part.block.height), PAIR)
+            soon = emit.select(few, emit.index(STEP // LINE), 0)
+            asked = first + soon, asked[1]
         due = sizes.ceildiv(PAIR, sizes.greatest(part.stop - part.start, 1))
         if part.complete is not True:
             due = emit.select(part.complete, emit.as_index(due), 0)
@@ -166,6 +186,8 @@ class Run:
             if sides.ends_within:
                 panel = emit.select(emit.compare("equal", step, sides.whole), self._right, panel)
             right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
+            for line in emit.loop(0, soon) if self._few else ():
+                memory.prefetch(sides.b, part.panel + step * STEP + (line * LINE + AHEAD), "int8")
             for line in emit.loop(*asked):
                 place = part.behind + (step - part.start) * STEP + line * LINE
                 memory.prefetch(sides.b, place, "int8", level=2)

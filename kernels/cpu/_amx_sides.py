@@ -65,15 +65,25 @@ class Sides:
 class Left:
     """Rows of a as tiles: where they lie, or put on the stack tile by tile, zero beyond k.
 
-    `depth` is the steps that are on the stack at once: all of rows of up to `whole` steps.
+    `depth` is the steps that are on the stack at once: all of rows of up to `whole` steps. Of one
+    pair of tiles it is `few`, if that is more.
     """
 
-    def __init__(self, sides: Sides, height: int, depth: int, whole: int = 0) -> None:
+    def __init__(self, sides: Sides, height: int, depth: int, whole: int = 0, few: int = 0) -> None:
         self._sides = sides
         steps = sides.steps
         self.depth = steps if isinstance(steps, int) and steps <= max(whole, depth) else depth
-        self._room = host.byte_buffer(height * self.depth * TILE_ROW, shared="left")
+        self._few = max(min(few, steps) if isinstance(steps, int) else few, self.depth)
+        room = max(height * self.depth, PAIR * self._few)
+        self._room = host.byte_buffer(room * TILE_ROW, shared="left")
         self._could_lie = self.depth == sides.steps and not sides.ends_within
+
+    def depth_of(self, rows: Rows) -> Size:
+        """Steps of these rows that are on the stack at once."""
+        if self._few == self.depth:
+            return self.depth
+        few = emit.compare("less_equal", emit.as_index(rows.height), PAIR)
+        return emit.select(few, emit.index(self._few), self.depth)
 
     def begin(self, rows: Rows, start: Size, stop: Size) -> None:
         """Puts the steps from `start` to `stop - 1` of what does not lie well on the stack.

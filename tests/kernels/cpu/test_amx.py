@@ -70,7 +70,14 @@ def test_all_sizes_dynamic(dtype):
 @pytest.mark.parametrize("dtype", OPS)
 @pytest.mark.parametrize(
     ("m", "k", "n"),
-    [(1, 7, 33), (16, 64, 32), (200, 40, 70), (50, 1030, 33), (5, 5000, 32 * (_amx.RUN + 3))],
+    [
+        (1, 7, 33),
+        (16, 64, 32),
+        (200, 40, 70),
+        (50, 1030, 33),
+        (5, 5000, 32 * (_amx.RUN + 3)),
+        (3, 17000, 40),
+    ],
 )
 def test_static_sizes(m, k, n, dtype):
     exact(product(dtype, m, k, n))
