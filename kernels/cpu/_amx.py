@@ -9,6 +9,9 @@ Rows that the second cache holds are loaded where they lie, but for those that l
 apart, of which a tile's would share a few sets of the first cache. They are put on the stack, tile
 by tile, and so is a part of longer rows, which is multiplied with a run of panels before the next.
 
+Up to 64 rows are bound by reading b (see `FEW`). The sums of up to 32 stay in tiles along all of
+the panel, which is read once from end to end.
+
 Rows beyond the last are computed and dropped, and what lies beyond k is zero on both sides.
 """
 
@@ -19,7 +22,16 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, WORD, Left, Sides, bytes_at
+from heddle.kernels.cpu._amx_sides import (
+    CLASHING,
+    PAIR,
+    PANEL_ROW,
+    STEP,
+    WORD,
+    Left,
+    Sides,
+    bytes_at,
+)
 from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Block, Rows
 from heddle.kernels.cpu._panels import Tasks
@@ -35,9 +47,9 @@ CHUNK = 16
 """Steps that stay of a panel: two thirds of the first cache, which holds the sums too."""
 
 FEW = 64
-"""Rows of a block that is bound by reading b: the steps that stay are `SHORT` then, and of b one
-line in `APART` is asked for. The second cache fetches those between by itself, which keeps the
-places free in which the first one waits for misses."""
+"""Rows of a block that is bound by reading b: where all of a row is there, the steps that stay are
+`SHORT`, and of b one line in `APART` is asked for. The second cache fetches those between by
+itself, which keeps the places free in which the first one waits for misses."""
 
 SHORT, APART = CHUNK // 2, 8
 
@@ -47,6 +59,12 @@ WHOLE = 4 * CHUNK
 DEPTH = 2 * CHUNK
 """Steps of longer rows that it holds beside the sums of a run."""
 
+SINGLE = 8 * DEPTH
+"""Steps of a single pair of tiles that are on the stack: as much as of the most rows."""
+
+AHEAD = 8 << 10
+"""Bytes from what is read beside a single pair to what is asked for."""
+
 RUN = 16
 """Panels of a run: putting rows on the stack costs little beside as many products."""
 
@@ -55,7 +73,8 @@ def tasks(spec: Spec) -> tuple[int, int]:
     """Rows of a task at most, and how many a thread takes together."""
     a = spec.operands[0]
     row = fold("mul", a.shape[-1], emit.ITEM_SIZE[a.dtype])
-    return BLOCK, 1 if isinstance(row, int) and row <= WHOLE * TILE_ROW else RUN
+    lies = isinstance(row, int) and row <= WHOLE * TILE_ROW and row % CLASHING > 0
+    return BLOCK, 1 if lies else RUN
 
 
 def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
@@ -79,9 +98,7 @@ class Run:
         self.sides, self.tasks = sides, tasks
         self.height = -(-tasks.most // PAIR) * PAIR
         steps, panels = sides.steps, tasks.panels
-        self._left = Left(sides, self.height, DEPTH, WHOLE * BLOCK // self.height)
-        # Of rows whose number is known, blocks are about even.
-        self._few = tasks.most <= FEW if isinstance(tasks.m, int) else None
+        self._left = Left(sides, self.height, DEPTH, WHOLE * BLOCK // self.height, SINGLE)
         self.panels = 1 if self._left.depth == steps else RUN
         if isinstance(panels, int):
             self.panels = min(self.panels, panels)
@@ -102,8 +119,9 @@ class Run:
             return
         for panel in emit.loop(first, last, self.panels):
             count = sizes.least(emit.index(self.panels), last - panel)
-            for start in emit.loop(0, sizes.greatest(steps, 1), self._left.depth):
-                stop = sizes.least(start + self._left.depth, steps)
+            depth = self._left.depth_of(rows)
+            for start in emit.loop(0, sizes.greatest(steps, 1), depth):
+                stop = sizes.least(start + depth, steps)
                 self._left.begin(rows, start, stop)
                 for number in emit.loop(0, count):
                     self._add(self.tasks.block(rows, panel + number), number, start, stop, steps)
@@ -113,13 +131,14 @@ class Run:
 
         They are those from `start` to `stop - 1`, of `steps` in all, of which there may be none.
         """
-        few = self._few
-        if few is None:
-            few = emit.compare("less_equal", emit.as_index(block.height), FEW)
+        single, few = self._at_most(block, PAIR), self._at_most(block, FEW)
+        if self._left.depth != self.sides.steps:
+            few = single
         apart = _either(few, APART, 1)
-        whole = isinstance(steps, int) and steps <= CHUNK
+        alone = single is True and self._left.depth == steps
+        whole = isinstance(steps, int) and (steps <= CHUNK or alone)
         short, chunk = (_even(stop, most) for most in (SHORT, CHUNK))
-        chunk = chunk if whole else _either(few, short, chunk)
+        chunk = _either(single, sizes.greatest(stop - start, 1), _either(few, short, chunk))
         always = emit.constant(emit.integer(1), 1)
         panel = block.panel * self.sides.words * PANEL_ROW
         for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), chunk):
@@ -130,6 +149,7 @@ class Run:
             if not whole:
                 more = emit.compare("less", emit.as_index(end), stop)
                 behind = emit.select(more, panel + end * STEP, behind)
+            behind = _either(single, panel + at * STEP + AHEAD, behind)
             self._fill_up(panel, end)
             sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
             for top in emit.loop(0, block.height, PAIR):
@@ -141,6 +161,15 @@ class Run:
                 # Without a step nothing was written beside one.
                 some = emit.compare("greater", emit.as_index(end), at)
                 self.tasks.write(block, sums, emit.select(some, _last_pair(block.height), 0))
+
+    def _at_most(self, block: Block, rows: int) -> Any:
+        """Whether a block has at most so many rows: a bool where that is known, else an i1."""
+        tasks = self.tasks
+        if tasks.most <= rows:
+            return True
+        if tasks.even and isinstance(tasks.m, int):
+            return False
+        return emit.compare("less_equal", emit.as_index(block.height), rows)
 
     def _fill_up(self, panel: Size, stop: Size) -> None:
         """Copies the last words of the panel at `panel` to where zeros follow, if they come now."""
@@ -241,11 +270,11 @@ def _even(steps: Size, most: int) -> int:
     return -(-steps // -(-steps // most)) if isinstance(steps, int) and steps > 0 else most
 
 
-def _either(condition: Any, yes: int, no: int) -> Size:
+def _either(condition: Any, yes: Size, no: Size) -> Size:
     """`yes` or `no`, by a bool or an i1."""
     if isinstance(condition, bool):
         return yes if condition else no
-    return emit.select(condition, emit.index(yes), no)
+    return emit.select(condition, emit.as_index(yes), no)
 
 
 def _last_pair(height: Size) -> Size:

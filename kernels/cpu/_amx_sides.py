@@ -68,16 +68,29 @@ class Sides:
 class Left:
     """Rows of a as tiles: where they lie, or put on the stack tile by tile, zero beyond k.
 
-    `depth` is the steps that are on the stack at once: all of rows of up to `whole` steps.
+    `depth` is the steps that are on the stack at once: all of rows of up to `whole` steps. Of one
+    pair of tiles it is `single`, if that is more.
     """
 
-    def __init__(self, sides: Sides, height: int, depth: int, whole: int = 0) -> None:
+    def __init__(
+        self, sides: Sides, height: int, depth: int, whole: int = 0, single: int = 0
+    ) -> None:
         self._sides = sides
         steps = sides.steps
         self.depth = steps if isinstance(steps, int) and steps <= max(whole, depth) else depth
-        self._room = host.byte_buffer(height * self.depth * TILE_ROW, shared="left")
+        single = min(single, steps) if isinstance(steps, int) else single
+        self._single = max(single, self.depth)
+        room = max(height * self.depth, PAIR * self._single)
+        self._room = host.byte_buffer(room * TILE_ROW, shared="left")
         lies_well = not sides.ends_within and sides.row % CLASHING > 0
         self._could_lie = self.depth == sides.steps and lies_well
+
+    def depth_of(self, rows: Rows) -> Size:
+        """Steps of these rows that are on the stack at once."""
+        if self._single == self.depth:
+            return self.depth
+        single = emit.compare("less_equal", emit.as_index(rows.height), PAIR)
+        return emit.select(single, emit.index(self._single), self.depth)
 
     def begin(self, rows: Rows, start: Size, stop: Size) -> None:
         """Puts the steps from `start` to `stop - 1` of what does not lie well on the stack.

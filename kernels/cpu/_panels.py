@@ -140,6 +140,8 @@ class Results:
 class Tasks(Results):
     """The blocks of a kernel's tasks, and where their sums go."""
 
+    even = True  # All blocks but the last have about as many rows.
+
     def __init__(self, frame: host.Frame, lanes: int, dtype: str, block: int = BLOCK) -> None:
         super().__init__(frame, lanes, dtype)
         self.batch, self.m, _ = frame.shape(extents(frame.spec))

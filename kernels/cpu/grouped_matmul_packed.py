@@ -26,6 +26,8 @@ class _Tasks(_panels.Tasks):
     given larger blocks.
     """
 
+    even = False
+
     def __init__(
         self, frame: host.Frame, lanes: int, dtype: str, _larger: int = _panels.BLOCK
     ) -> None:

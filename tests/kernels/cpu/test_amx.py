@@ -78,6 +78,7 @@ def test_all_sizes_dynamic(dtype):
         (200, 40, 70),
         (50, 1030, 33),
         (5, 5000, 32 * (_amx.RUN + 3)),
+        (3, 17000, 40),
     ],
 )
 def test_static_sizes(m, k, n, dtype):
@@ -164,15 +165,16 @@ def test_a_panel_stays_in_the_first_cache(chunk, stays, monkeypatch):
     native.load.cache_clear()
 
 
-@pytest.mark.parametrize(("rows", "apart"), [(_amx.FEW, _amx.APART), (_amx.FEW + 1, 1)])
+@pytest.mark.parametrize(("rows", "apart"), [(32, 8), (33, 8), (_amx.FEW, 8), (_amx.FEW + 1, 1)])
 @pytest.mark.parametrize("m", ["static", "d0"])
 def test_few_rows_ask_for_a_line_in_eight(rows, apart, m):
-    """Of all but the first chunk, whatever its length; more rows ask for each line."""
+    """Of all but the first chunk, or what is soon read; more rows ask for each line."""
     spec = product("bfloat16", rows if m == "static" else m, 24 * 32, 96)
     arrays = [*numbers(spec, {"d0": rows}), np.zeros((rows, 96), np.uint16)]
     asked = lines_asked_for(spec, MACHINE, arrays, [] if m == "static" else [rows], 0, 3)
-    lines, chunk = _amx_sides.STEP // 64, 12 if apart == 1 else _amx.SHORT
-    assert asked[1] == set(range(chunk * lines, 3 * 24 * lines, apart))
+    lines = _amx_sides.STEP // 64
+    begin = _amx.AHEAD // 64 if rows <= 32 else lines * (12 if apart == 1 else _amx.SHORT)
+    assert asked[1] == set(range(begin, 3 * 24 * lines, apart))
     assert asked[2] == set(range(rows * 96 * 2 // 64))
 
 
