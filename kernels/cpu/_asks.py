@@ -33,9 +33,12 @@ FRACTION = 16
 
 
 def of_tile(tile: Tile, machine: Machine) -> tuple[memory.Ask, ...]:
-    """What a tile asks the caches for where it asks for a line of b."""
-    several = tile.height >= SEVERAL[machine.vector_bytes]
-    return (memory.Ask(1), memory.Ask(2, FURTHER)) if several else (memory.Ask(1),)
+    """What a tile asks the caches for where it asks for a line of b.
+
+    CPUs with AMX bring lines from memory faster into the second cache at any height.
+    """
+    both = machine.tiles or tile.height >= SEVERAL[machine.vector_bytes]
+    return (memory.Ask(1), memory.Ask(2, FURTHER)) if both else (memory.Ask(1),)
 
 
 def next_stretch(
