@@ -52,7 +52,7 @@ class Few:
         assert isinstance(k, int)
         self._sides = Sides(frame.inputs[0], frame.inputs[1], frame.spec.operands[0].dtype, k)
         self._tasks, self._right, self._steps = tasks, right, k // ALONG
-        self._left = Left(self._sides, TILE_ROWS, self._steps, few=self._steps)
+        self._left = Left(self._sides, TILE_ROWS, self._steps, single=self._steps)
         self._widened = host.byte_buffer(BEFORE * STEP)
         self._totals = host.byte_buffer(TILE_ROWS * PANEL_ROW)
         self._waiting = Sums(frame)
