@@ -29,7 +29,7 @@ from heddle.kernels.cpu.matmul_packed import add_dots
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Spec
+from heddle.kernels.spec import Launch, Spec
 
 FLOATS = 4
 """Cycles from one multiplication to the next that adds to the same sum."""
@@ -179,6 +179,13 @@ class _Product:
                     ask.beside(self._frame.inputs[1], place, "int8")
 
 
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """With AMX a thread takes a run of panels, which share the rows on the stack."""
+    if machine.tiles and "tiles" in uses(spec):
+        return _beside.launch(spec, together=_amx_narrow.RUN)
+    return None
+
+
 def supports(spec: Spec) -> str | None:
     """Whole groups of int8, of 4 bits in uint32, or of 8-bit floats; no prologue."""
     a, weights = (operand.dtype for operand in spec.operands[:2])
@@ -201,4 +208,5 @@ KERNEL = Kernel(
     split=_beside.split,
     overwrites="epilogue",
     uses=uses,
+    own_launch=own_launch,
 )
