@@ -7,7 +7,7 @@ where the next panel's part arrives meanwhile. Rows that neither lie so nor have
 apart are read in place.
 
 Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
-them, as by two hardware threads:
+them, as by two hardware threads, and where the clock goes down by what a core executes:
 
 - AVX2: 6 rows by 2 vectors, half a panel, 20 instructions for 12 multiply-adds, in 15 of the 16
   registers. Where a word has two parts, so has a vector: then 5 rows.
