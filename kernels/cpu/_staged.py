@@ -7,7 +7,7 @@ where the next panel's part arrives meanwhile. Rows that neither lie so nor have
 apart are read in place.
 
 Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
-them, as by two hardware threads:
+them, as by two hardware threads, and where the clock goes down by what a core executes:
 
 - AVX2: 6 rows by 2 vectors, half a panel, 20 instructions for 12 multiply-adds, in 15 of the 16
   registers. Where a word has two parts, so has a vector: then 5 rows.
@@ -43,6 +43,10 @@ together all the same."""
 
 MANY = 8
 """Tiles of a block from which on a line of each panel is enough of that."""
+
+SHORT = 512
+"""Bytes of a row on AVX-512 where a block has fewer tiles than that: 128 steps of two panels, 32
+KiB, are in the first cache for all tiles but one, so that the second one has time for memory."""
 
 LATE = 4
 """Panels beside which the next block's rows arrive, the last ones: else they would not stay."""
@@ -148,6 +152,11 @@ class Staged:
         self.sides = Sides(tasks, step, self.chunk, BLOCK, LINE, self.in_place)
         self.steps = self.sides.steps
         self.at_once = isinstance(self.steps, int) and self.steps <= self.chunk
+        self.short = SHORT // WORD
+        # Rows that are read in place cost nothing to come back to.
+        fitting = self.in_place and machine.vector_bytes == 64
+        self.most_few = shape.rows * (MANY - 1) if fitting else 0
+        self.few = {height <= self.most_few for height in many}
         held = self.unit if self.at_once else self.run
         self.sums = host.byte_buffer(held * BLOCK * PANEL * WORD, shared="sums")
 
@@ -160,15 +169,27 @@ class Staged:
         many = emit.compare("greater_equal", emit.as_index(rows.height), self.fewest)
         end = first + emit.select(many, count, 0)
         steps = rows.steps(self.steps)
-        for begin in emit.loop(first, end, self.run):
-            stop = sizes.least(begin + self.run, end)
+        run, chunk = self._cut(rows)
+        for begin in emit.loop(first, end, run):
+            stop = sizes.least(begin + run, end)
             left = end - stop
-            self._add_chunk(rows, begin, stop, 0, sizes.least(steps, self.chunk), steps, left)
-            if not self.at_once:
-                for start in emit.loop(self.chunk, steps, self.chunk):
-                    behind = sizes.least(start + self.chunk, steps)
+            self._add_chunk(rows, begin, stop, 0, sizes.least(steps, chunk), steps, left)
+            if not self.at_once or True in self.few:
+                for start in emit.loop(chunk, steps, chunk):
+                    behind = sizes.least(start + chunk, steps)
                     self._add_chunk(rows, begin, stop, start, behind, steps, left)
         return end
+
+    def _cut(self, rows: Rows) -> tuple[Size, Size]:
+        """How many panels, at most, share a chunk of the rows, and the steps of a chunk."""
+        if True not in self.few:
+            return self.run, self.chunk
+        if False not in self.few:
+            return self.unit, self.short
+        few = emit.compare("less_equal", emit.as_index(rows.height), self.most_few)
+        pairs = (emit.index(self.unit), self.run), (emit.index(self.short), self.chunk)
+        run, chunk = (emit.select(few, some, all_of) for some, all_of in pairs)
+        return run, chunk
 
     def _add_chunk(
         self, rows: Rows, first: Size, last: Size, start: Size, stop: Size, steps: Size, left: Size

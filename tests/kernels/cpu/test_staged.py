@@ -38,6 +38,13 @@ def test_staged_rows_far_apart(arch):
     check(spec, {"d0": 70}, arch=arch, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("m", [13, 42, 43, 64, 77])
+@pytest.mark.parametrize("k", [128, 129, 600])
+def test_chunks_of_a_few_tiles(k, m):
+    """They are short, and all others are not: known alone, and beside a higher block."""
+    check(product("float32", (), m, k, 200), arch="sapphirerapids", rtol=1e-5, atol=1e-4)
+
+
 def test_pairs_of_panels_are_claimed_together():
     spec, kernel = product("float32", (), "d0", 384, 384), find("matmul_packed", "cpu")
     launches = (kernel.launch_on(spec, MACHINES[arch]) for arch in ("cooperlake", "sapphirerapids"))
