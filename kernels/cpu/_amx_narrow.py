@@ -2,9 +2,8 @@
 
 A part of a panel is widened to bfloat16 on the stack, once for all rows of a block, while the part
 before it is multiplied: vector instructions run beside the tiles. The sums of a tile are stored
-when their group ends and, times the group's scales, added to totals: so a weight is never rounded.
-They are stored, too, where the rows on the stack end within a group, and wait until the next tile
-is multiplied: what reads them at once would wait for them, and all behind it.
+and scaled when their group ends (see `_amx_groups`), and, too, where the rows on the stack end
+within a group.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx import RUN
+from heddle.kernels.cpu._amx_groups import ALONG, Sums
 from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
-from heddle.kernels.cpu._blocks import PANEL, Rows, Tile
+from heddle.kernels.cpu._blocks import Rows, Tile
 from heddle.kernels.cpu._narrow_weights import STEP as TAKEN
 from heddle.kernels.cpu._narrow_weights import Reader
 from heddle.kernels.cpu._panels import BLOCK, Tasks
@@ -29,17 +29,11 @@ from heddle.kernels.sizes import Size
 
 vector = dialect("vector")
 
-ALONG = 2 * TILE_ROWS
-"""Elements along k of a step: a tile of pairs."""
-
 UNITS = ALONG // TAKEN
 """Times that weights are widened in a step."""
 
 CHUNK = 4
 """Steps that are widened at a time, while as many are multiplied: both stay in the first cache."""
-
-TOGETHER = 4
-"""Rows whose sums are scaled at a time."""
 
 
 class Run:
@@ -47,7 +41,7 @@ class Run:
 
     def __init__(self, frame: host.Frame, tasks: Tasks, right: Reader) -> None:
         spec = frame.spec
-        a, _, scales = spec.operands
+        a = spec.operands[0]
         k = frame.size(a.shape[-1])
         self.sides, self.tasks = Sides(frame.inputs[0], frame.inputs[1], a.dtype, k), tasks
         self.height = -(-tasks.most // PAIR) * PAIR
@@ -56,11 +50,9 @@ class Run:
         self.chunk = self._left.depth
         self._sums = host.byte_buffer(self.panels * self.height * PANEL_ROW)
         self._right, self._steps = right, k // ALONG
-        self._scales, self._dtype = frame.inputs[2], scales.dtype
-        self._group, self._groups = spec.attr("group"), frame.size(scales.shape[1])
-        self._span = math.gcd(self._group // ALONG, self.chunk)
+        self._span = math.gcd(spec.attr("group") // ALONG, self.chunk)
         self._widened = host.byte_buffer(2 * self.chunk * STEP)
-        self._apart = host.byte_buffer(2 * STEP)
+        self._waiting = Sums(frame)
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
@@ -111,8 +103,8 @@ class Run:
 
             return emit.carry(0, count, 1, waiting, over_panels)
 
-        none = [self._sums, *map(emit.index, (0, 0, 0, 0))]
-        self._scale(*emit.carry(0, self._steps, self.chunk, none, over_chunks))
+        none = self._waiting.none(self._sums)
+        self._waiting.scale(*emit.carry(0, self._steps, self.chunk, none, over_chunks))
 
     def _next(self, part: _Part, count: Size) -> _Part:
         """What comes after a part, where a run has `count` panels.
@@ -157,7 +149,7 @@ class Run:
         """Multiplies a part by the tile of rows from `top` on.
 
         Each step is followed by what is done `beside` it. Sums of a group are stored behind those
-        that are `waiting` to be scaled (see `_scale`), and wait instead of them.
+        that are `waiting` to be scaled (see `_amx_groups`), and wait instead of them.
         """
         left_at = self._left.pair(rows, top)
         totals = bytes_at(self.sums(part.number), top * PANEL_ROW)
@@ -180,37 +172,9 @@ class Run:
                 found = add_step(first, *zeros)
             else:
                 found = emit.carry(first, first + self._span, 1, zeros, add_step)
-            self._scale(*waiting)
-            apart = STEP - waiting[-1]
-            for half, total in enumerate(found):
-                tiles.store(total, bytes_at(self._apart, apart + half * TILE), TILE_ROW)
-            scales = (part.panel * self._groups + first * ALONG // self._group) * PANEL
-            kept = emit.select(emit.compare("equal", first, 0), emit.index(0), TILE_ROWS)
-            return [totals, scales, emit.as_index(height), kept, apart]
+            return self._waiting.store(found, totals, part.panel, first, height, waiting)
 
         return emit.carry(part.start, part.stop, self._span, waiting, add_group)
-
-    def _scale(self, totals: Any, scales: Size, height: Size, kept: Size, apart: Size) -> None:
-        """Adds the sums of a tile of rows, from byte `apart` on, times their scales to the totals.
-
-        Of these `kept` columns were there before: none or all.
-        """
-        mask = host.first_lanes(kept, TILE_ROWS)
-        halves = [
-            memory.load(self._scales, scales + half * TILE_ROWS, self._dtype, TILE_ROWS)
-            for half in range(2)
-        ]
-        sums = bytes_at(self._apart, apart)
-        for r in emit.loop(0, height, TOGETHER):
-            for row in (r + i for i in range(TOGETHER)):
-                for half, scale in enumerate(halves):
-                    place = row * PANEL + half * TILE_ROWS
-                    total = memory.load(totals, place, "float32", TILE_ROWS, mask)
-                    found = memory.load(
-                        sums, (half * TILE_ROWS + row) * TILE_ROWS, "float32", TILE_ROWS
-                    )
-                    total = emit.fma(found, scale, total)
-                    memory.store(total, totals, place, "float32", alignment=TILE_ROW)
 
 
 @dataclass(frozen=True)

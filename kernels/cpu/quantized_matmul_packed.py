@@ -6,8 +6,8 @@ bfloat16, which holds them exactly, and a step takes two elements along k; else 
 
 Products of eight rows or more leave ports free on which weights are widened beside them, but not
 enough for floats: so the first tile of a block keeps its pairs for those below it. With AMX more
-than a few rows are multiplied in tiles instead (see `_amx_narrow`); AVX2 has a file of its own
-(see `_avx2_narrow`).
+than one row are multiplied in tiles instead (see `_amx_narrow`, and `_amx_narrow_few` for up to
+16); AVX2 has a file of its own (see `_avx2_narrow`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_narrow, _avx2_narrow, _beside, _panels
+from heddle.kernels.cpu import _amx_narrow, _amx_narrow_few, _asks, _avx2_narrow, _beside, _panels
+from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._blocks import Block, Strip, Tile
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
@@ -54,13 +55,19 @@ def _emit_blocks(frame: host.Frame, lanes: int) -> None:
     if not product.in_tiles:
         _panels.emit_blocks(tasks, product.multiply)
         return
+    few = _amx_narrow_few.Few(frame, tasks, product.right) if _amx_narrow_few.fits(frame) else None
     run = _amx_narrow.Run(frame, tasks, product.right)
+    most = FEW if few is None else TILE_ROWS
     for rows, first, last in tasks.runs():
-        few = emit.compare("less_equal", emit.as_index(rows.height), FEW)
-        with emit.when(few):
+        height = emit.as_index(rows.height)
+        with emit.when(emit.compare("less_equal", height, FEW)):
             for panel in emit.loop(first, last):
                 product.multiply(tasks, tasks.block(rows, panel), run.sums(0))
-        with emit.when(emit.compare("greater", emit.as_index(rows.height), FEW)):
+        if few is not None:
+            several = emit.compare("greater", height, FEW)
+            with emit.when(several & emit.compare("less_equal", height, most)):
+                few.compute(rows, first, last)
+        with emit.when(emit.compare("greater", height, most)):
             run.compute(rows, first, last)
 
 
@@ -163,10 +170,13 @@ class _Product:
     def _ask(self, tile: Tile, first: Any, pace: Any) -> None:
         """Prefetches `pace` bytes of the weights, at most those of a step, from `first` on."""
         if tile.part == 0:  # the columns beside them lie in the same lines, or the next
-            lines = self.right.bytes // LINE
+            lines, machine = self.right.bytes // LINE, self._frame.machine
+            one = machine.tiles and tile.height == 1
+            asks = _asks.of_tile(tile, machine) if one else (memory.Ask(1),)
             for line in range(lines):
                 place = first + pace * line // lines
-                memory.prefetch(self._frame.inputs[1], place, "int8")
+                for ask in asks:
+                    ask.beside(self._frame.inputs[1], place, "int8")
 
 
 def supports(spec: Spec) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 from native import run
 from quantized_specs import HELD, close, numbers, product
 
-from heddle.kernels.cpu import _amx_narrow, _amx_sides, _amx_tiles
+from heddle.kernels.cpu import _amx_narrow, _amx_narrow_few, _amx_sides, _amx_tiles
 from heddle.kernels.cpu import quantized_matmul_packed as kernel
 from heddle.kernels.registry import MACHINES
 
@@ -25,24 +25,43 @@ def tiled(held, *extents, **options):
 def test_rows_and_columns(held):
     """Few rows take dot products, more of them take tiles."""
     spec = tiled(held, "d0", 64, "d1")
-    for m, n in ((kernel.FEW, 33), (kernel.FEW + 1, 33), (17, 1), (70, 64)):
+    for m, n in ((kernel.FEW, 33), (kernel.FEW + 1, 33), (16, 70), (17, 1), (70, 64)):
         dims = {"d0": m, "d1": n}
         close(spec, dims, ARCH)
         run(spec, numbers(spec, dims), dims, ARCH)
         assert bool(amx_emulation.products) == (m > kernel.FEW)
 
 
+@pytest.mark.parametrize("rows", [7, 20])
 @pytest.mark.parametrize(
     ("held", "k", "group"),
     [("int8", 32, 32), ("uint32", 288, 96), ("float8_e5m2", 320, 64), ("int8", 640, 320)],
 )
-def test_groups(held, k, group):
-    """They end with the rows on the stack, within them, and behind them."""
-    close(tiled(held, 20, k, 40, group=group), arch=ARCH)
+def test_groups(held, k, group, rows):
+    """They end with the rows on the stack, within them, and behind them; panels with odd steps."""
+    close(tiled(held, rows, k, 70, group=group), arch=ARCH)
 
 
-def test_more_panels_than_a_run():
-    close(tiled("uint32", 6, 320, 32 * (_amx_narrow.RUN + 2), group=160), arch=ARCH)
+@pytest.mark.parametrize("rows", [6, 20])
+def test_more_panels_than_a_run(rows):
+    close(tiled("uint32", rows, 320, 32 * (_amx_narrow.RUN + 2), group=160), arch=ARCH)
+
+
+@pytest.mark.parametrize("held", ["int8", "uint32"])
+@pytest.mark.parametrize("group", [32, 96, 192])
+def test_a_row_is_the_same_beside_more(held, group):
+    """Up to 16 rows take their own way through a panel, with the same sums."""
+    spec = tiled(held, "d0", 576, 70, group=group)
+    arrays = numbers(spec, {"d0": 40})
+    (many,), _ = run(spec, arrays, {"d0": 40}, ARCH)
+    (few,), _ = run(spec, [arrays[0][:9], *arrays[1:]], {"d0": 9}, ARCH)
+    np.testing.assert_array_equal(few, many[:9])
+
+
+def test_rows_that_do_not_lie_on_the_stack():
+    """Few rows of so many elements go the way of more."""
+    k = 32 * (_amx_narrow_few.DEEP + 1)
+    close(tiled("uint32", 2, k, 32, group=k), arch=ARCH)
 
 
 def test_the_stack_may_hold_anything():
@@ -71,6 +90,21 @@ def test_mistakes_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
 
 
+FEW_MISTAKES = {
+    "units that are left out": (_amx_narrow_few, "UNITS", 3),
+    "steps in one place": (_amx_narrow_few.Few, "_place", lambda self, step: self._widened),
+}
+
+
+@pytest.mark.parametrize("name", FEW_MISTAKES)
+def test_mistakes_with_few_rows_do_not_pass(name, monkeypatch):
+    native.load.cache_clear()
+    monkeypatch.setattr(*FEW_MISTAKES[name])
+    with pytest.raises(AssertionError):
+        close(tiled("int8", 8, 256, 32), arch=ARCH)
+    native.load.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("chunk", "stays"), [(_amx_narrow.CHUNK, True), (4 * _amx_narrow.CHUNK, False)]
 )
@@ -87,8 +121,11 @@ def test_rows_stay_in_the_first_cache(chunk, stays, monkeypatch):
 
 @pytest.mark.parametrize("group", [32, 128])
 def test_the_machine_code(group):
-    """A step loads three tiles for two products; those of sums are stored once, none is spilled."""
+    """A step loads three tiles for two products; those of sums are stored once, none is spilled.
+
+    There is one such step for few rows, and one for more.
+    """
     text = machine_code.assembly(tiled("int8", "d0", 4096, "d1", group=group), MACHINE)
     names = ("tileloadd", "tdpbf16ps", "tilestored")
-    assert [text.count(f"\t{name}\t") for name in names] == [3, 2, 2]
+    assert [text.count(f"\t{name}\t") for name in names] == [6, 4, 4]
     assert text.count("ldtilecfg") == text.count("tilerelease") == 1
