@@ -49,6 +49,9 @@ FEW = 8 * DEPTH
 AHEAD = 8 << 10
 """Bytes from what is read beside few rows to what is asked for."""
 
+_SIDES = {True: "less_equal", False: "greater"}
+"""How the heights of few rows, and of more, compare with those of a pair of tiles."""
+
 RUN = 16
 """Panels of a run: putting rows on the stack costs little beside as many products."""
 
@@ -83,6 +86,8 @@ class Run:
         steps, panels = sides.steps, tasks.panels
         self._chunk = min(CHUNK, steps) if isinstance(steps, int) else CHUNK
         self._few = tasks.most <= PAIR or not isinstance(tasks.m, int)
+        # Where the rows are known, those of all blocks are multiplied alike.
+        self._kinds = (self._few,) if isinstance(tasks.m, int) else (False, True)
         self._left = Left(sides, self.height, DEPTH, WHOLE, FEW if self._few else 0)
         self.panels = 1 if self._left.depth == steps else RUN
         if isinstance(panels, int):
@@ -119,8 +124,8 @@ class Run:
         whole = isinstance(steps, int) and steps <= self._chunk
         chunk: Size = self._chunk
         if self._few and not whole:
-            few = emit.compare("less_equal", emit.as_index(block.height), PAIR)
-            chunk = emit.select(few, sizes.greatest(emit.as_index(stop) - start, 1), chunk)
+            low = emit.compare(_SIDES[True], emit.as_index(block.height), PAIR)
+            chunk = emit.select(low, sizes.greatest(emit.as_index(stop) - start, 1), chunk)
         always = emit.constant(emit.integer(1), 1)
         panel = block.panel * self.sides.words * PANEL_ROW
         for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), chunk):
@@ -137,9 +142,12 @@ class Run:
                 part = Part(block, top, at, end, begins, complete, panel, behind)
                 with emit.when(always if whole else begins):
                     self.tasks.ask(block, top, sizes.least(top + PAIR, block.height))
-                for count, left in ((2, "greater"), (1, "less_equal")):
-                    with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
-                        self._add_tiles(part, sums, count)
+                for few in self._kinds:
+                    kind = emit.compare(_SIDES[few], emit.as_index(block.height), PAIR)
+                    with emit.when(kind if len(self._kinds) > 1 else always):
+                        for count, left in ((2, "greater"), (1, "less_equal")):
+                            with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
+                                self._add_tiles(part, sums, count, few)
             with emit.when(always if whole else complete):
                 # Without a step nothing was written beside one.
                 some = emit.compare("greater", emit.as_index(end), at)
@@ -159,8 +167,10 @@ class Run:
                 target = bytes_at(self._right, r * PANEL_ROW + half)
                 memory.store(value, target, 0, "uint32", alignment=TILE_ROW)
 
-    def _add_tiles(self, part: Part, sums: Any, count: int) -> None:
+    def _add_tiles(self, part: Part, sums: Any, count: int, few: bool) -> None:
         """Adds a part's products to the sums of `count` tiles of rows by two of columns.
+
+        Beside `few` rows what comes soon is asked for, else the panel's next chunk.
 
         Meanwhile vectors write the rows above them, whose sums are complete with the same chunk.
         """
@@ -168,11 +178,6 @@ class Run:
         each = sizes.ceildiv(STEP // LINE, sizes.ceildiv(part.block.height, PAIR))
         first = top // PAIR * each
         asked = first, sizes.least(first + each, STEP // LINE)
-        soon: Size = 0
-        if self._few:
-            few = emit.compare("less_equal", emit.as_index(part.block.height), PAIR)
-            soon = emit.select(few, emit.index(STEP // LINE), 0)
-            asked = first + soon, asked[1]
         due = sizes.ceildiv(PAIR, sizes.greatest(part.stop - part.start, 1))
         if part.complete is not True:
             due = emit.select(part.complete, emit.as_index(due), 0)
@@ -186,9 +191,9 @@ class Run:
             if sides.ends_within:
                 panel = emit.select(emit.compare("equal", step, sides.whole), self._right, panel)
             right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
-            for line in emit.loop(0, soon) if self._few else ():
-                memory.prefetch(sides.b, part.panel + step * STEP + (line * LINE + AHEAD), "int8")
-            for line in emit.loop(*asked):
+            for line in range(0, STEP if few else 0, LINE):
+                memory.prefetch(sides.b, part.panel + step * STEP + (line + AHEAD), "int8")
+            for line in () if few else emit.loop(*asked):
                 place = part.behind + (step - part.start) * STEP + line * LINE
                 memory.prefetch(sides.b, place, "int8", level=2)
             totals = [
