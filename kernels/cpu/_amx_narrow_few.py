@@ -1,10 +1,9 @@
 """Up to 16 rows by weights of 8 and 4 bits in AMX tiles, which are bound by reading weights.
 
 All of the rows lie on the stack, and panels are read from end to end. Of them two steps along k are
-widened on the stack: one is multiplied, then what comes two steps later takes its place. A tile is
-so loaded long after its rows were stored, and those stores that are still under way are to other
-places, by the lowest 12 bits of their addresses too: a load would wait for them else, and what is
-widened for the product in front of it.
+widened on the stack: one is multiplied, then what comes two steps later takes its place. So all
+that is widened takes 4 KiB of the first cache, and a tile is not loaded right behind the stores of
+its rows, for which it would wait.
 """
 
 from __future__ import annotations

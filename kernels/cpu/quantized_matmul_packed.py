@@ -2,7 +2,8 @@
 
 A group's sums are scaled once, when they are complete: a weight is so never rounded, and a scale
 costs little. Where a is bfloat16 and the machine has dot products of pairs, the weights become
-bfloat16, which holds them exactly, and a step takes two elements along k; else all is float32.
+bfloat16, which holds them exactly, and a step takes two elements along k; else all is float32, as
+one row by int8 is beside AMX.
 
 Products of eight rows or more leave ports free on which weights are widened beside them, but not
 enough for floats: so the first tile of a block keeps its pairs for those below it. With AMX more
@@ -19,7 +20,7 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_narrow, _amx_narrow_few, _asks, _avx2_narrow, _beside, _panels
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
-from heddle.kernels.cpu._blocks import Block, Strip, Tile
+from heddle.kernels.cpu._blocks import Block, Rows, Strip, Tile
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
 from heddle.kernels.cpu._panels import Tasks
@@ -35,7 +36,11 @@ FLOATS = 4
 """Cycles from one multiplication to the next that adds to the same sum."""
 
 FEW = 1
-"""Rows that take no tiles: dot products cost them less than widening weights through the stack."""
+"""Rows that take no tiles: products in registers cost them less than widening weights through the
+stack."""
+
+STAGED = 2**14
+"""Elements of such a row that lie on the stack as float32, at most: 64 KiB."""
 
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
@@ -61,6 +66,7 @@ def _emit_blocks(frame: host.Frame, lanes: int) -> None:
     for rows, first, last in tasks.runs():
         height = emit.as_index(rows.height)
         with emit.when(emit.compare("less_equal", height, FEW)):
+            product.stage(rows)
             for panel in emit.loop(first, last):
                 product.multiply(tasks, tasks.block(rows, panel), run.sums(0))
         if few is not None:
@@ -86,10 +92,26 @@ class _Product:
         self._stretch = min(STRETCH // self._span * self._span, self._k)
         self._pairs = frame.machine.dots and a.dtype == "bfloat16"
         self.in_tiles = frame.machine.tiles and self._pairs
+        self._staged: Any = None
+        k = self._groups.k
+        # int8 becomes bfloat16 by way of float32, which one row is multiplied by for less.
+        if self.in_tiles and weights.dtype == "int8" and isinstance(k, int) and 0 < k <= STAGED:
+            self._staged = host.byte_buffer(k * emit.ITEM_SIZE["float32"])
+            self._pairs = False
         self._most = FEW if self.in_tiles else rows_of(frame.machine)
         self._zero = emit.constant(emit.register_type("float32"), 0, lanes)
         keeps = self._pairs and not self.in_tiles
         self._kept = Pairs(self._stretch, lanes) if keeps else None
+
+    def stage(self, rows: Rows) -> None:
+        """Puts the one row on the stack, if it is multiplied as float32."""
+        if self._staged is None:
+            return
+        for place, mask in host.vectors(0, self._k, self._lanes):
+            dtype = self._frame.spec.operands[0].dtype
+            first = rows.row * self._k + place
+            value = memory.load(self._frame.inputs[0], first, dtype, self._lanes, mask)
+            memory.store(value, self._staged, place, "float32", mask)
 
     def multiply(self, tasks: Tasks, block: Block, scratch: Any) -> None:
         """Emits the sums of a block, and what writes them."""
@@ -135,18 +157,28 @@ class _Product:
         count, left_at = tile.height * tile.vectors, self._left_reader(tile)
         copies = copies_of(count, DOTS if self._pairs else FLOATS)
         ahead, pace = self._groups.ahead(tile, start, stop)
+        lines = self.right.bytes // LINE
 
         # `due` is carried: computed from k, it would take k's register, and LLVM load all that k
         # leads to before, into registers that it lacks.
         def add_step(k: Any, due: Any, *sums: Any) -> list[Any]:
-            self._ask(tile, due, pace)
+            if not self.in_tiles:
+                self._ask(tile, due, pace, range(lines))
             right.start(tile, k)
             if self._pairs:
-                rows = map(right.pairs, range(STEP // 2))
+                rows = taken(due, right.pairs, STEP // 2)
                 added = add_rows(sums, k // 2, left_at, rows, copies, add_dots)
             else:
-                added = add_rows(sums, k, left_at, map(right.row, range(STEP)), copies)
+                added = add_rows(sums, k, left_at, taken(due, right.row, STEP), copies)
             return [due + pace, *added]
+
+        def taken(due: Any, row: Callable[[int], Any], count: int) -> Iterator[Any]:
+            """The rows of a step. One row of a spreads its asks over them, or memory would wait."""
+            for number in range(count):
+                if self.in_tiles:
+                    share = range(number * lines // count, (number + 1) * lines // count)
+                    self._ask(tile, due, pace, share)
+                yield row(number)
 
         for first in emit.loop(start, stop, self._span):
             due = ahead + (first - start) // STEP * pace
@@ -161,20 +193,20 @@ class _Product:
         group, kind = (2, "uint32") if self._pairs else (1, dtype)
 
         def left_at(r: int, step: Any) -> Any:
+            if self._staged is not None:
+                return emit.splat(memory.load(self._staged, step, "float32"), self._lanes)
             place = memory.at(a, (tile.row + r) * self._k + step * group, dtype)
             word = memory.load(place, 0, kind, alignment=emit.ITEM_SIZE[dtype])
             return emit.splat(word, self._lanes)
 
         return left_at
 
-    def _ask(self, tile: Tile, first: Any, pace: Any) -> None:
-        """Prefetches `pace` bytes of the weights, at most those of a step, from `first` on."""
+    def _ask(self, tile: Tile, first: Any, pace: Any, share: range) -> None:
+        """Prefetches a share of the lines of a step, which are in `pace` bytes from `first` on."""
         if tile.part == 0:  # the columns beside them lie in the same lines, or the next
-            lines, machine = self.right.bytes // LINE, self._frame.machine
-            one = machine.tiles and tile.height == 1
-            asks = _asks.of_tile(tile, machine) if one else (memory.Ask(1),)
-            for line in range(lines):
-                place = first + pace * line // lines
+            asks = _asks.of_tile(tile, self._frame.machine) if self.in_tiles else (memory.Ask(1),)
+            for line in share:
+                place = first + pace * line // (self.right.bytes // LINE)
                 for ask in asks:
                     ask.beside(self._frame.inputs[1], place, "int8")
 

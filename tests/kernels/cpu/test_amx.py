@@ -79,6 +79,7 @@ def test_all_sizes_dynamic(dtype):
         (50, 1030, 33),
         (5, 5000, 32 * (_amx.RUN + 3)),
         (3, 17000, 40),
+        (7 * _amx.BLOCK + 1, 40, 33),
     ],
 )
 def test_static_sizes(m, k, n, dtype):
