@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from heddle.kernels import convert, emit
+from heddle.kernels import convert, emit, sizes
 from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Operand, Spec
 
 llvm = dialect("llvm")
@@ -113,6 +114,15 @@ class Ask(NamedTuple):
         """Asks for it beside a read of element `offset`."""
         further = self.nbytes // emit.ITEM_SIZE[dtype] + self.elements
         prefetch(base, offset + further, dtype, self.level)
+
+    def within(self, dtype: str, row: Size, stop: Size, length: Size) -> Ask:
+        """The same beside a row, of so many elements, that asks for none from row `stop` on.
+
+        One that is longer than what is asked ahead may ask for what follows it.
+        """
+        ahead = self.nbytes // emit.ITEM_SIZE[dtype]
+        most = (stop - 1 - row) * length + sizes.greatest(length - ahead, 0)
+        return Ask(self.level, 0, self.elements + sizes.least(emit.index(ahead), most))
 
 
 def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:

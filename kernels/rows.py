@@ -27,8 +27,7 @@ VectorsAt = Callable[[Any, Any], Sequence[Any]]
 """Values at a column, under a mask or None."""
 
 AHEAD = 2**13
-"""Bytes from what is read to what is asked for ahead of it: further than the prefetchers of a CPU
-look, which stop at the end of a page."""
+"""Bytes from what is read to what is asked for: a CPU's own prefetchers stop at a page's end."""
 
 ONCE = (memory.Ask(1, AHEAD),)
 AGAIN = (*ONCE, memory.Ask(2, AHEAD * 3 // 2))
@@ -160,22 +159,23 @@ class Source:
     def row(self, row: Size, asks: Sequence[memory.Ask] = ()) -> At:
         """Prepares the flat `row`; returns `at(column, mask)`, the operand there.
 
-        What it is made of is asked for beside each read.
+        More of this call's rows is asked for beside each read; others may be another core's.
         """
         spec = self.frame.spec
         operands = spec.prologue.inputs if spec.prologue else spec.operands[:1]
-        pointers = self.frame.inputs[: len(operands)]
-        start = row * self.length
-        dense = [True]
+        pointers, start = self.frame.inputs[: len(operands)], row * self.length
         results_at = self.computed.row(row) if self.computed else None
-        if self.computed:
-            dense = [all(moves) for moves in self.computed.layout.moves]
+        dense = [all(moves) for moves in self.computed.layout.moves] if self.computed else [True]
+        asked = [
+            (ask.within(operand.dtype, row, self.frame.last, self.length), pointer, operand.dtype)
+            for pointer, operand, fetched in zip(pointers, operands, dense, strict=True)
+            for ask in (asks if fetched else ())
+        ]
 
         def at(column: Any, mask: Any) -> Any:
             place = start + column
-            for pointer, operand, fetched in zip(pointers, operands, dense, strict=True):
-                for ask in asks if fetched else ():
-                    ask.beside(pointer, place, operand.dtype)
+            for ask, pointer, dtype in asked:
+                ask.beside(pointer, place, dtype)
             if results_at:
                 return results_at(column, mask)[0]
             return memory.load(pointers[0], place, operands[0].dtype, self.lanes, mask)
