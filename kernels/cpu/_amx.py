@@ -131,9 +131,9 @@ class Run:
 
         They are those from `start` to `stop - 1`, of `steps` in all, of which there may be none.
         """
-        single, few = self._at_most(block, PAIR), self._at_most(block, FEW)
-        if self._left.depth != self.sides.steps:
-            few = single
+        single = self._at_most(block, PAIR)
+        # Parts of rows that are not all there are multiplied as many rows are.
+        few = self._at_most(block, FEW) if self._left.depth == self.sides.steps else single
         apart = _either(few, APART, 1)
         alone = single is True and self._left.depth == steps
         whole = isinstance(steps, int) and (steps <= CHUNK or alone)

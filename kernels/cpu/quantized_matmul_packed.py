@@ -18,7 +18,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_narrow, _amx_narrow_few, _asks, _avx2_narrow, _beside, _panels
+from heddle.kernels.cpu import (
+    _amx,
+    _amx_narrow,
+    _amx_narrow_few,
+    _asks,
+    _avx2_narrow,
+    _beside,
+    _panels,
+)
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._blocks import Block, Rows, Strip, Tile
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
@@ -214,7 +222,7 @@ class _Product:
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """With AMX a thread takes a run of panels, which share the rows on the stack."""
     if machine.tiles and "tiles" in uses(spec):
-        return _beside.launch(spec, together=_amx_narrow.RUN)
+        return _beside.launch(spec, together=_amx.RUN)
     return None
 
 
