@@ -26,7 +26,6 @@ from heddle.graph import DType, Graph, TensorType, TensorValue, compile, ops
 from heddle.runtime import Buffer, InferenceSession
 
 HEADS, KEY_HEADS, SIZE, BLOCK = 32, 8, 128, 16
-STREAMED = 128 << 20
 DTYPES = ("float32", "bfloat16")
 DECODES = ((1, 4096), (8, 4096), (1, 32768))
 PROMPTS = (512, 2048)
@@ -64,7 +63,9 @@ def decode(session: InferenceSession, dtype: str, rows: int, length: int) -> tup
     query = drawn(dtype, rows, HEADS, SIZE)
     cache = (blocks, BLOCK, KEY_HEADS, SIZE)
     nbytes = 2 * blocks * BLOCK * KEY_HEADS * SIZE * DType[dtype].size
-    caches = [[drawn(dtype, *cache) for _ in range(2)] for _ in range(-(-STREAMED // nbytes))]
+    caches = [
+        [drawn(dtype, *cache) for _ in range(2)] for _ in range(-(-measure.STREAMED // nbytes))
+    ]
     model = model_of(session, ops.paged_attention, [query, *caches[0], *rest])
     turns, out = cycle(caches), [Buffer(dtype, query.shape)]
     return lambda: model.execute(query, *next(turns), *rest, out=out), nbytes

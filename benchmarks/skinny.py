@@ -2,11 +2,11 @@
 
     python benchmarks/skinny.py [--threads 2] [--rounds 15] [--save]
 
-A call multiplies by one weight; as many as fill 128 MiB, more than the caches hold, take turns, so
-that each is read from memory. Limits are measured between the cases: a kernel that only reads as
-many bytes (the largest element of each row of integers), and products of bfloat16 and of float32
-whose operands stay in the caches. The limit of a case is the larger of the times that its bytes
-need at the one rate and its multiplications at that of its activations. These and scales are
+A call multiplies by one weight; as many take turns as fill twice the last cache, and at least 128
+MiB, so that each is read from memory. Limits are measured between the cases: a kernel that only
+reads as many bytes (the largest element of each row of integers), and products of bfloat16 and of
+float32 whose operands stay in the caches. The limit of a case is the larger of the times that its
+bytes need at the one rate and its multiplications at that of its activations. These and scales are
 bfloat16, or float32 beside weights of float32.
 """
 
@@ -27,7 +27,9 @@ from heddle.graph import Dim, DType, Graph, TensorType, TensorValue, Weight, com
 from heddle.runtime import Buffer, InferenceSession
 
 N, K = 8192, 2048
-STREAMED, READ = 128 << 20, 32 << 20
+READ = 32 << 20
+"""Bytes that a call of the kernel reads which only reads."""
+
 PRODUCT = (96, 2048, 1024)
 """m, k and n of the product that stays in the caches."""
 
@@ -65,7 +67,7 @@ class Kind:
     @property
     def count(self) -> int:
         """Weights that take turns."""
-        return math.ceil(STREAMED / self.nbytes)
+        return math.ceil(measure.STREAMED / self.nbytes)
 
 
 KINDS = (
@@ -123,7 +125,9 @@ def reading(session: InferenceSession) -> Callable[[], object]:
         graph.output(ops.max(graph.inputs[0], axis=-1))
     model = session.load(compile(graph, "cpu"))
     out = [Buffer("int32", (shape[0], 1))]
-    turns = cycle([Buffer.from_numpy(np.ones(shape, np.int32)) for _ in range(STREAMED // READ)])
+    turns = cycle(
+        [Buffer.from_numpy(np.ones(shape, np.int32)) for _ in range(measure.STREAMED // READ)]
+    )
     return lambda: model.execute(next(turns), out=out)
 
 

@@ -14,7 +14,7 @@ from heddle.kernels.cpu import _panels
 from heddle.kernels.cpu._blocks import Tile, touched
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.memory import LINE
-from heddle.kernels.registry import Machine
+from heddle.kernels.registry import find
 from heddle.kernels.sizes import Size
 
 Ask = Callable[[Any], None]
@@ -32,12 +32,15 @@ FRACTION = 16
 """Bits behind the point of numbers that grow by less than one in a step."""
 
 
-def of_tile(tile: Tile, machine: Machine) -> tuple[memory.Ask, ...]:
+def of_tile(tile: Tile, frame: host.Frame) -> tuple[memory.Ask, ...]:
     """What a tile asks the caches for where it asks for a line of b.
 
-    CPUs with AMX bring lines from memory faster into the second cache at any height.
+    CPUs with AMX bring lines from memory faster into the second cache at any height; kernels whose
+    code differs there know of it.
     """
-    both = machine.tiles or tile.height >= SEVERAL[machine.vector_bytes]
+    machine, kernel = frame.machine, find(frame.spec.op, "cpu")
+    tiled = machine.tiles and kernel is not None and "tiles" in kernel.uses(frame.spec)
+    both = tiled or tile.height >= SEVERAL[machine.vector_bytes]
     return (memory.Ask(1), memory.Ask(2, FURTHER)) if both else (memory.Ask(1),)
 
 
@@ -65,7 +68,7 @@ def next_stretch(
     pace = share * tile.height >> FRACTION
     before = (stop - start) * (share * tile.top >> FRACTION)
     first = (tile.panel * steps + start) * size + ahead + before - pace * start
-    asks = of_tile(tile, frame.machine)
+    asks = of_tile(tile, frame)
 
     def lines(place: Any, numbers: range) -> None:
         for each in asks:

@@ -212,7 +212,7 @@ class _Product:
     def _ask(self, tile: Tile, first: Any, pace: Any, share: range) -> None:
         """Prefetches a share of the lines of a step, which are in `pace` bytes from `first` on."""
         if tile.part == 0:  # the columns beside them lie in the same lines, or the next
-            asks = _asks.of_tile(tile, self._frame.machine) if self.in_tiles else (memory.Ask(1),)
+            asks = _asks.of_tile(tile, self._frame) if self.in_tiles else (memory.Ask(1),)
             for line in share:
                 place = first + pace * line // (self.right.bytes // LINE)
                 for ask in asks:

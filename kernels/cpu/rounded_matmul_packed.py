@@ -181,7 +181,7 @@ class _Product:
         pieces, piece = PANEL // width * WORDS, tile.part // width * WORDS + number
         for line in range(piece * lines // pieces, (piece + 1) * lines // pieces):
             place = first + pace * line // lines
-            for ask in _asks.of_tile(tile, self._frame.machine):
+            for ask in _asks.of_tile(tile, self._frame):
                 ask.beside(self._frame.inputs[1], place, "int8")
 
 
@@ -237,5 +237,5 @@ KERNEL = Kernel(
     _beside.supports_each(supports),
     split=_beside.split,
     overwrites="epilogue",
-    uses=lambda spec: ("dots",),
+    uses=lambda spec: ("dots", "tiles"),  # beside which both caches are asked
 )

@@ -167,7 +167,7 @@ def last_cache(case: Case) -> int:
     """Bytes of the last cache before memory, of the CPU or of the GPU; 0 where it is not known."""
     if case.target != "cpu":
         return int(cuda_info()["devices"][0]["l2_bytes"])
-    return max((level.size for level in machine.caches()), default=0)
+    return machine.last_cache()
 
 
 def load(case: Case, prepared: Prepared, session: InferenceSession) -> list[Model]:

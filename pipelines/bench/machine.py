@@ -46,6 +46,11 @@ def caches(cpus: Path = CPUS) -> list[Level]:
     return sorted(found, key=lambda level: level.name)
 
 
+def last_cache() -> int:
+    """Bytes of the last cache before memory; 0 where it is not known."""
+    return max((level.size for level in caches()), default=0)
+
+
 def _cores(text: str) -> set[int]:
     """`"0-2,8"` as numbers."""
     cores: set[int] = set()
