@@ -12,8 +12,8 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _beside, _panels
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Tile, put_on_stack
-from heddle.kernels.cpu._panels import BLOCK, Tasks
+from heddle.kernels.cpu._blocks import PANEL, Rows, Tile, put_on_stack
+from heddle.kernels.cpu._panels import BLOCK, Multiply, Tasks
 from heddle.kernels.cpu._tile import ROWS, rows_of
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Machine
@@ -105,9 +105,7 @@ class _Runs:
         return emit.select(goes_on, emit.as_index(whole), emit.as_index(back))
 
 
-def emit_runs(
-    tasks: Tasks, steps: Size, adding: Adding, few: Callable[[Tasks, Block, Any], None]
-) -> None:
+def emit_runs(tasks: Tasks, steps: Size, adding: Adding, few: Multiply) -> None:
     """Emits the loop over tasks; `few` emits a block of no more rows than a tile has."""
     runs = _Runs(tasks, steps, adding)
     sums = host.byte_buffer(tasks.most * PANEL * emit.ITEM_SIZE[tasks.dtype])

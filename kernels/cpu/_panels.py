@@ -197,12 +197,12 @@ def _bottom(strip: Strip, complete: Any) -> Size:
     return emit.select(complete, emit.as_index(strip.bottom), emit.as_index(strip.top))
 
 
-def emit_blocks(tasks: Tasks, multiply: Callable[[Tasks, Block, Any], None]) -> None:
-    """Emits the loop over tasks.
+Multiply = Callable[[Tasks, Block, Any], None]
+"""Emits the sums of a block and what writes them, given where they have room, in rows of 32."""
 
-    `multiply` emits the sums of a block and what writes them; it is given a pointer to where they
-    have room, in rows of 32.
-    """
+
+def emit_blocks(tasks: Tasks, multiply: Multiply) -> None:
+    """Emits the loop over tasks."""
     sums = host.byte_buffer(tasks.most * PANEL * emit.ITEM_SIZE[tasks.dtype])
     for part, first, last in tasks.runs():
         for panel in emit.loop(first, last):
@@ -213,8 +213,8 @@ def stretches(
     tasks: Tasks,
     steps: Size,
     add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
-) -> Callable[[Tasks, Block, Any], None]:
-    """What emits the sums of a block by a loop over stretches along k: see `emit_blocks`.
+) -> Multiply:
+    """What emits the sums of a block by a loop over stretches along k.
 
     `add` gives the sums with those of some steps added. It is called with a tile, the first step,
     the one after the last, and the sums before.

@@ -24,22 +24,30 @@ def emit_products(
     """
     spec = frame.spec
     element, k = spec.operands[0].dtype, frame.size(spec.operands[0].shape[-1])
-
-    def left(tile: Tile, r: int, place: Any) -> Any:
-        return memory.at(frame.inputs[0], (tile.row + r) * k + place, element)
-
-    steps = sizes.ceildiv(k, _panels.group_of(spec))
     lanes = host.lanes_for(frame.machine, [step.sums])
     own = _left(tasks, step)(frame, lanes, step.sums)
     if frame.machine.vector_bytes == 32 and element != "float64":
         for _ in own.runs():
             pass  # nothing is left
         return
-    multiply = _panels.stretches(own, steps, adder(frame, step, k, left))
+    multiply = on_vectors(own, step)
     if _deep.fits(spec, frame.machine):
+        steps = sizes.ceildiv(k, _panels.group_of(spec))
         _deep.emit_runs(own, steps, partial(adder, frame, step, k), multiply)
     else:
         _panels.emit_blocks(own, multiply)
+
+
+def on_vectors(tasks: _panels.Tasks, step: Step) -> _panels.Multiply:
+    """What emits the sums of a block, tile by tile of registers, and what writes them."""
+    frame = tasks.frame
+    element, k = frame.spec.operands[0].dtype, frame.size(frame.spec.operands[0].shape[-1])
+
+    def left(tile: Tile, r: int, place: Any) -> Any:
+        return memory.at(frame.inputs[0], (tile.row + r) * k + place, element)
+
+    steps = sizes.ceildiv(k, _panels.group_of(frame.spec))
+    return _panels.stretches(tasks, steps, adder(frame, step, k, left))
 
 
 def _left(kind: type[_panels.Tasks], step: Step) -> type[_panels.Tasks]:

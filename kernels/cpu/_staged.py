@@ -6,18 +6,14 @@ the run, whose sums wait on the stack for the next chunk. So both sides come fro
 where the next panel's part arrives meanwhile. Rows that neither lie so nor have to be taken
 apart are read in place.
 
-Tiles take few of a core's slots for each multiply-add, which counts where a neighbour has some of
-them, as by two hardware threads, and where the clock goes down by what a core executes:
-
-- AVX2: 6 rows by 2 vectors, half a panel, 20 instructions for 12 multiply-adds, in 15 of the 16
-  registers. Where a word has two parts, so has a vector: then 5 rows.
-- AVX-512 beside AMX: 6 rows by 4 vectors, two panels, 34 instructions for 24 multiply-adds, where
-  12 rows by 2 vectors take 38, and half as many lines of a at once.
+AVX2 multiplies so: 6 rows by 2 vectors, half a panel, 20 instructions for 12 multiply-adds, in 15
+of the 16 registers. Where a word has two parts, so has a vector: then 5 rows. Tiles take few of a
+core's slots for each multiply-add, which counts where a neighbour has some of them, as by two
+hardware threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,84 +40,49 @@ together all the same."""
 MANY = 8
 """Tiles of a block from which on a line of each panel is enough of that."""
 
-SHORT = 512
-"""Bytes of a row on AVX-512 where a block has fewer tiles than that: 128 steps of two panels, 32
-KiB, are in the first cache for all tiles but one, so that the second one has time for memory."""
-
 LATE = 4
 """Panels beside which the next block's rows arrive, the last ones: else they would not stay."""
 
-SPREAD = {32: 1024, 64: 8192}
-"""Rows that are a multiple of so many numbers apart share too few sets of the caches, by the bytes
-of a vector: AMX comes with 2 MiB of second cache in 16 ways, of which 64 such rows would fill 4."""
+SPREAD = 1024
+"""Rows that are a multiple of so many numbers apart share too few sets of the caches."""
 
+RUN = 16
+"""Panels of a run at most."""
 
-@dataclass(frozen=True)
-class Shape:
-    """What is multiplied at once: at most `rows` by `vectors`; a run is of so many panels at most.
-
-    A unit is the panels that a tile reaches into, a slice its columns in each of them.
-    """
-
-    rows: int
-    vectors: int
-    run: int
-
-    def unit(self, lanes: int) -> int:
-        """Panels of a tile."""
-        return max(1, self.vectors * lanes // PANEL)
-
-    def slices(self, lanes: int) -> list[range]:
-        """The columns of each tile in its panels, by vectors."""
-        width = min(PANEL, self.vectors * lanes)
-        return [range(first, first + width, lanes) for first in range(0, PANEL, width)]
-
-
-WIDE = Shape(6, 4, 32)
-"""With AVX-512."""
-
-
-def shape_of(machine: Machine, step: Step) -> Shape:
-    """The tile of a machine."""
-    if machine.vector_bytes == 32:
-        return Shape(6 if step.parts == 1 else 5, 2, 16)
-    return WIDE
+VECTORS = 2
+"""Those of a tile, half a panel."""
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
-    """Whether rows are staged: on AVX2, and beside AMX where all is float32. Not a few rows."""
-    a, b = (operand.dtype for operand in spec.operands[:2])
-    beside = machine.tiles and a == b == "float32"
-    if not (beside or (machine.vector_bytes == 32 and a != "float64")):
+    """Whether rows are staged: on AVX2, and not a few of them."""
+    if machine.vector_bytes != 32 or spec.operands[0].dtype == "float64":
         return False
     m = _panels.extents(spec)[1]
     return not isinstance(m, int) or m > _few.most(spec, machine)
 
 
-def in_place(spec: Spec, machine: Machine, step: Step) -> bool:
+def in_place(spec: Spec, step: Step) -> bool:
     """Whether rows are read where they lie, if steps take their numbers as they are."""
     k, together = spec.operands[0].shape[-1], step.parts * _panels.group_of(spec)
-    apart = isinstance(k, int) and (k * WORD <= CHUNK or k % SPREAD[machine.vector_bytes] != 0)
+    apart = isinstance(k, int) and (k * WORD <= CHUNK or k % SPREAD != 0)
     return together == 1 and apart
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """A thread takes so many tasks that they are worth staging their rows, or whole units."""
+    """A thread takes so many tasks that they are worth staging their rows."""
     if not fits(spec, machine):
         return None
-    if machine.vector_bytes == 64:
-        return _beside.launch(spec, together=WIDE.unit(machine.vector_bytes // WORD))
     rows = fold("floordiv", _panels.extents(spec)[1], rows_of(machine))
     return _beside.launch(spec, together=fold("max", 1, fold("min", CLAIM, rows)))
 
 
 @dataclass(frozen=True)
 class Part:
-    """The steps from `start` to `stop - 1`, of `steps`, of rows by the panels of a unit.
+    """The steps from `start` to `stop - 1`, of `steps`, of rows by panel number `panel` of theirs.
 
-    The first one is `panel`. They begin at byte `base` of b, and what comes next at byte
-    `following`. `sums` is the number of the panels among those whose sums are on the stack,
-    `left` how many of the rows' panels come behind the first one.
+    They begin at byte `base` of b, and what comes next at byte `following`. `sums` is the number of
+    the panel among those whose sums are on the stack, `left` how many of the rows' panels come
+    behind it.
     """
 
     rows: Rows
@@ -136,60 +97,38 @@ class Part:
 
 
 class Staged:
-    """The sums of a block of rows by units of panels; made in the function's entry block."""
+    """The sums of a block of rows by panels; made in the function's entry block."""
 
     def __init__(self, tasks: Tasks, step: Step) -> None:
         self.tasks, self.step, self.lanes = tasks, step, tasks.lanes
         frame = tasks.frame
         spec, machine = frame.spec, frame.machine
-        shape = shape_of(machine, step)
         self.fewest = _few.most(spec, machine) + 1
         many = [height for height in tasks.heights if height >= self.fewest]
-        self.unit, self.slices = shape.unit(self.lanes), shape.slices(self.lanes)
-        self.heights, self.run = heights(shape.rows, many), shape.run
+        self.heights = heights(6 if step.parts == 1 else 5, many)
         self.chunk = CHUNK // WORD // step.parts
-        self.in_place = in_place(spec, machine, step)
+        self.in_place = in_place(spec, step)
         self.sides = Sides(tasks, step, self.chunk, BLOCK, LINE, self.in_place)
         self.steps = self.sides.steps
         self.at_once = isinstance(self.steps, int) and self.steps <= self.chunk
-        self.short = SHORT // WORD
-        # Rows that are read in place cost nothing to come back to.
-        fitting = self.in_place and machine.vector_bytes == 64
-        self.most_few = shape.rows * (MANY - 1) if fitting else 0
-        self.few = {height <= self.most_few for height in many}
-        held = self.unit if self.at_once else self.run
+        held = 1 if self.at_once else RUN
         self.sums = host.byte_buffer(held * BLOCK * PANEL * WORD, shared="sums")
 
     def compute(self, rows: Rows, first: Size, last: Size) -> Size:
-        """Emits the results of the rows by whole units of panels; returns the first panel left."""
-        # A unit of one panel may reach beyond the result's last column.
-        whole = sizes.floordiv(self.tasks.each, PANEL)
-        full = last if self.unit == 1 else sizes.least(last, whole)
-        count = sizes.greatest(emit.as_index(full) - first, 0) // self.unit * self.unit
+        """Emits the results of the rows by their panels; returns the first panel that is left."""
+        count = sizes.greatest(emit.as_index(last) - first, 0)
         many = emit.compare("greater_equal", emit.as_index(rows.height), self.fewest)
         end = first + emit.select(many, count, 0)
         steps = rows.steps(self.steps)
-        run, chunk = self._cut(rows)
-        for begin in emit.loop(first, end, run):
-            stop = sizes.least(begin + run, end)
+        for begin in emit.loop(first, end, RUN):
+            stop = sizes.least(begin + RUN, end)
             left = end - stop
-            self._add_chunk(rows, begin, stop, 0, sizes.least(steps, chunk), steps, left)
-            if not self.at_once or True in self.few:
-                for start in emit.loop(chunk, steps, chunk):
-                    behind = sizes.least(start + chunk, steps)
+            self._add_chunk(rows, begin, stop, 0, sizes.least(steps, self.chunk), steps, left)
+            if not self.at_once:
+                for start in emit.loop(self.chunk, steps, self.chunk):
+                    behind = sizes.least(start + self.chunk, steps)
                     self._add_chunk(rows, begin, stop, start, behind, steps, left)
         return end
-
-    def _cut(self, rows: Rows) -> tuple[Size, Size]:
-        """How many panels, at most, share a chunk of the rows, and the steps of a chunk."""
-        if True not in self.few:
-            return self.run, self.chunk
-        if False not in self.few:
-            return self.unit, self.short
-        few = emit.compare("less_equal", emit.as_index(rows.height), self.most_few)
-        pairs = (emit.index(self.unit), self.run), (emit.index(self.short), self.chunk)
-        run, chunk = (emit.select(few, some, all_of) for some, all_of in pairs)
-        return run, chunk
 
     def _add_chunk(
         self, rows: Rows, first: Size, last: Size, start: Size, stop: Size, steps: Size, left: Size
@@ -200,12 +139,12 @@ class Staged:
         """
         self.sides.stage(rows, start, stop)
         complete = emit.compare("greater_equal", emit.as_index(stop), steps)
-        # Behind a run's last unit comes its next chunk, or the next run.
+        # Behind a run's last panel comes its next chunk, or the next run.
         place = self.sides.place
         behind = emit.select(complete, place(rows, last, 0), place(rows, first, stop))
-        for panel in emit.loop(first, last, self.unit):
-            goes_on = emit.compare("less", panel + self.unit, last)
-            following = emit.select(goes_on, place(rows, panel + self.unit, start), behind)
+        for panel in emit.loop(first, last):
+            goes_on = emit.compare("less", panel + 1, last)
+            following = emit.select(goes_on, place(rows, panel + 1, start), behind)
             base, sums = place(rows, panel, start), 0 if self.at_once else panel - first
             more = last - 1 - panel + left
             part = Part(rows, panel, start, stop, steps, base, following, sums, more)
@@ -214,35 +153,30 @@ class Staged:
     def _add_tiles(self, part: Part, complete: Any) -> None:
         """Emits the sums of a part tile by tile, and writes those that are `complete`."""
         shares = Shares(part.rows.height, self.heights[0])
+        width = VECTORS * self.lanes
+        block, sums = self.tasks.block(part.rows, part.panel), self._sums(part.sums)
         for number, top, bottom in shares.spans(some=True):
-            for _, strip in self._strips(part, top, bottom):
+            strips = [Strip(block, top, bottom, first) for first in range(0, PANEL, width)]
+            for strip in strips:
                 self.tasks.ask_strip(strip, complete, read=True)
             for height in self.heights:
                 with emit.when(emit.compare("equal", bottom - top, height)):
                     ask = self._asks(part, number, shares.count)
                     beside = self._ask_rows(part, number, shares.count)
-                    block = self.tasks.block(part.rows, part.panel)
-                    for columns in self.slices:
-                        with self.tasks.reached(block, columns.start):
-                            own = ask if 0 in columns else beside
-                            self._add_tile(part, top, height, columns, own)
-            for sums, strip in self._strips(part, top, bottom):
+                    for strip in strips:
+                        with self.tasks.reached(block, strip.part):
+                            own = ask if strip.part == 0 else beside
+                            self._add_tile(part, sums, strip, height, own)
+            for strip in strips:
                 self.tasks.write_strip(strip, sums, complete)
-
-    def _strips(self, part: Part, top: Size, bottom: Size) -> Iterator[tuple[Any, Strip]]:
-        """Emits the Python body of a `for sums, strip in` this over all columns of a unit."""
-        for i in emit.loop(0, self.unit):
-            block = self.tasks.block(part.rows, part.panel + i)
-            for first in range(0, PANEL, 2 * self.lanes):
-                yield self._sums(part.sums + i), Strip(block, top, bottom, first)
 
     def _sums(self, number: Size) -> Any:
         """The sums of panel `number` of those on the stack, in rows of 32."""
         return memory.at(self.sums, number * (BLOCK * PANEL * WORD), "int8")
 
     def _asks(self, part: Part, number: Size, count: Size) -> Ask:
-        """What asks for the following panels, all tiles together for all of them, at each step."""
-        depth, apart = emit.as_index(part.stop - part.start), self.sides.apart
+        """What asks for the following panel, all tiles together for all of it, at each step."""
+        depth = emit.as_index(part.stop - part.start)
         pace = emit.index(self.sides.bytes) // count + 1
         ahead = part.following + number * pace * depth
         few = emit.compare("less", emit.as_index(count), MANY)
@@ -256,9 +190,8 @@ class Staged:
 
         def ask_lines(step: Any, numbers: range) -> None:
             for line in numbers:
-                for panel in range(self.unit):
-                    place = ahead + pace * step + panel * apart + line * LINE
-                    memory.prefetch(self.sides.b, place, "int8", level=2)
+                place = ahead + pace * step + line * LINE
+                memory.prefetch(self.sides.b, place, "int8", level=2)
 
         return ask
 
@@ -280,18 +213,16 @@ class Staged:
 
         return ask
 
-    def _add_tile(
-        self, part: Part, top: Size, height: int, columns: range, ask: Ask | None
-    ) -> None:
-        """Adds the part's steps to the sums of rows from `top` on by `columns` of each panel."""
-        sums = [self._sums(part.sums + panel) for panel in range(self.unit)]
-        rows, dtype = range(height), self.step.sums
-        places = [(at, (top + r) * PANEL + i) for r in rows for at in sums for i in columns]
+    def _add_tile(self, part: Part, sums: Any, strip: Strip, height: int, ask: Ask | None) -> None:
+        """Adds the part's steps to the sums of a strip of so many rows."""
+        columns = range(strip.part, strip.part + VECTORS * self.lanes, self.lanes)
+        places = [(strip.top + r) * PANEL + i for r in range(height) for i in columns]
+        dtype = self.step.sums
         if isinstance(part.start, int):  # the first chunk, behind no other
             total = [emit.constant(emit.register_type(dtype), 0, self.lanes)] * len(places)
         else:
-            total = [memory.load(at, place, dtype, self.lanes) for at, place in places]
-        vectors = [(panel, i) for panel in range(self.unit) for i in columns]
-        total = self.sides.add(total, top, part.base, vectors, part.stop - part.start, ask)
-        for (at, place), value in zip(places, total, strict=True):
-            memory.store(value, at, place, dtype)
+            total = [memory.load(sums, place, dtype, self.lanes) for place in places]
+        vectors = [(0, i) for i in columns]
+        total = self.sides.add(total, strip.top, part.base, vectors, part.stop - part.start, ask)
+        for place, value in zip(places, total, strict=True):
+            memory.store(value, sums, place, dtype)

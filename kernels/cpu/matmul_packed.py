@@ -2,7 +2,8 @@
 
 Products are summed in float32 (float64 for float64), in the order of k.
 
-- a of float32: a 16-bit b stays so in memory and is widened in registers.
+- a of float32: a 16-bit b stays so in memory and is widened in registers. With AMX more rows than a
+  tile of registers has are multiplied in tiles, as sums of bfloat16 (see `_amx_float32`).
 - Both bfloat16: b is in pairs along k, and a step takes a pair of each row of a. Where the machine
   has dot products of pairs (VDPBF16PS), they are used: each product is exact, each of the two sums
   is rounded to nearest even, and denormal inputs and sums count as zero (Intel SDM, volume 2), as
@@ -17,8 +18,8 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host
-from heddle.kernels.cpu import _amx, _beside, _deep, _panels, _staged
-from heddle.kernels.cpu._products import emit_products
+from heddle.kernels.cpu import _amx, _amx_float32, _beside, _deep, _panels, _staged
+from heddle.kernels.cpu._products import emit_products, on_vectors
 from heddle.kernels.cpu._tile import Step
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import MACHINES, Kernel, Machine
@@ -32,7 +33,11 @@ HIGH = 0xFFFF0000
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    block = _amx.BLOCK if in_tiles(spec, machine) else _panels.BLOCK
+    block = _panels.BLOCK
+    if in_tiles(spec, machine):
+        block = _amx.BLOCK
+    elif _amx_float32.fits(spec, machine):
+        block = _amx_float32.BLOCK
     for frame in _beside.frames(spec, machine, block):
         emit_blocks(frame, _panels.Tasks)
 
@@ -46,6 +51,8 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """With AMX that of its tasks, and those of rows that go on the stack."""
     if in_tiles(spec, machine):
         return _beside.launch(spec, *_amx.tasks(spec))
+    if _amx_float32.fits(spec, machine):
+        return _beside.launch(spec, _amx_float32.BLOCK, _amx_float32.RUN)
     return _staged.own_launch(spec, machine) or _deep.own_launch(spec, machine)
 
 
@@ -55,6 +62,10 @@ def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
     with convert.rounding_by_instruction(dtype == "bfloat16" and machine.dots):
         if in_tiles(frame.spec, machine):
             _amx.emit_runs(frame, "float32", tasks)
+        elif _amx_float32.fits(frame.spec, machine):
+            lanes = host.lanes_for(machine, ["float32"])
+            own = tasks(frame, lanes, "float32", _amx_float32.BLOCK)
+            _amx_float32.emit_runs(own, on_vectors(own, step_of(dtype, machine)))
         else:
             emit_products(frame, step_of(dtype, machine), tasks)
 
@@ -100,10 +111,10 @@ def supports(spec: Spec) -> str | None:
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products and tiles multiply bfloat16; beside tiles rows of float32 are staged."""
+    """Dot products and tiles multiply bfloat16; tiles as well parts of float32."""
     if spec.operands[0].dtype == "bfloat16":
         return "dots", "tiles"
-    return ("tiles",) if _staged.fits(spec, MACHINES["sapphirerapids"]) else ()
+    return ("tiles",) if _amx_float32.fits(spec, MACHINES["sapphirerapids"]) else ()
 
 
 KERNEL = Kernel(

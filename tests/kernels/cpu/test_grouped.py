@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import amx_emulation
 import numpy as np
 import pytest
 import row_groups
@@ -27,6 +28,15 @@ def test_bfloat16_and_an_epilogue(arch):
     dims = {"d0": 90, "d1": 70, "d2": 35, "d3": 3}
     arrays = row_groups.arrays(spec, dims, [5, 5, 80, 84])
     check(spec, dims, arrays, arch, rtol=3e-2, atol=2e-5)
+
+
+def test_float32_in_tiles():
+    """Blocks of one group each, of many rows and of few, and one of no group."""
+    spec = multiplying(PACKED, "float32", 70, 40, "d2", 4)
+    for offsets in ([0, 20, 20, 25, 120], [0, 0, 5, 90, 120]):
+        arrays = row_groups.arrays(spec, {"d2": 120}, offsets)
+        check(spec, {"d2": 120}, arrays, "sapphirerapids", rtol=1e-5, atol=1e-4)
+        assert amx_emulation.products
 
 
 @pytest.mark.parametrize("arch", ARCHS)
