@@ -8,7 +8,8 @@ threads. int8 is uint8 by int8 weights, summed exactly, with a scale for each co
 Rates are those of the median call. The ratio is the least one of any peer's time over Heddle's,
 round by round (`measure.ratio`): above 1, Heddle is faster. As many multiplications in registers
 alone take turns with the others: `of peak` is their time over Heddle's, and `at most` the ratio of
-a Heddle that took no longer than they do.
+a Heddle that took no longer than they do. Where float32 is multiplied in tiles, these are its
+registers, and `of multiply-adds` is the time of multiply-adds of float32 over Heddle's.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ ODD = (
 
 TURN_S = 0.01
 """About how long a candidate's turn takes."""
+
+BOUNDS = {"registers": "of peak", "multiply-adds": "of multiply-adds"}
+"""What takes turns and is no peer, and what the share of Heddle's time is called that it takes."""
 
 Call = Callable[[], object]
 Shapes = tuple[tuple[int, int, int], ...]
@@ -132,14 +136,17 @@ def row(
     """The figures of a case."""
     m, k, n = shape
     own, least = times["heddle"], times.get("registers")
-    peers = [times[name] for name in times if name not in ("heddle", "registers")]
+    peers = [times[name] for name in times if name not in ("heddle", *BOUNDS)]
     rates = {name: 2e-12 * m * k * n / median(times[name]) for name in times}
     found: dict[str, Any] = {"dtype": dtype, "m": m, "k": k, "n": n, "threads": threads}
     found |= {f"{name} TFLOP/s": round(rate, 3) for name, rate in rates.items()}
     for name, of in ("ratio", own), ("at most", least):
         if peers and of:
             found[name] = round(min(measure.ratio(peer, of, calls) for peer in peers), 3)
-    return found | ({"of peak": round(measure.ratio(least, own, calls), 3)} if least else {})
+    for name, share in BOUNDS.items():
+        if name in times:
+            found[share] = round(measure.ratio(times[name], own, calls), 3)
+    return found
 
 
 def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
@@ -155,6 +162,9 @@ def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
             taking_turns = candidates(session, dtype, shape)
             if registers.multiplies(dtype):
                 taking_turns["registers"] = least
+            if dtype == "float32" and registers.in_tiles(dtype):
+                adds = registers.call(dtype, 2 * prod(shape), threads, tiles=False)
+                taking_turns["multiply-adds"] = adds
             calls = max(1, int(TURN_S / min(measure.once(least) for _ in range(3))))
             times = measure.interleaved(taking_turns, rounds, calls)
             print(json.dumps(row(dtype, shape, threads, times, calls)), flush=True)

@@ -24,15 +24,25 @@ def multiplies(dtype: str) -> bool:
     return dtype != "int8" or machine.dots or machine.tiles
 
 
-def call(dtype: str, operations: int, threads: int) -> Callable[[], np.ndarray]:
-    """A call of so many multiplications and additions of float32, bfloat16 or int8."""
+def in_tiles(dtype: str) -> bool:
+    """Whether this CPU multiplies it in tiles, float32 as sums of bfloat16."""
+    products = *limits.TILE_PRODUCTS, *limits.TILES_OF
+    return dtype in products and MACHINES[native_level()].tiles
+
+
+def call(dtype: str, operations: int, threads: int, tiles: bool = True) -> Callable[[], np.ndarray]:
+    """A call of so many multiplications and additions of float32, bfloat16 or int8.
+
+    In `tiles`, where there are some.
+    """
     arch = native_level()
     machine = MACHINES[arch]
     lanes = machine.vector_bytes // 4
     kind, each, words, result = "float32", 2 * lanes * probes.CHAINS, 1, 16
-    if dtype in limits.TILE_PRODUCTS and machine.tiles:
-        product, operations_of_tiles = limits.TILE_PRODUCTS[dtype]
-        kind, each = f"{product} from registers", 4 * operations_of_tiles
+    if tiles and in_tiles(dtype):
+        count = limits.TILES_OF.get(dtype, 1)
+        product, operations_of_tiles = limits.TILE_PRODUCTS["bfloat16" if count > 1 else dtype]
+        kind, each = f"{product} from registers", 4 * operations_of_tiles / count
         words, result = probes.TILES, probes.TILE
     elif dtype in limits.DOT_PRODUCTS and machine.dots:
         kind, of_sum = limits.DOT_PRODUCTS[dtype]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heddle.pipelines.bench.limits import Limits
+from heddle.pipelines.bench.limits import TILES_OF, Limits
 from heddle.pipelines.bench.machine import Level
 from heddle.pipelines.bench.rows import Row
+
+TILED = ("matmul", "grouped_matmul")
+"""Ops that multiply float32 in the tiles of AMX, where there are any."""
 
 LOW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Computed in float32 by the vector units."""
@@ -83,7 +86,10 @@ def peak_tflops(row: Row, limits: Limits) -> float | None:
         wanted |= {"float8", "bfloat16"} if dtype.startswith("float8") else by_bytes
     elif dtype in EIGHT_BITS:
         return None  # Only products have a rate for these.
-    rates = [rate for name, rate in limits["tflop_s"].items() if dtype_of(name) in wanted]
+    measured = limits["tflop_s"]
+    rates = [rate for name, rate in measured.items() if dtype_of(name) in wanted]
+    if row["op"] in TILED and dtype in TILES_OF and "AMX bfloat16" in measured:
+        rates.append(measured["AMX bfloat16"] / TILES_OF[dtype])
     return max(rates, default=None)
 
 
