@@ -33,9 +33,10 @@ UNITS = 2 * TILE_ROWS
 TOGETHER = 4
 """Steps of a row that are split together: more would lie in too few sets of the first cache."""
 
-AHEAD, APART = 8, 8
-"""Steps from what is split to what is asked for, one line in so many: the second cache fetches
-those between by itself."""
+MANY, FEW = ((2, 2, 1),), ((1, 1, 1), (2, 8, 4))
+"""What is asked for beside a step that is split: the level of cache, how many steps behind it, and
+one line in how many. A few rows, which are bound by reading b, ask both caches; the second one
+fetches the lines between by itself."""
 
 HIGH = 0xFFFF0000
 """The bits of a float32 that a bfloat16 has."""
@@ -158,9 +159,11 @@ class Right:
             memory.store(words, target, row // 2 * TILE_ROWS, "uint32", alignment=TILE_ROW)
 
     def ask(self, source: Source, first: Size, unit: int, few: bool) -> None:
-        """Asks for what lies some steps behind a unit; beside `few` rows one line in `APART`."""
+        """Asks for a unit's share of what comes behind its step: see `FEW` and `MANY`."""
         size = ALONG * PANEL * emit.ITEM_SIZE[self._dtype]
-        each, ahead = size // UNITS, (AHEAD if few else 2) * size
+        each = size // UNITS
         for line in range(unit * each, (unit + 1) * each, LINE):
-            if not few or line % (APART * LINE) == 0:
-                memory.prefetch(source.at, first * each + (ahead + line), "int8", level=2)
+            for level, ahead, apart in FEW if few else MANY:
+                if line % (apart * LINE) == 0:
+                    place = first * each + (ahead * size + line)
+                    memory.prefetch(source.at, place, "int8", level=level)
