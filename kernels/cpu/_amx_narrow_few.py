@@ -33,8 +33,12 @@ DEEP = 512
 BEFORE = 2
 """Steps from what is multiplied to what is widened."""
 
-ASK = Ask(2, 16 << 10)
-"""What is asked for beside what is widened."""
+NEAR, FAR, APART = Ask(1, 4 << 10), Ask(2, 48 << 10), 4
+"""What is asked for beside what is widened: of the first cache each line, and of the second one,
+which fetches those between by itself, one line in so many."""
+
+SCALES = 16 << 10
+"""Bytes of weights to those whose scales are asked for."""
 
 
 def fits(frame: host.Frame) -> bool:
@@ -56,7 +60,7 @@ class Few:
         self._totals = host.byte_buffer(TILE_ROWS * PANEL_ROW)
         self._waiting = Sums(frame)
         group = frame.spec.attr("group") // TAKEN * right.bytes
-        self._ahead = max(1, ASK.nbytes // group)
+        self._ahead = max(1, SCALES // group)
         # As with more rows, whose sums are so the same ones.
         chunk = min(CHUNK, self._steps)
         self._span = math.gcd(frame.spec.attr("group") // ALONG, chunk)
@@ -106,8 +110,9 @@ class Few:
         place, size = self._place(step), self._right.bytes
         step = sizes.least(step, end - 1)
         for unit in range(UNITS):
-            for line in range(0, size, LINE):
-                ASK.beside(self._sides.b, (step * UNITS + unit) * size + line, "int8")
+            for line in range(unit * size, (unit + 1) * size, LINE):
+                for ask in (NEAR,) if line % (APART * LINE) else (NEAR, FAR):
+                    ask.beside(self._sides.b, step * UNITS * size + line, "int8")
             self._right.start(Tile(0, 0, BLOCK, BLOCK, 0, 0), step * ALONG + unit * TAKEN)
             for number in range(TAKEN // 2):
                 for half, pairs in enumerate(self._right.pairs(number)):
