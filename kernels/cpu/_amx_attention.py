@@ -1,50 +1,21 @@
 """Attention in AMX tiles: strips of 32 queries by blocks of 32 keys that are on the stack.
 
-A strip goes over all blocks that are there, and stays in the first cache meanwhile. Beside the
-exponentials of a block, a row at a time, go single instructions of tiles: the scores of the block
-after and the sums of the block before, so that neither waits for the other. Sums of exponentials
-are a column of values that are one. What is taken off a query's scores is the greatest one of the
-first block that it sees, and changes only where exponentials would grow beyond `LIMIT`: bfloat16
-has the range of float32, and so nothing is lost meanwhile. What `Block` has in words is in the
-order of tiles: pairs along the sums side by side, keys or columns along a row.
+A strip goes over all blocks that are there, and stays in the first cache meanwhile. Sums of
+exponentials are a column of values that are one. What is taken off a query's scores is the greatest
+one of the first block that it sees, and changes only where exponentials would grow beyond `LIMIT`:
+bfloat16 has the range of float32, and so nothing is lost meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import crosslane, emit, memory, sizes
-from heddle.kernels.cpu import _amx_tiles as tiles
+from heddle.kernels import emit, sizes
+from heddle.kernels.cpu._amx_strip import ASKS, PAIR, Ask, Strip, do
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import Block, Seen
-from heddle.kernels.cpu._histogram import any_lane
 from heddle.kernels.emit import select
-from heddle.kernels.mlir import dialect, ir
-from heddle.kernels.powers_of_two import exp2_falling
-from heddle.kernels.sizes import Size
-
-llvm, vector = dialect("llvm"), dialect("vector")
-
-WORD = 4
-"""Bytes of a score, and of a pair of bfloat16."""
-
-PAIR = 2 * TILE_ROWS
-"""Rows of a strip, keys of two tiles of scores and of one tile of exponentials."""
-
-ASKS = 8
-"""Steps beside a block for each thing that is asked for: one of the four beside each row."""
-
-Ask = Callable[[Any], None]
-"""Asks for what is due in a step."""
-
-HALVES = (0, TILE_ROWS)
-"""Where the tiles of a pair begin."""
-
-LIMIT = 64.0
-"""The greatest exponential is 2 to this power: 2^63 of them are a float32."""
 
 UNSEEN = -3.4028234663852886e38
 """Taken off the scores of a query that has seen no key: exponentials are beyond the limit."""
@@ -53,28 +24,33 @@ ONE = 0x3F803F80
 """A pair of ones."""
 
 
-def clear(block: Block, row: Any, stop: Any) -> None:
-    """No key was seen by the queries `row` to `stop - 1`."""
+def clear(block: Block, count: Any, stop: Any) -> None:
+    """No key was seen by `count` queries, nor by the rows behind them up to row `stop - 1`.
+
+    Of those nothing is taken off: their scores are zero, and shall not be beyond the limit.
+    """
     ones = emit.constant(emit.register_type(block.word), ONE, block.lanes)
     for place in range(0, TILE_ROWS * TILE_ROWS, block.lanes):
         block.put_words(ones, block.peak, place)
-    for r in emit.loop(row, stop):
-        block.put(emit.constant(emit.register_type(block.dtype), UNSEEN), block.top, r)
+    unseen, zero = (
+        emit.constant(emit.register_type(block.dtype), number) for number in (UNSEEN, 0)
+    )
+    for r in emit.loop(0, stop):
+        block.put(select(emit.compare("less", r, count), unseen, zero), block.top, r)
         for column in emit.loop(0, block.across, block.lanes):
             block.put(block.fill(0), block.total, r * block.across + column)
 
 
 def attend(
     block: Block,
-    row: Any,
     count: Any,
     span_at: Callable[[Any], Seen],
     seen_at: Callable[[Any, Any], Seen],
     asks_at: Callable[[Any, Any], Sequence[Ask]] = lambda top, steps: (),
 ) -> None:
-    """Brings the sums of `count` queries forward, from `row` on.
+    """Brings the sums of `count` queries forward.
 
-    The queries from `row + top` to `row + top + 31` attend to `span_at(top)` of all keys on the
+    The queries from `top` to `top + 31` attend to `span_at(top)` of all keys on the
     stack, and to `seen_at(top, number)` of those of a block. Beside them goes each of
     `asks_at(top, steps)` in so many steps.
     """
@@ -83,11 +59,12 @@ def attend(
         first, stop = emit.as_index(span.start) // block.keys, sizes.ceildiv(span.stop, block.keys)
 
         def strip_at(number: Any, top: Any = top) -> Strip:
-            return Strip(block, row + top, sizes.least(emit.index(PAIR), count - top), number)
+            rows = sizes.least(emit.index(PAIR), count - top)
+            return Strip(block, top, rows, number, number)
 
         with emit.when(emit.compare("less", first, stop)):
             asks = asks_at(top, (stop - first) * ASKS)
-            _do(strip_at(first).scores())
+            do(strip_at(first).scores())
             for number in emit.loop(first, stop):
                 before, strip, after = (strip_at(number + step) for step in (-1, 0, 1))
                 strip.asks, strip.step = asks, (number - first) * ASKS
@@ -97,182 +74,11 @@ def attend(
                 with emit.when(begins):
                     strip.raise_shifts()
 
-                bit = [emit.integer(1)]
-                first_of, last_of, inner = (
-                    partial(strip.beside, *others)
-                    for others in ((None, after), (before, None), (before, after))
-                )
-                (beyond,) = emit.either(
-                    begins,
-                    bit,
-                    partial(emit.either, ends, bit, strip.alone, first_of),
-                    partial(emit.either, ends, bit, last_of, inner),
-                )
+                (beyond,) = strip.between(begins, ends, before, after)
                 with emit.when(beyond):
                     strip.raise_shifts()
                     strip.exponentials()
-            _do(strip_at(stop - 1).sums())
-
-
-def _do(work: Iterator[None]) -> None:
-    for _ in work:
-        pass
-
-
-class Strip:
-    """`rows` queries from `row` on, 32 at most, by block `number` of those on the stack.
-
-    What is computed of the rows below may be anything.
-    """
-
-    def __init__(self, block: Block, row: Any, rows: Any, number: Any) -> None:
-        self.block, self.row, self.rows = block.part(number), row, rows
-        self.place = _words(block.score, number % 2 * PAIR**2)
-        self.shares = _words(block.score, number % 2 * (PAIR * TILE_ROWS) + 2 * PAIR**2)
-        self.scale = block.fill(block.scale)
-        self.asks: Sequence[Ask] = ()
-        self.step: Size = 0
-
-    def scores(self) -> Iterator[None]:
-        """The products of two tiles of queries with two of keys, an instruction at a time."""
-        block = self.block
-        # Each tile of zeros is one of its own: LLVM would copy it by way of memory.
-        totals = [tiles.zero() for _ in range(4)]
-        for step in range(0, block.steps, TILE_ROWS):
-            keys: list[Any] = []
-            for number, total in enumerate(totals):
-                if number % 2 == 0:
-                    place = (self.row + HALVES[number // 2]) * block.depth + step
-                    query = _load(block.query, place, block.depth)
-                if number < 2:
-                    keys.append(
-                        _load(block.key, step * block.keys + HALVES[number], block.keys, True)
-                    )
-                totals[number] = _added(total, query, keys[number % 2])
-                yield
-        for number, total in enumerate(totals):
-            place = HALVES[number // 2] * PAIR + HALVES[number % 2]
-            tiles.store(total, _words(self.place, place), PAIR * WORD)
-            yield
-
-    def finish(self, seen: Seen) -> None:
-        """Masks the scores where that changes any."""
-
-        def finished(partial: bool) -> list[Any]:
-            for r in emit.loop(0, self.rows):
-                for part in HALVES:
-                    score = seen.finish(r, part, self._score(r, part), partial=partial)
-                    self.block.put(score, self.place, r * PAIR + part)
-            return []
-
-        def whole() -> list[Any]:
-            if seen.changed is not False:
-                with emit.when(seen.changed):
-                    finished(False)
-            return []
-
-        emit.either(seen.whole, [], whole, lambda: finished(True))
-
-    def raise_shifts(self) -> None:
-        """Takes the greatest scores off where exponentials would be beyond the limit."""
-        block = self.block
-        for top in emit.loop(0, self.rows, TILE_ROWS):
-            peaks = [
-                emit.maximum(*(self._score(top + r, part) for part in HALVES))
-                for r in range(TILE_ROWS)
-            ]
-            peak = crosslane.each_across(peaks, emit.maximum)
-            peak = peak * self.scale if block.late else peak
-            before = block.vector(block.top, self.row + top)
-            after = select(emit.compare("greater", peak, before + LIMIT / block.unit), peak, before)
-            block.put(after, block.top, self.row + top)
-            block.put(exp2_falling(before - after, unit=block.unit), block.fade, 0)
-            for r in emit.loop(0, TILE_ROWS):
-                share = block.spread(block.fade, r)
-                for column in range(0, block.across, block.lanes):
-                    place = (self.row + top + r) * block.across + column
-                    block.put(block.vector(block.total, place) * share, block.total, place)
-
-    def exponentials(self) -> None:
-        """Takes the exponentials of all scores."""
-        for r in emit.loop(0, self.rows):
-            self._exponential(r)
-
-    def alone(self) -> list[Any]:
-        """The same for the only block of a strip: none is beyond the limit."""
-        for step in emit.loop(0, ASKS):
-            for ask in self.asks:
-                ask(self.step + step)
-        self.exponentials()
-        return [emit.constant(emit.integer(1), 0)]
-
-    def beside(self, before: Strip | None, after: Strip | None) -> list[Any]:
-        """Takes the exponentials of all scores; whether any is beyond the limit.
-
-        Spread over the rows are the steps of the sums of the block `before`, where there is one,
-        and of the scores of the block `after`, and what is asked for.
-        """
-        block, done, steps = self.block, 0, 0
-        work: list[Iterator[None]] = []
-        if after is not None:
-            work.append(after.scores())
-            steps += 4 * (block.steps // TILE_ROWS + 1)
-        if before is not None:
-            work.append(before.sums())
-            steps += 4 * (block.across // TILE_ROWS)
-        beside = chain(*work)
-        inside = [emit.constant(emit.integer(1), 1, block.lanes)] * 2
-        for r in range(PAIR):
-            for ask in self.asks[r % 4 : r % 4 + 1]:
-                ask(self.step + r // 4)
-            for n, score in enumerate(self._exponential(r)):
-                inside[n] = inside[n] & emit.compare("less_equal", score, LIMIT)
-            while done * PAIR < (r + 1) * steps:
-                done += 1
-                next(beside)
-        _do(beside)
-        return [any_lane((inside[0] & inside[1]) ^ True)]
-
-    def _exponential(self, r: Any) -> list[Any]:
-        """Takes the exponentials of a row; the scores of which they are."""
-        block = self.block
-        shift = block.spread(block.top, self.row + r)
-        scores = [self._score(r, part) for part in HALVES]
-        scores = [
-            emit.fma(s, self.scale, -shift) if block.late else (s - shift) * block.unit
-            for s in scores
-        ]
-        shares = [exp2_falling(score, coarse=True) for score in scores]
-        memory.store(_narrowed(*shares), self.shares, r * PAIR, "uint16")
-        return scores
-
-    def _score(self, r: Any, column: int) -> Any:
-        return self.block.vector(self.place, r * PAIR + column)
-
-    def sums(self) -> Iterator[None]:
-        """Adds the exponentials times the values and ones to the sums, as `scores`."""
-        block = self.block
-        shares = [_load(self.shares, i * TILE_ROWS, TILE_ROWS) for i in HALVES]
-        before: list[tuple[Any, Any]] = []
-        for column in range(0, block.across, TILE_ROWS):
-            if column < block.width:
-                value = _load(block.value, column, block.width, streamed=True)
-            else:
-                value = _load(block.peak, 0, TILE_ROWS)
-            following = []
-            for half, share in zip(HALVES, shares, strict=True):
-                place = _words(block.total, (self.row + half) * block.across + column)
-                total = tiles.load(place, block.across * WORD)
-                following.append((_added(total, share, value), place))
-                yield
-            # A tile that is stored at once keeps the next ones waiting for its product.
-            for total, place in before:
-                tiles.store(total, place, block.across * WORD)
-                yield
-            before = following
-        for total, place in before:
-            tiles.store(total, place, block.across * WORD)
-            yield
+            do(strip_at(stop - 1).sums())
 
 
 def clear_values(block: Block, present: Any) -> None:
@@ -282,26 +88,3 @@ def clear_values(block: Block, present: Any) -> None:
         for column in range(0, block.width, block.lanes):
             zero = emit.constant(emit.register_type(block.word), 0, block.lanes)
             block.put_words(zero, block.value, step * block.width + column)
-
-
-def _added(total: Any, left: Any, right: Any) -> Any:
-    """The total with the product of two tiles added."""
-    return tiles.multiply("bfloat16", total, left, right)
-
-
-def _words(base: Any, offset: Size) -> Any:
-    """The pointer to a word."""
-    return memory.at(base, offset, "uint32")
-
-
-def _load(base: Any, offset: Size, row: int, streamed: bool = False) -> Any:
-    """The tile from word `offset` on, of rows of `row` words."""
-    return tiles.load(_words(base, offset), row * WORD, streamed)
-
-
-def _narrowed(low: Any, high: Any) -> Any:
-    """Two vectors rounded to bfloat16, side by side."""
-    kind = ir.VectorType.get([2 * TILE_ROWS], ir.BF16Type.get())
-    name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    value = llvm.call_intrinsic(kind, name, [high, low], [], [])
-    return vector.bitcast(emit.widen(emit.integer(16), 2 * TILE_ROWS), value)

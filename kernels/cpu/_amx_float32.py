@@ -20,7 +20,7 @@ from typing import Any
 from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._amx_parts import ALONG, PARTS, UNITS, Left, Right, Source
+from heddle.kernels.cpu._amx_parts import ALONG, ORDER, PARTS, UNITS, Left, Right, Source
 from heddle.kernels.cpu._amx_runs import Panel, Run, Step, Stretch
 from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
@@ -46,10 +46,6 @@ STRETCH = 2
 RUN = 16
 """Panels that share the rows on the stack. A thread takes so many at a time, too, as splitting rows
 costs as much as half a panel's products."""
-
-ORDER = ((2, 0), (1, 1), (1, 0), (0, 2), (0, 1), (0, 0))
-"""Parts of a and b that are multiplied, the smallest products first. A part of a stays in its
-tiles, one of b is loaded for each: where both stay in turns, LLVM spills tiles."""
 
 GROUPS, GROUP = 4, UNITS // 4
 """Groups of units of a step, and units of a group."""

@@ -24,6 +24,10 @@ vector = dialect("vector")
 PARTS = {"float32": 3, "float16": 2, "bfloat16": 1}
 """How many bfloat16 add up to a number, by its dtype."""
 
+ORDER = ((2, 0), (1, 1), (1, 0), (0, 2), (0, 1), (0, 0))
+"""Parts of both sides that are multiplied, the smallest products first. One of the first side stays
+in its tiles, one of the second is loaded for each: where both stay in turns, LLVM spills tiles."""
+
 ALONG = 2 * TILE_ROWS
 """Elements along k of a step: a tile of pairs."""
 

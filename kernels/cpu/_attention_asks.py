@@ -63,6 +63,7 @@ class Asks:
         self._steps = block.steps_beside(present)
         keys = emit.index(block.keys * block.parts)
         keys = sizes.least(keys, frame.size(ordered(frame.spec, 1)[2]))
+        self._keys, self._count = keys, count
         tiles = sizes.ceildiv(count, block.rows)
         self._quota = sizes.ceildiv(keys, tiles)
         fetched, own = ((n * self._lines << FRACTION) for n in (keys, emit.index(block.rows)))
@@ -106,13 +107,25 @@ class Asks:
             return []
         rows = self._block.rows
         shared = self._quota, sizes.floordiv(top, rows) * self._quota
-        own = emit.index(rows), emit.index(0)
+        return self._all(top, shared, (emit.index(rows), emit.index(0)), steps)
+
+    def beside_strips(self, steps: Any) -> list[Callable[[Any], None]]:
+        """The same for all strips of a task whose numbers are split, where a row is two lines."""
+        if self._lines > 2:
+            return []
+        shared, own = ((count * self._lines, emit.index(0)) for count in (self._keys, self._count))
+        return self._all(emit.index(0), shared, own, steps)
+
+    def _all(
+        self, top: Any, shared: tuple[Any, Any], own: tuple[Any, Any], steps: Any
+    ) -> list[Callable[[Any], None]]:
+        """Asks for so many lines, from one on: of keys and values, and of queries and results."""
 
         def asking(ask: Callable[[Any], None], due: Any, before: Any) -> Callable[[Any], None]:
             share = (due << FRACTION) // steps
             with emit.when(emit.compare("greater", share, 1 << FRACTION)):
-                for row in emit.loop(before, before + due):
-                    ask(row)
+                for line in emit.loop(before, before + due):
+                    ask(line)
             return lambda step: ask(before + (step * share >> FRACTION))
 
         return [

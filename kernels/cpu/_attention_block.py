@@ -81,6 +81,7 @@ class Block:
         pair: Vectors of keys of a register tile.
         paired: Words are pairs of bfloat16.
         tiled: Products are made in AMX tiles; `rows` are those of two.
+        split: Parts of each number, one after another: each is the sum of so many of bfloat16.
         scale: What products of queries and keys are multiplied by.
         unit: What differences of scores are multiplied by to be exponents of two.
         mask: The dtype of the mask operand, if there is one.
@@ -100,6 +101,7 @@ class Block:
     pair: int
     paired: bool
     tiled: bool
+    split: int
     scale: float
     unit: float
     mask: str | None
@@ -115,9 +117,16 @@ class Block:
     fade: Any
 
     @staticmethod
-    def make(spec: Spec, machine: Machine, queries: int, keys: int, tiled: bool = False) -> Block:
+    def make(
+        spec: Spec,
+        machine: Machine,
+        queries: int,
+        keys: int,
+        tiled: bool = False,
+        split: int = 1,
+    ) -> Block:
         """The block of a kernel, at the start of its function."""
-        dtype, paired = wide_of(spec.result.dtype), in_pairs(spec, machine)
+        dtype, paired = wide_of(spec.result.dtype), split > 1 or in_pairs(spec, machine)
         lanes = host.lanes_for(machine, [dtype])
         rows = TILED_ROWS if tiled else rows_of(machine)
         whole = -(-queries // rows) * rows
@@ -126,26 +135,48 @@ class Block:
         steps = -(-size // 2) if paired else size
         width, depth = (-(-count // lanes) * lanes for count in (size, steps))
         words = keys // 2 if paired else keys
-        parts = TILED_STACK // (keys * row_bytes(spec)) if tiled else 1
+        parts = TILED_STACK // (keys * row_bytes(spec) * split) if tiled else 1
         # A tile that is lower than a vector has lanes reads no further than its last query's lane.
         across = width + TILE_ROWS if tiled else width
+        sides = whole * depth, parts * steps * keys, parts * words * width
         elements = (
-            *(whole * depth, parts * steps * keys, parts * words * width),
-            *((3 if tiled else 1) * rows * keys, rows * lanes),
+            *(split * count for count in sides),
+            *((2 + _shares(split) if tiled else 1) * rows * keys, rows * lanes),
             *(whole * across, whole, whole, rows, rows),
         )
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
         turn = UNROLLED // machine.vector_bytes
         sizes = (queries, keys, parts, size, width, steps, depth, turn, min(2, keys // lanes))
-        scale = scale_of(spec) if paired else 1.0
+        scale = scale_of(spec) if paired and split == 1 else 1.0
         mask = spec.operands[3].dtype if spec.attr("masked") else None
-        return Block(dtype, lanes, rows, *sizes, paired, tiled, scale, unit_of(spec), mask, *places)
+        how = paired, tiled, split, scale, unit_of(spec), mask
+        return Block(dtype, lanes, rows, *sizes, *how, *places)
 
     def part(self, number: Any) -> Block:
         """The block of keys of that number, of those on the stack."""
-        key = memory.at(self.key, number * (self.steps * self.keys), self.word)
-        value = memory.at(self.value, number * (self.keys // self.group * self.width), self.word)
+        key = memory.at(self.key, number * (self.split * self.key_part), self.word)
+        value = memory.at(self.value, number * (self.split * self.value_part), self.word)
         return replace(self, key=key, value=value)
+
+    @property
+    def query_part(self) -> int:
+        """Words from a part of the queries to the next."""
+        return -(-self.queries // self.rows) * self.rows * self.depth
+
+    @property
+    def key_part(self) -> int:
+        """Words from a part of a block's keys to the next."""
+        return self.steps * self.keys
+
+    @property
+    def value_part(self) -> int:
+        """Words from a part of a block's values to the next."""
+        return self.keys // self.group * self.width
+
+    @property
+    def share_tiles(self) -> int:
+        """Pairs of tiles that hold a block's exponentials: their parts, and what is summed."""
+        return _shares(self.split)
 
     @property
     def across(self) -> int:
@@ -154,7 +185,7 @@ class Block:
 
     def weight_at(self, r: Any) -> Any:
         """The sum of a query's exponentials."""
-        if self.tiled:
+        if self.tiled and self.split == 1:
             return self.scalar(self.total, r * self.across + self.width)
         return self.scalar(self.weight, r)
 
@@ -220,3 +251,7 @@ class Block:
         sides = [vector.bitcast(pairs, side) for side in (left, right)]
         name = "llvm.x86.avx512bf16.dpbf16ps.512"
         return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
+
+
+def _shares(split: int) -> int:
+    return split + 1 if split > 1 else 1

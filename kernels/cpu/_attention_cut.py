@@ -16,6 +16,10 @@ LOG2_E = math.log2(math.e)
 LARGEST_TILED = 128
 """The largest head size in tiles."""
 
+SPLIT_QUERIES = 512
+"""Queries of a task whose numbers are split for tiles: putting 16 keys and their values on the
+stack takes as long as two tiles of scores and sums."""
+
 
 def unit_of(spec: Spec) -> float:
     """What differences of scores are multiplied by to be exponents of two.
@@ -35,13 +39,16 @@ def scale_of(spec: Spec) -> float:
 
 def in_pairs(spec: Spec, machine: Machine) -> bool:
     """Whether products are dot products of pairs of bfloat16."""
-    return machine.dots and uses(spec) != ()
+    return machine.dots and "dots" in uses(spec)
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products and tiles multiply bfloat16 alone, which 8-bit floats become on the way."""
+    """Dot products and tiles multiply bfloat16, which 8-bit floats become on the way.
+
+    Of float32, which three of bfloat16 add up to, tiles alone win by it.
+    """
     if not _in_bfloat16(spec):
-        return ()
+        return ("tiles",) if splits(spec) else ()
     return ("dots", "tiles") if fills_tiles(spec) else ("dots",)
 
 
@@ -50,9 +57,18 @@ def fills_tiles(spec: Spec) -> bool:
 
     Tiles find the greatest product before it is scaled, so that scales have to be positive.
     """
+    return _in_bfloat16(spec) and _is_whole(spec) and spec.attr("scale") > 0
+
+
+def splits(spec: Spec) -> bool:
+    """Whether heads of float32 are split into whole rows of tiles."""
+    query, key, value = (operand.dtype for operand in spec.operands[:3])
+    return query == key == value == "float32" and _is_whole(spec)
+
+
+def _is_whole(spec: Spec) -> bool:
     size = spec.operands[0].shape[-1]
-    whole = isinstance(size, int) and size % (TILE_ROW // 2) == 0 and size <= LARGEST_TILED
-    return _in_bfloat16(spec) and whole and spec.attr("scale") > 0
+    return isinstance(size, int) and size % (TILE_ROW // 2) == 0 and size <= LARGEST_TILED
 
 
 def _in_bfloat16(spec: Spec) -> bool:
@@ -96,6 +112,11 @@ def query_block(spec: Spec) -> int:
     if fills_tiles(spec):
         return 512 if row_bytes(spec) <= 256 else 256
     return next((n for n in (132, 96, 48, 24) if n * row_bytes(spec) <= 48 << 10), ROWS)
+
+
+def least_split(spec: Spec) -> int:
+    """Queries of a head of keys, and keys, that are worth splitting."""
+    return 96 if row_bytes(spec) < 256 else 64
 
 
 def key_block(spec: Spec) -> int:

@@ -59,6 +59,13 @@ def turn_keys(
             width = lanes if rest is None else -(-rest // block.group)
             for number, value in enumerate(crosslane.transposed(lines)[:width]):
                 block.put_words(value, block.key, (column + number) * block.keys + group)
+    # Zeros up to a whole tile of keys: what lies there may be denormal, which is slow to multiply.
+    wide = block.pair * lanes
+    if not block.paired and wide > lanes:
+        zero, behind = block.fill(0), sizes.ceildiv(present, lanes) * lanes
+        for group in emit.loop(behind, sizes.ceildiv(present, wide) * wide, lanes):
+            for step in emit.loop(0, block.steps):
+                block.put(zero, block.key, step * block.keys + group)
 
 
 def copy_values(

@@ -16,16 +16,19 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, rows, sizes
-from heddle.kernels.cpu import _amx_attention
+from heddle.kernels.cpu import _amx_attention, _amx_attention_parts
 from heddle.kernels.cpu import _attention_tile as tile
+from heddle.kernels.cpu._amx_parts import PARTS
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import TILED_KEYS, Ahead, Block, Seen
-from heddle.kernels.cpu._attention_cut import fills_tiles, key_block
+from heddle.kernels.cpu._attention_cut import fills_tiles, key_block, least_split, splits
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
+from heddle.kernels.cpu._attention_splits import put_keys, put_queries
 from heddle.kernels.cpu._decode import Decode
 from heddle.kernels.cpu._decode_parts import COUNTERS, drafts, most_parts, workspace
 from heddle.kernels.cpu._ragged_block import (
     LOW,
+    MANY,
     Next,
     Pieces,
     Places,
@@ -53,9 +56,11 @@ def emit_ragged(
     block = block_of(spec, machine, key_block(spec))
     keys = keys_of(frame)
     places = Places.make(frame, block, keys)
-    tiled = machine.tiles and fills_tiles(spec)
+    split = machine.tiles and splits(spec)
+    tiled = machine.tiles and (fills_tiles(spec) or split)
     if tiled:
-        in_tiles = block_of(spec, machine, TILED_KEYS, tiled)
+        parts = PARTS[spec.operands[0].dtype] if split else 1
+        in_tiles = block_of(spec, machine, TILED_KEYS, tiled, parts)
         places_in_tiles = Places.make(frame, in_tiles, keys)
     decode = Decode.make(frame, block, keys, seen)
     spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))
@@ -84,18 +89,18 @@ def emit_ragged(
 
                     def many() -> list[Any]:
                         where, tokens = (row, length), (token, stop)
-                        _Part(frame, in_tiles, places_in_tiles, where, tokens).attend_in_tiles(
-                            *heads
-                        )
-                        return []
+                        other = _Part(frame, in_tiles, places_in_tiles, where, tokens)
+                        return other.attend_in_tiles(*heads)
 
-                    def low() -> list[Any]:
+                    enough = emit.compare("greater", part.padded, TILE_ROWS)
+                    if split:
+                        enough = emit.compare("greater_equal", part.queries, MANY)
+                        enough = enough & emit.compare("greater_equal", length, least_split(spec))
+                    true = emit.constant(emit.integer(1), 1)
+                    (others,) = emit.either(enough, [true.type], many, lambda: [true])
+                    with emit.when(others):
                         part.attend_heads(*heads)
-                        return []
-
-                    return emit.either(
-                        emit.compare("greater", part.padded, TILE_ROWS), [], many, low
-                    )
+                    return []
 
                 emit.either(few, [], decoded, computed)
             return [task + (last - first)]
@@ -173,17 +178,21 @@ class _Part:
         for head in emit.loop(0, self.heads):
             self._write(head)
 
-    def attend_in_tiles(self, first: Any, stop: Any) -> None:
-        """The same in AMX tiles, one head after another."""
-        for head in emit.loop(first, stop):
-            self.head, self.heads = head, 1
-            self._attend_in_tiles(self.position)
+    def attend_in_tiles(self, first: Any, stop: Any) -> list[Any]:
+        """The same in AMX tiles, one head after another; whether they have to be done again."""
 
-    def _attend_in_tiles(self, position: Any) -> None:
+        def over_heads(head: Any, again: Any) -> list[Any]:
+            self.head, self.heads = head, 1
+            found = self._attend_in_tiles(self.position)
+            return [again | found[0]] if found else [again]
+
+        return emit.carry(first, stop, 1, [emit.constant(emit.integer(1), 0)], over_heads)
+
+    def _attend_in_tiles(self, position: Any) -> list[Any]:
         block, frame = self.block, self.frame
         padded = sizes.ceildiv(self.queries, block.rows) * block.rows
-        _amx_attention.clear(block, 0, padded)
-        read_queries(frame, block, 0, self.queries, padded, partial(self._query_start, 0))
+        _amx_attention.clear(block, self.queries, padded)
+        put_queries(frame, block, self.queries, padded, partial(self._query_start, 0))
         stop = self._visible(position + self.count - 1)
         start = emit.as_index(self._hidden(position)) // block.keys * block.keys
         together = block.keys * block.parts
@@ -193,9 +202,8 @@ class _Part:
                 part, key = block.part(number), first + number * block.keys
                 present = sizes.least(emit.index(block.keys), stop - key)
                 self._find(key, stop)
-                turn_keys(frame, part, present, partial(self._key_start, key, 0))
-                copy_values(frame, part, present, partial(self._key_start, key, 0))
-                _amx_attention.clear_values(part, present)
+                start_of = partial(self._key_start, key, 0)
+                put_keys(frame, part, present, start_of, start_of)
 
             def span_at(top: Any, first: Any = first, there: Any = there) -> Seen:
                 return self._seen(block, top, first, there)
@@ -204,8 +212,11 @@ class _Part:
                 key = first + number * block.keys
                 return self._seen(block, top, key, sizes.least(emit.index(block.keys), stop - key))
 
-            _amx_attention.attend(block, 0, self.queries, span_at, seen_at)
-        self._write(0)
+            attend = _amx_attention_parts.attend if block.split > 1 else _amx_attention.attend
+            attend(block, self.queries, span_at, seen_at)
+        if block.split > 1:
+            _amx_attention_parts.add_weights(block, padded)
+        return self._write(0)
 
     def _seen(self, block: Block, top: Any, first: Any, present: Any) -> Seen:
         """Of the keys from `first` on, those that a tile of queries from `top` on attends to."""
@@ -276,16 +287,21 @@ class _Part:
         token = self.token + query // self.group
         return token * heads + (self.head + head) * self.group + query % self.group
 
-    def _write(self, head: Any) -> None:
+    def _write(self, head: Any) -> list[Any]:
+        """Writes a head's results; where numbers are split, whether one is infinite or a NaN."""
         block, base = self.block, head * self.padded
         finish = rows.Finish(self.frame, block.lanes)
-        for r in emit.loop(0, self.queries):
+
+        def write(r: Any, *found: Any) -> list[Any]:
             weight = block.weight_at(base + r)
             share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
             out_at = finish.row(self._result_row(head, r))
             for column, mask in host.vectors(0, block.size, block.lanes):
                 total = block.vector(block.total, (base + r) * block.across + column)
                 out_at(column, mask, total * share)
+            return _amx_attention_parts.no_numbers(block, base + r, share, *found)
+
+        return _amx_attention_parts.any_no_number(block, self.queries, write)
 
 
 def launch(spec: Spec, seen: Expr) -> Launch:

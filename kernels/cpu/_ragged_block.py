@@ -22,6 +22,9 @@ QUERIES = 96
 LOW = 4
 """Queries of a low tile: those of one token are often no more."""
 
+MANY = 80
+"""Queries of a task that are worth splitting for tiles."""
+
 FETCHED = 2**18
 """Most bytes of the block of keys and values that is fetched while another is worked on."""
 
@@ -238,7 +241,7 @@ class Next:
         memory.prefetch(self._frame.inputs[number], at + column, self._dtype, level=2)
 
 
-def block_of(spec: Spec, machine: Machine, keys: int, tiled: bool = False) -> Block:
+def block_of(spec: Spec, machine: Machine, keys: int, tiled: bool = False, split: int = 1) -> Block:
     """The block of a kernel, at the start of its function."""
     _, padded = tile_rows(group_of(spec), rows_of(machine))
-    return Block.make(spec, machine, max(QUERIES, padded), keys, tiled)
+    return Block.make(spec, machine, max(QUERIES, padded), keys, tiled, split)

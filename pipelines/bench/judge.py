@@ -8,7 +8,7 @@ from heddle.pipelines.bench.limits import TILES_OF, Limits
 from heddle.pipelines.bench.machine import Level
 from heddle.pipelines.bench.rows import Row
 
-TILED = ("matmul", "grouped_matmul")
+TILED = ("matmul", "grouped_matmul", "attention")
 """Ops that multiply float32 in the tiles of AMX, where there are any."""
 
 LOW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")

@@ -18,8 +18,13 @@ from reference import shape
 from heddle.graph.compiler.codegen import cpu
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.kernels import emit
-from heddle.kernels.cpu import _amx_attention, _amx_tiles, _attention_block
-from heddle.kernels.cpu import attention as kernel
+from heddle.kernels.cpu import (
+    _amx_strip,
+    _amx_tiles,
+    _attention_block,
+    _attention_reads,
+    _attention_splits,
+)
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
 
@@ -167,12 +172,12 @@ def test_the_stack_may_hold_anything():
 
 def test_values_that_are_not_cleared_are_seen(monkeypatch):
     native.load.cache_clear()
-    monkeypatch.setattr(_amx_attention, "clear_values", lambda *arguments: None)
+    monkeypatch.setattr(_attention_splits, "clear_values", lambda *arguments: None)
     assert not poisoned(tiled(), 5, 20)
     native.load.cache_clear()
 
 
-_load, _narrowed, turn_keys = _amx_attention._load, _amx_attention._narrowed, kernel.turn_keys
+load, _narrowed, turn_keys = _amx_strip.load, _amx_strip._narrowed, _attention_reads.turn_keys
 
 
 def turned_wrongly(frame, block, *rest):
@@ -184,14 +189,14 @@ def turned_wrongly(frame, block, *rest):
 
 
 MISTAKES = {
-    "_load": (
-        _amx_attention,
-        lambda *at, **how: _load(*at[:2], at[2] // 2),
+    "load": (
+        _amx_strip,
+        lambda *at, **how: load(*at[:2], at[2] // 2),
         "Not equal to tolerance",
     ),
-    "_narrowed": (_amx_attention, lambda low, high: _narrowed(high, low), "Not equal to tolerance"),
+    "_narrowed": (_amx_strip, lambda low, high: _narrowed(high, low), "Not equal to tolerance"),
     "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
-    "turn_keys": (kernel, turned_wrongly, "Not equal to tolerance"),
+    "turn_keys": (_attention_reads, turned_wrongly, "Not equal to tolerance"),
 }
 
 
@@ -210,7 +215,8 @@ def test_what_has_tiles():
     uses = find("attention", "cpu").uses
     assert uses(tiled(96)) == ("dots", "tiles")
     assert uses(tiled(80)) == uses(tiled(256)) == ("dots",)
-    assert uses(attention("float32")) == ()
+    assert uses(attention("float32")) == ("tiles",)
+    assert uses(attention("float32", size=80)) == uses(attention("float64")) == ()
     negative = tuple((name, -1.0 if name == "scale" else value) for name, value in tiled().attrs)
     spec = tiled()
     assert uses(type(spec)(spec.op, spec.operands, spec.result, spec.outputs, negative)) == (
@@ -224,7 +230,7 @@ def test_a_strip_stays_in_the_first_cache(stays, monkeypatch):
     native.load.cache_clear()
     spec = tiled(128, queries=64, keys=192)
     if not stays:
-        monkeypatch.setattr(_amx_attention, "_load", lambda *at, streamed=False: _load(*at))
+        monkeypatch.setattr(_amx_strip, "load", lambda *at, streamed=False: load(*at))
     run(spec, numbers(spec, 64, 192), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / (64 * 192 // 16**2)
     assert (missed < 32) == stays

@@ -1,0 +1,301 @@
+"""Attention of float32 in AMX tiles, emulated, and the machine code that ships."""
+
+import re
+
+import amx_emulation
+import least_masks
+import machine_code
+import native
+import numpy as np
+import pytest
+import ragged_batches
+from attention_specs import attention, sizes
+from native import check, run
+from prefetches import lines_asked_for
+from reference import shape
+from test_amx_attention import POISON
+
+from heddle.graph.compiler.codegen import cpu
+from heddle.graph.compiler.codegen.image import flatten
+from heddle.kernels.cpu import (
+    _amx_attention_parts,
+    _amx_strip,
+    _attention_block,
+    _attention_splits,
+    _ragged,
+)
+from heddle.kernels.cpu import attention as kernel
+from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.spec import Operand
+
+ARCH = "sapphirerapids"
+MACHINE = MACHINES[ARCH]
+
+
+@pytest.fixture(autouse=True)
+def few_are_split(monkeypatch):
+    """Emulated tiles are slow: here numbers of a few queries and keys are split, too."""
+    monkeypatch.setattr(kernel, "least_split", lambda spec: 1)
+    monkeypatch.setattr(_ragged, "least_split", lambda spec: 1)
+    monkeypatch.setattr(amx_emulation, "products", Products())
+    native.load.cache_clear()
+    yield
+    native.load.cache_clear()
+
+
+class Products(list):
+    """Those of all calls: a kernel is also called for no task."""
+
+    def clear(self):
+        pass
+
+
+def tiled(size=32, **options):
+    return attention("float32", **{"batch": 1, "heads": 1, "key_heads": 1, "size": size} | options)
+
+
+def close(spec, queries, keys, arrays=None):
+    """As exact as on vectors; everything is multiplied in tiles."""
+    found = check(spec, sizes(queries, keys), arrays, ARCH, rtol=1e-5, atol=3e-6)
+    assert amx_emulation.products
+    return found
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 1), (17, 33), (40, 150), (70, 64), (33, 47), (540, 20)]
+)
+def test_lengths(queries, keys):
+    close(tiled(), queries, keys)
+
+
+def test_more_keys_than_the_stack_holds(monkeypatch):
+    monkeypatch.setattr(_attention_block, "TILED_STACK", 3 * 2 * 32 * 256)
+    close(tiled(64, causal=True, window=90), 80, 200)
+
+
+@pytest.mark.parametrize(("size", "window"), [(64, 0), (96, 40), (128, 0)])
+def test_head_sizes(size, window):
+    close(tiled(size, layout="bshd", causal=True, window=window), 40, 100)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(90, 40), (40, 90), (70, 70)])
+def test_causal(queries, keys):
+    """With more queries than keys the first strips see none."""
+    close(tiled(causal=True), queries, keys)
+
+
+@pytest.mark.parametrize("window", [1, 30, 500])
+def test_windows(window):
+    close(tiled(causal=True, window=window), 70, 90)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extents"),
+    [("float32", ("d0", "d1")), ("bool", ("d0", 1)), ("bool", ("d1",)), ("float32", ())],
+)
+def test_masks(dtype, extents):
+    close(tiled(mask=Operand(dtype, extents)), 33, 70)
+
+
+def test_the_least_number_as_a_mask():
+    spec = tiled(heads=2, mask=Operand("float32", ("d0", "d1")))
+    arrays = least_masks.arrays(spec, sizes(40, 70))
+    (found,) = close(spec, 40, 70, arrays)
+    least_masks.check(found, arrays)
+
+
+def test_batches_of_grouped_heads():
+    close(tiled(batch=2, heads=6, key_heads=2, causal=True), 13, 40)
+
+
+def test_a_query_without_keys_gives_zeros():
+    spec = tiled(mask=Operand("bool", ("d0", "d1")))
+    arrays = numbers(spec, 20, 70)
+    arrays[3] = np.ones((20, 70), bool)
+    arrays[3][3] = False
+    (got,) = close(spec, 20, 70, arrays)
+    assert not got[0, 0, 3].any()
+    assert got[0, 0, 4].all()
+
+
+def test_scores_far_apart():
+    """The greatest score rises from block to block, and scales what was summed before."""
+    spec = tiled()
+    query, key, value = numbers(spec, 40, 200)
+    rising = np.linspace(0, 30, 200, dtype=np.float32)[:, None]
+    (found,) = check(spec, sizes(40, 200), [query, key * rising, value], ARCH, 1e-3, 1e-4)
+    assert np.isfinite(found).all()
+
+
+def test_errors_are_no_greater_than_on_vectors():
+    spec, dims = tiled(64), sizes(64, 96)
+    arrays = numbers(spec, 64, 96)
+    query, key, value = (array.astype(np.float64) for array in arrays)
+    shares = np.exp(np.einsum("bhqd,bhkd->bhqk", query, key) * 0.2)
+    exact = shares / shares.sum(-1, keepdims=True) @ value
+    errors = []
+    for arch in (ARCH, "x86-64-v4"):
+        (found,), _ = run(spec, arrays, dims, arch)
+        errors.append(np.sqrt(np.mean((found - exact) ** 2)))
+    assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 3e38])
+def test_numbers_that_have_no_parts(which, number):
+    """A task with a result that is no number is computed on vectors, which know more of them."""
+    spec = tiled(causal=True)
+    arrays = numbers(spec, 40, 40)
+    arrays[which][0, 0, 21, 3] = number
+    with np.errstate(all="ignore"):
+        (found,), _ = run(spec, arrays, sizes(40, 40), ARCH)
+        (wanted,), _ = run(spec, arrays, sizes(40, 40), "x86-64-v4")
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=3e-6)
+    assert np.isfinite(found[0, 0, :12]).all()
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(70, 90), (300, 33)])
+def test_bits_do_not_depend_on_the_number_of_threads(queries, keys):
+    spec, dims = tiled(heads=2, key_heads=2), sizes(queries, keys)
+    arrays = numbers(spec, queries, keys)
+    (whole,), _ = run(spec, arrays, dims, ARCH)
+    (parts,), _ = run(spec, arrays, dims, ARCH, cuts=(0.5,))
+    assert whole.tobytes() == parts.tobytes()
+
+
+def test_a_row_does_not_depend_on_the_others():
+    spec = tiled()
+    query, key, value = numbers(spec, 70, 40)
+    (all_of_them,), _ = run(spec, [query, key, value], sizes(70, 40), ARCH)
+    (some,), _ = run(spec, [query[:, :, 20:61], key, value], sizes(41, 40), ARCH)
+    assert all_of_them[:, :, 20:61].tobytes() == some.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        ("ragged_attention", {}),
+        ("ragged_attention", {"causal": False}),
+        ("paged_attention", {"size": 64, "window": 60}),
+    ],
+)
+def test_ragged_rows(op, options):
+    """Rows of a few tokens are multiplied on vectors, those of more in tiles."""
+    spec = ragged_batches.attention(op, **options)
+    dims, arrays = ragged_batches.batch(spec, [1, 0, 50, 9], [40, 3, 117, 9])
+    check(spec, dims, arrays, ARCH, rtol=1e-5, atol=3e-6)
+    assert amx_emulation.products
+
+
+def test_ragged_numbers_that_have_no_parts():
+    spec = ragged_batches.attention("ragged_attention")
+    dims, arrays = ragged_batches.batch(spec, [50], [60])
+    arrays[1][30, 1, 3] = np.inf
+    with np.errstate(all="ignore"):
+        (found,), _ = run(spec, arrays, dims, ARCH)
+        (wanted,), _ = run(spec, arrays, dims, "x86-64-v4")
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=3e-6)
+    assert np.isfinite(found[:, :2]).all()
+    assert not np.isfinite(found[:, 2:]).all()
+
+
+def numbers(spec, queries, keys):
+    rng, dims = np.random.default_rng(0), sizes(queries, keys)
+    return [native.random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 20), (40, 33)])
+def test_the_stack_may_hold_anything(queries, keys):
+    spec, dims = tiled(), sizes(queries, keys)
+    arrays = numbers(spec, queries, keys)
+    (wanted,), _ = run(spec, arrays, dims, ARCH)
+    poison, _memory = native.place(
+        flatten(cpu.to_object(POISON, MACHINES["x86-64-v3"]), cpu.SYMBOL)
+    )
+    poison(None, None, 0, 0)
+    (found,), _ = run(spec, arrays, dims, ARCH)
+    assert found.tobytes() == wanted.tobytes()
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(40, 20), (100, 150)])
+def test_the_next_head_is_asked_for(queries, keys):
+    """Its keys, values and queries, and the lines of the results: a row of a head is two lines."""
+    spec = tiled(heads=2, key_heads=2, layout="bshd")
+    extents = [shape(operand.shape, sizes(queries, keys)) for operand in spec.buffers]
+    buffers = [np.zeros(extent, np.float32) for extent in extents]
+    asked = lines_asked_for(spec, MACHINE, buffers, (queries, keys), 0, 1)
+    for number, (extent, head) in enumerate(zip(extents, (1, 1, 1, 0), strict=True)):
+        lines = (2 * (2 * row + head) + half for row in range(extent[1]) for half in range(2))
+        assert set(lines) <= asked[number]
+
+
+load, joined, split = _amx_strip.load, _attention_splits.joined, _attention_splits.split
+
+MISTAKES = {
+    "load": (_amx_attention_parts, lambda *at: load(*at[:2], at[2] // 2)),
+    "joined": (_attention_splits, lambda low, high: joined(high, low)),
+    "split": (_attention_splits, lambda value, parts: [split(value, parts)[n] for n in (0, 0, 2)]),
+    "ORDER": (_amx_attention_parts, _amx_attention_parts.ORDER[1:]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_do_not_pass(name, monkeypatch):
+    """A wrong stride, pairs the other way round, a wrong part, a product that is left out."""
+    place, value = MISTAKES[name]
+    monkeypatch.setattr(place, name, value)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(tiled(), sizes(40, 64), None, ARCH, rtol=1e-7, atol=3e-7)
+
+
+def test_few_queries_or_keys_are_multiplied_on_vectors(monkeypatch):
+    """Also where it is known only at run time how many there are."""
+    monkeypatch.undo()
+    monkeypatch.setattr(amx_emulation, "products", Products())
+    native.load.cache_clear()
+    for queries, keys in ((40, 300), (300, 40)):
+        check(tiled(), sizes(queries, keys), None, ARCH, rtol=1e-5, atol=1e-5)
+        assert not amx_emulation.products
+        static = tiled(queries=queries, keys=keys)
+        assert "tdpbf16ps" not in machine_code.assembly(static, MACHINE)
+    close(tiled(64), 64, 64)
+
+
+def test_what_is_split():
+    row = find("attention", "cpu")
+    assert row.uses(tiled(96)) == ("tiles",)
+    assert row.uses(tiled(80)) == row.uses(tiled(256)) == ()
+    assert row.launch_on(tiled(), MACHINE) != row.launch(tiled())
+    assert row.launch_on(tiled(), MACHINES["cooperlake"]) == row.launch(tiled())
+
+
+@pytest.mark.parametrize("size", [32, 64, 96, 128])
+def test_tiles_are_not_spilled(size):
+    text = machine_code.assembly(tiled(size, causal=True), MACHINE)
+    # Scores begin a task, or come beside exponentials, with sums and without; sums come beside
+    # them, with scores and without, or end a task. Six products of parts take three pairs of one
+    # side and six of the other.
+    places, groups = 3, size // 32
+    assert text.count("tdpbf16ps") == places * groups * (24 + 24)
+    assert text.count("tilezero") == 4 * places
+    assert text.count("tilestored") == 4 * places * (1 + groups)
+    assert text.count("tileloadd") == places * groups * (18 + 18 + 4)
+    assert re.search(r"tile(loadd|stored).*%rsp", text) is None
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 1
+
+
+def test_the_stack_is_small():
+    text = machine_code.assembly(tiled(128), MACHINE)
+    assert max(int(size) for size in re.findall(r"\tsubq\t\$(\d+), %rsp", text)) < 1.1 * 2**20
+
+
+@pytest.mark.parametrize("size", [32, 128])
+def test_tiles_are_multiplied_beside_exponentials(size):
+    """A group of four products at a time stands between two rows."""
+    text = machine_code.assembly(tiled(size), MACHINE)
+    straight = re.split(r"\n(?:\.L.*:|\tj.*)", text)
+    rows = [part.split("\tvreduceps") for part in straight if part.count("\tvreduceps") >= 48]
+    most = [max(between.count("\ttdpbf16ps") for between in part) for part in rows]
+    assert len(most) == 3
+    assert 4 <= min(most) <= max(most) <= 4 * size // 32
