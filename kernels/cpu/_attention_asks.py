@@ -22,12 +22,16 @@ from heddle.kernels.sizes import Size
 
 @dataclass(frozen=True)
 class Queries:
-    """The queries from `first` on of `group` heads from `head` on, those of a position together."""
+    """The queries from `first` to `stop - 1` of `group` heads from `head` on.
+
+    Those of a position are together.
+    """
 
     group: int
     item: Size
     head: Size
     first: Size
+    stop: Size
 
     def place(self, r: Size) -> tuple[Size, Size, Size]:
         """Batch, head and position of query `r`."""

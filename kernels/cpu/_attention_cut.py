@@ -9,16 +9,17 @@ from heddle.kernels.cpu._amx_tiles import TILE_ROW
 from heddle.kernels.cpu._tile import ROWS
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, Spec
+from heddle.kernels.spec import Expr, Spec, fold
 
 LOG2_E = math.log2(math.e)
 
 LARGEST_TILED = 128
 """The largest head size in tiles."""
 
-SPLIT_QUERIES = 512
-"""Queries of a task whose numbers are split for tiles: putting 16 keys and their values on the
-stack takes as long as two tiles of scores and sums."""
+SPLIT_QUERIES, FEWER, TASKS = 512, 128, 64
+"""Queries of a task whose numbers are split for tiles, at most: putting 16 keys and their values on
+the stack takes as long as two tiles of scores and sums. Fewer, where there are not so many tasks
+otherwise, which the cores of a large machine share."""
 
 
 def unit_of(spec: Spec) -> float:
@@ -112,6 +113,16 @@ def query_block(spec: Spec) -> int:
     if fills_tiles(spec):
         return 512 if row_bytes(spec) <= 256 else 256
     return next((n for n in (132, 96, 48, 24) if n * row_bytes(spec) <= 48 << 10), ROWS)
+
+
+def split_blocks(spec: Spec) -> Expr:
+    """Tasks that share the queries of a head of keys, if their numbers are split."""
+    batch, heads, queries, _ = ordered(spec, 0)
+    group = group_of(spec)
+    queries, heads = fold("mul", queries, group), fold("floordiv", heads, group)
+    least, most = (fold("ceildiv", queries, each) for each in (SPLIT_QUERIES, FEWER))
+    wanted = fold("ceildiv", TASKS, fold("max", fold("mul", batch, heads), 1))
+    return fold("max", least, fold("min", most, wanted))
 
 
 def least_split(spec: Spec) -> int:

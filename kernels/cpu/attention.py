@@ -35,6 +35,7 @@ from heddle.kernels.cpu._attention_cut import (
     query_block,
     row_bytes,
     row_of,
+    split_blocks,
     splits,
     uses,
 )
@@ -51,18 +52,17 @@ arith, vector = dialect("arith"), dialect("vector")
 
 def launch(spec: Spec) -> Launch:
     """One task for each block of queries of each head of keys and batch."""
-    return _launch(spec, query_block(spec))
+    return _launch(spec, fold("ceildiv", _queries(spec), query_block(spec)))
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """Where numbers are split for tiles, that is shared by more queries."""
-    return _launch(spec, SPLIT_QUERIES) if _is_split(spec, machine) else None
+    """Where numbers are split for tiles, that of larger blocks."""
+    return _launch(spec, split_blocks(spec)) if _is_split(spec, machine) else None
 
 
-def _launch(spec: Spec, together: int) -> Launch:
+def _launch(spec: Spec, blocks: Expr) -> Launch:
     batch, heads, queries, size = ordered(spec, 0)
     keys, group = ordered(spec, 1)[2], group_of(spec)
-    blocks = fold("ceildiv", fold("mul", queries, group), together)
     each = fold("mul", keys, fold("add", fold("mul", size, 4), 20))
     work = product((batch, heads, queries, each))
     return Launch((product((batch, fold("floordiv", heads, group), blocks)), 1, 1), work)
@@ -87,13 +87,16 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     tiled = machine.tiles and fills_tiles(spec)
     keys = TILED_KEYS if tiled else key_block(spec)
     block = Block.make(spec, machine, query_block(spec), keys, tiled)
-    together = block.queries
     if split:
-        together = SPLIT_QUERIES
-        in_parts = Block.make(spec, machine, together, TILED_KEYS, True, PARTS["float32"])
+        in_parts = Block.make(spec, machine, SPLIT_QUERIES, TILED_KEYS, True, PARTS["float32"])
     batch, heads, queries, _ = (frame.size(extent) for extent in ordered(spec, 0))
     group = group_of(spec)
+    together: Size = block.queries
     blocks = sizes.ceildiv(queries * group, together)
+    if split:
+        blocks = sizes.greatest(frame.size(split_blocks(spec)), 1)
+        together = sizes.ceildiv(sizes.ceildiv(queries * group, blocks), in_parts.rows)
+        together = together * in_parts.rows
     true = emit.constant(emit.integer(1), 1)
     for task in emit.loop(frame.first, frame.last):
         numbers = (
@@ -101,7 +104,14 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
             for further in (0, 1)
         )
         query, after = (
-            Queries(group, item, shared * group, part * together) for item, shared, part in numbers
+            Queries(
+                group,
+                item,
+                shared * group,
+                part * together,
+                sizes.least((part + 1) * together, queries * group),
+            )
+            for item, shared, part in numbers
         )
         if not split:
             _attend(frame, block, query, after)
@@ -110,11 +120,12 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
         counts = (emit.as_index(frame.size(n)) for n in (_queries(spec), ordered(spec, 1)[2]))
         many = emit.compare("greater_equal", emit.minimum(*counts), least_split(spec))
         in_tiles = partial(_attend, frame, in_parts, query, after)
-        (others,) = emit.either(many, [true.type], in_tiles, lambda: [true])
-        with emit.when(others):
-            count = sizes.least(emit.index(together), queries * group - query.first)
-            for begin in emit.loop(0, count, block.queries):
-                _attend(frame, block, replace(query, first=query.first + begin), after)
+        # Blocks of whole strips may be enough without the last ones.
+        with emit.when(emit.compare("less", query.first, emit.as_index(query.stop))):
+            (others,) = emit.either(many, [true.type], in_tiles, lambda: [true])
+            with emit.when(others):
+                for first in emit.loop(query.first, query.stop, block.queries):
+                    _attend(frame, block, replace(query, first=first), after)
 
 
 def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> list[Any]:
@@ -124,7 +135,7 @@ def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> 
     """
     spec = frame.spec
     queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
-    count = sizes.least(emit.index(block.queries), queries * query.group - query.first)
+    count = sizes.least(emit.index(block.queries), query.stop - query.first)
     last_key = keys
     if spec.attr("causal"):
         behind = query.position(count - 1) + 1 + (keys - queries)

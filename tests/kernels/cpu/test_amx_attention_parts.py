@@ -163,6 +163,23 @@ def test_bits_do_not_depend_on_the_number_of_threads(queries, keys):
     assert whole.tobytes() == parts.tobytes()
 
 
+def test_what_is_no_number_leaves_other_tasks_alone():
+    """Its task is computed again, and no query behind it."""
+    spec, dims = tiled(), sizes(150, 33)
+    arrays = numbers(spec, 150, 33)
+    (wanted,), _ = run(spec, arrays, dims, ARCH)
+    arrays[0][0, 0, 3] = np.nan
+    (found,), _ = run(spec, arrays, dims, ARCH)
+    assert np.isnan(found[0, 0, 3]).all()
+    assert found[:, :, 96:].tobytes() == wanted[:, :, 96:].tobytes()
+
+
+@pytest.mark.parametrize(("heads", "queries", "tasks"), [(1, 512, 4), (12, 512, 48), (64, 512, 64)])
+def test_a_few_heads_are_more_tasks(heads, queries, tasks):
+    launch = find("attention", "cpu").launch_on(tiled(heads=heads, key_heads=heads), MACHINE)
+    assert native.size(launch.grid[0], sizes(queries, queries)) == tasks
+
+
 def test_a_row_does_not_depend_on_the_others():
     spec = tiled()
     query, key, value = numbers(spec, 70, 40)
