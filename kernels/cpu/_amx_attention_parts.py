@@ -11,13 +11,12 @@ lane. Exponentials are added up lane by lane, in columns behind those of the val
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from heddle.kernels import crosslane, emit, rows, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx_parts import ORDER
+from heddle.kernels.cpu._amx_parts import ORDER, is_any, no_number
 from heddle.kernels.cpu._amx_strip import (
     ASKS,
     HALVES,
@@ -219,12 +218,12 @@ def any_no_number(block: Block, count: Any, write: Callable[..., list[Any]]) -> 
     """
     zero = emit.constant(emit.integer(32), 0, block.lanes)
     found = emit.carry(0, count, 1, [zero] * (block.split > 1), write)
-    return [emit.compare("not_equal", crosslane.across(odd, operator.or_), 0) for odd in found]
+    return list(map(is_any, found))
 
 
 def no_numbers(block: Block, r: Any, share: Any, *found: Any) -> list[Any]:
     """What was `found`, with bits set where a result of row `r` is infinite or a NaN."""
     for column in range(0, block.width, block.lanes) if found else ():
         value = block.vector(block.total, r * block.across + column) * share
-        found = (found[0] | emit.bitcast(value - value, emit.integer(32)),)
+        found = (found[0] | no_number(value),)
     return list(found)

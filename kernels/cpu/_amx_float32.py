@@ -13,16 +13,24 @@ free beside tiles, and units of that work stand between one product and the next
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory, sizes
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu import _panels
-from heddle.kernels.cpu._amx_parts import ALONG, ORDER, PARTS, UNITS, Left, Right, Source
+from heddle.kernels.cpu._amx_parts import (
+    ORDER,
+    PARTS,
+    UNITS,
+    Left,
+    Right,
+    Source,
+    is_any,
+    no_number,
+)
 from heddle.kernels.cpu._amx_runs import Panel, Run, Step, Stretch
-from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, bytes_at
+from heddle.kernels.cpu._amx_sides import ALONG, PAIR, PANEL_ROW, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import PANEL, Block, Rows
 from heddle.kernels.cpu._panels import Multiply, Tasks
@@ -261,17 +269,16 @@ class Products:
 
     def _is_no_number(self, sums: Any, height: Size) -> Any:
         """Whether one of the sums of so many rows is infinite or a NaN."""
-        word = emit.integer(32)
-        zero = emit.constant(word, 0, TILE_ROWS)
+        zero = emit.constant(emit.integer(32), 0, TILE_ROWS)
 
         def over_rows(r: Size, found: Any) -> list[Any]:
             for place in range(0, PANEL, TILE_ROWS):
                 value = memory.load(sums, r * PANEL + place, "float32", TILE_ROWS)
-                found = found | emit.bitcast(value - value, word)
+                found = found | no_number(value)
             return [found]
 
         (found,) = emit.carry(0, height, 1, [zero], over_rows)
-        return emit.compare("not_equal", crosslane.across(found, operator.or_), 0)
+        return is_any(found)
 
 
 def _spread(products: int, groups: int) -> list[list[int]]:

@@ -12,14 +12,11 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx_sides import STEP, bytes_at
+from heddle.kernels.cpu._amx_sides import ALONG, STEP, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import PANEL
 from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
-
-ALONG = 2 * TILE_ROWS
-"""Elements along k of a step: a tile of pairs."""
 
 TOGETHER = 4
 """Rows whose sums are scaled at a time."""

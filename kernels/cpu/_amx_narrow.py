@@ -16,8 +16,8 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx import RUN
-from heddle.kernels.cpu._amx_groups import ALONG, Sums
-from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu._amx_groups import Sums
+from heddle.kernels.cpu._amx_sides import ALONG, PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Rows, Tile
 from heddle.kernels.cpu._narrow_weights import STEP as TAKEN

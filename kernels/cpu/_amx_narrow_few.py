@@ -13,9 +13,9 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx_groups import ALONG, Sums
+from heddle.kernels.cpu._amx_groups import Sums
 from heddle.kernels.cpu._amx_narrow import CHUNK, UNITS
-from heddle.kernels.cpu._amx_sides import PANEL_ROW, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu._amx_sides import ALONG, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Rows, Tile
 from heddle.kernels.cpu._narrow_weights import STEP as TAKEN

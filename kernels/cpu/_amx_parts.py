@@ -8,11 +8,12 @@ and not rounded, so that no part overflows. Tiles take denormals for zero: of nu
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, sizes
-from heddle.kernels.cpu._amx_sides import PAIR, STEP, bytes_at
+from heddle.kernels.cpu._amx_sides import ALONG, PAIR, STEP, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import PANEL, Rows
 from heddle.kernels.memory import LINE
@@ -27,9 +28,6 @@ PARTS = {"float32": 3, "float16": 2, "bfloat16": 1}
 ORDER = ((2, 0), (1, 1), (1, 0), (0, 2), (0, 1), (0, 0))
 """Parts of both sides that are multiplied, the smallest products first. One of the first side stays
 in its tiles, one of the second is loaded for each: where both stay in turns, LLVM spills tiles."""
-
-ALONG = 2 * TILE_ROWS
-"""Elements along k of a step: a tile of pairs."""
 
 UNITS = 2 * TILE_ROWS
 """Units of a step of a panel: two elements along k of half its columns."""
@@ -59,6 +57,16 @@ def split(value: Any, parts: int) -> list[Any]:
         if number + 1 < parts:
             value = value - emit.bitcast(bits & HIGH, emit.register_type("float32"))
     return found
+
+
+def no_number(value: Any) -> Any:
+    """Bits that are set where a float32 is infinite or a NaN, which have no parts."""
+    return emit.bitcast(value - value, emit.integer(32))
+
+
+def is_any(found: Any) -> Any:
+    """Whether a bit is set in any lane."""
+    return emit.compare("not_equal", crosslane.across(found, operator.or_), 0)
 
 
 class Left:

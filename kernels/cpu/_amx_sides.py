@@ -23,6 +23,9 @@ PANEL_ROW = PANEL * WORD
 STEP = 2 * TILE
 """Bytes that a step along k takes of a panel, and of a pair of tiles of a."""
 
+ALONG = 2 * TILE_ROWS
+"""Elements of bfloat16 along k of a step: a tile of pairs."""
+
 PAIR = 2 * TILE_ROWS
 """Rows of a pair of tiles."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host
 from heddle.kernels.cpu import _amx, _amx_float32, _beside, _deep, _panels, _staged
+from heddle.kernels.cpu._amx_parts import HIGH
 from heddle.kernels.cpu._products import emit_products, on_vectors
 from heddle.kernels.cpu._tile import Step
 from heddle.kernels.mlir import dialect, ir
@@ -26,9 +27,6 @@ from heddle.kernels.registry import MACHINES, Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
 llvm, vector = dialect("llvm"), dialect("vector")
-
-HIGH = 0xFFFF0000
-"""The second of a pair of bfloat16, as float32."""
 
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
