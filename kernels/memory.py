@@ -90,6 +90,10 @@ def store(
     value = convert.to_memory(value, dtype)
     size = emit.lanes_of(value) * emit.ITEM_SIZE[dtype]
     if past and size >= 16:  # the instruction stores no less
+        if emit.ITEM_SIZE[dtype] == 2:
+            # LLVM knows no such store of bfloat16 and float16, to which it goes back by itself.
+            bits = emit.bitcast(value, emit.integer(16))
+            value = llvm.inline_asm(bits.type, [bits], "", "=v,0")
         llvm.store(value, pointer, alignment=size, nontemporal=True)
     elif mask is None:
         llvm.store(value, pointer, alignment=alignment)

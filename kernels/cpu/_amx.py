@@ -17,11 +17,12 @@ Rows beyond the last are computed and dropped, and what lies beyond k is zero on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
+from heddle.kernels.cpu._amx_meanwhile import ROW, TOGETHER, Meanwhile, Part
 from heddle.kernels.cpu._amx_sides import (
     CLASHING,
     PAIR,
@@ -35,7 +36,6 @@ from heddle.kernels.cpu._amx_sides import (
 from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Block, Rows
 from heddle.kernels.cpu._panels import Tasks
-from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
 from heddle.kernels.stream import COSTLY, Stream
@@ -134,13 +134,16 @@ class Run:
         single = self._at_most(block, PAIR)
         # Parts of rows that are not all there are multiplied as many rows are.
         few = self._at_most(block, FEW) if self._left.depth == self.sides.steps else single
-        apart = _either(few, APART, 1)
+        pairs = sizes.ceildiv(block.height, PAIR)
+        apart = _either(few, sizes.floordiv(APART, pairs), 1)
         alone = single is True and self._left.depth == steps
         whole = isinstance(steps, int) and (steps <= CHUNK or alone)
         short, chunk = (_even(stop, most) for most in (SHORT, CHUNK))
+        row = math.gcd(ROW, TOGETHER * short, TOGETHER * chunk)
         chunk = _either(single, sizes.greatest(stop - start, 1), _either(few, short, chunk))
         always = emit.constant(emit.integer(1), 1)
         panel = block.panel * self.sides.words * PANEL_ROW
+        known = all(isinstance(size, int) for size in (start, stop, chunk))
         for at in [0] if whole else emit.loop(start, sizes.greatest(stop, start + 1), chunk):
             end = stop if whole else sizes.least(at + chunk, stop)
             begins = whole or emit.compare("equal", at, 0)
@@ -153,7 +156,8 @@ class Run:
             self._fill_up(panel, end)
             sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
             for top in emit.loop(0, block.height, PAIR):
-                part = Part(block, top, at, end, begins, complete, panel, behind, apart)
+                last = (stop - 1) % chunk + 1 if known and stop else end - at
+                part = Part(block, top, at, end, last, begins, complete, panel, behind, apart, row)
                 for count, left in ((2, "greater"), (1, "less_equal")):
                     with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
                         self._add_tiles(part, sums, count)
@@ -186,23 +190,9 @@ class Run:
                 memory.store(value, target, 0, "uint32", alignment=TILE_ROW)
 
     def _add_tiles(self, part: Part, sums: Any, count: int) -> None:
-        """Adds a part's products to the sums of `count` tiles of rows by two of columns.
-
-        Meanwhile vectors write the rows above them, whose sums are complete with the same chunk,
-        and the lines are asked for that these rows will fill: all at once would hold tiles up.
-        """
+        """Adds a part's products to the sums of `count` tiles of rows by two of columns."""
         sides, top = self.sides, part.top
-        lines = sizes.floordiv(STEP // LINE, part.apart)
-        each = sizes.ceildiv(lines, sizes.ceildiv(part.block.height, PAIR))
-        first = top // PAIR * each
-        asked = first, sizes.least(first + each, lines)
-        due = sizes.ceildiv(PAIR, sizes.greatest(part.stop - part.start, 1))
-        if part.complete is not True:
-            due = emit.select(part.complete, emit.as_index(due), 0)
-        ask = sizes.ceildiv(PAIR, sizes.greatest(sides.steps, 1))
-        late = sizes.greatest(sides.steps - PAIR, 0)
-        bottom = sizes.least(top + PAIR, part.block.height)
-
+        meanwhile = Meanwhile(sides, self.tasks, part, sums)
         left_at = self._left.pair(part.block, top)
 
         def step_of(step: Any, *before: Any) -> list[Any]:
@@ -212,21 +202,12 @@ class Run:
             if sides.ends_within:
                 panel = emit.select(emit.compare("equal", step, sides.whole), self._right, panel)
             right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
-            for line in emit.loop(*asked):
-                place = part.behind + (step - part.start) * STEP + line * (part.apart * LINE)
-                memory.prefetch(sides.b, place, "int8", level=2)
-            wanted = top + (step - late) * ask
-            self.tasks.ask(
-                part.block, sizes.greatest(wanted, top), sizes.least(wanted + ask, bottom)
-            )
+            meanwhile.ask(step)
             totals = [
                 tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
                 for i, total in enumerate(before)
             ]
-            written = top - PAIR + (step - part.start) * due
-            self.tasks.write(
-                part.block, sums, sizes.greatest(written, 0), sizes.least(written + due, top)
-            )
+            meanwhile.write(step)
             return totals
 
         places = [
@@ -243,26 +224,6 @@ class Run:
         totals = emit.carry(part.start, part.stop, 1, totals, step_of)
         for place, total in zip(places, totals, strict=True):
             tiles.store(total, place, PANEL_ROW)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A pair of tiles of rows, from the block's row `top` on, by a chunk of its panel.
-
-    The chunk is the steps from `start` to `stop - 1`; whether it `begins` the panel, and whether
-    sums are `complete` with it, is True or an i1. The panel is at byte `panel` of b, and what comes
-    next at byte `behind`, of which each line number n * `apart` is asked for.
-    """
-
-    block: Block
-    top: Size
-    start: Size
-    stop: Size
-    begins: Any
-    complete: Any
-    panel: Size
-    behind: Size
-    apart: Size
 
 
 def _even(steps: Size, most: int) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -110,6 +111,32 @@ class Shares:
 def heights(most: int, rows: Iterable[int]) -> range:
     """Rows of a tile of at most `most`, the greatest first, where so many `rows` are shared out."""
     return range(most, min(count // -(-count // most) for count in rows) - 1, -1)
+
+
+def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
+    """Emits the Python body of a `for strip in` this; heights differ by one at most."""
+    shares = Shares(block.height, rows_of(frame.machine))
+    for part in range(0, PANEL, 2 * lanes):
+        for _, top, bottom in shares.spans():
+            yield Strip(block, top, bottom, part)
+
+
+def tiles(
+    frame: host.Frame,
+    strip: Strip,
+    heights: range | None = None,
+    widths: Iterable[tuple[int, Any]] = ((2, True),),
+) -> Iterator[Tile]:
+    """Emits the Python body of a `for tile in` this once for each size; one of them is run.
+
+    `widths` is numbers of vectors, each with whether it is that of the strip.
+    """
+    block, top, part = strip.block, strip.top, strip.part
+    row, column = block.row + top, block.column + part
+    for vectors, is_so in widths:
+        for height in heights or range(rows_of(frame.machine), 0, -1):
+            with emit.when(emit.compare("equal", strip.bottom - top, height) & is_so):
+                yield Tile(row, top, height, block.height, block.panel, part, vectors, column)
 
 
 def last_word(place: Any, count: Size, dtype: str, group: int) -> Any:

@@ -13,12 +13,12 @@ the first cache then arrive while the next tile is multiplied, and no queue of s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
-from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Shares, Strip, Tile, touched
+from heddle.kernels.cpu._blocks import PANEL, Block, Rows, Strip, Tile, strips, tiles, touched
 from heddle.kernels.cpu._tile import rows_of
 from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
@@ -75,14 +75,14 @@ class Results:
     ) -> None:
         """Prefetches the lines of the result that `write` of these rows will fill.
 
-        And those that it will `read` beside them.
+        And those that it will `read` beside them. What goes past the cache is not wanted there.
         """
-        wanted = touched(self.frame)[: None if read else 1]
+        past = self.finish.stream.past if self.streams else None
         for r in emit.loop(top, block.height if bottom is None else bottom):
             first = (block.row + r) * self.n + block.column
-            for pointer, dtype in wanted:
-                for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
-                    memory.prefetch(pointer, first + line, dtype, level=2)
+            for number, wanted in enumerate(touched(self.frame)[: None if read else 1]):
+                with nullcontext() if number or past is None else emit.when(past ^ 1):
+                    _ask(*wanted, first)
 
     def ask_strip(self, strip: Strip, complete: Any = True, read: bool = False) -> None:
         """Prefetches the lines of the panel that `write_strip` will fill, or `read` as well.
@@ -190,6 +190,12 @@ class Tasks(Results):
         return Block(rows.row, rows.height, first, rows.multiplied, column)
 
 
+def _ask(pointer: Any, dtype: str, first: Size) -> None:
+    """Prefetches the lines of a panel's elements in a row, from `first` on."""
+    for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
+        memory.prefetch(pointer, first + line, dtype, level=2)
+
+
 def _bottom(strip: Strip, complete: Any) -> Size:
     """Where the rows of a strip end: at its top if it is not `complete`."""
     if complete is True:
@@ -268,32 +274,6 @@ def add_stretch(
             for place, value in zip(places, add(tile, begin, stop, before), strict=True):
                 memory.store(value, scratch, place, dtype)
         results.write_strip(strip, scratch, complete)
-
-
-def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
-    """Emits the Python body of a `for strip in` this; heights differ by one at most."""
-    shares = Shares(block.height, rows_of(frame.machine))
-    for part in range(0, PANEL, 2 * lanes):
-        for _, top, bottom in shares.spans():
-            yield Strip(block, top, bottom, part)
-
-
-def tiles(
-    frame: host.Frame,
-    strip: Strip,
-    heights: range | None = None,
-    widths: Iterable[tuple[int, Any]] = ((2, True),),
-) -> Iterator[Tile]:
-    """Emits the Python body of a `for tile in` this once for each size; one of them is run.
-
-    `widths` is numbers of vectors, each with whether it is that of the strip.
-    """
-    block, top, part = strip.block, strip.top, strip.part
-    row, column = block.row + top, block.column + part
-    for vectors, is_so in widths:
-        for height in heights or range(rows_of(frame.machine), 0, -1):
-            with emit.when(emit.compare("equal", strip.bottom - top, height) & is_so):
-                yield Tile(row, top, height, block.height, block.panel, part, vectors, column)
 
 
 def group_of(spec: Spec) -> int:

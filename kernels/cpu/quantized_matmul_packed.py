@@ -28,7 +28,7 @@ from heddle.kernels.cpu import (
     _panels,
 )
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
-from heddle.kernels.cpu._blocks import Block, Rows, Strip, Tile
+from heddle.kernels.cpu._blocks import Block, Rows, Strip, Tile, strips, tiles
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
 from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
 from heddle.kernels.cpu._panels import Tasks
@@ -130,7 +130,7 @@ class _Product:
         for start in emit.loop(0, self._k, depth):
             stop = sizes.least(start + depth, self._k)
             complete = emit.compare("equal", emit.as_index(stop), self._k)
-            for strip in _panels.strips(frame, block, lanes):
+            for strip in strips(frame, block, lanes):
                 tasks.ask_strip(strip, complete)
                 for tile, right in self._tiles(strip, one, start):
                     self._add(tile, right, start, stop, scratch)
@@ -143,7 +143,7 @@ class _Product:
         """
         every = range(self._most, 0, -1)
         if self._kept is None:
-            for tile in _panels.tiles(self._frame, strip, every):
+            for tile in tiles(self._frame, strip, every):
                 yield tile, self.right
             return
         top, bottom = emit.as_index(strip.top), emit.as_index(strip.bottom)
@@ -157,7 +157,7 @@ class _Product:
         ]
         for condition, heights, right in cases:
             with emit.when(condition):
-                for tile in _panels.tiles(self._frame, strip, heights):
+                for tile in tiles(self._frame, strip, heights):
                     yield tile, right
 
     def _add(self, tile: Tile, right: Any, start: Size, stop: Size, scratch: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
 from heddle.kernels.cpu import _asks, _beside, _integers, _panels
-from heddle.kernels.cpu._blocks import PANEL, Block, Tile
+from heddle.kernels.cpu._blocks import PANEL, Block, Tile, strips, tiles
 from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
 from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.cpu._tile import copies_of, merged, rows_of
@@ -76,9 +76,9 @@ class _Product:
             with emit.when(single):
                 self._multiply_row(tasks, block, start, stop, scratch)
             with emit.when(single ^ 1):
-                for strip in _panels.strips(frame, block, lanes):
+                for strip in strips(frame, block, lanes):
                     tasks.ask_strip(strip, complete)
-                    for tile in _panels.tiles(frame, strip, heights):
+                    for tile in tiles(frame, strip, heights):
                         self._add(tile, start, stop, scratch)
                     tasks.write_strip(strip, scratch, complete)
 

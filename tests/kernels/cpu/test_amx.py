@@ -166,9 +166,9 @@ def test_a_panel_stays_in_the_first_cache(chunk, stays, monkeypatch):
     native.load.cache_clear()
 
 
-@pytest.mark.parametrize(("rows", "apart"), [(32, 8), (33, 8), (_amx.FEW, 8), (_amx.FEW + 1, 1)])
+@pytest.mark.parametrize(("rows", "apart"), [(32, 8), (33, 4), (_amx.FEW, 4), (_amx.FEW + 1, 1)])
 @pytest.mark.parametrize("m", ["static", "d0"])
-def test_few_rows_ask_for_a_line_in_eight(rows, apart, m):
+def test_a_step_of_few_rows_asks_for_four_lines(rows, apart, m):
     """Of all but the first chunk, or what is soon read; more rows ask for each line."""
     spec = product("bfloat16", rows if m == "static" else m, 24 * 32, 96)
     arrays = [*numbers(spec, {"d0": rows}), np.zeros((rows, 96), np.uint16)]

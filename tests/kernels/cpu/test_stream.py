@@ -1,5 +1,6 @@
 """Results that go past the cache: the same numbers, at every alignment and length."""
 
+import machine_code
 import native
 import numpy as np
 import pytest
@@ -104,3 +105,11 @@ def test_only_large_results_go_past_the_cache():
     assert "nontemporal" in text(cast("int32", "float32", (at_least,)))
     assert "nontemporal" in text(cast("int32", "float32", ("d0",)))
     assert "nontemporal" not in text(cast("int32", "float32", (at_least - 1,)))
+
+
+@pytest.mark.parametrize("arch", native.ARCHS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_large_results_are_stored_so(dtype, arch):
+    """LLVM had made ordinary stores of some vectors of 16-bit floats."""
+    x = Operand(dtype, (stream.LARGE // 1024, 1024))
+    assert "vmovnt" in machine_code.assembly(Spec("softmax", (x,), x, (x,)), MACHINES[arch])
