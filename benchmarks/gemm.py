@@ -9,7 +9,8 @@ Rates are those of the median call. The ratio is the least one of any peer's tim
 round by round (`measure.ratio`): above 1, Heddle is faster. As many multiplications in registers
 alone take turns with the others: `of peak` is their time over Heddle's, and `at most` the ratio of
 a Heddle that took no longer than they do. Where float32 is multiplied in tiles, these are its
-registers, and `of multiply-adds` is the time of multiply-adds of float32 over Heddle's.
+registers, and `of multiply-adds` is the time of multiply-adds of float32 over Heddle's. Other dtypes
+in tiles have as well `of second cache`, the time of as many products of tiles that come from there.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ ODD = (
 TURN_S = 0.01
 """About how long a candidate's turn takes."""
 
-BOUNDS = {"registers": "of peak", "multiply-adds": "of multiply-adds"}
+BOUNDS = {
+    "registers": "of peak",
+    "multiply-adds": "of multiply-adds",
+    "second cache": "of second cache",
+}
 """What takes turns and is no peer, and what the share of Heddle's time is called that it takes."""
 
 Call = Callable[[], object]
@@ -162,9 +167,12 @@ def child(dtypes: list[str], shapes: Shapes, threads: int, rounds: int) -> None:
             taking_turns = candidates(session, dtype, shape)
             if registers.multiplies(dtype):
                 taking_turns["registers"] = least
-            if dtype == "float32" and registers.in_tiles(dtype):
-                adds = registers.call(dtype, 2 * prod(shape), threads, tiles=False)
-                taking_turns["multiply-adds"] = adds
+            if registers.in_tiles(dtype):
+                if dtype == "float32":
+                    name, bound = "multiply-adds", {"tiles": False}
+                else:
+                    name, bound = "second cache", {"resident": True}
+                taking_turns[name] = registers.call(dtype, 2 * prod(shape), threads, **bound)
             calls = max(1, int(TURN_S / min(measure.once(least) for _ in range(3))))
             times = measure.interleaved(taking_turns, rounds, calls)
             print(json.dumps(row(dtype, shape, threads, times, calls)), flush=True)

@@ -1,5 +1,7 @@
 """The multiplications of a piece of work in registers alone: no code that multiplies so is faster.
 
+Or in tiles that come from the second cache.
+
 It takes turns with what is measured, because the clock of a CPU goes up and down.
 """
 
@@ -30,10 +32,12 @@ def in_tiles(dtype: str) -> bool:
     return dtype in products and MACHINES[native_level()].tiles
 
 
-def call(dtype: str, operations: int, threads: int, tiles: bool = True) -> Callable[[], np.ndarray]:
+def call(
+    dtype: str, operations: int, threads: int, tiles: bool = True, resident: bool = False
+) -> Callable[[], np.ndarray]:
     """A call of so many multiplications and additions of float32, bfloat16 or int8.
 
-    In `tiles`, where there are some.
+    In `tiles`, where there are some; those that are `resident` come from the second cache.
     """
     arch = native_level()
     machine = MACHINES[arch]
@@ -42,12 +46,13 @@ def call(dtype: str, operations: int, threads: int, tiles: bool = True) -> Calla
     if tiles and in_tiles(dtype):
         count = limits.TILES_OF.get(dtype, 1)
         product, operations_of_tiles = limits.TILE_PRODUCTS["bfloat16" if count > 1 else dtype]
-        kind, each = f"{product} from registers", 4 * operations_of_tiles / count
+        place = "memory" if resident else "registers"
+        kind, each = f"{product} from {place}", 4 * operations_of_tiles / count
         words, result = probes.TILES, probes.TILE
     elif dtype in limits.DOT_PRODUCTS and machine.dots:
         kind, of_sum = limits.DOT_PRODUCTS[dtype]
         each = of_sum * lanes * probes.DOT_CHAINS
-    steps = max(SLICE // words, LEAST)
+    steps = limits.resident() // (4 * words) if resident else max(SLICE // words, LEAST)
     repeats = round(operations / (each * steps * threads))
     size, results = steps * words, threads * repeats * result
     artifact = probes.artifact(kind, arch, threads, size, repeats, results)

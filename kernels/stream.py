@@ -23,7 +23,8 @@ LARGE = 32 * 2**20
 """Bytes of outputs from which on they go past the cache: the last cache of a few cores."""
 
 COSTLY = 8 * 2**20
-"""The same for kernels that keep the last cache busy with what they read."""
+"""The same for results that no kernel reads, of kernels that keep the last cache busy with what
+they read themselves."""
 
 
 class Stream:

@@ -25,7 +25,8 @@ class Parts:
     `before` computes operand 0 of the root, `after` reads its result. A group without a root is
     all `before`. Free ops need not be listed, but where they are all of `before`. `beside` has the
     parts of other roots of the same operand 0, `source` those of what computes it row by row,
-    `gate` those of another such root, whose one result is for `after` alone.
+    `gate` those of another such root, whose one result is for `after` alone. Where it `leaves`,
+    no other group reads the results: they are the graph's.
     """
 
     before: tuple[Any, ...]
@@ -35,6 +36,7 @@ class Parts:
     beside: tuple[Parts, ...] = ()
     source: Parts | None = None
     gate: Parts | None = None
+    leaves: bool = False
 
     @property
     def written(self) -> tuple[Any, ...]:
@@ -45,7 +47,18 @@ class Parts:
 
 def parts_of(fused: Any) -> Parts:
     """The parts of a `heddle.fused` op."""
-    return _parts(m.inner(fused), tuple(m.yielded(fused)))
+    parts = _parts(m.inner(fused), tuple(m.yielded(fused)))
+    return replace(parts, leaves=all(map(_leaves, fused.results)))
+
+
+def _leaves(value: Any) -> bool:
+    """Whether `value` is a result of the graph, maybe reshaped, and nothing else."""
+    readers = m.users(value)
+    return all(
+        m.name(reader) == "func.return"
+        or (m.name(reader) == "reshape" and _leaves(reader.results[0]))
+        for reader in readers
+    )
 
 
 def _parts(ops: list[Any], results: tuple[Any, ...]) -> Parts:

@@ -16,6 +16,9 @@ from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
 PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
 """Ops whose kernels read a transposed b as it is."""
 
+STREAMED = ("matmul_packed", "integer_matmul_packed")
+"""Ops whose kernels keep results in the cache for who reads them next, if a kernel does."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -42,6 +45,8 @@ def request(parts: Parts) -> Request:
         spec, inputs = _rotated(parts, parts.root, parts.after[0])
     else:
         spec, inputs = _gated(parts)
+        if parts.leaves and spec.op in STREAMED:
+            spec = spec.with_attr("leaves", True)
     for other in parts.beside:
         joined, more = _gated(other)
         spec = replace(spec, beside=(*spec.beside, joined))

@@ -38,7 +38,7 @@ from heddle.kernels.cpu._blocks import Block, Rows
 from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
-from heddle.kernels.stream import COSTLY, Stream
+from heddle.kernels.stream import COSTLY, LARGE, Stream
 
 BLOCK = 256
 """Rows of a task: a byte of b that comes from the third cache is used as often."""
@@ -83,7 +83,8 @@ def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
     k = frame.size(spec.operands[0].shape[-1])
     sides = Sides(frame.inputs[0], frame.inputs[1], spec.operands[0].dtype, k)
     tasks = kind(frame, host.lanes_for(frame.machine, [dtype]), dtype, BLOCK)
-    tasks.finish.stream = Stream(frame, tasks.lanes, COSTLY).aligned([tasks.n])
+    large = COSTLY if spec.attr("leaves") else LARGE
+    tasks.finish.stream = Stream(frame, tasks.lanes, large).aligned([tasks.n])
     tasks.streams = True
     run = Run(sides, tasks)
     for rows, first, last in tasks.runs():

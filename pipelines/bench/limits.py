@@ -82,14 +82,17 @@ def measure(threads: int) -> Limits:
 
 def measure_tiles(threads: int) -> dict[str, float]:
     """TFLOP/s of AMX by dtype, from registers and with the operands in the second cache."""
-    session, levels = InferenceSession(threads=threads), machine.caches()
-    resident = next((level.size for level in levels if level.name == "L2"), MEMORY) // 2
-    rates = {}
+    session, rates = InferenceSession(threads=threads), {}
     for dtype, (product, operations) in TILE_PRODUCTS.items():
-        for place, size, note in (("registers", 2**18, ""), ("memory", resident, " from L2")):
+        for place, size, note in (("registers", 2**18, ""), ("memory", resident(), " from L2")):
             rate = _tile_rate(session, f"{product} from {place}", size, threads, operations)
             rates[f"AMX {dtype}{note}"] = rate
     return rates
+
+
+def resident() -> int:
+    """Bytes of a thread's tiles that are in the second cache: half of what it holds."""
+    return next((level.size for level in machine.caches() if level.name == "L2"), MEMORY) // 2
 
 
 def working_sets(threads: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Specs of groups: a product that is only widened is not rounded on the way."""
+"""Specs of groups: what a product is rounded to, and whether it leaves the graph."""
 
 import numpy as np
 import pytest
@@ -34,3 +34,21 @@ def test_a_widened_product_keeps_the_digits_of_its_sums():
     model = InferenceSession(threads=1).load(compile(product(), targets=["cpu:native"]))
     (found,) = model.execute(x, y)
     np.testing.assert_array_equal(found.to_numpy(), x @ y + 1)
+
+
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_products_that_no_kernel_reads_leave_the_graph(reshaped):
+    with Graph("products", [TensorType(DType.float32, (8, K))]) as graph:
+        x = graph.inputs[0].tensor
+        inner = x @ graph.constant(np.ones((K, K), np.float32))
+        last = ops.relu(inner @ graph.constant(np.ones((K, 32), np.float32)))
+        graph.output(ops.reshape(last, (4, 64)) if reshaped else last)
+    asked = assemble.requests(pipeline.lower(graph.module, "cpu"), "cpu")
+    found = [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
+    assert [spec.attr("leaves") for spec in found] == [None, True]
+    with Graph("both", [TensorType(DType.float32, (8, K))]) as graph:
+        product = graph.inputs[0].tensor @ graph.constant(np.ones((K, 32), np.float32))
+        graph.output(product, ops.sum(product, axis=0))
+    asked = assemble.requests(pipeline.lower(graph.module, "cpu"), "cpu")
+    (spec,) = [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
+    assert spec.attr("leaves") is None
