@@ -9,8 +9,8 @@ Rates are those of the median call. The ratio is the least one of any peer's tim
 round by round (`measure.ratio`): above 1, Heddle is faster. As many multiplications in registers
 alone take turns with the others: `of peak` is their time over Heddle's, and `at most` the ratio of
 a Heddle that took no longer than they do. Where float32 is multiplied in tiles, these are its
-registers, and `of multiply-adds` is the time of multiply-adds of float32 over Heddle's. Other dtypes
-in tiles have as well `of second cache`, the time of as many products of tiles that come from there.
+registers, and `of multiply-adds` is the time of multiply-adds of float32 over Heddle's. The other
+dtypes have `of second cache`, the time of as many products of tiles that come from there.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx_meanwhile import ROW, TOGETHER, Meanwhile, Part
 from heddle.kernels.cpu._amx_sides import (
-    CLASHING,
     PAIR,
     PANEL_ROW,
     STEP,
@@ -37,7 +36,6 @@ from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Block, Rows
 from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Spec, fold
 from heddle.kernels.stream import COSTLY, LARGE, Stream
 
 BLOCK = 256
@@ -48,8 +46,9 @@ CHUNK = 16
 
 FEW = 64
 """Rows of a block that is bound by reading b: where all of a row is there, the steps that stay are
-`SHORT`, and of b one line in `APART` is asked for. The second cache fetches those between by
-itself, which keeps the places free in which the first one waits for misses."""
+`SHORT`, and of b one pair of tiles asks for one line in `APART`, two for one in half as many. The
+second cache fetches those between by itself, which keeps the places free in which the first one
+waits for misses."""
 
 SHORT, APART = CHUNK // 2, 8
 
@@ -66,15 +65,8 @@ AHEAD = 8 << 10
 """Bytes from what is read beside a single pair to what is asked for."""
 
 RUN = 16
-"""Panels of a run: putting rows on the stack costs little beside as many products."""
-
-
-def tasks(spec: Spec) -> tuple[int, int]:
-    """Rows of a task at most, and how many a thread takes together."""
-    a = spec.operands[0]
-    row = fold("mul", a.shape[-1], emit.ITEM_SIZE[a.dtype])
-    lies = isinstance(row, int) and row <= WHOLE * TILE_ROW and row % CLASHING > 0
-    return BLOCK, 1 if lies else RUN
+"""Panels of a run, which a thread takes together: putting rows on the stack costs little beside as
+many products."""
 
 
 def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:

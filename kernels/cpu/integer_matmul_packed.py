@@ -60,7 +60,7 @@ PAIRS = Step("int32", _add_pairs, "uint32", 2, _unsigned, _signed)
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """With AMX that of its tasks, and those of rows that go on the stack."""
     if machine.tiles:
-        return _beside.launch(spec, *_amx.tasks(spec))
+        return _beside.launch(spec, _amx.BLOCK, _amx.RUN)
     return _staged.own_launch(spec, machine) or _deep.own_launch(spec, machine)
 
 

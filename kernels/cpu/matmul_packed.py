@@ -48,7 +48,7 @@ def in_tiles(spec: Spec, machine: Machine) -> bool:
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """With AMX that of its tasks, and those of rows that go on the stack."""
     if in_tiles(spec, machine):
-        return _beside.launch(spec, *_amx.tasks(spec))
+        return _beside.launch(spec, _amx.BLOCK, _amx.RUN)
     if _amx_float32.fits(spec, machine):
         return _beside.launch(spec, _amx_float32.BLOCK, _amx_float32.RUN)
     return _staged.own_launch(spec, machine) or _deep.own_launch(spec, machine)
