@@ -127,7 +127,7 @@ class Run:
         single = self._at_most(block, PAIR)
         # Parts of rows that are not all there are multiplied as many rows are.
         few = self._at_most(block, FEW) if self._left.depth == self.sides.steps else single
-        pairs = sizes.ceildiv(block.height, PAIR)
+        pairs = sizes.greatest(sizes.ceildiv(block.height, PAIR), 1)  # a group may have no rows
         apart = _either(few, sizes.floordiv(APART, pairs), 1)
         alone = single is True and self._left.depth == steps
         whole = isinstance(steps, int) and (steps <= CHUNK or alone)
