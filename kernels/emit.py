@@ -188,6 +188,12 @@ def bitcast(value: Any, element: Any) -> Any:
     return arith.bitcast(widen(element, lanes_of(value)), value)
 
 
+def opaque(value: Any) -> Any:
+    """The same value, to LLVM another: it comes out of an empty assembler statement."""
+    register = "v" if lanes_of(value) > 1 else "r"
+    return llvm.inline_asm(value.type, [value], "", f"={register},0")
+
+
 # Arithmetic
 
 

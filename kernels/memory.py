@@ -92,8 +92,7 @@ def store(
     if past and size >= 16:  # the instruction stores no less
         if emit.ITEM_SIZE[dtype] == 2:
             # LLVM knows no such store of bfloat16 and float16, to which it goes back by itself.
-            bits = emit.bitcast(value, emit.integer(16))
-            value = llvm.inline_asm(bits.type, [bits], "", "=v,0")
+            value = emit.opaque(emit.bitcast(value, emit.integer(16)))
         llvm.store(value, pointer, alignment=size, nontemporal=True)
     elif mask is None:
         llvm.store(value, pointer, alignment=alignment)

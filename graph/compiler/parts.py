@@ -48,7 +48,9 @@ class Parts:
 def parts_of(fused: Any) -> Parts:
     """The parts of a `heddle.fused` op."""
     parts = _parts(m.inner(fused), tuple(m.yielded(fused)))
-    return replace(parts, leaves=all(map(_leaves, fused.results)))
+    leaves = all(map(_leaves, fused.results))
+    beside = tuple(replace(other, leaves=leaves) for other in parts.beside)
+    return replace(parts, beside=beside, leaves=leaves)
 
 
 def _leaves(value: Any) -> bool:

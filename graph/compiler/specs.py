@@ -45,8 +45,6 @@ def request(parts: Parts) -> Request:
         spec, inputs = _rotated(parts, parts.root, parts.after[0])
     else:
         spec, inputs = _gated(parts)
-        if parts.leaves and spec.op in STREAMED:
-            spec = spec.with_attr("leaves", True)
     for other in parts.beside:
         joined, more = _gated(other)
         spec = replace(spec, beside=(*spec.beside, joined))
@@ -70,6 +68,8 @@ def _gated(parts: Parts) -> tuple[Spec, list[Any]]:
 
 def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
     op, attributes = _ROOTS.get(m.name(root), _plain)(root)
+    if parts.leaves and op in STREAMED:
+        attributes = {**attributes, "leaves": True}
     operands, result = [seen(value, root) for value in root.operands], root.results[0]
     inputs: list[Any] = []
     prologue = epilogue = None

@@ -127,8 +127,7 @@ class Run:
         single = self._at_most(block, PAIR)
         # Parts of rows that are not all there are multiplied as many rows are.
         few = self._at_most(block, FEW) if self._left.depth == self.sides.steps else single
-        pairs = sizes.greatest(sizes.ceildiv(block.height, PAIR), 1)  # a group may have no rows
-        apart = _either(few, sizes.floordiv(APART, pairs), 1)
+        apart = _either(single, APART, _either(few, APART // 2, 1))
         alone = single is True and self._left.depth == steps
         whole = isinstance(steps, int) and (steps <= CHUNK or alone)
         short, chunk = (_even(stop, most) for most in (SHORT, CHUNK))
@@ -148,8 +147,8 @@ class Run:
             behind = _either(single, panel + at * STEP + AHEAD, behind)
             self._fill_up(panel, end)
             sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
+            last = (stop - 1) % chunk + 1 if known and stop else end - at
             for top in emit.loop(0, block.height, PAIR):
-                last = (stop - 1) % chunk + 1 if known and stop else end - at
                 part = Part(block, top, at, end, last, begins, complete, panel, behind, apart, row)
                 for count, left in ((2, "greater"), (1, "less_equal")):
                     with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):

@@ -30,11 +30,10 @@ def pairs(left: Any, right: Any) -> Any:
 
 
 def opaque(total: Any) -> Any:
-    """The same, to LLVM another where there are 16 registers.
+    """The same, `emit.opaque` where there are 16 registers.
 
-    It would add what several steps add to each other, and spill: to it the sum comes out of an
-    empty assembler statement.
+    LLVM would add what several steps add to each other, and spill.
     """
     if emit.lanes_of(total) * emit.bits_of(emit.element_of(total)) == 512:
         return total
-    return llvm.inline_asm(total.type, [total], "", "=x,0")
+    return emit.opaque(total)

@@ -5,6 +5,7 @@ import pytest
 
 from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
 from heddle.graph.compiler import assemble, pipeline
+from heddle.kernels.spec import Spec
 from heddle.runtime import InferenceSession
 
 K = 64
@@ -20,10 +21,14 @@ def product(also_rounded: bool = False) -> Graph:
     return graph
 
 
+def products(graph: Graph) -> list[Spec]:
+    asked = assemble.requests(pipeline.lower(graph.module, "cpu"), "cpu")
+    return [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
+
+
 @pytest.mark.parametrize(("also_rounded", "dtype"), [(False, "float32"), (True, "bfloat16")])
 def test_the_dtype_of_a_product_is_what_its_readers_ask_for(also_rounded, dtype):
-    asked = assemble.requests(pipeline.lower(product(also_rounded).module, "cpu"), "cpu")
-    (spec,) = [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
+    (spec,) = products(product(also_rounded))
     assert spec.result.dtype == dtype
 
 
@@ -43,12 +48,17 @@ def test_products_that_no_kernel_reads_leave_the_graph(reshaped):
         inner = x @ graph.constant(np.ones((K, K), np.float32))
         last = ops.relu(inner @ graph.constant(np.ones((K, 32), np.float32)))
         graph.output(ops.reshape(last, (4, 64)) if reshaped else last)
-    asked = assemble.requests(pipeline.lower(graph.module, "cpu"), "cpu")
-    found = [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
-    assert [spec.attr("leaves") for spec in found] == [None, True]
+    assert [spec.attr("leaves") for spec in products(graph)] == [None, True]
     with Graph("both", [TensorType(DType.float32, (8, K))]) as graph:
         product = graph.inputs[0].tensor @ graph.constant(np.ones((K, 32), np.float32))
         graph.output(product, ops.sum(product, axis=0))
-    asked = assemble.requests(pipeline.lower(graph.module, "cpu"), "cpu")
-    (spec,) = [wanted.spec for _, wanted in asked if wanted.spec.op == "matmul_packed"]
+    (spec,) = products(graph)
     assert spec.attr("leaves") is None
+
+
+def test_products_beside_each_other_leave_the_graph_together():
+    with Graph("beside", [TensorType(DType.float32, (8, K))]) as graph:
+        x = graph.inputs[0].tensor
+        graph.output(*(x @ graph.constant(np.full((K, 32), n, np.float32)) for n in (1, 2)))
+    (spec,) = products(graph)
+    assert [one.attr("leaves") for one in spec.each] == [True, True]
