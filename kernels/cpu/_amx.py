@@ -1,9 +1,9 @@
 """Products by panels of 32 columns in tiles of 16 rows by 64 bytes (Intel AMX).
 
-A task is up to 256 rows of a by a panel. A step along k loads two tiles of each side for four
-products, which is as much as the second cache gives in that time; so a chunk of the panel stays in
-the first one for all pairs of tiles of rows, whose loads pass it by. The sums of a pair wait on the
-stack for its next chunk, while the panel's next one is asked for from the third cache or memory.
+A task is up to 256 rows of a by a panel. Where the second cache holds all of b, a pair of tiles of
+rows goes by all panels (see `_amx_held`). Elsewhere all pairs go by a chunk of a panel, which stays
+in the first cache. The sums of a pair wait on the stack for its next chunk, while the panel's next
+one is asked for from the third cache or memory.
 
 Rows that the second cache holds are loaded where they lie, but for those that lie a power of two
 apart, of which a tile's would share a few sets of the first cache. They are put on the stack, tile
@@ -20,19 +20,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx_meanwhile import ROW, TOGETHER, Meanwhile, Part
-from heddle.kernels.cpu._amx_sides import (
-    PAIR,
-    PANEL_ROW,
-    STEP,
-    WORD,
-    Left,
-    Sides,
-    bytes_at,
-)
-from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
+from heddle.kernels import emit, host, sizes
+from heddle.kernels.cpu._amx_held import Held, fits
+from heddle.kernels.cpu._amx_meanwhile import ROW, TOGETHER, Ahead, Due, Meanwhile
+from heddle.kernels.cpu._amx_pairs import Pairs, Part
+from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._blocks import Block, Rows
 from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.sizes import Size
@@ -78,7 +70,7 @@ def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
     large = COSTLY if spec.attr("leaves") else LARGE
     tasks.finish.stream = Stream(frame, tasks.lanes, large).aligned([tasks.n])
     tasks.streams = True
-    run = Run(sides, tasks)
+    run = (Held if fits(sides, tasks) else Run)(sides, tasks)
     for rows, first, last in tasks.runs():
         run.compute(rows, first, last)
     tasks.finish.stream.fence()
@@ -92,15 +84,11 @@ class Run:
         self.height = -(-tasks.most // PAIR) * PAIR
         steps, panels = sides.steps, tasks.panels
         self._left = Left(sides, self.height, DEPTH, WHOLE * BLOCK // self.height, SINGLE)
+        self._pairs = Pairs(sides, self._left)
         self.panels = 1 if self._left.depth == steps else RUN
         if isinstance(panels, int):
             self.panels = min(self.panels, panels)
         self._sums = host.byte_buffer(self.panels * self.height * PANEL_ROW, shared="sums")
-        self._zero = host.byte_buffer(TILE_ROW)
-        _clear(self._zero, TILE_ROW)
-        if sides.ends_within:
-            self._right = host.byte_buffer(STEP)
-            _clear(self._right, STEP)
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
@@ -145,14 +133,15 @@ class Run:
                 more = emit.compare("less", emit.as_index(end), stop)
                 behind = emit.select(more, panel + end * STEP, behind)
             behind = _either(single, panel + at * STEP + AHEAD, behind)
-            self._fill_up(panel, end)
+            self._pairs.fill_up(panel, end)
             sums = bytes_at(self._sums, number * (self.height * PANEL_ROW))
             last = (stop - 1) % chunk + 1 if known and stop else end - at
+            ahead = Ahead(behind, apart, row)
             for top in emit.loop(0, block.height, PAIR):
-                part = Part(block, top, at, end, last, begins, complete, panel, behind, apart, row)
-                for count, left in ((2, "greater"), (1, "less_equal")):
-                    with emit.when(emit.compare(left, block.height - top, TILE_ROWS)):
-                        self._add_tiles(part, sums, count)
+                part = Part(block, top, at, end, begins, panel)
+                due = Due(block, sums, last, complete)
+                beside = Meanwhile(self.sides, self.tasks, part, due, ahead)
+                self._pairs.add(part, bytes_at(sums, top * PANEL_ROW), beside)
             with emit.when(always if whole else complete):
                 # Without a step nothing was written beside one.
                 some = emit.compare("greater", emit.as_index(end), at)
@@ -166,56 +155,6 @@ class Run:
         if tasks.even and isinstance(tasks.m, int):
             return False
         return emit.compare("less_equal", emit.as_index(block.height), rows)
-
-    def _fill_up(self, panel: Size, stop: Size) -> None:
-        """Copies the last words of the panel at `panel` to where zeros follow, if they come now."""
-        sides = self.sides
-        if not sides.ends_within:
-            return
-        last = sides.whole * TILE_ROWS
-        now = emit.compare("greater", emit.as_index(stop), sides.whole)
-        for r in emit.loop(0, emit.select(now, emit.as_index(sides.words - last), 0)):
-            for half in (0, TILE_ROW):
-                source = bytes_at(sides.b, panel + (last + r) * PANEL_ROW + half)
-                value = memory.load(source, 0, "uint32", TILE_ROW // WORD)
-                target = bytes_at(self._right, r * PANEL_ROW + half)
-                memory.store(value, target, 0, "uint32", alignment=TILE_ROW)
-
-    def _add_tiles(self, part: Part, sums: Any, count: int) -> None:
-        """Adds a part's products to the sums of `count` tiles of rows by two of columns."""
-        sides, top = self.sides, part.top
-        meanwhile = Meanwhile(sides, self.tasks, part, sums)
-        left_at = self._left.pair(part.block, top)
-
-        def step_of(step: Any, *before: Any) -> list[Any]:
-            places, apart = left_at(step)
-            left = [tiles.load(place, apart, streamed=True) for place in places[:count]]
-            panel = bytes_at(sides.b, part.panel + step * STEP)
-            if sides.ends_within:
-                panel = emit.select(emit.compare("equal", step, sides.whole), self._right, panel)
-            right = [tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW) for j in range(2)]
-            meanwhile.ask(step)
-            totals = [
-                tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
-                for i, total in enumerate(before)
-            ]
-            meanwhile.write(step)
-            return totals
-
-        places = [
-            bytes_at(sums, (top + i * TILE_ROWS) * PANEL_ROW + j * TILE_ROW)
-            for i in range(count)
-            for j in range(2)
-        ]
-        if part.begins is True:
-            totals = [tiles.zero() for _ in places]
-        else:
-            apart = emit.select(part.begins, emit.index(0), PANEL_ROW)
-            held = [emit.select(part.begins, self._zero, place) for place in places]
-            totals = [tiles.load(place, apart, streamed=True) for place in held]
-        totals = emit.carry(part.start, part.stop, 1, totals, step_of)
-        for place, total in zip(places, totals, strict=True):
-            tiles.store(total, place, PANEL_ROW)
 
 
 def _even(steps: Size, most: int) -> int:
@@ -233,10 +172,3 @@ def _either(condition: Any, yes: Size, no: Size) -> Size:
 def _last_pair(height: Size) -> Size:
     """The first row of the last pair of tiles, of which there may be none."""
     return sizes.greatest((height + (PAIR - 1)) // PAIR * PAIR - PAIR, 0)
-
-
-def _clear(base: Any, size: int) -> None:
-    lanes = TILE_ROW // WORD
-    zero = emit.constant(emit.integer(32), 0, lanes)
-    for place in range(0, size // WORD, lanes):
-        memory.store(zero, base, place, "uint32", alignment=TILE_ROW)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, memory, sizes
+from heddle.kernels.cpu._amx_pairs import Part
 from heddle.kernels.cpu._amx_sides import PAIR, STEP, Sides
 from heddle.kernels.cpu._blocks import Block
 from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
 
-UNROLLED = 2
+UNROLLED = 4
 """Rows of a step that are asked for or written without a loop."""
 
 TOGETHER = 4
@@ -32,41 +33,44 @@ next pair asks for later; where all of a pair's are in a row, it is itself behin
 
 
 @dataclass(frozen=True)
-class Part:
-    """A pair of tiles of rows, from the block's row `top` on, by a chunk of its panel.
+class Ahead:
+    """What a pair asks for of b: what lies `behind`, from that byte on.
 
-    The chunk is the steps from `start` to `stop - 1`; the panel's last one has `last`. Whether it
-    `begins` the panel, and whether sums are `complete` with it, is True or an i1. The panel is at
-    byte `panel` of b, and what comes next at byte `behind`, of which each line number n * `apart`
-    is asked for, `row` of them in a row.
+    Each line number n * `apart` of it, `row` of them in a row.
     """
 
-    block: Block
-    top: Size
-    start: Size
-    stop: Size
-    last: Size
-    begins: Any
-    complete: Any
-    panel: Size
     behind: Size
     apart: Size
     row: int
 
 
+@dataclass(frozen=True)
+class Due:
+    """The `sums` of a block, of which pairs above are written with the last chunk, if `complete`.
+
+    That is True or an i1; the chunk has `last` steps.
+    """
+
+    block: Block
+    sums: Any
+    last: Size
+    complete: Any
+
+
 class Meanwhile:
     """What is done beside the products of a part; made in front of its loop over steps."""
 
-    def __init__(self, sides: Sides, tasks: Tasks, part: Part, sums: Any) -> None:
-        self._sides, self._tasks, self._part, self._sums = sides, tasks, part, sums
-        self._bottom = sizes.least(part.top + PAIR, part.block.height)
+    def __init__(self, sides: Sides, tasks: Tasks, part: Part, due: Due, ahead: Ahead) -> None:
+        self._sides, self._tasks, self._part, self._ahead = sides, tasks, part, ahead
+        self._block, self._sums = due.block, due.sums
+        self._bottom = sizes.least(part.top + PAIR, due.block.height)
         self._asked = sizes.ceildiv(PAIR, sizes.greatest(sides.steps, 1))
-        self._written = sizes.ceildiv(PAIR, sizes.greatest(part.last, 1))
+        self._written = sizes.ceildiv(PAIR, sizes.greatest(due.last, 1))
         self._due = emit.compare("greater", emit.as_index(part.top), 0)
-        if part.complete is not True:
-            self._due = self._due & part.complete
-        lines = sizes.floordiv(STEP // LINE, part.apart)
-        self._pairs = sizes.ceildiv(part.block.height, PAIR)
+        if due.complete is not True:
+            self._due = self._due & due.complete
+        lines = sizes.floordiv(STEP // LINE, ahead.apart)
+        self._pairs = sizes.ceildiv(due.block.height, PAIR)
         self._lines = lines * (part.stop - part.start)
         self._each = sizes.ceildiv(lines, self._pairs * TOGETHER) * TOGETHER
 
@@ -76,21 +80,21 @@ class Meanwhile:
         part, each = self._part, self._asked
         late = sizes.greatest(self._sides.steps - PAIR, 0)
         first = part.top + (step - late) * each
-        for row in _rows(first, each, part.top, self._bottom):
-            self._tasks.ask(part.block, row, row + 1)
+        for row in rows_of(first, each, part.top, self._bottom):
+            self._tasks.ask(self._block, row, row + 1)
 
     def _ask_right(self, step: Any) -> None:
         """Asks for a pair's lines of the panel's next chunk.
 
         So many are in a row; as many of each of the other pairs lie between them and the next ones.
         """
-        part, each, row = self._part, self._each, self._part.row
+        part, each, row = self._part, self._each, self._ahead.row
         first = (step - part.start) * each
         for number in emit.loop(first, first + each, TOGETHER):
             line = (number // row * self._pairs + part.top // PAIR) * row + number % row
             with emit.when(emit.compare("less", line, self._lines)):
                 for place in (line + i for i in range(TOGETHER)):
-                    byte = part.behind + place * (part.apart * LINE)
+                    byte = self._ahead.behind + place * (self._ahead.apart * LINE)
                     memory.prefetch(self._sides.b, byte, "int8", level=2)
 
     def write(self, step: Any) -> None:
@@ -98,20 +102,19 @@ class Meanwhile:
         part, each = self._part, self._written
         first = part.top - PAIR + (step - part.start) * each
         with emit.when(self._due):
-            for row in _rows(first, each, 0, part.top):
-                self._tasks.write(part.block, self._sums, row, row + 1)
+            for row in rows_of(first, each, 0, part.top):
+                self._tasks.write(self._block, self._sums, row, row + 1)
 
 
-def _rows(first: Size, count: Size, begin: Size, end: Size) -> Iterator[Size]:
+def rows_of(first: Size, count: Size, begin: Size, end: Size) -> Iterator[Size]:
     """Emits the Python body of a `for row in` this: `count` rows from `first` on, those in bounds.
 
-    `begin` is a multiple of `count` from `first`. If `end` is not, the last row comes twice where
-    there is no loop.
+    Each comes once: what is written over an input could not be computed again.
     """
     if not isinstance(count, int) or count > UNROLLED:
         yield from emit.loop(sizes.greatest(first, begin), sizes.least(first + count, end))
         return
-    within = emit.compare("greater_equal", first, begin) & emit.compare("less", first, end)
-    with emit.when(within):
-        for number in range(count):
-            yield sizes.least(first + number, end - 1) if number else first
+    for row in (first + number for number in range(count)):
+        within = emit.compare("greater_equal", row, begin) & emit.compare("less", row, end)
+        with emit.when(within):
+            yield row

@@ -135,7 +135,7 @@ class Left:
         base, along, below, apart = self._at(self._room, self._place(top), STEP, TILE, TILE_ROW)
         if self._could_lie:
             row = self._sides.row
-            lies = emit.compare("less", top, self._lying)
+            lies = emit.compare("less", emit.as_index(top), self._lying)
             place = (rows.row + top) * row
             there = self._at(self._sides.a, place, TILE_ROW, TILE_ROWS * row, row)
             put = base, along, below, apart

@@ -42,13 +42,14 @@ def _blocks(text) -> tuple[dict[str, list[str]], dict[str, set[str]]]:
     for number, line in enumerate(text.splitlines()):
         label = re.match(r"(\.LBB\w+):", line)
         jump = re.match(r"\t(j\w+)\t(\S+)", line)
-        if label or (blocks[current][-1:] or " ")[0][0] == "j":
+        code = line.startswith("\t") and not line.startswith("\t.")
+        if label or (code and (blocks[current][-1:] or " ")[0][0] == "j"):
             name = label[1] if label else str(number)
             if open_end:
                 following[current].add(name)
             current, open_end = name, True
             blocks[current], following[current] = [], set()
-        if line.startswith("\t") and not line.startswith("\t."):
+        if code:
             blocks[current].append(line.split("\t")[1])
         if jump:
             following[current] |= {jump[2]} if jump[2].startswith(".") else tables

@@ -97,35 +97,40 @@ def place(code):
 
 
 class Guarded:
-    """A copy of `array` that ends at the end of a page."""
+    """A copy of `array` that ends at the end of a page, or `shift` bytes before."""
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array: np.ndarray, shift: int = 0) -> None:
         page = mmap.PAGESIZE
-        pages = -(-array.nbytes // page) + 1
+        pages = -(-(array.nbytes + shift) // page) + 1
         self.memory = mmap.mmap(-1, (pages + 1) * page)
-        self.whole = np.frombuffer(self.memory, np.uint8)
+        self.whole = np.frombuffer(self.memory, np.uint8, pages * page)
         address = self.whole.ctypes.data
         assert _LIBC.mprotect(ctypes.c_void_p(address + pages * page), page, _NO_ACCESS) == 0
-        self.start = pages * page - array.nbytes
-        self.whole[: self.start] = _GUARD
+        self.start = pages * page - array.nbytes - shift
+        self.end = self.start + array.nbytes
+        self.whole[:] = _GUARD
         self.address = address + self.start
-        data = self.whole[self.start : pages * page]
+        data = self.whole[self.start : self.end]
         self.array = data.view(array.dtype).reshape(array.shape)
         self.array[...] = array
 
     def check(self) -> None:
         assert (self.whole[: self.start] == _GUARD).all(), "wrote before a buffer"
+        assert (self.whole[self.end :] == _GUARD).all(), "wrote behind a buffer"
 
 
-def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load):
+def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load, shift=0):
     """The outputs and the status word; the task range is cut at `cuts` (fractions of it).
 
     With `over` the one output lies over the input of that number. `load`: that, or `load_apart`.
+    The first input ends `shift` bytes in front of a page.
     """
     dims = dims or {}
     kernel = find(spec.op, "cpu")
     function, _memory = load(spec, arch)
     inputs = [Guarded(np.ascontiguousarray(array)) for array in arrays]
+    if shift:
+        inputs[0] = Guarded(np.ascontiguousarray(arrays[0]), shift)
     outputs = [] if over is None else [inputs[over]]
     for operand in spec.written[len(outputs) :]:
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
@@ -164,14 +169,14 @@ def random(rng, dims_shape, dtype: str) -> np.ndarray:
     return rng.standard_normal(dims_shape).astype(kind)
 
 
-def check(spec, dims=None, arrays=None, arch=ARCHS[-1], rtol=2e-6, atol=2e-6, seed=0):
+def check(spec, dims=None, arrays=None, arch=ARCHS[-1], rtol=2e-6, atol=2e-6, seed=0, shift=0):
     """Runs `spec` on random arrays, whole and in parts, and compares with the reference."""
     dims = dims or {}
     if arrays is None:
         rng = np.random.default_rng(seed)
         arrays = [random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
-    got, _ = run(spec, arrays, dims, arch)
-    parts, _ = run(spec, arrays, dims, arch, cuts=(0.3, 0.35, 0.8))
+    got, _ = run(spec, arrays, dims, arch, shift=shift)
+    parts, _ = run(spec, arrays, dims, arch, cuts=(0.3, 0.35, 0.8), shift=shift)
     wanted = evaluate(spec, dims, arrays)
     for output, again, reference, operand in zip(got, parts, wanted, spec.written, strict=True):
         assert output.tobytes() == again.tobytes(), "the answer depends on the task split"
