@@ -12,13 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cpu._amx_strip import ASKS, PAIR, Ask, Strip, do
+from heddle.kernels.cpu._amx_strip import ASKS, PAIR, UNSEEN, Ask, Strip, do
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import Block, Seen
 from heddle.kernels.emit import select
-
-UNSEEN = -3.4028234663852886e38
-"""Taken off the scores of a query that has seen no key: exponentials are beyond the limit."""
 
 ONE = 0x3F803F80
 """A pair of ones."""
@@ -37,7 +34,7 @@ def clear(block: Block, count: Any, stop: Any) -> None:
     )
     for r in emit.loop(0, stop):
         block.put(select(emit.compare("less", r, count), unseen, zero), block.top, r)
-        for column in emit.loop(0, block.across, block.lanes):
+        for column in range(0, block.across, block.lanes):
             block.put(block.fill(0), block.total, r * block.across + column)
 
 

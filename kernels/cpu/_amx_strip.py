@@ -43,6 +43,9 @@ HALVES = (0, TILE_ROWS)
 LIMIT = 64.0
 """The greatest exponential is 2 to this power: 2^63 of them are a float32."""
 
+UNSEEN = -3.4028234663852886e38
+"""Taken off the scores of a query that has seen no key: exponentials are beyond the limit."""
+
 
 def do(work: Iterator[None]) -> None:
     for _ in work:
@@ -133,12 +136,14 @@ class Strip:
             before = block.vector(block.top, self.row + top)
             after = select(emit.compare("greater", peak, before + LIMIT / block.unit), peak, before)
             block.put(after, block.top, self.row + top)
-            block.put(exp2_falling(before - after, unit=block.unit), block.fade, 0)
-            for r in emit.loop(0, TILE_ROWS):
-                share = block.spread(block.fade, r)
-                for column in range(0, block.across, block.lanes):
-                    place = (self.row + top + r) * block.across + column
-                    block.put(block.vector(block.total, place) * share, block.total, place)
+            # Where none has seen a key, their sums are zero.
+            with emit.when(any_lane(emit.compare("greater", before, UNSEEN))):
+                block.put(exp2_falling(before - after, unit=block.unit), block.fade, 0)
+                for r in emit.loop(0, TILE_ROWS):
+                    share = block.spread(block.fade, r)
+                    for column in range(0, block.across, block.lanes):
+                        place = (self.row + top + r) * block.across + column
+                        block.put(block.vector(block.total, place) * share, block.total, place)
 
     def exponentials(self) -> None:
         """Takes the exponentials of all scores."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, cast
 
 from heddle.kernels import convert, emit, host, sizes
 from heddle.kernels.cpu._amx_tiles import TILE_ROW
@@ -10,6 +13,8 @@ from heddle.kernels.cpu._tile import ROWS
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
+
+P = ParamSpec("P")
 
 LOG2_E = math.log2(math.e)
 
@@ -41,6 +46,18 @@ def scale_of(spec: Spec) -> float:
 def in_pairs(spec: Spec, machine: Machine) -> bool:
     """Whether products are dot products of pairs of bfloat16."""
     return machine.dots and "dots" in uses(spec)
+
+
+def rounding(emit_kernel: Callable[P, None]) -> Callable[P, None]:
+    """What emits a kernel, of a spec and a machine, whose results are rounded as products are."""
+
+    @wraps(emit_kernel)
+    def emitted(*arguments: P.args, **options: P.kwargs) -> None:
+        spec, machine, *_ = cast(tuple[Spec, Machine], arguments)
+        with convert.rounding_by_instruction(in_pairs(spec, machine)):
+            emit_kernel(*arguments, **options)
+
+    return emitted
 
 
 def uses(spec: Spec) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ is done in register tiles like a matmul's, with at most 500 KiB of stack, of whi
 Scores are in units of ln(2), so that their exponentials are powers of two, but not where a mask is
 added: the least number of a type is a mask, too, and would be -inf. Where the machine has dot
 products of pairs of bfloat16, both products of that dtype are made of them, or in tiles where
-it has those, and exponentials are rounded to it. Where it has tiles, float32 is split for them into
-three of bfloat16, unless queries or keys are few.
+it has those, and exponentials are rounded to it; results that are denormal in it become zero (see
+`convert.rounding_by_instruction`). Where it has tiles, float32 is split for them into three of
+bfloat16, unless queries or keys are few.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from heddle.kernels.cpu._attention_cut import (
     least_split,
     ordered,
     query_block,
+    rounding,
     row_bytes,
     row_of,
     split_blocks,
@@ -80,6 +82,7 @@ def _queries(spec: Spec) -> Expr:
     return fold("mul", ordered(spec, 0)[2], group_of(spec))
 
 
+@rounding
 def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
