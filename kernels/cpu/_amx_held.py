@@ -66,7 +66,8 @@ class Held:
         self._whole = steps <= WHOLE
         self._chunk = steps if self._whole else -(-steps // -(-steps // CHUNK))
         self._written = -(-PAIR // ((steps - 1) % self._chunk + 1))
-        self._pairs = Pairs(sides, Left(sides, PAIR, steps), rows_stay=True)
+        self._left = Left(sides, PAIR, steps)
+        self._pairs = Pairs(sides, self._left, rows_stay=True)
         rooms = 2 if self._whole else tasks.panels
         self._sums = host.byte_buffer(rooms * PAIR * PANEL_ROW, shared="sums")
 
@@ -75,7 +76,7 @@ class Held:
         steps = self._sides.steps
         for top in emit.loop(0, rows.height, PAIR):
             pair = _pair(rows, top, first, last)
-            self._pairs.left.begin(pair.rows, 0, steps)
+            self._left.begin(pair.rows, 0, steps)
             for start in [0] if self._whole else emit.loop(0, steps, self._chunk):
                 stop = steps if self._whole else sizes.least(start + self._chunk, steps)
                 for panel in emit.loop(first, last):

@@ -6,12 +6,13 @@ gives in that time. So one side stays in the first cache, which the loads of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heddle.kernels import emit, host, memory
 from heddle.kernels.cpu import _amx_tiles as tiles
-from heddle.kernels.cpu._amx_sides import PANEL_ROW, STEP, WORD, Left, Sides, bytes_at
+from heddle.kernels.cpu._amx_sides import PANEL_ROW, STEP, WORD, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu._blocks import Rows
 from heddle.kernels.sizes import Size
@@ -33,6 +34,13 @@ class Part:
     panel: Size
 
 
+class Places(Protocol):
+    """Where tiles of rows are."""
+
+    def pair(self, rows: Rows, top: Size) -> Callable[[Any], tuple[list[Any], Any]]:
+        """`at(step)`: pointers to both tiles of the pair at `top`, and how far their rows lie."""
+
+
 class Aside(Protocol):
     """What vectors do beside the products of a part, in each step."""
 
@@ -46,9 +54,11 @@ class Aside(Protocol):
 class Pairs:
     """Both sides; make one in the function's entry block."""
 
-    def __init__(self, sides: Sides, left: Left, rows_stay: bool = False) -> None:
-        """`rows_stay` in the first cache, or else the chunk does."""
-        self.sides, self.left, self._rows_stay = sides, left, rows_stay
+    def __init__(
+        self, sides: Sides, left: Places, rows_stay: bool = False, words: int = TILE_ROWS
+    ) -> None:
+        """`rows_stay` in the first cache, or else the chunk does; a step is so many `words`."""
+        self.sides, self._left, self._rows_stay, self._words = sides, left, rows_stay, words
         self._zero = host.byte_buffer(TILE_ROW)
         _clear(self._zero, TILE_ROW)
         if sides.ends_within:
@@ -78,22 +88,23 @@ class Pairs:
     def _add_tiles(self, part: Part, sums: Any, count: int, beside: Aside) -> None:
         """Adds the products of `count` tiles of rows by two of columns."""
         sides = self.sides
-        left_at = self.left.pair(part.rows, part.top)
+        left_at = self._left.pair(part.rows, part.top)
 
         def step_of(step: Any, *before: Any) -> list[Any]:
             places, apart = left_at(step)
             passing = not self._rows_stay
-            left = [tiles.load(place, apart, passing) for place in places[:count]]
-            panel = bytes_at(sides.b, part.panel + step * STEP)
+            row = self._words * WORD
+            left = [tiles.load(place, apart, passing, row=row) for place in places[:count]]
+            panel = bytes_at(sides.b, part.panel + step * (self._words * PANEL_ROW))
             if sides.ends_within:
                 panel = emit.select(emit.compare("equal", step, sides.whole), self._right, panel)
             right = [
-                tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW, self._rows_stay)
+                tiles.load(bytes_at(panel, j * TILE_ROW), PANEL_ROW, not passing, self._words)
                 for j in range(2)
             ]
             beside.ask(step)
             totals = [
-                tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2])
+                tiles.multiply(sides.dtype, total, left[i // 2], right[i % 2], row)
                 for i, total in enumerate(before)
             ]
             beside.write(step)

@@ -1,7 +1,8 @@
 """The instructions of Intel AMX, on tiles of 16 rows by 64 bytes.
 
-All tiles have one shape, so that a function configures them once. LLVM's intrinsics take each
-tile's shape, and it allocates registers and configures them.
+What is multiplied may have less along k: fewer bytes of a row on the left, as many fewer words
+below each other on the right. Shapes do not change within a function, which configures its tiles
+once. LLVM's intrinsics take each tile's shape, and it allocates registers and configures them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ def zero() -> Any:
     return _intrinsic("tilezero", TILE_ROWS, TILE_ROW)
 
 
-def load(base: Any, stride: Size, streamed: bool = False) -> Any:
-    """The tile whose rows are `stride` bytes apart, from `base` on.
+def load(
+    base: Any, stride: Size, streamed: bool = False, rows: int = TILE_ROWS, row: int = TILE_ROW
+) -> Any:
+    """The tile whose `rows`, of `row` bytes, are `stride` bytes apart, from `base` on.
 
     One that is `streamed` leaves what is in the first cache there, where it does not go itself.
     """
     name = "tileloaddt164" if streamed else "tileloadd64"
-    return _intrinsic(name, TILE_ROWS, TILE_ROW, base, emit.as_index(stride))
+    return _intrinsic(name, rows, row, base, emit.as_index(stride))
 
 
 def store(tile: Any, base: Any, stride: int) -> None:
@@ -43,12 +46,13 @@ def store(tile: Any, base: Any, stride: int) -> None:
     _intrinsic("tilestored64", TILE_ROWS, TILE_ROW, base, emit.index(stride), tile, result=None)
 
 
-def multiply(dtype: str, total: Any, left: Any, right: Any) -> Any:
+def multiply(dtype: str, total: Any, left: Any, right: Any, row: int = TILE_ROW) -> Any:
     """`total`, of 32 bits, with the products added of `left`, of `dtype`, by `right`.
 
-    A row of `right` holds, for each column, the pair or the four that follow each other along k.
+    The left tile has so many bytes in a `row`. A row of the right one holds, for each column, the
+    pair or the four that follow each other along k.
     """
-    return _intrinsic(MULTIPLY[dtype], TILE_ROWS, TILE_ROW, TILE_ROW, total, left, right)
+    return _intrinsic(MULTIPLY[dtype], TILE_ROWS, TILE_ROW, row, total, left, right)
 
 
 def _intrinsic(name: str, *arguments: Any, result: str | None = "!llvm.x86_amx") -> Any:

@@ -1,9 +1,10 @@
 """Convolution with channels last as a product by panels (see `_panels`): rows are windows.
 
-No matrix of windows is in memory. Where the sizes along a row are known, windows are read where
-they lie (see `_window_rows`). Else a task is 64 windows by up to eight panels; it copies a stretch
-of each of its windows to the stack, where register tiles read it as a row of a, and goes on with
-the next stretch. Taps that follow one another in memory are copied at once.
+No matrix of windows is in memory. With AMX those of bfloat16 are rows of tiles (`_amx_windows`).
+Elsewhere, where the sizes along a row are known, windows are read where they lie (`_window_rows`).
+Else a task is 64 windows by up to eight panels; it copies a stretch of each of its windows to the
+stack, where register tiles read it as a row of a, and goes on with the next stretch. Taps that
+follow one another in memory are copied at once.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from heddle.kernels import bodies, emit, host, memory, sizes
-from heddle.kernels.cpu import _panels, _window_rows, matmul_packed
+from heddle.kernels import bodies, convert, emit, host, memory, sizes
+from heddle.kernels.cpu import _amx_pictures, _amx_windows, _panels, _window_rows, matmul_packed
 from heddle.kernels.cpu._blocks import PANEL, Block, Tile
 from heddle.kernels.cpu._panels import BLOCK
 from heddle.kernels.cpu._products import adder
@@ -39,7 +40,10 @@ ENOUGH, EVEN = 32, 4
 def emit_windows(spec: Spec, machine: Machine) -> None:
     """Emits the products of windows where they lie, if they can be read there, or of copies."""
     frame = host.frame(spec, machine)
-    if _window_rows.fits(spec):
+    if _amx_windows.fits(spec, machine):
+        with convert.rounding_by_instruction(True):
+            _amx_windows.emit_tasks(frame, _groups(spec), _together(spec, _tiled(spec)))
+    elif _window_rows.fits(spec):
         _emit_rows(frame)
     else:
         _emit_copies(frame)
@@ -50,7 +54,8 @@ def _emit_rows(frame: host.Frame) -> None:
     spec = frame.spec
     added = matmul_packed.step_of(spec.operands[0].dtype, frame.machine)
     rows = _window_rows.Rows(frame, _groups(spec), added)
-    windows, panels, most = rows.windows, rows.results.panels, _together(spec)
+    windows, panels = rows.windows, rows.results.panels
+    most = _together(spec, _blocks(spec))
     number = sizes.product((windows.batch, *windows.counts[:-1]))
     blocks = sizes.ceildiv(number, _window_rows.rows_together(spec))
     even = sizes.ceildiv(number, sizes.greatest(blocks, 1))
@@ -71,7 +76,7 @@ def _emit_copies(frame: host.Frame) -> None:
     lanes = host.lanes_for(machine, [added.sums])
     results = _panels.Results(frame, lanes, added.sums, groups)
     left = _Left(frame, windows, groups)
-    room, most = BLOCK * PANEL * emit.ITEM_SIZE[added.sums], _together(spec)
+    room, most = BLOCK * PANEL * emit.ITEM_SIZE[added.sums], _together(spec, _blocks(spec))
     scratch = host.byte_buffer(most * room)
     blocks, runs = sizes.ceildiv(windows.number, BLOCK), sizes.ceildiv(results.panels, most)
     even = sizes.ceildiv(windows.number, sizes.greatest(blocks, 1))
@@ -207,20 +212,31 @@ def _groups(spec: Spec) -> int:
     return groups
 
 
-def _tasks(spec: Spec, together: int) -> Expr:
-    *windows, n = spec.result.shape
-    groups = _groups(spec)
-    blocks = fold("ceildiv", product(tuple(windows)), BLOCK)
+def _blocks(spec: Spec) -> Expr:
+    """Blocks of windows on vectors."""
+    *windows, _ = spec.result.shape
     if _window_rows.fits(spec):
-        blocks = fold("ceildiv", product(tuple(windows[:-1])), _window_rows.rows_together(spec))
-    runs = fold("ceildiv", fold("floordiv", n, groups), PANEL * together)
+        return fold("ceildiv", product(tuple(windows[:-1])), _window_rows.rows_together(spec))
+    return fold("ceildiv", product(tuple(windows)), BLOCK)
+
+
+def _tasks(spec: Spec, blocks: Expr, together: int) -> Expr:
+    groups = _groups(spec)
+    runs = fold("ceildiv", fold("floordiv", spec.result.shape[-1], groups), PANEL * together)
     return product((groups, blocks, runs))
 
 
-def _together(spec: Spec) -> int:
+def _tiled(spec: Spec) -> Expr:
+    """Blocks of windows in AMX tiles."""
+    grid = _amx_pictures.Grid.of(spec)
+    assert grid is not None
+    return product(grid.blocks(spec))
+
+
+def _together(spec: Spec, blocks: Expr) -> int:
     """Panels of a task."""
     for together in TOGETHER:
-        tasks = _tasks(spec, together)
+        tasks = _tasks(spec, blocks, together)
         if not isinstance(tasks, int) or tasks >= ENOUGH or tasks % EVEN == 0:
             return together
     return TOGETHER[-1]
@@ -228,10 +244,20 @@ def _together(spec: Spec) -> int:
 
 def launch(spec: Spec) -> Launch:
     """One task for each 64 windows, or some rows of them, by each run of panels of each group."""
+    return _launch(spec, _blocks(spec))
+
+
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """In AMX tiles, that of larger blocks."""
+    return _launch(spec, _tiled(spec)) if _amx_windows.fits(spec, machine) else None
+
+
+def _launch(spec: Spec, blocks: Expr) -> Launch:
     *windows, n = spec.result.shape
     depth: Expr = fold("mul", fold("floordiv", spec.operands[0].shape[-1], _groups(spec)), 2)
     each = fold("add", fold("mul", depth, prod(spec.attr("kernel"))), bodies.work(spec.epilogue))
-    return Launch((_tasks(spec, _together(spec)), 1, 1), product((*windows, n, each)))
+    tasks = _tasks(spec, blocks, _together(spec, blocks))
+    return Launch((tasks, 1, 1), product((*windows, n, each)))
 
 
 def supports(spec: Spec) -> str | None:
@@ -242,8 +268,8 @@ def supports(spec: Spec) -> str | None:
 
 
 def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products multiply bfloat16 alone."""
-    return ("dots",) if spec.operands[0].dtype == "bfloat16" else ()
+    """Dot products and tiles multiply bfloat16 alone."""
+    return ("dots", "tiles") if spec.operands[0].dtype == "bfloat16" else ()
 
 
 KERNEL = Kernel(
@@ -254,5 +280,6 @@ KERNEL = Kernel(
     supports,
     overwrites="epilogue",
     uses=uses,
+    own_launch=own_launch,
     space=_panels.SPACE,
 )

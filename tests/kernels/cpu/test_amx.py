@@ -95,7 +95,7 @@ _load = _amx_tiles.load
 MISTAKES = {
     "load": (
         _amx_tiles,
-        lambda base, stride, streamed=False: _load(base, _amx_tiles.TILE_ROW),
+        lambda base, stride, *streamed, **shape: _load(base, _amx_tiles.TILE_ROW, **shape),
         "Mismatched elements",
     ),
     "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
