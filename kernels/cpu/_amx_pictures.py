@@ -30,6 +30,9 @@ PICTURE = 256 << 10
 LEAST = 12
 """Elements of a step at least: fewer fill too little of a tile."""
 
+MOST = 32
+"""Phases at most: each has its own code."""
+
 ITEM = emit.ITEM_SIZE["bfloat16"]
 
 
@@ -65,7 +68,7 @@ class Grid:
 
     @staticmethod
     def of(spec: Spec) -> Grid | None:
-        """That of a kernel; None if sizes are not known, or steps would be too short."""
+        """That of a kernel; None if sizes are not known, or it would not be worth it."""
         batch, *inner, channels = spec.operands[0].shape
         groups = spec.operands[1].shape[0]
         known = [size for size in (*inner, *spec.result.shape[1:-1]) if isinstance(size, int)]
@@ -97,7 +100,7 @@ class Grid:
         across = [count + more for count, more in zip(counts[1:], reach[1:], strict=True)]
         row = prod((*across, *map(len, phases))) * pitch
         most = PICTURE // row - reach[0]
-        if most < 1:
+        if most < 1 or prod(map(len, phases)) > MOST:
             return None
         rows = -(-counts[0] // -(-counts[0] // most))
         extents = (rows + reach[0], *across)

@@ -26,6 +26,7 @@ CASES = {
     "a stem": ((2, 20, 23, 3), 40, (7, 7), 1, (2, 2), (3, 3, 3, 3)),
     "one line of five channels": ((2, 50, 5), 20, (6,), 1, (3,), (2, 4)),
     "joined taps in two steps": ((2, 9, 8, 16), 72, (3, 3), 1, (1, 2), (1, 1, 1, 1), (2, 1)),
+    "patches": ((1, 24, 32, 3), 40, (8, 8), 1, (8, 8)),
     "narrow groups": ((2, 9, 8, 32), 72, (3, 3), 4, (2, 1), (1, 1, 2, 0)),
     "narrow groups of odd channels": ((2, 9, 8, 21), 33, (3, 3), 3, None, (1, 1, 1, 1)),
     "several blocks": ((1, 24, 60, 256), 33, (3, 3), 1, None, (1, 1, 1, 1)),
@@ -80,6 +81,7 @@ def test_a_processor_gives_the_same_bits(name, monkeypatch):
         ((1, 40, 9, 5), (3, 2), (1, None, (0, 0, 0, 0), (1, 2))),  # taps do not follow each other
         ((1, 9, 9, 2), (3, 3), ()),  # steps would be short
         ((1, 3, 2000, 64), (3, 3), ()),  # a row of windows has no room
+        ((1, 12, 12, 32), (6, 6), (1, (6, 6))),  # there would be 36 phases
     ],
 )
 def test_which_are_computed_so(shape, kernel, moves):
