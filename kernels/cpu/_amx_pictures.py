@@ -104,8 +104,8 @@ class Grid:
             return None
         rows = -(-counts[0] // -(-counts[0] // most))
         extents = (rows + reach[0], *across)
-        items = max(1, PICTURE // (extents[0] * row)) if rows == counts[0] else 1
-        items = min(items, batch) if isinstance(batch, int) else items
+        items = PICTURE // (extents[0] * row) if rows == counts[0] else 1
+        items = max(1, min(items, batch) if isinstance(batch, int) else items)
         offsets = []
         for taps in all_of(*reached):
             number = place = 0

@@ -94,9 +94,10 @@ class Products:
         self.results = _panels.Results(frame, lanes, "float32", groups)
         self.steps, words = grid.steps, grid.step // 2
         self.step = words * PANEL_ROW
-        self.together = max(1, HELD // (self.steps * self.step))
+        self.together = HELD // (self.steps * self.step)
         if isinstance(self.results.panels, int):
             self.together = min(self.together, self.results.panels)
+        self.together = max(1, self.together)
         self.b = frame.inputs[1]
         self._evened = None
         if grid.evened:

@@ -29,6 +29,8 @@ CASES = {
     "patches": ((1, 24, 32, 3), 40, (8, 8), 1, (8, 8)),
     "narrow groups": ((2, 9, 8, 32), 72, (3, 3), 4, (2, 1), (1, 1, 2, 0)),
     "narrow groups of odd channels": ((2, 9, 8, 21), 33, (3, 3), 3, None, (1, 1, 1, 1)),
+    "no pictures": ((0, 9, 7, 32), 64, (3, 3)),
+    "no results": ((2, 9, 7, 32), 0, (3, 3)),
     "several blocks": ((1, 24, 60, 256), 33, (3, 3), 1, None, (1, 1, 1, 1)),
     "several pictures": ((5, 14, 14, 64), 33, (3, 3), 1, None, (1, 1, 1, 1)),
     "several runs of panels": ((1, 4, 6, 512), 130, (3, 3), 1, None, (1, 1, 1, 1)),
