@@ -1,9 +1,9 @@
 """Products by panels of 32 columns in tiles of 16 rows by 64 bytes (Intel AMX).
 
-A task is up to 256 rows of a by a panel. Where the second cache holds all of b, a pair of tiles of
-rows goes by all panels (see `_amx_held`). Elsewhere all pairs go by a chunk of a panel, which stays
-in the first cache. The sums of a pair wait on the stack for its next chunk, while the panel's next
-one is asked for from the third cache or memory.
+A task is up to 256 rows of a by a panel. Where rows are short, or the second cache holds all of b,
+a pair of tiles of rows goes by many panels (see `_amx_held`). Elsewhere all pairs go by a chunk of
+a panel, which stays in the first cache. The sums of a pair wait on the stack for its next chunk,
+while the panel's next one is asked for from the third cache or memory.
 
 Rows that the second cache holds are loaded where they lie, but for those that lie a power of two
 apart, of which a tile's would share a few sets of the first cache. They are put on the stack, tile

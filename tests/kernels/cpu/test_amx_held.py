@@ -48,6 +48,43 @@ def test_rows_that_go_in_chunks(m, steps, dtype, monkeypatch):
     held(product(dtype, m, steps * OF_STEP[dtype], 70), monkeypatch)
 
 
+@pytest.mark.parametrize("m", [16, 33, 70, 161, 300])
+@pytest.mark.parametrize("n", [32, 129, 200])
+def test_runs_of_panels(n, m, monkeypatch):
+    """Of short rows, by a b that the second cache does not hold."""
+    monkeypatch.setattr(_amx_held, "HELD", 0)
+    monkeypatch.setattr(_amx_held, "RUN", 6 * STEP)
+    held(product("bfloat16", m, 3 * 32, n), monkeypatch)
+
+
+@pytest.mark.parametrize("rows", [64, 96, 160, 256])
+def test_what_runs_ask_for(rows, monkeypatch):
+    """All pairs together ask for the next run."""
+    monkeypatch.setattr(_amx_held, "HELD", 0)
+    steps, panels = 12, 6
+    monkeypatch.setattr(_amx_held, "RUN", 2 * steps * STEP)
+    spec = product("bfloat16", rows, 32 * steps, 32 * panels)
+    arrays = [*numbers(spec, {}), np.zeros((rows, 32 * panels), np.uint16)]
+    apart = max(1, _amx_held.APART // (rows // PAIR))
+    whole, run = (set(range(0, n * steps * STEP // 64, apart)) for n in (panels, 2))
+    _a, b, result = lines_asked_for(spec, MACHINE, arrays, [], 0, panels)
+    assert (b, result) == (whole, set())
+    _a, b, result = lines_asked_for(spec, MACHINE, arrays, [], 4, panels)
+    assert (b, result) == (run, set())
+
+
+@pytest.mark.parametrize("m", [32, "d0"])
+def test_what_a_single_pair_asks_for(m, monkeypatch):
+    monkeypatch.setattr(_amx_held, "HELD", 0)
+    steps, panels = 12, 6
+    monkeypatch.setattr(_amx_held, "RUN", 2 * steps * STEP)
+    spec = product("bfloat16", m, 32 * steps, 32 * panels)
+    arrays = [*numbers(spec, {"d0": 32}), np.zeros((32, 32 * panels), np.uint16)]
+    asked = lines_asked_for(spec, MACHINE, arrays, [32] if m == "d0" else [], 0, panels)
+    ahead, end = _amx_held.AHEAD // 64, steps * panels * STEP // 64
+    assert asked == [set(), set(range(ahead, end, _amx_held.APART)), set()]
+
+
 @pytest.mark.parametrize("steps", [12, 40])
 def test_rows_that_are_not_aligned(steps):
     exact(product("bfloat16", 70, 32 * steps, 70), shift=16)
@@ -66,7 +103,7 @@ def test_rows_of_a_runtime_dim_in_batches(batched, monkeypatch):
         (40, 72, 64),  # a row ends within a step
         (40, 2048, 32),  # rows of a chunk would share a few sets
         (40, 64 * 1088, 32),  # rows are too long for the stack
-        (40, 32 * _amx_held.WHOLE, 32 * (_amx_held.HELD // STEP // _amx_held.WHOLE + 1)),
+        (40, 32 * 25, 32 * (_amx_held.HELD // STEP // 25 + 1)),  # nor short, and b is too much
     ],
 )
 def test_other_products_are_not_held(m, k, n, monkeypatch):
