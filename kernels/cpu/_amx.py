@@ -22,7 +22,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, sizes
 from heddle.kernels.cpu._amx_held import Held, fits
-from heddle.kernels.cpu._amx_meanwhile import ROW, TOGETHER, Ahead, Due, Meanwhile
+from heddle.kernels.cpu._amx_meanwhile import AHEAD, APART, ROW, TOGETHER, Ahead, Due, Meanwhile
 from heddle.kernels.cpu._amx_pairs import Pairs, Part
 from heddle.kernels.cpu._amx_sides import PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._blocks import Block, Rows
@@ -42,7 +42,7 @@ FEW = 64
 second cache fetches those between by itself, which keeps the places free in which the first one
 waits for misses."""
 
-SHORT, APART = CHUNK // 2, 8
+SHORT = CHUNK // 2
 
 WHOLE = 4 * CHUNK
 """Steps of `BLOCK` rows that the second cache holds beside a panel; of fewer rows more."""
@@ -52,9 +52,6 @@ DEPTH = 2 * CHUNK
 
 SINGLE = 8 * DEPTH
 """Steps of a single pair of tiles that are on the stack: as much as of the most rows."""
-
-AHEAD = 8 << 10
-"""Bytes from what is read beside a single pair to what is asked for."""
 
 RUN = 16
 """Panels of a run, which a thread takes together: putting rows on the stack costs little beside as

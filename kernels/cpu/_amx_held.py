@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu._amx_meanwhile import rows_of
+from heddle.kernels.cpu._amx_meanwhile import AHEAD, APART, rows_of
 from heddle.kernels.cpu._amx_pairs import Pairs, Part
 from heddle.kernels.cpu._amx_sides import CLASHING, PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu._blocks import Block, Rows
@@ -33,13 +33,9 @@ MOST = 64
 RUN = 384 << 10
 """Bytes of a run of panels, where there are more."""
 
-AHEAD, APART = 8 << 10, 8
-"""Bytes from what the first pair reads of b to what it asks for, of which a line in so many. Where
-there are more pairs, and the next run is asked for, each asks for as much of less that is left out.
-"""
-
 ASKED = STEP // LINE // APART
-"""Lines of b that a step asks for at a time."""
+"""Lines of b that a step asks for at a time: beside a single pair one in `APART`. Where more pairs
+ask for the next run together, they leave out less."""
 
 NEXT_APART = 2
 """Of the next pair of rows a line in so many is asked for."""

@@ -21,6 +21,10 @@ from heddle.kernels.cpu._panels import Tasks
 from heddle.kernels.memory import LINE
 from heddle.kernels.sizes import Size
 
+AHEAD, APART = 8 << 10, 8
+"""Bytes from what a single pair of tiles reads of b to what it asks for, of which a line in so
+many: the second cache fetches those between by itself."""
+
 UNROLLED = 4
 """Rows of a step that are asked for or written without a loop."""
 

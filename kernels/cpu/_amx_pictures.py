@@ -19,7 +19,7 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu._amx_sides import ALONG, PAIR, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE_ROW, TILE_ROWS
-from heddle.kernels.cpu._blocks import Rows
+from heddle.kernels.cpu._blocks import PANEL, Rows
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
 from heddle.kernels.windows import Windows
@@ -130,6 +130,11 @@ class Grid:
     def steps(self) -> int:
         """Along k."""
         return len(self.offsets) * (self.along // self.step)
+
+    @property
+    def panel(self) -> int:
+        """Bytes of a panel of b, as steps read it."""
+        return self.steps * self.step * PANEL * ITEM
 
     def blocks(self, spec: Spec) -> tuple[Expr, int]:
         """How many there are along the batch, and of the rows of a picture."""

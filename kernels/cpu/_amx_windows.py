@@ -12,8 +12,9 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _panels
+from heddle.kernels.cpu._amx_meanwhile import AHEAD, APART, rows_of
 from heddle.kernels.cpu._amx_pairs import Pairs, Part
-from heddle.kernels.cpu._amx_pictures import ITEM, Grid, Pictures
+from heddle.kernels.cpu._amx_pictures import Grid, Pictures
 from heddle.kernels.cpu._amx_sides import ALONG, PAIR, PANEL_ROW, WORD, Sides, bytes_at
 from heddle.kernels.cpu._amx_tiles import TILE_ROW
 from heddle.kernels.cpu._blocks import PANEL, Block, Rows
@@ -26,27 +27,19 @@ from heddle.kernels.windows import Windows
 HELD = 768 << 10
 """Bytes of panels that the second cache holds beside pixels."""
 
-AHEAD, APART = 8 << 10, 8
-"""Bytes from what the first pair reads of b to what it asks for, of which a line in so many."""
 
-UNROLLED = 4
-"""Rows of a step that are written without a loop."""
-
-
-def fits(spec: Spec, machine: Machine) -> bool:
-    """Whether `spec` is computed so: see `Grid.of`; a panel of odd channels goes on the stack."""
+def grid_of(spec: Spec, machine: Machine) -> Grid | None:
+    """How `spec` is computed so, if it is: see `Grid.of`; panels of odd channels need room."""
     if not machine.tiles or spec.operands[0].dtype != "bfloat16":
-        return False
+        return None
     grid = Grid.of(spec)
-    if grid is None or not grid.evened:
-        return grid is not None
-    return grid.steps * grid.step * PANEL * ITEM <= HELD
+    return grid if grid and (not grid.evened or grid.panel <= HELD) else None
 
 
-def emit_tasks(frame: host.Frame, groups: int, together: int) -> None:
+def emit_tasks(frame: host.Frame, grid: Grid, groups: int, together: int) -> None:
     """Emits the loop over tasks: `together` panels of a group by a block."""
-    products = Products(frame, groups)
-    grid, panels = products.grid, products.results.panels
+    products = Products(frame, grid, groups)
+    panels = products.results.panels
     items, rows = grid.blocks(frame.spec)
     shape = (groups, frame.size(items), rows, sizes.ceildiv(panels, together))
     for task in emit.loop(frame.first, frame.last):
@@ -86,15 +79,11 @@ class Due:
 class Products:
     """The products of a kernel; make one at the function's start."""
 
-    def __init__(self, frame: host.Frame, groups: int) -> None:
-        grid = Grid.of(frame.spec)
-        assert grid is not None
+    def __init__(self, frame: host.Frame, grid: Grid, groups: int) -> None:
         self.grid, self.windows = grid, Windows.of(frame)
         lanes = host.lanes_for(frame.machine, ["float32"])
         self.results = _panels.Results(frame, lanes, "float32", groups)
-        self.steps, words = grid.steps, grid.step // 2
-        self.step = words * PANEL_ROW
-        self.together = HELD // (self.steps * self.step)
+        self.together = HELD // grid.panel
         if isinstance(self.results.panels, int):
             self.together = min(self.together, self.results.panels)
         self.together = max(1, self.together)
@@ -105,8 +94,8 @@ class Products:
             self.b = self._evened.data
         self._pictures = Pictures(frame, self.windows, grid, groups)
         # Both sides have whole steps on the stack, though they may be short ones.
-        sides = Sides(frame.inputs[0], self.b, "bfloat16", self.steps * ALONG)
-        self._pairs = Pairs(sides, self._pictures, rows_stay=True, words=words)
+        sides = Sides(frame.inputs[0], self.b, "bfloat16", grid.steps * ALONG)
+        self._pairs = Pairs(sides, self._pictures, rows_stay=True, words=grid.step // 2)
         self._sums = host.byte_buffer(2 * PAIR * PANEL_ROW)
 
     def compute(self, item: Size, row: Size, part: Size, first: Size, last: Size) -> None:
@@ -135,11 +124,11 @@ class Products:
         top = emit.select(fresh, pair - 1, pair)
         due = self._due(run, top, emit.select(fresh, run.last, panel) - 1)
         place = panel - run.first if self._evened else run.part * self.results.panels + panel
-        place = place * (self.steps * self.step)
+        place = place * self.grid.panel
         number, inside = sizes.split(pair, (1, run.pairs))
         height = sizes.least(emit.index(PAIR), run.rows * self.grid.across - inside * PAIR)
         rows = Rows(number * self.grid.places + inside * PAIR, height, 0, True)
-        part = Part(rows, 0, 0, self.steps, True, place)
+        part = Part(rows, 0, 0, self.grid.steps, True, place)
         beside = Beside(self, place, opens, due, (fresh & opens) ^ True)
         self._pairs.add(part, self._sums_of(run, pair, panel), beside)
 
@@ -180,7 +169,7 @@ class Beside:
 
     def ask(self, step: Any) -> None:
         """Asks for the panel, if this is the first pair."""
-        size = self.products.step
+        size = self.products.grid.panel // self.products.grid.steps
         with emit.when(self.opens):
             for line in range(0, size // LINE, APART):
                 place = self.panel + step * size + (AHEAD + line * LINE)
@@ -188,16 +177,10 @@ class Beside:
 
     def write(self, step: Any) -> None:
         """Writes some rows of what is due."""
-        each = -(-PAIR // self.products.steps)
-        first = step * each
+        each = -(-PAIR // self.products.grid.steps)
         with emit.when(self.now):
-            if each > UNROLLED:
-                for r in emit.loop(first, sizes.least(first + each, PAIR)):
-                    self.products.write(self.due, r)
-                return
-            for r in (first + number for number in range(each)):
-                with emit.when(emit.compare("less", r, PAIR)):
-                    self.products.write(self.due, r)
+            for r in rows_of(step * each, each, 0, PAIR):
+                self.products.write(self.due, r)
 
 
 class Evened:
@@ -205,8 +188,9 @@ class Evened:
 
     def __init__(self, products: Products) -> None:
         self._products = products
-        self._taps = products.steps * products.grid.step // products.grid.channels
-        self.data = host.byte_buffer(products.together * products.steps * products.step)
+        grid = products.grid
+        self._taps = grid.steps * grid.step // grid.channels
+        self.data = host.byte_buffer(products.together * grid.panel)
 
     def put(self, run: Run) -> None:
         """Puts the panels of a run on the stack."""
@@ -224,7 +208,7 @@ class Evened:
 
         for number in emit.loop(0, run.last - run.first):
             panel = run.part * products.results.panels + run.first + number
-            place = number * (products.steps * products.step // WORD)
+            place = number * (products.grid.panel // WORD)
             for tap in emit.loop(0, self._taps):
                 for pair in range((each + 1) // 2):
                     for part in range(0, PANEL, lanes):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec, cast
+from contextlib import AbstractContextManager
 
 from heddle.kernels import convert, emit, host, sizes
 from heddle.kernels.cpu._amx_tiles import TILE_ROW
@@ -13,8 +11,6 @@ from heddle.kernels.cpu._tile import ROWS
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
-
-P = ParamSpec("P")
 
 LOG2_E = math.log2(math.e)
 
@@ -48,16 +44,9 @@ def in_pairs(spec: Spec, machine: Machine) -> bool:
     return machine.dots and "dots" in uses(spec)
 
 
-def rounding(emit_kernel: Callable[P, None]) -> Callable[P, None]:
-    """What emits a kernel, of a spec and a machine, whose results are rounded as products are."""
-
-    @wraps(emit_kernel)
-    def emitted(*arguments: P.args, **options: P.kwargs) -> None:
-        spec, machine, *_ = cast(tuple[Spec, Machine], arguments)
-        with convert.rounding_by_instruction(in_pairs(spec, machine)):
-            emit_kernel(*arguments, **options)
-
-    return emitted
+def rounding(spec: Spec, machine: Machine) -> AbstractContextManager[None]:
+    """What is emitted in it rounds results as products are rounded."""
+    return convert.rounding_by_instruction(in_pairs(spec, machine))
 
 
 def uses(spec: Spec) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from heddle.kernels.cpu import _attention_tile as tile
 from heddle.kernels.cpu._amx_parts import PARTS
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import TILED_KEYS, Ahead, Block, Seen
-from heddle.kernels.cpu._attention_cut import fills_tiles, key_block, least_split, rounding, splits
+from heddle.kernels.cpu._attention_cut import fills_tiles, key_block, least_split, splits
 from heddle.kernels.cpu._attention_reads import copy_values, read_queries, turn_keys
 from heddle.kernels.cpu._attention_splits import put_keys, put_queries
 from heddle.kernels.cpu._decode import Decode
@@ -44,7 +44,6 @@ from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 
-@rounding
 def emit_ragged(
     spec: Spec,
     machine: Machine,

@@ -82,8 +82,13 @@ def _queries(spec: Spec) -> Expr:
     return fold("mul", ordered(spec, 0)[2], group_of(spec))
 
 
-@rounding
 def emit_attention(spec: Spec, machine: Machine) -> None:
+    """Emits the kernel."""
+    with rounding(spec, machine):
+        _emit_tasks(spec, machine)
+
+
+def _emit_tasks(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
     split = _is_split(spec, machine)

@@ -10,9 +10,10 @@ from heddle.kernels.spec import Launch, Spec
 
 def emit_paged_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
-    _ragged.emit_ragged(
-        spec, machine, lambda frame: Table(frame, _ragged.report, 1, 4), keys_of_table(spec)
-    )
+    with _attention_cut.rounding(spec, machine):
+        _ragged.emit_ragged(
+            spec, machine, lambda frame: Table(frame, _ragged.report, 1, 4), keys_of_table(spec)
+        )
 
 
 def launch(spec: Spec) -> Launch:

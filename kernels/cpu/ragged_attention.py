@@ -10,7 +10,10 @@ from heddle.kernels.spec import Expr, Launch, Spec
 
 def emit_ragged_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
-    _ragged.emit_ragged(spec, machine, lambda frame: Contiguous(frame, _ragged.report), _seen(spec))
+    with _attention_cut.rounding(spec, machine):
+        _ragged.emit_ragged(
+            spec, machine, lambda frame: Contiguous(frame, _ragged.report), _seen(spec)
+        )
 
 
 def launch(spec: Spec) -> Launch:

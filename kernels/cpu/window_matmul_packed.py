@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_pictures, _amx_windows, _panels, _window_rows, matmul_packed
+from heddle.kernels.cpu import _amx_windows, _panels, _window_rows, matmul_packed
 from heddle.kernels.cpu._blocks import PANEL, Block, Tile
 from heddle.kernels.cpu._panels import BLOCK
 from heddle.kernels.cpu._products import adder
@@ -40,9 +40,11 @@ ENOUGH, EVEN = 32, 4
 def emit_windows(spec: Spec, machine: Machine) -> None:
     """Emits the products of windows where they lie, if they can be read there, or of copies."""
     frame = host.frame(spec, machine)
-    if _amx_windows.fits(spec, machine):
+    grid = _amx_windows.grid_of(spec, machine)
+    if grid:
         with convert.rounding_by_instruction(True):
-            _amx_windows.emit_tasks(frame, _groups(spec), _together(spec, _tiled(spec)))
+            together = _together(spec, product(grid.blocks(spec)))
+            _amx_windows.emit_tasks(frame, grid, _groups(spec), together)
     elif _window_rows.fits(spec):
         _emit_rows(frame)
     else:
@@ -226,13 +228,6 @@ def _tasks(spec: Spec, blocks: Expr, together: int) -> Expr:
     return product((groups, blocks, runs))
 
 
-def _tiled(spec: Spec) -> Expr:
-    """Blocks of windows in AMX tiles."""
-    grid = _amx_pictures.Grid.of(spec)
-    assert grid is not None
-    return product(grid.blocks(spec))
-
-
 def _together(spec: Spec, blocks: Expr) -> int:
     """Panels of a task."""
     for together in TOGETHER:
@@ -249,7 +244,8 @@ def launch(spec: Spec) -> Launch:
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """In AMX tiles, that of larger blocks."""
-    return _launch(spec, _tiled(spec)) if _amx_windows.fits(spec, machine) else None
+    grid = _amx_windows.grid_of(spec, machine)
+    return _launch(spec, product(grid.blocks(spec))) if grid else None
 
 
 def _launch(spec: Spec, blocks: Expr) -> Launch:

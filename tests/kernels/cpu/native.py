@@ -52,6 +52,11 @@ def load(spec: Spec, arch: str):
     return amx_emulation.checked(function), memory
 
 
+def load_as_shipped(spec: Spec, arch: str):
+    """As `load`, with the code that ships, which this CPU runs itself."""
+    return place(cpu.compile_cpu(spec, MACHINES[arch]))
+
+
 @cache
 def load_apart(spec: Spec, arch: str):
     """As `load`, with the buffers of its stack: each of them ends where memory ends, too."""
@@ -122,15 +127,16 @@ class Guarded:
 def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load, shift=0):
     """The outputs and the status word; the task range is cut at `cuts` (fractions of it).
 
-    With `over` the one output lies over the input of that number. `load`: that, or `load_apart`.
+    With `over` the one output lies over the input of that number. `load`: that, or another one.
     The first input ends `shift` bytes in front of a page.
     """
     dims = dims or {}
     kernel = find(spec.op, "cpu")
     function, _memory = load(spec, arch)
-    inputs = [Guarded(np.ascontiguousarray(array)) for array in arrays]
-    if shift:
-        inputs[0] = Guarded(np.ascontiguousarray(arrays[0]), shift)
+    inputs = [
+        Guarded(np.ascontiguousarray(array), 0 if number else shift)
+        for number, array in enumerate(arrays)
+    ]
     outputs = [] if over is None else [inputs[over]]
     for operand in spec.written[len(outputs) :]:
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
