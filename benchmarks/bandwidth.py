@@ -1,10 +1,11 @@
 """Kernels that memory bounds, beside a copy: how much of its bandwidth they reach.
 
-    python benchmarks/bandwidth.py [--threads 2] [--peer torch] [--save]
+    python benchmarks/bandwidth.py [--dtype bfloat16] [--threads 2] [--peer torch] [--save]
 
-Each operation runs on 64 MiB and more of float32, in turns with two copies of `heddle bench`'s
-limits: one with ordinary stores and one past the cache. `share` is the operation's bytes a second,
-inputs read and outputs written once, over those of the faster copy: medians of the same turns.
+Each operation runs on 64 MiB and more of float32, or of 16 bits, in turns with two copies of
+`heddle bench`'s limits: one with ordinary stores and one past the cache. `share` is the operation's
+bytes a second, inputs read and outputs written once, over those of the faster copy: medians of the
+same turns.
 Outputs are the caller's. `torch` is eager PyTorch in the same turns, which makes a
 new output in each call: its median, and `ratio`, that over Heddle's.
 """
@@ -30,6 +31,7 @@ from heddle.runtime import InferenceSession, Model
 
 ROWS, COLUMNS = 4096, 4096
 ROUNDS, CALLS = 9, 3
+DTYPES = ("float32", "bfloat16", "float16")
 
 Compute = Callable[..., Any]
 
@@ -60,8 +62,8 @@ def bytes_of_floats(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndar
     return floats(rng, shape).astype(ml_dtypes.float8_e4m3fn)
 
 
-def ones(columns: int) -> Any:
-    return ops.constant(np.ones(columns, np.float32), DType.float32, DeviceRef.CPU())
+def ones(columns: int, dtype: DType) -> Any:
+    return ops.constant(np.ones(columns, np.float32), dtype, DeviceRef.CPU())
 
 
 WIDE = (ROWS, COLUMNS)
@@ -81,7 +83,7 @@ def norm(name: str, *parameters: str) -> tuple[Compute, Compute]:
 
     def compute(x: Any) -> Any:
         columns = int(x.shape[-1])
-        return getattr(ops, name)(x, *(ones(columns) for _ in parameters), 1e-5)
+        return getattr(ops, name)(x, *(ones(columns, x.dtype) for _ in parameters), 1e-5)
 
     def eager(x: Any) -> Any:
         columns = x.shape[-1]
@@ -149,12 +151,22 @@ OPERATIONS = {
 }
 
 
+def tensor(array: np.ndarray) -> Any:
+    """The same as a tensor of torch, which takes no bfloat16 from NumPy."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch().from_numpy(array.view(np.int16)).view(torch().bfloat16)
+    return torch().from_numpy(array)
+
+
 def prepared(
-    session: InferenceSession, operation: Operation, peer: str | None, threads: int
+    session: InferenceSession, operation: Operation, dtype: DType, peer: str | None, threads: int
 ) -> tuple[dict[str, Callable[[], object]], int]:
     """Calls of Heddle and of the peer, and the bytes that each reads and writes."""
     rng = np.random.default_rng(0)
-    inputs = [make(rng, operation.shape) for make in operation.inputs]
+    # As many bytes in any dtype.
+    shape = (operation.shape[0] * 4 // dtype.size, *operation.shape[1:])
+    inputs = [make(rng, shape) for make in operation.inputs]
+    inputs = [x.astype(dtype.value) if x.dtype == np.float32 else x for x in inputs]
     kinds = [TensorType(DType(x.dtype.name), x.shape, DeviceRef.CPU()) for x in inputs]
     with Graph("operation", input_types=kinds) as graph:
         results = operation.compute(*graph.inputs)
@@ -167,7 +179,7 @@ def prepared(
     }
     if peer and operation.torch:
         torch().set_num_threads(threads)
-        calls[peer] = partial(operation.torch, *(torch().from_numpy(array) for array in inputs))
+        calls[peer] = partial(operation.torch, *map(tensor, inputs))
     return calls, moved
 
 
@@ -185,9 +197,9 @@ def copies(session: InferenceSession, threads: int) -> tuple[dict[str, Callable[
 
 
 def measured(
-    session: InferenceSession, name: str, peer: str | None, threads: int
+    session: InferenceSession, name: str, dtype: DType, peer: str | None, threads: int
 ) -> dict[str, Any]:
-    calls, moved = prepared(session, OPERATIONS[name], peer, threads)
+    calls, moved = prepared(session, OPERATIONS[name], dtype, peer, threads)
     candidates, copied = copies(session, threads)
     times = measure.interleaved({**candidates, **calls}, ROUNDS, CALLS)
     medians = {key: measure.median_ms(seconds) for key, seconds in times.items()}
@@ -210,20 +222,22 @@ def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="the operations; all where none is named")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer", choices=["torch"])
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     session = InferenceSession(threads=options.threads)
-    rows = []
+    dtype, rows = DType(options.dtype), []
     for name in options.names or OPERATIONS:
-        rows.append(measured(session, name, options.peer, options.threads))
+        rows.append(measured(session, name, dtype, options.peer, options.threads))
         print(json.dumps(rows[-1]), flush=True)
     figures: dict[str, Any] = {"threads": options.threads, "rows": rows}
     if options.peer:
         figures["torch"] = version("torch")
     if options.save:
-        print(measure.save("bandwidth", figures))
+        name = "bandwidth" if dtype is DType.float32 else f"bandwidth_{dtype}"
+        print(measure.save(name, figures))
 
 
 if __name__ == "__main__":

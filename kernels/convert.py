@@ -1,27 +1,35 @@
 """Conversions between dtypes, in registers and to and from memory, without any library call.
 
-bfloat16 is rounded with integer operations: LLVM may turn its own conversion into a call. So are
-the floats of 8 bits (OCP 8-bit Floating Point Specification, version 1.0), without saturation: what
-is too large becomes infinity, or NaN in float8_e4m3fn, which has none.
+bfloat16 is rounded by integer operations, unless a machine has an instruction for it: LLVM may turn
+its own conversion into a call. So are the floats of 8 bits (OCP 8-bit Floating Point Specification,
+version 1.0), without saturation: what is too large becomes infinity, or NaN in float8_e4m3fn, which
+has none.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from functools import reduce
+from typing import Any, Protocol, TypeVar
 
-from heddle.kernels import emit
+from heddle.kernels import crosslane, emit
 from heddle.kernels.mlir import dialect, ir
 
-arith = dialect("arith")
+arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
+
+T = TypeVar("T")
 
 FLOAT8 = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
 """The bits of the mantissa, and the bias of the exponent."""
 
 LARGEST = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
 """The code of the largest number."""
+
+PART = 16
+"""float32 in a register of AVX-512."""
 
 
 class Float8Unit(Protocol):
@@ -37,14 +45,9 @@ class Float8Unit(Protocol):
 _unit: ContextVar[Float8Unit | None] = ContextVar("unit", default=None)
 
 
-@contextmanager
-def float8_by(unit: Float8Unit | None) -> Iterator[None]:
+def float8_by(unit: Float8Unit | None) -> AbstractContextManager[None]:
     """What is emitted in it converts floats of 8 bits by `unit`; None: by integer operations."""
-    token = _unit.set(unit)
-    try:
-        yield
-    finally:
-        _unit.reset(token)
+    return _with(_unit, unit)
 
 
 def float8_unit() -> Float8Unit | None:
@@ -52,20 +55,34 @@ def float8_unit() -> Float8Unit | None:
     return _unit.get()
 
 
-_rounds: ContextVar[bool] = ContextVar("rounds", default=False)
+_by_instruction: ContextVar[bool] = ContextVar("by_instruction", default=False)
+_loses: ContextVar[bool] = ContextVar("loses", default=False)
+
+
+def rounding_by_instruction(wanted: bool) -> AbstractContextManager[None]:
+    """What is emitted in it rounds vectors to bfloat16 by VCVTNEPS2BF16 (AVX512-BF16), if `wanted`.
+
+    To the instruction a denormal number is zero (Intel SDM, volume 2): a vector that has one is
+    rounded with integer operations all the same.
+    """
+    return _with(_by_instruction, wanted)
+
+
+def losing_denormals(wanted: bool) -> AbstractContextManager[None]:
+    """What is emitted in it leaves them zero where it rounds by the instruction, if `wanted`.
+
+    So dot products do.
+    """
+    return _with(_loses, wanted)
 
 
 @contextmanager
-def rounding_by_instruction(wanted: bool) -> Iterator[None]:
-    """What is emitted in it rounds vectors to bfloat16 by VCVTNEPS2BF16 (AVX512-BF16), if `wanted`.
-
-    Denormal numbers then become zero, as in dot products (Intel SDM, volume 2).
-    """
-    token = _rounds.set(wanted)
+def _with(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _rounds.reset(token)
+        variable.reset(token)
 
 
 def from_memory(value: Any, dtype: str) -> Any:
@@ -91,19 +108,54 @@ def to_memory(value: Any, dtype: str) -> Any:
         return arith.extui(kind, value)
     if dtype == "float16":
         return arith.truncf(kind, value)
-    if dtype == "bfloat16" and _rounds.get() and emit.lanes_of(value) > 1:
-        narrow = arith.truncf(ir.VectorType.get([emit.lanes_of(value)], ir.BF16Type.get()), value)
-        return arith.bitcast(kind, narrow)
     if dtype == "bfloat16":
-        bits = emit.bitcast(value, emit.integer(32))
-        rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
-        quiet = (bits >> 16) | 0x40
-        is_nan = emit.compare("not_equal", value, value)
-        return arith.trunci(kind, emit.select(is_nan, quiet, rounded))
+        return _to_bfloat16(value, kind)
     if dtype in FLOAT8:
         unit = _unit.get()
         return unit.encode(value, dtype) if unit else arith.trunci(kind, _to_float8(value, dtype))
     return value
+
+
+def _to_bfloat16(value: Any, kind: Any) -> Any:
+    """The bits of float32 rounded to nearest even."""
+    lanes = emit.lanes_of(value)
+    if not _by_instruction.get() or lanes % PART:
+        return _rounded_bits(value, kind)
+    parts = crosslane.parts(value, lanes // PART)
+    bits = crosslane.joined([narrowed(*parts[at : at + 2]) for at in range(0, len(parts), 2)])
+    if _loses.get():
+        return bits
+    denormal = reduce(operator.or_, map(_denormal, parts))
+    some = vector.reduction(emit.integer(1), vector.CombiningKind.OR, denormal)
+    some = llvm.intr_expect(some, emit.constant(emit.integer(1), 0))
+    return emit.either(some, [kind], lambda: [_rounded_bits(value, kind)], lambda: [bits])[0]
+
+
+def narrowed(low: Any, high: Any | None = None) -> Any:
+    """The bits of one or two registers of AVX-512 as bfloat16, by the instruction."""
+    if high is None:
+        narrow = arith.truncf(ir.VectorType.get([PART], ir.BF16Type.get()), low)
+    else:
+        kind = ir.VectorType.get([2 * PART], ir.BF16Type.get())
+        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+        narrow = llvm.call_intrinsic(kind, name, [high, low], [], [])
+    return arith.bitcast(emit.widen(emit.integer(16), emit.lanes_of(narrow)), narrow)
+
+
+def _denormal(part: Any) -> Any:
+    """Which lanes of a register of AVX-512 hold denormal numbers."""
+    kind = emit.widen(emit.integer(1), PART)
+    which = emit.constant(emit.integer(32), 0x20)
+    return llvm.call_intrinsic(kind, "llvm.x86.avx512.fpclass.ps.512", [part, which], [], [])
+
+
+def _rounded_bits(value: Any, kind: Any) -> Any:
+    """The same with integer operations."""
+    bits = emit.bitcast(value, emit.integer(32))
+    rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
+    quiet = (bits >> 16) | 0x40
+    is_nan = emit.compare("not_equal", value, value)
+    return arith.trunci(kind, emit.select(is_nan, quiet, rounded))
 
 
 def _from_float8(code: Any, dtype: str) -> Any:

@@ -87,8 +87,8 @@ class Kernel:
             read just before the result is written to its place, and by no other task: `"epilogue"`,
             or `"all"` where that holds for the root's operands and the prologue, too.
         space: The parameters that it is tuned by.
-        uses: Which of a CPU's `dots` and `tiles` the code for a spec depends on: a level that adds
-            others alone has no code of its own.
+        uses: Which of a CPU's `dots` and `tiles` the kernel computes with.
+        moves: It rounds nothing: what it writes are elements of its input as they are, or integers.
     """
 
     op: str
@@ -101,8 +101,18 @@ class Kernel:
     overwrites: Literal["", "epilogue", "all"] = ""
     space: Space | None = None
     uses: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
+    moves: bool = False
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
     split: Callable[[Spec], tuple[Portion, ...]] = lambda spec: (Portion(spec),)
+
+    def depends(self, spec: Spec) -> tuple[str, ...]:
+        """Which of a CPU's `dots` and `tiles` the code for `spec` depends on.
+
+        A level that adds others alone has no code of its own. With `dots` comes the instruction
+        that rounds to bfloat16.
+        """
+        rounds = ("dots",) if self.target == "cpu" and not self.moves and _rounds(spec) else ()
+        return tuple(sorted({*self.uses(spec), *rounds}))
 
     def launch_on(self, spec: Spec, machine: Machine) -> Launch:
         """How `spec` is started on `machine`."""
@@ -126,6 +136,15 @@ class Kernel:
             "status": self.checks,
         }
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+def _rounds(spec: Spec) -> bool:
+    """Whether numbers become bfloat16 at the end of `spec` or on the way."""
+    bodies = [body for body in (spec.prologue, spec.epilogue) if body]
+    written = {operand.dtype for operand in (spec.result, *spec.outputs)}
+    computed = {step.dtype for body in bodies for step in body.steps}
+    others = [other for other in (spec.source, spec.gate, *spec.beside) if other]
+    return "bfloat16" in written | computed or any(map(_rounds, others))
 
 
 def find(op: str, target: str) -> Kernel | None:

@@ -154,7 +154,7 @@ def _jobs(spec: Spec, target: Target) -> list[Job]:
     for machine in target.machines:
         values = tuple(row.space.values(spec, machine).items()) if row.space else ()
         level = machine.vector_bytes if target.kind == "cpu" else machine.arch
-        key = level, values, *(getattr(machine, name) for name in row.uses(spec))
+        key = level, values, *(getattr(machine, name) for name in row.depends(spec))
         jobs.setdefault(key, Job(spec, machine.arch, values))
     return list(jobs.values())
 

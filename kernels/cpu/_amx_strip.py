@@ -13,13 +13,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from heddle.kernels import crosslane, emit, memory
+from heddle.kernels import convert, crosslane, emit, memory
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import Block, Seen
 from heddle.kernels.cpu._histogram import any_lane
 from heddle.kernels.emit import select
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect
 from heddle.kernels.powers_of_two import exp2_falling
 from heddle.kernels.sizes import Size
 
@@ -210,7 +210,7 @@ class Strip:
             for s in scores
         ]
         shares = [exp2_falling(score, coarse=True) for score in scores]
-        memory.store(_narrowed(*shares), self.shares, r * PAIR, "uint16")
+        memory.store(convert.narrowed(*shares), self.shares, r * PAIR, "uint16")
         return scores
 
     def _score(self, r: Any, column: int) -> Any:
@@ -255,11 +255,3 @@ def words(base: Any, offset: Size) -> Any:
 def load(base: Any, offset: Size, row: int, streamed: bool = False) -> Any:
     """The tile from word `offset` on, of rows of `row` words."""
     return tiles.load(words(base, offset), row * WORD, streamed)
-
-
-def _narrowed(low: Any, high: Any) -> Any:
-    """Two vectors rounded to bfloat16, side by side."""
-    kind = ir.VectorType.get([2 * TILE_ROWS], ir.BF16Type.get())
-    name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    value = llvm.call_intrinsic(kind, name, [high, low], [], [])
-    return vector.bitcast(emit.widen(emit.integer(16), 2 * TILE_ROWS), value)

@@ -46,7 +46,7 @@ def in_pairs(spec: Spec, machine: Machine) -> bool:
 
 def rounding(spec: Spec, machine: Machine) -> AbstractContextManager[None]:
     """What is emitted in it rounds results as products are rounded."""
-    return convert.rounding_by_instruction(in_pairs(spec, machine))
+    return convert.losing_denormals(in_pairs(spec, machine))
 
 
 def uses(spec: Spec) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory, rows, sizes
+from heddle.kernels import convert, crosslane, emit, host, memory, rows, sizes
 from heddle.kernels.cpu._attention_block import Ahead, Block, Seen, nothing
 from heddle.kernels.emit import select
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect
 from heddle.kernels.powers_of_two import exp2_falling
 from heddle.kernels.sizes import Size
 
@@ -147,9 +147,7 @@ def _put_share(block: Block, share: Any, r: int, column: Any) -> None:
     if not block.paired:
         block.put(share, block.score, r * block.keys + column)
         return
-    narrow = arith.truncf(ir.VectorType.get([block.lanes], ir.BF16Type.get()), share)
-    bits = vector.bitcast(emit.widen(emit.integer(16), block.lanes), narrow)
-    memory.store(bits, block.score, r * (2 * block.keys) + column, "uint16")
+    memory.store(convert.narrowed(share), block.score, r * (2 * block.keys) + column, "uint16")
 
 
 def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing) -> None:

@@ -19,7 +19,7 @@ from heddle.kernels.cpu._decode_block import Chunk, Tiles
 from heddle.kernels.cpu._decode_parts import LANES, STEP
 from heddle.kernels.cpu._decode_sums import bring_forward, finite
 from heddle.kernels.emit import select
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect
 from heddle.kernels.powers_of_two import exp2_falling
 
 arith, vector = dialect("arith"), dialect("vector")
@@ -100,7 +100,7 @@ def _put_shares(tiles: Tiles, shares: Sequence[Any], base: Any) -> None:
         return
     order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
     for key in range(0, STEP, 2):
-        sides = [_bfloat16(value) for value in shares[key : key + 2]]
+        sides = [convert.narrowed(value) for value in shares[key : key + 2]]
         words = crosslane.shuffle(sides[0], sides[1], order)
         words = vector.bitcast(emit.widen(emit.integer(32), lanes), words)
         block.put_words(words, tiles.share, base + key * lanes)
@@ -175,12 +175,6 @@ def _values(tiles: Tiles, starts: Sequence[Any], columns: range, ask: Ask) -> li
             words = emit.widen(emit.integer(32), block.lanes)
             found.append(vector.bitcast(words, crosslane.shuffle(sides[0], sides[1], half)))
     return found
-
-
-def _bfloat16(value: Any) -> Any:
-    lanes = emit.lanes_of(value)
-    narrow = arith.truncf(ir.VectorType.get([lanes], ir.BF16Type.get()), value)
-    return vector.bitcast(emit.widen(emit.integer(16), lanes), narrow)
 
 
 def _tree(values: Sequence[Any], combine: Any) -> Any:

@@ -53,4 +53,4 @@ def _length(spec: Spec, operand: Operand) -> Expr:
     return product(operand.shape[spec.attr("axis") :])
 
 
-KERNEL = Kernel("concat", "cpu", emit_concat, launch, memory.moves_only)
+KERNEL = Kernel("concat", "cpu", emit_concat, launch, memory.moves_only, moves=True)

@@ -156,4 +156,4 @@ def _extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
     return product(table[:axis]), product(indices), product(table[axis + 1 :])
 
 
-KERNEL = Kernel("gather", "cpu", emit_gather, launch, memory.moves_only, checks=True)
+KERNEL = Kernel("gather", "cpu", emit_gather, launch, memory.moves_only, moves=True, checks=True)

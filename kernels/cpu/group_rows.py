@@ -71,4 +71,4 @@ def supports(spec: Spec) -> str | None:
     return memory.moves_only(spec)
 
 
-KERNEL = Kernel("group_rows", "cpu", emit_group_rows, launch, supports, checks=True)
+KERNEL = Kernel("group_rows", "cpu", emit_group_rows, launch, supports, checks=True, moves=True)

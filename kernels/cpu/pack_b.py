@@ -124,4 +124,4 @@ def supports(spec: Spec) -> str | None:
     return memory.moves_only(spec)
 
 
-KERNEL = Kernel("pack_b", "cpu", emit_pack_b, launch, supports)
+KERNEL = Kernel("pack_b", "cpu", emit_pack_b, launch, supports, moves=True)

@@ -51,4 +51,5 @@ KERNEL = Kernel(
     memory.moves_only,
     checks=True,
     updates=1,
+    moves=True,
 )

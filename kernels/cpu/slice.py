@@ -54,4 +54,4 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
             stream.store(value, frame.outputs[0], place, dtype, mask)
 
 
-KERNEL = Kernel("slice", "cpu", emit_slice, launch, memory.moves_only)
+KERNEL = Kernel("slice", "cpu", emit_slice, launch, memory.moves_only, moves=True)

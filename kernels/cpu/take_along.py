@@ -35,4 +35,6 @@ def emit_take_along(spec: Spec, machine: Machine) -> None:
         gather.elements(frame, base, limit, first, last, emit.index(0), base + limit + start)
 
 
-KERNEL = Kernel("take_along", "cpu", emit_take_along, launch, memory.moves_only, checks=True)
+KERNEL = Kernel(
+    "take_along", "cpu", emit_take_along, launch, memory.moves_only, moves=True, checks=True
+)

@@ -314,4 +314,6 @@ def _plan(spec: Spec) -> _Plan:
     return _Plan(sizes_of, tuple(ordered.index(run) for run in runs))
 
 
-KERNEL = Kernel("transpose", "cpu", emit_transpose, launch, memory.moves_only, space=SPACE)
+KERNEL = Kernel(
+    "transpose", "cpu", emit_transpose, launch, memory.moves_only, moves=True, space=SPACE
+)

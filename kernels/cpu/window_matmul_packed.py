@@ -42,7 +42,7 @@ def emit_windows(spec: Spec, machine: Machine) -> None:
     frame = host.frame(spec, machine)
     grid = _amx_windows.grid_of(spec, machine)
     if grid:
-        with convert.rounding_by_instruction(True):
+        with convert.losing_denormals(True):
             together = _together(spec, product(grid.blocks(spec)))
             _amx_windows.emit_tasks(frame, grid, _groups(spec), together)
     elif _window_rows.fits(spec):

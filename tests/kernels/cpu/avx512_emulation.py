@@ -76,6 +76,19 @@ define internal {head} #512 {{
     return f"{text}\n  ret <16 x i32> {total}\n}}\n"
 
 
+def _vfpclassps(name: str) -> str:
+    """VFPCLASSPS: whether a number is denormal; others are refused (`_OTHER_OPERANDS`)."""
+    return f"""
+define internal <16 x i1> @{name}(<16 x float> %a, i32) #512 {{
+  %bits = bitcast <16 x float> %a to <16 x i32>
+  %size = and <16 x i32> %bits, splat (i32 u0x7FFFFFFF)
+  %less = sub <16 x i32> %size, splat (i32 1)
+  %result = icmp ult <16 x i32> %less, splat (i32 u0x7FFFFF)
+  ret <16 x i1> %result
+}}
+"""
+
+
 def _vcvtneps2bf16(name: str, lanes: int) -> str:
     """VCVTNEPS2BF16: to nearest even; a denormal becomes zero, a NaN is cut off and made quiet."""
     words = f"<{lanes} x i32>"
@@ -291,6 +304,7 @@ def _made(*rows) -> dict[str, str]:
 V4 = _made(
     ("avx512.pmaddw.d.512", _vpmaddwd),
     ("avx512.pmaddubs.w.512", _vpmaddubsw),
+    ("avx512.fpclass.ps.512", _vfpclassps),
     ("avx512.permvar.sf.512", _permutation, "float"),
     ("avx512.permvar.hi.512", _permutation, "i16"),
     ("avx512.vpermi2var.hi.512", _permutation, "i16", 2),
@@ -309,7 +323,7 @@ DOTS = _made(
 """What cooperlake has beyond that; VCVTNEPS2BF16 has no name, it is `fptrunc`."""
 
 _ROUNDED = "avx512bf16.cvtneps2bf16"
-_PARTS = _made(*((f"{_ROUNDED}.{lanes}", _vcvtneps2bf16, lanes) for lanes in (8, 16, 32)))
+_PARTS = _made(*((f"{_ROUNDED}.{lanes}", _vcvtneps2bf16, lanes) for lanes in (16, 32)))
 _FUNCTIONS = V4 | DOTS | _PARTS | {"avx512bf16.add": _ADD, "avx512bf16.normal": _NORMAL}
 
 _INTRINSIC = re.compile(r"@llvm\.x86\.(avx512[\w.]+)\(")
@@ -317,8 +331,10 @@ _CALLED = re.compile(r"@(avx512[\w.]+)\(")
 _ROUNDING = re.compile(r"fptrunc <(\d+) x float> (\S+) to <\1 x bfloat>")
 _OTHER_OPERANDS = re.compile(
     r"@avx512\.mask\.(?!reduce.*, i32 9, .*, i\d+ -1, i32 4\)|scalef.*, i\d+ -1, i32 4\)).*"
+    r"|@avx512\.fpclass\.ps\.512\((?!.*, i32 32\)|<16 x float> %a, i32\)).*"
 )
-"""A call under a mask, with another rounding, or that leaves more than what is whole."""
+"""A call under a mask, with another rounding, that leaves more than what is whole, or that asks for
+other numbers than the denormal ones."""
 
 
 def emulated(text: str, host: Machine) -> str:

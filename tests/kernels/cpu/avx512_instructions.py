@@ -32,6 +32,7 @@ INSTRUCTIONS = {
     "call <32 x i16> @llvm.x86.avx512.permvar.hi.512(<32 x i16> %a, <32 x i16> %b)": "vpermw",
     "call <32 x i16> @llvm.x86.avx512.vpermi2var.hi.512(<32 x i16> %a, <32 x i16> %b, "
     "<32 x i16> %c)": "vperm[it]2w",
+    "call <16 x i1> @llvm.x86.avx512.fpclass.ps.512(<16 x float> %a, i32 32)": "vfpclassps",
     "call <16 x float> @llvm.x86.avx512.mask.reduce.ps.512(<16 x float> %a, i32 9, "
     "<16 x float> %a, i16 -1, i32 4)": "vreduceps",
     "call <8 x double> @llvm.x86.avx512.mask.reduce.pd.512(<8 x double> %a, i32 9, "

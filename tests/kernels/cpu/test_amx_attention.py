@@ -17,7 +17,7 @@ from reference import shape
 
 from heddle.graph.compiler.codegen import cpu
 from heddle.graph.compiler.codegen.image import flatten
-from heddle.kernels import emit
+from heddle.kernels import convert, emit
 from heddle.kernels.cpu import (
     _amx_strip,
     _amx_tiles,
@@ -177,7 +177,7 @@ def test_values_that_are_not_cleared_are_seen(monkeypatch):
     native.load.cache_clear()
 
 
-load, _narrowed, turn_keys = _amx_strip.load, _amx_strip._narrowed, _attention_reads.turn_keys
+load, narrowed, turn_keys = _amx_strip.load, convert.narrowed, _attention_reads.turn_keys
 
 
 def turned_wrongly(frame, block, *rest):
@@ -194,7 +194,7 @@ MISTAKES = {
         lambda *at, **how: load(*at[:2], at[2] // 2),
         "Not equal to tolerance",
     ),
-    "_narrowed": (_amx_strip, lambda low, high: _narrowed(high, low), "Not equal to tolerance"),
+    "narrowed": (convert, lambda *sides: narrowed(*reversed(sides)), "Not equal to tolerance"),
     "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
     "turn_keys": (_attention_reads, turned_wrongly, "Not equal to tolerance"),
 }

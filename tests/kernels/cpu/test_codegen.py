@@ -144,7 +144,7 @@ def test_levels_differ_in_what_the_row_says(op, dtype):
     for machine in LEVELS:
         with context(), ir.Location.unknown():
             text = str(build(spec, machine))
-        alike = machine.vector_bytes, *(getattr(machine, name) for name in kernel.uses(spec))
+        alike = machine.vector_bytes, *(getattr(machine, name) for name in kernel.depends(spec))
         assert texts.setdefault(alike, text) == text
 
 

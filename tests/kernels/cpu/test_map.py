@@ -1,11 +1,12 @@
 """Elementwise groups: every op with every dtype, broadcasting, and steps that share values."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_code import assembly
-from native import ARCHS, check, random, run
+from native import ARCHS, DOTS, check, random, run
 
 from heddle.kernels.emit import ITEM_SIZE
 from heddle.kernels.registry import MACHINES
@@ -104,6 +105,24 @@ def test_float64_is_rounded_once(target):
     up = 1 + 2.0**-bits
     over = np.nan if target == "float8_e4m3fn" else np.inf
     np.testing.assert_array_equal(got, [1, up, 1, -up, over, np.nan])
+
+
+@pytest.mark.parametrize("arch", DOTS)
+def test_bfloat16_is_rounded_to_nearest_even(arch):
+    """All of them, halfway to the next and beside that; some registers hold one denormal number."""
+    upper = np.arange(2**16, dtype=np.uint32) << 16
+    bits = (upper[:, None] | np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)).ravel()
+    mixed = np.random.default_rng(0).permutation(bits)
+    few = np.where(np.arange(bits.size) % 37, 0x3F800001, mixed).astype(np.uint32)
+    numbers = np.concatenate([bits, mixed, few, bits[:5]]).view(np.float32)
+    x = Operand("float32", (numbers.size,))
+    spec = elementwise([x], [Step("cast", (0,), "bfloat16")], [1], x.shape)
+    (found,), _ = run(spec, [numbers], arch=arch)
+    with np.errstate(invalid="ignore"):
+        wanted = numbers.astype(ml_dtypes.bfloat16)
+    number = ~np.isnan(numbers)
+    assert (np.isnan(found) == ~number).all()
+    assert (found.view(np.uint16) == wanted.view(np.uint16))[number].all()
 
 
 @settings(max_examples=12, deadline=None)
