@@ -74,6 +74,23 @@ def transposed(rows: Sequence[Any], piece: int = 1) -> list[Any]:
     return rows
 
 
+def transposed_in_pairs(rows: Sequence[Any]) -> list[Any]:
+    """As `transposed`, of twice as many rows as registers are to be in use.
+
+    Lanes of two rows become one of twice the width; then halves of the columns are turned.
+    """
+    count, element = len(rows), emit.element_of(rows[0])
+    word = emit.widen(emit.integer(2 * emit.bits_of(element)), count // 2)
+    pairs = list(zip(rows[::2], rows[1::2], strict=True))
+    orders = [
+        [place for lane in range(first, first + count // 2) for place in (lane, lane + count)]
+        for first in (0, count // 2)
+    ]
+    words = [[vector.bitcast(word, shuffle(a, b, k)) for k in orders] for a, b in pairs]
+    halves = zip(*words, strict=True)
+    return [vector.bitcast(rows[0].type, line) for half in halves for line in transposed(half)]
+
+
 def _interleaved(rows: Sequence[Any]) -> list[Any]:
     """Of rows i and i + n / 2 of n, pieces of n lanes interleaved: their first halves, the others.
 

@@ -77,7 +77,7 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
     plan = _plan(spec)
     shape = frame.shape(plan.shape)
     lanes = host.lanes_for(machine, [memory.raw(spec.result.dtype)])
-    stream = Stream(frame, lanes if plan.copies else min(TILE, lanes))
+    stream = Stream(frame, lanes if plan.copies else _tile(frame, lanes))
     if plan.copies:
         for task in stream.tasks():
             _copy(stream, plan, shape, task)
@@ -146,7 +146,7 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any, past:
                     # No two lines are neighbours in memory, so nothing else foresees the next.
                     if ahead:
                         memory.prefetch(frame.inputs[0], where + ahead, dtype)
-                for n, value in enumerate(crosslane.transposed(lines, piece)):
+                for n, value in enumerate(_turned(lines, piece)):
                     memory.store(value, frame.outputs[0], onto + step * n, dtype, past=past)
                 return []
 
@@ -160,7 +160,7 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any, past:
                     mask = host.first_lanes(count, side)
                     where = base + stride * n
                     lines.append(memory.load(frame.inputs[0], where, dtype, side, mask))
-                for n, value in enumerate(crosslane.transposed(lines, piece)):
+                for n, value in enumerate(_turned(lines, piece)):
                     count = emit.select(emit.compare("greater", width, n), height, 0)
                     mask = host.first_lanes(count, side)
                     memory.store(value, frame.outputs[0], onto + step * n, dtype, mask)
@@ -231,7 +231,7 @@ def _block(stream: Stream, plan: _Plan, shape: tuple[Size, ...], block: Any, buf
             starts = (base + (row + n) * stride + first for n in range(side))
             lines = [memory.load(frame.inputs[0], start, dtype, side) for start in starts]
             ask((row // side * (columns // side) + column // side) * (half // tiles), half // tiles)
-            for n, value in enumerate(crosslane.transposed(lines, _piece(frame))):
+            for n, value in enumerate(_turned(lines, _piece(frame))):
                 memory.store(value, buffer, (first + n + side) * run + row, dtype)
     for column in emit.loop(0, width):
         ask(half + column * (half // columns), half // columns)
@@ -254,6 +254,19 @@ def _block(stream: Stream, plan: _Plan, shape: tuple[Size, ...], block: Any, buf
 def _columns(frame: host.Frame) -> int:
     """The elements of a line of the operand that are read together."""
     return min(COLUMNS, READ // emit.ITEM_SIZE[frame.spec.result.dtype])
+
+
+def _tile(frame: host.Frame, lanes: int) -> int:
+    """The side of a tile: of 16 bits that whose rows are lines, if registers are."""
+    pairs = lanes == 2 * TILE and frame.machine.vector_bytes == LINE
+    return lanes if pairs else min(TILE, lanes)
+
+
+def _turned(lines: Sequence[Any], piece: int) -> list[Any]:
+    """The columns of a tile."""
+    if len(lines) > TILE:
+        return crosslane.transposed_in_pairs(lines)
+    return crosslane.transposed(lines, piece)
 
 
 def _piece(frame: host.Frame) -> int:
