@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,16 +87,17 @@ def unsupported(body: Body | None) -> str | None:
 
 def maximum(dtype: str, a: Any, b: Any) -> Any:
     """The larger one; NaN where either is."""
-    return _keep_nan(dtype, a, emit.maximum(a, b, is_unsigned(dtype)))
+    return _or_nan(dtype, b, emit.maximum(b, a, is_unsigned(dtype)))
 
 
 def minimum(dtype: str, a: Any, b: Any) -> Any:
     """The smaller one; NaN where either is."""
-    return _keep_nan(dtype, a, emit.minimum(a, b, is_unsigned(dtype)))
+    return _or_nan(dtype, b, emit.minimum(b, a, is_unsigned(dtype)))
 
 
-def _keep_nan(dtype: str, a: Any, result: Any) -> Any:
-    return select(compare("not_equal", a, a), a, result) if is_float(dtype) else result
+def _or_nan(dtype: str, b: Any, result: Any) -> Any:
+    """NaN where `b` is; not `b`, of which LLVM would make two comparisons instead of one."""
+    return select(compare("not_equal", b, b), math.nan, result) if is_float(dtype) else result
 
 
 def _absolute(step: Step, dtype: str, x: Any) -> Any:

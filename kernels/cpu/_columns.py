@@ -1,19 +1,19 @@
 """Reductions along an axis that is not the last.
 
 A task is a strip of columns; neighbouring ones are worked on together, so that memory is read in
-long pieces, with running totals in the first cache. Few long columns of an array that no cache
-holds are reduced in two steps: totals of `PARTS` runs of rows, which lie in memory as one piece
-each, go to the workspace, and a second kernel combines them.
+long pieces, in a few places at once, with running totals in the first cache. Few long columns of an
+array that no cache holds are reduced in two steps: totals of `PARTS` runs of rows, which lie in
+memory as one piece each, go to the workspace, and a second kernel combines them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from heddle.kernels import convert, emit, host, memory, rows, sizes
+from heddle.kernels import convert, emit, host, memory, rows, sections, sizes
 from heddle.kernels.emit import compare
 from heddle.kernels.registry import Portion
 from heddle.kernels.sizes import Size
@@ -23,15 +23,7 @@ STRIP = 128
 """Columns of a task."""
 
 WIDTH = 32 * STRIP
-"""Columns that are worked on together, at most. One row after another: those that are a power of
-two apart would push each other out of the first cache."""
-
-AHEAD = 2
-"""So many rows below the one that is read, memory is asked for."""
-
-TOGETHER = 4
-"""Rows that are read at a time where registers have 32 bytes: totals are read and written once for
-all of them, which else takes as long as what is done between."""
+"""Columns that are worked on together, at most: their totals stay in the first cache."""
 
 PARTS = 16
 """Runs of rows that are reduced apart: so many on every machine, for sums have one order."""
@@ -98,7 +90,6 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
     count, between, length = shape[axis], sizes.product(shape[axis + 1 : -1]), shape[-1]
     source, parts = rows.Source(frame, lanes), PARTS if stage == "parts" else 1
     strips, each = sizes.ceildiv(length, STRIP), sizes.ceildiv(count, parts)
-    together = TOGETHER if frame.machine.vector_bytes == 32 else 1
     running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[reduction.dtype])
     held = frame.pointers(len(spec.buffers), 1)[0] if stage in ("parts", "joins") else None
 
@@ -113,8 +104,7 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
         if stage == "joins":
             return partial(held_at, (outer * PARTS + j) * between + middle)
         number = (outer * count + j) * between + middle
-        further = together * AHEAD * between * source.length
-        return partial(wide_at, source.row(number, [memory.Ask(2, elements=further)]))
+        return partial(wide_at, source.row(number, ()))
 
     def written_at(outer: Size, part: Size, middle: Size) -> Callable[[Any, Any, Any], None]:
         """Where totals go."""
@@ -130,21 +120,22 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
 
     def down(line: Size, start: Size, stop: Size) -> None:
         outer, part, middle = sizes.split(line, (1, parts, between))
-        columns = partial(host.vectors, start, stop, lanes)
         for place in emit.loop(0, stop - start, lanes):
             memory.store(reduction.neutral, running, place, reduction.dtype)
         first, last = (0, PARTS) if stage == "joins" else (part * each, (part + 1) * each)
         last = sizes.least(last, count)
-        for step in dict.fromkeys((together, 1)):
-            end = last - sizes.mod(last - first, step) if step > 1 else last
-            for j in emit.loop(first, end, step):
-                x_ats = [row_of(outer, j + further, middle) for further in range(step)]
-                for column, mask in columns():
-                    value = memory.load(running, column - start, reduction.dtype, lanes)
-                    for x_at in x_ats:
-                        value = reduction.combine(value, x_at(column, mask))
-                    memory.store(value, running, column - start, reduction.dtype)
-            first = end
+        columns = partial(host.vectors, start, stop, lanes)
+
+        def add(numbers: Sequence[Any]) -> None:
+            x_ats = [row_of(outer, j, middle) for j in numbers]
+            for column, mask in columns():
+                value = memory.load(running, column - start, reduction.dtype, lanes)
+                for x_at in x_ats:
+                    value = reduction.combine(value, x_at(column, mask))
+                memory.store(value, running, column - start, reduction.dtype)
+
+        for j in emit.loop(sections.in_places(first, last, add), last):
+            add([j])
         put = written_at(outer, part, middle)
         for column, mask in columns():
             put(column, mask, memory.load(running, column - start, reduction.dtype, lanes))

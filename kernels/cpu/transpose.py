@@ -9,11 +9,11 @@ in blocks on the stack, from which long pieces of lines go past the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.memory import LINE
+from heddle.kernels.permutation import Permutation, offset, result_offset
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -40,27 +40,9 @@ SPACE = Space((Parameter("ahead", (0, 32, 64, 128, 256), 64),), lambda spec: _si
 """`ahead`: how many elements ahead in a line memory is asked for, 0: not at all."""
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The operand's joined `shape` and the `order` of its axes in the result."""
-
-    shape: tuple[Expr, ...]
-    order: tuple[int, ...]
-
-    @property
-    def copies(self) -> bool:
-        return self.order[-1] == len(self.order) - 1
-
-    @property
-    def outer(self) -> tuple[int, ...]:
-        """The axes that a task stands at one place of: all but the plane's, in result order."""
-        last = len(self.order) - 1
-        return tuple(axis for axis in self.order[:-1] if axis != last)
-
-
 def launch(spec: Spec) -> Launch:
     """One task for a few rows, or for each square of each plane."""
-    plan = _plan(spec)
+    plan = Permutation.of(spec)
     tasks = product(tuple(plan.shape[axis] for axis in plan.outer))
     if plan.copies:
         tasks = fold("ceildiv", tasks, ROWS)
@@ -74,7 +56,7 @@ def launch(spec: Spec) -> Launch:
 def emit_transpose(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks in one of the two forms."""
     frame = host.frame(spec, machine)
-    plan = _plan(spec)
+    plan = Permutation.of(spec)
     shape = frame.shape(plan.shape)
     lanes = host.lanes_for(machine, [memory.raw(spec.result.dtype)])
     stream = Stream(frame, lanes if plan.copies else _tile(frame, lanes))
@@ -98,21 +80,23 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
     stream.fence()
 
 
-def _copy(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any) -> None:
+def _copy(stream: Stream, plan: Permutation, shape: tuple[Size, ...], task: Any) -> None:
     """Copies a few rows of the result."""
     frame, lanes = stream.frame, stream.lanes
     dtype = memory.raw(frame.spec.result.dtype)
     extents = tuple(shape[axis] for axis in plan.outer)
     last = sizes.least((task + 1) * ROWS, sizes.product(extents))
     for row in emit.loop(task * ROWS, last):
-        start = _offset(plan, shape, dict(zip(plan.outer, sizes.split(row, extents), strict=True)))
+        start = offset(shape, dict(zip(plan.outer, sizes.split(row, extents), strict=True)))
         for column, mask in stream.vectors(0, shape[-1], row * shape[-1]):
             value = memory.load(frame.inputs[0], start + column, dtype, lanes, mask)
             place = row * shape[-1] + column
             stream.store(value, frame.outputs[0], place, dtype, mask)
 
 
-def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any, past: bool) -> None:
+def _turn(
+    stream: Stream, plan: Permutation, shape: tuple[Size, ...], task: Any, past: bool
+) -> None:
     """Turns one square: its lines lie along `across` in the result, along the last axis before.
 
     `past`: large results go past the cache.
@@ -125,8 +109,8 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any, past:
     *place, top, left = sizes.split(task, extents)
     where = dict(zip(plan.outer, place, strict=True))
     stride = sizes.product(shape[across + 1 :])
-    source = _offset(plan, shape, where)
-    target, step = _result_offset(plan, shape, where)
+    source = offset(shape, where)
+    target, step = result_offset(plan.order, shape, where)
     ahead = SPACE.value("ahead", frame.spec, frame.machine.arch)
     bottom = sizes.least((top + 1) * square, shape[across])
     right = sizes.least((left + 1) * square, shape[last])
@@ -172,7 +156,7 @@ def _turn(stream: Stream, plan: _Plan, shape: tuple[Size, ...], task: Any, past:
             emit.either(whole, [], stored, partial)
 
 
-def _lines(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> Any:
+def _lines(stream: Stream, plan: Permutation, shape: tuple[Size, ...]) -> Any:
     """Whether the result goes past the cache, and both sides of a plane are long enough for it."""
     line = LINE // emit.ITEM_SIZE[stream.frame.spec.result.dtype]
     whole = stream.past
@@ -181,7 +165,7 @@ def _lines(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> Any:
     return whole & emit.compare("greater_equal", emit.as_index(shape[-1]), stream.lanes)
 
 
-def _blocks(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> list[Any]:
+def _blocks(stream: Stream, plan: Permutation, shape: tuple[Size, ...]) -> list[Any]:
     """Turns the share of all blocks that the frame's tasks are of all squares."""
     frame, dtype = stream.frame, memory.raw(stream.frame.spec.result.dtype)
     columns = _columns(frame)
@@ -198,7 +182,9 @@ def _blocks(stream: Stream, plan: _Plan, shape: tuple[Size, ...]) -> list[Any]:
     return []
 
 
-def _block(stream: Stream, plan: _Plan, shape: tuple[Size, ...], block: Any, buffer: Any) -> None:
+def _block(
+    stream: Stream, plan: Permutation, shape: tuple[Size, ...], block: Any, buffer: Any
+) -> None:
     """Turns one block into `buffer`, behind room for one tile, and writes its lines from there."""
     frame, side = stream.frame, stream.lanes
     dtype, columns = memory.raw(frame.spec.result.dtype), _columns(frame)
@@ -209,8 +195,8 @@ def _block(stream: Stream, plan: _Plan, shape: tuple[Size, ...], block: Any, buf
     *place, top, left = sizes.split(block, tuple(extents))
     where = dict(zip(plan.outer, place, strict=True))
     stride = sizes.product(shape[across + 1 :])
-    target, step = _result_offset(plan, shape, where)
-    base = _offset(plan, shape, where) + top * run * stride + left * columns
+    target, step = result_offset(plan.order, shape, where)
+    base = offset(shape, where) + top * run * stride + left * columns
     onto = target + left * columns * step + top * run
     height = sizes.least(shape[across] - top * run, run)
     width = sizes.least(shape[last] - left * columns, columns)
@@ -280,51 +266,10 @@ def _side(spec: Spec) -> int:
     return SQUARE // emit.ITEM_SIZE[spec.result.dtype]
 
 
-def _offset(plan: _Plan, shape: tuple[Size, ...], where: dict[int, Size]) -> Size:
-    """The operand's element at the given coordinates, the others being 0."""
-    offset: Size = emit.index(0)
-    for axis, coordinate in where.items():
-        offset = offset + coordinate * sizes.product(shape[axis + 1 :])
-    return offset
-
-
-def _result_offset(
-    plan: _Plan, shape: tuple[Size, ...], where: dict[int, Size]
-) -> tuple[Size, Size]:
-    """The result's element at the given coordinates, and the step along the operand's last axis."""
-    offset: Size = emit.index(0)
-    step: Size = 1
-    stride: Size = 1
-    for axis in reversed(plan.order):
-        if axis == len(shape) - 1:
-            step = stride
-        elif axis in where:
-            offset = offset + where[axis] * stride
-        stride = stride * shape[axis]
-    return offset, step
-
-
 def _sides(spec: Spec) -> dict[str, Expr]:
     """The sides of the plane that is turned: its axis in the result, and the operand's last."""
-    plan = _plan(spec)
+    plan = Permutation.of(spec)
     return {"rows": plan.shape[plan.order[-1]], "columns": plan.shape[-1]}
-
-
-def _plan(spec: Spec) -> _Plan:
-    """Drops axes of size 1 and joins those that stay neighbours."""
-    shape = spec.operands[0].shape
-    runs: list[list[int]] = []
-    for axis in (axis for axis in spec.attr("permutation") if shape[axis] != 1):
-        between = range(runs[-1][-1] + 1, axis) if runs else ()
-        if runs and axis > runs[-1][-1] and all(shape[skipped] == 1 for skipped in between):
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    if not runs:
-        return _Plan((1,), (0,))
-    ordered = sorted(runs)
-    sizes_of = tuple(product(tuple(shape[axis] for axis in run)) for run in ordered)
-    return _Plan(sizes_of, tuple(ordered.index(run) for run in runs))
 
 
 KERNEL = Kernel(
