@@ -8,17 +8,15 @@ has none.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from functools import reduce
 from typing import Any, Protocol, TypeVar
 
 from heddle.kernels import crosslane, emit
 from heddle.kernels.mlir import dialect, ir
 
-arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
+arith, vector = dialect("arith"), dialect("vector")
 
 T = TypeVar("T")
 
@@ -28,8 +26,9 @@ FLOAT8 = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
 LARGEST = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
 """The code of the largest number."""
 
-PART = 16
-"""float32 in a register of AVX-512."""
+
+TWO_REGISTERS = 32
+"""Lanes of float32 that fill two registers of AVX-512."""
 
 
 class Float8Unit(Protocol):
@@ -55,25 +54,12 @@ def float8_unit() -> Float8Unit | None:
     return _unit.get()
 
 
-_by_instruction: ContextVar[bool] = ContextVar("by_instruction", default=False)
-_loses: ContextVar[bool] = ContextVar("loses", default=False)
+_rounds: ContextVar[Callable[[Any], Any] | None] = ContextVar("rounds", default=None)
 
 
-def rounding_by_instruction(wanted: bool) -> AbstractContextManager[None]:
-    """What is emitted in it rounds vectors to bfloat16 by VCVTNEPS2BF16 (AVX512-BF16), if `wanted`.
-
-    To the instruction a denormal number is zero (Intel SDM, volume 2): a vector that has one is
-    rounded with integer operations all the same.
-    """
-    return _with(_by_instruction, wanted)
-
-
-def losing_denormals(wanted: bool) -> AbstractContextManager[None]:
-    """What is emitted in it leaves them zero where it rounds by the instruction, if `wanted`.
-
-    So dot products do.
-    """
-    return _with(_loses, wanted)
+def bfloat16_by(unit: Callable[[Any], Any] | None) -> AbstractContextManager[None]:
+    """What is emitted in it rounds float32 to bfloat16 by `unit`; None: as `bfloat16_bits`."""
+    return _with(_rounds, unit)
 
 
 @contextmanager
@@ -109,53 +95,25 @@ def to_memory(value: Any, dtype: str) -> Any:
     if dtype == "float16":
         return arith.truncf(kind, value)
     if dtype == "bfloat16":
-        return _to_bfloat16(value, kind)
+        unit = _rounds.get()
+        return unit(value) if unit else bfloat16_bits(value)
     if dtype in FLOAT8:
-        unit = _unit.get()
-        return unit.encode(value, dtype) if unit else arith.trunci(kind, _to_float8(value, dtype))
+        eight = _unit.get()
+        return eight.encode(value, dtype) if eight else arith.trunci(kind, _to_float8(value, dtype))
     return value
 
 
-def _to_bfloat16(value: Any, kind: Any) -> Any:
-    """The bits of float32 rounded to nearest even."""
-    lanes = emit.lanes_of(value)
-    if not _by_instruction.get() or lanes % PART:
-        return _rounded_bits(value, kind)
-    parts = crosslane.parts(value, lanes // PART)
-    bits = crosslane.joined([narrowed(*parts[at : at + 2]) for at in range(0, len(parts), 2)])
-    if _loses.get():
-        return bits
-    denormal = reduce(operator.or_, map(_denormal, parts))
-    some = vector.reduction(emit.integer(1), vector.CombiningKind.OR, denormal)
-    some = llvm.intr_expect(some, emit.constant(emit.integer(1), 0))
-    return emit.either(some, [kind], lambda: [_rounded_bits(value, kind)], lambda: [bits])[0]
-
-
-def narrowed(low: Any, high: Any | None = None) -> Any:
-    """The bits of one or two registers of AVX-512 as bfloat16, by the instruction."""
-    if high is None:
-        narrow = arith.truncf(ir.VectorType.get([PART], ir.BF16Type.get()), low)
-    else:
-        kind = ir.VectorType.get([2 * PART], ir.BF16Type.get())
-        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-        narrow = llvm.call_intrinsic(kind, name, [high, low], [], [])
-    return arith.bitcast(emit.widen(emit.integer(16), emit.lanes_of(narrow)), narrow)
-
-
-def _denormal(part: Any) -> Any:
-    """Which lanes of a register of AVX-512 hold denormal numbers."""
-    kind = emit.widen(emit.integer(1), PART)
-    which = emit.constant(emit.integer(32), 0x20)
-    return llvm.call_intrinsic(kind, "llvm.x86.avx512.fpclass.ps.512", [part, which], [], [])
-
-
-def _rounded_bits(value: Any, kind: Any) -> Any:
-    """The same with integer operations."""
-    bits = emit.bitcast(value, emit.integer(32))
-    rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
-    quiet = (bits >> 16) | 0x40
+def bfloat16_bits(value: Any) -> Any:
+    """The bits of float32 rounded to bfloat16, to nearest even, by integer operations."""
+    bits, lanes = emit.bitcast(value, emit.integer(32)), emit.lanes_of(value)
+    rounded = bits + ((bits >> 16) & 1) + 0x7FFF
     is_nan = emit.compare("not_equal", value, value)
-    return arith.trunci(kind, emit.select(is_nan, quiet, rounded))
+    word = emit.select(is_nan, bits | 0x400000, rounded)
+    if lanes < TWO_REGISTERS:
+        return arith.trunci(emit.widen(emit.integer(16), lanes), word >> 16)
+    # One instruction for two registers of AVX-512, which would be shifted, narrowed and joined.
+    halves = vector.bitcast(emit.widen(emit.integer(16), 2 * lanes), word)
+    return crosslane.shuffle(halves, halves, range(1, 2 * lanes, 2))
 
 
 def _from_float8(code: Any, dtype: str) -> Any:

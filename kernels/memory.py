@@ -28,15 +28,19 @@ def moves_only(spec: Spec) -> str | None:
     return "it takes no prologue and no epilogue" if spec.prologue or spec.epilogue else None
 
 
-def as_bits(spec: Spec) -> Spec:
-    """What moves elements of one dtype: of integers, where nothing is computed on the way."""
+def as_bits(spec: Spec, moved: int | None = None) -> Spec:
+    """What moves elements of one dtype: of integers, where nothing is computed on the way.
+
+    They are those of the first `moved` operands, or of all.
+    """
 
     def bits(operand: Operand) -> Operand:
         return replace(operand, dtype=raw(operand.dtype))
 
     if spec.prologue or spec.epilogue:
         return spec
-    operands, outputs = (tuple(map(bits, side)) for side in (spec.operands, spec.outputs))
+    operands = (*map(bits, spec.operands[:moved]), *spec.operands[len(spec.operands[:moved]) :])
+    outputs = tuple(map(bits, spec.outputs))
     return replace(spec, operands=operands, result=bits(spec.result), outputs=outputs)
 
 

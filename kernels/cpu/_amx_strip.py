@@ -13,8 +13,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from heddle.kernels import convert, crosslane, emit, memory
+from heddle.kernels import crosslane, emit, memory
 from heddle.kernels.cpu import _amx_tiles as tiles
+from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu._amx_tiles import TILE_ROWS
 from heddle.kernels.cpu._attention_block import Block, Seen
 from heddle.kernels.cpu._histogram import any_lane
@@ -210,7 +211,7 @@ class Strip:
             for s in scores
         ]
         shares = [exp2_falling(score, coarse=True) for score in scores]
-        memory.store(convert.narrowed(*shares), self.shares, r * PAIR, "uint16")
+        memory.store(_bfloat16.narrowed(*shares), self.shares, r * PAIR, "uint16")
         return scores
 
     def _score(self, r: Any, column: int) -> Any:

@@ -6,6 +6,7 @@ import math
 from contextlib import AbstractContextManager
 
 from heddle.kernels import convert, emit, host, sizes
+from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu._amx_tiles import TILE_ROW
 from heddle.kernels.cpu._tile import ROWS
 from heddle.kernels.registry import Machine
@@ -46,7 +47,7 @@ def in_pairs(spec: Spec, machine: Machine) -> bool:
 
 def rounding(spec: Spec, machine: Machine) -> AbstractContextManager[None]:
     """What is emitted in it rounds results as products are rounded."""
-    return convert.losing_denormals(in_pairs(spec, machine))
+    return _bfloat16.losing_denormals(in_pairs(spec, machine))
 
 
 def uses(spec: Spec) -> tuple[str, ...]:

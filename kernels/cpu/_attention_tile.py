@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from heddle.kernels import convert, crosslane, emit, host, memory, rows, sizes
+from heddle.kernels import crosslane, emit, host, memory, rows, sizes
+from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu._attention_block import Ahead, Block, Seen, nothing
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
@@ -147,7 +148,7 @@ def _put_share(block: Block, share: Any, r: int, column: Any) -> None:
     if not block.paired:
         block.put(share, block.score, r * block.keys + column)
         return
-    memory.store(convert.narrowed(share), block.score, r * (2 * block.keys) + column, "uint16")
+    memory.store(_bfloat16.narrowed(share), block.score, r * (2 * block.keys) + column, "uint16")
 
 
 def add_values(block: Block, row: Any, present: Any, ahead: Ahead = nothing) -> None:

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, rows
-from heddle.kernels.cpu import _float8
+from heddle.kernels.cpu import _bfloat16, _float8
 from heddle.kernels.cpu._attention_reads import words_of
 from heddle.kernels.cpu._decode_block import Chunk, Tiles
 from heddle.kernels.cpu._decode_parts import LANES, STEP
@@ -100,7 +100,7 @@ def _put_shares(tiles: Tiles, shares: Sequence[Any], base: Any) -> None:
         return
     order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
     for key in range(0, STEP, 2):
-        sides = [convert.narrowed(value) for value in shares[key : key + 2]]
+        sides = [_bfloat16.narrowed(value) for value in shares[key : key + 2]]
         words = crosslane.shuffle(sides[0], sides[1], order)
         words = vector.bitcast(emit.widen(emit.integer(32), lanes), words)
         block.put_words(words, tiles.share, base + key * lanes)

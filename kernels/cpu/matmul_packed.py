@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host
-from heddle.kernels.cpu import _amx, _amx_float32, _beside, _deep, _panels, _staged
+from heddle.kernels import bodies, emit, host
+from heddle.kernels.cpu import _amx, _amx_float32, _beside, _bfloat16, _deep, _panels, _staged
 from heddle.kernels.cpu._amx_parts import HIGH
 from heddle.kernels.cpu._products import emit_products, on_vectors
 from heddle.kernels.cpu._tile import Step
@@ -57,7 +57,7 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
 def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
     """Emits the products of all blocks of `tasks`."""
     dtype, machine = frame.spec.operands[0].dtype, frame.machine
-    with convert.losing_denormals(dtype == "bfloat16"):
+    with _bfloat16.losing_denormals(dtype == "bfloat16"):
         if in_tiles(frame.spec, machine):
             _amx.emit_runs(frame, "float32", tasks)
         elif _amx_float32.fits(frame.spec, machine):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_windows, _panels, _window_rows, matmul_packed
+from heddle.kernels import bodies, emit, host, memory, sizes
+from heddle.kernels.cpu import _amx_windows, _bfloat16, _panels, _window_rows, matmul_packed
 from heddle.kernels.cpu._blocks import PANEL, Block, Tile
 from heddle.kernels.cpu._panels import BLOCK
 from heddle.kernels.cpu._products import adder
@@ -42,7 +42,7 @@ def emit_windows(spec: Spec, machine: Machine) -> None:
     frame = host.frame(spec, machine)
     grid = _amx_windows.grid_of(spec, machine)
     if grid:
-        with convert.losing_denormals(True):
+        with _bfloat16.losing_denormals(True):
             together = _together(spec, product(grid.blocks(spec)))
             _amx_windows.emit_tasks(frame, grid, _groups(spec), together)
     elif _window_rows.fits(spec):

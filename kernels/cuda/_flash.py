@@ -25,6 +25,7 @@ from heddle.kernels.cuda import (
     _flash_warp,
     _frame,
     _mma,
+    _rounding,
 )
 from heddle.kernels.cuda._flash_split import FEW
 from heddle.kernels.cuda._flash_stages import KEYS, KEYS_OF_A_WARP, THREADS, WARPS
@@ -228,7 +229,7 @@ def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
     for line, column, pair in warp.pairs(state):
         low, high = (value * scales[line] for value in pair)
         place = warp.lines[line] * layout.pitch + column
-        tile.shared.store(_flash_softmax.narrow(dtype, low, high), place * 2)
+        tile.shared.store(_rounding.packed((low, high), dtype), place * 2)
     _block.barrier()
     element = emit.memory_type(dtype)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block
-from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
 arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
@@ -170,11 +170,3 @@ def inverse(total: Any) -> Any:
     assembler lets every wgmma of the kernel wait for the one before it.
     """
     return nvvm.rcp_approx_ftz_f(emit.select(emit.compare("equal", total, 0.0), 1.0, total))
-
-
-def narrow(dtype: str, low: Any, high: Any) -> Any:
-    """Two float32 numbers rounded to 16 bits, in a word (cvt.rn.bf16x2.f32 and the like)."""
-    element = ir.F16Type.get() if dtype == "float16" else ir.BF16Type.get()
-    pair = vector.from_elements(emit.widen(low.type, 2), [low, high])
-    rounded = arith.truncf(ir.VectorType.get([2], element), pair)
-    return llvm.bitcast(emit.integer(32), rounded)

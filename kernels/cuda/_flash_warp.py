@@ -14,8 +14,8 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _flash_softmax, _mma
-from heddle.kernels.cuda._flash_softmax import narrow
 from heddle.kernels.cuda._flash_stages import KEYS, Layout
+from heddle.kernels.cuda._rounding import packed
 from heddle.kernels.sizes import Size
 
 
@@ -101,7 +101,7 @@ class Warp(_flash_softmax.Softmax):
         )
         tops, totals, sums = self.split(state)
         scores, tops, totals, fades = self.shares(scores, tops, totals)
-        shares = [narrow(self._dtype, scores[i], scores[i + 1]) for i in range(0, len(scores), 2)]
+        shares = [packed(scores[i : i + 2], self._dtype) for i in range(0, len(scores), 2)]
         across = self._layout.size // 8 * 4
         for place in range(len(sums)):
             line = place // across * 2 + place % 4 // 2

@@ -22,6 +22,7 @@ from heddle.kernels.cuda import (
     _frame,
     _mma,
     _pieces,
+    _rounding,
     _staging,
     _warpgroup,
     _warpgroup_result,
@@ -211,7 +212,7 @@ class _Attention(Feed):
         powers, tops, totals, fades = self._softmax.shares(scores, tops, totals)
         dtype = self._frame.spec.operands[0].dtype
         pairs = zip(powers[::2], powers[1::2], strict=True)
-        return [_flash_softmax.narrow(dtype, *pair) for pair in pairs], tops, totals, fades
+        return [_rounding.packed(pair, dtype) for pair in pairs], tops, totals, fades
 
     def _pass_on(self) -> None:
         """The other warpgroup may give work to the tensor cores."""

@@ -296,13 +296,6 @@ def store_matrices(words: Sequence[Any], pointer: Any, turned: bool = False) -> 
     )
 
 
-def packed(pair: Sequence[Any], dtype: str) -> Any:
-    """Two values of float32, rounded to float16 or bfloat16, in an i32."""
-    narrow = {"float16": ir.F16Type, "bfloat16": ir.BF16Type}[dtype].get()
-    both = vector.from_elements(emit.widen(ir.F32Type.get(), 2), list(pair))
-    return llvm.bitcast(emit.integer(32), arith.truncf(emit.widen(narrow, 2), both))
-
-
 def meet_in_warp() -> None:
     """Orders what the lanes of a warp do to memory before and after it."""
     nvvm.bar_warp_sync(_word(-1))

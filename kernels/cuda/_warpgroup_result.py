@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import convert, emit
-from heddle.kernels.cuda import _block, _frame, _mma, _pieces, _staging, _tma, _warpgroup
+from heddle.kernels.cuda import _block, _frame, _mma, _pieces, _rounding, _staging, _tma, _warpgroup
 from heddle.kernels.cuda._result import Place
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -67,7 +67,7 @@ class Panel:
         """Puts the thread's sums, as `_warpgroup.Matrices.parts` has them, of all columns."""
         lane, pairs = _lane(), [sums[i : i + 2] for i in range(0, len(sums), 2)]
         if emit.ITEM_SIZE[self.dtype] == 2:
-            words = [_warpgroup.packed(pair, self.dtype) for pair in pairs]
+            words = [_rounding.packed(pair, self.dtype) for pair in pairs]
             for i in range(0, len(words), 4):  # Rows 0 and 8, then the same 8 columns on.
                 target = self._at(lane % WARP_ROWS, lane // WARP_ROWS + i // 2)
                 _warpgroup.store_matrices(words[i : i + 4], self.shared.at(target))
@@ -83,7 +83,7 @@ class Panel:
         The warp's 16 columns begin at `column`.
         """
         lane = _lane()
-        words = [_warpgroup.packed(sums[i : i + 2], self.dtype) for i in range(0, len(sums), 2)]
+        words = [_rounding.packed(sums[i : i + 2], self.dtype) for i in range(0, len(sums), 2)]
         row, right = lane // 16 * 8 + lane % 8, column // self.each + lane // 8 % 2
         _warpgroup.store_matrices(words, self.shared.at(self._at(row, right)), turned=True)
 

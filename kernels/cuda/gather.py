@@ -22,7 +22,7 @@ OUT_OF_RANGE = 1
 
 def emit_gather(spec: Spec, machine: Machine) -> None:
     """Emits the sweep: each vector of the output lies inside one selected slice."""
-    frame = _frame.frame(spec, machine)
+    frame = _frame.frame(memory.as_bits(spec, 1), machine)
     table, indices, write = frame.reader(0), frame.reader(1), frame.writer()
     axis = spec.attr("axis")
     shape = spec.operands[0].shape

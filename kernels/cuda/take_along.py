@@ -5,7 +5,7 @@ An index outside of the row is clamped and written to the status word by the fir
 
 from __future__ import annotations
 
-from heddle.kernels import convert, emit, sizes
+from heddle.kernels import convert, emit, memory, sizes
 from heddle.kernels.cuda import _frame, gather
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec, product
@@ -13,7 +13,7 @@ from heddle.kernels.spec import Spec, product
 
 def emit_take_along(spec: Spec, machine: Machine) -> None:
     """Emits the sweep, one element at a time: neighbours are anywhere."""
-    frame = _frame.frame(spec, machine)
+    frame = _frame.frame(memory.as_bits(spec, 1), machine)
     x, indices, write = frame.reader(0), frame.reader(1), frame.writer()
     limit = emit.as_index(frame.size(spec.operands[0].shape[-1]))
     count = frame.size(spec.result.shape[-1])

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.graph.compiler.codegen.llvm_text import lowered
 from heddle.graph.compiler.codegen.verified import verified
-from heddle.kernels import convert
+from heddle.kernels.cpu._bfloat16 import conversions
 from heddle.kernels.emit import shared_constants
 from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine, find
@@ -58,7 +58,7 @@ def build(spec: Spec, machine: Machine) -> Any:
     reason = kernel.supports(spec) if kernel else "there is no such kernel"
     if kernel is None or reason is not None:
         raise CompileError(f"{spec.op} for {machine.arch}: {reason}")
-    with convert.rounding_by_instruction(machine.dots):
+    with conversions(machine):
         return function(machine, lambda: kernel.emit(spec, machine))
 
 

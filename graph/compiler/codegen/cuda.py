@@ -14,7 +14,7 @@ from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.llvm_text import lowered
 from heddle.graph.compiler.codegen.verified import verified
 from heddle.kernels import emit
-from heddle.kernels.cuda._float8 import conversions
+from heddle.kernels.cuda._rounding import conversions
 from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Launch, Spec

@@ -17,13 +17,14 @@ from reference import shape
 
 from heddle.graph.compiler.codegen import cpu
 from heddle.graph.compiler.codegen.image import flatten
-from heddle.kernels import convert, emit
+from heddle.kernels import emit
 from heddle.kernels.cpu import (
     _amx_strip,
     _amx_tiles,
     _attention_block,
     _attention_reads,
     _attention_splits,
+    _bfloat16,
 )
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
@@ -177,7 +178,7 @@ def test_values_that_are_not_cleared_are_seen(monkeypatch):
     native.load.cache_clear()
 
 
-load, narrowed, turn_keys = _amx_strip.load, convert.narrowed, _attention_reads.turn_keys
+load, narrowed, turn_keys = _amx_strip.load, _bfloat16.narrowed, _attention_reads.turn_keys
 
 
 def turned_wrongly(frame, block, *rest):
@@ -194,7 +195,7 @@ MISTAKES = {
         lambda *at, **how: load(*at[:2], at[2] // 2),
         "Not equal to tolerance",
     ),
-    "narrowed": (convert, lambda *sides: narrowed(*reversed(sides)), "Not equal to tolerance"),
+    "narrowed": (_bfloat16, lambda *sides: narrowed(*reversed(sides)), "Not equal to tolerance"),
     "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
     "turn_keys": (_attention_reads, turned_wrongly, "Not equal to tolerance"),
 }

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import re
 import sys
 from dataclasses import replace
 
@@ -55,6 +56,18 @@ def test_nvjitlink_refuses_an_architecture():
         pytest.skip("nvJitLink is not installed")
     with pytest.raises(CompileError, match="nvJitLink: wanted a linker for compute_80, got st"):
         ptx.with_nvjitlink(library, "", "compute_80")
+
+
+MOVES = ("transpose", "concat", "slice", "gather")
+
+
+@pytest.mark.parametrize("name", [name for name in cases.ALL if name.endswith(", bfloat16")])
+def test_bfloat16_is_rounded_by_an_instruction(name):
+    """cvt.rn, of two numbers at once where there are two; what moves is not rounded."""
+    for machine in (MACHINES["sm_80"], MACHINE):
+        text = cuda.to_ptx(cases.ALL[name], machine)
+        assert not re.search(r"bfe\.u32 .*, 16, 1;", text), "rounds by integer operations"
+        assert ("cvt.rn.bf16" in text) == (name.split(",")[0] not in MOVES)
 
 
 def test_log_without_registers():
