@@ -238,8 +238,8 @@ def main() -> None:
     if options.peer:
         figures["torch"] = version("torch")
     if options.save:
-        name = "bandwidth" if dtype is DType.float32 else f"bandwidth_{dtype}"
-        print(measure.save(name, figures))
+        end = "" if dtype is DType.float32 else f"_{dtype}"
+        print(measure.save(f"bandwidth{end}", figures))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ FLOAT8 = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
 LARGEST = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
 """The code of the largest number."""
 
-
 TWO_REGISTERS = 32
 """Lanes of float32 that fill two registers of AVX-512."""
 
@@ -95,11 +94,10 @@ def to_memory(value: Any, dtype: str) -> Any:
     if dtype == "float16":
         return arith.truncf(kind, value)
     if dtype == "bfloat16":
-        unit = _rounds.get()
-        return unit(value) if unit else bfloat16_bits(value)
+        return (_rounds.get() or bfloat16_bits)(value)
     if dtype in FLOAT8:
-        eight = _unit.get()
-        return eight.encode(value, dtype) if eight else arith.trunci(kind, _to_float8(value, dtype))
+        unit = _unit.get()
+        return unit.encode(value, dtype) if unit else arith.trunci(kind, _to_float8(value, dtype))
     return value
 
 

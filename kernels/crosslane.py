@@ -33,15 +33,6 @@ def parts(value: Any, count: int) -> list[Any]:
     return [shuffle(value, value, range(at, at + each)) for at in range(0, count * each, each)]
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    """The inverse of `parts`: vectors of equal length, a power of two of them, as one."""
-    while len(parts) > 1:
-        lanes = range(2 * emit.lanes_of(parts[0]))
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [shuffle(low, high, lanes) for low, high in pairs]
-    return parts[0]
-
-
 def across(value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """The lanes of a vector combined to a scalar, in halves."""
     lanes = emit.lanes_of(value)

@@ -111,7 +111,7 @@ class Kernel:
         A level that adds others alone has no code of its own. With `dots` comes the instruction
         that rounds to bfloat16.
         """
-        rounds = ("dots",) if self.target == "cpu" and not self.moves and _rounds(spec) else ()
+        rounds = () if self.moves or not _rounds(spec) else ("dots",)
         return tuple(sorted({*self.uses(spec), *rounds}))
 
     def launch_on(self, spec: Spec, machine: Machine) -> Launch:

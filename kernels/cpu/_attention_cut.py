@@ -47,7 +47,7 @@ def in_pairs(spec: Spec, machine: Machine) -> bool:
 
 def rounding(spec: Spec, machine: Machine) -> AbstractContextManager[None]:
     """What is emitted in it rounds results as products are rounded."""
-    return _bfloat16.losing_denormals(in_pairs(spec, machine))
+    return _bfloat16.conversions(machine, loses=in_pairs(spec, machine))
 
 
 def uses(spec: Spec) -> tuple[str, ...]:

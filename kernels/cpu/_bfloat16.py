@@ -6,11 +6,9 @@ rounded by integer operations, unless what computes it loses denormal numbers an
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from functools import reduce
+from contextlib import AbstractContextManager
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit
@@ -22,22 +20,13 @@ arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
 PART = 16
 """float32 in a register of AVX-512."""
 
-_loses: ContextVar[bool] = ContextVar("loses", default=False)
 
+def conversions(machine: Machine, loses: bool = False) -> AbstractContextManager[None]:
+    """What is emitted in it rounds as well as the machine can.
 
-def conversions(machine: Machine) -> AbstractContextManager[None]:
-    """What is emitted in it rounds as well as the machine can."""
-    return convert.bfloat16_by(_rounded if machine.dots else None)
-
-
-@contextmanager
-def losing_denormals(wanted: bool) -> Iterator[None]:
-    """What is emitted in it makes denormal results zero, if `wanted`, as dot products do."""
-    token = _loses.set(wanted)
-    try:
-        yield
-    finally:
-        _loses.reset(token)
+    `loses`: by the instruction alone, which makes denormal results zero, as dot products do.
+    """
+    return convert.bfloat16_by(partial(_rounded, loses) if machine.dots else None)
 
 
 def narrowed(low: Any, high: Any | None = None) -> Any:
@@ -51,18 +40,17 @@ def narrowed(low: Any, high: Any | None = None) -> Any:
     return arith.bitcast(emit.widen(emit.integer(16), emit.lanes_of(narrow)), narrow)
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(loses: bool, value: Any) -> Any:
     """The bits of float32 rounded to bfloat16, to nearest even."""
     lanes = emit.lanes_of(value)
-    if lanes % PART:
+    if lanes not in (PART, 2 * PART):
         return convert.bfloat16_bits(value)
     parts = crosslane.parts(value, lanes // PART)
-    bits = crosslane.joined([narrowed(*parts[at : at + 2]) for at in range(0, len(parts), 2)])
-    if _loses.get():
+    bits = narrowed(*parts)
+    if loses:
         return bits
-    some = vector.reduction(
-        emit.integer(1), vector.CombiningKind.OR, reduce(operator.or_, map(_denormal, parts))
-    )
+    denormal = reduce(or_, map(_denormal, parts))
+    some = vector.reduction(emit.integer(1), vector.CombiningKind.OR, denormal)
     some = llvm.intr_expect(some, emit.constant(emit.integer(1), 0))
     return emit.either(some, [bits.type], lambda: [convert.bfloat16_bits(value)], lambda: [bits])[0]
 

@@ -10,7 +10,7 @@ Scores are in units of ln(2), so that their exponentials are powers of two, but 
 added: the least number of a type is a mask, too, and would be -inf. Where the machine has dot
 products of pairs of bfloat16, both products of that dtype are made of them, or in tiles where
 it has those, and exponentials are rounded to it; results that are denormal in it become zero (see
-`_bfloat16.losing_denormals`). Where it has tiles, float32 is split for them into three of
+`_bfloat16.conversions`). Where it has tiles, float32 is split for them into three of
 bfloat16, unless queries or keys are few.
 """
 

@@ -57,7 +57,7 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
 def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
     """Emits the products of all blocks of `tasks`."""
     dtype, machine = frame.spec.operands[0].dtype, frame.machine
-    with _bfloat16.losing_denormals(dtype == "bfloat16"):
+    with _bfloat16.conversions(machine, loses=dtype == "bfloat16"):
         if in_tiles(frame.spec, machine):
             _amx.emit_runs(frame, "float32", tasks)
         elif _amx_float32.fits(frame.spec, machine):

@@ -42,7 +42,7 @@ def emit_windows(spec: Spec, machine: Machine) -> None:
     frame = host.frame(spec, machine)
     grid = _amx_windows.grid_of(spec, machine)
     if grid:
-        with _bfloat16.losing_denormals(True):
+        with _bfloat16.conversions(machine, loses=True):
             together = _together(spec, product(grid.blocks(spec)))
             _amx_windows.emit_tasks(frame, grid, _groups(spec), together)
     elif _window_rows.fits(spec):

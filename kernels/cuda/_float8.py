@@ -72,7 +72,7 @@ def _pairs(value: Any, lanes: int) -> list[Any]:
     """The lanes two by two; a single one twice."""
     if lanes == 1:
         return [vector.from_elements(emit.widen(value.type, 2), [value, value])]
-    return [crosslane.shuffle(value, value, [i, i + 1]) for i in range(0, lanes, 2)]
+    return crosslane.parts(value, lanes // 2)
 
 
 def _pair(value: Any) -> list[Any]:

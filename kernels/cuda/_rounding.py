@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from heddle.kernels import convert, emit
+from heddle.kernels import convert, crosslane, emit
 from heddle.kernels.cuda import _float8
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
@@ -25,8 +25,11 @@ def conversions(machine: Machine) -> Iterator[None]:
 
 def packed(pair: Sequence[Any], dtype: str) -> Any:
     """Two numbers of float32, rounded to float16 or bfloat16, in a word of 32 bits."""
-    wide = vector.from_elements(emit.widen(ir.F32Type.get(), 2), list(pair))
-    narrow = arith.truncf(emit.widen(_TYPES[dtype].get(), 2), wide)
+    return _word(vector.from_elements(emit.widen(ir.F32Type.get(), 2), list(pair)), dtype)
+
+
+def _word(pair: Any, dtype: str) -> Any:
+    narrow = arith.truncf(emit.widen(_TYPES[dtype].get(), 2), pair)
     return llvm.bitcast(emit.integer(32), narrow)
 
 
@@ -35,7 +38,6 @@ def _rounded(value: Any) -> Any:
     lanes = emit.lanes_of(value)
     if lanes == 1:
         return emit.bitcast(arith.truncf(ir.BF16Type.get(), value), emit.integer(16))
-    numbers = [vector.extract(value, [], [i]) for i in range(lanes)]
-    words = [packed(numbers[i : i + 2], "bfloat16") for i in range(0, lanes, 2)]
+    words = [_word(pair, "bfloat16") for pair in crosslane.parts(value, lanes // 2)]
     whole = vector.from_elements(emit.widen(emit.integer(32), lanes // 2), words)
     return vector.bitcast(emit.widen(emit.integer(16), lanes), whole)
