@@ -9,6 +9,7 @@ from typing import Any
 from heddle.kernels import convert, division, emit, gelu, power, trigonometry
 from heddle.kernels import vector_math as vm
 from heddle.kernels.emit import compare, is_float, is_unsigned, select
+from heddle.kernels.powers_of_two import narrow_silu
 from heddle.kernels.spec import Body, Step
 
 
@@ -23,7 +24,7 @@ def evaluate(
     """
     values, kinds = list(inputs), list(dtypes)
     read = {number for step in body.steps for number in step.args}
-    coarse = _coarse(body, len(values))
+    narrow = _narrow(body, len(values))
     for step in body.steps:
         arguments = [values[number] for number in step.args]
         if step.op == "constant":
@@ -32,8 +33,8 @@ def evaluate(
         elif step.op == "cast":
             rounds = not stored or len(values) in read
             value = convert.cast(arguments[0], kinds[step.args[0]], step.dtype, rounds)
-        elif step.op == "gelu" and len(values) in coarse:
-            value = gelu.gelu_for_bfloat16(*arguments)
+        elif step.op in _NARROW_STEPS and len(values) in narrow and step.dtype != "float64":
+            value = _NARROW_STEPS[step.op](step, narrow[len(values)], *arguments)
         else:
             # A comparison's result is bool; what it computes in is the dtype of its operands.
             value = _STEPS[step.op](step, kinds[step.args[-1]], *arguments)
@@ -42,21 +43,26 @@ def evaluate(
     return [values[number] for number in body.results]
 
 
-def _coarse(body: Body, inputs: int) -> set[int]:
-    """The float32 GELUs, in the form of the error function, that are only cast to bfloat16."""
-    found: set[int] = set()
-    for number, step in enumerate(body.steps, inputs):
-        if (step.op, step.dtype, dict(step.attrs).get("approximate")) == (
-            "gelu",
-            "float32",
-            "none",
-        ):
-            readers = [other for other in body.steps if number in other.args]
-            if number not in body.results and all(
-                (reader.op, reader.dtype) == ("cast", "bfloat16") for reader in readers
-            ):
-                found.add(number)
-    return found
+def _narrow(body: Body, inputs: int) -> dict[int, str]:
+    """The numbers of values that are rounded to 16 bits, after products at most, and to which."""
+    wanted: dict[int, set[str]] = {number: set() for number in range(inputs + len(body.steps))}
+    for number in body.results:
+        wanted[number] |= {step.dtype for step in body.steps[number - inputs :][:1]}
+    for number, step in reversed([*enumerate(body.steps, inputs)]):
+        rounds = step.op == "cast" and step.dtype in _NARROW
+        passed = wanted[number] if step.op in _KEEP_ERRORS else {"float32"}
+        for argument in step.args:
+            wanted[argument] |= {step.dtype} if rounds else passed
+    return {
+        number: max(dtypes)  # float16, where it is both
+        for number, dtypes in wanted.items()
+        if dtypes and dtypes <= _NARROW
+    }
+
+
+_NARROW = {"bfloat16", "float16"}
+_KEEP_ERRORS = {"mul", "div", "neg", "abs", "relu", "maximum", "minimum", "where"}
+"""Operations whose results are, relatively, no further from the truth than what they read."""
 
 
 def work(body: Body | None) -> int:
@@ -109,7 +115,15 @@ def _relu(step: Step, dtype: str, x: Any) -> Any:
 
 
 def _gelu(step: Step, dtype: str, x: Any) -> Any:
-    return (gelu.gelu_tanh if dict(step.attrs)["approximate"] == "tanh" else gelu.gelu)(x)
+    return (gelu.gelu_tanh if _by_tanh(step) else gelu.gelu)(x)
+
+
+def _narrow_gelu(step: Step, result: str, x: Any) -> Any:
+    return (gelu.narrow_gelu_tanh if _by_tanh(step) else gelu.narrow_gelu)(x)
+
+
+def _by_tanh(step: Step) -> bool:
+    return dict(step.attrs)["approximate"] == "tanh"
 
 
 def _where(step: Step, dtype: str, condition: Any, a: Any, b: Any) -> Any:
@@ -160,6 +174,11 @@ _STEPS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(
         ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"), _compare
     ),
+}
+
+_NARROW_STEPS: dict[str, Callable[..., Any]] = {
+    "gelu": _narrow_gelu,
+    "silu": lambda step, result, x: narrow_silu(x, result),
 }
 
 OPS = frozenset({*_STEPS, "constant", "cast"})

@@ -8,17 +8,15 @@ has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from heddle.kernels import crosslane, emit
 from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.setting import Setting
 
 arith, vector = dialect("arith"), dialect("vector")
-
-T = TypeVar("T")
 
 FLOAT8 = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
 """The bits of the mantissa, and the bias of the exponent."""
@@ -40,12 +38,12 @@ class Float8Unit(Protocol):
         """Float32 as codes."""
 
 
-_unit: ContextVar[Float8Unit | None] = ContextVar("unit", default=None)
+_unit: Setting[Float8Unit | None] = Setting("unit", None)
 
 
 def float8_by(unit: Float8Unit | None) -> AbstractContextManager[None]:
     """What is emitted in it converts floats of 8 bits by `unit`; None: by integer operations."""
-    return _with(_unit, unit)
+    return _unit.to(unit)
 
 
 def float8_unit() -> Float8Unit | None:
@@ -53,21 +51,12 @@ def float8_unit() -> Float8Unit | None:
     return _unit.get()
 
 
-_rounds: ContextVar[Callable[[Any], Any] | None] = ContextVar("rounds", default=None)
+_rounds: Setting[Callable[[Any], Any] | None] = Setting("rounds", None)
 
 
 def bfloat16_by(unit: Callable[[Any], Any] | None) -> AbstractContextManager[None]:
     """What is emitted in it rounds float32 to bfloat16 by `unit`; None: as `bfloat16_bits`."""
-    return _with(_rounds, unit)
-
-
-@contextmanager
-def _with(variable: ContextVar[T], value: T) -> Iterator[None]:
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
+    return _rounds.to(unit)
 
 
 def from_memory(value: Any, dtype: str) -> Any:

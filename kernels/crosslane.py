@@ -33,6 +33,14 @@ def parts(value: Any, count: int) -> list[Any]:
     return [shuffle(value, value, range(at, at + each)) for at in range(0, count * each, each)]
 
 
+def joined(parts: Sequence[Any]) -> Any:
+    """The inverse of `parts`, for a power of two of them."""
+    while len(parts) > 1:
+        lanes = range(2 * emit.lanes_of(parts[0]))
+        parts = [shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
 def across(value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """The lanes of a vector combined to a scalar, in halves."""
     lanes = emit.lanes_of(value)

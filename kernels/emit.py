@@ -11,11 +11,11 @@ Long because it is the one vocabulary of every kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from heddle.kernels.mlir import dialect, ir, operation
+from heddle.kernels.setting import Setting
 
 arith, llvm, math, scf, vector = map(dialect, ("arith", "llvm", "math", "scf", "vector"))
 
@@ -117,17 +117,26 @@ class _Constants(dict[Any, Any]):
         self.block = block
 
 
-_constants: ContextVar[_Constants | None] = ContextVar("constants", default=None)
+_constants: Setting[_Constants | None] = Setting("constants", None)
 
 
-@contextmanager
-def shared_constants() -> Iterator[None]:
+def shared_constants() -> AbstractContextManager[None]:
     """What is emitted in it has each constant once, at the start of the block that it begins in."""
-    token = _constants.set(_Constants(ir.InsertionPoint.current.block))
-    try:
-        yield
-    finally:
-        _constants.reset(token)
+    return _constants.to(_Constants(ir.InsertionPoint.current.block))
+
+
+_register: Setting[int] = Setting("register", 0)
+
+
+def registers_of(size: int) -> AbstractContextManager[None]:
+    """What is emitted in it is for a machine whose vector registers have `size` bytes."""
+    return _register.to(size)
+
+
+def registers(value: Any, size: int) -> int:
+    """How many registers of `size` bytes the vector `value` fills, 0 where there are none such."""
+    count, rest = divmod(lanes_of(value) * bits_of(element_of(value)), 8 * size)
+    return count if _register.get() == size and not rest else 0
 
 
 def constant(element: Any, number: float, lanes: int = 1) -> Any:

@@ -1,4 +1,4 @@
-"""GELU, its tanh form, and one for results of bfloat16.
+"""GELU, its tanh form, and both for results of 16 bits.
 
 Either form is max(x, 0) - |x| S(|x|), where S falls from 1/2 to nothing. In float32, S is a power
 of a polynomial: its fourth or eighth root is so nearly straight that few terms give S to the last
@@ -40,19 +40,6 @@ _EXACT = _Root(
         -3.444705166e-06,
     ),
 )
-_FOR_BFLOAT16 = _Root(
-    4.862613677978516,
-    2,
-    (
-        0.840898114,
-        -0.16781289,
-        -0.04962592693,
-        0.003152115742,
-        0.005620153215,
-        -0.00117551523,
-        6.352129928e-05,
-    ),
-)
 _TANH = _Root(
     5.53320837020874,
     3,
@@ -69,6 +56,31 @@ _TANH = _Root(
     ),
 )
 
+_NARROW = _Root(
+    4.480000019073486,
+    2,
+    (
+        0.8408951662,
+        -0.1676072786,
+        -0.0507566859,
+        0.005194922363,
+        0.004054014725,
+        -0.000649134737,
+    ),
+)
+_NARROW_TANH = _Root(
+    4.339999198913574,
+    2,
+    (
+        0.8408883408,
+        -0.1674814142,
+        -0.05135203739,
+        0.006365901415,
+        0.003447035901,
+        -0.0005780839508,
+    ),
+)
+
 
 def gelu(x: Any) -> Any:
     """The product x Phi(x); its error is below 4 eps |x|."""
@@ -79,12 +91,17 @@ def gelu(x: Any) -> Any:
     return fma(half, erf(x * math.sqrt(0.5)), half)
 
 
-def gelu_for_bfloat16(x: Any) -> Any:
-    """GELU of float32 that is about to be rounded to bfloat16; its error is below 2^-16 |x|.
+def narrow_gelu(x: Any) -> Any:
+    """GELU of float32 that is about to be rounded to 16 bits; its error is below 2^-15 |x|.
 
-    That is a 128th of what rounding x itself would lose.
+    That is an eighth of what rounding x itself to float16 would lose, a 64th of bfloat16's.
     """
-    return _by_root(x, _FOR_BFLOAT16)
+    return _by_root(x, _NARROW)
+
+
+def narrow_gelu_tanh(x: Any) -> Any:
+    """The tanh form, as `narrow_gelu`."""
+    return _by_root(x, _NARROW_TANH)
 
 
 def gelu_tanh(x: Any) -> Any:

@@ -12,14 +12,14 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heddle.kernels.setting import Setting
 from heddle.kernels.spec import Expr, Spec
 
 if TYPE_CHECKING:
@@ -195,28 +195,18 @@ def dtype_of(spec: Spec) -> str:
 
 # What is in force
 
-_forced: ContextVar[Mapping[str, Values] | None] = ContextVar("forced", default=None)
-_own: ContextVar[Sequence[Table]] = ContextVar("own", default=())
+_forced: Setting[Mapping[str, Values] | None] = Setting("forced", None)
+_own: Setting[Sequence[Table]] = Setting("own", ())
 
 
-@contextmanager
-def forced(values: Mapping[str, Values]) -> Iterator[None]:
+def forced(values: Mapping[str, Values]) -> AbstractContextManager[None]:
     """Within this, kernels of the ops in `values` get these values and no table's."""
-    token = _forced.set(values)
-    try:
-        yield
-    finally:
-        _forced.reset(token)
+    return _forced.to(values)
 
 
-@contextmanager
-def using(tables: Sequence[Table]) -> Iterator[None]:
+def using(tables: Sequence[Table]) -> AbstractContextManager[None]:
     """Within this, the rows of `tables` come before those of the package."""
-    token = _own.set(tables)
-    try:
-        yield
-    finally:
-        _own.reset(token)
+    return _own.to(tables)
 
 
 @cache

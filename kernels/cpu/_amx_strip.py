@@ -139,7 +139,7 @@ class Strip:
             block.put(after, block.top, self.row + top)
             # Where none has seen a key, their sums are zero.
             with emit.when(any_lane(emit.compare("greater", before, UNSEEN))):
-                block.put(exp2_falling(before - after, unit=block.unit), block.fade, 0)
+                block.put(exp2_falling(before - after, block.unit), block.fade, 0)
                 for r in emit.loop(0, TILE_ROWS):
                     share = block.spread(block.fade, r)
                     for column in range(0, block.across, block.lanes):
@@ -210,7 +210,7 @@ class Strip:
             emit.fma(s, self.scale, -shift) if block.late else (s - shift) * block.unit
             for s in scores
         ]
-        shares = [exp2_falling(score, coarse=True) for score in scores]
+        shares = [exp2_falling(score, result="bfloat16") for score in scores]
         memory.store(_bfloat16.narrowed(*shares), self.shares, r * PAIR, "uint16")
         return scores
 

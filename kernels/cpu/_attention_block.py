@@ -211,6 +211,11 @@ class Block:
         """What a word is loaded as."""
         return "uint32" if self.paired else self.dtype
 
+    @property
+    def share_dtype(self) -> str:
+        """What exponentials are rounded to."""
+        return "bfloat16" if self.paired else self.dtype
+
     def vector(self, base: Any, offset: Any) -> Any:
         """A vector of the stack."""
         return memory.load(base, offset, self.dtype, self.lanes)

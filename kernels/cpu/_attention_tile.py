@@ -109,7 +109,7 @@ def exponentials(block: Block, row: Any, present: Any) -> None:
         shift = select(emit.compare("equal", after, -math.inf), 0.0, after)
         memory.store(after, block.top, row + first, block.dtype, mask)
         memory.store(shift, block.shift, first, block.dtype, mask)
-        fades.append(exp2_falling(before - shift, unit=block.unit))
+        fades.append(exp2_falling(before - shift, block.unit))
         memory.store(fades[-1], block.fade, first, block.dtype, mask)
 
     def exponential(column: Any, *totals: Any) -> list[Any]:
@@ -117,7 +117,7 @@ def exponentials(block: Block, row: Any, present: Any) -> None:
         for r, total in zip(numbers, totals, strict=True):
             value = block.vector(block.score, r * block.keys + column)
             distance = value - block.spread(block.shift, r)
-            share = exp2_falling(distance, coarse=block.paired, unit=block.unit)
+            share = exp2_falling(distance, block.unit, block.share_dtype)
             _put_share(block, share, r, column)
             following.append(total + share)
         return following

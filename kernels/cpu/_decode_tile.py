@@ -75,7 +75,7 @@ def exponentials(tiles: Tiles, token: Any, at: Any, seen: tuple[Any, Any]) -> No
         after = emit.maximum(before, _tree(found, emit.maximum))
         shift = finite(after)
         fade = exp2_falling(before - shift)
-        shares = [exp2_falling(value - shift, coarse=block.paired) for value in found]
+        shares = [exp2_falling(value - shift, result=block.share_dtype) for value in found]
         weight = emit.fma(block.vector(at, weight_at), fade, _tree(shares, rows.add))
         block.put(after, at, top_at)
         block.put(weight, at, weight_at)

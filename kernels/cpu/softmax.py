@@ -29,7 +29,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
     dtype = spec.operands[0].dtype
     lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
-    element, length = emit.register_type(dtype), source.length
+    element, length, result = emit.register_type(dtype), source.length, spec.result.dtype
     stored = "float64" if dtype == "float64" else "float32"
     zero, lowest = (emit.constant(element, number, lanes) for number in (0, -math.inf))
 
@@ -47,7 +47,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
 
     def exponential(x: Any, top: Any) -> Any:
         # In base two, as attention's: that takes fewer instructions.
-        return exp2_falling(x - top, unit=math.log2(math.e))
+        return exp2_falling(x - top, math.log2(math.e), result)
 
     def exponentials_at(x: Any, column: Any, mask: Any, top: Any) -> list[Any]:
         value = exponential(x, top)

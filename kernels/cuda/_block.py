@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.setting import Setting
 
 arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
 
@@ -33,7 +33,7 @@ def blocks() -> Any:
     return arith.extui(emit.integer(64), nvvm.read_ptx_sreg_nctaid_x(results=[emit.integer(32)]))
 
 
-_members: ContextVar[int | None] = ContextVar("members", default=None)
+_members: Setting[int | None] = Setting("members", None)
 
 
 @contextmanager
@@ -42,12 +42,8 @@ def first_threads(count: int) -> Iterator[None]:
 
     Also where a block has more threads on one architecture than on another.
     """
-    token = _members.set(count)
-    try:
-        with emit.when(emit.compare("less", thread(), count)):
-            yield
-    finally:
-        _members.reset(token)
+    with _members.to(count), emit.when(emit.compare("less", thread(), count)):
+        yield
 
 
 def barrier() -> None:

@@ -11,7 +11,7 @@ from heddle.graph.compiler.codegen.image import flatten
 from heddle.graph.compiler.codegen.llvm_text import lowered
 from heddle.graph.compiler.codegen.verified import verified
 from heddle.kernels.cpu._bfloat16 import conversions
-from heddle.kernels.emit import shared_constants
+from heddle.kernels.emit import registers_of, shared_constants
 from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Spec
@@ -79,7 +79,7 @@ def _function(machine: Machine, emit: Callable[[], None]) -> Any:
         )
         pointer, size = ir.Type.parse("!llvm.ptr"), ir.IntegerType.get_signless(64)
         entry = made.body.blocks.append(pointer, pointer, size, size)
-    with ir.InsertionPoint(entry), shared_constants():
+    with ir.InsertionPoint(entry), shared_constants(), registers_of(machine.vector_bytes):
         emit()
         dialect("llvm").return_()
     return module

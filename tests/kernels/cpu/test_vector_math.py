@@ -1,5 +1,6 @@
 """The bounds that kernels/vector_math.py states, over the whole range of both formats."""
 
+import dataclasses
 import math
 from functools import partial
 
@@ -112,31 +113,80 @@ def test_gelu_error_is_relative_to_its_input(form, dtype, arch):
     assert (np.abs(got - exact) <= bound).all()
 
 
+NARROW = {"gelu": "none", "gelu, tanh form": "tanh", "silu": None}
+"""The functions that take less care before their results are rounded to 16 bits."""
+
+
+def _narrow_body(name: str, *more: Step, dtype: str = "float32") -> Body:
+    """`name` of its one input, and `more`."""
+    attrs = (("approximate", NARROW[name]),) if NARROW[name] else ()
+    step = Step(name.partition(",")[0], (0,), dtype, attrs)
+    return Body((Operand("float32", (999,)),), (step, *more), (1 + len(more),))
+
+
+def _exact(name: str, x):
+    if name == "silu":
+        return x * _sigmoid(x)
+    return _gelu_tanh(x) if "tanh" in name else x * (1 + _erf_of_half(x)) / 2
+
+
 @pytest.mark.parametrize("arch", ARCHS)
-def test_gelu_before_rounding_to_bfloat16(arch):
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", NARROW)
+def test_before_rounding_to_16_bits(name, dtype, arch):
     """Seen through the bits that rounding leaves: the error is that of both."""
     x = _points("float32", 20_000)
-    x = x[np.abs(x) < 1e6]
-    operand, narrow = Operand("float32", x.shape), Operand("bfloat16", x.shape)
-    gelu = Step("gelu", (0,), "float32", (("approximate", "none"),))
-    body = Body((operand,), (gelu, Step("cast", (1,), "bfloat16")), (2,))
+    x = x[np.abs(x) < (87 if name == "silu" else 1e6 if dtype == "bfloat16" else 6e4)]
+    narrow = Operand(dtype, x.shape)
+    body = _narrow_body(name, Step("cast", (1,), dtype))
+    body = dataclasses.replace(body, inputs=(Operand("float32", x.shape),))
     got = run(Spec("map", (narrow,), narrow, (narrow,), (), body), [x], arch=arch)[0][0]
-    wide = x.astype(np.longdouble)
-    exact = wide * (1 + _erf_of_half(wide)) / 2
-    bound = 2.0**-16 * np.abs(wide) + 2.0**-8 * np.abs(exact) + 2.0**-133
-    assert (np.abs(got.astype(np.longdouble) - exact) <= bound).all()
-    ends = x[np.abs(x) > 5]
-    np.testing.assert_array_equal(np.abs(got[np.abs(x) > 5]) < 1e-27, ends < 0)
+    exact = _exact(name, x.astype(np.longdouble))
+    bits, least = (10, 2.0**-24) if dtype == "float16" else (7, 2.0**-133)
+    rounding = 2.0 ** -(bits + 1) * np.abs(exact) + least
+    own = 2.0 ** -(bits + 5) * np.abs(exact) if name == "silu" else 2.0**-15 * np.abs(x)
+    assert (np.abs(got.astype(np.longdouble) - exact) <= rounding + own).all()
+    assert got.astype(np.longdouble)[np.isnan(x)].size == 0
+    ends = np.abs(x) > 5
+    if name != "silu":
+        np.testing.assert_array_equal(np.abs(got[ends].astype(np.float32)) < 1e-27, x[ends] < 0)
 
 
-def test_gelu_that_others_read_is_exact():
-    x = np.linspace(-6, 6, 999, dtype=np.float32)
-    operand, narrow = Operand("float32", x.shape), Operand("bfloat16", x.shape)
-    gelu = Step("gelu", (0,), "float32", (("approximate", "none"),))
-    body = Body((operand,), (gelu, Step("cast", (1,), "bfloat16")), (1, 2))
-    both = run(Spec("map", (operand,), operand, (operand, narrow), (), body), [x])[0]
-    alone = _apply("gelu", x, ARCHS[-1], (("approximate", "none"),))
-    np.testing.assert_array_equal(both[0], alone)
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", NARROW)
+def test_specials_before_rounding_to_16_bits(name, arch):
+    x = np.array([0.0, -0.0, math.inf, -math.inf, math.nan, -200, 200] * 40, np.float32)
+    narrow = Operand("bfloat16", x.shape)
+    body = _narrow_body(name, Step("cast", (1,), "bfloat16"))
+    body = dataclasses.replace(body, inputs=(Operand("float32", x.shape),))
+    got = run(Spec("map", (narrow,), narrow, (narrow,), (), body), [x], arch=arch)[0][0]
+    zero, _, top, bottom, nan, below, above = got[:7].astype(np.float32)
+    assert zero == 0 and np.isnan(nan) and top == math.inf and above == 200 and abs(below) < 1e-27
+    assert np.isnan(bottom) if name == "silu" else abs(bottom) < 1e-27
+
+
+def _narrowed(body: Body, inputs: int = 1) -> bool:
+    """Whether the first step of `body` is computed for 16 bits."""
+    return inputs in bodies._narrow(body, inputs)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_what_others_read_is_exact(name):
+    product = Step("mul", (1, 0), "float32")
+    assert _narrowed(_narrow_body(name, product, Step("cast", (2,), "bfloat16")))
+    assert _narrowed(_narrow_body(name, dtype="bfloat16"))
+    # A sum may cancel what both have in common; float32 is not narrow.
+    total = Step("add", (1, 0), "float32")
+    assert not _narrowed(_narrow_body(name, total, Step("cast", (2,), "bfloat16")))
+    assert not _narrowed(_narrow_body(name))
+    both = _narrow_body(name, Step("cast", (1,), "bfloat16"))
+    assert not _narrowed(dataclasses.replace(both, results=(1, 2)))
+
+
+def test_the_narrower_of_two_is_not_enough():
+    casts = Step("cast", (1,), "bfloat16"), Step("cast", (1,), "float16")
+    body = dataclasses.replace(_narrow_body("silu", *casts), results=(2, 3))
+    assert bodies._narrow(body, 1)[1] == "float16"
 
 
 def _erf_of_half(x):
@@ -156,9 +206,10 @@ def test_zero_keeps_its_sign(op):
     [
         (vm.exp_falling, np.exp, 2),
         (exp2_falling, np.exp2, 3),
-        (partial(exp2_falling, coarse=True), np.exp2, 2**11),
+        (partial(exp2_falling, result="float16"), np.exp2, 2**6),
+        (partial(exp2_falling, result="bfloat16"), np.exp2, 2**11),
     ],
-    ids=["exp", "exp2", "coarse exp2"],
+    ids=["exp", "exp2", "exp2 for float16", "exp2 for bfloat16"],
 )
 def test_falling_exponential(function, reference, bound, dtype, arch, monkeypatch):
     """No op of its own: softmax and attention use it below their greatest score."""
