@@ -68,12 +68,10 @@ def meet_in_cluster() -> None:
 def arrive_at(barrier: Any, block: Any) -> None:
     """Arrives at the mbarrier that is at the same place in a block of the cluster.
 
-    This says what the async proxy has done, as the thread has waited for it, and hands over nothing
-    else: to release what threads did takes a fence of the whole GPU.
+    This says what the async proxy has done, as the thread has waited for it, and hands over no more
+    than to its own block: to release to the other what threads did takes a fence of the whole GPU.
     """
-    there = nvvm.mapa(_of_cluster(), barrier, block)
-    cluster = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
-    nvvm.mbarrier_arrive(there, scope=cluster, relaxed=True)
+    nvvm.mbarrier_arrive(nvvm.mapa(_of_cluster(), barrier, block))
 
 
 def _of_cluster() -> Any:

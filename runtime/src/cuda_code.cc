@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cctype>
 #include <string_view>
+#include <utility>
 
 #include "heddle/cuda_program.h"
 
@@ -31,24 +33,23 @@ struct Arch {
 
 }  // namespace
 
-const CodeRecord* choose_code(const Artifact& artifact, const KernelRecord& kernel, int major,
-                              int minor) {
-  const CodeRecord* best = nullptr;
-  int best_rank = -1;
+std::vector<const CodeRecord*> codes_for(const Artifact& artifact, const KernelRecord& kernel,
+                                         int major, int minor) {
+  std::vector<std::pair<int, const CodeRecord*>> ranked;
   for (const CodeRecord& code : artifact.codes(kernel)) {
     const Arch arch(artifact.text(code.arch));
     if (code.format == CodeFormat::kImage || !arch.runs_on(code.format, major * 10 + minor)) {
       continue;
     }
     // Any cubin is better than PTX; then the later architecture; then the one made for this GPU.
-    const int rank = (code.format == CodeFormat::kCubin ? 10000 : 0) + arch.capability * 2 +
-                     (arch.exact ? 1 : 0);
-    if (rank > best_rank) {
-      best = &code;
-      best_rank = rank;
-    }
+    ranked.emplace_back((code.format == CodeFormat::kCubin ? 10000 : 0) + arch.capability * 2 +
+                            (arch.exact ? 1 : 0),
+                        &code);
   }
-  return best;
+  std::sort(ranked.rbegin(), ranked.rend());
+  std::vector<const CodeRecord*> codes;
+  for (const auto& [rank, code] : ranked) codes.push_back(code);
+  return codes;
 }
 
 }  // namespace heddle::cuda

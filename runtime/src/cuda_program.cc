@@ -96,54 +96,70 @@ void CudaProgram::unload() noexcept {
 void CudaProgram::load(const Artifact& artifact, const KernelRecord& record) {
   const std::string name(artifact.text(record.name));
   const std::string where = device_.text() + ": kernel " + name;
-  const CodeRecord* code =
-      choose_code(artifact, record, device_.info().major, device_.info().minor);
-  if (code == nullptr) {
+  const auto codes = codes_for(artifact, record, device_.info().major, device_.info().minor);
+  if (codes.empty()) {
     throw Error(
         ErrorKind::kDevice,
         where + ": wanted code that this device runs, the artifact has " + archs(artifact, record));
   }
-  const LaunchRecord& launch = artifact.launches(record)[code->launch];
+  LoadedKernel& kernel = kernels_.emplace_back();
+  kernel.name = name;
+  for (const CodeRecord* code : codes) {
+    plan(artifact, record, *code, where, &kernel);
+    // A cubin of an assembler that is newer than the driver is not read; the PTX beside it is.
+    const bool last = code == codes.back() || code->format == CodeFormat::kPtx;
+    if (load_module(artifact, *code, where, last, &kernel)) break;
+  }
+  if (kernel.launch.shared > kSharedWithoutAsking) {
+    driver_.check(
+        driver_.function_set(kernel.function, kMaxDynamicSharedSize,
+                             static_cast<int>(kernel.launch.shared)),
+        where + ": asking for " + std::to_string(kernel.launch.shared) + " bytes of shared memory");
+  }
+}
+
+void CudaProgram::plan(const Artifact& artifact, const KernelRecord& record, const CodeRecord& code,
+                       const std::string& where, LoadedKernel* kernel) const {
+  const LaunchRecord& launch = artifact.launches(record)[code.launch];
   if (launch.shared > static_cast<unsigned>(device_.shared_limit())) {
     throw Error(ErrorKind::kDevice, where + ": wanted " + std::to_string(launch.shared) +
                                         " bytes of shared memory, the device has " +
                                         std::to_string(device_.shared_limit()));
   }
-  LoadedKernel& kernel = kernels_.emplace_back();
-  kernel.name = name;
-  kernel.arch = artifact.text(code->arch);
-  kernel.launch = launch;
-  kernel.number = code->launch;
-  for (uint32_t i = 0; i < code->launch; ++i) {
-    kernel.first_map += artifact.launches(record)[i].tensor_maps;
+  kernel->arch = artifact.text(code.arch);
+  kernel->launch = launch;
+  kernel->number = code.launch;
+  kernel->first_map = 0;
+  for (uint32_t i = 0; i < code.launch; ++i) {
+    kernel->first_map += artifact.launches(record)[i].tensor_maps;
   }
+  kernel->most_blocks = 0;
   if (launch.resident > 0) {
     const unsigned room = launch.resident * static_cast<unsigned>(device_.info().multiprocessors);
-    kernel.most_blocks = std::max(room / launch.cluster, 1u) * launch.cluster;
+    kernel->most_blocks = std::max(room / launch.cluster, 1u) * launch.cluster;
   }
+}
 
+bool CudaProgram::load_module(const Artifact& artifact, const CodeRecord& code,
+                              const std::string& where, bool last, LoadedKernel* kernel) const {
   char log[2048] = {};
   int options[2] = {kJitErrorLog, kJitErrorLogBytes};
   void* values[2] = {log, reinterpret_cast<void*>(sizeof log - 1)};
-  Result result = driver_.module_load(&kernel.module, artifact.code(*code), 2, options, values);
+  Result result = driver_.module_load(&kernel->module, artifact.code(code), 2, options, values);
+  if (result != kSuccess && result != kOutOfMemory && !last) return false;
   if (result == kUnsupportedPtxVersion) {
     throw Error(ErrorKind::kDevice,
                 where + ": the driver for CUDA " + version_text(driver_.version()) +
                     " is too old for the artifact's PTX: " + driver_.explain(result));
   }
   if (result != kSuccess) {
-    throw Error(ErrorKind::kDevice, where + ": loading its " + kernel.arch + " code: " +
+    throw Error(ErrorKind::kDevice, where + ": loading its " + kernel->arch + " code: " +
                                         driver_.explain(result) + (log[0] ? ": " : "") + log);
   }
-  const std::string symbol(artifact.text(code->symbol));
-  driver_.check(driver_.module_function(&kernel.function, kernel.module, symbol.c_str()),
+  const std::string symbol(artifact.text(code.symbol));
+  driver_.check(driver_.module_function(&kernel->function, kernel->module, symbol.c_str()),
                 where + ": looking up " + symbol);
-  if (launch.shared > kSharedWithoutAsking) {
-    driver_.check(
-        driver_.function_set(kernel.function, kMaxDynamicSharedSize,
-                             static_cast<int>(launch.shared)),
-        where + ": asking for " + std::to_string(launch.shared) + " bytes of shared memory");
-  }
+  return true;
 }
 
 void CudaProgram::run(const Routine& routine, const Call& call) const {

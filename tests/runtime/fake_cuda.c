@@ -185,7 +185,7 @@ OUT Result cuCtxPopCurrent_v2(void** context) {
 
 OUT Result cuModuleLoadDataEx(Module** made, const char* image, unsigned options, int* keys,
                               void** values) {
-  long broken = setting("FAKE_CUDA_LOAD", 0);
+  long broken = setting(image[0] == 'F' ? "FAKE_CUDA_LOAD" : "FAKE_CUDA_PTX", 0);
   say(image[0] == 'F' ? "load cubin\n" : "load ptx\n", 0, 0, 0);
   for (unsigned i = 0; broken && i < options; i++) {
     if (keys[i] == 5) strcpy(values[i], "fake assembler: line 1");

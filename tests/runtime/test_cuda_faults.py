@@ -141,8 +141,24 @@ def test_out_of_memory(python, make_cuda):
 )
 def test_code_that_the_driver_refuses(python, make_cuda, ptx, result, message):
     artifact = make_cuda("double", () if ptx else ("sm_90a",), ptx=ptx)
-    out, _ = python("fails(DeviceError, load)", artifact, LOAD=result)
+    out, _ = python("fails(DeviceError, load)", artifact, LOAD=result, PTX=result)
     assert out == f"{DEVICE}: kernel double: {message}\n"
+
+
+@pytest.mark.parametrize("result", [200, 209])
+def test_a_cubin_that_is_too_new_for_the_driver(python, make_cuda, result):
+    """Then the driver translates the PTX that lies beside it."""
+    artifact = make_cuda("double", ("sm_80", "sm_90a"), ptx=("sm_80", "sm_90a"))
+    out, log = python("print(load().archs, load().execute(x)[0].to_numpy())", artifact, LOAD=result)
+    assert out == "['sm_90a'] [0. 2. 4. 6.]\n"
+    assert [line for line in log.splitlines() if line.startswith("load")][:2] == [
+        "load cubin",
+        "load ptx",
+    ]
+    out, _ = python("fails(DeviceError, load)", artifact, LOAD=result, PTX=222)
+    assert "the driver for CUDA 13.0 is too old for the artifact's PTX" in out
+    out, log = python("fails(DeviceError, load)", artifact, LOAD=2)
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in out and "load ptx" not in log
 
 
 def test_a_launch_that_the_driver_refuses(python, make_chain):

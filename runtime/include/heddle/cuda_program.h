@@ -50,6 +50,11 @@ class CudaProgram final : public LoadedCode {
 
  private:
   void load(const Artifact& artifact, const KernelRecord& record);
+  void plan(const Artifact& artifact, const KernelRecord& record, const CodeRecord& code,
+            const std::string& where, LoadedKernel* kernel) const;
+  /// False where the driver refuses the code and it is not the `last` that there is.
+  bool load_module(const Artifact& artifact, const CodeRecord& code, const std::string& where,
+                   bool last, LoadedKernel* kernel) const;
   void check_grid(const Routine& routine, const Step& step) const;
   const int64_t* grid(const Step& step) const;  // of the launch that this device takes
   void start(const Routine& routine, const Step& step, const Call& call, Stream stream) const;
@@ -64,11 +69,11 @@ class CudaProgram final : public LoadedCode {
   std::unique_ptr<GraphCache> graphs_;
 };
 
-/// The code that runs best on compute capability `major`.`minor`, or null: a cubin of the same
+/// The codes that run on compute capability `major`.`minor`, the best first: cubins of the same
 /// major and no later minor, the latest first (one whose name ends in a letter: of exactly this
-/// capability), else the latest PTX that is not above it ("CUDA C++ Programming Guide",
+/// capability), then PTX that is not above it, as well ("CUDA C++ Programming Guide",
 /// compatibility of cubin and PTX).
-const CodeRecord* choose_code(const Artifact& artifact, const KernelRecord& kernel, int major,
-                              int minor);
+std::vector<const CodeRecord*> codes_for(const Artifact& artifact, const KernelRecord& kernel,
+                                         int major, int minor);
 
 }  // namespace heddle::cuda

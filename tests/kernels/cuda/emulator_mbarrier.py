@@ -149,17 +149,21 @@ def init_in(space: int) -> Callable:
 
 
 def arrive(op):
-    relaxed = "relaxed" in op.attributes and ir.BoolAttr(op.attributes["relaxed"]).value
-    return arrive_at(_space(op), relaxed)
+    of_cluster = "scope" in op.attributes and "cluster" in str(op.attributes["scope"])
+    return arrive_at(space_of(op.operands[0]), of_cluster)
 
 
-def arrive_at(space: int, relaxed: bool) -> Callable:
-    """A relaxed arrival hands over what the thread has waited for, of the async proxy, alone."""
+def arrive_at(space: int, of_cluster: bool = False) -> Callable:
+    """An arrival; its scope is the block, unless it is `of_cluster`.
+
+    In that of the block, one at another's mbarrier hands over what the thread has waited for, of
+    the async proxy, alone.
+    """
 
     def run(grid: Grid, found: Mbarrier, threads, counts=None):
         times = len(threads) if counts is None else int(counts.sum())
         brought = grid.cluster.clocks.release(threads)
-        if relaxed:
+        if space != SHARED and not of_cluster:
             brought.known[grid.cluster.clocks.generic] = 0
             brought.fenced[grid.cluster.clocks.generic] = 0
         found.arrive(times, brought)

@@ -289,10 +289,10 @@ ROWS = _compiled(
         r"cp\.async\.bulk\.wait_group(\.read)?": _after(emulator_bulk.wait_until),
         r"mbarrier\.init\.shared\.b64": _at(lambda form: emulator_mbarrier.init_in(SHARED)),
         r"mbarrier\.arrive\.shared\.b64": _at(
-            lambda form: emulator_mbarrier.arrive_at(SHARED, False)
+            lambda form: emulator_mbarrier.arrive_at(SHARED)
         ),
-        r"mbarrier\.arrive(\.relaxed|\.release)?\.cluster\.shared::cluster\.b64": _at(
-            lambda form: emulator_mbarrier.arrive_at(SHARED_CLUSTER, form[1] == ".relaxed")
+        r"mbarrier\.arrive(\.release\.cluster)?\.shared::cluster\.b64": _at(
+            lambda form: emulator_mbarrier.arrive_at(SHARED_CLUSTER, form[1] is not None)
         ),
         r"mbarrier\.arrive\.expect_tx\.shared\.b64": _at(
             lambda form: emulator_mbarrier.arrive_and_expect_at(SHARED)

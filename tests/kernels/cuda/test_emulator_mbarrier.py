@@ -97,7 +97,6 @@ def test_phases():
     assert execute(hand_over())[32:].tolist() == [6 * (31 - i) for i in range(32)]
 
 
-CLUSTER = "#nvvm.mem_scope<cluster>"
 MISTAKES = {
     "wait": "race: reads what thread 31 wrote|reads uninitialised bytes of shared memory",
     "parity": "race: reads what thread 31 wrote|reads uninitialised bytes of shared memory",
@@ -113,28 +112,19 @@ def test_phases_with_a_mistake(mistake):
         execute(hand_over(mistake))
 
 
-def one_arrives_for_all(**options):
-    def body(y, base, barrier):
-        start(barrier, 1)
-        with when("less", thread(), 32):
-            put(base, thread() * 4, thread())
-            nvvm.bar_warp_sync(i32(-1))
-            with when("equal", thread(), 0):
-                arrive(barrier, **options)
-        wait(barrier, 0)
-        put(y, thread() * 4, get(base, (thread() % 32) * 4))
-
-    return body
+def one_arrives_for_all(y, base, barrier):
+    start(barrier, 1)
+    with when("less", thread(), 32):
+        put(base, thread() * 4, thread())
+        nvvm.bar_warp_sync(i32(-1))
+        with when("equal", thread(), 0):
+            arrive(barrier)
+    wait(barrier, 0)
+    put(y, thread() * 4, get(base, (thread() % 32) * 4))
 
 
 def test_a_warp_barrier_lets_one_lane_arrive_for_all():
-    assert execute(one_arrives_for_all()).tolist() == [*range(32), *range(32)]
-
-
-def test_a_relaxed_arrival_hands_over_nothing_that_threads_wrote():
-    relaxed = one_arrives_for_all(relaxed=True, scope=ir.Attribute.parse(CLUSTER))
-    with pytest.raises(EmulatorError, match="race: reads what thread"):
-        execute(relaxed)
+    assert execute(one_arrives_for_all).tolist() == [*range(32), *range(32)]
 
 
 BAD = {
@@ -157,7 +147,7 @@ BAD = {
     ),
     "wanted the scope of the cluster at an mbarrier of another block": lambda y, base, b: (
         start(b, 1),
-        nvvm.mbarrier_arrive(llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), b)),
+        nvvm.mbarrier_expect_tx(llvm.addrspacecast(ir.Type.parse("!llvm.ptr<7>"), b), i32(4)),
     ),
     "misaligned: 8 bytes": lambda y, base, b: arrive(at(b, 4)),
     "the emulator knows the proxy fences of the async proxy alone": lambda y, base, b: (
@@ -237,7 +227,8 @@ def neighbours(mistake: str = ""):
         cluster = nvvm.read_ptx_sreg_clusterid_x(results=[emit.integer(32)])
         far = ir.Type.parse("!llvm.ptr<7>")
         put(nvvm.mapa(far, base, rank ^ 1), thread() * 4, cluster * 100 + rank)
-        scope = ir.Attribute.parse("#nvvm.mem_scope<cluster>")
+        scope = "cta" if mistake == "scope of the block" else "cluster"
+        scope = ir.Attribute.parse(f"#nvvm.mem_scope<{scope}>")
         nvvm.mbarrier_arrive(nvvm.mapa(far, barrier, rank ^ 1), scope=scope)
         if mistake != "no wait":
             wait(barrier, 0)
@@ -261,6 +252,7 @@ def test_clusters():
 CLUSTER_MISTAKES = {
     "no fence": "no fence.mbarrier_init between .* and its use from outside of the block",
     "no wait": "reads uninitialised bytes of shared memory|race: reads what thread",
+    "scope of the block": "race: reads what thread",
     "one ends": r"deadlock(?s:.*)warp 0 of block 0 waits for parity 1",
 }
 
