@@ -25,8 +25,8 @@ NAME = "kernel"
 """The symbol of the function."""
 
 TRIPLE = "nvptx64-nvidia-cuda"
-FEATURES = "+ptx80"
-"""The PTX version: the first that knows sm_90a, which drivers for CUDA 12.0 and newer read."""
+FEATURES = {"sm_80": "+ptx80", "sm_90a": "+ptx84"}
+"""The PTX version: the first that has what is emitted, so that drivers need not be newer."""
 
 LOWERING = (
     "canonicalize{top-down=false},cse,convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,"
@@ -157,7 +157,7 @@ def _generate(text: str, arch: str) -> str:
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
-        cpu=arch, features=FEATURES, opt=3, reloc="default", codemodel="default"
+        cpu=arch, features=FEATURES[arch], opt=3, reloc="default", codemodel="default"
     )
     module.triple = TRIPLE
     module.data_layout = str(machine.target_data)

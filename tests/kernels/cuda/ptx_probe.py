@@ -23,7 +23,7 @@ PRELUDE = """
 def kernel(body: str, threads: int = 32) -> str:
     """The PTX of a kernel with `body`, over two buffers and a word of shared memory a thread."""
     return f"""
-.version 9.0
+.version 8.4
 .target sm_90a
 .address_size 64
 

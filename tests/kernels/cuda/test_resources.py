@@ -10,7 +10,7 @@ from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES
 
 TABLE = {**cases.ALL, **cases.LARGE}
-VERSION = {"sm_80": "8.0", "sm_90a": "9.0"}
+VERSION = {"sm_80": "8.0", "sm_90a": "8.4"}
 VECTORS = ("map", "reduce rows", "reduce columns", "concat", "slice", "gather", "softmax")
 VECTORS += ("layer_norm", "rms_norm", "matmul", "attention")
 
