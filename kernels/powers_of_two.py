@@ -24,8 +24,8 @@ llvm = dialect("llvm")
 AVX512 = 64
 """Bytes of a register for which there are VREDUCEPS and VSCALEFPS."""
 
-# 2^r for |r| <= 1/2, and for 0 <= r <= 1, by the dtype that results are rounded to: those of 16 bits
-# within 2^-18 and 2^-13 of it.
+# 2^r for |r| <= 1/2, and for 0 <= r <= 1, by the dtype that results are rounded to: float16 within
+# 2^-18 of it, bfloat16 within 2^-13.
 _FROM_NEAREST = {
     "float64": (
         1.0,

@@ -161,7 +161,11 @@ def test_specials_before_rounding_to_16_bits(name, arch):
     body = dataclasses.replace(body, inputs=(Operand("float32", x.shape),))
     got = run(Spec("map", (narrow,), narrow, (narrow,), (), body), [x], arch=arch)[0][0]
     zero, _, top, bottom, nan, below, above = got[:7].astype(np.float32)
-    assert zero == 0 and np.isnan(nan) and top == math.inf and above == 200 and abs(below) < 1e-27
+    assert zero == 0
+    assert np.isnan(nan)
+    assert top == math.inf
+    assert above == 200
+    assert abs(below) < 1e-27
     assert np.isnan(bottom) if name == "silu" else abs(bottom) < 1e-27
 
 

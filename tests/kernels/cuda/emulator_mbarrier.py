@@ -17,8 +17,6 @@ from emulator_memory import EmulatorError
 from emulator_threads import access
 from emulator_types import space_of
 
-from heddle.kernels.mlir import ir
-
 BYTES = 8
 MOST = 2**20 - 1  # "mbarrier: Supported range of counts", of arrivals and of bytes.
 

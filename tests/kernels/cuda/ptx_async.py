@@ -288,9 +288,7 @@ ROWS = _compiled(
         r"cp\.async\.bulk\.commit_group": done(emulator_bulk.commit),
         r"cp\.async\.bulk\.wait_group(\.read)?": _after(emulator_bulk.wait_until),
         r"mbarrier\.init\.shared\.b64": _at(lambda form: emulator_mbarrier.init_in(SHARED)),
-        r"mbarrier\.arrive\.shared\.b64": _at(
-            lambda form: emulator_mbarrier.arrive_at(SHARED)
-        ),
+        r"mbarrier\.arrive\.shared\.b64": _at(lambda form: emulator_mbarrier.arrive_at(SHARED)),
         r"mbarrier\.arrive(\.release\.cluster)?\.shared::cluster\.b64": _at(
             lambda form: emulator_mbarrier.arrive_at(SHARED_CLUSTER, form[1] is not None)
         ),
