@@ -1,7 +1,7 @@
 """Rows in several passes, reductions and then the writing of the result, side by side.
 
 One pass after another would leave memory idle while a row in cache is worked on. Here each pass
-works one row behind the pass before it, all of them in turns of a few vectors, so that reads and
+works a row behind the pass before it, or two, all of them in turns of a few vectors, so that reads and
 writes come as evenly as in a copy: while a row is written, the next one is reduced.
 """
 
@@ -18,6 +18,15 @@ from heddle.kernels.sizes import Size
 
 TURN = 512
 """Bytes of registers that a pass works on, in blocks of `Totals`, before the next has its turn."""
+
+
+SHORT = 512
+"""Columns of a row whose root and division are not there yet when the next one is reduced."""
+
+
+def rows_behind(length: Size) -> int:
+    """How many rows of `length` a norm is behind its reduction."""
+    return 2 if isinstance(length, int) and length <= SHORT else 1
 
 
 @dataclass(frozen=True)
@@ -74,11 +83,13 @@ def emit_rows(
     reductions: Sequence[Reduction],
     value: Callable[..., Any],
     blocks_of: Source | None = None,
+    behind: int = 1,
 ) -> None:
     """Emits the loop over the rows that are a kernel's tasks.
 
     The result is `value(x, column, mask, *known)`, with what the last reduction found. If there
     is a `blocks_of`, whose vectors are whole blocks, the second reduction reads the operand by it.
+    Each pass is `behind` the one before it by so many rows.
     """
     first, last = source.frame.first, source.frame.last
     length, stream = source.length, finish.stream
@@ -88,8 +99,8 @@ def emit_rows(
     finds = [reduction.finds for reduction in reductions]
 
     def step(written: Any, *carried: Any) -> list[Any]:
-        # Each pass is one row further than the next one, the last of which writes.
-        numbers = [written + late for late in range(len(reductions), -1, -1)]
+        # Each pass is `behind` rows further than the next one, the last of which writes.
+        numbers = [written + late * behind for late in range(len(reductions), -1, -1)]
         active = [
             emit.compare("greater_equal", number, first) & emit.compare("less", number, last)
             for number in numbers
@@ -134,11 +145,13 @@ def emit_rows(
             0, length, turn, _joined(each.totals.start for each in reductions), turns
         )
         own = _cut(chains, [len(each.reduction.totals.start) for each in passes])
-        return _joined(each.found(length, mine) for each, mine in zip(passes, own, strict=True))
+        found = _joined(each.found(length, mine) for each, mine in zip(passes, own, strict=True))
+        return [*carried[sum(finds) :], *found]
 
     zero = emit.constant(emit.element_of(reductions[0].totals.neutral[0]), 0)
     with emit.when(emit.compare("less", first, last)):  # else there is no row to stay inside of
-        emit.carry(first - len(reductions), last, 1, [zero] * sum(finds), step)
+        begin = first - behind * len(reductions)
+        emit.carry(begin, last, 1, [zero] * (behind * sum(finds)), step)
     stream.fence()
 
 

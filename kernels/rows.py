@@ -14,6 +14,7 @@ from heddle.kernels import bodies, convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.broadcast import Layout, join
 from heddle.kernels.host import Frame
 from heddle.kernels.mlir import dialect
+from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Body, Launch, Spec, fold, product
 from heddle.kernels.stream import Stream
@@ -141,6 +142,16 @@ class Finish:
         if isinstance(stop, int) and stop % multiple == 0:
             return None
         return host.first_lanes(stop - column, self.lanes)
+
+
+def lanes_for(spec: Spec, machine: Machine) -> int:
+    """How many columns of a kernel of rows are worked on as one vector.
+
+    Two registers where results are bfloat16: both are rounded together.
+    """
+    dtype = spec.operands[0].dtype
+    lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
+    return lanes * 2 if {operand.dtype for operand in spec.outputs} == {"bfloat16"} else lanes
 
 
 class Source:

@@ -22,7 +22,7 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
     """Emits the loop over rows."""
     frame = host.frame(spec, machine)
     dtype = spec.operands[0].dtype
-    lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
+    lanes = rows.lanes_for(spec, machine)
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
     length = source.length
     whole = length - sizes.mod(length, lanes)

@@ -27,9 +27,9 @@ def emit_layer_norm(spec: Spec, machine: Machine) -> None:
 
 def emit_rows(frame: host.Frame) -> None:
     """Emits the loop over rows and its two passes."""
-    spec, machine = frame.spec, frame.machine
+    spec = frame.spec
     dtype = spec.operands[0].dtype
-    lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
+    lanes = rows.lanes_for(spec, frame.machine)
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
     gamma_at, beta_at = (rows.vector_operand(frame, number, lanes) for number in (1, 2))
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
@@ -57,7 +57,8 @@ def emit_rows(frame: host.Frame) -> None:
     def normal(x: Any, column: Any, mask: Any, mean: Any, scale: Any) -> Any:
         return emit.fma((x - mean) * scale, gamma_at(column, mask), beta_at(column, mask))
 
-    pipeline.emit_rows(source, finish, [moments], normal)
+    behind = pipeline.rows_behind(source.length)
+    pipeline.emit_rows(source, finish, [moments], normal, behind=behind)
 
 
 KERNEL = Kernel("layer_norm", "cpu", emit_layer_norm, launch, rows.unsupported, overwrites="all")

@@ -24,9 +24,9 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
 
 def emit_rows(frame: host.Frame) -> None:
     """Emits the loop over rows and its two passes."""
-    spec, machine = frame.spec, frame.machine
+    spec = frame.spec
     dtype = spec.operands[0].dtype
-    lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
+    lanes = rows.lanes_for(spec, frame.machine)
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
     gamma_at = rows.vector_operand(frame, 1, lanes)
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
@@ -42,7 +42,8 @@ def emit_rows(frame: host.Frame) -> None:
     def normal(x: Any, column: Any, mask: Any, scale: Any) -> Any:
         return x * scale * gamma_at(column, mask)
 
-    pipeline.emit_rows(source, finish, [squares], normal)
+    behind = pipeline.rows_behind(source.length)
+    pipeline.emit_rows(source, finish, [squares], normal, behind=behind)
 
 
 KERNEL = Kernel("rms_norm", "cpu", emit_rms_norm, launch, rows.unsupported, overwrites="all")

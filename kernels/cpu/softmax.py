@@ -27,7 +27,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
     """Emits the loop over rows and its three passes."""
     frame = host.frame(spec, machine)
     dtype = spec.operands[0].dtype
-    lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
+    lanes = rows.lanes_for(spec, machine)
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
     element, length, result = emit.register_type(dtype), source.length, spec.result.dtype
     stored = "float64" if dtype == "float64" else "float32"
