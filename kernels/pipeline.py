@@ -1,8 +1,8 @@
 """Rows in several passes, reductions and then the writing of the result, side by side.
 
 One pass after another would leave memory idle while a row in cache is worked on. Here each pass
-works a row behind the pass before it, or two, all of them in turns of a few vectors, so that reads and
-writes come as evenly as in a copy: while a row is written, the next one is reduced.
+works a row or two behind the pass before it, all of them in turns of a few vectors, so that reads
+and writes come as evenly as in a copy: while a row is written, the next one is reduced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from itertools import islice
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.rows import AGAIN, CHAINS, At, Finish, Source, Totals
+from heddle.kernels.row_totals import CHAINS, Totals
+from heddle.kernels.rows import AGAIN, At, Finish, Source
 from heddle.kernels.sizes import Size
 
 TURN = 512

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from heddle.kernels import crosslane, emit, rows, sizes
+from heddle.kernels import crosslane, emit, row_totals, sizes
 from heddle.kernels.cpu import _amx_tiles as tiles
 from heddle.kernels.cpu._amx_parts import ORDER, is_any, no_number
 from heddle.kernels.cpu._amx_strip import (
@@ -208,7 +208,7 @@ def add_weights(block: Block, stop: Any) -> None:
             block.vector(block.total, (top + r) * block.across + block.width)
             for r in range(block.lanes)
         ]
-        block.put(crosslane.each_across(lanes, rows.add), block.weight, top)
+        block.put(crosslane.each_across(lanes, row_totals.add), block.weight, top)
 
 
 def any_no_number(block: Block, count: Any, write: Callable[..., list[Any]]) -> list[Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory, rows, sizes
+from heddle.kernels import crosslane, emit, host, memory, row_totals, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu._attention_block import Ahead, Block, Seen, nothing
 from heddle.kernels.emit import select
@@ -126,7 +126,7 @@ def exponentials(block: Block, row: Any, present: Any) -> None:
     totals = emit.carry(0, present, block.lanes, zeros, exponential)
     for (first, several, mask), fade in zip(_groups(block), fades, strict=True):
         weight = memory.load(block.weight, row + first, block.dtype, block.lanes, mask)
-        total = crosslane.each_across([totals[r] for r in several], rows.add)
+        total = crosslane.each_across([totals[r] for r in several], row_totals.add)
         weight = emit.fma(weight, fade, total)
         memory.store(weight, block.weight, row + first, block.dtype, mask)
 

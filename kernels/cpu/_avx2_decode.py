@@ -13,7 +13,7 @@ from functools import partial, reduce
 from itertools import product
 from typing import Any
 
-from heddle.kernels import convert, crosslane, emit, memory, rows
+from heddle.kernels import convert, crosslane, emit, memory, row_totals
 from heddle.kernels.cpu import _float8
 from heddle.kernels.cpu._attention_cut import LOG2_E
 from heddle.kernels.cpu._attention_reads import words_of
@@ -221,5 +221,5 @@ def _each_across(values: Sequence[Any]) -> Any:
 def _tree(values: Sequence[Any]) -> Any:
     """The sum of all values, in pairs; their number is a power of two."""
     while len(values) > 1:
-        values = [rows.add(*pair) for pair in zip(values[::2], values[1::2], strict=True)]
+        values = [row_totals.add(*pair) for pair in zip(values[::2], values[1::2], strict=True)]
     return values[0]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from heddle.kernels import convert, crosslane, emit, host, memory, rows
+from heddle.kernels import convert, crosslane, emit, host, memory, row_totals
 from heddle.kernels.cpu import _bfloat16, _float8
 from heddle.kernels.cpu._attention_reads import words_of
 from heddle.kernels.cpu._decode_block import Chunk, Tiles
@@ -32,7 +32,7 @@ def scores(tiles: Tiles, token: Any, key: Any, start: Any, ask: Ask) -> None:
     """The products of a token with key number `key` of a step, which starts at an element."""
     block = tiles.block
     for chunk in tiles.chunks():
-        value = crosslane.each_across(_products(tiles, token, chunk, start, ask), rows.add)
+        value = crosslane.each_across(_products(tiles, token, chunk, start, ask), row_totals.add)
         if block.paired:
             value = value * block.scale
         place = tiles.score_at(token, chunk.number) + key * block.lanes
@@ -76,7 +76,7 @@ def exponentials(tiles: Tiles, token: Any, at: Any, seen: tuple[Any, Any]) -> No
         shift = finite(after)
         fade = exp2_falling(before - shift)
         shares = [exp2_falling(value - shift, result=block.share_dtype) for value in found]
-        weight = emit.fma(block.vector(at, weight_at), fade, _tree(shares, rows.add))
+        weight = emit.fma(block.vector(at, weight_at), fade, _tree(shares, row_totals.add))
         block.put(after, at, top_at)
         block.put(weight, at, weight_at)
         _put_shares(tiles, shares, base)

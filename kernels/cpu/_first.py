@@ -13,7 +13,18 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from heddle.kernels import bodies, convert, crosslane, emit, host, ordering, rows, sections, sizes
+from heddle.kernels import (
+    bodies,
+    convert,
+    crosslane,
+    emit,
+    host,
+    ordering,
+    row_totals,
+    rows,
+    sections,
+    sizes,
+)
 from heddle.kernels.cpu.reduce import neutral
 from heddle.kernels.emit import compare, select
 
@@ -95,7 +106,7 @@ class Search:
         """Where the first whole piece with the best element of all these starts, of each row."""
         worst = emit.constant(emit.register_type(self.dtype), self.worst, self.lanes)
         choose = bodies.minimum if self.reverse else bodies.maximum
-        totals = rows.Totals((worst,) * len(x_ats), partial(choose, self.dtype))
+        totals = row_totals.Totals((worst,) * len(x_ats), partial(choose, self.dtype))
 
         def further(start: Any, *state: Any) -> list[Any]:
             def at(column: Any, mask: Any) -> list[Any]:
@@ -127,18 +138,18 @@ class Search:
         Where the `piece` that has the best one of all whole pieces is known, by its start, it and
         what is behind the last one are read.
         """
-        length, block = self.source.length, rows.CHAINS * self.lanes
+        length, block = self.source.length, row_totals.CHAINS * self.lanes
         blocks = length - sizes.mod(length, block if piece is None else PIECE)
         begin, end = 0, blocks
         if piece is not None:
             begin, end = piece, piece + sizes.least(blocks, PIECE)
         # A lane that sees nothing better than the least key has the first place that it may have.
-        start = [self.lowest, self.numbers] * rows.CHAINS
+        start = [self.lowest, self.numbers] * row_totals.CHAINS
 
         def further(i: Any, *state: Any) -> list[Any]:
             return [
                 value
-                for n in range(rows.CHAINS)
+                for n in range(row_totals.CHAINS)
                 for value in better(i + n * self.lanes, None, *state[2 * n : 2 * n + 2])
             ]
 
@@ -151,7 +162,7 @@ class Search:
 
         chains = emit.carry(begin, end, block, start, further)
         key, place = chains[:2]
-        for n in range(1, rows.CHAINS):
+        for n in range(1, row_totals.CHAINS):
             other, there = chains[2 * n : 2 * n + 2]
             wins = compare("greater", other, key)
             wins = wins | (compare("equal", other, key) & compare("less", there, place))

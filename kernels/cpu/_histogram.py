@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heddle.kernels import convert, crosslane, emit, host, memory, rows
+from heddle.kernels import convert, crosslane, emit, host, memory, row_totals
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sampling import BINS
@@ -63,7 +63,7 @@ class Histogram:
             return [total + memory.load(self._weights, place, "int64", self._lanes)]
 
         (total,) = emit.carry(0, BINS, self._lanes, [zero], add)
-        return crosslane.across(total, rows.add)
+        return crosslane.across(total, row_totals.add)
 
     def walk(self, by: str, limit: Any, count: Any, weight: Any, bins: Any) -> list[Any]:
         """See `Histogram`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, crosslane, emit, host, memory, rows, sizes
+from heddle.kernels import bodies, convert, crosslane, emit, host, memory, row_totals, rows, sizes
 from heddle.kernels.cpu._histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect, ir
@@ -40,7 +40,7 @@ class Sum:
         """The sum, an i64."""
         lanes = emit.lanes_of(self._zero)
         even, odd = (memory.load(half, 0, "int64", lanes) for half in self._halves)
-        return crosslane.across(even + odd, rows.add)
+        return crosslane.across(even + odd, row_totals.add)
 
 
 class Parts:
@@ -89,7 +89,7 @@ class Logits:
 
         def part(number: Any, top: Any, floor: Any) -> list[Any]:
             start, stop = self.columns(number)
-            largest = rows.reduce(
+            largest = row_totals.reduce(
                 stop - start,
                 self.lowest,
                 lambda i, mask: self._read(start + i, mask, True),

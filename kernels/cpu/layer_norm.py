@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, pipeline, rows, sizes, vector_math
+from heddle.kernels import crosslane, emit, host, pipeline, row_totals, rows, sizes, vector_math
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -38,7 +38,7 @@ def emit_rows(frame: host.Frame) -> None:
 
     def opening(x_at: rows.At) -> list[Any]:
         mask = host.first_lanes(near, lanes)
-        total = crosslane.across(emit.select(mask, x_at(emit.index(0), mask), zero), rows.add)
+        total = crosslane.across(emit.select(mask, x_at(emit.index(0), mask), zero), row_totals.add)
         return [total / rows.as_float(near, dtype)]
 
     def moments_at(x: Any, column: Any, mask: Any, origin: Any) -> list[Any]:
@@ -51,7 +51,7 @@ def emit_rows(frame: host.Frame) -> None:
         variance = emit.maximum(emit.like(variance, 0), variance)  # NaN, of infinities, stays
         return [origin + mean, vector_math.rsqrt(variance + spec.attr("epsilon"))]
 
-    totals = rows.Totals((zero, zero), rows.add)
+    totals = row_totals.Totals((zero, zero), row_totals.add)
     moments = pipeline.Reduction(totals, moments_at, spread, finds=2, opening=opening)
 
     def normal(x: Any, column: Any, mask: Any, mean: Any, scale: Any) -> Any:

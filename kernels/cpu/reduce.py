@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from heddle.kernels import bodies, convert, emit, host, memory, rows, sections
+from heddle.kernels import bodies, convert, emit, host, memory, row_totals, rows, sections
 from heddle.kernels.cpu import _columns
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
@@ -59,7 +59,7 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
         def wide_at(column: Any, mask: Any) -> list[Any]:
             return [convert.cast(x_at(column, mask), dtype, total) for x_at in x_ats]
 
-        values = rows.reduce_each(source.length, [nothing] * len(numbers), wide_at, combine)
+        values = row_totals.reduce_each(source.length, [nothing] * len(numbers), wide_at, combine)
         for number, value in zip(numbers, values, strict=True):
             finish.row(number)(0, None, finished(value, source.length))
 

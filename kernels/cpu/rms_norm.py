@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import emit, host, pipeline, rows, vector_math
+from heddle.kernels import emit, host, pipeline, row_totals, rows, vector_math
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -36,7 +36,7 @@ def emit_rows(frame: host.Frame) -> None:
         return [vector_math.rsqrt(total / count + spec.attr("epsilon"))]
 
     squares = pipeline.Reduction(
-        rows.Totals((zero,), rows.add), lambda x, column, mask: [x * x], scale
+        row_totals.Totals((zero,), row_totals.add), lambda x, column, mask: [x * x], scale
     )
 
     def normal(x: Any, column: Any, mask: Any, scale: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory, rows
+from heddle.kernels import crosslane, emit, host, memory, row_totals, rows
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
@@ -92,7 +92,7 @@ def _write(result: Any, start: Any, largest: Any, kept: Any, spec: Spec, lanes: 
     # What is no number makes the scale none.
     scale = largest * (1.0 / LARGEST) + largest * 0.0
     memory.store(scale, head, 0, "float32")
-    memory.store(crosslane.across(total, rows.add) * -RAISED[bits], head, 1, "int32")
+    memory.store(crosslane.across(total, row_totals.add) * -RAISED[bits], head, 1, "int32")
 
 
 def supports(spec: Spec) -> str | None:

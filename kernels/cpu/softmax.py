@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heddle.kernels import emit, host, memory, pipeline, rows
+from heddle.kernels import emit, host, memory, pipeline, row_totals, rows
 from heddle.kernels.powers_of_two import exp2_falling
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
@@ -43,7 +43,9 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
     def larger(top: Any, x: Any) -> Any:
         return emit.maximum(x, top)  # without NaN, which the sum will have
 
-    tops = pipeline.Reduction(rows.Totals((lowest,), larger), lambda x, column, mask: [x], finite)
+    tops = pipeline.Reduction(
+        row_totals.Totals((lowest,), larger), lambda x, column, mask: [x], finite
+    )
 
     def exponential(x: Any, top: Any) -> Any:
         # In base two, as attention's: that takes fewer instructions.
@@ -59,7 +61,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
         return [top, 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)]
 
     exponentials = pipeline.Reduction(
-        rows.Totals((zero,), rows.add), exponentials_at, scale, finds=2
+        row_totals.Totals((zero,), row_totals.add), exponentials_at, scale, finds=2
     )
 
     def share(x: Any, column: Any, mask: Any, top: Any, scale: Any) -> Any:
@@ -68,7 +70,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
         return exponential(x, top) * scale
 
     # Exponentials side by side: a core does not look far enough ahead for those of registers of 32.
-    several = rows.Source(frame, rows.CHAINS * lanes) if machine.vector_bytes == 32 else None
+    several = rows.Source(frame, row_totals.CHAINS * lanes) if machine.vector_bytes == 32 else None
     pipeline.emit_rows(source, finish, [tops, exponentials], share, several)
 
 
