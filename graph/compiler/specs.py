@@ -113,9 +113,9 @@ def _rotated(parts: Parts, keys: Any, values: Any) -> tuple[Spec, list[Any]]:
 
 
 def _widened(product: Any) -> bool:
-    """Whether a product is only cast to float32: it is not rounded on the way, as its sums are."""
+    """Whether it has 16 bits and is only cast to float32: its sums are not rounded on the way."""
     readers = m.users(product)
-    return all(
+    return m.tensor(product).dtype.size == 2 and all(
         m.name(reader) == "cast" and m.tensor(reader.results[0]).dtype is DType.float32
         for reader in readers
     )

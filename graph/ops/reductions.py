@@ -78,9 +78,11 @@ def reduce_min(x: Array, *, axis: int = -1) -> Array:
 
 @_reduction(dtype=rules.floating, shape=_along_some, cost=costs.each_operand(costs.EXP + 4))
 def softmax(x: Array, *, axis: int = -1) -> Array:
-    """`exp(x)` over its sum along `axis`."""
-    shares = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
-    return shares / np.sum(shares, axis=axis, keepdims=True)
+    """`exp(x)` over its sum along `axis`; zeros where all is -inf."""
+    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    shares = np.exp(x - np.where(top == -np.inf, 0, top))
+    total = np.sum(shares, axis=axis, keepdims=True)
+    return shares / np.where(total == 0, 1, total)
 
 
 def max(x: Any, y: Any = None, axis: int = -1) -> TensorValue:

@@ -94,7 +94,8 @@ def _window_matmul(operation: Any, a: Any) -> Any:
     weights, attrs = operation.operands[1], m.attrs(operation)
     groups, n, k = m.tensor(weights).shape
     dtype, taps = m.tensor(a).dtype, prod(attrs["kernel"])
-    if groups != 1 and k == n * taps and n.static in NARROW and dtype in NARROW_DTYPES:
+    alike = m.tensor(weights).dtype is dtype  # not float16, whose other side is float32 by now
+    if alike and groups != 1 and k == n * taps and n.static in NARROW and dtype in NARROW_DTYPES:
         pairs = (k // PAIRS, PAIRS) if dtype is DType.bfloat16 else (k,)
         lines = m.create(operation, "reshape", [weights], shape=Shape((groups * n, *pairs)))
         order = (1, 0, *range(2, 1 + len(pairs)))

@@ -155,12 +155,13 @@ def _place_updates(module: Any, kind: str, places: dict[Any, Place]) -> None:
         for source, result in pairs[: _updates(operation, kind)]:
             others = inputs.copy()
             others.remove(source)
+            if source not in position or source in places or source in others:
+                continue
             last = all(
                 reader is not None and position[m.result(reader)] <= position[result]
                 for reader in readers(source)
             )
-            free = source in position and source not in places and source not in others
-            if result in places and free and last:
+            if result in places and last:
                 places[source] = places[result]
 
 

@@ -86,3 +86,49 @@ def test_batched_products(sizes):
         graph.output(weights @ v, q @ ops.unsqueeze(v, 0).T, ops.softmax(q, axis=1))
     b, h, s = sizes
     check(graph, [(b, h, s, 16), (b, h, s, 16), (h, s, 16)])
+
+
+def test_softmax_of_nothing_but_infinity():
+    """Zeros, whether the compiler knows the row or the model reads it."""
+    rows = np.array([[-np.inf] * 3, [1, -np.inf, -np.inf]], np.float32)
+    with Graph("masked", [TensorType(F32, (2, 3))]) as graph:
+        (x,) = graph.inputs
+        graph.output(ops.softmax(x), ops.softmax(graph.constant(rows)))
+    model = InferenceSession().load(compile(graph, "cpu:x86-64-v3"))
+    for result in (*model.execute(rows), *evaluate(graph, [rows])):
+        np.testing.assert_array_equal(np.asarray(result), [[0, 0, 0], [1, 0, 0]])
+
+
+def test_narrow_groups_of_float16():
+    with Graph("groups", [TensorType(F32, (1, 9, 9, 8))]) as graph:
+        weight = np.random.default_rng(0).standard_normal((8, 2, 3, 3)).astype(np.float16)
+        x = ops.cast(ops.round(graph.inputs[0]), DType.float16)
+        graph.output(ops.cast(ops.conv(x, graph.constant(np.round(weight)), groups=4), F32))
+    check(graph, [(1, 9, 9, 8)])
+
+
+def test_products_of_float64_that_are_narrowed():
+    with Graph("double", [TensorType(F32, (3, 4)), TensorType(F32, (4, 5))]) as graph:
+        x, y = (ops.cast(value, DType.float64) for value in graph.inputs)
+        graph.output(ops.cast(x @ y, F32))
+    check(graph, [(3, 4), (4, 5)])
+
+
+def test_an_update_of_a_weight_that_is_read_at_load():
+    lines = [TensorType(DType.int64, (2,)), TensorType(DType.int64, (1,))]
+    table, new = TensorType(DType.int32, (1, 2)), TensorType(F32, (3, 2, 8))
+    with Graph("cache", [*lines, table, new]) as graph:
+        offsets, lengths, blocks, rows = graph.inputs
+        cache = graph.add_weight(Weight("cache", F32, (4, 4, 2, 8)))
+        written = ops.paged_write(cache, rows, offsets, lengths, blocks)
+        graph.output(written, ops.minimum(cache, 0.5))
+    weights = {"cache": np.random.default_rng(0).standard_normal((4, 4, 2, 8)).astype(np.float32)}
+    arrays = [
+        *(np.array([0, 3]), np.array([3]), np.array([[2, 1]], np.int32)),
+        np.ones((3, 2, 8), np.float32),
+    ]
+    model = InferenceSession().load(compile(graph, "cpu:x86-64-v3"), weights)
+    for result, wanted in zip(
+        model.execute(*arrays), evaluate(graph, arrays, weights), strict=True
+    ):
+        np.testing.assert_array_equal(result.to_numpy(), wanted)
