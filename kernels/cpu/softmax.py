@@ -35,7 +35,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
 
     kept = None
     if isinstance(length, int) and length * emit.ITEM_SIZE[stored] <= KEPT:
-        kept = host.byte_buffer(length * emit.ITEM_SIZE[stored] + machine.vector_bytes)
+        kept = host.byte_buffer((length + lanes) * emit.ITEM_SIZE[stored])
 
     def finite(top: Any) -> list[Any]:
         return [emit.select(emit.compare("equal", top, -math.inf), 0.0, top)]

@@ -130,6 +130,15 @@ def test_reduce_dtypes(kind, dtype):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("columns", [1, 17, 33, 130])
+def test_softmax_of_16_bits(columns, dtype, arch):
+    """The last vector, which is not whole, is kept like the others: two registers of bfloat16."""
+    operand = Operand(dtype, (3, columns))
+    check(Spec("softmax", (operand,), operand, (operand,)), {}, arch=arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("place", [0, 40, 129])
 def test_softmax_of_a_row_with_nan_is_nan(place, arch):
     """The greatest number is found without it."""
