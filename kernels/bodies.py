@@ -46,9 +46,9 @@ def evaluate(
 def _narrow(body: Body, inputs: int) -> dict[int, str]:
     """The numbers of values that are rounded to 16 bits, after products at most, and to which."""
     wanted: dict[int, set[str]] = {number: set() for number in range(inputs + len(body.steps))}
-    for number in body.results:
-        wanted[number] |= {step.dtype for step in body.steps[number - inputs :][:1]}
     for number, step in reversed([*enumerate(body.steps, inputs)]):
+        if number in body.results:
+            wanted[number].add(step.dtype)
         rounds = step.op == "cast" and step.dtype in _NARROW
         passed = wanted[number] if step.op in _KEEP_ERRORS else {"float32"}
         for argument in step.args:

@@ -18,8 +18,10 @@ from heddle.kernels.rows import AGAIN, At, Finish, Source
 from heddle.kernels.sizes import Size
 
 TURN = 512
-"""Bytes of registers that a pass works on, in blocks of `Totals`, before the next has its turn."""
+"""Bytes of registers that a pass works on, in blocks of `Totals`, before the next has its turn.
 
+Twice as many where a vector is two registers.
+"""
 
 SHORT = 512
 """Columns of a row whose root and division are not there yet when the next one is reduced."""
@@ -90,7 +92,7 @@ def emit_rows(
 
     The result is `value(x, column, mask, *known)`, with what the last reduction found. If there
     is a `blocks_of`, whose vectors are whole blocks, the second reduction reads the operand by it.
-    Each pass is `behind` the one before it by so many rows.
+    Each pass is `behind` the one before it by so many rows, and what it keeps of one lasts as long.
     """
     first, last = source.frame.first, source.frame.last
     length, stream = source.length, finish.stream

@@ -41,10 +41,8 @@ def emit_random_uniform(spec: Spec, machine: Machine) -> None:
 
 def _in_order(vectors: list[Any]) -> Any:
     """Lane 0 of each vector, then lane 1 of each, ..."""
-    a, b, c, d = vectors
-    lanes = emit.lanes_of(a)
-    both = range(2 * lanes)
-    first, second = (crosslane.shuffle(*pair, both) for pair in ((a, b), (c, d)))
+    lanes = emit.lanes_of(vectors[0])
+    first, second = map(crosslane.joined, (vectors[:2], vectors[2:]))
     order = [lane + lanes * number for lane in range(lanes) for number in range(philox.WORDS)]
     return crosslane.shuffle(first, second, order)
 

@@ -9,8 +9,8 @@
    Environment: FAKE_CUDA_LOG (file), FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY
    (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), FAKE_CUDA_EAGER (work
    runs as soon as it may), and what fails: FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function),
-   FAKE_CUDA_LOAD (of a cubin), FAKE_CUDA_PTX, FAKE_CUDA_LAUNCH, FAKE_CUDA_FAULT (a kernel that runs; the CUresult of all that
-   comes later). */
+   FAKE_CUDA_LOAD (of a cubin), FAKE_CUDA_PTX, FAKE_CUDA_LAUNCH, FAKE_CUDA_FAULT (a kernel that runs;
+   the CUresult of all that comes later). */
 #pragma once
 #include <pthread.h>
 #include <stdint.h>
