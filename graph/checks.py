@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from heddle.graph.dim import MAXIMUM, Dim
+from heddle.graph.dim import MAXIMUM, Dim, DimLike
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops.promotion import check_fits
@@ -49,6 +49,16 @@ def ranges_of(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:
         for name in sorted(dim.names - found.keys()):
             raise graph_error(f"dim {dim}: wanted an input with the dim {name} by itself, got none")
     return found
+
+
+def check_symbols(dims: Iterable[DimLike], symbols: Collection[str]) -> None:
+    """Raises GraphError for a dim made of others than `symbols`, the dims of the inputs."""
+    unknown = {name for dim in dims for name in Dim(dim).names}.difference(symbols)
+    if unknown:
+        raise graph_error(
+            f"wanted dims of the graph's inputs ({', '.join(symbols) or 'none'}), got "
+            f"{', '.join(sorted(unknown))}"
+        )
 
 
 def check_limits(type: TensorType) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from heddle.graph import attributes, dialect
-from heddle.graph.checks import check_limits, check_names, constant_values, ranges_of
+from heddle.graph.checks import check_limits, check_names, check_symbols, constant_values, ranges_of
 from heddle.graph.dtype import DType
 from heddle.graph.location import caller, graph_error
 from heddle.graph.ops.row import OpRow
@@ -261,6 +261,9 @@ class Graph:
     ) -> TensorValue:
         """Adds an op that was checked; `type` is what its row infers."""
         encoded = {attr.name: (attr.kind, attrs[attr.name]) for attr in row.attrs}
+        for kind, value in encoded.values():
+            if kind in ("Dim", "Shape"):
+                check_symbols([value] if kind == "Dim" else value, self.symbols)
         return self._emit(f"heddle.{row.name}", values, encoded, type)
 
     def _emit(
@@ -295,12 +298,7 @@ class Graph:
     def _mlir_type(self, type: TensorType) -> Any:
         found = self._mlir_types.get(type)
         if found is None:
-            unknown = {name for dim in type.shape for name in dim.names} - self.symbols.keys()
-            if unknown:
-                raise graph_error(
-                    f"wanted dims of the graph's inputs ({', '.join(self.symbols) or 'none'}), got "
-                    f"{', '.join(sorted(unknown))}"
-                )
+            check_symbols(type.shape, self.symbols)
             check_limits(type)
             with self._context:
                 found = self._mlir_types[type] = type.to_mlir()

@@ -75,6 +75,7 @@ class Spec:
         source: A kernel of rows whose one result is operand 0, which has no buffer of its own.
         gate: What is computed of operand 0 as well, by the same root op, for the epilogue alone:
             its one result is the last of the epilogue's inputs, which has no buffer of its own.
+        starts: Where a slice begins along each axis, or counting: sizes no operand need have.
 
     Buffers are passed in the order of `buffers`: the inputs of prologue or source, the operands
     that are not computed, the epilogue's inputs, those of `gate` and of `beside` without their
@@ -91,6 +92,7 @@ class Spec:
     beside: tuple[Spec, ...] = ()
     source: Spec | None = None
     gate: Spec | None = None
+    starts: tuple[Expr, ...] = ()
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -147,6 +149,8 @@ class Spec:
             for operand in (*spec.operands, spec.result, *spec.buffers):
                 for size in operand.shape:
                     found |= names(size)
+            for size in spec.starts:
+                found |= names(size)
         return tuple(sorted(found, key=lambda name: int(name[1:])))
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -309,4 +313,5 @@ def _spec(value: dict[str, Any]) -> Spec:
         beside=tuple(map(_spec, value["beside"])),
         source=value["source"] and _spec(value["source"]),
         gate=value["gate"] and _spec(value["gate"]),
+        starts=_tuple(value["starts"]),
     )

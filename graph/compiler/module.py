@@ -11,9 +11,10 @@ import numpy as np
 
 from heddle.graph import dialect
 from heddle.graph.attributes import constant_attr, encode
+from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS
-from heddle.graph.types import TensorType
+from heddle.graph.types import Shape, TensorType
 from heddle.kernels.mlir import ir
 
 SOURCES = ("weight", "constant")
@@ -104,6 +105,14 @@ def tensor(value: Any) -> TensorType:
 def attrs(operation: Any) -> dict[str, Any]:
     """The attributes of an op that has a row, as Python values."""
     return dialect.attrs_of(ROWS[name(operation)], operation)
+
+
+def sized(operation: Any) -> bool:
+    """Whether every size among the op's attributes is a number, those of a fused region's too."""
+    if name(operation) == "fused":
+        return all(map(sized, inner(operation)))
+    values = attrs(operation).values() if name(operation) in ROWS else ()
+    return all(v.static is not None for v in values if isinstance(v, (Dim, Shape)))
 
 
 def elementwise(operation: Any) -> bool:

@@ -96,6 +96,7 @@ def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
         tuple(sorted(attributes.items())),
         prologue,
         epilogue,
+        starts=_starts(root),
     )
     return spec, inputs
 
@@ -198,6 +199,7 @@ def _rename(spec: Spec) -> tuple[Spec, tuple[Expr, ...]]:
             spec,
             operands=tuple(map(operand, spec.operands)),
             result=operand(spec.result),
+            starts=tuple(map(size, spec.starts)),
             prologue=body(spec.prologue),
             epilogue=body(spec.epilogue),
             outputs=tuple(map(operand, spec.outputs)),
@@ -259,6 +261,12 @@ def _window(op: Any) -> tuple[str, dict[str, Attr]]:
     return "window_reduce", {"kind": kind, "kernel": kernel, **attrs}
 
 
+def _starts(op: Any) -> tuple[Expr, ...]:
+    attrs = m.attrs(op) if m.name(op) in ("slice", "iota") else {}
+    begins = (attrs["first"],) if "first" in attrs else attrs.get("starts", ())
+    return tuple(dim.expr for dim in begins)
+
+
 def _without(*names: str) -> Callable[[Any], tuple[str, dict[str, Attr]]]:
     """An op whose attributes `names` are already in its shapes."""
 
@@ -281,8 +289,9 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     **dict.fromkeys(("sum", "mean", "max", "min"), _reduce),
     **dict.fromkeys(("argmax", "argmin", "top_k_indices"), _arg),  # k is the result's last size
     **dict.fromkeys(("softmax", "cumsum"), _without("axis")),  # legalize makes it the last
-    **dict.fromkeys(("iota", "random_uniform"), _without("size")),
-    "slice": _without("sizes"),
+    "iota": _without("size", "first"),
+    "random_uniform": _without("size"),
+    "slice": _without("sizes", "starts"),
     "group_offsets": _group_offsets,
     "group_order": _group_order,
     "matmul_packed": _without("columns"),

@@ -67,7 +67,7 @@ from heddle.graph.ops.sampling import (
     sample_tokens,
 )
 from heddle.graph.ops.selection import argmax, argmin, take_along, top_k
-from heddle.graph.ops.sequences import cumsum, range
+from heddle.graph.ops.sequences import cumsum, range, size
 from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
 from heddle.graph.ops.source import constant
 
@@ -147,6 +147,7 @@ __all__ = [
     "sigmoid",
     "silu",
     "sin",
+    "size",
     "slice_tensor",
     "softmax",
     "split",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,8 +70,8 @@ def split(x: TensorValue, sizes: Sequence[int], axis: int = 0) -> list[TensorVal
 def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
     """`x[indices]`: ints, slices, `...` and None (a new dim), as in NumPy.
 
-    The bounds of a slice may be dims. Where the size of a dim is not known, what is selected must
-    lie inside of it for every size in its range, and counts from the front.
+    Indices and bounds may be dims. Where a size is not known before the model runs, what is
+    selected must lie inside of it for every size in its range, and the step is positive.
     """
     _rank("slice_tensor", x)
     if not isinstance(indices, (tuple, list)):
@@ -79,14 +80,14 @@ def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
         starts, steps, sizes, shape = _plan(x, _expand(x.rank, tuple(indices)))
     except GraphError as error:
         raise graph_error(f"slice_tensor: {error}") from None
-    if any(starts) or any(step != 1 for step in steps) or sizes != x.shape:
-        x = strided_slice(x, starts=tuple(starts), steps=tuple(steps), sizes=sizes)
+    if any(start != 0 for start in starts) or any(step != 1 for step in steps) or sizes != x.shape:
+        x = strided_slice(x, starts=starts, steps=tuple(steps), sizes=sizes)
     return x if shape == sizes else reshape(x, shape=shape)
 
 
-def _plan(x: TensorValue, indices: list[Any]) -> tuple[list[int], list[int], Shape, Shape]:
+def _plan(x: TensorValue, indices: list[Any]) -> tuple[Shape, list[int], Shape, Shape]:
     """Starts, steps and sizes of the slice, and the shape after ints and None."""
-    starts: list[int] = []
+    starts: list[Dim] = []
     steps: list[int] = []
     sizes: list[Dim] = []
     shape: list[Dim] = []
@@ -104,15 +105,15 @@ def _plan(x: TensorValue, indices: list[Any]) -> tuple[list[int], list[int], Sha
         sizes.append(size)
         if isinstance(index, slice):
             shape.append(size)
-    return starts, steps, Shape(sizes), Shape(shape)
+    return Shape(starts), steps, Shape(sizes), Shape(shape)
 
 
 def _expand(rank: int, indices: tuple[Any, ...]) -> list[Any]:
     """One index for each dim, and the Nones, without `...`."""
     for index in indices:
-        if not (index is None or index is ... or _is_int(index) or isinstance(index, slice)):
+        if not (index is None or index is ... or _is_bound(index) or isinstance(index, slice)):
             kind = type(index).__name__
-            raise GraphError(f"wanted ints, slices, ... and None, got {kind}; see ops.gather")
+            raise GraphError(f"wanted ints, dims, slices, ... and None, got {kind}; see ops.gather")
     used = builtins.sum(index is not None and index is not ... for index in indices)
     dots = [place for place, index in enumerate(indices) if index is ...]
     if used > rank or len(dots) > 1:
@@ -122,35 +123,47 @@ def _expand(rank: int, indices: tuple[Any, ...]) -> list[Any]:
     return [*indices[:place], *rest, *indices[place + 1 :]]
 
 
-def _bounds(dim: Dim, index: Any, symbols: dict[str, tuple[int, int]]) -> tuple[int, int, Dim]:
+def _bounds(dim: Dim, index: Any, symbols: dict[str, tuple[int, int]]) -> tuple[Dim, int, Dim]:
     """Start, step and size of what `index` selects from a dim."""
-    if _is_int(index):
-        start = int(index)
-        if dim.static is not None and -dim.static <= start < 0:
-            start += dim.static
-        if start < 0 or bounds(dim, symbols)[0] <= start:
+    if not isinstance(index, slice):
+        start = _from_front(dim, index)
+        if not _ordered((Dim(0), start, dim - 1), symbols):
             raise GraphError(f"wanted an index inside of {dim} for all of its sizes, got {index}")
         return start, 1, Dim(1)
     step = 1 if index.step is None else index.step
     if not _is_int(step) or step == 0:
         raise GraphError(f"wanted a step that is an int other than 0, got {step!r}")
-    if dim.static is not None and not any(
-        isinstance(bound, (Dim, str)) for bound in (index.start, index.stop)
-    ):
+    given = [bound for bound in (index.start, index.stop) if bound is not None]
+    if not all(map(_is_bound, given)):
+        raise GraphError(f"wanted ints or dims as the ends of a slice, got {index}")
+    if dim.static is not None and all(map(_is_int, given)):
         chosen = range(dim.static)[index]
-        return (chosen.start if len(chosen) else 0), step, Dim(len(chosen))
-    start = 0 if index.start is None else index.start
-    if not _is_int(start) or start < 0 or step < 0:
-        raise GraphError(f"wanted an int of at least 0 as start and a positive step, got {index}")
-    stop = dim if index.stop is None else Dim(0) + index.stop
-    if stop.static is not None and stop.static < 0:
-        stop = dim + stop
-    if bounds(dim - stop, symbols)[0] < 0 or bounds(stop - start, symbols)[0] < 0:
+        return Dim(chosen.start if len(chosen) else 0), step, Dim(len(chosen))
+    if step < 0:
+        raise GraphError(f"wanted a positive step where a size is not known, got {step}")
+    start = Dim(0) if index.start is None else _from_front(dim, index.start)
+    stop = dim if index.stop is None else _from_front(dim, index.stop)
+    if not _ordered((Dim(0), start, stop, dim), symbols):
         raise GraphError(
-            f"wanted {start} <= stop <= {dim} for all sizes in range, got {stop}; give the Dim a "
-            "minimum or a maximum"
+            f"wanted 0 <= start <= stop <= {dim} for all sizes in range, got start {start} and "
+            f"stop {stop}; give the Dim a minimum or a maximum"
         )
     return start, step, (stop - start + (step - 1)) // step
+
+
+def _from_front(dim: Dim, bound: Any) -> Dim:
+    """What a bound names, counted from the front: negative ints count from the end."""
+    place = Dim(0) + (int(bound) if _is_int(bound) else Dim(bound))
+    return dim + place if place.static is not None and place.static < 0 else place
+
+
+def _ordered(sizes: Sequence[Dim], symbols: dict[str, tuple[int, int]]) -> bool:
+    """Whether each size is at least the one before it, for all values of the symbols."""
+    return all(bounds(b - a, symbols)[0] >= 0 for a, b in itertools.pairwise(sizes))
+
+
+def _is_bound(value: Any) -> bool:
+    return _is_int(value) or isinstance(value, (Dim, str))
 
 
 def _is_int(value: Any) -> bool:

@@ -14,6 +14,7 @@ from heddle.graph.location import graph_error
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.ops.shaping import reshape
 from heddle.graph.ops.source import constant
 from heddle.graph.types import DeviceRef, Shape
 from heddle.graph.value import TensorValue, current_graph
@@ -31,12 +32,16 @@ def _counted(types: Types, attrs: Attrs) -> Shape:
 @row(
     dtype=rules.numeric,
     shape=_counted,
-    samples=(sample("", "", size=Dim(300)), sample("", "", size=Dim(1))),
+    samples=(
+        sample("", "", size=Dim(300), first=Dim(0)),
+        sample("", "", size=Dim(1), first=Dim(7)),
+    ),
     public=False,
 )
-def iota(start: Array, step: Array, *, size: Dim) -> Array:
-    """`start + i * step` for i from 0 to `size - 1`; see `range`."""
-    return start + np.arange(int(size)).astype(start.dtype) * step
+def iota(start: Array, step: Array, *, size: Dim, first: Dim) -> Array:
+    """`start + first + i * step` for i from 0 to `size - 1`; see `range`."""
+    begin = start + np.asarray(int(first)).astype(start.dtype)
+    return begin + np.arange(int(size)).astype(start.dtype) * step
 
 
 def _along(types: Types, attrs: Attrs) -> Shape:
@@ -66,19 +71,27 @@ def range(
 ) -> TensorValue:
     """`start`, `start + step`, ... below `stop` (`range(stop)` starts at 0), as NumPy's arange.
 
-    `stop` may be a dim: then start and step are ints, and step is positive.
+    Both ends may be dims: then they are ints or dims, and the step is a positive int.
     """
     if stop is None:
         start, stop = 0, start
-    for name, number in (("start", start), ("step", step)):
-        if not _is_finite(number):
-            raise graph_error(f"range: {name}: wanted a finite number, got {number!r}")
-    if step == 0:
-        raise graph_error("range: step: wanted a number other than 0, got 0")
-    size = _dim(start, stop, step) if isinstance(stop, (Dim, str)) else _count(start, stop, step)
-    value: TensorValue = iota(
-        constant(start, dtype, device), constant(step, dtype, device), size=size
-    )
+    if not _is_finite(step) or step == 0:
+        raise graph_error(f"range: step: wanted a finite number other than 0, got {step!r}")
+    first = Dim(0)
+    if isinstance(start, (Dim, str)) or isinstance(stop, (Dim, str)):
+        count = _below(start, stop, step)
+        start, first = (0, Dim(start)) if isinstance(start, (Dim, str)) else (start, first)
+    else:
+        count = _count(start, stop, step)
+    begin, by = constant(start, dtype, device), constant(step, dtype, device)
+    value: TensorValue = iota(begin, by, size=count, first=first)
+    return value
+
+
+def size(dim: DimLike, dtype: DType = DType.int64, device: DeviceRef | None = None) -> TensorValue:
+    """A dim as a scalar: how many elements it has when the model runs."""
+    zero, one = constant(0, dtype, device), constant(1, dtype, device)
+    value: TensorValue = reshape(iota(zero, one, size=Dim(1), first=Dim(dim)), shape=())
     return value
 
 
@@ -89,19 +102,23 @@ def _is_finite(number: Any) -> bool:
 
 
 def _count(start: Any, stop: Any, step: Any) -> Dim:
-    if not _is_finite(stop):
-        raise graph_error(f"range: stop: wanted a finite number or a dim, got {stop!r}")
+    for name, number in (("start", start), ("stop", stop)):
+        if not _is_finite(number):
+            raise graph_error(f"range: {name}: wanted a finite number or a dim, got {number!r}")
     return Dim(max(0, int(-((start - stop) // step))))
 
 
-def _dim(start: Any, stop: Dim | str, step: Any) -> Dim:
-    stop = Dim(stop)
-    if not isinstance(start, int) or not isinstance(step, int) or step < 0:
-        raise graph_error(
-            f"range: wanted an int as start and a positive one as step below the dim {stop}, got "
-            f"{start!r} and {step!r}"
-        )
+def _below(start: Any, stop: Any, step: Any) -> Dim:
+    """How many numbers there are where an end is a dim."""
+    for name, end in (("start", start), ("stop", stop)):
+        if not isinstance(end, (int, Dim, str)) or isinstance(end, bool):
+            raise graph_error(f"range: {name}: wanted an int or a dim beside a dim, got {end!r}")
+    if not isinstance(step, int) or step < 0:
+        raise graph_error(f"range: step: wanted a positive int beside a dim, got {step!r}")
+    length: Dim = Dim(0) + stop - start
     symbols = current_graph().symbols
-    if stop.names <= symbols.keys() and bounds(stop - start, symbols)[0] < 0:
-        raise graph_error(f"range: wanted start <= stop for all sizes of {stop}, got {start}")
-    return (stop - start + (step - 1)) // step
+    if length.names <= symbols.keys() and bounds(length, symbols)[0] < 0:
+        raise graph_error(
+            f"range: wanted start <= stop for all sizes in range, got {start} and {stop}"
+        )
+    return (length + (step - 1)) // step

@@ -172,9 +172,13 @@ def _selected(types: Types, attrs: Attrs) -> Shape:
     ):
         if step == 0:
             raise GraphError(f"axis {axis}: wanted a step other than 0, got 0")
-        limit, count = dim.static, size.static
-        ends = [start] if count is None else [start, start + step * (count - 1)] if count else []
-        if any(end < 0 or (limit is not None and end >= limit) for end in ends):
+        if size == 0:
+            continue
+        ends = [start.static, (start + step * (size - 1)).static]
+        rest = [(dim - start).static, (dim - start - step * (size - 1)).static]
+        if any(end is not None and end < 0 for end in ends) or any(
+            left is not None and left <= 0 for left in rest
+        ):
             raise GraphError(
                 f"axis {axis}: wanted elements 0 to {dim - 1}, got start {start}, step {step}, "
                 f"size {size}"
@@ -186,17 +190,16 @@ def _selected(types: Types, attrs: Attrs) -> Shape:
     dtype=rules.same,
     shape=_selected,
     samples=(
-        sample("7 n", starts=(1, 0), steps=(2, 1), sizes=Shape((3, "n"))),
-        sample("m 5", starts=(0, 4), steps=(1, -2), sizes=Shape(("m", 3))),
-        sample("m 5", starts=(0, 0), steps=(1, 1), sizes=Shape(("m", 0))),
+        sample("7 n", starts=Shape((1, 0)), steps=(2, 1), sizes=Shape((3, "n"))),
+        sample("m 5", starts=Shape((0, 4)), steps=(1, -2), sizes=Shape(("m", 3))),
+        sample("m 5", starts=Shape((0, 0)), steps=(1, 1), sizes=Shape(("m", 0))),
+        sample("m 5", starts=Shape((Dim("m") - 1, 2)), steps=(1, 1), sizes=Shape((1, 3))),
     ),
     name="slice",
     cost=costs.selected,
 )
-def strided_slice(
-    x: Array, *, starts: tuple[int, ...], steps: tuple[int, ...], sizes: Shape
-) -> Array:
+def strided_slice(x: Array, *, starts: Shape, steps: tuple[int, ...], sizes: Shape) -> Array:
     """Every `step`-th element from `start` on, `size` of them, along each axis."""
-    for axis, (start, step, size) in enumerate(zip(starts, steps, map(int, sizes), strict=True)):
-        x = np.take(x, np.arange(size) * step + start, axis=axis)
+    for axis, (start, step, size) in enumerate(zip(starts, steps, sizes, strict=True)):
+        x = np.take(x, np.arange(int(size)) * step + int(start), axis=axis)
     return x

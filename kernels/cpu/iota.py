@@ -1,4 +1,4 @@
-"""start + i * step along one axis; a task is a block of it."""
+"""start + a size + i * step along one axis; a task is a block of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def emit_iota(spec: Spec, machine: Machine) -> None:
     numbers = crosslane.numbers(emit.integer(64), lanes)
     # Of small floats the count is not rounded, as no number on the way to a result is.
     counted = "float32" if emit.is_float(dtype) and emit.ITEM_SIZE[dtype] < 4 else dtype
-    length = frame.size(spec.result.shape[0])
+    length, (begin,) = frame.size(spec.result.shape[0]), frame.shape(spec.starts)
+    start = start + convert.cast(emit.as_index(begin), "int64", counted)
     for task in emit.loop(frame.first, frame.last):
         first = task * BLOCK
         for i, mask in host.vectors(first, sizes.least(first + BLOCK, length), lanes):

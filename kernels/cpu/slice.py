@@ -31,7 +31,7 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
     dtype = memory.raw(spec.result.dtype)
     lanes = host.lanes_for(machine, [dtype])
     source, target = frame.shape(spec.operands[0].shape), frame.shape(spec.result.shape)
-    starts, steps = spec.attr("starts"), spec.attr("steps")
+    starts, steps = frame.shape(spec.starts), spec.attr("steps")
     length = target[-1]
     stream = Stream(frame, lanes)
     for task in stream.tasks():

@@ -1,4 +1,4 @@
-"""start + i * step along one axis, swept in vectors."""
+"""start + a size + i * step along one axis, swept in vectors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ def emit_iota(spec: Spec, machine: Machine) -> None:
     frame = _frame.frame(spec, machine)
     dtype = spec.result.dtype
     start, step, write = frame.reader(0), frame.reader(1), frame.writer()
-    length = frame.size(spec.result.shape[0])
+    length, (begin,) = frame.size(spec.result.shape[0]), frame.shape(spec.starts)
     # Of small floats the count is not rounded, as no number on the way to a result is.
     counted = "float32" if emit.is_float(dtype) and emit.ITEM_SIZE[dtype] < 4 else dtype
 
     def body(lanes: int) -> None:
-        first, further = (emit.splat(scalar(emit.index(0), 1), lanes) for scalar in (start, step))
+        first, further = (scalar(emit.index(0), 1) for scalar in (start, step))
+        first = first + convert.cast(emit.as_index(begin), "int64", counted)
+        first, further = (emit.splat(scalar, lanes) for scalar in (first, further))
         for position in _frame.sweep(length, lanes):
             numbers = crosslane.numbers(emit.integer(64), lanes) + position
             write(convert.cast(numbers, "int64", counted) * further + first, position)

@@ -13,7 +13,7 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
     """Emits the sweep: a run of the output is a run of the input."""
     frame = _frame.frame(memory.as_bits(spec), machine)
     read, write = frame.reader(0), frame.writer()
-    starts, steps = spec.attr("starts"), spec.attr("steps")
+    starts, steps = frame.shape(spec.starts), spec.attr("steps")
     source = frame.shape(spec.operands[0].shape)
     result = frame.shape(spec.result.shape)
     apart = _first_contiguous(spec)
@@ -40,7 +40,7 @@ def emit_slice(spec: Spec, machine: Machine) -> None:
 def _first_contiguous(spec: Spec) -> int:
     """The first of the axes that together are one run in both tensors."""
     source, result = spec.operands[0].shape, spec.result.shape
-    starts, steps = spec.attr("starts"), spec.attr("steps")
+    starts, steps = spec.starts, spec.attr("steps")
     axis = len(source)
     while axis and steps[axis - 1] == 1:
         axis -= 1

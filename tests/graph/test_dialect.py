@@ -113,19 +113,19 @@ INVALID = [
         "heddle.softmax: wanted an axis from 0 to 1, got -1",
     ),
     (
-        f'%y = "heddle.slice"(%x) {{starts = array<i64: 0>, steps = array<i64: 1>, sizes = ["2"]}}'
+        f'%y = "heddle.slice"(%x) {{starts = ["0"], steps = array<i64: 1>, sizes = ["2"]}}'
         f" : ({STATIC}) -> {STATIC}",
         STATIC,
         "heddle.slice: wanted starts, steps and sizes for each dim of [2, 3]",
     ),
     (
-        '%y = "heddle.slice"(%x) {starts = array<i64: 1, 0>, steps = array<i64: 1, 1>, '
+        '%y = "heddle.slice"(%x) {starts = ["1", "0"], steps = array<i64: 1, 1>, '
         f'sizes = ["2", "3"]}} : ({STATIC}) -> {STATIC}',
         STATIC,
         "heddle.slice: axis 0: wanted elements 0 to 1, got start 1, step 1, size 2",
     ),
     (
-        '%y = "heddle.slice"(%x) {starts = array<i64: 0, 0>, steps = array<i64: 0, 1>, '
+        '%y = "heddle.slice"(%x) {starts = ["0", "0"], steps = array<i64: 0, 1>, '
         f'sizes = ["2", "3"]}} : ({STATIC}) -> {STATIC}',
         STATIC,
         "heddle.slice: axis 0: wanted a step other than 0, got 0",

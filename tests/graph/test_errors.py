@@ -114,23 +114,30 @@ BUILDING = [
     # indexing
     (lambda x: x[2], [tensor(2)],
      "slice_tensor: axis 0: wanted an index inside of 2 for all of its sizes, got 2"),
-    (lambda x: x[-1], [tensor(N)],
-     "slice_tensor: axis 0: wanted an index inside of n for all of its sizes, got -1"),
+    (lambda x: x[-3], [tensor(N)],
+     "slice_tensor: axis 0: wanted an index inside of n for all of its sizes, got -3"),
+    (lambda x, y: x[N], [tensor(5), tensor(N)],
+     "slice_tensor: axis 0: wanted an index inside of 5 for all of its sizes, got n"),
+    (lambda x: x[-3:], [tensor(N)],
+     "slice_tensor: axis 0: wanted 0 <= start <= stop <= n for all sizes in range, got start n - 3 "
+     "and stop n; give the Dim a minimum or a maximum"),
+    (lambda x: x[1.5:], [tensor(N)],
+     "slice_tensor: axis 0: wanted ints or dims as the ends of a slice, got slice(1.5, None, "
+     "None)"),
     (lambda x: x[2], [tensor(N)],
      "slice_tensor: axis 0: wanted an index inside of n for all of its sizes, got 2"),
     (lambda x: x[:3], [tensor(N)],
-     "slice_tensor: axis 0: wanted 0 <= stop <= n for all sizes in range, got 3; give the Dim a "
-     "minimum or a maximum"),
+     "slice_tensor: axis 0: wanted 0 <= start <= stop <= n for all sizes in range, got start 0 "
+     "and stop 3; give the Dim a minimum or a maximum"),
     (lambda x, y: x[:N], [tensor(5), tensor(N)],
-     "slice_tensor: axis 0: wanted 0 <= stop <= 5 for all sizes in range, got n; give the Dim a "
-     "minimum or a maximum"),
+     "slice_tensor: axis 0: wanted 0 <= start <= stop <= 5 for all sizes in range, got start 0 "
+     "and stop n; give the Dim a minimum or a maximum"),
     (lambda x: x[::-1], [tensor(N)],
-     "slice_tensor: axis 0: wanted an int of at least 0 as start and a positive step, got "
-     "slice(None, None, -1)"),
+     "slice_tensor: axis 0: wanted a positive step where a size is not known, got -1"),
     (lambda x: x[::0], [tensor(2)],
      "slice_tensor: axis 0: wanted a step that is an int other than 0, got 0"),
     (lambda x: x[x], [tensor(2)],
-     "slice_tensor: wanted ints, slices, ... and None, got TensorValue; see ops.gather"),
+     "slice_tensor: wanted ints, dims, slices, ... and None, got TensorValue; see ops.gather"),
     (lambda x: ops.slice_tensor(x, 1), [tensor(2)],
      "slice_tensor: indices: wanted a tuple of indices, got 1"),
     (lambda x: x[0, 0], [tensor(2)], "slice_tensor: wanted at most 1 indices and one ..., got 2"),

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
+from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
 from heddle.graph.ops.row import ROWS
 from heddle.graph.reference import evaluate
 from heddle.runtime import InferenceSession
@@ -15,15 +15,16 @@ F32, I64 = DType.float32, DType.int64
 N = Dim("n", 3, 400)
 
 
-def model_of(graph):
-    return InferenceSession(threads=2).load(compile(graph, "cpu:native"))
+def model_of(graph, weights=None):
+    return InferenceSession(threads=2).load(compile(graph, "cpu:native"), weights)
 
 
-def check(graph, *cases):
+def check(graph, *cases, weights=None):
     """One artifact, all the inputs, against NumPy."""
-    model = model_of(graph)
+    model = model_of(graph, weights)
     for arrays in cases:
-        for found, wanted in zip(model.execute(*arrays), evaluate(graph, arrays), strict=True):
+        results = zip(model.execute(*arrays), evaluate(graph, arrays, weights), strict=True)
+        for found, wanted in results:
             assert found.to_numpy().dtype == wanted.dtype
             np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=1e-5)
 
@@ -48,6 +49,43 @@ def test_ranges_and_orders_of_symbolic_sizes():
     check(
         graph, *([rng.standard_normal((m, n), np.float32)] for m, n in ((1, 3), (4, 77), (9, 400)))
     )
+
+
+def test_slices_and_counts_from_a_size_on():
+    """As a decoder does: the last row, what is behind the past, the positions of what is new."""
+    past, new = Dim("past", minimum=0, maximum=50), Dim("new", minimum=1, maximum=9)
+    types = [TensorType(F32, (past, 3)), TensorType(F32, (new, 3))]
+    with Graph("from", types) as graph:
+        before, x = graph.inputs
+        both = ops.concat(before, x)
+        graph.output(
+            *(both[past:], both[-1], both[past:, 1:], both[past + new - 1 :: 2], both[:past]),
+            *(ops.range(past, past + new), ops.range(past, past + new, 3, DType.int32) * 2),
+            *(ops.range(new, dtype=F32) + ops.size(past, F32), ops.size(past * new), x * x[-1:]),
+        )
+    rng = np.random.default_rng(0)
+    check(
+        graph,
+        *(
+            [rng.standard_normal((rows, 3), np.float32) for rows in sizes]
+            for sizes in ((0, 1), (50, 9), (7, 2))
+        ),
+    )
+
+
+def test_what_a_size_selects_of_a_weight_is_not_known_at_load():
+    """Rows of positions, also where their shape is a number."""
+    past, new = Dim("past", minimum=0, maximum=50), Dim("new", minimum=1, maximum=9)
+    with Graph("positions", [TensorType(F32, (past, 3)), TensorType(F32, (new, 3))]) as graph:
+        before, x = graph.inputs
+        w = graph.add_weight(Weight("w", F32, (60, 3)))
+        near = w[past : past + 4] * 2.0
+        graph.output(x + w[past : past + new], near, ops.exp(w[past]), ops.size(past) + 1, before)
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((60, 3), np.float32)}
+    sizes = ((0, 1), (50, 9), (7, 2))
+    each = ([rng.standard_normal((rows, 3), np.float32) for rows in pair] for pair in sizes)
+    check(graph, *each, weights=weights)
 
 
 def test_top_k_gives_numbers_in_order():
@@ -86,17 +124,22 @@ MISTAKES = [
      "take_along: indices: wanted [2, n] except along the last axis, got [1]"),
     (lambda x, i: ops.take_along(x[0:1], i),
      "take_along: indices: wanted [1, n] except along the last axis, got [2, 1]"),
-    (lambda x, i: ops.range("n", 3), "range: start: wanted a finite number, got 'n'"),
-    (lambda x, i: ops.range(0, 3, None), "range: step: wanted a finite number, got None"),
+    (lambda x, i: ops.range(None, 3), "range: start: wanted a finite number or a dim, got None"),
+    (lambda x, i: ops.range(0, 3, None),
+     "range: step: wanted a finite number other than 0, got None"),
     (lambda x, i: ops.range(float("inf")), "range: stop: wanted a finite number or a dim, got inf"),
-    (lambda x, i: ops.range(0, 3, 0), "range: step: wanted a number other than 0, got 0"),
+    (lambda x, i: ops.range(0, 3, 0), "range: step: wanted a finite number other than 0, got 0"),
     (lambda x, i: ops.range(0, x),
      "range: stop: wanted a finite number or a dim, got TensorValue(float32[2, n] on cpu:0)"),
-    (lambda x, i: ops.range(0.5, N), "range: wanted an int as start and a positive one as step "
-     "below the dim n, got 0.5 and 1"),
-    (lambda x, i: ops.range(0, N, -1), "range: wanted an int as start and a positive one as step "
-     "below the dim n, got 0 and -1"),
-    (lambda x, i: ops.range(4, N), "range: wanted start <= stop for all sizes of n, got 4"),
+    (lambda x, i: ops.range(0.5, N), "range: start: wanted an int or a dim beside a dim, got 0.5"),
+    (lambda x, i: ops.range(N, 9.0), "range: stop: wanted an int or a dim beside a dim, got 9.0"),
+    (lambda x, i: ops.range(0, N, -1), "range: step: wanted a positive int beside a dim, got -1"),
+    (lambda x, i: ops.range(0, N, 0), "range: step: wanted a finite number other than 0, got 0"),
+    (lambda x, i: ops.range(4, N), "range: wanted start <= stop for all sizes in range, "
+     "got 4 and n"),
+    (lambda x, i: ops.range(N, 4), "range: wanted start <= stop for all sizes in range, "
+     "got n and 4"),
+    (lambda x, i: ops.size("k"), "iota: wanted dims of the graph's inputs (n), got k"),
     (lambda x, i: ops.range("k"), "iota: wanted dims of the graph's inputs (n), got k"),
     (lambda x, i: ops.range(0.5, 3), "constant: wanted a number of dtype int64, got the float 0.5"),
     (lambda x, i: ops.range(3, dtype=DType.bool), "constant: wanted a number of dtype bool, got 0"),
@@ -114,8 +157,8 @@ def test_mistakes(build, message):
 @pytest.mark.parametrize(
     ("name", "shapes", "attrs", "message"),
     [
-        ("iota", [(3,), ()], {"size": Dim(2)}, "start: wanted a scalar, got [3]"),
-        ("iota", [(), (1,)], {"size": Dim(2)}, "step: wanted a scalar, got [1]"),
+        ("iota", [(3,), ()], {"size": Dim(2), "first": Dim(0)}, "start: wanted a scalar, got [3]"),
+        ("iota", [(), (1,)], {"size": Dim(2), "first": Dim(0)}, "step: wanted a scalar, got [1]"),
         ("top_k_indices", [(4,)], {"k": 5}, "k: wanted 1 to 4, got 5"),
         ("top_k_indices", [()], {"k": 1}, "x: wanted rank 1 or more, got rank 0 (float32[]"),
     ],

@@ -273,7 +273,8 @@ def _dequantized_product(x, integers, scales, group):
 
 def _slice(spec, dims, x):
     counts = shape(spec.result.shape, dims)
-    for axis, (start, step) in enumerate(zip(spec.attr("starts"), spec.attr("steps"), strict=True)):
+    starts = shape(spec.starts, dims)
+    for axis, (start, step) in enumerate(zip(starts, spec.attr("steps"), strict=True)):
         x = np.take(x, start + step * np.arange(counts[axis]), axis=axis)
     return x
 
@@ -297,7 +298,10 @@ def _top_k(spec, dims, x):
 
 def _iota(spec, dims, start, step):
     count = size(spec.result.shape[0], dims)
-    return start + np.arange(count).astype(start.dtype) * step
+    (first,) = shape(spec.starts, dims)
+    return (
+        start + np.asarray(first).astype(start.dtype) + np.arange(count).astype(start.dtype) * step
+    )
 
 
 def _take_along(spec, dims, x, indices):

@@ -24,7 +24,7 @@ def fold_constants(module: Any, kind: str) -> None:
         sizes = result.shape.static
         if sizes is None or any(array is None for array in arrays):
             continue
-        if int(result.shape.elements) > MOST_ELEMENTS:
+        if not m.sized(operation) or int(result.shape.elements) > MOST_ELEMENTS:
             continue
         try:
             value = row.reference(*arrays, **m.attrs(operation))

@@ -45,7 +45,7 @@ def _specs() -> dict[str, Spec]:
     scalar, picked = Operand("float32", ()), Operand("float32", ("d0", 4))
     angles, even = Operand("float32", (16,)), Operand("float32", ("d0", 32))
     tokens, sorting = Operand("int64", ("d0",)), (("groups", 5), ("kind", "order"))
-    where = (("starts", (0, 32)), ("steps", (1, -1)))
+    steps = (("steps", (1, -1)),)
     return {
         "map": Spec("map", outputs[:1], outputs[0], outputs, (), body),
         "reduce": Spec("reduce", (x,), columns, (columns,), (("axis", 1), ("kind", "mean"))),
@@ -99,12 +99,12 @@ def _specs() -> dict[str, Spec]:
         "transpose": Spec("transpose", (x,), turned, (turned,), (("permutation", (1, 0)),)),
         "concat": Spec("concat", (chosen, chosen), Operand("float32", (10, 33)),
                        (Operand("float32", (10, 33)),), (("axis", 0),)),
-        "slice": Spec("slice", (x,), x, (x,), where),
+        "slice": Spec("slice", (x,), x, (x,), steps, starts=(0, 32)),
         "rope": Spec("rope", (even, angles, angles), even, (even,), (("interleaved", True),)),
         "top_k": Spec("top_k", (x,), best, (best,), (("smallest", False),)),
         "take_along": Spec("take_along", (x, best), picked, (picked,)),
         "cumsum": Spec("cumsum", (x,), x, (x,)),
-        "iota": Spec("iota", (scalar, scalar), row, (row,)),
+        "iota": Spec("iota", (scalar, scalar), row, (row,), starts=(0,)),
         "random_uniform": Spec("random_uniform", (Operand("int64", ("d0", 2)),), x, (x,)),
         "penalize": sampling_rows.penalizing(),
         "sample_tokens": sampling_rows.drawing(mask=True),

@@ -67,12 +67,15 @@ def test_concat(shapes, axis, dtype, arch):
         ((10, 50), (9, 49), (-1, -1), (10, 50)),
         ((3, 4, 45), (1, 0, 2), (1, 2, 3), (2, 2, 14)),
         ((9000,), (1,), (2,), (4500,)),
+        (("d0", 50), (("sub", "d0", 3), 7), (1, 1), (3, 40)),
+        ((40, "d0"), (2, ("sub", "d0", 1)), (1, -1), (3, "d0")),
+        ((5000,), ("d0",), (1,), (4500,)),
     ],
 )
 def test_slice(shape, starts, steps, result, dtype, arch):
     made = Operand(dtype, result)
-    attrs = (("starts", starts), ("steps", steps))
-    check(Spec("slice", (Operand(dtype, shape),), made, (made,), attrs), DIMS, arch=arch)
+    operand, attrs = Operand(dtype, shape), (("steps", steps),)
+    check(Spec("slice", (operand,), made, (made,), attrs, starts=starts), DIMS, arch=arch)
 
 
 GATHERS = [

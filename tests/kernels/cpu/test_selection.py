@@ -23,9 +23,9 @@ def sums(dtype, shape, prologue=None, epilogue=None):
     return Spec("cumsum", (x,), x, (x,), (), prologue, epilogue)
 
 
-def count(dtype, size):
+def count(dtype, size, first=0):
     scalar, result = Operand(dtype, ()), Operand(dtype, (size,))
-    return Spec("iota", (scalar, scalar), result, (result,))
+    return Spec("iota", (scalar, scalar), result, (result,), starts=(first,))
 
 
 def picking(dtype, shape, k, kind="int64"):
@@ -147,7 +147,7 @@ def test_iota(dtype, arch):
     kind = numpy_dtype(dtype)
     arrays = [np.array(3).astype(kind), np.array(2).astype(kind)]
     for length in (1, 40, 9001) if ITEM_SIZE[dtype] > 2 else (1, 40):
-        check(count(dtype, "d0"), {"d0": length}, arrays, arch=arch)
+        check(count(dtype, "d0", ("sub", "d0", 1)), {"d0": length}, arrays, arch=arch)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

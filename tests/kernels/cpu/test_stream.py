@@ -27,9 +27,10 @@ def cast(source: str, target: str, shape) -> Spec:
     return Spec("map", (y,), y, (y,), (), Body((x,), (Step("cast", (0,), target),), (1,)))
 
 
-def moved(op: str, operands, shape, **attrs) -> Spec:
+def moved(op: str, operands, shape, starts=(), **attrs) -> Spec:
     result = Operand(operands[0].dtype, shape)
-    return Spec(op, tuple(operands), result, (result,), tuple(sorted(attrs.items())))
+    named = tuple(sorted(attrs.items()))
+    return Spec(op, tuple(operands), result, (result,), named, starts=starts)
 
 
 def two_outputs(shape) -> Spec:

@@ -18,8 +18,9 @@ def tensor(dtype: str, *shape) -> Operand:
     return Operand(dtype, shape)
 
 
-def plain(op: str, operands: list[Operand], result: Operand, **attrs) -> Spec:
-    return Spec(op, tuple(operands), result, (result,), tuple(sorted(attrs.items())))
+def plain(op: str, operands: list[Operand], result: Operand, starts=(), **attrs) -> Spec:
+    named = tuple(sorted(attrs.items()))
+    return Spec(op, tuple(operands), result, (result,), named, starts=starts)
 
 
 def fused(spec: Spec, prologue: bool = True, outputs: int = 2) -> Spec:
@@ -49,6 +50,7 @@ def fused(spec: Spec, prologue: bool = True, outputs: int = 2) -> Spec:
         spec.attrs,
         before if prologue else None,
         after,
+        starts=spec.starts,
     )
 
 
@@ -91,7 +93,13 @@ def moves(dtype: str) -> dict[str, Spec]:
             tensor(dtype, 2, ("add", "d0", 3), 24),
             axis=1,
         ),
-        "slice": plain("slice", [x], tensor(dtype, 2, 2, 16), starts=(0, 1, 8), steps=(1, 2, 1)),
+        "slice": plain(
+            "slice",
+            [x],
+            tensor(dtype, 2, 2, 16),
+            starts=(0, ("sub", "d0", 3), 8),
+            steps=(1, 2, 1),
+        ),
         "gather": plain(
             "gather",
             [tensor(dtype, 7, 24), tensor("int64", "d0", 3)],

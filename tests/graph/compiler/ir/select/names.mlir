@@ -13,12 +13,12 @@ module {
     ^bb0(%arg2: f32[a, b, 8]):
       %2 = relu(%arg2) : (f32[a, b, 8]) -> f32[a, b, 8]
       yield(%2) : (f32[a, b, 8]) -> ()
-    }) {kernel = "map-f3fd91e66c89"} : (f32[a, b, 8]) -> f32[a, b, 8]
+    }) {kernel = "map-99b1db59227f"} : (f32[a, b, 8]) -> f32[a, b, 8]
     %1 = fused(%arg1) ({
     ^bb0(%arg2: f32[a, 8]):
       %2 = relu(%arg2) : (f32[a, 8]) -> f32[a, 8]
       yield(%2) : (f32[a, 8]) -> ()
-    }) {kernel = "map-f3fd91e66c89"} : (f32[a, 8]) -> f32[a, 8]
+    }) {kernel = "map-99b1db59227f"} : (f32[a, 8]) -> f32[a, 8]
     return %0, %1 : f32[a, b, 8], f32[a, 8]
   }
 }
