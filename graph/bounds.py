@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from heddle.graph.dim import MAXIMUM, Atom, Dim
+from heddle.graph.types import Shape
+from heddle.runtime.errors import GraphError
 
 
 def bounds(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
@@ -19,6 +21,21 @@ def bounds(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
             corners = _times(corners, _atom_bounds(atom, symbols))
         low, high = low + corners[0], high + corners[1]
     return low, high
+
+
+def check_sizes(
+    shape: Shape, known: Collection[Dim], symbols: Mapping[str, tuple[int, int]]
+) -> None:
+    """Raises GraphError where a size may be below 0; `known` are sizes that tensors have."""
+    for dim in shape:
+        if dim.static is None and dim.names <= symbols.keys() and dim not in known:
+            least, _ = bounds(dim, symbols)
+            if least < 0:
+                ranges = ", ".join(f"{name} from {symbols[name][0]}" for name in sorted(dim.names))
+                raise GraphError(
+                    f"wanted dims of 0 or more, got {dim}, which may be {least} ({ranges}); give "
+                    "the Dim a minimum or a maximum"
+                )
 
 
 def _atom_bounds(atom: Atom, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:

@@ -23,11 +23,32 @@ LARGEST_TENSOR = 1 << 47
 
 def check_names(what: str, names: Sequence[str], count: int) -> None:
     """Raises GraphError unless there are `count` different names."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise graph_error(f"{what} names: wanted a list of names, got {names!r}")
     if len(names) != count:
         raise graph_error(f"{what} names: wanted {count}, got {len(names)}")
     for name in names:
         if list(names).count(name) > 1:
             raise graph_error(f"{what} names: wanted each once, got {name!r} twice")
+
+
+def input_names(name: Any, types: Any, names: Sequence[str] | None) -> Sequence[str]:
+    """The names of a graph's inputs; those without are `input0`, `input1`, ...
+
+    Raises:
+        GraphError: They are no names or not each once, `types` is no list of types, or `name` none.
+    """
+    if not isinstance(name, str):
+        raise graph_error(f"graph: wanted a name, got {name!r}")
+    several = isinstance(types, Sequence) and not isinstance(types, str)
+    for type in types if several else [types]:
+        if not several or not isinstance(type, TensorType):
+            kind = type.__class__.__name__
+            raise graph_error(f"graph {name!r}: wanted a list of TensorTypes, got {kind}")
+    if names is None:
+        return [f"input{i}" for i in range(len(types))]
+    check_names("input", names, len(types))
+    return names
 
 
 def ranges_of(types: Sequence[TensorType]) -> dict[str, tuple[int, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, TypeAlias
 
 from heddle.graph.expressions import parse
@@ -48,8 +49,8 @@ class Dim:
             dim = value
         elif isinstance(value, str):
             dim = _parse(value)
-        elif isinstance(value, int) and not isinstance(value, bool):
-            dim = _static(value)
+        elif isinstance(value, Integral) and not isinstance(value, bool):
+            dim = _static(int(value))
             if value < 0:
                 raise graph_error(f"dim: wanted a size of at least 0, got {value}")
         else:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from heddle.graph import attributes, dialect
+from heddle.graph import attributes, checks, dialect
 from heddle.graph.checks import check_limits, check_names, check_symbols, constant_values, ranges_of
 from heddle.graph.dtype import DType
 from heddle.graph.location import caller, graph_error
@@ -49,11 +49,10 @@ class Graph:
         """Starts a graph; inputs without names are `input0`, `input1`, ...
 
         Raises:
-            GraphError: Duplicate names, a symbolic dim with two ranges, or one that no input binds.
+            GraphError: Duplicate names, a symbolic dim with two ranges, or one that no input binds;
+                or arguments of other types.
         """
-        count = len(input_types)
-        names = [f"input{i}" for i in range(count)] if input_names is None else input_names
-        check_names("input", names, count)
+        names = checks.input_names(name, input_types, input_names)
         self.name = name
         self.symbols = ranges_of(input_types)
         self.weights: dict[str, Weight] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from heddle.kernels.registry import MACHINES, Machine
 from heddle.runtime.errors import CompileError, DeviceError
@@ -70,6 +72,23 @@ class Target:
         wanted = {machine for target in parsed for machine in target.machines}
         kinds = {kind: tuple(m for m in DEFAULTS[kind] if m in wanted) for kind in DEFAULTS}
         return tuple(Target(kind, machines) for kind, machines in kinds.items() if machines)
+
+
+Targets: TypeAlias = "Sequence[str | Target] | str | Target"
+
+
+def listed(targets: Targets) -> tuple[str | Target, ...]:
+    """One target or several, as a tuple.
+
+    Raises:
+        CompileError: They are something else.
+    """
+    if isinstance(targets, (str, Target)):
+        return (targets,)
+    for target in targets if isinstance(targets, Sequence) else [targets]:
+        if not isinstance(target, (str, Target)):
+            raise CompileError(f"targets: wanted names of targets or Targets, got {target!r}")
+    return tuple(targets)
 
 
 def known() -> list[str]:

@@ -47,7 +47,13 @@ class Shape(tuple[Dim, ...]):
     __slots__ = ()
 
     def __new__(cls, dims: Iterable[DimLike] = ()) -> Shape:
-        """A shape of `dims`."""
+        """A shape of `dims`.
+
+        Raises:
+            GraphError: They are no sizes, or no list of them.
+        """
+        if isinstance(dims, str) or not isinstance(dims, Iterable):
+            raise graph_error(f"shape: wanted a list of ints, names and Dims, got {dims!r}")
         return tuple.__new__(cls, [dim if isinstance(dim, Dim) else Dim(dim) for dim in dims])
 
     @property
@@ -86,6 +92,8 @@ class TensorType:
     ) -> None:
         if not isinstance(dtype, DType):
             raise graph_error(f"tensor type: wanted a DType, got {dtype!r}")
+        if device is not None and not isinstance(device, DeviceRef):
+            raise graph_error(f"tensor type: wanted a DeviceRef, got {device!r}")
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "shape", shape if isinstance(shape, Shape) else Shape(shape))
         object.__setattr__(self, "device", device or DeviceRef("cpu", 0))
@@ -166,14 +174,28 @@ class BufferType(TensorType):
     """A tensor that the caller owns as memory; as an input, a graph reads it like any tensor."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Weight:
     """A tensor that is supplied when the model is loaded; its shape is static."""
 
     name: str
     dtype: DType
-    shape: Any
-    device: DeviceRef = DeviceRef("cpu", 0)
+    shape: Shape
+    device: DeviceRef
+
+    def __init__(
+        self,
+        name: str,
+        dtype: DType,
+        shape: Iterable[DimLike],
+        device: DeviceRef | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise graph_error(f"weight: wanted a name, got {name!r}")
+        type = TensorType(dtype, shape, device)
+        object.__setattr__(self, "name", name)
+        for field in ("dtype", "shape", "device"):
+            object.__setattr__(self, field, getattr(type, field))
 
     @property
     def type(self) -> TensorType:

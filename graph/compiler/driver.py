@@ -22,7 +22,7 @@ from heddle.graph.compiler.module import label
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.tuned import described, own_tables
 from heddle.graph.graph import Graph
-from heddle.graph.targets import Target, TargetWarning
+from heddle.graph.targets import Target, Targets, TargetWarning, listed
 from heddle.kernels import tuning
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Spec
@@ -30,8 +30,6 @@ from heddle.runtime import Artifact, artifact_writer, config
 from heddle.runtime.artifact import ArtifactRecord, Code, Deferred, Program, Weight
 from heddle.runtime.errors import CompileError
 from heddle.runtime.masked import is_masked
-
-Targets = Sequence[str | Target] | str
 
 
 @overload
@@ -78,13 +76,15 @@ def compile(
 
     Raises:
         GraphError: The graph is not finished.
-        CompileError: An unknown target, a weight that is missing or of another type, or a pass or a
-            kernel that failed; the message names it, the op and the user's line.
+        CompileError: No graph, an unknown target, a weight that is missing or of another type, or
+            a pass or a kernel that failed; the message names it, the op and the user's line.
         DeviceError: The target is `"cpu:native"`, and this machine has no level for it.
         ArtifactError: `output` cannot be written.
     """
+    if not isinstance(graph, Graph):
+        raise CompileError(f"compile: wanted a Graph, got {graph!r}")
     graph.check_finished()
-    named = (targets,) if isinstance(targets, str) else tuple(targets)
+    named = listed(targets)
     chosen = Target.merge(named)
     if stop_after is not None:
         texts = (lower(graph.module, target.kind, stop_after=stop_after) for target in chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.graph.attributes import check
+from heddle.graph.bounds import check_sizes
 from heddle.graph.location import graph_error
 from heddle.graph.ops.promotion import promote
 from heddle.graph.ops.row import OpRow
@@ -30,7 +31,11 @@ def build(row: OpRow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TensorVa
                     check(attr.name, attr.kind, attrs[attr.name])
             if row.canonical:
                 attrs = row.canonical(types, attrs)
-        value: TensorValue = graph.emit(row, values, attrs, row.infer(types, attrs))
+        result = row.infer(types, attrs)
+        if row.makes_sizes:
+            known = (*types, *(value.type for value in graph.inputs))
+            check_sizes(result.shape, {dim for type in known for dim in type.shape}, graph.symbols)
+        value: TensorValue = graph.emit(row, values, attrs, result)
         return value
     except GraphError as error:
         raise graph_error(f"{row.name}: {error}") from None

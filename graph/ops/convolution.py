@@ -58,6 +58,7 @@ _PLAIN = {"strides": (1, 1), "dilations": (1, 1), "groups": 1, "layout": "channe
 @row(
     dtype=rules.floating,
     shape=_convolved,
+    makes_sizes=True,
     canonical=_complete,
     samples=(
         sample("b m n 3", "4 3 3 2", padding=(1, 1, 1, 0), **_PLAIN),

@@ -63,12 +63,13 @@ def row(
     name: str | None = None,
     cost: CostRule | None = None,
     follows_first: bool = False,
+    makes_sizes: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declares the decorated NumPy function as an op (see the module's text).
 
     `name` is given where the function cannot have the op's (`max` would hide Python's), `cost`
-    where the op is neither elementwise nor moves all that it is given; for `follows_first` see
-    `OpRow`.
+    where the op is neither elementwise nor moves all that it is given; for `follows_first`
+    and `makes_sizes` see `OpRow`.
     """
 
     def declare(compute: Callable[..., Any]) -> Op:
@@ -99,6 +100,7 @@ def row(
             public=public,
             cost=cost or (costs.elementwise(title) if elementwise else costs.moved),
             follows_first=follows_first,
+            makes_sizes=makes_sizes,
         )
         ROWS[made.name] = made
         return Op(made)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import heddle.graph.ops as ops
+from heddle.graph.ops.declare import Op
 from heddle.graph.ops.row import ROWS, OpRow
 
 START, END = "<!-- table of ops: generated -->", "<!-- end of the table -->"
@@ -66,7 +67,11 @@ def _call(row: OpRow) -> str:
         attr.name if attr.required or attr.default is None else f"{attr.name}={attr.default!r}"
         for attr in row.attrs
     ]
-    return f"{row.name}({', '.join(operands + attrs)})"
+    return f"{_FUNCTIONS.get(row.name, row.name)}({', '.join(operands + attrs)})"
+
+
+_FUNCTIONS = {op.row.name: name for name in ops.__all__ if isinstance(op := getattr(ops, name), Op)}
+"""What an op is called in `ops`, by its name in the dialect."""
 
 
 def _header(name: str, function: Callable[..., object]) -> str:

@@ -39,6 +39,7 @@ _LAST = {"dilations": (1,), "layout": "channels_last"}
 @row(
     dtype=rules.floating,
     shape=_pooled,
+    makes_sizes=True,
     canonical=_complete,
     samples=(
         sample("b 3 m n", window=(3, 2), strides=(2, 2), padding=(1, 1, 1, 0), **_FIRST),
@@ -62,6 +63,7 @@ def max_pool(
 @row(
     dtype=rules.floating,
     shape=_pooled,
+    makes_sizes=True,
     canonical=_complete,
     samples=(
         sample(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def promote_dtypes(a: DType, b: DType) -> DType:
 def promote(graph: Any, operands: list[Any], promotion: Promotion) -> list[TensorValue]:
     """The operands as values of one dtype, with casts and constants added to `graph`.
 
-    Python numbers take the dtype that the tensors have; NumPy arrays are constants of their own.
+    Python numbers take the dtype that the tensors have, and among themselves that of constants;
+    NumPy arrays are constants of their own.
     """
     fixed = {"all": 0, "values": 1, "none": len(operands)}[promotion]
     dtype = None
@@ -54,6 +56,8 @@ def promote(graph: Any, operands: list[Any], promotion: Promotion) -> list[Tenso
                 dtype = operand.dtype
     if not mixed:
         return operands
+    if dtype is None:
+        dtype = _dtype_of(operands[fixed:])
     for index, operand in enumerate(operands):
         if not isinstance(operand, TensorValue):
             if dtype is None or index < fixed or not isinstance(operand, (bool, int, float)):
@@ -67,6 +71,13 @@ def promote(graph: Any, operands: list[Any], promotion: Promotion) -> list[Tenso
             cast, result = ROWS["cast"], TensorType(dtype, operand.shape, operand.device)
             operands[index] = graph.emit(cast, [operand], {"dtype": dtype}, result)
     return operands
+
+
+def _dtype_of(numbers: Sequence[Any]) -> DType | None:
+    """The dtype that Python numbers have as constants; None where there are none."""
+    kinds = {float: DType.float32, int: DType.int64, bool: DType.bool}
+    found = [dtype for kind, dtype in kinds.items() if any(type(n) is kind for n in numbers)]
+    return found[0] if found else None
 
 
 def check_fits(number: bool | int | float, dtype: DType) -> None:

@@ -132,6 +132,8 @@ class OpRow:
         cost: What it moves and computes, from the operands' types, the attributes and the
             result's type.
         follows_first: The result has the first operand's dtype, also where others have 16 bits.
+        makes_sizes: Its shape rule computes sizes, or takes them from the user: none of them may
+            be below 0, whatever sizes the inputs have.
     """
 
     name: str
@@ -148,6 +150,7 @@ class OpRow:
     public: bool
     cost: CostRule
     follows_first: bool = False
+    makes_sizes: bool = False
 
     def infer(self, types: Types, attrs: Attrs) -> TensorType:
         """The result's type, for operand types and canonical attributes.

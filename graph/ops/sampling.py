@@ -66,6 +66,7 @@ def _rounds(types: Types, attrs: Attrs, result: TensorType) -> Cost:
 @row(
     dtype=_seeded,
     shape=_drawn,
+    makes_sizes=True,
     samples=(
         case("int64: m 2", size=Dim(70)),
         case("uint64: 2", size=Dim(5)),

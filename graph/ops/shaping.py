@@ -92,6 +92,7 @@ def _as_shape(types: Types, attrs: Attrs) -> Attrs:
 @row(
     dtype=rules.same,
     shape=_stretched,
+    makes_sizes=True,
     canonical=_as_shape,
     samples=(sample("m 1", shape=Shape((2, "m", 3))), sample("", shape=Shape((2,)))),
 )
@@ -196,6 +197,7 @@ def _selected(types: Types, attrs: Attrs) -> Shape:
         sample("m 5", starts=Shape((Dim("m") - 1, 2)), steps=(1, 1), sizes=Shape((1, 3))),
     ),
     name="slice",
+    public=False,
     cost=costs.selected,
 )
 def strided_slice(x: Array, *, starts: Shape, steps: tuple[int, ...], sizes: Shape) -> Array:

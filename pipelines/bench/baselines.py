@@ -93,7 +93,7 @@ def _copy(source: Callable[..., Any]) -> Run:
 
 def _sliced(x: Any, starts: Any, steps: Any, sizes: Any) -> Any:
     """The view of `x` for steps that are positive."""
-    ends = [a + b * int(n) for a, b, n in zip(starts, steps, sizes, strict=True)]
+    ends = [int(a) + b * int(n) for a, b, n in zip(starts, steps, sizes, strict=True)]
     return x[tuple(slice(a, z, b) for a, z, b in zip(starts, ends, steps, strict=True))]
 
 

@@ -38,7 +38,7 @@ def _axis(sizes: Sizes, dtype: DType) -> dict[str, Any]:
 
 def _every_other(sizes: Sizes, dtype: DType) -> dict[str, Any]:
     shape = Shape((sizes["m"], sizes["n"] // 2))
-    return {"starts": (0, 0), "steps": (1, 2), "sizes": shape}
+    return {"starts": Shape((0, 0)), "steps": (1, 2), "sizes": shape}
 
 
 def _attrs(**values: Any) -> Attrs:

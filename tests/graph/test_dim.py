@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +30,11 @@ def combine(parts):
 dims = st.recursive(
     st.sampled_from(NAMES).map(Dim) | st.integers(0, 9).map(Dim), combine, max_leaves=6
 )
+
+
+def test_numbers_of_numpy_are_sizes():
+    assert Dim(np.int64(3)) == Dim(3)
+    assert str(Dim("a") * np.uint8(4) + np.int32(300)) == "4*a + 300"
 
 
 @quick
@@ -112,6 +118,7 @@ def test_numbers_names_and_algebra():
     [
         (lambda: Dim(-1), "wanted a size of at least 0, got -1"),
         (lambda: Dim(1.5), "wanted an int, a name or a Dim, got 1.5"),
+        (lambda: Dim(np.bool_(True)), f"wanted an int, a name or a Dim, got {np.bool_(True)!r}"),
         (lambda: Dim(True), "wanted an int, a name or a Dim, got True"),
         (lambda: Dim("a b"), r"wanted a name or a formula with \+ - \* // %, got 'a b'"),
         (lambda: Dim("f(a)"), "wanted a name or a formula"),

@@ -82,6 +82,14 @@ BUILDING = [
     (lambda x: -x, [tensor(3, dtype=DType.uint8)],
      "neg: wanted a dtype with negative values, got uint8; cast it first"),
     (lambda x: ops.where(x, x, x), [tensor(3)], "where: condition: wanted bool, got float32"),
+    (lambda x: ops.where(ops.isnan(x), True, 2), [tensor(3)],
+     "where: wanted a number of dtype int64, got True"),
+    (lambda x: ops.max_pool(x, (4,), (1,)), [tensor(1, N, 4)],
+     "max_pool: wanted dims of 0 or more, got n - 3, which may be -1 (n from 2); give the Dim a "
+     "minimum or a maximum"),
+    (lambda x, y: ops.broadcast_to(x, (N - 3, 4)), [tensor(4), tensor(N)],
+     "broadcast_to: wanted dims of 0 or more, got n - 3, which may be -1 (n from 2); give the Dim "
+     "a minimum or a maximum"),
     (lambda x, i: ops.gather(x, i, axis=0), [tensor(2), tensor(2)],
      "gather: indices: wanted an integer dtype, got float32"),
     (lambda x: ops.gelu(x, approximate="fast"), [tensor(2)],
@@ -227,6 +235,19 @@ def constant(*args):
 
 
 GRAPHS = [
+    (lambda: Graph(3, []), "graph: wanted a name, got 3"),
+    (lambda: Graph("g", tensor(2)),
+     "graph 'g': wanted a list of TensorTypes, got TensorType"),
+    (lambda: Graph("g", [F32]), "graph 'g': wanted a list of TensorTypes, got DType"),
+    (lambda: Graph("g", "ab"), "graph 'g': wanted a list of TensorTypes, got str"),
+    (lambda: Graph("g", [tensor(2)], "x"), "input names: wanted a list of names, got 'x'"),
+    (lambda: Graph("g", [tensor(2)], [2]), "input names: wanted a list of names, got [2]"),
+    (lambda: TensorType(F32, 4), "shape: wanted a list of ints, names and Dims, got 4"),
+    (lambda: TensorType(F32, "abc"), "shape: wanted a list of ints, names and Dims, got 'abc'"),
+    (lambda: TensorType(F32, (2,), "gpu"), "tensor type: wanted a DeviceRef, got 'gpu'"),
+    (lambda: Weight(3, F32, (2,)), "weight: wanted a name, got 3"),
+    (lambda: Weight("w", F32, 3), "shape: wanted a list of ints, names and Dims, got 3"),
+    (lambda: Weight("w", 3, (3,)), "tensor type: wanted a DType, got 3"),
     (lambda: Graph("g", [tensor(2)], ["a", "b"]), "input names: wanted 1, got 2"),
     (lambda: Graph("g", [tensor(2**63)]),
      f"wanted dims of less than 2^40, got float32[{2**63}] on cpu:0"),

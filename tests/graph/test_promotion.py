@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from heddle.graph import DType, Graph, TensorType, ops
+from heddle.graph.reference import evaluate
 from heddle.runtime.errors import GraphError
 
 
@@ -36,6 +37,19 @@ def test_promotion(left, right, result):
         assert ops.where(ops.equal(x, x), x, y).dtype is DType[result]
         graph.output(x + y)
     graph.verify()
+
+
+@pytest.mark.parametrize(
+    ("values", "result"),
+    [((0.0, -1e4), "float32"), ((1, 2), "int64"), ((1, 0.5), "float32"), ((True, False), "bool")],
+)
+def test_numbers_alone_are_constants(values, result):
+    with Graph("g", [tensor(2)]) as graph:
+        chosen = ops.where(graph.inputs[0] > 0.0, *values)
+        assert chosen.dtype is DType[result]
+        graph.output(chosen)
+    (found,) = evaluate(graph, [np.array([1, -1], np.float32)])
+    np.testing.assert_array_equal(found, np.array(values, result))
 
 
 @pytest.mark.parametrize(

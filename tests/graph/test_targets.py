@@ -2,7 +2,7 @@
 
 import pytest
 
-from heddle.graph import Target, targets
+from heddle.graph import Graph, Target, compile, targets
 from heddle.runtime.errors import CompileError, DeviceError
 
 
@@ -36,6 +36,26 @@ def test_an_unknown_target_lists_those_that_exist(name):
 def test_no_target_is_refused():
     with pytest.raises(CompileError, match=r"^targets: wanted at least one of cpu, .*, got none$"):
         Target.merge(())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("a",), "compile: wanted a Graph, got 'a'"),
+        ((Graph("g"), None), "targets: wanted names of targets or Targets, got None"),
+        ((Graph("g"), ["cpu", 3]), "targets: wanted names of targets or Targets, got 3"),
+    ],
+)
+def test_what_compile_does_not_take(arguments, text):
+    if isinstance(arguments[0], Graph):
+        arguments[0].output()
+    with pytest.raises(CompileError) as caught:
+        compile(*arguments)
+    assert str(caught.value) == text
+
+
+def test_one_target_needs_no_list():
+    assert targets.listed(Target.parse("cpu")) == (Target.parse("cpu"),)
 
 
 @pytest.mark.parametrize(
