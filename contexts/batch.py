@@ -257,7 +257,8 @@ class StepBatch:
         Args:
             contexts: Those of the step.
             next_tokens: One token for each, integers, shape [rows], a Buffer or an array: read
-                where it is, or after one copy from a GPU to page-locked memory, in stream order.
+                where it is, or after one copy from a GPU to page-locked memory, in stream order; a
+                CuPy array behind CuPy's current stream, which should be the one it was made on.
             log_probabilities: One entry for each, or None.
 
         Returns:

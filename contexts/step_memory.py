@@ -97,7 +97,7 @@ class DeviceMemory:
             ]
             self._returned = self._page_locked("uint8", (returned,))
             self._copied = [cuda.Event(disable_timing=True) for _ in range(slots)]
-            self._arrived = cuda.Event(disable_timing=True)
+            self._made, self._arrived = (cuda.Event(disable_timing=True) for _ in range(2))
         self._slot = 0
         self.copies = 0
         # Page-locked memory goes back to a pool when it dies: not while a copy uses it.
@@ -133,9 +133,10 @@ class DeviceMemory:
     def fetch(self, array: Any) -> npt.NDArray[Any]:
         """`array`, of one dimension, on the host, after one copy into page-locked memory.
 
-        The copy runs on the stream, after what made `array`: DLPack makes this stream wait for the
-        one that `array` was made on. What is on the host already stays where it is. The result is
-        valid until the next call.
+        The copy runs on the stream, after what made `array`: DLPack makes this stream wait for what
+        wrote a Buffer, and for the current stream of another library. CuPy's arrays do not know
+        theirs: call this where the stream that they were made on is CuPy's current one. What is on
+        the host already stays where it is. The result is valid until the next call.
 
         Raises:
             ValueError: `array` has more bytes than the memory, or another rank.
@@ -143,6 +144,9 @@ class DeviceMemory:
         """
         if not hasattr(array, "__cuda_array_interface__"):
             return np.asarray(array)
+        if isinstance(array, self._cupy.ndarray):
+            self._made.record(self._cupy.cuda.get_current_stream())
+            self.stream.wait_event(self._made)
         with self.stream:
             source = self._cupy.from_dlpack(array)
         if source.ndim != 1 or source.nbytes > len(self._returned):

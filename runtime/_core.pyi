@@ -106,6 +106,9 @@ class Buffer:
         `copy_count` counts. `dtype` renames elements of the same size: bfloat16 has no NumPy dtype,
         so its bits come as uint16 with `dtype="bfloat16"` (or as `ml_dtypes.bfloat16` without).
 
+        Memory of a GPU is read behind what the array's library has started. That library knows of
+        no later reads through the buffer: before it writes the memory again, wait for them.
+
         Raises:
             InputError: The dtype is none of Heddle's, or not in native byte order; or the array
                 has a mask.

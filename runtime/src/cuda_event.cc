@@ -45,6 +45,7 @@ bool CudaEvent::reached() {
     std::lock_guard lock(mutex_);
     if (resolved_) return true;
   }
+  Current current(*context_);
   const Result result = context_->driver().event_query(handle_.get());
   if (result == kNotReady) return false;
   if (auto device = device_.lock()) device->check(result, "asking for an event");
@@ -57,6 +58,7 @@ void CudaEvent::wait() {
     std::lock_guard lock(mutex_);
     if (resolved_) return;
   }
+  Current current(*context_);
   const Result result = context_->driver().event_synchronize(handle_.get());
   if (auto device = device_.lock()) device->check(result, "waiting for the device");
   resolve(nullptr);
@@ -138,12 +140,18 @@ void CudaEvent::add_kernels(std::vector<std::string>* names) {
 void CudaEvent::resolve(const Error* lost) {
   // What goes, goes without the lock: it may be anybody's.
   std::vector<std::shared_ptr<void>> held;
-  std::vector<std::shared_ptr<CudaEvent>> sources;
+  std::vector<std::shared_ptr<CudaEvent>> sources, forgotten;
   std::shared_ptr<const Plan> plan;
+  {
+    std::lock_guard lock(mutex_);
+    if (resolved_) return;
+    sources = sources_;
+  }
+  for (const auto& source : sources) source->resolve(lost);  // this work came behind them
   std::lock_guard lock(mutex_);
   if (std::exchange(resolved_, true)) return;
   held.swap(held_);
-  sources.swap(sources_);
+  forgotten.swap(sources_);
   plan.swap(report_.plan);
   if (report_.words.data != nullptr) {
     refusal_ = find_refusal(plan->routine, static_cast<const int64_t*>(report_.words.data));
@@ -152,7 +160,6 @@ void CudaEvent::resolve(const Error* lost) {
   if (lost != nullptr) refusal_ = *lost;
   for (const std::shared_ptr<CudaEvent>& source : sources) {
     if (inherited_ != nullptr) break;
-    source->resolve(lost);  // this work came behind it
     std::lock_guard other(source->mutex_);
     inherited_ = source->refusal_ && !source->told_ ? source : source->inherited_;
   }

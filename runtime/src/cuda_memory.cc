@@ -156,14 +156,16 @@ void CudaDevice::copy(const Storage& source, const Storage& target, size_t size)
 
 void CudaDevice::share_pool(const CudaDevice& reader) {
   std::lock_guard lock(mutex_);
-  if (pool_ == nullptr || !readers_.insert(reader.index()).second) return;
+  if (pool_ == nullptr || readers_.count(reader.index()) != 0) return;
   int possible = 0;
   driver().check(driver().can_access(&possible, reader.context_->device(), context_->device()),
                  text() + ": asking for peer access");
-  if (possible == 0) return;  // the driver copies through the host
-  const PoolAccess access{{kLocationDevice, reader.context_->device()}, kAccessReadWrite};
-  driver().check(driver().pool_access(pool_, &access, 1),
-                 text() + ": letting " + reader.name() + " read the memory pool");
+  if (possible != 0) {  // else the driver copies through the host
+    const PoolAccess access{{kLocationDevice, reader.context_->device()}, kAccessReadWrite};
+    driver().check(driver().pool_access(pool_, &access, 1),
+                   text() + ": letting " + reader.name() + " read the memory pool");
+  }
+  readers_.insert(reader.index());
 }
 
 void CudaDevice::clear(void* data, size_t size, Stream stream) {

@@ -12,8 +12,6 @@
 namespace heddle::cuda {
 namespace {
 
-constexpr unsigned kSharedWithoutAsking = 48 * 1024;
-
 std::string archs(const Artifact& artifact, const KernelRecord& kernel) {
   std::string text;
   for (const CodeRecord& code : artifact.codes(kernel)) {
@@ -110,7 +108,7 @@ void CudaProgram::load(const Artifact& artifact, const KernelRecord& record) {
     const bool last = code == codes.back() || code->format == CodeFormat::kPtx;
     if (load_module(artifact, *code, where, last, &kernel)) break;
   }
-  if (kernel.launch.shared > kSharedWithoutAsking) {
+  if (kernel.launch.shared > 0) {  // with what is static it may be more than is given unasked
     driver_.check(
         driver_.function_set(kernel.function, kMaxDynamicSharedSize,
                              static_cast<int>(kernel.launch.shared)),
@@ -194,7 +192,10 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
 
 void CudaProgram::launch(const Routine& routine, const Call& call) const {
   auto give = [&](Stream stream) {
-    for (const Step& step : routine.steps) start(routine, step, call, stream);
+    bool behind_kernel = false;
+    for (const Step& step : routine.steps) {
+      behind_kernel = start(routine, step, call, stream, behind_kernel);
+    }
   };
   if (!graphs_->launch(routine, call.pointers, call.pointer_count, device_.queue(call.stream),
                        std::ref(give))) {
@@ -227,9 +228,10 @@ void CudaProgram::give_up(const Call& call) const noexcept {
 }
 
 void CudaProgram::enqueue(const Routine& routine, const Call& call) const {
+  bool behind_kernel = false;
   for (const Step& step : routine.steps) {
     check_grid(routine, step);
-    start(routine, step, call, call.stream);
+    behind_kernel = start(routine, step, call, call.stream, behind_kernel);
   }
 }
 
@@ -248,16 +250,16 @@ void CudaProgram::check_grid(const Routine& routine, const Step& step) const {
   }
 }
 
-void CudaProgram::start(const Routine& routine, const Step& step, const Call& call,
-                        Stream stream) const {
+bool CudaProgram::start(const Routine& routine, const Step& step, const Call& call, Stream stream,
+                        bool behind_kernel) const {
   if (step.opcode == Opcode::kCopy) {
     const auto source = reinterpret_cast<Address>(call.pointers[step.arguments[0]]);
     const auto target = reinterpret_cast<Address>(call.pointers[step.arguments[1]]);
-    if (source == target) return;  // an output that is its input's memory is a copy already
+    if (source == target) return behind_kernel;  // an output that is its input's memory is one
     device_.check(driver_.copy_on_device(target, source, static_cast<size_t>(step.work),
                                          device_.queue(stream)),
                   label(routine, step));
-    return;
+    return false;
   }
   const LoadedKernel& kernel = kernels_[step.kernel];
   // A parameter is passed by the address of its value: pointers, dims, tensor maps.
@@ -288,13 +290,13 @@ void CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
   if (kernel.most_blocks > 0) config.grid[0] = std::min(config.grid[0], kernel.most_blocks);
   const bool clustered = kernel.launch.cluster > 1;
   // Only a kernel lets the next one start before its own end, and graphs know of it since 12.3.
-  const bool behind_kernel = driver_.version() >= kOldestOverlap && &step != routine.steps.data() &&
-                             (&step)[-1].opcode == Opcode::kDispatch;
-  const bool overlaps = behind_kernel && (kernel.launch.flags & kLaunchOverlaps) != 0;
+  const bool overlaps = behind_kernel && driver_.version() >= kOldestOverlap &&
+                        (kernel.launch.flags & kLaunchOverlaps) != 0;
   if (!clustered) config.attributes += 1;
   config.attribute_count = static_cast<unsigned>(clustered) + static_cast<unsigned>(overlaps);
   const Result result = driver_.launch(&config, kernel.function, parameters.data(), nullptr);
   device_.check(result, "launching kernel " + kernel.name + " for " + label(routine, step));
+  return true;
 }
 
 void CudaProgram::add_kernels(const Routine& routine, std::vector<std::string>* names) const {

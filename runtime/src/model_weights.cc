@@ -123,10 +123,10 @@ void Model::bind(const std::vector<WeightSource>& weights) {
     } else {
       check_type(artifact, record, *found->second);
       data = found->second->data;
-      owners_.push_back(found->second->owner);
     }
     weights_.push_back(place(data, record.size));
     if (found != given.end() && weights_.back() == data) {
+      owners_.push_back(found->second->owner);
       in_place_.push_back(at(data, record.size, "weight '" + found->second->name + "'"));
     }
   }

@@ -16,13 +16,13 @@ bool same_stream(const Event& a, const Event& b) {
 }  // namespace
 
 void Uses::order_read(Device& device, Stream stream) const {
-  if (auto event = ready()) event->order(device, stream);
   if (auto event = written()) event->order(device, stream);
 }
 
 void Uses::order_write(Device& device, Stream stream) const {
-  if (auto event = ready()) event->order(device, stream);
-  for (const std::shared_ptr<Event>& event : all()) event->order(device, stream);
+  std::vector<std::shared_ptr<Event>> before = all();  // reads are behind what comes from others
+  if (before.empty()) return order_read(device, stream);
+  for (const std::shared_ptr<Event>& event : before) event->order(device, stream);
 }
 
 void Uses::note_ready(std::shared_ptr<Event> event) {
@@ -30,17 +30,30 @@ void Uses::note_ready(std::shared_ptr<Event> event) {
   ready_ = std::move(event);
 }
 
+// Asked for and dropped without the lock, as all events are: they may hold what takes another one.
+std::vector<std::shared_ptr<Event>> Uses::reads_that_are_done() const {
+  std::vector<std::shared_ptr<Event>> reads;
+  {
+    std::lock_guard lock(mutex_);
+    if (read_.size() < kReads) return {};
+    reads = read_;
+  }
+  auto runs = [](const std::shared_ptr<Event>& read) { return !read->reached(); };
+  reads.erase(std::remove_if(reads.begin(), reads.end(), runs), reads.end());
+  return reads;
+}
+
 void Uses::note_read(const std::shared_ptr<Event>& event) {
-  std::shared_ptr<Event> before;  // dropped without the lock
+  const std::vector<std::shared_ptr<Event>> done = reads_that_are_done();
+  std::shared_ptr<Event> before;
   std::lock_guard lock(mutex_);
   for (std::shared_ptr<Event>& read : read_) {
     if (!same_stream(*read, *event)) continue;
     before = std::exchange(read, event);
     return;
   }
-  if (read_.size() >= kReads) {
-    auto done = [](const std::shared_ptr<Event>& read) { return read->reached(); };
-    read_.erase(std::remove_if(read_.begin(), read_.end(), done), read_.end());
+  for (const std::shared_ptr<Event>& read : done) {
+    read_.erase(std::remove(read_.begin(), read_.end(), read), read_.end());
   }
   read_.push_back(event);
 }
@@ -63,14 +76,9 @@ bool Uses::handed_out() const {
   return handed_out_;
 }
 
-std::shared_ptr<Event> Uses::ready() const {
-  std::lock_guard lock(mutex_);
-  return ready_;
-}
-
 std::shared_ptr<Event> Uses::written() const {
   std::lock_guard lock(mutex_);
-  return written_;
+  return written_ != nullptr ? written_ : ready_;
 }
 
 std::vector<std::shared_ptr<Event>> Uses::all() const {

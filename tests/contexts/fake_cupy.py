@@ -62,11 +62,10 @@ class Event:
 
 
 class Array:
-    """Device memory; `made_on` is the stream whose work it holds."""
+    """Device memory, which knows nothing of the stream that its work is on."""
 
-    def __init__(self, memory, made_on=None):
+    def __init__(self, memory):
         self.memory = memory
-        self.made_on = made_on
         self.dtype, self.shape, self.ndim = memory.dtype, memory.shape, memory.ndim
         self.nbytes = memory.nbytes
         self.__cuda_array_interface__ = {"version": 3}
@@ -75,7 +74,7 @@ class Array:
         return len(self.memory)
 
     def __getitem__(self, part):
-        return Array(self.memory[part], self.made_on)
+        return Array(self.memory[part])
 
     def set(self, host, stream):
         assert isinstance(host, np.ndarray)
@@ -118,25 +117,22 @@ def asarray(buffer):
 
 
 def from_dlpack(array):
-    """What DLPack does: the current stream waits for the one that the array was made on."""
-    if not isinstance(array, Array):
-        return asarray(array)
-    if array.made_on is not None and array.made_on is not _current[-1]:
-        event = Event(disable_timing=True)
-        event.record(array.made_on)
-        _current[-1].wait_event(event)
-    return array
+    """As CuPy's: its own arrays come from the current stream, which need not wait for itself."""
+    return array if isinstance(array, Array) else asarray(array)
 
 
 def empty(shape, dtype):
     return Array(np.empty(shape, dtype))
 
 
+ndarray = Array
+
 cuda = types.SimpleNamespace(
     Device=contextlib.nullcontext,
     Event=Event,
     Stream=Stream,
     alloc_pinned_memory=alloc_pinned_memory,
+    get_current_stream=lambda: _current[-1],
 )
 
 

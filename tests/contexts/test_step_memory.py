@@ -112,7 +112,7 @@ def test_a_decode_step_is_four_copies_and_one_back(cupy):
     batch.send()
     assert batch.copies == 7
     for step in range(1, 4):
-        assert batch.commit(several, cupy.Array(np.array([5, 6]), batch.stream)) == {}
+        assert batch.commit(several, cupy.Array(np.array([5, 6]))) == {}
         batch.write(several)
         batch.send()
         assert batch.copies == 7 + 5 * step
@@ -125,7 +125,7 @@ def test_outputs_come_back_in_stream_order(cupy, dtype):
     for token in range(1, 5):
         batch.write(several)
         batch.send()
-        chosen = cupy.Array(np.zeros(3, dtype), batch.stream)
+        chosen = cupy.Array(np.zeros(3, dtype))
         batch.stream.launch(lambda chosen=chosen, token=token: chosen.memory.__iadd__(token))
         assert batch.commit(several, chosen) == {}
         assert [context.last_generated_token for context in several] == [token] * 3
@@ -135,9 +135,10 @@ def test_outputs_of_another_stream_are_waited_for(cupy):
     several = contexts(1)
     batch = StepBatch(rows=1, tokens=4, max_length=99, device=GPU)
     other = cupy.Stream()
-    chosen = cupy.Array(np.zeros(1, np.int64), other)
-    other.launch(lambda: chosen.memory.fill(9))
-    assert batch.commit(several, chosen) == {}
+    chosen = cupy.Array(np.zeros(1, np.int64))
+    with other:
+        other.launch(lambda: chosen.memory.fill(9))
+        assert batch.commit(several, chosen) == {}
     assert several[0].last_generated_token == 9
     assert batch.commit(several, np.array([8])) == {}  # what is on the host is read there
     assert batch.copies == 1

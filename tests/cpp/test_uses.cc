@@ -70,6 +70,33 @@ TEST_CASE("uses: reads of many streams are forgotten once they are done") {
   CHECK(unfinished == 1);
 }
 
+TEST_CASE("uses: an event is asked without a lock, and may fail") {
+  class Asking final : public Event {
+   public:
+    Asking(Uses* uses, uint64_t stream) : uses_(uses), stream_{nullptr, stream} {}
+    const Device* device() const override { return test::cpu().get(); }
+    Stream stream() const override { return stream_; }
+    bool reached() override {
+      uses_->written();  // as what it holds may do when it goes
+      throw Error(ErrorKind::kDevice, "lost");
+    }
+    void synchronize() override {}
+    void order(Device&, Stream) override {}
+    void hold(std::shared_ptr<void>) override {}
+
+   private:
+    Uses* uses_;
+    Stream stream_;
+  };
+  Uses uses({});
+  for (uint64_t stream = 1; stream <= 8; ++stream) {
+    uses.note_read(std::make_shared<Asking>(&uses, stream));
+  }
+  test::caught([&] { uses.note_read(point(9)); });
+  for (const auto& event : uses.all()) CHECK(event != nullptr);
+  CHECK(uses.all().size() == 8);
+}
+
 TEST_CASE("uses: what comes from others is waited for, and never ends") {
   Uses uses({});
   auto ready = point(3);
@@ -77,6 +104,7 @@ TEST_CASE("uses: what comes from others is waited for, and never ends") {
   uses.order_read(*test::cpu(), kLater);
   uses.order_write(*test::cpu(), kLater);
   CHECK(ready->waiting.size() == 2);
+  CHECK(uses.written() == ready);
   CHECK(uses.all().empty());
 }
 

@@ -131,6 +131,7 @@ OUT Result cuStreamSynchronize(void* stream) {
   if (!s) return 400;
   say("synchronize %ld\n", (long)(uintptr_t)stream, 0, 0);
   if (told("cuStreamSynchronize")) return 1;
+  if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);
   run_until(s - streams, s->given);
   pthread_mutex_unlock(&lock);
@@ -139,6 +140,7 @@ OUT Result cuStreamSynchronize(void* stream) {
 OUT Result cuStreamWaitEvent(void* stream, long event, unsigned flags) {
   say("wait %ld %ld\n", (long)(uintptr_t)stream, event, 0);
   if (told("cuStreamWaitEvent") || flags) return 1;
+  if (current_device() < 0) return 201;
   Work work = {.kind = WAIT, .stream = events[event].stream, .position = events[event].position};
   return give(stream, work);
 }
@@ -163,6 +165,7 @@ OUT Result cuEventDestroy_v2(long event) {
 OUT Result cuEventRecord(long event, void* stream) {
   say("record %ld %ld\n", event, (long)(uintptr_t)stream, 0);
   if (told("cuEventRecord")) return 1;
+  if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);
   Stream* s = find(stream);
   if (s) {
@@ -179,6 +182,7 @@ OUT Result cuEventRecord(long event, void* stream) {
 }
 OUT Result cuEventQuery(long event) {
   say("query %ld\n", event, 0, 0);
+  if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);
   const int done = streams[events[event].stream].done >= events[event].position;
   pthread_mutex_unlock(&lock);
@@ -188,6 +192,7 @@ OUT Result cuEventQuery(long event) {
 OUT Result cuEventSynchronize(long event) {
   say("synchronize_event %ld\n", event, 0, 0);
   if (told("cuEventSynchronize")) return 1;
+  if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);
   run_until(events[event].stream, events[event].position);
   pthread_mutex_unlock(&lock);

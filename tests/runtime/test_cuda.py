@@ -196,15 +196,18 @@ def test_dlpack_in_and_out(python, make_cuda):
 def test_weights_are_copied_to_the_device(python, make_cuda):
     out, _ = python(
         """
-        model = load(weights={"w": np.float32([10, 20, 30, 40])})
-        print(model.execute(x)[0].to_numpy())
+        import weakref
+        given = np.float32([10, 20, 30, 40])
+        model, kept = load(weights={"w": given}), weakref.ref(given)
+        del given
+        print(model.execute(x)[0].to_numpy(), kept())
         device = Buffer.from_numpy(x).to(Accelerator())
         fails(InputError, lambda: load(weights={"w": device}))
         """,
         make_cuda("add", weights=(WEIGHT,)),
     )
     assert out.splitlines() == [
-        "[10. 21. 32. 43.]",
+        "[10. 21. 32. 43.] None",
         "weight 'w': wanted an array in host memory, got one on a CUDA device",
     ]
 

@@ -209,11 +209,13 @@ def test_a_kernel_that_fails(python, make_chain):
     assert out == 6 * lost
 
 
-def test_dynamic_shared_memory_is_asked_for_above_48_kib(python, make_cuda):
-    _, log = python("load().execute(x)", make_cuda("double", shared=50_000))
-    assert "attribute 8 50000" in log
-    assert "shared 50000" in log
-    _, log = python("load().execute(x)", make_cuda("double", shared=49_152))
+def test_dynamic_shared_memory_is_asked_for(python, make_cuda):
+    """Whatever its size: 48 KiB go without asking, but with the static part."""
+    for size in (50_000, 49_152):
+        _, log = python("load().execute(x)", make_cuda("double", shared=size))
+        assert f"attribute 8 {size}" in log
+        assert f"shared {size}" in log
+    _, log = python("load().execute(x)", make_cuda("double"))
     assert "attribute" not in log
     out, _ = python("fails(DeviceError, load)", make_cuda("double", shared=300_000))
     assert out == (

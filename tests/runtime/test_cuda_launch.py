@@ -6,6 +6,7 @@ from heddle.runtime.artifact import (
     ArtifactRecord,
     Buffer,
     Code,
+    Copy,
     Dispatch,
     Kernel,
     Launch,
@@ -101,6 +102,27 @@ def test_a_kernel_may_overlap_the_kernel_before_it(python):
     assert second == f"{first} attribute 6 1"
     _, log = python(CALL.format(x="x"), made, VERSION=12020)  # whose graphs know nothing of it
     assert launches(log) == [first, first]
+
+
+def test_a_copy_that_is_left_out_does_not_part_two_kernels(python):
+    """As a decoder's caches: an output that is its input's memory is not copied."""
+    kernels = (kernel([Launch((128, 1, 1), overlaps=True)]),)
+    size, grid = ("mul", ("mul", "n", 8), 4), (("n", 1, 1),)
+    steps = (
+        dispatch(grid, buffers=(0, 2)),
+        Copy(0, 1, size, "copy at m.py:2"),
+        dispatch(grid, buffers=(2, 3)),
+    )
+    arena = ("mul", ("ceildiv", size, 64), 64)
+    made = artifact(kernels, steps, (Buffer("arena", size), Buffer("arena", size, offset=arena)),
+                    ("mul", arena, 2))  # fmt: skip
+    call = """
+    x = Buffer.from_numpy(np.arange(4 * 8, dtype=np.float32).reshape(4, 8)).to(Accelerator())
+    load().execute(x, out=[{out}])
+    """
+    for out, overlaps in (("x", 1), ("x.copy()", 0)):
+        _, log = python(call.format(out=out), made)
+        assert log.count("attribute 6 1") == overlaps
 
 
 def test_tensor_maps_say_where_boxes_are(python):

@@ -4,6 +4,8 @@ What is used before it is there, or after its memory has ended, is a fault of th
 which each of these tests fails.
 """
 
+import pytest
+
 TWO_STREAMS = """
         model = load()
         one, two = Stream(Accelerator()), Stream(Accelerator())
@@ -66,6 +68,55 @@ def test_memory_is_written_behind_those_who_read_it(python, make_chain):
         make_chain("double", "negate"),
     )
     assert out == "[ 0. 16. 32. 48.] [ 0.  4.  8. 12.] [ 0.  4.  8. 12.]\n"
+
+
+FOREIGN = (
+    TWO_STREAMS
+    + """
+        class Array:  # another library's, which Heddle knows nothing of but what it says
+            def __init__(self):
+                self.made = model.execute(device, stream=one)[0]
+        class Torch(Array):
+            def __dlpack_device__(self): return self.made.__dlpack_device__()
+            def __dlpack__(self, **how): return self.made.__dlpack__(**how)
+        class CuPy(Array):
+            @property
+            def __cuda_array_interface__(self):
+                return {**self.made.__cuda_array_interface__, "stream": one.handle}
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["Torch", "CuPy"])
+def test_what_another_library_made_is_waited_for(python, make_chain, kind):
+    """Kept as a Buffer, its memory is ready where that library's stream is."""
+    out, _ = python(
+        FOREIGN
+        + f"""
+        print(Buffer.from_numpy({kind}()).to_numpy())
+        kept = Buffer.from_numpy({kind}())
+        print(kept.ready, kept.__cuda_array_interface__["stream"] is not None)
+        print(model.execute(kept, stream=two)[0].to_numpy())
+        print(kept.ready, kept.__cuda_array_interface__["stream"])
+        kept = Buffer.from_numpy({kind}())
+        kept.synchronize()
+        print(kept.ready)
+        consumer = Stream(Accelerator())
+        kept = Buffer.from_numpy({kind}())
+        kept.__dlpack__(stream=consumer.handle)
+        consumer.synchronize()
+        print(kept.ready)
+        """,
+        make_chain("double", "negate"),
+    )
+    assert out.splitlines() == [
+        "[-0. -2. -4. -6.]",
+        "False True",
+        "[ 0.  4.  8. 12.]",
+        "True None",
+        "True",
+        "True",
+    ]
 
 
 def test_what_a_call_uses_lives_until_it_is_done(python, make_chain):

@@ -1,12 +1,15 @@
 """Running a model from Python: what is taken, what comes back, what is refused."""
 
+import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 
 from heddle.runtime import CPU, Buffer, InputError, _core
+from heddle.runtime.artifact import Weight
 
 
 def test_arrays_buffers_and_dlpack_are_taken(doubler, four):
@@ -167,6 +170,19 @@ def test_a_size_outside_its_range(weighted, session, four):
     model = session.load(weighted, weights={"w": four})
     with pytest.raises(InputError, match=r"dim 'n' of input 'x': wanted 0 to 4, got 5"):
         model.execute(np.zeros(5, np.float32))
+
+
+@pytest.mark.parametrize(("size", "stays"), [(1 << 10, False), (1 << 16, True)])
+def test_large_weights_stay_where_they_are_and_live(make, session, size, stays):
+    made = make("multiply", weights=(Weight("w", "float32", (size,)),), maximum=size)
+    given = np.full(size, 3, np.float32)
+    model, kept = session.load(made, weights={"w": given}), weakref.ref(given)
+    del given
+    gc.collect()
+    assert (kept() is not None) is stays
+    assert model.execute(np.float32([1, 2]))[0].to_numpy().tolist() == [3, 6]
+    del model
+    assert kept() is None
 
 
 def test_values_that_a_kernel_refuses(make, session):

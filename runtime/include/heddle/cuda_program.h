@@ -57,7 +57,9 @@ class CudaProgram final : public LoadedCode {
                    bool last, LoadedKernel* kernel) const;
   void check_grid(const Routine& routine, const Step& step) const;
   const int64_t* grid(const Step& step) const;  // of the launch that this device takes
-  void start(const Routine& routine, const Step& step, const Call& call, Stream stream) const;
+  /// Gives a step to the stream, whose last work is a kernel or is not; tells which it is now.
+  bool start(const Routine& routine, const Step& step, const Call& call, Stream stream,
+             bool behind_kernel) const;
   void launch(const Routine& routine, const Call& call) const;
   Report report(const Routine& routine, const Call& call) const;
   void give_up(const Call& call) const noexcept;

@@ -11,7 +11,8 @@
 namespace heddle {
 
 /// A weight that the user supplies: host memory that `owner` keeps alive (null: it outlives the
-/// model anyway), dense, row-major, at any alignment.
+/// model anyway), dense, row-major, at any alignment. The model keeps the owner of what it reads in
+/// place: on a CPU, what is large.
 struct WeightSource {
   std::string name;
   DType dtype;

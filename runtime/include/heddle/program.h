@@ -134,8 +134,8 @@ class Program : Counted<Program> {
   std::shared_ptr<Device> device_;
   const ProgramRecord* record_ = nullptr;
   size_t status_bytes_ = 0;
+  Plan init_;  // outlives the code, whose end waits for calls of init
   std::unique_ptr<LoadedCode> code_;
-  Plan init_;
   mutable std::mutex mutex_;
   mutable std::vector<std::shared_ptr<const Plan>> plans_;  // the last used first
 };

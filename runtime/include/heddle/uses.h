@@ -28,9 +28,7 @@ class Uses {
   void note_read(const std::shared_ptr<Event>& event);
   void note_write(const std::shared_ptr<Event>& event);
 
-  std::shared_ptr<Event> ready() const;
-
-  /// The end of the last write, or null.
+  /// The end of the last write, here or by who gave the memory, or null: what reads are behind.
   std::shared_ptr<Event> written() const;
 
   /// Somebody else got the address, and uses it on streams that are not known here.
@@ -41,6 +39,8 @@ class Uses {
   std::vector<std::shared_ptr<Event>> all() const;
 
  private:
+  std::vector<std::shared_ptr<Event>> reads_that_are_done() const;
+
   const Stream stream_;
   mutable std::mutex mutex_;  // of all below
   std::shared_ptr<Event> ready_;

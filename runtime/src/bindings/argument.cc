@@ -299,6 +299,8 @@ nb::object buffer_from(nb::handle object, std::optional<DType> dtype) {
     const auto bytes = static_cast<size_t>(view.shape.bytes(view.dtype).value_or(0));
     storage = Storage::borrow(memory_device({view.device, view.device_index}), view.data, bytes,
                               argument);
+  } else if (storage->uses()->written() == nullptr) {  // by DLPack: behind the device's own stream
+    storage->uses()->note_ready(storage->device()->record({}));
   }
   return wrap(Buffer(std::move(storage), dtype.value_or(view.dtype), view.shape), writable);
 }
