@@ -38,6 +38,7 @@ from heddle.graph.ops.float8 import float8_matmul
 from heddle.graph.ops.grouped import group_offsets, group_order, grouped_matmul
 from heddle.graph.ops.indexing import flatten, slice_tensor, split, squeeze, transpose, unsqueeze
 from heddle.graph.ops.integer import integer_matmul
+from heddle.graph.ops.joining import band_part, chunk, pad, repeat_interleave, stack, tile
 from heddle.graph.ops.linear import matmul
 from heddle.graph.ops.logic import (
     equal,
@@ -52,11 +53,11 @@ from heddle.graph.ops.logic import (
     logical_xor,
     not_equal,
 )
-from heddle.graph.ops.normalization import layer_norm, rms_norm
+from heddle.graph.ops.normalization import group_norm, layer_norm, rms_norm
 from heddle.graph.ops.paged import paged_attention, paged_write, ragged_attention
 from heddle.graph.ops.pooling import avg_pool, max_pool
 from heddle.graph.ops.quantization import quantized_matmul
-from heddle.graph.ops.reductions import max, mean, min, softmax, sum
+from heddle.graph.ops.reductions import logsoftmax, max, mean, min, softmax, sum
 from heddle.graph.ops.rotary import rope
 from heddle.graph.ops.row import ROWS, OpRow
 from heddle.graph.ops.sampling import (
@@ -80,9 +81,11 @@ __all__ = [
     "argmin",
     "attention",
     "avg_pool",
+    "band_part",
     "broadcast_to",
     "cast",
     "ceil",
+    "chunk",
     "clip",
     "concat",
     "constant",
@@ -101,6 +104,7 @@ __all__ = [
     "gelu",
     "greater",
     "greater_equal",
+    "group_norm",
     "group_offsets",
     "group_order",
     "grouped_matmul",
@@ -115,6 +119,7 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "logsoftmax",
     "matmul",
     "max",
     "max_pool",
@@ -126,6 +131,7 @@ __all__ = [
     "mul",
     "neg",
     "not_equal",
+    "pad",
     "paged_attention",
     "paged_write",
     "penalize",
@@ -136,6 +142,7 @@ __all__ = [
     "random_uniform",
     "range",
     "relu",
+    "repeat_interleave",
     "reshape",
     "rms_norm",
     "rope",
@@ -153,10 +160,12 @@ __all__ = [
     "split",
     "sqrt",
     "squeeze",
+    "stack",
     "sub",
     "sum",
     "take_along",
     "tanh",
+    "tile",
     "top_k",
     "transpose",
     "unsqueeze",

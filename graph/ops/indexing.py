@@ -12,6 +12,7 @@ import numpy as np
 from heddle.graph.bounds import bounds
 from heddle.graph.dim import Dim
 from heddle.graph.location import graph_error
+from heddle.graph.ops.arguments import axis_of, is_int, rank_of
 from heddle.graph.ops.shaping import permute, reshape, strided_slice
 from heddle.graph.types import Shape
 from heddle.graph.value import TensorValue
@@ -20,16 +21,16 @@ from heddle.runtime.errors import GraphError
 
 def transpose(x: TensorValue, axis_1: int = -1, axis_2: int = -2) -> TensorValue:
     """Two dims exchanged."""
-    rank = _rank("transpose", x)
+    rank = rank_of("transpose", x)
     order = list(range(rank))
-    first, second = (_axis("transpose", axis, rank) for axis in (axis_1, axis_2))
+    first, second = (axis_of("transpose", axis, rank) for axis in (axis_1, axis_2))
     order[first], order[second] = order[second], order[first]
     return permute(x, permutation=tuple(order))
 
 
 def squeeze(x: TensorValue, axis: int) -> TensorValue:
     """Without the dim `axis`, whose size is 1."""
-    axis = _axis("squeeze", axis, _rank("squeeze", x))
+    axis = axis_of("squeeze", axis, rank_of("squeeze", x))
     shape = x.shape
     if shape[axis] != 1:
         raise graph_error(f"squeeze: wanted size 1 at axis {axis}, got {shape}")
@@ -38,15 +39,15 @@ def squeeze(x: TensorValue, axis: int) -> TensorValue:
 
 def unsqueeze(x: TensorValue, axis: int) -> TensorValue:
     """With a new dim of size 1 at `axis` of the result."""
-    axis = _axis("unsqueeze", axis, _rank("unsqueeze", x) + 1)
+    axis = axis_of("unsqueeze", axis, rank_of("unsqueeze", x) + 1)
     shape = x.shape
     return reshape(x, shape=Shape((*shape[:axis], Dim(1), *shape[axis:])))
 
 
 def flatten(x: TensorValue, start_dim: int = 0, end_dim: int = -1) -> TensorValue:
     """The dims `start_dim` to `end_dim`, both included, as one."""
-    rank = _rank("flatten", x)
-    start, end = (_axis("flatten", axis, rank) for axis in (start_dim, end_dim))
+    rank = rank_of("flatten", x)
+    start, end = (axis_of("flatten", axis, rank) for axis in (start_dim, end_dim))
     if start > end:
         raise graph_error(f"flatten: wanted start_dim <= end_dim, got {start} and {end}")
     shape = x.shape
@@ -56,8 +57,8 @@ def flatten(x: TensorValue, start_dim: int = 0, end_dim: int = -1) -> TensorValu
 
 def split(x: TensorValue, sizes: Sequence[int], axis: int = 0) -> list[TensorValue]:
     """Consecutive pieces along `axis`, of the given sizes."""
-    axis = _axis("split", axis, _rank("split", x))
-    if not isinstance(sizes, (tuple, list)) or not all(_is_int(n) and n >= 0 for n in sizes):
+    axis = axis_of("split", axis, rank_of("split", x))
+    if not isinstance(sizes, (tuple, list)) or not all(is_int(n) and n >= 0 for n in sizes):
         raise graph_error(f"split: sizes: wanted a list of ints of 0 or more, got {sizes!r}")
     if x.shape[axis] != sum(sizes):
         raise graph_error(f"split: wanted sizes that add up to {x.shape[axis]}, got {list(sizes)}")
@@ -73,7 +74,7 @@ def slice_tensor(x: TensorValue, indices: Sequence[Any]) -> TensorValue:
     Indices and bounds may be dims. Where a size is not known before the model runs, what is
     selected must lie inside of it for every size in its range, and the step is positive.
     """
-    _rank("slice_tensor", x)
+    rank_of("slice_tensor", x)
     if not isinstance(indices, (tuple, list)):
         raise graph_error(f"slice_tensor: indices: wanted a tuple of indices, got {indices!r}")
     try:
@@ -131,12 +132,12 @@ def _bounds(dim: Dim, index: Any, symbols: dict[str, tuple[int, int]]) -> tuple[
             raise GraphError(f"wanted an index inside of {dim} for all of its sizes, got {index}")
         return start, 1, Dim(1)
     step = 1 if index.step is None else index.step
-    if not _is_int(step) or step == 0:
+    if not is_int(step) or step == 0:
         raise GraphError(f"wanted a step that is an int other than 0, got {step!r}")
     given = [bound for bound in (index.start, index.stop) if bound is not None]
     if not all(map(_is_bound, given)):
         raise GraphError(f"wanted ints or dims as the ends of a slice, got {index}")
-    if dim.static is not None and all(map(_is_int, given)):
+    if dim.static is not None and all(map(is_int, given)):
         chosen = range(dim.static)[index]
         return Dim(chosen.start if len(chosen) else 0), step, Dim(len(chosen))
     if step < 0:
@@ -153,7 +154,7 @@ def _bounds(dim: Dim, index: Any, symbols: dict[str, tuple[int, int]]) -> tuple[
 
 def _from_front(dim: Dim, bound: Any) -> Dim:
     """What a bound names, counted from the front: negative ints count from the end."""
-    place = Dim(0) + (int(bound) if _is_int(bound) else Dim(bound))
+    place = Dim(0) + (int(bound) if is_int(bound) else Dim(bound))
     return dim + place if place.static is not None and place.static < 0 else place
 
 
@@ -163,20 +164,4 @@ def _ordered(sizes: Sequence[Dim], symbols: dict[str, tuple[int, int]]) -> bool:
 
 
 def _is_bound(value: Any) -> bool:
-    return _is_int(value) or isinstance(value, (Dim, str))
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _rank(name: str, x: Any) -> int:
-    if not isinstance(x, TensorValue):
-        raise graph_error(f"{name}: wanted a tensor value, got {type(x).__name__}")
-    return x.rank
-
-
-def _axis(name: str, axis: int, rank: int) -> int:
-    if not _is_int(axis) or not -rank <= axis < rank:
-        raise graph_error(f"{name}: wanted an axis from {-rank} to {rank - 1}, got {axis!r}")
-    return axis % rank
+    return is_int(value) or isinstance(value, (Dim, str))

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
+from heddle.graph.ops.arguments import rank_of
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.elementwise import maximum, minimum
+from heddle.graph.ops.elementwise import cast, exp, log, maximum, minimum, sub, where
+from heddle.graph.ops.logic import equal
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.graph.value import TensorValue
@@ -93,3 +96,15 @@ def max(x: Any, y: Any = None, axis: int = -1) -> TensorValue:
 def min(x: Any, y: Any = None, axis: int = -1) -> TensorValue:
     """With `y` the smaller of the two, element by element; else the smallest along `axis`."""
     return reduce_min(x, axis=axis) if y is None else minimum(x, y)
+
+
+def logsoftmax(x: TensorValue, axis: int = -1) -> TensorValue:
+    """The logarithm of `softmax`, as exact where a share is small; of 16 bits by way of float32."""
+    rank_of("logsoftmax", x)
+    wide = cast(x, dtype=DType.float32) if x.dtype.is_float and x.dtype.size < 4 else x
+    top = reduce_max(wide, axis=axis)
+    less = sub(wide, where(equal(top, float("-inf")), 0.0, top))
+    total = sum(exp(less), axis=axis)  # at least 1, but where all is -inf
+    logs = sub(less, log(maximum(total, 1.0)))
+    result: TensorValue = logs if wide is x else cast(logs, dtype=x.dtype)
+    return result

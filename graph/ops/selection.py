@@ -9,6 +9,7 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops import costs, rules
+from heddle.graph.ops.arguments import axis_of, rank_of
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.ops.shaping import permute
@@ -124,10 +125,7 @@ def top_k(x: TensorValue, k: int, axis: int = -1) -> tuple[TensorValue, TensorVa
 
     NaN counts as larger than every number. Of equal values the first one comes first.
     """
-    if not isinstance(x, TensorValue):
-        raise graph_error(f"top_k: wanted a tensor value, got {type(x).__name__}")
-    if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
-        raise graph_error(f"top_k: wanted an axis from {-x.rank} to {x.rank - 1}, got {axis!r}")
+    axis = axis_of("top_k", axis, rank_of("top_k", x))
     order = list(range(x.rank))
     order[axis], order[-1] = order[-1], order[axis]
     moved = order != sorted(order)
