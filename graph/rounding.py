@@ -23,9 +23,21 @@ def held(values: Any, dtype: DType) -> Array:
 
 def stored(values: Any, dtype: DType) -> Array:
     """`values` cast to `dtype`, in an array of `dtype.to_bits()`."""
-    if dtype.in_numpy:
-        return np.asarray(values).astype(dtype.to_numpy(), copy=False)
-    return narrow_floats.narrowed(values, dtype.name)
+    if not dtype.in_numpy:
+        return narrow_floats.narrowed(values, dtype.name)
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and not dtype.is_float and dtype is not DType.bool:
+        return _whole(array, dtype)
+    return array.astype(dtype.to_numpy(), copy=False)
+
+
+def _whole(array: Array, dtype: DType) -> Array:
+    """Floats without their fraction, the nearest integers that fit; NaN is 0."""
+    low, high = (np.array(end, dtype.to_numpy()) for end in dtype.range)
+    wide = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    fits = (wide > float(low)) & (wide < float(high))
+    inside = np.where(fits, wide, 0).astype(dtype.to_numpy())
+    return np.where(fits, inside, np.where(wide > 0, high, low))
 
 
 def loaded(array: Array, dtype: DType) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops import rules
+from heddle.graph.ops.arguments import rank_of
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.rounding import held
@@ -239,9 +240,9 @@ def _requested(types: Types, attrs: Attrs) -> DType:
 def cast(x: Array, *, dtype: DType) -> Array:
     """`x` in another dtype.
 
-    Floats round to nearest even; to an integer they lose their fraction, and are undefined where
-    the value does not fit. Integers wrap. To bool: whether it is not zero. What is too large for
-    a float becomes infinity, or NaN in float8_e4m3fn, which has none: clip it before.
+    Floats round to nearest even; to an integer they lose their fraction, what does not fit becomes
+    the nearest integer that does, and NaN 0. Integers wrap. To bool: whether it is not zero. What
+    is too large for a float becomes infinity, or NaN in float8_e4m3fn, which has none.
     """
     return held(x, dtype)
 
@@ -251,12 +252,21 @@ def clip(x: Any, low: Any, high: Any) -> TensorValue:
     return minimum(maximum(x, low), high)
 
 
-def saturating_cast(x: Any, dtype: DType) -> TensorValue:
+def saturating_cast(x: TensorValue, dtype: DType) -> TensorValue:
     """`x` in a float `dtype`: what is too large becomes its largest number; NaN stays NaN."""
     if not isinstance(dtype, DType):
         raise graph_error(f"saturating_cast: wanted a DType, got {dtype!r}")
+    rank_of("saturating_cast", x)
+    for wanted in (x.dtype, dtype):
+        if not wanted.is_float:
+            raise graph_error(f"saturating_cast: wanted floats, got {wanted}")
     low, high = dtype.range
-    return cast(clip(x, low, high), dtype=dtype)
+    if x.dtype.is_float8 or (x.dtype is DType.bfloat16 and dtype is DType.float16):
+        x = cast(x, dtype=DType.float32)  # to compute in, and to hold the limit: 65504
+    if high > x.dtype.range[1]:  # there infinity alone is too large
+        return clip(cast(x, dtype=dtype), low, high)
+    result: TensorValue = cast(clip(x, low, high), dtype=dtype)
+    return result
 
 
 def _erf(x: Array) -> Array:

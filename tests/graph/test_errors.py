@@ -109,6 +109,8 @@ BUILDING = [
     (lambda x: ops.cast(x, "float32"), [tensor(2)], "cast: dtype: wanted DType, got 'float32'"),
     (lambda x: ops.saturating_cast(x, "int8"), [tensor(2)],
      "saturating_cast: wanted a DType, got 'int8'"),
+    (lambda x: ops.saturating_cast(x, I32), [tensor(2)],
+     "saturating_cast: wanted floats, got int32"),
     (lambda x: ops.layer_norm(x, x, x, epsilon=0), [tensor(2)],
      "layer_norm: epsilon: wanted a positive number, got 0"),
     (lambda x: x + "1", [tensor(2)], "add: operand 1: wanted a tensor value, got str"),

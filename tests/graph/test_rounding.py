@@ -37,6 +37,39 @@ def test_every_code_has_its_value_and_every_value_its_code(dtype):
     same_bits(held(values, dtype), values)
 
 
+WHOLE = [dtype for dtype in DType if not dtype.is_float and dtype is not DType.bool]
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+@pytest.mark.parametrize("source", [np.float16, np.float32, np.float64])
+def test_floats_become_the_nearest_integers_that_fit(source, dtype):
+    """As kernels have it: a constant is cast by the compiler, an input when the model runs."""
+    low, high = dtype.range
+    ends = [float(end) + step for end in (low, high) for step in (-1, -0.5, 0, 0.5, 1)]
+    with np.errstate(over="ignore"):
+        x = np.array([*ends, -0.5, 2.7, -2.7, 1e30, -1e30, np.inf, -np.inf, np.nan], source)
+    wanted = [0 if np.isnan(v) else int(min(max(v, low), high)) for v in x.tolist()]
+    assert held(x, dtype).tolist() == wanted
+    with Graph("cast", [TensorType(DType.from_numpy(x.dtype), x.shape)]) as graph:
+        graph.output(ops.cast(graph.inputs[0], dtype), ops.cast(graph.constant(x), dtype))
+    model = InferenceSession(threads=1).load(compile(graph, "cpu:x86-64-v3"))
+    assert [found.to_numpy().tolist() for found in model.execute(x)] == [wanted, wanted]
+
+
+@pytest.mark.parametrize("source", [dtype for dtype in DType if dtype.is_float])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.is_float])
+def test_saturating_casts(source, dtype):
+    """Infinities too; what fits is what a cast gives."""
+    with np.errstate(over="ignore"):
+        x = held(np.array([1.25, -448, 1e9, -1e39, np.inf, -np.inf, np.nan]), source)
+    with Graph("cast", [TensorType(source, x.shape)]) as graph:
+        graph.output(ops.saturating_cast(graph.inputs[0], dtype))
+    (found,) = evaluate(graph, [x])
+    with np.errstate(over="ignore"):
+        wanted = held(np.clip(x.astype(np.float64), *dtype.range), dtype)
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_what_lies_around_and_between_two_values_rounds_as_ml_dtypes_says(dtype):
     finite = np.unique(loaded(every_code(dtype), dtype))
