@@ -51,6 +51,8 @@ def _query_shape(types: Types, attrs: Attrs) -> Shape:
         raise GraphError(f"wanted key and value of one shape, got {key} and {value}")
     if key[0] != query[0] or key[3] != query[3]:
         raise GraphError(f"wanted one batch and one head size, got query {query} and key {key}")
+    if query[head] == 0 and key[head] != 0:
+        raise GraphError(f"wanted heads of queries for {key[head]} of keys, got {types[0].shape}")
     if query[head].divided(key[head]) is None:
         raise GraphError(f"wanted key heads that divide the query's {query[head]}, got {key[head]}")
     if len(types) > 3:

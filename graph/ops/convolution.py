@@ -7,6 +7,7 @@ import numpy as np
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules, windows
+from heddle.graph.ops.arrays import merged
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.linear import PAIRS, left_of_panels, panels, unpacked
 from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
@@ -105,8 +106,8 @@ def conv(
 
 def _by_group(weights: Array, groups: int) -> Array:
     """[groups, n / groups, taps * channels / groups]."""
-    moved = np.moveaxis(weights, 1, -1)
-    return moved.reshape(groups, len(weights) // groups, -1)
+    flat = merged(np.moveaxis(weights, 1, -1), 1, -1)
+    return flat.reshape(groups, len(flat) // groups, flat.shape[1])
 
 
 def _multiplied(x: Array, weights: Array, kernel: tuple[int, ...], attrs: Attrs) -> Array:

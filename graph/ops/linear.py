@@ -107,7 +107,7 @@ def pack_b(b: Array, *, transposed: bool, group: int) -> Array:
         full = np.zeros((*leading, steps * group, columns), b.dtype)
         full[..., :k, :n] = b
     if group == 1:
-        return np.swapaxes(full.reshape(*leading, k, -1, PANEL), -3, -2)
+        return np.swapaxes(full.reshape(*leading, k, columns // PANEL, PANEL), -3, -2)
     parts = full.reshape(*leading, steps, group, columns // PANEL, PANEL)
     return np.moveaxis(parts, (-2, -4, -1, -3), (-4, -3, -2, -1))
 

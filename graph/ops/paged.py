@@ -14,6 +14,7 @@ import numpy as np
 
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
+from heddle.graph.ops.arrays import merged
 from heddle.graph.ops.attention import check_window, default_scale, pairs
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
@@ -76,6 +77,8 @@ def _check_heads(types: Types, attrs: Attrs) -> None:
         raise GraphError(f"wanted key and value of one shape, got {key} and {value}")
     if key[-1] != query[-1]:
         raise GraphError(f"wanted one head size, got query {query} and key {key}")
+    if 0 in (query[1], query[2], key[-2]):
+        raise GraphError(f"wanted heads, and a size of them, got query {query} and key {key}")
     if query[1].divided(key[-2]) is None:
         raise GraphError(f"wanted key heads that divide the query's {query[1]}, got {key[-2]}")
     check_window(attrs)
@@ -232,7 +235,7 @@ def paged_attention(
 
     def cached(cache: Array, length: int, table: Array) -> Array:
         blocks = cache[table[: -(-length // size)]]
-        return blocks.reshape(-1, *cache.shape[2:])[:length]
+        return merged(blocks, 0, 1)[:length]
 
     rows = list(zip(lengths, block_tables, strict=True))
     return _by_row(

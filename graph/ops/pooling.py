@@ -7,6 +7,7 @@ import numpy as np
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules, windows
+from heddle.graph.ops.arrays import merged
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
 from heddle.graph.types import Shape, TensorType
@@ -154,7 +155,7 @@ def depthwise_conv(
     """`conv` of groups of `depth` channels and as many results; one: each channel by itself."""
     taps, channels = windows.taps(x, kernel, moves, 0), np.arange(x.shape[-1])
     if weights.ndim == 3:
-        weights = np.swapaxes(weights, 1, 2).reshape(-1, len(channels))
+        weights = merged(np.swapaxes(weights, 1, 2), 0, 1)
     depth = len(weights) // len(taps)
     found = [tap[..., channels // depth * depth + i] for tap in taps for i in range(depth)]
     return np.sum([tap * weight for tap, weight in zip(found, weights, strict=True)], axis=0)

@@ -14,6 +14,7 @@ import numpy as np
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
+from heddle.graph.ops.arrays import merged
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.linear import PANEL, pack_b, unpacked
 from heddle.graph.ops.rounded import (
@@ -124,7 +125,7 @@ def quantized_matmul(
 def _nibbles(packed: Array) -> Array:
     """The integers in the bytes of 4-bit weights."""
     pairs = np.stack([packed & 15, packed >> 4], axis=-1)
-    return pairs.reshape(*packed.shape[:-1], -1).astype(np.int8) - 8
+    return merged(pairs, -2, -1).astype(np.int8) - 8
 
 
 def _scaled(integers: Array, scales: Array, group: int) -> Array:

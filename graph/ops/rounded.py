@@ -11,6 +11,7 @@ import numpy as np
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
+from heddle.graph.ops.arrays import merged
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.linear import panels, unpacked
 from heddle.graph.ops.row import Array, Attrs, Types, sample
@@ -131,7 +132,7 @@ def round_rows(x: Array, *, bits: int, group: int) -> Array:
         eights = integers.reshape(*integers.shape[:-1], group // 8, 8)
         integers = eights[..., NIBBLES].reshape(integers.shape)
     parts = np.concatenate([head, integers.astype(np.int8).view(np.uint8)], axis=-1)
-    return parts.reshape(*x.shape[:-1], -1)
+    return merged(parts, -2, -1)
 
 
 def _packed_product(types: Types, attrs: Attrs) -> Shape:
@@ -178,14 +179,14 @@ def rounded_matmul_packed(
     n, groups = int(columns), a.shape[-1] // (group + HEAD)
     parts = np.ascontiguousarray(a).reshape(*a.shape[:-1], groups, group + HEAD)
     steps = np.ascontiguousarray(parts[..., :4]).view("<f4")
-    integers = parts[..., HEAD:].view(np.int8).reshape(*a.shape[:-1], -1, 8)
+    integers = parts[..., HEAD:].view(np.int8)
     if weight.dtype == np.uint32:
         words = unpacked(weight, groups * group // 8, n).T
         # The lower halves of a word's bytes, then the upper ones: the order of the integers.
         shifts = np.array([0, 8, 16, 24, 4, 12, 20, 28], np.uint32)
-        right = (words[..., None] >> shifts & 15).astype(np.float32).reshape(n, -1) - RAISED[4]
+        right = merged((words[..., None] >> shifts & 15).astype(np.float32), 1, 2) - RAISED[4]
     else:
         right = unpacked(weight, groups * group, n).T.astype(np.float32)
-    left = integers.reshape(*a.shape[:-1], groups, group) * steps
+    left = integers * steps
     shares = np.repeat(unpacked(scales, groups, n).T.astype(np.float32), group, axis=-1)
-    return np.matmul(left.reshape(*a.shape[:-1], -1), (right * shares).T).astype(scales.dtype)
+    return np.matmul(merged(left, -2, -1), (right * shares).T).astype(scales.dtype)

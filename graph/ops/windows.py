@@ -77,13 +77,11 @@ def spatial(shape: Sequence[Dim], attrs: Attrs) -> tuple[Dim, ...]:
 
 
 def counts(sizes: Sequence[Dim], window: Sequence[int], attrs: Attrs) -> list[Dim]:
-    """How many windows there are along each axis of `sizes`."""
+    """How many windows there are along each axis of `sizes`: none where one is too small."""
     found = []
     for axis, (size, length) in enumerate(zip(sizes, window, strict=True)):
         before, after = attrs["padding"][2 * axis : 2 * axis + 2]
         room = size + (before + after - attrs["dilations"][axis] * (length - 1) - 1)
-        if room.static is not None and room.static < 0:
-            raise GraphError(f"wanted a window of {tuple(window)} inside {Shape(sizes)}")
         found.append(room // attrs["strides"][axis] + 1)
     return found
 
@@ -99,7 +97,7 @@ def taps(x: Array, window: Sequence[int], attrs: Attrs, fill: float) -> list[Arr
         index: list[slice] = [slice(None)]
         for axis in range(rank):
             first, step = tap[axis] * attrs["dilations"][axis], attrs["strides"][axis]
-            index.append(slice(first, first + step * (sizes[axis] - 1) + 1, step))
+            index.append(slice(first, first + step * sizes[axis], step))
         found.append(padded[tuple(index)])
     return found
 
@@ -107,7 +105,10 @@ def taps(x: Array, window: Sequence[int], attrs: Attrs, fill: float) -> list[Arr
 def result_shape(types: Types, attrs: Attrs, window: Sequence[int], channels: Dim) -> Shape:
     """x's, with as many windows along its spatial axes, and `channels`."""
     shape = types[0].shape
-    inner = counts(spatial(shape, attrs), window, attrs)
+    sizes = spatial(shape, attrs)
+    inner = counts(sizes, window, attrs)
+    if any(count.static is not None and count.static < 1 for count in inner):
+        raise GraphError(f"wanted a window of {tuple(window)} inside {Shape(sizes)}")
     if attrs.get("layout") == "channels_first":
         return Shape((shape[0], channels, *inner))
     return Shape((shape[0], *inner, channels))

@@ -295,5 +295,9 @@ def extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
 
 
 def batched(spec: Spec) -> bool:
-    """Whether b has leading dims before those of its panels."""
-    return len(spec.operands[1].shape) > (3 if group_of(spec) == 1 else 4)
+    """Whether b has leading dims before those of its panels, which end with a group if it has one.
+
+    That is not a's: weights of 8 bits lie in fours for any dtype of a.
+    """
+    shape = spec.operands[1].shape
+    return len(shape) > (3 if shape[-1] == PANEL else 4)

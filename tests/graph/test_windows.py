@@ -61,6 +61,18 @@ def test_no_pictures():
     assert evaluate(graph, [x])[0].shape == run(graph, [x], {})[0].shape == (0, 2, 2, 4)
 
 
+def test_a_window_that_does_not_fit_is_none():
+    """Where strides leave room for a picture of no windows."""
+    with Graph("none", [TensorType(F32, (1, "m", 4))]) as graph:
+        (x,), w = graph.inputs, graph.constant(np.ones((4, 4, 3), np.float32))
+        graph.output(ops.max_pool(x, (5,)), ops.conv(x, w, strides=(2,)), ops.avg_pool(x, (5,)))
+    for size in (1, 4, 5, 12):
+        x = np.random.default_rng(size).standard_normal((1, size, 4)).astype(np.float32)
+        for found, wanted in zip(run(graph, [x], {}), evaluate(graph, [x]), strict=True):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 @pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
 def test_a_resnet(layout):
     graph, weights = resnet(layout)

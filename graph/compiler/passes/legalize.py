@@ -12,6 +12,9 @@ from heddle.graph.ops.rounded import LARGEST, LEAST
 from heddle.graph.ops.windows import MOVES
 from heddle.graph.types import Shape
 
+MOST_PARTS = 128
+"""Operands of one concat; a kernel has at most 256 buffers, those of an epilogue among them."""
+
 
 def legalize(module: Any, kind: str) -> None:
     """One rewrite for each op that needs one; the others stay."""
@@ -34,6 +37,17 @@ def _along_last(operation: Any) -> Any:
     moved = m.create(operation, "transpose", [x], permutation=tuple(order))
     value = m.create(operation, m.name(operation), [moved], axis=rank - 1)
     return m.create(operation, "transpose", [value], permutation=tuple(order))
+
+
+def _concat(operation: Any) -> Any:
+    """Of more operands than a kernel has buffers: of several of them each, and those together."""
+    parts, axis = list(operation.operands), m.attrs(operation)["axis"]
+    if len(parts) <= MOST_PARTS:
+        return None
+    while len(parts) > 1:
+        several = [parts[i : i + MOST_PARTS] for i in range(0, len(parts), MOST_PARTS)]
+        parts = [m.create(operation, "concat", together, axis=axis) for together in several]
+    return parts[0]
 
 
 def _matmul(operation: Any) -> Any:
@@ -134,6 +148,7 @@ REWRITES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("softmax", "argmax", "argmin", "cumsum"), _along_last),
     **dict.fromkeys(("matmul", "integer_matmul", "float8_matmul"), _matmul),
     **dict.fromkeys(("max_pool", "avg_pool"), _channels_last),
+    "concat": _concat,
     "conv": _conv,
 }
 

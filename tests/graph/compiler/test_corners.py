@@ -132,3 +132,41 @@ def test_an_update_of_a_weight_that_is_read_at_load():
         model.execute(*arrays), evaluate(graph, arrays, weights), strict=True
     ):
         np.testing.assert_array_equal(result.to_numpy(), wanted)
+
+
+def test_concat_of_more_than_a_kernel_has_buffers():
+    with Graph("many", [TensorType(F32, (1, 4))] * 300) as graph:
+        parts = [graph.inputs[number % 300] for number in range(301)]
+        graph.output(ops.concat(parts) * 2.0, ops.concat([part + 1.0 for part in parts], axis=1))
+    check(graph, [(1, 4)] * 300)
+
+
+def test_nothing_in_constants_and_weights():
+    """Folded, packed into the artifact, or at load."""
+    types = [TensorType(F32, (5, 0)), TensorType(F32, (5, 32))]
+    with Graph("nothing", types) as graph:
+        none, x = graph.inputs
+        weights = {"deep": np.zeros((32, 0), np.float32), "wide": np.zeros((0, 32), np.float32)}
+        made = {
+            name: graph.add_weight(Weight(name, F32, value.shape))
+            for name, value in weights.items()
+        }
+        zero = graph.constant(np.zeros((0, 4, 3), np.float32))
+        four = graph.constant(np.zeros((0, 32), np.uint8))
+        scales = graph.constant(np.zeros((0, 2), np.float32))
+        ones = graph.constant(np.ones((2, 64), np.float32))
+        picture = graph.constant(np.ones((1, 5, 4), np.float32))
+        graph.output(
+            *(none @ made["deep"].T, x @ made["wide"].T, ops.conv(picture, zero)),
+            *(
+                ops.quantized_matmul(ones, four, scales, bits=4, group=32, activations=kind)
+                for kind in ("float", "int8")
+            ),
+        )
+    arrays = [np.ones((5, 0), np.float32), np.ones((5, 32), np.float32)]
+    wanted = evaluate(graph, arrays, weights)
+    for embed in (False, True):
+        made = compile(graph, "cpu:x86-64-v3", weights=weights, embed_weights=embed)
+        model = InferenceSession(threads=1).load(made, None if embed else weights)
+        for found, reference in zip(model.execute(*arrays), wanted, strict=True):
+            np.testing.assert_array_equal(found.to_numpy(), reference)

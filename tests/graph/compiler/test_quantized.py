@@ -181,3 +181,37 @@ def test_packing_happens_at_load():
     # The scales and the weight at load; then exp with the cast of its result, and the product.
     assert (len(init), len(lines)) == (2, 4)
     assert 'kernel = "pack_int4-' in "".join(init)
+
+
+@pytest.mark.parametrize("arch", ["x86-64-v3", "x86-64-v4", "cooperlake"])
+@pytest.mark.parametrize("dtype", [DType.float32, DType.float16])
+def test_rows_that_a_reader_keeps_apart(dtype, arch):
+    """What is added to each batch alone keeps batches from being rows of one product."""
+    rng = np.random.default_rng(0)
+    types = [TensorType(dtype, (2, 5, 64)), TensorType(dtype, (5, 33))]
+    with Graph("apart", types) as graph:
+        x, y = graph.inputs
+        given, weights = [], {}
+        for kind in (DType.int8, DType.uint8):
+            integers, scales = weights_of(rng, dtype, kind, 33, 64, 32)
+            names = f"{kind.name} weight", f"{kind.name} scales"
+            weights |= dict(zip(names, (integers, scales), strict=True))
+            kinds = (kind, integers), (dtype, scales)
+            given.append(
+                [
+                    graph.add_weight(Weight(name, of, array.shape))
+                    for name, (of, array) in zip(names, kinds, strict=True)
+                ]
+            )
+        graph.output(
+            *(
+                ops.quantized_matmul(x, *pair, bits=bits, group=32) + y
+                for pair, bits in zip(given, (8, 4), strict=True)
+            )
+        )
+    arrays = [numbers(rng, dtype, type.shape) for type in (v.type for v in graph.inputs)]
+    model = InferenceSession(threads=1).load(compile(graph, level(arch)), weights)
+    wanted = evaluate(graph, arrays, weights)
+    for found, reference in zip(model.execute(*arrays), wanted, strict=True):
+        limit = WIDE[dtype] * np.abs(reference).max()
+        np.testing.assert_allclose(found.to_numpy(), reference, rtol=0, atol=limit)
