@@ -13,6 +13,9 @@ import gpu_child
 TOOLS = ("memcheck", "racecheck", "synccheck")
 """Of compute-sanitizer ("Compute Sanitizer User Manual", NVIDIA)."""
 
+OPTIONS = ("--report-api-errors", "no")
+"""A cubin that the driver refuses is no fault: the PTX beside it is taken."""
+
 NOTHING = re.compile(r"COMPUTE-SANITIZER|SUMMARY: 0 ")
 """Lines of a tool that has nothing to report."""
 
@@ -36,7 +39,9 @@ def watch(
         now = time.monotonic()
         share = (limits.end - now) / (len(TOOLS) - number)
         own, said = gpu_child.Limits(limits.silent_s, now + share), []
-        answers = gpu_child.answers([program, "--tool", tool, *checks], names, own, said.append)
+        answers = gpu_child.answers(
+            [program, "--tool", tool, *OPTIONS, *checks], names, own, said.append
+        )
         done = [row for found in answers for row in found]
         reports = [line for line in said if line.startswith("=====") and not NOTHING.search(line)]
         row = {

@@ -235,7 +235,8 @@ def test_each_sanitizer_watches_the_checks(child, tmp_path, monkeypatch, capsys)
         f"#!{sys.executable}\n"
         "import subprocess, sys\n"
         "print('========= COMPUTE-SANITIZER', flush=True)\n"
-        "subprocess.run(sys.argv[3:])\n"
+        "assert sys.argv[3:5] == ['--report-api-errors', 'no']\n"
+        "subprocess.run(sys.argv[5:])\n"
         "race = sys.argv[2] == 'racecheck'\n"
         "print('========= ' + ('Error: Race reported' if race else 'ERROR SUMMARY: 0 errors'))\n"
     )

@@ -114,9 +114,11 @@ void PrimaryContext::give_back(HostBlock block) noexcept {
 
 Current::Current(const PrimaryContext& context) : driver_(context.driver()) {
   driver_.check(driver_.context_push(context.handle()), context.text() + ": cuCtxPushCurrent");
+  driver_.exchange_capture_mode(&mode_);
 }
 
 Current::~Current() {
+  driver_.exchange_capture_mode(&mode_);
   Context popped;
   driver_.context_pop(&popped);
 }

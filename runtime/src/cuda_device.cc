@@ -22,10 +22,11 @@ StreamHandle legacy_stream() { return reinterpret_cast<StreamHandle>(kLegacyStre
 /// Whether a context that has had this error refuses all further work ("CUDA Driver API",
 /// CUresult).
 bool is_fatal(Result result) {
-  return result == kEccUncorrectable || result == kNvlinkUncorrectable ||
+  return result == kEccUncorrectable || result == kNvlinkUncorrectable || result == kContained ||
          result == kIllegalAddress || result == kLaunchTimeout ||
          (result >= kContextIsDestroyed && result <= kAssert) ||
-         (result >= kHardwareStackError && result <= kLaunchFailed) || result == kUnknown;
+         (result >= kHardwareStackError && result <= kLaunchFailed) ||
+         result == kTensorMemoryLeak || result == kUnknown;
 }
 
 }  // namespace
@@ -92,7 +93,18 @@ Stream CudaDevice::stream(void* handle) {
     throw Error(ErrorKind::kInput,
                 "stream: wanted one of " + name() + ", got one of another " + "device or context");
   }
+  require_running({handle, id + kFirstId});
   return {handle, id + kFirstId};
+}
+
+void CudaDevice::require_running(Stream stream) const {
+  Current current(*context_);
+  int status = kNotCapturing;
+  const Result result = driver().stream_is_capturing(queue(stream), &status);
+  if (result == kSuccess && status == kNotCapturing) return;
+  throw Error(ErrorKind::kInput,
+              "stream: wanted one that runs what it is given, got one that is being captured" +
+                  (result == kSuccess ? "" : ": " + driver().explain(result)));
 }
 
 std::shared_ptr<Event> CudaDevice::record(Stream stream) {
@@ -162,6 +174,16 @@ void CudaDevice::watch(std::shared_ptr<CudaEvent> event) {
   in_flight_[event->stream().id].push_back(std::move(event));
 }
 
+bool CudaDevice::is_over(CudaEvent& event) const {
+  try {
+    return event.reached();
+  } catch (const Error&) {
+    require();
+    event.finish();  // Its own failure: it tells who looks at what it was to make.
+    return true;
+  }
+}
+
 void CudaDevice::retire() {
   std::vector<std::shared_ptr<CudaEvent>> fronts;
   {
@@ -171,7 +193,7 @@ void CudaDevice::retire() {
   while (!fronts.empty()) {
     std::shared_ptr<CudaEvent> event = std::move(fronts.back());
     fronts.pop_back();
-    if (!event->reached()) continue;
+    if (!is_over(*event)) continue;
     std::lock_guard lock(mutex_);
     auto found = in_flight_.find(event->stream().id);
     if (found == in_flight_.end() || found->second.front() != event) continue;  // another thread
@@ -236,22 +258,28 @@ std::vector<double> CudaDevice::replay(const std::function<void(Stream)>& enqueu
   require();
   Current current(*context_);
   const GraphExec graph = capture(*this, "calls", enqueue);
-  EventHandle begin = nullptr, end = nullptr;
+  std::vector<EventHandle> ends(static_cast<size_t>(count) + 1);  // of the warm-up, and of each
   std::vector<double> seconds;
-  Result result = driver().event_create(&begin, kEventDefault);
-  if (result == kSuccess) result = driver().event_create(&end, kEventDefault);
-  for (int number = 0; number < kWarmUp + count && result == kSuccess; ++number) {
-    float milliseconds = 0;
-    result = driver().event_record(begin, stream_);
-    if (result == kSuccess) result = driver().graph_launch(graph, stream_);
-    if (result == kSuccess) result = driver().event_record(end, stream_);
-    if (result == kSuccess) result = driver().stream_synchronize(stream_);
-    if (result == kSuccess) result = driver().event_elapsed(&milliseconds, begin, end);
-    if (number >= kWarmUp) seconds.push_back(1e-3 * static_cast<double>(milliseconds));
+  Result result = kSuccess;
+  for (EventHandle& end : ends) {
+    if (result == kSuccess) result = driver().event_create(&end, kEventDefault);
   }
-  if (result != kSuccess) driver().stream_synchronize(stream_);  // a launch may still run
-  for (EventHandle event : {begin, end}) {
-    if (event != nullptr) driver().event_destroy(event);
+  // The device never waits for the host between two ends: all is given before it is waited for.
+  for (int number = 1 - kWarmUp; number <= count && result == kSuccess; ++number) {
+    result = driver().graph_launch(graph, stream_);
+    if (result == kSuccess && number >= 0) {
+      result = driver().event_record(ends[static_cast<size_t>(number)], stream_);
+    }
+  }
+  const Result waited = driver().stream_synchronize(stream_);  // what was launched may still run
+  if (result == kSuccess) result = waited;
+  for (size_t number = 1; number < ends.size() && result == kSuccess; ++number) {
+    float milliseconds = 0;
+    result = driver().event_elapsed(&milliseconds, ends[number - 1], ends[number]);
+    seconds.push_back(1e-3 * static_cast<double>(milliseconds));
+  }
+  for (EventHandle end : ends) {
+    if (end != nullptr) driver().event_destroy(end);
   }
   driver().graph_exec_destroy(graph);
   check(result, "replaying a graph");

@@ -155,8 +155,12 @@ bool CudaProgram::load_module(const Artifact& artifact, const CodeRecord& code,
                                         driver_.explain(result) + (log[0] ? ": " : "") + log);
   }
   const std::string symbol(artifact.text(code.symbol));
-  driver_.check(driver_.module_function(&kernel->function, kernel->module, symbol.c_str()),
-                where + ": looking up " + symbol);
+  result = driver_.module_function(&kernel->function, kernel->module, symbol.c_str());
+  if (result != kSuccess && !last) {  // a driver may read the code no sooner than here
+    driver_.module_unload(std::exchange(kernel->module, nullptr));
+    return false;
+  }
+  driver_.check(result, where + ": looking up " + symbol);
   return true;
 }
 

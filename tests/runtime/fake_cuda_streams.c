@@ -9,6 +9,7 @@ typedef struct {
 } Stream;
 typedef struct {
   long stream, position, time;
+  int captured;
 } Event;
 
 static Stream streams[STREAMS];
@@ -18,6 +19,12 @@ static long spare_events[EVENTS], spares;
 static long stream_ids[STREAMS];
 static __thread Graph* capturing;
 static __thread void* captured;
+
+/* Somebody's capture of mode GLOBAL (0) bars what is unsafe, but for threads of mode THREAD_LOCAL. */
+static __thread int thread_mode;
+static int globals;
+OUT void fake_capture_elsewhere(int begins) { globals = begins; }
+static int barred(void) { return globals && thread_mode == 0; }
 
 static Stream* find(void* handle) {
   const long number = (long)(uintptr_t)handle;
@@ -125,6 +132,18 @@ OUT Result cuStreamGetId(void* stream, unsigned long long* id) {
   *id = (unsigned long long)stream_ids[s - streams];
   return 0;
 }
+OUT Result cuStreamIsCapturing(void* stream, int* status) {
+  if (told("cuStreamIsCapturing")) return 1;
+  if (!find(stream)) return 400;
+  *status = capturing && stream == captured;
+  return 0;
+}
+OUT Result cuThreadExchangeStreamCaptureMode(int* mode) {
+  const int before = thread_mode;
+  thread_mode = *mode;
+  *mode = before;
+  return 0;
+}
 OUT Result cuStreamSynchronize(void* stream) {
   if (capturing && stream == captured) return 900;
   Stream* s = find(stream);
@@ -140,6 +159,7 @@ OUT Result cuStreamSynchronize(void* stream) {
 OUT Result cuStreamWaitEvent(void* stream, long event, unsigned flags) {
   say("wait %ld %ld\n", (long)(uintptr_t)stream, event, 0);
   if (told("cuStreamWaitEvent") || flags) return 1;
+  if (capturing && stream == captured && !events[event].captured) return 905;
   if (current_device() < 0) return 201;
   Work work = {.kind = WAIT, .stream = events[event].stream, .position = events[event].position};
   return give(stream, work);
@@ -150,7 +170,7 @@ OUT Result cuEventCreate(long* event, unsigned flags) {
   if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);
   *event = spares ? spare_events[--spares] : event_count++;
-  events[*event] = (Event){0, 0, 0};
+  events[*event] = (Event){0, 0, 0, 0};
   count(1);
   pthread_mutex_unlock(&lock);
   return 0;
@@ -175,13 +195,15 @@ OUT Result cuEventRecord(long event, void* stream) {
         if (streams[i].blocking) give(stream, work);
       }
     }
-    events[event] = (Event){s - streams, s->given, acted};
+    events[event] = (Event){s - streams, s->given, acted, capturing && stream == captured};
   }
   pthread_mutex_unlock(&lock);
   return s ? sticky() : 400;
 }
 OUT Result cuEventQuery(long event) {
   say("query %ld\n", event, 0, 0);
+  if (events[event].captured) return 907;
+  if (barred()) return 900;
   if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);
   const int done = streams[events[event].stream].done >= events[event].position;
@@ -191,6 +213,7 @@ OUT Result cuEventQuery(long event) {
 }
 OUT Result cuEventSynchronize(long event) {
   say("synchronize_event %ld\n", event, 0, 0);
+  if (events[event].captured) return 907;
   if (told("cuEventSynchronize")) return 1;
   if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);

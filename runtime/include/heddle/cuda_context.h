@@ -66,7 +66,8 @@ class PrimaryContext {
   std::vector<HostBlock> blocks_;
 };
 
-/// Makes a context the current one of this thread, for a scope.
+/// Makes a context the current one of this thread, for a scope. What another thread captures
+/// meanwhile is its own matter: such a capture bars no call of this one, and is not spoilt by it.
 class Current {
  public:
   explicit Current(const PrimaryContext& context);
@@ -76,6 +77,7 @@ class Current {
 
  private:
   const Driver& driver_;
+  int mode_ = kCaptureThreadLocal;  // and the thread's own one meanwhile
 };
 
 }  // namespace heddle::cuda

@@ -68,6 +68,9 @@ class CudaDevice final : public heddle::Device, public std::enable_shared_from_t
   /// Throws where the device is lost.
   void require() const;
 
+  /// Throws an input error where `stream` is being captured: a call's end would never come.
+  void require_running(Stream stream) const;
+
   /// Remembers work in flight, until `retire` finds that it is done.
   void watch(std::shared_ptr<CudaEvent> event);
   void retire();
@@ -95,6 +98,7 @@ class CudaDevice final : public heddle::Device, public std::enable_shared_from_t
   std::optional<Error> first_refusal(Stream stream, const CudaProgram* program);
   [[noreturn]] void fail(Result result, const std::string& what) const;
   std::string running_kernels() const;
+  bool is_over(CudaEvent& event) const;
 
   std::shared_ptr<PrimaryContext> context_;
   StreamHandle stream_ = nullptr;

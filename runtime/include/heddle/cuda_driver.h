@@ -28,6 +28,7 @@ enum Result : int {
   kNoBinaryForGpu = 209,
   kInvalidPtx = 218,
   kUnsupportedPtxVersion = 222,
+  kContained = 226,
   kEccUncorrectable = 214,
   kNvlinkUncorrectable = 220,
   kNotFound = 500,
@@ -38,6 +39,7 @@ enum Result : int {
   kAssert = 710,
   kHardwareStackError = 714,
   kLaunchFailed = 719,
+  kTensorMemoryLeak = 721,
   kUnknown = 999,
 };
 
@@ -60,6 +62,7 @@ constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr int kJitErrorLog = 5;              // CU_JIT_ERROR_LOG_BUFFER
 constexpr int kJitErrorLogBytes = 6;         // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
 constexpr int kCaptureThreadLocal = 1;       // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr int kNotCapturing = 0;             // CU_STREAM_CAPTURE_STATUS_NONE
 constexpr int kPointerMemoryType = 2;        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr int kPointerDevice = 9;            // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 constexpr unsigned kHostMemory = 1;          // CU_MEMORYTYPE_HOST
@@ -165,6 +168,8 @@ struct PoolAccess {
   X(stream_synchronize, "cuStreamSynchronize", (StreamHandle))                                 \
   X(stream_context, "cuStreamGetCtx", (StreamHandle, Context*))                                \
   X(stream_id, "cuStreamGetId", (StreamHandle, unsigned long long*))                           \
+  X(stream_is_capturing, "cuStreamIsCapturing", (StreamHandle, int*))                          \
+  X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))                        \
   X(stream_wait_event, "cuStreamWaitEvent", (StreamHandle, EventHandle, unsigned))             \
   X(event_create, "cuEventCreate", (EventHandle*, unsigned))                                   \
   X(event_record, "cuEventRecord", (EventHandle, StreamHandle))                                \

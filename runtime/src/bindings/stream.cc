@@ -36,6 +36,7 @@ uintptr_t handle_of(const StreamObject& self) {
 
 EventObject record(const StreamObject& self) {
   const std::shared_ptr<cuda::CudaDevice>& device = self.stream->device();
+  device->require_running(self.stream->stream());
   return {device, device->record(self.stream->stream())};
 }
 
@@ -45,6 +46,7 @@ void wait(const StreamObject& self, nb::handle object) {
                 std::string("Stream.wait: wanted an Event, got ") + nb::repr(object).c_str());
   }
   const auto& event = nb::cast<const EventObject&>(object);
+  self.stream->device()->require_running(self.stream->stream());
   event.event->order(*self.stream->device(), self.stream->stream());
 }
 
@@ -66,7 +68,10 @@ nb::object handle_from(nb::handle object) {
 Stream stream_from(nb::handle object, Device& device) {
   if (nb::isinstance<StreamObject>(object)) {
     const auto& own = *nb::cast<const StreamObject&>(object).stream;
-    if (own.device().get() == &device) return own.stream();
+    if (own.device().get() == &device) {
+      own.device()->require_running(own.stream());
+      return own.stream();
+    }
   }
   uintptr_t handle = 0;
   if (!nb::try_cast(handle_from(object), handle)) {
