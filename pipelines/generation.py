@@ -6,10 +6,9 @@ token of each sequence that decodes and fills up with chunks of prompts.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from heddle.contexts import (
     TextGenerationRequest,
 )
 from heddle.pipelines.generation_grammar import Grammars, schema_of
+from heddle.pipelines.generation_prompt import Prompts
 from heddle.pipelines.generation_schedule import Running, Schedule
 from heddle.pipelines.generation_step import StepModel
 from heddle.pipelines.generation_tokenizer import StopStrings, TextTokenizer
@@ -97,8 +97,12 @@ class TextGenerator:
         self._step = StepModel(model, rows, tokens, cache_tokens)
         self.max_length = self._step.longest
         self._schedule = Schedule(self._step.blocks, rows, tokens)
-        self._grammars = Grammars(tokenizer, self._step.vocab_size, rows)
+        known = self._step.vocab_size
+        self._ends = frozenset(token for token in tokenizer.eos_token_ids if token < known)
+        self._grammars = Grammars(tokenizer, self._ends, known, rows)
+        self._prompts = Prompts(tokenizer, known)
         self._new: list[TextDelta] = []
+        self._streams: set[RequestID] = set()
 
     def submit(self, request: TextGenerationRequest, regex: str | None = None) -> RequestID:
         """Queues a request; `step` works on it from then on.
@@ -108,15 +112,15 @@ class TextGenerator:
             regex: A regular expression that the whole output matches.
 
         Raises:
-            InputError: Another request has its id; the prompt is empty, has no room for a token
-                after it, or has tokens that the model does not know; there is no chat template for
-                messages, or there are tools without messages; the grammar is refused; or it has
-                images, or wants an echo.
+            InputError: Another request has its id, whose last delta may still wait; the prompt is
+                empty or has no room for a token after it; it, or `stop_token_ids`, has tokens that
+                the model does not know; there is no chat template for messages, or there are tools
+                without messages; the grammar is refused; or it has images, or wants an echo.
         """
-        if any(running.context.request_id == request.id for running in self._schedule):
+        waits = any(delta.request_id == request.id for delta in self._new)
+        if waits or self._schedule.find(request.id):
             raise InputError(f"request {request.id}: wanted an id of its own, got that of another")
-        _check(request)
-        prompt = self._prompt(request)
+        prompt = self._prompts.tokens(request)
         params = request.sampling_params
         room = self.max_length - len(prompt)
         if room < 1:
@@ -127,7 +131,8 @@ class TextGenerator:
         wanted = room if params.max_new_tokens is None else min(room, params.max_new_tokens)
         stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
         stops = [*stops, *(params.stop or [])]
-        ends = self.tokenizer.eos_token_ids | set(params.stop_token_ids or [])
+        self._prompts.check_tokens(request, params.stop_token_ids or [])
+        ends = self._ends | set(params.stop_token_ids or [])
         try:
             context = TextContext(
                 max_length=len(prompt) + wanted,
@@ -143,7 +148,8 @@ class TextGenerator:
         except ValueError as error:
             raise InputError(f"request {request.id}: {error}") from None
         self._grammars.constrain(context, regex)
-        running = Running(context, self.tokenizer.stream(), StopStrings(stops))
+        before = prompt if request.messages is None else []  # an answer has a beginning of its own
+        running = Running(context, self.tokenizer.stream(before), StopStrings(stops))
         if wanted:
             self._schedule.add(running)
         else:
@@ -153,39 +159,53 @@ class TextGenerator:
 
     def cancel(self, request_id: str) -> None:
         """Ends a request before its time; its last delta comes with the next step."""
-        for running in self._schedule:
-            if running.context.request_id == request_id:
-                running.context.status = GenerationStatus.CANCELLED
-                self._schedule.leave(running)
-                self._new.append(TextDelta(running.context.request_id, "", [], "cancelled"))
+        if running := self._schedule.find(request_id):
+            running.context.status = GenerationStatus.CANCELLED
+            self._new.append(self._last(running, "cancelled"))
 
     def prompt_length(self, request_id: str) -> int:
         """Tokens in the prompt of a request that has not ended; 0 for another one."""
-        for running in self._schedule:
-            if running.context.request_id == request_id:
-                return running.context.tokens.prompt_length
-        return 0
+        running = self._schedule.find(request_id)
+        return running.context.tokens.prompt_length if running else 0
 
     @property
     def busy(self) -> bool:
         """Whether there is something left to do."""
-        return bool(self._schedule or self._new)
+        return bool(self._schedule) or any(d.request_id not in self._streams for d in self._new)
 
     def step(self) -> list[TextDelta]:
-        """Runs the model once; what is new for each request that got a token or ended."""
-        deltas, self._new = self._new, []
+        """Runs the model once; what is new for each request that got a token or ended.
+
+        What is new of an open `stream` is kept for it.
+        """
+        self._run()
+        return self._take(lambda name: name not in self._streams)
+
+    def _run(self) -> None:
+        """Runs the model once; what is new waits."""
         chosen = self._schedule.next_step()
         if not chosen:
-            return deltas
+            return
         refused = self._step.run([running.context for running in chosen], self._grammars.masks)
         for row, running in enumerate(chosen):
             if row in refused:
-                self._schedule.leave(running)
-                error = refused[row]
-                deltas.append(TextDelta(running.context.request_id, "", [], "error", None, error))
+                self._new.append(self._last(running, "error", refused[row]))
             elif running.context.tokens.has_outstanding_generated_tokens:
-                deltas.append(self._delta(running))
-        return deltas
+                self._new.append(self._delta(running))
+
+    def _take(self, wanted: Callable[[RequestID], bool]) -> list[TextDelta]:
+        """What waits of the requests that are wanted."""
+        taken = [delta for delta in self._new if wanted(delta.request_id)]
+        self._new = [delta for delta in self._new if not wanted(delta.request_id)]
+        return taken
+
+    def _last(self, running: Running, reason: str, error: Exception | None = None) -> TextDelta:
+        """Ends a request, with the text that was held back."""
+        self._schedule.leave(running)
+        text = running.stops.push(running.text.push((), final=True), final=True)
+        context = running.context
+        shown = text if context.sampling_params.detokenize else ""
+        return TextDelta(context.request_id, shown, [], reason, None, error)
 
     def stream(
         self, request: TextGenerationRequest, regex: str | None = None
@@ -196,14 +216,22 @@ class TextGenerator:
         that is closed before its end cancels its request.
         """
         wanted = self.submit(request, regex)
+        self._streams.add(wanted)
+        ended = False
         try:
-            while True:
-                for delta in self._step_of({wanted}):
+            while not ended:
+                deltas = self._take(wanted.__eq__)
+                if not deltas:
+                    self._run()
+                for delta in deltas:
+                    ended = delta.finish_reason is not None
+                    if ended:
+                        self._streams.discard(wanted)
                     yield delta
-                    if delta.finish_reason:
-                        return
         finally:
-            self._drop({wanted})
+            if not ended:
+                self._streams.discard(wanted)
+                self._drop({wanted})
 
     def generate(
         self, prompts: Iterable[str | Sequence[int]], params: SamplingParams | None = None
@@ -226,7 +254,8 @@ class TextGenerator:
                 texts[self.submit(request)] = ""
             left = set(texts)
             while left:
-                for delta in self._step_of(left):
+                self._run()
+                for delta in self._take(left.__contains__):
                     if delta.error:
                         raise InputError(
                             f"request {delta.request_id}: {delta.error}"
@@ -243,42 +272,6 @@ class TextGenerator:
         for name in requests:
             self.cancel(name)
         self._new = [delta for delta in self._new if delta.request_id not in requests]
-
-    def _step_of(self, wanted: set[RequestID]) -> list[TextDelta]:
-        """A step, and what is new of the requests `wanted`; the rest is kept for the next."""
-        deltas = self.step()
-        self._new += [delta for delta in deltas if delta.request_id not in wanted]
-        return [delta for delta in deltas if delta.request_id in wanted]
-
-    def _prompt(self, request: TextGenerationRequest) -> list[int]:
-        if request.messages is not None:
-            options = request.chat_template_options or {}
-            if request.tools:
-                options = {"tools": [asdict(tool) for tool in request.tools], **options}
-            text = self.tokenizer.chat(request.messages, **options)
-            prompt = self.tokenizer.encode(text, add_special_tokens=False)
-        elif isinstance(request.prompt, str):
-            prompt = self.tokenizer.encode(request.prompt)
-        else:
-            prompt = self._tokens(request)
-        if not prompt:
-            raise InputError(f"request {request.id}: wanted a prompt of at least one token")
-        wrong = [token for token in prompt if not 0 <= token < self._step.vocab_size]
-        if wrong:
-            raise InputError(
-                f"request {request.id}: wanted tokens below {self._step.vocab_size}, got {wrong[0]}"
-            )
-        return prompt
-
-    def _tokens(self, request: TextGenerationRequest) -> list[int]:
-        prompt: Any = request.prompt
-        try:
-            return [operator.index(token) for token in prompt]
-        except TypeError:
-            raise InputError(
-                f"request {request.id}: wanted a prompt of text or of integers, got "
-                f"{request.prompt!r}"
-            ) from None
 
     def _delta(self, running: Running) -> TextDelta:
         context = running.context
@@ -297,21 +290,9 @@ class TextGenerator:
     def _text(self, running: Running, tokens: list[int]) -> str:
         """What can be shown with new tokens; a stop string in it ends the request."""
         context = running.context
-        visible = [t for t in tokens if t not in self.tokenizer.eos_token_ids]
+        visible = [t for t in tokens if t not in self._ends]
         text = running.text.push(visible, final=context.is_done)
         stop = context.end_at_stop_string(text)
         if stop is not None:
             return running.stops.cut(text, stop)
         return running.stops.push(text, final=context.is_done)
-
-
-def _check(request: TextGenerationRequest) -> None:
-    """Refuses what a text generator would have to ignore."""
-    for name, given in (("images", request.images), ("echo", request.echo)):
-        if given:
-            raise InputError(f"request {request.id}: wanted no {name}, a text generator has none")
-    if request.tools and request.messages is None:
-        raise InputError(
-            f"request {request.id}: wanted messages beside tools, which the chat template shows to "
-            "the model, got a prompt"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,16 @@ class Grammars:
 
     Args:
         tokenizer: The model's.
+        ends: The tokens that end a text.
         vocab_size: How many tokens the model chooses from.
         rows: Most sequences of a step.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, vocab_size: int, rows: int) -> None:
+    def __init__(
+        self, tokenizer: TextTokenizer, ends: Collection[int], vocab_size: int, rows: int
+    ) -> None:
         self._tokenizer = tokenizer
+        self._ends = sorted(ends)
         self._vocab_size = vocab_size
         self._rows = rows
 
@@ -61,11 +66,10 @@ class Grammars:
                 "grammar: wanted the package llguidance, which is not installed; "
                 "pip install llguidance"
             ) from None
-        ends = sorted(self._tokenizer.eos_token_ids)
-        if not ends:
+        if not self._ends:
             raise InputError("grammar: wanted a tokenizer with an end of text, got none")
         return GrammarCompiler(
-            LLTokenizer(str(self._tokenizer.file), n_vocab=self._vocab_size, eos_token=ends)
+            LLTokenizer(str(self._tokenizer.file), n_vocab=self._vocab_size, eos_token=self._ends)
         )
 
     @cached_property
@@ -89,5 +93,5 @@ def schema_of(request: TextGenerationRequest) -> str | None:
         schema = schema.get("schema", schema)
     try:
         return json.dumps(schema)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"json_schema: wanted JSON, got {error}") from None

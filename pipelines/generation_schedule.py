@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from heddle.contexts import CacheBlocks, TextContext
@@ -34,19 +33,23 @@ class Schedule:
         self.tokens = tokens
         self._waiting: deque[Running] = deque()
         self._running: list[Running] = []
-
-    def __iter__(self) -> Iterator[Running]:
-        return iter([*self._running, *self._waiting])
+        self._known: dict[str, Running] = {}
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._waiting)
+        return len(self._known)
+
+    def find(self, request_id: str) -> Running | None:
+        """The request of that id, or None."""
+        return self._known.get(request_id)
 
     def add(self, running: Running) -> None:
         """Lets a new request wait."""
+        self._known[running.context.request_id] = running
         self._waiting.append(running)
 
     def leave(self, running: Running) -> None:
         """Takes out a request that has ended."""
+        del self._known[running.context.request_id]
         if running in self._running:
             self._running.remove(running)
             self.blocks.release(running.context)

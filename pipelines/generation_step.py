@@ -53,6 +53,8 @@ class StepModel:
         for name, value in (("rows", rows), ("tokens", tokens)):
             if not 1 <= value <= most[name]:
                 raise InputError(f"{name}: wanted 1 to {most[name]}, got {value}")
+        if tokens < rows:  # some rows would wait for others to end
+            raise InputError(f"tokens: wanted one for each of {rows} rows at least, got {tokens}")
         caches = model.input_metadata[len(INPUTS) :]
         _, block_size, *_ = caches[0].shape
         count = cache_tokens // int(block_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ class TextTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._config = _object(folder / "tokenizer_config.json")
-        generation = _object(folder / "generation_config.json") or _object(folder / "config.json")
-        ends = generation.get("eos_token_id")
+        files = (_object(folder / name) for name in ("generation_config.json", "config.json"))
+        said = (content.get("eos_token_id") for content in files)
+        ends = next((end for end in said if end is not None), None)
         if ends is None and (token := _text_of(self._config.get("eos_token"))):
             ends = self._tokenizer.token_to_id(token)
         listed = ends if isinstance(ends, list) else [ends]
@@ -75,15 +77,20 @@ class TextTokenizer:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
-    def chat(self, messages: Iterable[Any], **options: Any) -> str:
+    def chat(self, messages: Iterable[Any], /, **options: Any) -> str:
         """The prompt for a conversation, by the model's chat template.
 
+        Templates find what they are written for: the names and filters of transformers
+        ("Chat templates", Hugging Face), `tojson` that changes no character among them.
+
         Args:
-            messages: `{"role": ..., "content": ...}` each, or objects with these attributes.
+            messages: `{"role": ..., "content": ...}` each, or objects with these attributes; a
+                content of text parts is their text.
             **options: Further names of the template, such as `tools`.
 
         Raises:
-            InputError: There is no template, jinja2 is not installed, or the template refuses.
+            InputError: There is no template, jinja2 is not installed, or the template refuses or
+                fails.
         """
         if not self._template:
             raise InputError(f"{self.file.parent}: wanted a chat template for messages, got none")
@@ -99,23 +106,28 @@ class TextTokenizer:
         def refuse(message: str) -> None:
             raise TemplateError(message)
 
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = refuse
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals |= {"raise_exception": refuse, "strftime_now": _now}
         tokens = {name: _text_of(self._config.get(name)) or "" for name in SPECIAL}
         rows = [
-            row if isinstance(row, dict) else {"role": row.role, "content": row.content}
+            dict(row) if isinstance(row, dict) else {"role": row.role, "content": row.content}
             for row in messages
         ]
+        for row in rows:
+            row["content"] = _joined(row.get("content"))
         names = {"add_generation_prompt": True, **tokens, **options, "messages": rows}
         try:
             text: str = environment.from_string(self._template).render(names)
-        except TemplateError as error:
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise InputError(f"chat template: {error}") from None
         return text
 
-    def stream(self) -> TextStream:
-        """A new `TextStream`."""
-        return TextStream(self)
+    def stream(self, before: Sequence[int] = ()) -> TextStream:
+        """A new `TextStream` of what follows the tokens `before`."""
+        return TextStream(self, before)
 
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -130,12 +142,19 @@ class TextStream:
 
     Tokens that end in bytes of no whole character are held back: at most `UNFINISHED_TOKENS`, so
     that bytes which never become one are shown, too.
+
+    Args:
+        tokenizer: What decodes.
+        before: Tokens that the text follows: decoders drop the space at the beginning of a text.
     """
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
+    def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._tokens: list[int] = []
-        self._start = self._shown = 0
+        self._tokens = list(before[-UNFINISHED_TOKENS - 1 :])
+        self._start = 0
+        if self._text(len(self._tokens)).endswith(UNFINISHED):
+            self._tokens = []
+        self._shown = len(self._tokens)
 
     def push(self, tokens: Iterable[int], final: bool = False) -> str:
         """What is new with `tokens`; with `final` also what is no whole character."""
@@ -182,6 +201,27 @@ class StopStrings:
         """What of `text` and the text held back stands before the stop string `stop`."""
         text, self._held = self._held + text, ""
         return text[: text.index(stop)]
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    """The filter `tojson` of chat templates: no escapes for HTML, keys as they are."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _now(form: str) -> str:
+    """`strftime_now` of chat templates: the time here."""
+    return datetime.now().strftime(form)
+
+
+def _joined(content: Any) -> Any:
+    """A message's content; parts that are all text as one text, which every template takes."""
+    if not isinstance(content, (list, tuple)):
+        return content
+    parts = [part if isinstance(part, dict) else vars(part) for part in content]
+    texts = [part.get("text") for part in parts if part.get("type") == "text"]
+    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        return content
+    return "".join(map(str, texts))
 
 
 def check_text(name: str, text: str) -> None:

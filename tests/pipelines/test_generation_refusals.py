@@ -35,6 +35,8 @@ def test_ids_are_their_own(make_generator):
     [
         (request(prompt=[]), "wanted a prompt of at least one token"),
         (request(prompt=np.array([5, 260])), "wanted tokens below 260, got 260"),
+        (request(params={"stop_token_ids": [7, 260]}), "wanted tokens below 260, got 260"),
+        (request(params={"stop_token_ids": [2**40]}), f"wanted tokens below 260, got {2**40}"),
         (
             request(prompt=[1.5]),
             r"request r0: wanted a prompt of text or of integers, got \[1.5\]$",
@@ -75,9 +77,10 @@ def test_two_grammars(make_generator):
         make_generator().submit(request(response_format=form), regex="a")
 
 
-def test_a_grammar_needs_an_end_and_its_package(make_generator, monkeypatch):
-    generator = make_generator()
-    generator.tokenizer.eos_token_ids = frozenset()
+def test_a_grammar_needs_an_end_and_its_package(decoder, decoder_model, monkeypatch):
+    tokenizer = TextTokenizer(decoder)
+    tokenizer.eos_token_ids = frozenset([260])  # which the model does not know
+    generator = TextGenerator(decoder_model, tokenizer)
     with pytest.raises(InputError, match="wanted a tokenizer with an end of text, got none"):
         generator.submit(request(), regex="a")
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
@@ -89,6 +92,7 @@ def test_a_grammar_needs_an_end_and_its_package(make_generator, monkeypatch):
     ("options", "message"),
     [
         ({"rows": 0}, "rows: wanted 1 to 1024, got 0"),
+        ({"tokens": 15}, "tokens: wanted one for each of 16 rows at least, got 15"),
         ({"tokens": 1 << 20}, "tokens: wanted 1 to 16384, got 1048576"),
         ({"cache_tokens": 15}, "cache_tokens: wanted 16 to 67108864, got 15"),
     ],

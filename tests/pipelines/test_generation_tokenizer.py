@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from tokenizers import Tokenizer, decoders, models
 
 from heddle.pipelines.generation_tokenizer import StopStrings, TextTokenizer
 from heddle.runtime.errors import InputError
@@ -104,6 +105,8 @@ def test_where_the_ends_are_said(tmp_path, decoder):
     assert TextTokenizer(tmp_path).eos_token_ids == {257}
     changed(tmp_path, decoder, config={"eos_token_id": 3})
     assert TextTokenizer(tmp_path).eos_token_ids == {3}
+    changed(tmp_path, decoder, generation_config={"temperature": 0.5})
+    assert TextTokenizer(tmp_path).eos_token_ids == {3}
     changed(tmp_path, decoder, generation_config={"eos_token_id": [4, 5]})
     assert TextTokenizer(tmp_path).eos_token_ids == {4, 5}
     changed(tmp_path, decoder, generation_config={"eos_token_id": [4, "</s>"]})
@@ -128,3 +131,53 @@ def test_a_broken_file_is_named(tmp_path, decoder, text, message):
 def test_no_tokenizer(tmp_path):
     with pytest.raises(InputError, match=r"tokenizer\.json: wanted a tokenizer\.json"):
         TextTokenizer(tmp_path)
+
+
+TOOL = {"type": "function", "function": {"name": "größe", "description": "a < b & it's", "b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ tools[0] | tojson }}", json.dumps(TOOL, ensure_ascii=False)),
+        ("{{ tools[0] | tojson(indent=4) }}", json.dumps(TOOL, ensure_ascii=False, indent=4)),
+        ("{{ '\"f\": ' + tools[0].function.name | tojson }}", '"f": "größe"'),
+        ("{% for m in messages %}{{ m.content + '.' }}{% break %}{% endfor %}", "Hi."),
+        ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{{ messages[1].content }}", "Ho, ho"),
+    ],
+)
+def test_templates_find_what_they_are_written_for(tmp_path, decoder, template, text):
+    changed(tmp_path, decoder, tokenizer_config={"chat_template": template})
+    parts = [{"type": "text", "text": "Ho, "}, {"type": "text", "text": "ho"}]
+    messages = [{"role": "user", "content": "Hi"}, {"role": "user", "content": parts}]
+    options = {"tools": [TOOL], "messages": "ignored", "self": 1}
+    assert TextTokenizer(tmp_path).chat(messages, **options) == text
+
+
+@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{{ 'a' + 1 }}", "{{ nothing.at.all }}"])
+def test_a_template_that_fails_is_told_as_such(tmp_path, decoder, template):
+    changed(tmp_path, decoder, tokenizer_config={"chat_template": template})
+    with pytest.raises(InputError, match=r"^chat template: "):
+        TextTokenizer(tmp_path).chat([{"role": "user", "content": "Hi"}])
+
+
+def test_a_text_goes_on_with_its_space(tmp_path):
+    """As with the tokenizers of Llama 2 and Mistral, which drop a text's first space."""
+    words = {word: number for number, word in enumerate(("<unk>", "▁once", "▁upon", "▁a", "▁time"))}
+    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    steps = [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(steps)
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = TextTokenizer(tmp_path)
+    assert tokenizer.decode([1, 2, 3, 4]) == "once upon a time"
+    stream = tokenizer.stream([1, 2])
+    assert [stream.push([token]) for token in (3, 4)] == [" a", " time"]
+    alone = tokenizer.stream()
+    assert [alone.push([token]) for token in (3, 4)] == ["a", " time"]
+
+
+def test_a_text_behind_half_a_character(tokenizer):
+    face = tokenizer.encode("🙂")
+    stream = tokenizer.stream([*tokenizer.encode("ab"), *face[:2]])
+    assert stream.push([*face[2:], *tokenizer.encode("c")]).endswith("c")

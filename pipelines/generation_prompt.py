@@ -1,0 +1,79 @@
+"""What a request says: the tokens of its prompt or of its messages."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from heddle.contexts import TextGenerationRequest
+from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.runtime.errors import InputError
+
+
+class Prompts:
+    """Reads requests for a model.
+
+    Args:
+        tokenizer: The model's.
+        vocab_size: How many tokens the model knows.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._known = vocab_size
+
+    def tokens(self, request: TextGenerationRequest) -> list[int]:
+        """The tokens of a request's prompt or messages.
+
+        Raises:
+            InputError: It is empty, has tokens that the model does not know, or is no prompt; there
+                is no chat template for messages, or there are tools without them; or the request
+                asks for what a text generator would have to ignore.
+        """
+        _check(request)
+        if request.messages is not None:
+            options = request.chat_template_options or {}
+            if request.tools:
+                options = {"tools": [asdict(tool) for tool in request.tools], **options}
+            text = self._tokenizer.chat(request.messages, **options)
+            prompt = self._tokenizer.encode(text, add_special_tokens=False)
+        elif isinstance(request.prompt, str):
+            prompt = self._tokenizer.encode(request.prompt)
+        else:
+            prompt = _integers(request)
+        if not prompt:
+            raise InputError(f"request {request.id}: wanted a prompt of at least one token")
+        self.check_tokens(request, prompt)
+        return prompt
+
+    def check_tokens(self, request: TextGenerationRequest, tokens: Iterable[int]) -> None:
+        """Raises InputError for a token that the model does not know."""
+        for token in tokens:
+            if not 0 <= token < self._known:
+                raise InputError(
+                    f"request {request.id}: wanted tokens below {self._known}, got {token}"
+                )
+
+
+def _integers(request: TextGenerationRequest) -> list[int]:
+    prompt: Any = request.prompt
+    try:
+        return [operator.index(token) for token in prompt]
+    except TypeError:
+        raise InputError(
+            f"request {request.id}: wanted a prompt of text or of integers, got {request.prompt!r}"
+        ) from None
+
+
+def _check(request: TextGenerationRequest) -> None:
+    """Refuses what a text generator would have to ignore."""
+    for name, given in (("images", request.images), ("echo", request.echo)):
+        if given:
+            raise InputError(f"request {request.id}: wanted no {name}, a text generator has none")
+    if request.tools and request.messages is None:
+        raise InputError(
+            f"request {request.id}: wanted messages beside tools, which the chat template shows to "
+            "the model, got a prompt"
+        )
