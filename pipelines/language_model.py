@@ -9,6 +9,9 @@ from heddle.pipelines.models.llama import Quantization, language_model
 from heddle.pipelines.models.llama_config import LlamaConfig
 from heddle.runtime.errors import GraphError
 
+LAYERS, COMPUTED = "model.layers.", "rotary_emb.inv_freq"
+"""What weights of layers begin with, and those end with that the configuration gives."""
+
 FLOATS = ("float32", "bfloat16", "float16")
 
 
@@ -23,12 +26,14 @@ def build(
         quantization: How the weights of products are held; None: as they are stored.
 
     Raises:
-        GraphError: It is a model that the graph does not compute, or weights are no floats.
+        GraphError: It is a model that the graph does not compute, or weights are no floats, or of
+            another model: the graph would leave some out.
         ArtifactError: A file is missing or damaged.
     """
     config = LlamaConfig.read(found.config)
     stored = {}
-    for name, array in weights.read(found.weights).items():
+    arrays = weights.read(found.weights)
+    for name, array in arrays.items():
         kind = weights.dtype_of(array)
         if kind in FLOATS:
             stored[name] = DType(kind)
@@ -38,4 +43,13 @@ def build(
             f"{found.weights}: wanted {embeddings} in {', '.join(FLOATS)}, got none of them"
         )
     name = found.folder.resolve().name
-    return language_model(config, name, dtype or stored[embeddings], quantization, stored)
+    graph = language_model(config, name, dtype or stored[embeddings], quantization, stored)
+    used = {weight.removesuffix(".integers") for weight in graph.weights}
+    for weight in arrays:
+        known = weight in graph.weights or weight.removesuffix(".weight") in used
+        if weight.startswith(LAYERS) and not known and not weight.endswith(COMPUTED):
+            raise GraphError(
+                f"{found.weights}: wanted the weights of the model in {found.config}, got also "
+                f"{weight}: see num_hidden_layers and the keys for biases there"
+            )
+    return graph

@@ -55,6 +55,8 @@ class Commands(click.Group):
             with warnings.catch_warnings():
                 warnings.showwarning = show_warning
                 return super().invoke(ctx)
+        except BrokenPipeError:  # nobody reads on: click ends without a word
+            raise
         except (HeddleError, ImportError, OSError) as error:
             if ctx.params["debug"]:
                 raise

@@ -32,6 +32,11 @@ KEYS = (
 COUNTS = (*(name for name in KEYS if name != "rms_norm_eps"), "num_key_value_heads", "head_dim")
 """The sizes, of which there is at least one of each."""
 
+FLAGS = ("attention_bias", "mlp_bias", "tie_word_embeddings")
+
+MOST_LAYERS = 4096
+"""More than any model has: a graph of so many would not end."""
+
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
@@ -116,6 +121,14 @@ class LlamaConfig:
         for name in COUNTS:
             if values.get(name) is not None:
                 _check_count(name, values[name], 1)
+        if values["num_hidden_layers"] > MOST_LAYERS:
+            raise GraphError(
+                f"num_hidden_layers: wanted at most {MOST_LAYERS}, got "
+                f"{values['num_hidden_layers']}"
+            )
+        for name in FLAGS:
+            if not isinstance(values.get(name) or False, bool):
+                raise GraphError(f"{name}: wanted true or false, got {values[name]!r}")
         _check_positive("rms_norm_eps", values["rms_norm_eps"])
         _refuse(values, "quantization_config", None)
         _refuse(values, "partial_rotary_factor", 1.0)
@@ -133,20 +146,23 @@ class LlamaConfig:
             raise GraphError(
                 f"hidden_size: wanted a multiple of {heads} heads, got {values['hidden_size']}"
             )
-        bias = bool(values.get("attention_bias", False))
+        head = values.get("head_dim") or values["hidden_size"] // heads
+        if head % 2:
+            raise GraphError(f"head_dim: wanted an even number, which rope turns, got {head}")
+        bias = values.get("attention_bias") or False
         theta, scaling = _rope(values)
         return LlamaConfig(
             **{name: values[name] for name in KEYS},
             num_key_value_heads=key_heads,
-            head_dim=values.get("head_dim") or values["hidden_size"] // heads,
+            head_dim=head,
             rope_theta=theta,
             rope_scaling=scaling,
             hidden_act=activation,
-            tie_word_embeddings=bool(values.get("tie_word_embeddings", False)),
+            tie_word_embeddings=values.get("tie_word_embeddings") or False,
             windows=_windows(values),
             qkv_bias=kind == "qwen2" or bias,
             output_bias=kind != "qwen2" and bias,
-            mlp_bias=bool(values.get("mlp_bias", False)),
+            mlp_bias=values.get("mlp_bias") or False,
             qk_norm=kind == "qwen3",
         )
 

@@ -7,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from decoder_weights import weight
+from safetensors.numpy import save_file
 
 from heddle.graph import DType, compile
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.compiler.sizes import evaluate
+from heddle.pipelines import weights
+from heddle.pipelines.checkpoint import Checkpoint
+from heddle.pipelines.language_model import build
 from heddle.pipelines.models.llama import Quantization, language_model
 from heddle.pipelines.models.llama_config import LlamaConfig
 from heddle.pipelines.quantization import fit, quantize
@@ -214,6 +218,9 @@ BASE = {"model_type": "llama", **{k: v for k, v in config_of("qwen2").items() if
         ),
         ({"num_hidden_layers": 0}, "num_hidden_layers: wanted an integer of at least 1, got 0$"),
         ({"hidden_size": "64"}, "hidden_size: wanted an integer of at least 1, got '64'$"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers: wanted at most 4096, got 1000000000$"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: wanted true or false, got 'yes'$"),
+        ({"head_dim": 15}, "head_dim: wanted an even number, which rope turns, got 15$"),
         ({"head_dim": -16}, "head_dim: wanted an integer of at least 1, got -16$"),
         ({"num_attention_heads": 4.0}, "num_attention_heads: wanted an integer .* 1, got 4.0$"),
         ({"sliding_window": -1}, "sliding_window: wanted an integer of at least 0, got -1$"),
@@ -245,6 +252,31 @@ def test_a_config_of_another_model_is_refused(tmp_path, change, message):
     with pytest.raises(GraphError, match=message) as error:
         LlamaConfig.read(path)
     assert str(path) in str(error.value)
+
+
+BIAS = "model.layers.0.self_attn.q_proj.bias"
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "named"),
+    [
+        ({"num_hidden_layers": 1}, (), r"model\.layers\.1\."),
+        ({}, (BIAS,), BIAS),
+        ({}, ("model.layers.0.self_attn.rotary_emb.inv_freq",), None),
+    ],
+)
+def test_a_checkpoint_with_weights_of_another_model(decoder, tmp_path, change, more, named):
+    """Which the graph would leave out: another model's text would come of it."""
+    arrays = dict(weights.read(Checkpoint(decoder).weights))
+    arrays |= {name: np.ones(64, np.float32) for name in more}
+    save_file(arrays, tmp_path / "model.safetensors")
+    config = json.loads((decoder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    if named is None:
+        assert build(Checkpoint(tmp_path)).weights
+        return
+    with pytest.raises(GraphError, match=f"wanted the weights of the model in .* got also {named}"):
+        build(Checkpoint(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])

@@ -155,3 +155,14 @@ def test_the_help_says_what_the_exit_codes_mean(heddle):
     assert len(codes) == 3
     for code, meaning in codes:
         assert f"{code} {meaning}" in text
+
+
+def test_a_reader_that_has_enough_ends_it_without_a_word():
+    """As `head` does."""
+    program = "from heddle.pipelines.command import main; main()"
+    command = [sys.executable, "-c", program, "compile", "--help"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as run:
+        run.stdout.close()
+        assert run.stderr.read() == ""
+    assert run.returncode == 1
