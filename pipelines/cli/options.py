@@ -89,12 +89,15 @@ def quantization(quantize: str | None, group: int, activations: str) -> Quantiza
     """What these options say together.
 
     Raises:
-        click.UsageError: Activations are to be integers, but the weights are not.
+        click.UsageError: It is said how, but not that weights are to be quantized.
     """
     from heddle.pipelines.models.llama import Quantization
 
     if quantize:
         return Quantization.parse(quantize, group, activations)
+    context = click.get_current_context()
+    if context.get_parameter_source("group") is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError(f"--group {group}: wanted --quantize beside it")
     if activations != "float":
         raise click.UsageError(f"--activations {activations}: wanted --quantize beside it")
     return None

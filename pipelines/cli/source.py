@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import traceback
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 
 import click
@@ -77,6 +78,13 @@ def from_function(path: Path, name: str) -> Graph:
     function = getattr(module, name, None)
     if not callable(function):
         raise CompileError(f"{path}: wanted a function named {name!r}, found none")
+    try:
+        signature(function).bind()
+    except TypeError as error:
+        raise CompileError(
+            f"{path}:{name}: wanted a function without arguments, got {name}"
+            f"{signature(function)}: {error}"
+        ) from None
     graph = function()
     if not isinstance(graph, Graph):
         raise CompileError(

@@ -19,6 +19,9 @@ def build():
 def wrong():
     return 3
 
+def sized(n):
+    return n
+
 value = 4
 """
 
@@ -103,6 +106,11 @@ def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkey
         (["line.py:missing"], 1, "line.py: wanted a function named 'missing', found none"),
         (["line.py:value"], 1, "line.py: wanted a function named 'value', found none"),
         (["line.py:wrong"], 1, "line.py:wrong: wanted a function that returns a Graph, got int"),
+        (
+            ["line.py:sized"],
+            1,
+            "line.py:sized: wanted a function without arguments, got sized(n): missing a required",
+        ),
         (["line.py:build", "--dtype", "bfloat16"], 2, "--dtype: wanted minilm or a model's folder"),
         (["line.py:build", "-t", "tpu"], 2, "target 'tpu': wanted one of cpu"),
         (["line.py:build", "--stop-after", "nope"], 2, "stop_after: wanted one of canonicalize"),

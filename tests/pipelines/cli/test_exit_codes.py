@@ -23,6 +23,7 @@ compile {model}:build --dtype bfloat16
 compile {model}:build --quantize int8
 compile {tiny} --dtype float64
 compile {decoder} --quantize int8 --group 7
+compile {decoder} --group 32
 inspect
 inspect {none} --show asm
 inspect {none} --kernel softmax --set m=8
