@@ -1,5 +1,7 @@
 """Tuning tables on their way into an artifact: whose are used, and what depends on them."""
 
+import re
+
 import pytest
 
 from heddle.graph import Graph, TensorType, compile, ops
@@ -9,7 +11,7 @@ from heddle.graph.compiler.tuned import TuningWarning, own_tables
 from heddle.graph.dtype import DType
 from heddle.graph.targets import native_cpu
 from heddle.kernels.registry import find
-from heddle.kernels.tuning import Row, Table
+from heddle.kernels.tuning import Row, Table, fingerprint
 from heddle.runtime.errors import CompileError
 
 
@@ -63,6 +65,27 @@ def test_what_is_no_folder_of_tables(own, tmp_path, monkeypatch):
         own_tables(native=False)
 
 
+@pytest.mark.parametrize(
+    ("op", "values", "message"),
+    [
+        ("matmul", {"square": 33}, "cuda.json: matmul: square: wanted one of (32, 64"),
+        ("matmul", {"nope": 1}, "cuda.json: matmul: wanted one of square, "),
+        ("softmax", {"nope": 1}, "cuda.json: softmax: wanted one of no parameter, got 'nope'"),
+        ("surprise", {"nope": 1}, "cuda.json: surprise: wanted one of no parameter, got 'nope'"),
+    ],
+)
+def test_values_that_a_kernel_does_not_have(own, op, values, message):
+    own(table("cuda", Row(op, "float32", {}, values, "2026-01-01", "")))
+    with pytest.raises(CompileError, match=re.escape(f"HEDDLE_TUNING: {message}")):
+        own_tables(native=False)
+
+
+def test_a_row_of_code_that_has_changed_is_told(own):
+    own(table("cuda", Row("matmul", "float32", {}, {"square": 32}, "2026-01-01", "older")))
+    with pytest.warns(TuningWarning, match=r"cuda\.json: matmul: tuned for code that has changed"):
+        assert own_tables(native=False)
+
+
 def test_values_are_part_of_the_cache_key(tmp_path):
     spec = _product_spec()
     keys = {cache.key(spec, "sm_80", values) for values in ((), (("square", 32),))}
@@ -86,7 +109,8 @@ def test_an_own_table_changes_code_launch_and_provenance(own, monkeypatch):
     own(table("cuda"))
     before = compile(_product(), ["cuda:sm_80"])
     shape = find("matmul", "cuda").space.shape_class(_product_spec())
-    own(table("cuda", Row("matmul", "float32", shape, {"square": 32}, "2026-01-01", "")))
+    sources = fingerprint(find("matmul", "cuda"))
+    own(table("cuda", Row("matmul", "float32", shape, {"square": 32}, "2026-01-01", sources)))
     after = compile(_product(), ["cuda:sm_80"])
     assert after.to_bytes() == compile(_product(), ["cuda:sm_80"]).to_bytes()
     for artifact, threads in ((before, 256), (after, 64)):
