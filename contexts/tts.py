@@ -90,7 +90,8 @@ class TTSContext(TextContext):
         )
         self._speech_token_size = _speech_token_size
         self._speech_token_end_idx = _speech_token_end_idx
-        self._speech_tokens = _speech_tokens
+        # Whatever integers were given: those that come have 32 bits.
+        self._speech_tokens = _speech_tokens.astype(np.int32, copy=False)
         self._block_counter = _block_counter
         self._arrival_time = time.monotonic() if _arrival_time is None else _arrival_time
         self.decoded_index = 0

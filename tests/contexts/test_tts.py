@@ -108,3 +108,12 @@ def test_undecoded_speech_tokens(context):
 def test_a_speech_state_that_contradicts_itself_is_refused(options, reason):
     with pytest.raises(ValueError, match=reason):
         TTSContext(max_length=9, tokens=np.array([1]), **options)
+
+
+def test_a_buffer_of_smaller_integers_does_not_wrap():
+    given = np.arange(128, dtype=np.int8)
+    context = TTSContext(
+        max_length=9, tokens=np.array([1]), _speech_tokens=given, _speech_token_end_idx=2
+    )
+    context.update_speech_tokens(np.array([300, 70000]))
+    assert context.speech_tokens.tolist() == [0, 1, 300, 70000]
