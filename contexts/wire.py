@@ -128,7 +128,14 @@ class _Decode:
             )
         try:
             return self._decoder.decode(view[len(_BEGIN) : -_END])
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        # AttributeError: msgspec takes any extension value for a mapping, and asks for its keys.
+        except (
+            msgspec.MsgspecError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             wanted = self._type.__name__ if isinstance(self._type, type) else self._type
             raise InputError(f"message: wanted {wanted}, got another value: {error}") from error
 

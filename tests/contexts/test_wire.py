@@ -299,3 +299,9 @@ def test_an_invalid_context_is_refused():
         changed[index] = value
         with pytest.raises(InputError, match=reason):
             msgpack_numpy_decoder(TextContext)(framed(msgspec.msgpack.encode(changed)))
+
+
+@pytest.mark.parametrize("type_", [dict[str, int], PixelContext, SamplingParams])
+def test_an_array_in_the_place_of_a_mapping_is_refused(type_):
+    with pytest.raises(InputError, match="got another value"):
+        msgpack_numpy_decoder(type_)(encode(np.arange(3)))
