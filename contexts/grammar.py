@@ -111,7 +111,7 @@ def _text(kind: str, grammar: Any) -> str:
         raise InputError(
             f"{kind}: wanted a text in UTF-8, got {error.object[error.start]!r} at {error.start}"
         ) from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{kind}: wanted a text or JSON, got {error}") from None
     return text
 

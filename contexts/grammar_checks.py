@@ -32,7 +32,7 @@ def check_grammar(kind: str, text: str) -> None:
     if kind == "json_schema":
         try:
             schema = json.loads(text.strip() or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"json_schema: wanted JSON, got {error}") from error
     for pattern in dict.fromkeys(_patterns(kind, text, schema)):
         if is_ambiguous(pattern):

@@ -184,13 +184,13 @@ class _Expression:
                 if unicodedata.category(each).startswith(name) == wanted
             )
 
-        plain = _PROPERTY.sub(of_category, atom)
-        plain = _CODE_POINT.sub(lambda match: re.escape(chr(int(match[1], 16))), plain)
-        if plain != atom and not plain.startswith("["):
-            plain = f"[{plain}]"
-        if plain.startswith("["):
-            plain = "[" + _SET_SYNTAX.sub(_escape_last, plain[1:])
         try:
+            plain = _PROPERTY.sub(of_category, atom)
+            plain = _CODE_POINT.sub(lambda match: re.escape(chr(int(match[1], 16))), plain)
+            if plain != atom and not plain.startswith("["):
+                plain = f"[{plain}]"
+            if plain.startswith("["):
+                plain = "[" + _SET_SYNTAX.sub(_escape_last, plain[1:])
             takes = re.compile(plain, re.DOTALL).fullmatch
         except (re.error, OverflowError, ValueError):  # llguidance has its own view of it
             return frozenset(self.alphabet)

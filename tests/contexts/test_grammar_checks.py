@@ -186,3 +186,25 @@ def test_a_grammar_needs_an_end_of_the_vocabulary(vocabulary, ends):
         grammar_tokenizer(vocabulary, ends)
     wanted = "grammar_tokenizer: wanted eos_token_ids below 263, at least one, got "
     assert str(error.value) == wanted + str(ends)
+
+
+@pytest.mark.parametrize("code_point", ["110000", "ffffffffffff"])
+@pytest.mark.parametrize("form", [r"\x{%s}", r"[\x{%s}]", r"(\u{%s}a)+"])
+def test_a_code_point_that_there_is_not_is_refused(compiler, code_point, form):
+    with pytest.raises(InputError, match="wanted a grammar that llguidance takes"):
+        compiler.compile("regex", form % code_point)
+    with pytest.raises(InputError, match="json_schema: wanted"):
+        compiler.compile("json_schema", {"type": "string", "pattern": form % code_point})
+
+
+def test_a_schema_nested_beyond_what_python_recurses_is_refused(compiler):
+    schema = {}
+    for _ in range(100_000):
+        schema = {"items": schema}
+    with pytest.raises(InputError, match="json_schema: wanted a text or JSON, got"):
+        compiler.submit("json_schema", schema)
+    text = '{"items":' * 100_000 + "{}" + "}" * 100_000
+    generous = GrammarCompiler(compiler.tokenizer, GrammarLimits(10**7, 10**6, 60))
+    with pytest.raises(InputError, match="json_schema: wanted JSON, got"):
+        generous.compile("json_schema", text)
+    generous.close()
