@@ -121,7 +121,13 @@ class TextAndVisionContext(TextContext):
 
     @property
     def needs_vision_encoding(self) -> bool:
-        """Whether an image is not encoded yet."""
+        """Whether an image is not encoded yet.
+
+        Where images are is not known of those given by `pixel_values`: they wait until the prompt
+        is processed.
+        """
+        if self._loose_pixel_values:
+            return self.needs_ce
         return self.image_idx < len(self.images)
 
     @property

@@ -43,7 +43,7 @@ def validate_initial_prompt_has_image(context: TextContext | TextAndVisionContex
         InputError: There is none.
     """
     if isinstance(context, TextAndVisionContext) and context.is_initial_prompt:
-        _require(bool(context.images), context, "an image in the prompt", "none")
+        _require(bool(context.pixel_values), context, "an image in the prompt", "none")
 
 
 def validate_only_one_image(context: TextContext | TextAndVisionContext) -> None:
@@ -53,7 +53,7 @@ def validate_only_one_image(context: TextContext | TextAndVisionContext) -> None
         InputError: There are more.
     """
     if isinstance(context, TextAndVisionContext):
-        count = len(context.images)
+        count = len(context.pixel_values)
         _require(count <= 1, context, "at most one image", f"{count}")
 
 

@@ -157,7 +157,7 @@ def test_loose_pixel_values_are_the_older_way():
         max_length=9, tokens=np.array([1, 2]), prompt="ab", pixel_values=(pixels,)
     )
     assert context.pixel_values[0] is pixels
-    assert not context.needs_vision_encoding
+    assert context.needs_vision_encoding
     again = msgpack_numpy_decoder(TextAndVisionContext)(msgpack_numpy_encoder()(context))
     assert again.pixel_values[0].tolist() == pixels.tolist()
     with pytest.raises(ValueError, match="wanted images or pixel_values, got both"):
@@ -168,3 +168,30 @@ def test_loose_pixel_values_are_the_older_way():
             images=[ImageMetadata(0, 1, pixels)],
             pixel_values=(pixels,),
         )
+
+
+def test_validators_see_images_that_were_given_the_older_way():
+    def older(*pixels, **options):
+        return TextAndVisionContext(
+            max_length=9, tokens=np.array([1, 2]), pixel_values=pixels, **options
+        )
+
+    one, two = older(PIXELS), older(PIXELS, PIXELS)
+    v.validate_initial_prompt_has_image(one)
+    v.validate_only_one_image(one)
+    with pytest.raises(InputError, match="wanted at most one image, got 2"):
+        v.validate_only_one_image(two)
+    with pytest.raises(InputError, match="wanted an image in the prompt, got none"):
+        v.validate_initial_prompt_has_image(older())
+    for validate in (v.validate_aspect_ratio_args, v.validate_image_grid_thw_args):
+        with pytest.raises(InputError, match="among extra_model_args"):
+            validate(one)
+    v.validate_image_grid_thw_args(older(PIXELS, extra_model_args={"image_grid_thw": PIXELS}))
+    assert one.needs_vision_encoding
+    one.tokens.chunk(1)
+    one.update(3)
+    assert one.needs_vision_encoding
+    one.update(3)
+    assert not one.needs_vision_encoding
+    one.reset()
+    assert one.needs_vision_encoding
