@@ -87,6 +87,13 @@ class EOSTracker:
             f"eos_stop_strings={self.eos_stop_strings})"
         )
 
+    def copy(self) -> EOSTracker:
+        """A tracker of the same endings, whose tail goes its own way."""
+        twin = EOSTracker.__new__(EOSTracker)
+        for name in self.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
     def is_eos_from_tokens(self, generated: npt.NDArray[np.int64] | Sequence[int]) -> bool:
         """Whether the generated tokens, shape [tokens], end the sequence with their last one.
 

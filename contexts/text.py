@@ -32,7 +32,7 @@ class TextContext(TokenUpdates, OlderNames):
         max_length: Most tokens that the sequence may have, prompt included.
         tokens: The prompt: a `TokenBuffer`, or an int64 array, shape [tokens].
         request_id: Names the request.
-        eos_tracker: What ends the sequence.
+        eos_tracker: What ends the sequence; copied, as each sequence has a tail of its own.
         eos_token_ids: With `eos_sequences`, the older way to say it.
         log_probabilities: How many top log probabilities to return for each token; 0: none.
         log_probabilities_echo: Whether to return those of the prompt too.
@@ -101,7 +101,7 @@ class TextContext(TokenUpdates, OlderNames):
         self.max_length = whole("max_length", max_length)
         self.tokens = TokenBuffer.of(tokens)
         self.request_id = RequestID(request_id)
-        self.eos_tracker = eos_tracker
+        self.eos_tracker = eos_tracker.copy()
         self.log_probabilities = log_probabilities or 0
         self.log_probabilities_echo = log_probabilities_echo
         self.ignore_eos = ignore_eos

@@ -298,3 +298,13 @@ def test_a_schema_is_text(text):
     wanted = "None or a text of JSON, as json.dumps makes it, got dict$"
     with pytest.raises(ValueError, match=wanted):
         text(json_schema={"type": "object"})
+
+
+def test_contexts_that_share_a_tracker_do_not_share_its_tail(text):
+    tracker = EOSTracker(eos_stop_strings=["STOP"])
+    one, other = text(eos_tracker=tracker), text(eos_tracker=tracker)
+    assert one.end_at_stop_string("ST") is None
+    assert other.end_at_stop_string("OP") is None
+    assert one.end_at_stop_string("OP") == "STOP"
+    assert (one.status, other.status) == (GenerationStatus.END_OF_SEQUENCE, GenerationStatus.ACTIVE)
+    assert tracker.tail == ""
