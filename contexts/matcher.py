@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from heddle.contexts.numeric import no_token
-
 
 class Matcher(Protocol):
     """What a context asks of a grammar matcher; `llguidance.LLMatcher` is one."""
@@ -55,7 +53,6 @@ class TrackedMatcher:
 
         Raises:
             AssertionError: The matcher rejects the token, and is where it was.
-            TypeError: The token is no integer.
         """
         past_stop = ends_sequence and self.matcher.is_stopped()
         try:
@@ -66,8 +63,6 @@ class TrackedMatcher:
                 accepted = self.matcher.try_consume_tokens([token]) == 1
         except OverflowError:  # not a token id at all, for example negative
             accepted = False
-        except TypeError:
-            raise no_token(token) from None
         if not accepted:
             raise AssertionError(
                 f"advance_fsm: the grammar rejects token {token}; "

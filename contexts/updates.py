@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from heddle.contexts.numeric import whole
 from heddle.contexts.values import GenerationStatus, LogProbabilities
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class TokenUpdates:
         if tokens.actively_chunked:
             tokens.advance_chunk()
             return
+        if type(new_token) is not int:  # an array of no dimension counts, but has no hash
+            new_token = whole("token", new_token)
         if tokens.awaits_token:
             self._refuse_future_token()
         tokens.advance_with_token(new_token, mark_previous_as_processed)
@@ -98,9 +101,11 @@ class TokenUpdates:
 
         Raises:
             AssertionError: The matcher rejects the token.
+            TypeError: The token is no integer.
         """
         if self._matcher is None:
             return False
+        token = whole("token", token)
         self._matcher.consume(token, token in self.eos_tracker._ids)
         return True
 
@@ -136,6 +141,7 @@ class TokenUpdates:
         tokens = self.tokens
         if not tokens.awaits_token:
             raise ValueError("realize_future_token: the last token is no future token")
+        new_token = whole("token", new_token)
         self.advance_fsm(new_token)
         tokens.overwrite_last_token(new_token)
         if log_probabilities is not None:
