@@ -57,8 +57,13 @@ class TrackedMatcher:
         past_stop = ends_sequence and self.matcher.is_stopped()
         try:
             if past_stop:
-                # A failed matcher counts as stopped, and would take an end of sequence.
-                accepted = not self.matcher.is_error() and self.matcher.consume_token(token)
+                # A failed matcher counts as stopped, and would take an end of sequence; one that
+                # rejects a token here fails, so a copy tries it first.
+                accepted = (
+                    not self.matcher.is_error()
+                    and self.matcher.deep_copy().consume_token(token)
+                    and self.matcher.consume_token(token)
+                )
             else:
                 accepted = self.matcher.try_consume_tokens([token]) == 1
         except OverflowError:  # not a token id at all, for example negative

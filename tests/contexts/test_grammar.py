@@ -299,3 +299,25 @@ def test_a_future_token_changes_no_mask_before_it_is_known(masks, constrained, v
     context.update_with_future_token()
     masks.fill([context])
     assert [vocabulary[token] for token in allowed(masks, 0)] == [b"{", b'{"']
+
+
+def test_an_end_that_is_none_of_the_grammar_leaves_the_matcher(masks, compiler):
+    context = TextContext(
+        max_length=64,
+        tokens=np.array([1]),
+        eos_token_ids={END, 257},  # the tokenizer of the grammars knows the first alone
+        json_schema='{"type": "boolean"}',
+    )
+    compiler.constrain(context)
+    feed(context, b"true")
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="the grammar rejects token 257"):
+            context.update(257)
+    assert not context.matcher.is_error()
+    masks.fill([context])
+    assert allowed(masks, 0) == [END]
+    context.update(END)
+    assert context.status is GenerationStatus.END_OF_SEQUENCE
+    context.rollback(2)
+    masks.fill([context])
+    assert masks.allows(0, ord("e"))
