@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from heddle.contexts.token_views import TokenArray
     from heddle.contexts.tokens import TokenBuffer
 
+_END_OF_SEQUENCE = GenerationStatus.END_OF_SEQUENCE
+_MADE_BY_TOKENS = (_END_OF_SEQUENCE, GenerationStatus.MAXIMUM_LENGTH)
+
 
 class OlderNames:
     """Mixin of `TextContext`: indices, cache slots and single tokens."""
@@ -169,20 +172,20 @@ class OlderNames:
     def rollback(self, idx: int) -> None:
         """Drop the last `idx` tokens; window, status and grammar are what they were before them.
 
+        A status that no token made stays, such as that of a cancelled request.
+
         Raises:
             ValueError: No token would be left.
         """
         self.tokens.rollback(idx)
         length = len(self.tokens)
         log = self._status_log
-        if (
-            idx
-            and self.status is GenerationStatus.END_OF_SEQUENCE
-            and not (log and log[-1][0] > length)
-        ):
+        if idx and self.status is _END_OF_SEQUENCE and not (log and log[-1][0] > length):
             self.status = GenerationStatus.ACTIVE
         while log and log[-1][0] > length:
-            self.status = log.pop()[1]
+            before = log.pop()[1]
+            if self.status in _MADE_BY_TOKENS:
+                self.status = before
         for position in [at for at in self._log_probabilities_data if at >= length]:
             del self._log_probabilities_data[position]
         self._committed_idx = min(self._committed_idx, length)

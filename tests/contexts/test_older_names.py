@@ -185,3 +185,15 @@ def test_reserved_space_is_given_back_also_after_an_error(text):
 def test_views_share_the_tokens(text):
     context = text()
     assert np.shares_memory(context.all_tokens, context.prompt_tokens)
+
+
+@pytest.mark.parametrize("max_length", [4, 100])
+def test_a_cancelled_request_does_not_come_back_by_rollback(text, max_length):
+    context = text(max_length=max_length)
+    context.update(0 if max_length == 100 else 7)
+    context.update_status("cancelled")
+    context.update(5)
+    context.rollback(1)
+    assert context.status is GenerationStatus.CANCELLED
+    context.rollback(1)
+    assert context.status is GenerationStatus.CANCELLED
