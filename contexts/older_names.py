@@ -132,7 +132,7 @@ class OlderNames:
         end_idx: int | None = None,
         committed_idx: int | None = None,
     ) -> None:
-        """Set the indices that are given, all or none.
+        """Set the indices that are given, all or none; tokens behind the end go as by `rollback`.
 
         Raises:
             ValueError: Not 0 <= start < active <= end, or committed not in [0, end].
@@ -143,12 +143,15 @@ class OlderNames:
             raise ValueError(
                 f"token indices: wanted committed in [0, end], got {committed} with end {end}"
             )
+        length = len(self.tokens)
         self.tokens.set_indices(
             self.start_idx if start_idx is None else start_idx,
             self.active_idx if active_idx is None else active_idx,
             end,
         )
         self._committed_idx = committed
+        if end < length:
+            self._forget_beyond(end)
 
     def bump_token_indices(
         self, start_idx: int = 0, active_idx: int = 0, end_idx: int = 0, committed_idx: int = 0
@@ -178,9 +181,13 @@ class OlderNames:
             ValueError: No token would be left.
         """
         self.tokens.rollback(idx)
-        length = len(self.tokens)
+        if idx:
+            self._forget_beyond(len(self.tokens))
+
+    def _forget_beyond(self, length: int) -> None:
+        """Take back what tokens that are there no more, those behind `length`, have done."""
         log = self._status_log
-        if idx and self.status is _END_OF_SEQUENCE and not (log and log[-1][0] > length):
+        if self.status is _END_OF_SEQUENCE and not (log and log[-1][0] > length):
             self.status = GenerationStatus.ACTIVE
         while log and log[-1][0] > length:
             before = log.pop()[1]

@@ -197,3 +197,25 @@ def test_a_cancelled_request_does_not_come_back_by_rollback(text, max_length):
     assert context.status is GenerationStatus.CANCELLED
     context.rollback(1)
     assert context.status is GenerationStatus.CANCELLED
+
+
+def test_indices_that_shorten_take_back_what_the_tokens_did(text, matcher):
+    context = text(_matcher=matcher)
+    context.update(5, LogProbabilities([-0.5], [{}]))
+    context.update(6)
+    context.update_status(END)
+    context.set_token_indices(start_idx=2, active_idx=3, end_idx=3)
+    assert (context.status, context.is_initial_prompt) == (ACTIVE, True)
+    assert matcher.consumed == []
+    context.update(4)
+    assert context.to_generation_output().log_probabilities is None
+    free = text()
+    free.update(0)
+    free.bump_token_indices(-1, -1, -1)
+    assert free.status is ACTIVE
+    free.update(7)
+    free.rollback(1)
+    assert free.status is ACTIVE
+    free.update(0)
+    free.set_token_indices(start_idx=2)  # takes no token away
+    assert free.status is END
