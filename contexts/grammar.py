@@ -220,7 +220,7 @@ class GrammarCompiler:
         if context.json_schema is None:
             return
         matcher = self.compile("json_schema", context.json_schema)
-        known = context.tokens.generated.tolist()
+        known = context.tokens.all[context._prompt_length :].tolist()  # also before a `reset`
         if context.tokens.awaits_token:
             known.pop()
         if known and not matcher.consume_tokens(known):

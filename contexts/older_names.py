@@ -29,6 +29,8 @@ class OlderNames:
     _is_initial_prompt: bool
     _cache_seq_id: int | None
     _committed_idx: int
+    # Of the prompt that the context was made with; `reset` leaves it.
+    _prompt_length: int
 
     def apply_processing_offset(self, offset: int) -> None:
         """Leave out `offset` tokens at the start of the window.
@@ -196,6 +198,7 @@ class OlderNames:
         for position in [at for at in self._log_probabilities_data if at >= length]:
             del self._log_probabilities_data[position]
         self._committed_idx = min(self._committed_idx, length)
+        self._prompt_length = min(self._prompt_length, length)
         if not self.tokens.generated_length:
             self._is_initial_prompt = True
         if self._matcher is not None:

@@ -63,6 +63,7 @@ class TextContext(TokenUpdates, OlderNames):
         "cached_prefix_length",
         "_cache_seq_id",
         "_committed_idx",
+        "_prompt_length",
     )
 
     def __init__(
