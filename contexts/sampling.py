@@ -85,6 +85,9 @@ class SamplingParams:
             self._refuse("stop", "None or a list of texts")
         if not _is_list(self.stop_token_ids, is_whole):
             self._refuse("stop_token_ids", "None or a list of integers")
+        for name in ("stop", "stop_token_ids"):  # lists, as they are after a message
+            if isinstance(value := getattr(self, name), tuple):
+                object.__setattr__(self, name, list(value))
 
     def _refuse(self, name: str, wanted: str) -> None:
         raise ValueError(f"SamplingParams.{name}: wanted {wanted}, got {getattr(self, name)!r}")

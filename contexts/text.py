@@ -44,7 +44,7 @@ class TextContext(TokenUpdates, OlderNames):
         target_endpoint: Where to route the request: `tcp://host:port` or `ipc://path`.
         external_block_metadata: Opaque, for a cache outside the process.
         cached_prefix_length: Prompt tokens that the prefix cache served; None before admission.
-        prompt: The prompt before it was tokenized; only stored.
+        prompt: The prompt before it was tokenized, a text or its tokens; only stored.
         **older: What older versions took, see `older_arguments`.
 
     Raises:
@@ -90,7 +90,7 @@ class TextContext(TokenUpdates, OlderNames):
         target_endpoint: str | None = None,
         external_block_metadata: Any = None,
         cached_prefix_length: int | None = None,
-        prompt: str | list[int] | None = None,
+        prompt: str | Iterable[int] | None = None,
         **older: Any,
     ) -> None:
         if eos_tracker is None:
@@ -113,6 +113,8 @@ class TextContext(TokenUpdates, OlderNames):
         self.target_endpoint = target_endpoint
         self.external_block_metadata = external_block_metadata
         self.cached_prefix_length = cached_prefix_length
+        if not (prompt is None or isinstance(prompt, (str, list))):
+            prompt = [whole("prompt", token) for token in prompt]
         self._prompt = prompt
         self._prompt_length = self.tokens.prompt_length
         self._log_probabilities_data = _log_probabilities_data or {}

@@ -90,7 +90,12 @@ class _Encode:
 
     def __call__(self, value: Any) -> bytes:
         message = bytearray(_BEGIN)
-        self._encoder.encode_into(value, message, len(_BEGIN))
+        try:
+            self._encoder.encode_into(value, message, len(_BEGIN))
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise TypeError(
+                f"wanted integers of 64 bits and texts in UTF-8, got: {error}"
+            ) from None
         message += _CHECKSUM
         return b"".join((message, checksum(message)))
 
@@ -146,8 +151,8 @@ class _Decode:
 def msgpack_numpy_encoder() -> Callable[[Any], bytes]:
     """A function that encodes contexts, requests, outputs, arrays and plain data.
 
-    It raises TypeError for anything else. The matcher of a context stays behind: the receiver makes
-    its own from `json_schema`.
+    It raises TypeError for anything else, also an integer of more than 64 bits. The matcher of a
+    context stays behind: the receiver makes its own from `json_schema`.
     """
     return _Encode()
 

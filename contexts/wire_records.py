@@ -148,7 +148,7 @@ class TextRecord(msgspec.Struct, array_like=True):
         )
 
     def build(self) -> TextContext:
-        """The context of this record: constructed from its first prompt, then brought up to date.
+        """The context of this record: made as from its first prompt, then brought up to date.
 
         Raises:
             ValueError: What the constructor refuses, or a state that contradicts itself.
@@ -158,10 +158,9 @@ class TextRecord(msgspec.Struct, array_like=True):
         if self.kind is not None:
             make = TextAndVisionContext if isinstance(self.kind, VisionRecord) else TTSContext
             options = _fields_of(type(self.kind), self.kind)
-        first = self.tokens.tokens[: max(0, self.first_prompt_length)]
         context = make(
             max_length=self.max_length,
-            tokens=TokenBuffer(first),
+            tokens=self._first_tokens(),
             request_id=self.request_id,
             eos_tracker=self.eos.build(),
             log_probabilities=self.log_probabilities,
@@ -190,6 +189,14 @@ class TextRecord(msgspec.Struct, array_like=True):
         context._cache_seq_id = self.cache_seq_id
         context._committed_idx = self.committed_idx
         return context
+
+    def _first_tokens(self) -> TokenBuffer:
+        """All tokens, with the first prompt as their prompt: what the constructor looks at."""
+        buffer = TokenBuffer(self.tokens.tokens)
+        length = len(buffer)
+        prompt_length = min(self.first_prompt_length, length)
+        buffer.restore(TokenState(buffer.all, prompt_length, (0, length), (length, length), 0, ()))
+        return buffer
 
 
 class PixelRecord(msgspec.Struct):

@@ -291,7 +291,7 @@ def test_an_invalid_context_is_refused():
     record = msgspec.msgpack.decode(encode(text_context())[1:-10], ext_hook=msgspec.msgpack.Ext)
     for index, value, reason in (
         (0, 1, "max_length 1"),
-        (2, 0, "at least one token"),
+        (2, -1, "lengths or windows leave"),
         (16, "http://x", "target_endpoint"),
         (20, 99, "committed_idx: wanted 0 to 6, got 99"),
     ):
@@ -305,3 +305,41 @@ def test_an_invalid_context_is_refused():
 def test_an_array_in_the_place_of_a_mapping_is_refused(type_):
     with pytest.raises(InputError, match="got another value"):
         msgpack_numpy_decoder(type_)(encode(np.arange(3)))
+
+
+IMAGES = [ImageMetadata(4, 6, np.zeros(3))]
+VISION = {"max_length": 50, "tokens": np.array([1, 2, 3, 4, 9, 9, 5, 6]), "vision_token_ids": [9]}
+AGAIN = {
+    "a prompt that ends before its image": lambda: TextAndVisionContext(
+        **VISION, images=IMAGES, _active_idx=3
+    ),
+    "no prompt": lambda: TextContext(**TOKENS, _prompt_len=0),
+    "no prompt, and a minimum that fits": lambda: TextContext(
+        max_length=4,
+        tokens=np.arange(1, 5),
+        _prompt_len=0,
+        sampling_params=SamplingParams(min_new_tokens=4),
+    ),
+    "tuples of stops": lambda: TextContext(
+        **TOKENS, sampling_params=SamplingParams(stop=("a", "b"), stop_token_ids=(7,))
+    ),
+    "a prompt of an array": lambda: TextContext(**TOKENS, prompt=np.arange(1, 5)),
+    "a prompt of a tuple": lambda: TextContext(**TOKENS, prompt=(1, np.int64(2))),
+}
+
+
+@pytest.mark.parametrize("make", AGAIN.values(), ids=AGAIN)
+def test_what_the_constructor_takes_decodes_again(plain, make):
+    context = make()
+    again = msgpack_numpy_decoder(TextContext)(encode(context))
+    assert plain(again) == plain(context)
+    assert again.sampling_params == context.sampling_params
+    assert again.prompt == context.prompt
+
+
+def test_what_no_message_holds_is_a_type_error():
+    images = [ImageMetadata(4, 6, np.zeros(3), image_hash=1 << 64)]
+    with pytest.raises(TypeError, match="wanted integers of 64 bits"):
+        encode(TextAndVisionContext(**VISION, images=images))
+    with pytest.raises(TypeError, match="texts in UTF-8"):
+        encode(TextContext(**TOKENS, model_name="\ud800"))
