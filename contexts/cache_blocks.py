@@ -86,7 +86,7 @@ class CacheBlocks:
     def reuse(self, context: TextContext) -> int:
         """Take over known blocks that hold the beginning of `context`, which has none yet.
 
-        The window moves behind them; at least one token stays in it.
+        The window moves behind them; at least one token stays in it, also where it is chunked.
 
         Returns:
             How many tokens need not be processed.
@@ -98,7 +98,7 @@ class CacheBlocks:
             raise ValueError("CacheBlocks.reuse: wanted a context at its start, got one behind it")
         held = _Held(context)
         tokens = context.tokens.all
-        for start in range(0, len(tokens) - self.size, self.size):
+        for start in range(0, context.tokens.active_length - self.size, self.size):
             block = self._by_key.get((held.last, tokens[start : start + self.size].tobytes()))
             if block is None:
                 break

@@ -131,3 +131,17 @@ def test_what_is_remembered_has_blocks():
     )
     with pytest.raises(ValueError, match=wanted):
         blocks.remember(one)
+
+
+@pytest.mark.parametrize(("chunk", "reused"), [(2, 0), (4, 0), (5, 4), (8, 4)])
+def test_a_chunked_context_takes_over_what_leaves_a_token_in_its_window(chunk, reused):
+    blocks = CacheBlocks(count=8, size=4)
+    processed(blocks, context(range(10)))
+    free = blocks.free
+    other = context(range(10))
+    other.tokens.chunk(chunk)
+    assert blocks.reuse(other) == other.tokens.processed_length == reused
+    assert len(blocks.blocks(other)) * 4 == reused
+    assert other.tokens.active.tolist() == list(range(reused, chunk))
+    blocks.release(other)
+    assert blocks.free == free
