@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -268,19 +266,6 @@ class TokenBuffer(TokenViews):
         grown[: self._length] = self.all
         self._array = grown
         return grown
-
-    @contextmanager
-    def reserved(self, count: int) -> Iterator[None]:
-        """Count `count` more tokens, of no value, to window and length while the context lasts."""
-        length, window = self._length, self._window
-        if length + count > len(self._array):
-            self._grow(length + count)
-        self._length = length + count
-        self._window = Range(window.start, window.end + count)
-        try:
-            yield
-        finally:
-            self._length, self._window = length, window
 
     def state(self) -> TokenState:
         """Everything that this buffer is, its tokens as a view."""

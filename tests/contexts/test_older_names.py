@@ -219,3 +219,36 @@ def test_indices_that_shorten_take_back_what_the_tokens_did(text, matcher):
     free.update(0)
     free.set_token_indices(start_idx=2)  # takes no token away
     assert free.status is END
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_tokens_that_come_into_reserved_space_leave_nothing_behind(text, matcher, plain, count):
+    context = text(_matcher=matcher, max_length=6)
+    context.update(5)
+    context.update(6)
+    context.set_draft_offset(1)
+    before = plain(context)
+    with reserve_token_space_for_batch([context], count):
+        assert context.tokens.all[5:].tolist() == [0] * count
+        context.update(7, LogProbabilities([-1.0], [{}]))
+        context.update(8)
+        assert context.status is not ACTIVE
+    assert plain(context) == before
+    assert context.to_generation_output().tokens == [5, 6]
+    with reserve_token_space_for_batch([context], count):
+        context.update(7)
+        assert context.to_generation_output().tokens[-1] == 7
+    assert context.to_generation_output().tokens == []
+    context.update(9)
+    assert context.to_generation_output().tokens == [9]
+
+
+def test_reserved_space_is_no_future_token(text):
+    context = text((1, 2, 3, 4))
+    context.update(5)
+    context.update_with_future_token()
+    context.rollback(1)
+    with reserve_token_space_for_batch([context], 1):
+        assert not context.tokens.awaits_token
+        assert context.all_tokens.tolist() == [1, 2, 3, 4, 5, 0]
+    assert not context.tokens.awaits_token
