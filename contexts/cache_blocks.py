@@ -3,7 +3,8 @@
 Blocks that a context has filled are known by their tokens and all before them, also after it has
 left, so that a context with the same beginning takes them over instead of computing them again
 (as in Kwon et al., arXiv:2309.06180, section 4.4). A block in use is never written by two: only
-full ones are shared, and a context writes behind those that it has.
+full ones are shared, and a context writes behind those that it has (where its window goes back, it
+writes again what they hold). After a rollback it calls `reserve` before it is processed again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,18 @@ Key = tuple[int, bytes]
 
 @dataclass
 class _Held:
-    """The blocks of a context in order, and how many of them are known by their tokens."""
+    """The blocks of a context in order, and which of them are known by their tokens."""
 
     context: TextContext  # kept, so that its id stays its own
     blocks: list[int] = field(default_factory=list)
-    known: int = 0
-    last: int = 0
+    # Of each block that is known, from the first on: the name of its filling, and its tokens.
+    known: list[tuple[int, bytes]] = field(default_factory=list)
+    cuts: int = 0  # those of the tokens, when `known` was compared with them
+
+    @property
+    def last(self) -> int:
+        """The name of the last filling that is known; 0 before the first."""
+        return self.known[-1][0] if self.known else 0
 
 
 class CacheBlocks:
@@ -70,17 +77,18 @@ class CacheBlocks:
         return list(held.blocks) if held else []
 
     def reserve(self, context: TextContext, length: int) -> bool:
-        """Give `context` room for `length` tokens; False, and nothing done, where there is none."""
-        held = self._held.get(id(context)) or _Held(context)
-        more = self.needed(length) - len(held.blocks)
-        if more > len(self._free):
+        """Give `context` room for `length` tokens; False, and nothing done, where there is none.
+
+        After a rollback, blocks that are to be filled anew are known no more, and other ones are in
+        the places of those that it shares: the table of its row is to be written again.
+
+        Raises:
+            ValueError: It was rolled back into the middle of a block that another context reads.
+        """
+        held = self._held.get(id(context)) or _Held(context, cuts=context.tokens.cuts)
+        if not self._make_room(held, length):
             return False
         self._held[id(context)] = held
-        for _ in range(more):
-            block, _ = self._free.popitem(last=False)
-            self._forget(block)
-            self._uses[block] = 1
-            held.blocks.append(block)
         return True
 
     def reuse(self, context: TextContext) -> int:
@@ -96,19 +104,19 @@ class CacheBlocks:
         """
         if id(context) in self._held or context.tokens.processed_length:
             raise ValueError("CacheBlocks.reuse: wanted a context at its start, got one behind it")
-        held = _Held(context)
+        held = _Held(context, cuts=context.tokens.cuts)
         tokens = context.tokens.all
         for start in range(0, context.tokens.active_length - self.size, self.size):
-            block = self._by_key.get((held.last, tokens[start : start + self.size].tobytes()))
+            words = tokens[start : start + self.size].tobytes()
+            block = self._by_key.get((held.last, words))
             if block is None:
                 break
             self._uses[block] += 1
             self._free.pop(block, None)
             held.blocks.append(block)
-            held.last = self._fillings[block]
-        held.known = len(held.blocks)
+            held.known.append((self._fillings[block], words))
         self._held[id(context)] = held
-        count = held.known * self.size
+        count = len(held.known) * self.size
         context.tokens.skip_processing(count)
         context.cached_prefix_length = count
         return count
@@ -117,9 +125,11 @@ class CacheBlocks:
         """Make the blocks that `context` has filled by now known to others.
 
         Raises:
-            ValueError: It has filled more than it has.
+            ValueError: It has filled more than it has, or errors as of `reserve`.
         """
-        held = self._held.get(id(context)) or _Held(context)
+        held = self._held.get(id(context)) or _Held(context, cuts=context.tokens.cuts)
+        if not self._make_room(held, 0):
+            return
         full = context.tokens.processed_length // self.size
         if full > len(held.blocks):
             raise ValueError(
@@ -128,8 +138,8 @@ class CacheBlocks:
                 f"{len(held.blocks)} of {self.size}"
             )
         tokens = context.tokens.all
-        while held.known < full:
-            block, start = held.blocks[held.known], held.known * self.size
+        for index in range(len(held.known), full):
+            block, start = held.blocks[index], index * self.size
             key = held.last, tokens[start : start + self.size].tobytes()
             known = self._by_key.get(key)
             if known is None:
@@ -137,8 +147,7 @@ class CacheBlocks:
                 self._fillings[block] = self._next_filling
                 self._next_filling += 1
                 known = block
-            held.last = self._fillings[known]
-            held.known += 1
+            held.known.append((self._fillings[known], key[1]))
 
     def release(self, context: TextContext) -> None:
         """Take the blocks of `context` back, the last ones to be used again first."""
@@ -147,6 +156,50 @@ class CacheBlocks:
             self._uses[block] -= 1
             if not self._uses[block]:
                 self._free[block] = None
+
+    def _make_room(self, held: _Held, length: int) -> bool:
+        """Blocks for `length` tokens, and none known that is to be filled anew; False: no room."""
+        changed = self._changed(held)
+        shared = [index for index in changed if self._uses[held.blocks[index]] > 1]
+        if shared and shared[0] * self.size < held.context.tokens.processed_length:
+            raise ValueError(
+                f"CacheBlocks: wanted a context that goes back to the beginning of a block or into "
+                f"one of its own, got one that was rolled back into the middle of block "
+                f"{held.blocks[shared[0]]}, which another context reads: release it, and reset it"
+            )
+        more = max(0, self.needed(length) - len(held.blocks))
+        if len(shared) + more > len(self._free):
+            return False
+        for index in changed:
+            block = held.blocks[index]
+            if index in shared:
+                self._uses[block] -= 1
+                held.blocks[index] = self._take()
+            else:
+                self._forget(block)
+        del held.known[len(held.known) - len(changed) :]
+        held.cuts = held.context.tokens.cuts
+        held.blocks += [self._take() for _ in range(more)]
+        return True
+
+    def _changed(self, held: _Held) -> range:
+        """Which of the known blocks no longer hold the tokens of their context."""
+        tokens = held.context.tokens
+        count = len(held.known)
+        if tokens.cuts == held.cuts:
+            return range(0)
+        words = tokens.all.tobytes()
+        same, size = 0, self.size * tokens.all.itemsize
+        while same < count and words[same * size : (same + 1) * size] == held.known[same][1]:
+            same += 1
+        return range(same, count)
+
+    def _take(self) -> int:
+        """A free block, now in use by one."""
+        block, _ = self._free.popitem(last=False)
+        self._forget(block)
+        self._uses[block] = 1
+        return block
 
     def _forget(self, block: int) -> None:
         key = self._keys.pop(block, None)

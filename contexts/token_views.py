@@ -22,6 +22,7 @@ class TokenViews:
     __slots__ = (
         "_array",
         "_completion",
+        "_cuts",
         "_length",
         "_offset",
         "_prompt_length",
@@ -38,6 +39,7 @@ class TokenViews:
     # Length -> (window start, offset) before the token at that length came, where the window was
     # not just the last token: what `rollback` needs to restore it.
     _starts: dict[int, tuple[int, int]]
+    _cuts: int
 
     def __len__(self) -> int:
         return self._length
@@ -106,6 +108,11 @@ class TokenViews:
     def outstanding(self) -> Range:
         """The positions of the completion window, as a copy."""
         return Range(self._completion.start, self._completion.end)
+
+    @property
+    def cuts(self) -> int:
+        """How often tokens were taken away at the end, so that others may come in their place."""
+        return self._cuts
 
     @property
     def awaits_token(self) -> bool:

@@ -57,6 +57,7 @@ class TokenBuffer(TokenViews):
         self._completion = Range(length, length)
         self._offset = 0
         self._starts = {}
+        self._cuts = 0
 
     @classmethod
     def of(cls, tokens: TokenBuffer | TokenArray) -> TokenBuffer:
@@ -202,6 +203,7 @@ class TokenBuffer(TokenViews):
             if self._length == self._prompt_length:
                 raise ValueError("reset_as_new_prompt: no generated token to delete")
             self._length -= 1
+            self._cuts += 1
         length = self._length
         self._prompt_length = length
         self._window = Range(0, length)
@@ -247,6 +249,7 @@ class TokenBuffer(TokenViews):
             self._grow(length)
         elif not self._array.flags.writeable:
             self._array = self._array.copy()
+        self._cuts += length < self._length
         self._length = length
         self._prompt_length = min(self._prompt_length, length)
         completion = self._completion
@@ -301,4 +304,5 @@ class TokenBuffer(TokenViews):
             )
         self._array, self._length, self._prompt_length = state.tokens, length, state.prompt_length
         self._window, self._completion, self._offset = window, completion, state.offset
+        self._cuts += 1
         self._starts = {at: (start, offset) for at, start, offset in state.starts}

@@ -145,3 +145,132 @@ def test_a_chunked_context_takes_over_what_leaves_a_token_in_its_window(chunk, r
     assert other.tokens.active.tolist() == list(range(reused, chunk))
     blocks.release(other)
     assert blocks.free == free
+
+
+def generate(blocks, one, tokens):
+    for token in tokens:
+        assert blocks.reserve(one, len(one.tokens))
+        one.update(token)
+        blocks.remember(one)
+
+
+def test_a_block_that_is_filled_anew_after_a_rollback_is_known_by_its_new_tokens():
+    blocks = CacheBlocks(count=8, size=4)
+    one = context(range(9))
+    generate(blocks, one, [50, 51, 52, 53])
+    held = blocks.blocks(one)
+    one.rollback(3)
+    generate(blocks, one, [60, 61, 62])
+    assert blocks.blocks(one) == held
+    assert blocks.reuse(context([*range(9), 50, 51, 52, 53])) == 8
+    again = context([*range(9), 50, 60, 61, 62])
+    assert blocks.reuse(again) == 12
+    assert blocks.blocks(again) == held[:3]
+
+
+def test_what_is_known_is_forgotten_also_where_room_was_reserved_before():
+    blocks = CacheBlocks(count=8, size=4)
+    one = context(range(9))
+    assert blocks.reserve(one, 32)
+    one.update(50)
+    one.update(51)
+    one.update(52)
+    one.update(53)
+    blocks.remember(one)
+    one.rollback(4)
+    for token in (60, 61, 62, 63):
+        one.update(token)
+    blocks.remember(one)
+    assert blocks.reuse(context([*range(9), 50, 51, 52, 53])) == 8
+    assert blocks.reuse(context([*range(9), 60, 61, 62, 63])) == 12
+
+
+def test_shared_blocks_that_a_rollback_leaves_are_not_written():
+    blocks = CacheBlocks(count=6, size=4)
+    one = context(range(13))
+    processed(blocks, one)
+    other = context(range(13))
+    assert blocks.reuse(other) == 12
+    shared = blocks.blocks(one)
+    other.set_token_indices(start_idx=4, active_idx=5, end_idx=5)
+    assert blocks.reserve(other, 9)
+    mine = blocks.blocks(other)
+    assert mine[:1] == shared[:1]
+    assert set(mine[1:]).isdisjoint(shared)
+    assert blocks.blocks(one) == shared
+    blocks.release(other)
+    blocks.release(one)
+    assert blocks.free == 6
+    assert blocks.reuse(context(range(13))) == 12
+
+
+def test_a_rollback_without_room_or_into_a_shared_block_changes_nothing():
+    blocks = CacheBlocks(count=4, size=4)
+    one = context(range(13))
+    processed(blocks, one)
+    other = context(range(13))
+    blocks.reuse(other)
+    other.set_token_indices(start_idx=4, active_idx=5, end_idx=5)
+    assert blocks.free == 0
+    assert not blocks.reserve(other, 5)
+    blocks.remember(other)
+    assert blocks.blocks(other) == blocks.blocks(one)[:3]
+    other.set_token_indices(start_idx=5, active_idx=6, end_idx=6)
+    for call in (lambda: blocks.reserve(other, 6), lambda: blocks.remember(other)):
+        with pytest.raises(ValueError, match="into the middle of block 1, which another context"):
+            call()
+    assert blocks.blocks(other) == blocks.blocks(one)[:3]
+    blocks.release(other)
+    assert blocks.reuse(context(range(13))) == 12
+
+
+def test_random_rollbacks_never_leave_a_block_known_by_other_tokens():
+    """What a block holds is written down at each step; whoever reuses it must find its tokens."""
+    rng = np.random.default_rng(1)
+    blocks = CacheBlocks(count=24, size=4)
+    content = np.full((24, 4), -1)
+    running = []
+
+    def step(one):
+        """True after a step that has written the window, False where there was no room."""
+        if not blocks.reserve(one, len(one.tokens)):
+            return False
+        held, tokens = blocks.blocks(one), one.tokens
+        for at in range(tokens.processed_length, len(tokens)):
+            block = held[at // 4]
+            if content[block, at % 4] != tokens[at]:  # a window that goes back writes the same
+                used = [block in blocks.blocks(other) for other in running if other is not one]
+                assert not any(used)
+            content[block, at % 4] = tokens[at]
+        for at, token in enumerate(tokens.all):
+            assert content[held[at // 4], at % 4] == token
+        one.update(int(rng.integers(0, 2)))
+        blocks.remember(one)
+        return True
+
+    refused = 0
+    for _ in range(4000):
+        choice = rng.random()
+        if choice < 0.1 or not running:
+            new = context(rng.integers(0, 2, rng.integers(1, 20)))
+            blocks.reuse(new)
+            running.append(new)
+            if not step(new):
+                blocks.release(running.pop())
+            continue
+        one = running[rng.integers(len(running))]
+        try:
+            if choice < 0.25:
+                one.rollback(int(rng.integers(0, min(8, len(one.tokens)))))
+                if rng.random() < 0.5:
+                    blocks.remember(one)
+            if choice < 0.9 and len(one.tokens) < 40 and step(one):
+                continue
+        except ValueError:
+            refused += 1
+        blocks.release(one)
+        running = [other for other in running if other is not one]
+    assert 0 < refused < 100
+    for one in running:
+        blocks.release(one)
+    assert blocks.free == 24
