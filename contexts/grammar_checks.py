@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
+from heddle.contexts.lark_rules import endless_rule
 from heddle.contexts.patterns import is_ambiguous
 from heddle.contexts.schema_patterns import PatternCounter, TooManySchemasError
 from heddle.runtime.errors import InputError
@@ -23,7 +24,7 @@ _PATTERNS = 8
 
 
 def check_grammar(kind: str, text: str) -> None:
-    """Refuse patterns of exponentially many readings, and schemas that no finite value follows.
+    """Refuse patterns of exponentially many readings, and what no finite value or text follows.
 
     Raises:
         InputError: With the pattern, or the kind of recursion.
@@ -40,6 +41,11 @@ def check_grammar(kind: str, text: str) -> None:
                 f"{kind}: wanted patterns that matchers read in reasonable time, got "
                 f"{pattern[:80]!r}, which reads some texts in exponentially many ways"
             )
+    if kind == "lark" and (rule := endless_rule(text)) is not None:
+        raise InputError(
+            f"lark: wanted a grammar whose rules finite texts follow, got rule {rule[:80]!r}, "
+            "which contains itself without end"
+        )
     try:
         _check_references(schema)
     except (RecursionError, TooManySchemasError):

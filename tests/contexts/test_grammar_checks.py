@@ -1,11 +1,16 @@
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heddle.contexts import GrammarCompiler, GrammarLimits, grammar_tokenizer
+from heddle.contexts.lark_rules import endless_rule
 from heddle.runtime.errors import InputError
 
 END = 262
+LARK_PIECES = [*"ab:|()[]{}?*+~!.,0\n", "start", "::", "->", "//", "~2", "{0,1}"]
+LARK_PIECES += ['"x"', "/y/", "<z>", "%if", "%json"]
 
 TREE = {"type": "object", "properties": {"next": {"$ref": "#"}}}
 LIST = {"type": "array", "items": {"$ref": "#"}}
@@ -208,3 +213,52 @@ def test_a_schema_nested_beyond_what_python_recurses_is_refused(compiler):
     with pytest.raises(InputError, match="json_schema: wanted JSON, got"):
         generous.compile("json_schema", text)
     generous.close()
+
+
+@pytest.mark.parametrize(
+    ("grammar", "rule"),
+    [
+        ("start: /a+/ start", "start"),
+        ('start: "a" | /x+/ b\nb: /x+/ b', "b"),
+        ('start: "a" b?\n!b: /x+/ b', "b"),
+        ('start: (start)+ "x"', "start"),
+        ('start: "z" a | "y"\na: "x" b // a\nb: a # b\n | "\\"" a', "a"),
+        ('?start: "y" | a\na.2: (("x") a){1,3}\n | "start" a~2 -> end', "a"),
+        ('start: "a" | x::0x1\nx::_: "a" x::incr(_) %if lt(_, 4)', "x"),
+    ],
+)
+def test_lark_rules_without_a_finite_text_are_refused(compiler, grammar, rule):
+    with pytest.raises(InputError, match=f"lark: wanted a grammar .* got rule '{rule}', which"):
+        compiler.compile("lark", grammar)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'start: "a" start\n  // start\n  | "b"',
+        'start: "a" start?',
+        'start: "a" [start]',
+        'start: start~0..2 "a" start{,3}',
+        'start: ("y" | start) "x"',
+        'start: a\na: b\nb: c | "x"\nc: a',
+        'start: "a"\nb: "x" b',
+        'start[capture="x"]: "a" x\nx[stop=/a:b/]: /b+/',
+        'start: "\\"" | "start" /start: start/',
+        'start: %json {"type": "object", "x": {\n"start": 1}} | "y"',
+        '%ignore /start: start/\nstart: "a"',
+        'start: x "b"\n%import common.INT\nx: INT',
+        'start: x::0x0\nx::_: "a" x::incr(_) %if lt(_, 4)\n | "b"',
+        'start:\n\n| "a" -> start',
+    ],
+)
+def test_lark_rules_that_may_end_are_left_alone(grammar):
+    assert endless_rule(grammar) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(LARK_PIECES), max_size=40))
+def test_any_lark_text_gets_an_answer_soon(pieces):
+    begin = time.thread_time()
+    rule = endless_rule(" ".join(pieces))
+    assert rule is None or rule in pieces
+    assert time.thread_time() - begin < 1
