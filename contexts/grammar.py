@@ -25,7 +25,8 @@ from heddle.runtime.errors import InputError
 
 GrammarKind = Literal["json_schema", "regex", "lark"]
 
-_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{(]|[\]})]', re.DOTALL)
+# A string needs no end, so that a text without one is not read again and again.
+_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{(]|[\]})]', re.DOTALL)
 _PICTURE = re.compile(r"\^+|\d+ \|.*")
 _LONGEST = 400
 

@@ -14,7 +14,8 @@ from heddle.contexts.schema_patterns import PatternCounter, TooManySchemasError
 from heddle.runtime.errors import InputError
 
 # Strings and comments of a Lark grammar, and its regular expressions, which alone are captured.
-_LARK = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/((?:[^/\\\n]|\\.)+)/')
+# None needs an end, so that a text without one is not read again and again.
+_LARK = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/((?:[^/\\\n]|\\.)+)/?')
 # Keywords of a JSON schema whose values are data, not schemas.
 _DATA = frozenset(("const", "default", "enum", "examples"))
 # Most rounds in which references are looked through; two or three are enough for honest schemas.

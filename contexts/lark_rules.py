@@ -12,16 +12,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+# Strings and regular expressions need no end: a text without one is not read again and again.
 _TOKEN = re.compile(
-    r'(?P<text>"(?:[^"\\\n]|\\.)*"i?|<[^>\n]*>)'
+    r'(?P<text>"(?:[^"\\\n]|\\.)*"?i?|<[^<>\n]*>)'
     r"|(?P<comment>(?://|\#)[^\n]*)"
-    r"|(?P<regex>/(?:[^/\\\n]|\\.)+/[a-z]*)"
+    r"|(?P<regex>/(?:[^/\\\n]|\\.)+/?[a-z]*)"
     r"|(?P<line>\n)"
     r"|(?P<alias>->\s*\w+)"
     r"|(?P<directive>%\w+)"
     r"|(?P<parameter>::)"
     r"|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<repeat>~\s*\d+|\{\s*\d*\s*(?:,\s*\d*\s*)?\})"
+    r"|(?P<repeat>~\s*\d+|\{\s*(?:\d+\s*)?(?:,\s*(?:\d+\s*)?)?\})"
     r"|(?P<other>[^\s\w]|\w+)"
 )
 _Token = tuple[str, str]  # the kind, by the names of the groups, and the text

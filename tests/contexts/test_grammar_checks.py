@@ -262,3 +262,10 @@ def test_any_lark_text_gets_an_answer_soon(pieces):
     rule = endless_rule(" ".join(pieces))
     assert rule is None or rule in pieces
     assert time.thread_time() - begin < 1
+
+
+@pytest.mark.parametrize("kind", ["json_schema", "lark"])
+@pytest.mark.parametrize("text", ['"' + '\\"' * 30000, "/" + "\\/" * 30000, "<" * 60000])
+def test_a_text_without_an_end_is_read_once(compiler, kind, text):
+    with pytest.raises(InputError, match=f"{kind}: wanted"):
+        compiler.compile(kind, text)
