@@ -11,14 +11,14 @@ import re
 import textwrap
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
+from heddle.contexts.daemon_threads import DaemonThreads
 from heddle.contexts.grammar_checks import check_grammar
 from heddle.contexts.text import TextContext
 from heddle.runtime.errors import InputError
@@ -29,6 +29,7 @@ GrammarKind = Literal["json_schema", "regex", "lark"]
 _STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{(]|[\]})]', re.DOTALL)
 _PICTURE = re.compile(r"\^+|\d+ \|.*")
 _LONGEST = 400
+_CLOSED = "GrammarCompiler: wanted one that is open, got one that was closed"
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,11 @@ class GrammarCompiler:
         self.tokenizer = tokenizer
         self.limits = limits or GrammarLimits()
         self._parser_limits = LLParserLimits(verbose_errors=False)
-        self._start = partial(ThreadPoolExecutor, threads, thread_name_prefix="heddle-grammar")
-        self._threads = self._start()
-        self._closed = False
+        self._threads = DaemonThreads(threads, "heddle-grammar")
 
     def close(self) -> None:
         """End the threads; grammars that wait are dropped, and no others are taken."""
-        self._closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def submit(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> Future[LLMatcher]:
         """Start to compile; the result is a matcher at its start, or raises `InputError`.
@@ -169,9 +167,10 @@ class GrammarCompiler:
             raise InputError(f"{kind}: wanted at most {limits.size} characters, got {len(text)}")
         if (depth := _depth(text)) > limits.depth:
             raise InputError(f"{kind}: wanted at most {limits.depth} nested levels, got {depth}")
-        if self._closed:
-            raise InputError("GrammarCompiler: wanted one that is open, got one that was closed")
-        return self._threads.submit(self._compile, kind, text)
+        try:
+            return self._threads.submit(self._compile, kind, text)
+        except RuntimeError:
+            raise InputError(_CLOSED) from None
 
     def compile(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> LLMatcher:
         """As `submit`, but wait for the result.
@@ -180,14 +179,22 @@ class GrammarCompiler:
             InputError: The grammar is refused: the message says why.
         """
         future = self.submit(kind, grammar)
+        seconds = self.limits.seconds
         try:
-            return future.result(self.limits.seconds)
+            try:
+                return future.result(seconds)
+            except FutureTimeoutError:
+                if future.running() or future.done():
+                    raise
+            # It has waited behind others; the endless ones among them have been given up by now.
+            return future.result(seconds)
+        except CancelledError:
+            raise InputError(_CLOSED) from None
         except FutureTimeoutError:
-            if not future.cancel():  # no thread can be stopped: the others get new ones
-                self._threads.shutdown(wait=False)
-                self._threads = self._start()
+            if not future.cancel():  # no thread can be stopped: another takes its place
+                self._threads.give_up(future)
             raise InputError(
-                f"{kind}: wanted to be compiled within {self.limits.seconds} s, got no end"
+                f"{kind}: wanted to be compiled within {seconds} s, got no end"
             ) from None
 
     def _compile(self, kind: str, text: str) -> LLMatcher:
