@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,17 +14,24 @@ from threading import Lock, Thread
 from typing import Any
 
 
-class _Work(Future[Any]):
-    """One call, and what comes of it."""
+class Work(Future[Any]):
+    """One call, and what comes of it.
+
+    Attributes:
+        begun: When a thread took it, of `time.monotonic`; None before that.
+        given_up: Whether another thread has the place of the one that works on it.
+    """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         super().__init__()
         self.function = function
         self.arguments = arguments
+        self.begun: float | None = None
         self.given_up = False
 
     def run(self) -> None:
         """Make the call."""
+        self.begun = time.monotonic()
         try:
             result = self.function(*self.arguments)
         except BaseException as error:
@@ -32,7 +40,7 @@ class _Work(Future[Any]):
             self.set_result(result)
 
 
-_Queue = SimpleQueue["_Work | None"]
+_Queue = SimpleQueue["Work | None"]
 
 
 class DaemonThreads:
@@ -52,13 +60,13 @@ class DaemonThreads:
         self._waiting: _Queue = SimpleQueue()
         weakref.finalize(self, self._waiting.put, None).atexit = False
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Work:
         """Call `function` on one of the threads.
 
         Raises:
             RuntimeError: The threads were closed.
         """
-        work = _Work(function, arguments)
+        work = Work(function, arguments)
         with self._lock:
             if self._closed:
                 raise RuntimeError("DaemonThreads: wanted ones that are open, got closed ones")
@@ -68,9 +76,8 @@ class DaemonThreads:
                 self._start()
         return work
 
-    def give_up(self, work: Future[Any]) -> None:
+    def give_up(self, work: Work) -> None:
         """Start a thread in the place of the one that works on `work`, which ends after it."""
-        assert isinstance(work, _Work)
         with self._lock:
             if work.running() and not work.given_up:
                 work.given_up = True

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from heddle.contexts.daemon_threads import DaemonThreads
+from heddle.contexts.daemon_threads import DaemonThreads, Work
 from heddle.contexts.grammar_checks import check_grammar
 from heddle.contexts.text import TextContext
 from heddle.runtime.errors import InputError
@@ -161,6 +161,9 @@ class GrammarCompiler:
             InputError: The text is larger or deeper than the limits, or no text or JSON at all; or
                 the compiler was closed.
         """
+        return self._submit(kind, grammar)
+
+    def _submit(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> Work:
         text = _text(kind, grammar)
         limits = self.limits
         if len(text) > limits.size:
@@ -178,24 +181,30 @@ class GrammarCompiler:
         Raises:
             InputError: The grammar is refused: the message says why.
         """
-        future = self.submit(kind, grammar)
-        seconds = self.limits.seconds
+        work = self._submit(kind, grammar)
         try:
-            try:
-                return future.result(seconds)
-            except FutureTimeoutError:
-                if future.running() or future.done():
-                    raise
-            # It has waited behind others; the endless ones among them have been given up by now.
-            return future.result(seconds)
+            matcher: LLMatcher = self._result(work)
         except CancelledError:
             raise InputError(_CLOSED) from None
         except FutureTimeoutError:
-            if not future.cancel():  # no thread can be stopped: another takes its place
-                self._threads.give_up(future)
+            if not work.cancel():  # no thread can be stopped: another takes its place
+                self._threads.give_up(work)
             raise InputError(
-                f"{kind}: wanted to be compiled within {seconds} s, got no end"
+                f"{kind}: wanted to be compiled within {self.limits.seconds} s, got no end"
             ) from None
+        return matcher
+
+    def _result(self, work: Work) -> Any:
+        """What comes of `work` within the limit of time from when it begins."""
+        seconds = self.limits.seconds
+        for _ in range(2):  # what waits first: endless ones before it have been given up after one
+            try:
+                return work.result(seconds)
+            except FutureTimeoutError:
+                if work.begun is not None:
+                    break
+        left = 0 if work.begun is None else work.begun + seconds - time.monotonic()
+        return work.result(max(0, left))
 
     def _compile(self, kind: str, text: str) -> LLMatcher:
         begin = time.perf_counter()

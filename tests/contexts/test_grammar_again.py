@@ -1,0 +1,91 @@
+"""Matchers that are made anew for a context, and ends that a grammar does not know."""
+
+import numpy as np
+import pytest
+
+from heddle.contexts import (
+    GenerationStatus,
+    GrammarMasks,
+    TextContext,
+    msgpack_numpy_decoder,
+    msgpack_numpy_encoder,
+)
+
+END = 262
+
+
+@pytest.fixture
+def masks(compiler):
+    return GrammarMasks(compiler.tokenizer, rows=1)
+
+
+def allowed(masks, row):
+    return [token for token in range(END + 1) if masks.allows(row, token)]
+
+
+def feed(context, text):
+    for byte in text:
+        context.update(byte)
+
+
+def test_an_end_that_is_none_of_the_grammar_leaves_the_matcher(masks, compiler):
+    context = TextContext(
+        max_length=64,
+        tokens=np.array([1]),
+        eos_token_ids={END, 257},  # the tokenizer of the grammars knows the first alone
+        json_schema='{"type": "boolean"}',
+    )
+    compiler.constrain(context)
+    feed(context, b"true")
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="the grammar rejects token 257"):
+            context.update(257)
+    assert not context.matcher.is_error()
+    masks.fill([context])
+    assert allowed(masks, 0) == [END]
+    context.update(END)
+    assert context.status is GenerationStatus.END_OF_SEQUENCE
+    context.rollback(2)
+    masks.fill([context])
+    assert masks.allows(0, ord("e"))
+
+
+def test_a_grammar_that_is_made_anew_goes_on_after_a_reset(compiler, masks, constrained):
+    context = constrained()
+    snapshot = context.snapshot()
+    feed(context, b'{"a":')
+    context.reset()
+    context.update(ord("1"))
+    again = msgpack_numpy_decoder(TextContext)(msgpack_numpy_encoder()(context))
+    for one in (again, context):
+        compiler.constrain(one)
+        masks.fill([one])
+        assert masks.allows(0, ord("}"))
+        one.rollback(1)
+        masks.fill([one])
+        assert masks.allows(0, ord("-"))
+        assert not masks.allows(0, ord("}"))
+        one.rollback(5)
+        one.update(ord("{"))
+        masks.fill([one])
+        assert masks.allows(0, ord('"'))
+    context.restore(snapshot)
+    compiler.constrain(context)
+    masks.fill([context])
+    assert masks.allows(0, ord("{"))
+
+
+def test_a_grammar_that_is_made_anew_after_a_rollback_into_the_prompt(compiler, masks):
+    context = TextContext(max_length=64, tokens=np.array([1, 2]), json_schema='{"type": "boolean"}')
+    compiler.constrain(context)
+    snapshot = context.snapshot()
+    context.rollback(1)
+    feed(context, b"t")
+    compiler.constrain(context)
+    masks.fill([context])
+    assert masks.allows(0, ord("r"))
+    context.restore(snapshot)
+    feed(context, b"f")
+    compiler.constrain(context)
+    masks.fill([context])
+    assert masks.allows(0, ord("a"))

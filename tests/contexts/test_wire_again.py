@@ -1,0 +1,52 @@
+"""Whatever the constructors of contexts take decodes again, or is refused by the encoder."""
+
+import numpy as np
+import pytest
+
+from heddle.contexts import (
+    ImageMetadata,
+    SamplingParams,
+    TextAndVisionContext,
+    TextContext,
+    msgpack_numpy_decoder,
+    msgpack_numpy_encoder,
+)
+
+encode = msgpack_numpy_encoder()
+TOKENS = {"max_length": 50, "tokens": np.arange(1, 5)}
+IMAGES = [ImageMetadata(4, 6, np.zeros(3))]
+VISION = {"max_length": 50, "tokens": np.array([1, 2, 3, 4, 9, 9, 5, 6]), "vision_token_ids": [9]}
+AGAIN = {
+    "a prompt that ends before its image": lambda: TextAndVisionContext(
+        **VISION, images=IMAGES, _active_idx=3
+    ),
+    "no prompt": lambda: TextContext(**TOKENS, _prompt_len=0),
+    "no prompt, and a minimum that fits": lambda: TextContext(
+        max_length=4,
+        tokens=np.arange(1, 5),
+        _prompt_len=0,
+        sampling_params=SamplingParams(min_new_tokens=4),
+    ),
+    "tuples of stops": lambda: TextContext(
+        **TOKENS, sampling_params=SamplingParams(stop=("a", "b"), stop_token_ids=(7,))
+    ),
+    "a prompt of an array": lambda: TextContext(**TOKENS, prompt=np.arange(1, 5)),
+    "a prompt of a tuple": lambda: TextContext(**TOKENS, prompt=(1, np.int64(2))),
+}
+
+
+@pytest.mark.parametrize("make", AGAIN.values(), ids=AGAIN)
+def test_what_the_constructor_takes_decodes_again(plain, make):
+    context = make()
+    again = msgpack_numpy_decoder(TextContext)(encode(context))
+    assert plain(again) == plain(context)
+    assert again.sampling_params == context.sampling_params
+    assert again.prompt == context.prompt
+
+
+def test_what_no_message_holds_is_a_type_error():
+    images = [ImageMetadata(4, 6, np.zeros(3), image_hash=1 << 64)]
+    with pytest.raises(TypeError, match="wanted integers of 64 bits"):
+        encode(TextAndVisionContext(**VISION, images=images))
+    with pytest.raises(TypeError, match="texts in UTF-8"):
+        encode(TextContext(**TOKENS, model_name="\ud800"))
