@@ -1,6 +1,7 @@
 #include "heddle/model.h"
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -73,7 +74,7 @@ class Model::Lease {
   }
 
   ~Lease() {
-    std::lock_guard<std::mutex> lock(model_.mutex_);
+    std::lock_guard lock(model_.mutex_);
     model_.arenas_.push_back(std::move(arena_));
   }
 
@@ -86,7 +87,7 @@ class Model::Lease {
  private:
   template <class Fits>
   void take(const Fits& fits) {
-    std::lock_guard<std::mutex> lock(model_.mutex_);
+    std::lock_guard lock(model_.mutex_);
     for (size_t i = model_.arenas_.size(); i-- > 0 && !arena_;) {
       if (!fits(*model_.arenas_[i])) continue;
       arena_ = std::move(model_.arenas_[i]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <utility>
 
 #include "heddle/error.h"
@@ -90,7 +91,7 @@ Program::Program(std::shared_ptr<const Artifact> artifact, std::shared_ptr<Devic
 std::shared_ptr<const Plan> Program::plan(Span<TensorView> inputs) const {
   check_inputs(*artifact_, *device_, inputs);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard lock(mutex_);
     for (auto it = plans_.begin(); it != plans_.end(); ++it) {
       if (same_shapes(**it, inputs)) {
         std::rotate(plans_.begin(), it, it + 1);
@@ -101,7 +102,7 @@ std::shared_ptr<const Plan> Program::plan(Span<TensorView> inputs) const {
   std::vector<int64_t> sizes = evaluate_sizes(*artifact_, bind_symbols(*artifact_, inputs));
   check_dims(*artifact_, inputs, sizes);
   auto plan = std::make_shared<const Plan>(plan_main(*artifact_, *record_, inputs, sizes));
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard lock(mutex_);
   if (plans_.size() == kPlans) plans_.pop_back();
   plans_.insert(plans_.begin(), plan);
   return plan;

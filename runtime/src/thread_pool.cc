@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "heddle/error.h"
+#include "heddle/fork.h"
 
 namespace heddle {
 namespace {
@@ -145,7 +146,10 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;
   std::vector<int> cores;  // That workers are moved among; none where each is bound to its own.
   int avoided = -1;        // The one among them that they keep off.
-  pid_t process = ::getpid();
+  const uint32_t born = forks();
+
+  /// Whether the workers are those of a parent, and not here.
+  bool orphaned() const { return born != forks(); }
 };
 
 ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
@@ -171,9 +175,8 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
 }
 
 ThreadPool::~ThreadPool() {
-  if (state_->process != ::getpid()) {
-    // After a fork the workers are not here to be joined; the child leaves their state alone.
-    for (std::thread& worker : state_->workers) worker.detach();
+  if (state_->orphaned()) {
+    // There is nobody to join or to detach: what the workers were known by may be that of others.
     state_.release();
     return;
   }
@@ -188,7 +191,8 @@ void ThreadPool::stop() {
 
 void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks, int64_t together) {
   State& state = *state_;
-  if (threads_ == 1 || tasks <= 1 || state.busy.exchange(true, std::memory_order_acquire)) {
+  if (threads_ == 1 || tasks <= 1 || state.orphaned() ||
+      state.busy.exchange(true, std::memory_order_acquire)) {
     if (tasks > 0) function(context, 0, tasks);
     return;
   }

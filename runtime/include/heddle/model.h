@@ -1,11 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "heddle/fork.h"
 #include "heddle/program.h"
 
 namespace heddle {
@@ -95,7 +95,7 @@ class Model : Counted<Model> {
   std::vector<std::shared_ptr<void>> owners_;
   std::vector<InPlace> in_place_;  // ascends, and no two share a byte
   std::shared_ptr<Storage> state_;
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   mutable std::vector<std::unique_ptr<Arena>> arenas_;  // those that no call uses
 };
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "heddle/buffer.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
+#include "heddle/fork.h"
 #include "heddle/live.h"
 #include "heddle/span.h"
 
@@ -136,7 +136,7 @@ class Program : Counted<Program> {
   size_t status_bytes_ = 0;
   Plan init_;  // outlives the code, whose end waits for calls of init
   std::unique_ptr<LoadedCode> code_;
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   mutable std::vector<std::shared_ptr<const Plan>> plans_;  // the last used first
 };
 

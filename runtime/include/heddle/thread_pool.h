@@ -24,8 +24,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   /// Runs all tasks and returns when they are done. Where the pool is busy with another caller's
-  /// tasks, the calling thread runs its own alone. A thread claims a multiple of `together` tasks,
-  /// or what is left of a share.
+  /// tasks, or this is a child of the process that made it, the calling thread runs its own alone.
+  /// A thread claims a multiple of `together` tasks, or what is left of a share.
   void run(TaskFunction function, const void* context, int64_t tasks, int64_t together = 1);
 
   int threads() const { return threads_; }
