@@ -62,8 +62,11 @@ struct alignas(64) Share {
   /// and what others can take over is never less than what it has in hand. Whole groups of those
   /// that belong together. False: there are none.
   bool claim(int64_t* first, int64_t* last) {
-    int64_t half = (end - next.load(std::memory_order_relaxed)) / 2;
-    int64_t count = std::max(together, half - half % together);
+    const int64_t left = end - next.load(std::memory_order_relaxed);
+    if (left <= 0) return false;
+    const int64_t half = left / 2;
+    // Never more than are left: `together` may be any number, and `next` must not overflow.
+    const int64_t count = std::min(left, std::max(together, half - half % together));
     *first = next.fetch_add(count, std::memory_order_relaxed);
     *last = std::min(*first + count, end);
     return *first < end;

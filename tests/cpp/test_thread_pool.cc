@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -7,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -52,25 +52,6 @@ struct Claims {
   mutable std::vector<std::pair<int64_t, int64_t>> ranges;
 };
 
-/// Two tasks that wait for each other, so that each is on a thread of its own.
-struct Meeting {
-  static void run(const void* context, int64_t first, int64_t last) {
-    auto& meeting = *static_cast<const Meeting*>(context);
-    REQUIRE(last - first == 1);
-    if (std::this_thread::get_id() != meeting.caller) {
-      cpu_set_t mine;
-      sched_getaffinity(0, sizeof(mine), &mine);
-      meeting.apart = !CPU_ISSET(meeting.core, &mine);
-    }
-    for (++meeting.present; meeting.present.load() < 2;) std::this_thread::yield();
-  }
-
-  std::thread::id caller;
-  int core;
-  mutable std::atomic<int> present{0};
-  mutable std::atomic<bool> apart{false};
-};
-
 /// Tasks that wait for each other, so that each is on a thread of its own.
 struct Assembly {
   static void run(const void* context, int64_t first, int64_t last) {
@@ -114,6 +95,20 @@ TEST_CASE("thread pool: tasks that go together are claimed at once") {
     // Whole fours, and what is left of each of three shares.
     REQUIRE(rests <= 3);
     REQUIRE(static_cast<int64_t>(claims.ranges.size()) <= count / 4 + 3);
+  }
+}
+
+TEST_CASE("thread pool: more that go together than there are tasks") {
+  ThreadPool pool({4, false, 20});
+  for (int round = 0; round < 100; ++round) {
+    Claims claims;
+    pool.run(Claims::run, &claims, 1000, std::numeric_limits<int64_t>::max());
+    std::sort(claims.ranges.begin(), claims.ranges.end());
+    REQUIRE(claims.ranges.size() == 4);  // a share each
+    for (size_t i = 0; i < 4; ++i) {
+      const auto first = static_cast<int64_t>(250 * i);
+      REQUIRE(claims.ranges[i] == std::make_pair(first, first + 250));
+    }
   }
 }
 
@@ -235,24 +230,4 @@ TEST_CASE("thread pool: threads that the system refuses") {
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
-}
-
-TEST_CASE("thread pool: who is woken is kept off the caller's core") {
-  cpu_set_t allowed;
-  REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
-  if (CPU_COUNT(&allowed) < 2) return;
-  std::thread([&] {
-    ThreadPool pool({2, false, 20});
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (!CPU_ISSET(core, &allowed)) continue;
-      cpu_set_t own;
-      CPU_ZERO(&own);
-      CPU_SET(core, &own);
-      REQUIRE(sched_setaffinity(0, sizeof(own), &own) == 0);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the worker goes to sleep
-      Meeting meeting{std::this_thread::get_id(), core};
-      pool.run(Meeting::run, &meeting, 2);
-      CHECK(meeting.apart.load());
-    }
-  }).join();
 }
