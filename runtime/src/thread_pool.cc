@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -51,6 +52,27 @@ std::vector<int> allowed_cores() {
   }
   return cores;
 }
+
+/// Threads that are made meanwhile take none of the program's signals, which are for its own
+/// threads: what those block, to wait for it, would come to a worker. Faults stay what they are,
+/// and a profiler's timer counts.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF}) {
+      ::sigdelset(&all, signal);
+    }
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 /// One thread's part of the tasks; a cache line of its own, because all threads claim from it.
 struct alignas(64) Share {
@@ -161,6 +183,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   state_ = std::make_unique<State>(threads_);
   if (!options.pin) state_->cores = cores;
   std::chrono::microseconds spin(options.spin_microseconds);
+  const SignalsBlocked blocked;
   for (int i = 1; i < threads_; ++i) {
     try {
       state_->workers.emplace_back(&State::worker, state_.get(), static_cast<size_t>(i), spin);
