@@ -148,11 +148,18 @@ struct ThreadPool::State {
   }
 
   /// Keeps the workers off the caller's core. Linux may wake a thread on the core of the one that
-  /// wakes it, while another is idle: both then share that core until its next balancing.
+  /// wakes it, while another is idle: both then share that core until its next balancing. Where
+  /// somebody else has moved the workers, they stay there.
   void leave_core(int core) {
     if (core == avoided || cores.size() < shares.size()) return;
+    cpu_set_t others = set_of(cores), wanted = others, found;
+    if (avoided >= 0) CPU_CLR(avoided, &wanted);
+    if (pthread_getaffinity_np(workers.front().native_handle(), sizeof(found), &found) != 0 ||
+        !CPU_EQUAL(&found, &wanted)) {
+      cores.clear();
+      return;
+    }
     avoided = core;
-    cpu_set_t others = set_of(cores);
     CPU_CLR(core, &others);
     for (std::thread& worker : workers) {
       pthread_setaffinity_np(worker.native_handle(), sizeof(others), &others);
