@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "float_mode.h"
 #include "heddle/cpu.h"
 #include "heddle/error.h"
 #include "heddle/program.h"
@@ -127,6 +128,7 @@ CpuCode::CpuCode(const Artifact& artifact, const ProgramRecord& program,
 }
 
 void CpuCode::run(const Routine& routine, const Call& call) const {
+  const DefaultFloatMode mode;  // as workers have it
   void* buffers[kMaxArguments];
   if (call.times != nullptr) call.times->push_back(now());
   for (const Step& step : routine.steps) {

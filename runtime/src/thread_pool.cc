@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "float_mode.h"
 #include "heddle/error.h"
 #include "heddle/fork.h"
 
@@ -108,6 +109,7 @@ struct ThreadPool::State {
   }
 
   void worker(size_t self, std::chrono::microseconds spin) {
+    const DefaultFloatMode mode;  // and not its maker's
     uint32_t seen = 0;
     while (!stopping.load(std::memory_order_acquire)) {
       seen = wait(seen, spin);

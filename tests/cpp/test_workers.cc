@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "heddle/thread_pool.h"
 #include "support.h"
@@ -68,25 +69,33 @@ TEST_CASE("workers: they stay where somebody else has moved them") {
   cpu_set_t allowed;
   REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
   if (CPU_COUNT(&allowed) < 2) return;
+  std::vector<size_t> cores;
+  for (size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  }
   ThreadPool pool({2, false, 20});
   pid_t worker = 0;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed)) continue;
-    cpu_set_t wanted, found;
-    CPU_ZERO(&wanted);
-    CPU_SET(core, &wanted);
-    if (worker != 0) REQUIRE(sched_setaffinity(worker, sizeof(wanted), &wanted) == 0);
+  auto call_from = [&](size_t core) {
     std::thread([&] {
-      REQUIRE(sched_setaffinity(0, sizeof(wanted), &wanted) == 0);
+      cpu_set_t own;
+      CPU_ZERO(&own);
+      CPU_SET(core, &own);
+      REQUIRE(sched_setaffinity(0, sizeof(own), &own) == 0);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the worker goes to sleep
-      Meeting meeting(core);
+      Meeting meeting(static_cast<int>(core));
       pool.run(Meeting::run, &meeting, 2);
-      if (worker != 0) {
-        REQUIRE(sched_getaffinity(worker, sizeof(found), &found) == 0);
-        CHECK(CPU_EQUAL(&found, &wanted));
-      }
       worker = meeting.worker;
     }).join();
+  };
+  call_from(cores[0]);
+  cpu_set_t wanted, found;
+  CPU_ZERO(&wanted);
+  CPU_SET(cores[0], &wanted);
+  REQUIRE(sched_setaffinity(worker, sizeof(wanted), &wanted) == 0);
+  for (size_t core : {cores[1], cores[0]}) {
+    call_from(core);
+    REQUIRE(sched_getaffinity(worker, sizeof(found), &found) == 0);
+    CHECK(CPU_EQUAL(&found, &wanted));
   }
 }
 
