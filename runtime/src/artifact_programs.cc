@@ -84,7 +84,8 @@ void Verifier::kernels(const ProgramRecord& program) const {
              code.launch);
     }
     expect(row.flags <= kKernelChecks, field("flags"), "bit 1 alone", row.flags);
-    expect(row.launches.count > 0, field("launches"), "one or more", row.launches.count);
+    expect(row.launches.count > 0 && row.launches.count <= kMaxArchs, field("launches"), "1 to 64",
+           row.launches.count);
     launches(row);
     expect(row.buffers <= kMaxArguments, field("buffers"), "at most 256", row.buffers);
     expect(row.dims <= kMaxArguments, field("dims"), "at most 256", row.dims);
@@ -128,7 +129,7 @@ void Verifier::placed(const ProgramRecord& program, const BufferRecord& buffer,
     expect_number(buffer.size, field("size"));
     int64_t size = artifact_.sizes()[buffer.size].b;
     expect(size >= 0 && static_cast<uint64_t>(size) <= limit, field("size"),
-           "0 or more bytes, inside what it names", static_cast<uint64_t>(size));
+           "0 or more bytes, inside what it names", size);
   };
   uint64_t indices = 1;
   switch (buffer.kind) {
@@ -159,11 +160,12 @@ void Verifier::placed(const ProgramRecord& program, const BufferRecord& buffer,
   if (buffer.kind == BufferKind::kCounters) expect_static(kCounterBytes);
   if (buffer.kind == BufferKind::kArena) return;
   expect_number(buffer.offset, field("offset"));
-  uint64_t offset = static_cast<uint64_t>(artifact_.sizes()[buffer.offset].b);
+  const int64_t offset = artifact_.sizes()[buffer.offset].b;
   if (buffer.kind == BufferKind::kState) {
-    expect(offset % 64 == 0 && offset <= program.state, field("offset"),
+    const auto start = static_cast<uint64_t>(offset);  // far outside where it is negative
+    expect(start % 64 == 0 && start <= program.state, field("offset"),
            "a multiple of 64 inside the state", offset);
-    expect_static(program.state - offset);
+    expect_static(program.state - start);
   } else {
     expect(offset == 0, field("offset"), "zero, for it is neither state nor arena", offset);
   }
@@ -171,6 +173,7 @@ void Verifier::placed(const ProgramRecord& program, const BufferRecord& buffer,
 
 void Verifier::instructions(const ProgramRecord& program, Range range, bool init) const {
   Span<InstructionRecord> rows = artifact_.instructions(range);
+  uint64_t all_buffers = 0, all_dims = 0, all_maps = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const InstructionRecord& row = rows[i];
     auto field = [&](const char* name) {
@@ -199,6 +202,14 @@ void Verifier::instructions(const ProgramRecord& program, Range range, bool init
     expect_count(row.dims, dims, Section::kDims, "dims");
     expect_count(row.grids, grids, Section::kDims, "grids");
     expect_count(row.tensor_maps, maps, Section::kTensorMaps, "tensor maps");
+    // A plan copies them all: where they were shared, it could be far larger than the file.
+    auto expect_own = [&](uint64_t* all, uint64_t more, Section target, const char* name) {
+      *all += more;
+      expect(*all <= count(target), field(name), "records of its own", *all);
+    };
+    expect_own(&all_buffers, buffers, Section::kArguments, "buffers");
+    expect_own(&all_dims, uint64_t{dims} + grids, Section::kDims, "dims and grids");
+    expect_own(&all_maps, maps, Section::kTensorMaps, "tensor maps");
     expect_text(row.label, field("label"));
     expect_below(row.work, count(Section::kSizes), field("work"));
     expect(row.zero == 0, field("zero"), "zero", row.zero);

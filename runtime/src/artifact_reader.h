@@ -42,10 +42,12 @@ class Verifier {
     const char* name;
   };
 
-  void expect(bool fine, Field field, const char* wanted, uint64_t got) const {
+  template <class Number>
+  void expect(bool fine, Field field, const char* wanted, Number got) const {
     if (!fine) fail(field, wanted, std::to_string(got));
   }
-  void expect_below(uint64_t value, uint64_t limit, Field field) const;
+  template <class Number>
+  void expect_below(Number value, uint64_t limit, Field field) const;
   void expect_text(Str str, Field field) const;
   void expect_range(Range range, Section target, Field field) const;
   void expect_data(uint64_t offset, uint64_t size, Section target, uint64_t* end,
@@ -81,6 +83,13 @@ class Verifier {
 
   const Artifact& artifact_;
 };
+
+template <class Number>
+void Verifier::expect_below(Number value, uint64_t limit, Field field) const {
+  if (static_cast<uint64_t>(value) >= limit) {  // a negative one, too
+    fail(field, "a number below " + std::to_string(limit), std::to_string(value));
+  }
+}
 
 template <size_t size>
 void Verifier::expect_zero(const uint8_t (&bytes)[size], Field field) const {

@@ -26,12 +26,6 @@ uint64_t Verifier::count(Section section) const {
   return row.size / row.record_size;
 }
 
-void Verifier::expect_below(uint64_t value, uint64_t limit, Field field) const {
-  if (value >= limit) {
-    fail(field, "a number below " + std::to_string(limit), std::to_string(value));
-  }
-}
-
 void Verifier::expect_text(Str str, Field field) const {
   Span<char> strings = artifact_.records<char>(Section::kStrings);
   uint64_t end = uint64_t{str.offset} + str.length;
@@ -168,10 +162,10 @@ void Verifier::sizes() const {
       expect(row.a == 0, field("a"), "zero", row.a);
     } else if (row.op == SizeOp::kSymbol) {
       expect_below(row.a, count(Section::kSymbols), field("a"));
-      expect(row.b == 0, field("b"), "zero", static_cast<uint64_t>(row.b));
+      expect(row.b == 0, field("b"), "zero", row.b);
     } else {
       expect_below(row.a, i, field("a"));
-      expect_below(static_cast<uint64_t>(row.b), i, field("b"));
+      expect_below(row.b, i, field("b"));
     }
   }
   Span<Slot> dims = artifact_.records<Slot>(Section::kDims);

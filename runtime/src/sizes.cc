@@ -10,11 +10,12 @@ namespace {
 
 constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
 
-[[noreturn]] void fail(const Artifact& artifact, const std::vector<int64_t>& symbols, Slot slot) {
+[[noreturn]] void fail(const Artifact& artifact, const std::vector<int64_t>& symbols, Slot slot,
+                       int64_t right) {
   std::string message = "size '" + artifact.size_text(slot) + "': wanted a 64-bit number, got ";
   SizeOp op = artifact.sizes()[slot].op;
   bool divides = op == SizeOp::kFloorDiv || op == SizeOp::kCeilDiv || op == SizeOp::kMod;
-  message += divides ? "a division by zero" : "an overflow";
+  message += divides && right == 0 ? "a division by zero" : "an overflow";
   const char* separator = " at ";
   for (size_t i = 0; i < symbols.size(); ++i, separator = ", ") {
     message += separator + std::string(artifact.text(artifact.symbols()[i].name)) + " = " +
@@ -68,9 +69,11 @@ std::vector<int64_t> evaluate_sizes(const Artifact& artifact, const std::vector<
       values[slot] = size.b;
     } else if (size.op == SizeOp::kSymbol) {
       values[slot] = symbols[size.a];
-    } else if (!apply(size.op, values[size.a], values[static_cast<size_t>(size.b)],
-                      &values[slot])) {
-      fail(artifact, symbols, slot);
+    } else {
+      const int64_t right = values[static_cast<size_t>(size.b)];
+      if (!apply(size.op, values[size.a], right, &values[slot])) {
+        fail(artifact, symbols, slot, right);
+      }
     }
   }
   return values;

@@ -130,6 +130,10 @@ TEST_CASE("rules: symbols, sizes, dims, tensors") {
         "section sizes, record 1, b: wanted a number below 1, got 1");
   CHECK(refused<SizeRecord>(Section::kSizes, 1, [](auto& row) { row = {SizeOp::kAdd, 1, 0}; }) ==
         "section sizes, record 1, a: wanted a number below 1, got 1");
+  CHECK(refused<SizeRecord>(Section::kSizes, 1, [](auto& row) { row = {SizeOp::kAdd, 0, -1}; }) ==
+        "section sizes, record 1, b: wanted a number below 1, got -1");
+  CHECK(refused<SizeRecord>(Section::kSizes, 0, [](auto& row) { row.b = -1; }) ==
+        "section sizes, record 0, b: wanted zero, got -1");
   CHECK(refused<Slot>(Section::kDims, 2, [](auto& slot) {
           slot = kFar;
         }).find("section dims, record 2, slot: wanted a number below ") == 0);
@@ -285,6 +289,17 @@ TEST_CASE("rules: programs and buffers") {
         std::string::npos);
   CHECK(buffer(7, [](auto& row) { row.offset = 1; }) ==
         "section buffers, record 7, offset: wanted a multiple of 64 inside the state, got 4");
+  auto negative = [](size_t record, Slot BufferRecord::* field) {
+    return refused([&](Patch& patch) {
+      constexpr Slot kSixtyFour = 12;
+      patch.records<SizeRecord>(Section::kSizes)[kSixtyFour].b = -64;
+      patch.records<BufferRecord>(Section::kBuffers)[record].*field = kSixtyFour;
+    });
+  };
+  CHECK(negative(6, &BufferRecord::size) ==
+        "section buffers, record 6, size: wanted 0 or more bytes, inside what it names, got -64");
+  CHECK(negative(7, &BufferRecord::offset) ==
+        "section buffers, record 7, offset: wanted a multiple of 64 inside the state, got -64");
   CHECK(refused<ProgramRecord>(Section::kPrograms, 0, [](auto& row) { row.state = 64; }) ==
         "section buffers, record 7, size: wanted 0 or more bytes, inside what it names, got 16");
   CHECK(refused<ConstantRecord>(Section::kConstants, 0, [](auto& row) { row.size = 15; }) ==
@@ -315,6 +330,11 @@ TEST_CASE("rules: instructions") {
         "section instructions, record 1, tensor maps: wanted 0, got 1");
   CHECK(instruction(1, [](auto& row) { row.zero = 1; }) ==
         "section instructions, record 1, zero: wanted zero, got 1");
+  CHECK(refused([](Patch& patch) {
+          auto& row = patch.records<InstructionRecord>(Section::kInstructions)[1];
+          row.buffers = {0, 13};
+          patch.records<KernelRecord>(Section::kKernels)[row.kernel].buffers = 13;
+        }).find("section instructions, record 2, buffers: wanted records of its own, got") == 0);
   CHECK(
       instruction(0, [](auto& row) { row.work = 0; }) ==
       "section instructions, record 0, work of init: wanted a size that is a number, got 'batch'");

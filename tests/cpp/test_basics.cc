@@ -114,6 +114,24 @@ TEST_CASE("sizes: Python's division, checked") {
   }
 }
 
+TEST_CASE("sizes: why one has no value") {
+  constexpr int64_t kLow = std::numeric_limits<int64_t>::min();
+  constexpr Slot kLeft = 15, kRight = 16, kLast = 17;
+  auto refused = [&](SizeOp op, int64_t a, int64_t b) {
+    test::Patch patch;
+    auto* sizes = patch.records<SizeRecord>(Section::kSizes);
+    sizes[kLeft] = {SizeOp::kNumber, 0, a};
+    sizes[kRight] = {SizeOp::kNumber, 0, b};
+    sizes[kLast] = {op, kLeft, kRight};
+    auto artifact = test::parse(patch.seal());
+    return std::string(caught([&] { evaluate_sizes(*artifact, {1}); }).what());
+  };
+  CHECK(refused(SizeOp::kFloorDiv, kLow, -1) ==
+        "size '-9223372036854775808 // -1': wanted a 64-bit number, got an overflow at batch = 1");
+  CHECK(refused(SizeOp::kCeilDiv, kLow, -1).find("got an overflow") != std::string::npos);
+  CHECK(refused(SizeOp::kMod, 1, 0).find("got a division by zero") != std::string::npos);
+}
+
 TEST_CASE("utf8: shortest forms, no surrogates, no NUL") {
   auto fine = [](const std::string& text) {
     return is_utf8(reinterpret_cast<const uint8_t*>(text.data()), text.size());

@@ -106,6 +106,10 @@ def mapped(**changes):
 
 
 RULES = {
+    "launches without end": (
+        one(programs=(program(kernels=(Kernel("k", (), launches=(Launch(),) * 65),)),)),
+        "section kernels, record 0, launches: wanted 1 to 64, got 65",
+    ),
     "map of no argument": (mapped(buffer=1), "argument: wanted a number below 1, got 1"),
     "item of a map": (mapped(item=3), "item: wanted 1, 2, 4 or 8 bytes, got 3"),
     "map without axes": (

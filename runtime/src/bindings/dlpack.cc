@@ -97,6 +97,11 @@ std::shared_ptr<void> take_over(PyObject* capsule, T* managed) {
           }};
 }
 
+/// For strides: what does not fit is of a tensor without elements, or of one that is refused.
+void multiply(int64_t* stride, int64_t size) {
+  if (__builtin_mul_overflow(*stride, size, stride)) *stride = 0;
+}
+
 Imported describe(const Tensor& tensor) {
   if (tensor.device_type != kCpu && tensor.device_type != kCuda) {
     throw Error(ErrorKind::kInput,
@@ -118,7 +123,7 @@ Imported describe(const Tensor& tensor) {
     result.strides[axis] = stride;
     const int64_t size = result.view.shape[axis];
     result.contiguous = result.contiguous && (size <= 1 || stride == expected);
-    expected *= size;
+    multiply(&expected, size);
   }
   for (int64_t size : result.view.shape) result.contiguous = result.contiguous || size == 0;
   return result;
@@ -169,8 +174,9 @@ nb::object make_capsule(nb::handle self, const TensorView& view) {
   made->shape = view.shape;
   made->strides = view.shape;
   int64_t stride = 1;
-  for (size_t axis = view.shape.rank(); axis-- > 0; stride *= view.shape[axis]) {
+  for (size_t axis = view.shape.rank(); axis-- > 0;) {
     made->strides[axis] = stride;
+    multiply(&stride, view.shape[axis]);
   }
   T& managed = made->managed;
   managed.tensor = {view.data,           view.device == DeviceKind::kCpu ? kCpu : kCuda,
