@@ -64,7 +64,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         if not is_stream(path):
             target = target.resolve()
-            place = Path(f"{target}.{os.getpid()}")
+            place = Path(f"{target}.{os.urandom(8).hex()}")  # nobody else's
         yield place
         if place != target:
             os.replace(place, target)

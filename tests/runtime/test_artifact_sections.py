@@ -10,6 +10,7 @@ import pytest
 from heddle.runtime.artifact import ArtifactRecord, Constant, Deferred, Symbol, Weight
 from heddle.runtime.artifact_writer import write
 from heddle.runtime.errors import ArtifactError, CompileError, InputError
+from heddle.runtime.whole_file import replacing
 
 EMPTY = ArtifactRecord("empty", (), (), (), (), (), ())
 LARGE = replace(EMPTY, constants=(Constant(bytes(range(256)) * (1 << 14)), Constant(b"12")))
@@ -83,4 +84,15 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path):
     with pytest.raises(InputError, match="path: wanted one without NUL"):
         write(LARGE, f"{path}\0")
     assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_who_write_one_path_do_not_share_a_file(tmp_path):
+    """Threads, or processes of two containers, whose numbers may be the same."""
+    path = tmp_path / "m.heddle"
+    with replacing(path) as first, replacing(path) as second:
+        assert first != second
+        for place, data in ((first, b"first"), (second, b"2nd")):
+            place.write_bytes(data)
+    assert path.read_bytes() == b"first"
     assert list(tmp_path.iterdir()) == [path]
