@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "dlpack.h"
 #include "format.h"
@@ -16,15 +17,6 @@ std::atomic<int64_t> copies{0};
 bool is_buffer(PyObject* object) {
   static PyTypeObject* const type = reinterpret_cast<PyTypeObject*>(nb::type<BufferObject>().ptr());
   return Py_TYPE(object) == type;
-}
-
-// Keeps a Python object alive for as long as the result lives, on any thread.
-std::shared_ptr<void> kept(nb::handle object) {
-  nb::object held = nb::borrow(object);
-  return {held.release().ptr(), [](void* pointer) {
-            nb::gil_scoped_acquire gil;
-            nb::handle(static_cast<PyObject*>(pointer)).dec_ref();
-          }};
 }
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInput, message); }
@@ -59,6 +51,7 @@ Argument::~Argument() {
 
 void Argument::take(PyObject* object, std::optional<DType> number, Stream stream) {
   if (is_buffer(object)) {
+    if (!nb::inst_ready(object)) refuse("wanted an array, got a Buffer that was never made");
     const auto* source = nb::inst_ptr<BufferObject>(object);
     view_ = source->buffer.view();
     writable_ = source->writable;
@@ -129,51 +122,6 @@ void Argument::use(Buffer&& buffer) {
   writable_ = true;
   copied_ = true;
   copies.fetch_add(1, std::memory_order_relaxed);
-}
-
-// "CUDA Array Interface", version 3 (Numba documentation). Before that it had no stream: DLPack
-// has.
-bool Argument::take_cuda(nb::handle object) {
-  constexpr int kWithStream = 3;
-  nb::object interface = nb::getattr(object, "__cuda_array_interface__", nb::none());
-  if (interface.is_none()) return false;
-  const bool ordered = nb::cast<int>(nb::int_(interface["version"])) >= kWithStream;
-  if (!ordered && nb::hasattr(object, "__dlpack__")) return false;
-  nb::tuple data = nb::cast<nb::tuple>(interface["data"]);
-  nb::tuple sizes = nb::cast<nb::tuple>(interface["shape"]);
-  const std::string typestr = nb::cast<nb::str>(interface["typestr"]).c_str();
-  const std::optional<DType> dtype = dtype_from_typestr(typestr);
-  if (!dtype) refuse("wanted an array of a dtype of Heddle, got typestr '" + typestr + "'");
-  auto get = interface.attr("get");
-  nb::object strides = get("strides");
-  int64_t numbers[kMaxRank];
-  if (sizes.size() > kMaxRank)
-    refuse("wanted at most 16 dims, got " + std::to_string(sizes.size()));
-  int64_t expected = static_cast<int64_t>(dtype_size(*dtype));
-  for (size_t axis = sizes.size(); axis-- > 0;) {
-    numbers[axis] = nb::cast<int64_t>(sizes[axis]);
-    if (!strides.is_none() && numbers[axis] != 1 && nb::cast<int64_t>(strides[axis]) != expected) {
-      refuse("wanted a dense row-major array on the device, got strides " +
-             std::string(nb::str(strides).c_str()));
-    }
-    expected *= numbers[axis];
-  }
-  view_.data = reinterpret_cast<void*>(nb::cast<uintptr_t>(data[0]));
-  view_.dtype = *dtype;
-  view_.device = DeviceKind::kCuda;
-  view_.device_index = 0;
-  view_.shape = Shape(numbers, sizes.size());
-  writable_ = !nb::cast<bool>(data[1]);
-  nb::object index = nb::getattr(nb::getattr(object, "device", nb::none()), "id", nb::none());
-  if (!index.is_none()) view_.device_index = nb::cast<int>(index);
-  borrow(kept(object));
-  nb::object stream = get("stream");
-  if (!stream.is_none()) {
-    Device& device = *foreign_->storage->device();
-    foreign_->producer = device.stream(reinterpret_cast<void*>(nb::cast<uintptr_t>(stream)));
-    foreign_->storage->uses()->note_ready(device.record(*foreign_->producer));
-  }
-  return true;
 }
 
 // Follows the memory's uses, once the driver has said whose it is.

@@ -43,6 +43,7 @@ class Argument {
   bool take_exported(PyObject* object);
   void take_held();
   bool take_cuda(nb::handle object);
+  bool read_cuda(nb::handle object, nb::handle interface, std::optional<uintptr_t>* stream);
   void take_dlpack(nb::handle object, Stream stream);
   void borrow(std::shared_ptr<void> owner);
   void order_producer();

@@ -50,14 +50,20 @@ void save(const Artifact& artifact, nb::handle path) {
 }  // namespace
 
 std::string path_text(nb::handle path) {
-  std::string text;
+  nb::object decoded;
   try {
-    text = nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(path));
+    decoded = nb::module_::import_("os").attr("fsdecode")(path);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
     throw Error(
         ErrorKind::kInput,
         std::string("path: wanted a text, bytes or an os.PathLike, got ") + nb::repr(path).c_str());
+  }
+  std::string text;
+  if (!nb::try_cast(decoded, text)) {  // bytes that are none are surrogates now
+    PyErr_Clear();
+    throw Error(ErrorKind::kInput,
+                std::string("path: wanted one that is UTF-8, got ") + nb::repr(path).c_str());
   }
   const size_t end = text.find('\0');
   if (end != std::string::npos) {  // the system would stop there and open another file

@@ -64,6 +64,9 @@ struct BufferObject {
   bool writable = true;
 };
 
+/// What a Python `Buffer` holds; anything else, and one that was never made, is a TypeError.
+const BufferObject& buffer_of(nb::handle object);
+
 /// A new Python `Buffer`.
 nb::object wrap(Buffer&& buffer, bool writable = true);
 

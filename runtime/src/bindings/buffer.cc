@@ -49,7 +49,7 @@ BufferObject copy_to(const BufferObject& self, DeviceName target) {
 
 nb::object to_device(nb::handle self, nb::handle device) {
   const DeviceName target = device_from(device, "Buffer.to");
-  const auto& object = *nb::inst_ptr<BufferObject>(self);
+  const BufferObject& object = buffer_of(self);
   if (name_of(*object.buffer.device()) == target) return nb::borrow(self);
   return nb::cast(copy_to(object, target));
 }
@@ -113,7 +113,7 @@ nb::object ml_dtype(DType dtype, nb::handle fallback) {
 }
 
 nb::object to_numpy(nb::handle self) {
-  const auto& object = *nb::inst_ptr<BufferObject>(self);
+  const BufferObject& object = buffer_of(self);
   if (object.buffer.device()->kind() != DeviceKind::kCpu) {
     return to_numpy(nb::cast(copy_to(object, {})));
   }
@@ -131,13 +131,13 @@ nb::object item(nb::handle self) {
   nb::object array = to_numpy(self);
   if (nb::cast<int64_t>(array.attr("size")) != 1) {
     throw Error(ErrorKind::kInput, "Buffer.item: wanted one element, got the shape " +
-                                       nb::inst_ptr<BufferObject>(self)->buffer.shape().text());
+                                       buffer_of(self).buffer.shape().text());
   }
   return array.attr("item")();
 }
 
 nb::object as_array(nb::handle self, nb::handle dtype, nb::handle copy) {
-  const auto& object = *nb::inst_ptr<BufferObject>(self);
+  const BufferObject& object = buffer_of(self);
   if (object.buffer.device()->kind() != DeviceKind::kCpu && copy.is(Py_False)) {
     throw nb::value_error("Buffer.__array__: memory of a GPU cannot be seen without a copy");
   }
@@ -157,6 +157,16 @@ nb::tuple shape_tuple(const Shape& shape) {
   nb::list sizes;
   for (int64_t size : shape) sizes.append(size);
   return nb::tuple(sizes);
+}
+
+const BufferObject& buffer_of(nb::handle object) {
+  if (!nb::isinstance<BufferObject>(object) || !nb::inst_ready(object)) {
+    PyErr_Format(PyExc_TypeError, "wanted a Buffer, got %s",
+                 nb::isinstance<BufferObject>(object) ? "one that was never made"
+                                                      : nb::inst_name(object).c_str());
+    throw nb::python_error();
+  }
+  return *nb::inst_ptr<BufferObject>(object);
 }
 
 nb::object wrap(Buffer&& buffer, bool writable) {

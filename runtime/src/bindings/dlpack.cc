@@ -243,7 +243,7 @@ Imported import_dlpack(nb::handle object, Stream stream) {
 nb::object export_dlpack(nb::handle self, nb::handle stream, nb::handle max_version,
                          nb::handle device, nb::handle copy) {
   nb::object source = nb::borrow(self);
-  const auto* object = nb::inst_ptr<BufferObject>(self);
+  const BufferObject* object = &buffer_of(self);
   const DeviceName name = name_of(*object->buffer.device());
   if (!device.is_none() && !nb::object(dlpack_device(name)).equal(device)) {
     refuse("Buffer.__dlpack__: the memory is on " + name.text() + "; use Buffer.to() first");
@@ -251,7 +251,7 @@ nb::object export_dlpack(nb::handle self, nb::handle stream, nb::handle max_vers
   const bool copied = !copy.is_none() && flag_from(copy, "Buffer.__dlpack__: copy");
   if (copied) {
     source = self.attr("copy")();
-    object = nb::inst_ptr<BufferObject>(source);
+    object = &buffer_of(source);
   }
   order_consumer(object->buffer, stream);
   const TensorView& view = object->buffer.view();

@@ -186,6 +186,15 @@ Keywords find_keywords(PyObject* const* values, PyObject* names) {
   return found;
 }
 
+// What a Python `Model` holds, unless it was never made.
+const ModelObject& model_of(nb::handle self) {
+  if (!nb::inst_ready(self)) {
+    PyErr_SetString(PyExc_TypeError, "wanted a Model, got one that was never loaded");
+    throw nb::python_error();
+  }
+  return *nb::inst_ptr<ModelObject>(self);
+}
+
 // A model, its inputs and its outputs.
 using ReplayedCall = std::tuple<nb::object, nb::tuple, nb::tuple>;
 
@@ -205,11 +214,12 @@ std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle coun
     throw Error(ErrorKind::kInput,
                 std::string("replay: wanted a list of calls, got ") + nb::repr(calls).c_str());
   }
+  std::vector<ReplayedCall> kept;  // a sequence may make its items when it is asked for them
   std::vector<std::unique_ptr<Tensors>> held;
   std::vector<Model::Prepared> prepared;
   for (nb::handle item : calls) {
-    auto [model, inputs, outputs] = replayed_call(item);
-    const auto& self = nb::cast<const ModelObject&>(model);
+    const auto& [model, inputs, outputs] = kept.emplace_back(replayed_call(item));
+    const ModelObject& self = model_of(model);
     held.push_back(std::make_unique<Tensors>(inputs.size()));
     for (size_t i = 0; i < inputs.size(); ++i) {
       take(self, nb::object(inputs[i]).ptr(), i, *held.back());
@@ -249,7 +259,7 @@ nb::list profile(const ModelObject& self, nb::args values) {
 // `Model.execute(*inputs, out=None)`, as a plain method of CPython: nothing lies between.
 PyObject* execute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
-    const auto& model = *nb::inst_ptr<ModelObject>(self);
+    const ModelObject& model = model_of(self);
     const Keywords keywords = find_keywords(values + count, names);
     Stream stream;
     if (!keywords.stream.is_none()) {
