@@ -1,5 +1,7 @@
 #include <nanobind/stl/string.h>
 
+#include <stdexcept>
+
 #include "argument.h"
 #include "bindings.h"
 #include "heddle/checksum.h"
@@ -54,6 +56,10 @@ int count_from(nb::handle number, int least, const char* where) {
 
 NB_MODULE(_core, module) {
   using namespace heddle::bindings;
+  // Its threads could not come back from the runtime: which of them is whose is not known there.
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+    throw std::runtime_error("heddle.runtime: wanted the main interpreter, got another one");
+  }
   module.doc() = "Heddle's C++ runtime.";
   bind_errors(module);
   bind_device(module);
