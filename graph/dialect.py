@@ -7,6 +7,7 @@ are checked like a graph that is being built.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -29,10 +30,14 @@ class Heddle(ext.Dialect, name="heddle"):  # type: ignore[call-arg, misc, name-d
     """The dialect; ops are added below."""
 
 
+_LOADING = threading.Lock()
+"""The class keeps the module with its definition: another thread would replace it meanwhile."""
+
+
 def context() -> Any:
     """A new MLIR context in which the dialect is loaded."""
     made = mlir.context()
-    with made:
+    with made, _LOADING:
         Heddle.load()
     return made
 

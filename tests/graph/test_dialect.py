@@ -1,5 +1,8 @@
 """The dialect as text: what parses, and what the verifier refuses."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -26,6 +29,25 @@ module @g {{
   }}
 }}
 """
+
+
+def test_threads_load_the_dialect_one_after_the_other(monkeypatch):
+    """Its definition is kept where all of them look."""
+    inside, most = [], []
+
+    def load():
+        inside.append(None)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.pop()
+
+    monkeypatch.setattr(dialect.Heddle, "load", load)
+    threads = [threading.Thread(target=dialect.context) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1]
 
 
 def test_a_graph_of_every_op_round_trips():
