@@ -34,6 +34,8 @@ constexpr uint32_t kRecordSizes[kSectionCount] = {1,
                                                   1,
                                                   1};
 
+constexpr uint32_t kCodeRow = static_cast<uint32_t>(Section::kCode) - 1;
+
 constexpr uint64_t kTableSize = kSectionCount * sizeof(SectionRecord);
 
 [[noreturn]] void refuse(ArtifactReason reason, const std::string& where, uint64_t wanted,
@@ -106,10 +108,17 @@ void ArtifactReader::read_table() {
     refuse(ArtifactReason::kTruncated, "section table: bytes", sizeof(header) + kTableSize,
            artifact_.size_);
   }
-  const uint8_t* table = artifact_.data_ + sizeof(header);
-  expect(ArtifactReason::kChecksum, "section table: checksum", checksum(table, kTableSize),
-         header.table_checksum);
-  artifact_.table_ = reinterpret_cast<const SectionRecord*>(table);
+  auto check = [&](const uint8_t* data) {
+    const uint8_t* table = data + sizeof(header);
+    expect(ArtifactReason::kChecksum, "section table: checksum", checksum(table, kTableSize),
+           header.table_checksum);
+    artifact_.table_ = reinterpret_cast<const SectionRecord*>(table);
+  };
+  check(artifact_.data_);
+  const uint64_t end = std::max(artifact_.table_[kCodeRow].offset, sizeof(header) + kTableSize);
+  artifact_.copy_ = MappedFile::copy(artifact_.data_, std::min<uint64_t>(end, artifact_.size_));
+  artifact_.records_ = artifact_.copy_->data();
+  check(artifact_.records_);
 }
 
 void ArtifactReader::read_sections() {
@@ -133,7 +142,11 @@ void ArtifactReader::read_sections() {
       expect_field(": byte of the gap before it", 0, artifact_.data_[end]);
     }
     end = row.offset + row.size;
-    uint64_t sum = artifact_.file_->checksum(row.offset, row.size);
+    const MappedFile& place = i < kCodeRow ? *artifact_.copy_ : *artifact_.file_;
+    if (end > place.size()) {  // somebody has written into the file meanwhile
+      refuse(ArtifactReason::kTruncated, where + ": bytes before the code", place.size(), end);
+    }
+    const uint64_t sum = place.checksum(row.offset, row.size);
     if (sum != row.checksum)
       refuse(ArtifactReason::kChecksum, where + ": checksum", row.checksum, sum);
   }

@@ -126,7 +126,7 @@ TEST_CASE("artifact: bytes in memory are used where they are, as long as it live
   std::memcpy(data, bytes.data(), bytes.size());
   auto artifact = Artifact::from_memory(data, bytes.size(), lines);
   CHECK(artifact->path() == "<memory>");
-  CHECK(reinterpret_cast<const uint8_t*>(artifact->sections().data()) == data + 64);
+  CHECK(artifact->data() == data);
   CHECK(lines.use_count() == 2);
   artifact.reset();
   CHECK(lines.use_count() == 1);
@@ -136,6 +136,25 @@ TEST_CASE("artifact: bytes in memory are used where they are, as long as it live
   CHECK(std::string(error.what()) ==
         "artifact: wanted bytes at a multiple of 64, got 4 beyond one");
   CHECK(lines.use_count() == 1);
+}
+
+TEST_CASE("artifact: records stay as they were verified, whoever writes into the file") {
+  const std::string path = "/tmp/heddle_test_" + std::to_string(::getpid()) + ".heddle";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(tiny_bytes().data()),
+             static_cast<std::streamsize>(tiny_bytes().size()));
+  auto artifact = Artifact::open(path);
+  Model model(Program::load(artifact, test::cpu()), test::tiny_weights());
+  const SectionRecord code = artifact->sections()[static_cast<size_t>(Section::kCode) - 1];
+  const std::string others(code.offset, 1);
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out) << others;
+  for (int64_t batch : {1, 2, 5}) {
+    test::Tiny tiny(batch);
+    model.execute(tiny.in(), tiny.out());
+    CHECK(tiny.shifted.back() == tiny.wanted(tiny.shifted.size() - 1));
+  }
+  CHECK(artifact->name() == "tiny");
+  std::remove(path.c_str());
 }
 
 TEST_CASE("artifact: a file may be called by another name") {

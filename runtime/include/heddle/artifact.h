@@ -49,7 +49,8 @@ class Artifact : Counted<Artifact> {
   template <class T>
   Span<T> records(Section section) const {
     const SectionRecord& row = table_[static_cast<uint32_t>(section) - 1];
-    return {reinterpret_cast<const T*>(data_ + row.offset), row.size / sizeof(T)};
+    const uint8_t* base = section < Section::kCode ? records_ : data_;
+    return {reinterpret_cast<const T*>(base + row.offset), row.size / sizeof(T)};
   }
 
   std::string_view text(Str str) const;
@@ -101,7 +102,10 @@ class Artifact : Counted<Artifact> {
 
   std::string path_;
   std::unique_ptr<MappedFile> file_;
+  std::unique_ptr<MappedFile> copy_;  // of all before the code: who writes into the file cannot
+                                      // change what was verified
   const uint8_t* data_ = nullptr;
+  const uint8_t* records_ = nullptr;
   size_t size_ = 0;
   const SectionRecord* table_ = nullptr;
 };
