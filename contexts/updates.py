@@ -152,8 +152,8 @@ class TokenUpdates:
     def end_at_stop_string(self, text: str) -> str | None:
         """End the sequence when a stop string is in the text so far, `text` included.
 
-        Under a grammar a stop string ends the sequence where the output is complete; anywhere else
-        it is part of the output.
+        Under a grammar a stop string ends the sequence where the output is complete; anywhere else,
+        and before `min_new_tokens`, it is part of the output.
 
         Args:
             text: What the tokens since the last call say.
@@ -162,7 +162,8 @@ class TokenUpdates:
             The stop string that has ended the sequence, else None.
         """
         stop = self.eos_tracker.is_eos_from_string(text)
-        if stop is None or not self._may_end():
+        early = self.tokens.generated_length < self.min_tokens
+        if stop is None or early or not self._may_end():
             return None
         self._end(_END_OF_SEQUENCE)
         return stop

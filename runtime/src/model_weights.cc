@@ -70,6 +70,9 @@ void check_type(const Artifact& artifact, const WeightRecord& record, const Weig
     refuse(artifact, "weight '" + given.name + "': wanted " + dtype_name(dtype) + shape.text() +
                          ", got " + dtype_name(given.dtype) + given.shape.text());
   }
+  if (given.data == nullptr && record.size > 0) {
+    refuse(artifact, "weight '" + given.name + "': wanted memory, got a null pointer");
+  }
 }
 
 InPlace at(const void* data, size_t size, std::string name) {

@@ -184,6 +184,8 @@ TEST_CASE("model: refused weights") {
   fine.shape = {5};
   CHECK(refused({fine}) == "<memory>: weight 'weight': wanted float32[4], got float32[5]");
   fine.shape = {4};
+  fine.data = nullptr;
+  CHECK(refused({fine}) == "<memory>: weight 'weight': wanted memory, got a null pointer");
   fine.dtype = DType::kFloat16;
   CHECK(refused({fine}) == "<memory>: weight 'weight': wanted float32[4], got float16[4]");
 }

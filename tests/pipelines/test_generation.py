@@ -154,6 +154,15 @@ def test_stop_strings_and_ends(make_generator):
     assert run(make_generator(), [request(params={"max_new_tokens": 0})]) == [["", [], "length"]]
 
 
+def test_a_stop_string_ends_no_text_before_its_least_number_of_tokens(make_generator):
+    ((text, tokens, _),) = run(make_generator(), [request(params=DRAWN)])
+    stop = text[2:5]
+    for least, whole in ((0, False), (len(tokens), True)):
+        params = {**DRAWN, "min_new_tokens": least, "stop": [stop]}
+        ((shown, _, reason),) = run(make_generator(), [request(params=params)])
+        assert (stop in shown, reason) == ((True, "length") if whole else (False, "stop"))
+
+
 def test_tokens_without_text(make_generator):
     ((text, tokens, _),) = run(make_generator(), [request(params=DRAWN)])
     stop = text[5:8]
