@@ -10,6 +10,7 @@ from heddle.contexts.values import GenerationStatus, LogProbabilities
 if TYPE_CHECKING:
     from heddle.contexts.eos import EOSTracker
     from heddle.contexts.matcher import TrackedMatcher
+    from heddle.contexts.sampling import SamplingParams
     from heddle.contexts.tokens import TokenBuffer
 
 _ACTIVE = GenerationStatus.ACTIVE
@@ -25,6 +26,7 @@ class TokenUpdates:
     status: GenerationStatus
     eos_tracker: EOSTracker
     ignore_eos: bool
+    sampling_params: SamplingParams
     _matcher: TrackedMatcher | None
     _is_initial_prompt: bool
     _log_probabilities_data: dict[int, LogProbabilities]
@@ -162,7 +164,7 @@ class TokenUpdates:
             The stop string that has ended the sequence, else None.
         """
         stop = self.eos_tracker.is_eos_from_string(text)
-        early = self.tokens.generated_length < self.min_tokens
+        early = self.tokens.generated_length < self.sampling_params.min_new_tokens
         if stop is None or early or not self._may_end():
             return None
         self._end(_END_OF_SEQUENCE)
