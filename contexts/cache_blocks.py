@@ -26,7 +26,10 @@ class _Held:
     blocks: list[int] = field(default_factory=list)
     # Of each block that is known, from the first on: the name of its filling, and its tokens.
     known: list[tuple[int, bytes]] = field(default_factory=list)
-    cuts: int = 0  # those of the tokens, when `known` was compared with them
+    cuts: int = field(init=False)  # those of the tokens, when `known` was compared with them
+
+    def __post_init__(self) -> None:
+        self.cuts = self.context.tokens.cuts
 
     @property
     def last(self) -> int:
@@ -85,7 +88,7 @@ class CacheBlocks:
         Raises:
             ValueError: It was rolled back into the middle of a block that another context reads.
         """
-        held = self._held.get(id(context)) or _Held(context, cuts=context.tokens.cuts)
+        held = self._held.get(id(context)) or _Held(context)
         if not self._make_room(held, length):
             return False
         self._held[id(context)] = held
@@ -104,7 +107,7 @@ class CacheBlocks:
         """
         if id(context) in self._held or context.tokens.processed_length:
             raise ValueError("CacheBlocks.reuse: wanted a context at its start, got one behind it")
-        held = _Held(context, cuts=context.tokens.cuts)
+        held = _Held(context)
         tokens = context.tokens.all
         for start in range(0, context.tokens.active_length - self.size, self.size):
             words = tokens[start : start + self.size].tobytes()
@@ -127,7 +130,7 @@ class CacheBlocks:
         Raises:
             ValueError: It has filled more than it has, or errors as of `reserve`.
         """
-        held = self._held.get(id(context)) or _Held(context, cuts=context.tokens.cuts)
+        held = self._held.get(id(context)) or _Held(context)
         if not self._make_room(held, 0):
             return
         full = context.tokens.processed_length // self.size

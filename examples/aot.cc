@@ -195,12 +195,12 @@ void run(const std::string& path, const std::string& weights, const Settings& se
   for (const Buffer& input : inputs) views.push_back(input.view());
 
   auto before = Clock::now();
-  std::vector<Buffer> outputs = model.execute({views.data(), views.size()});
+  std::vector<Buffer> outputs = model.execute(views);
   auto first = Clock::now() - before;
   std::vector<Clock::duration> times;
   for (int i = 0; i < kRuns; ++i) {
     before = Clock::now();
-    outputs = model.execute({views.data(), views.size()});
+    outputs = model.execute(views);
     times.push_back(Clock::now() - before);
   }
   std::sort(times.begin(), times.end());

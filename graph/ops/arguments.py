@@ -32,6 +32,16 @@ def axis_of(name: str, axis: Any, rank: int) -> int:
     return int(axis) % rank
 
 
+def is_count(value: Any) -> bool:
+    """Whether it is such an integer of 0 or more."""
+    return is_int(value) and value >= 0
+
+
+def are_counts(values: Any) -> bool:
+    """Whether it is a list of them."""
+    return isinstance(values, (tuple, list)) and all(map(is_count, values))
+
+
 def is_int(value: Any) -> bool:
     """Whether it is an integer of Python or NumPy, and no bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

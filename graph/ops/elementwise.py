@@ -252,6 +252,13 @@ def clip(x: Any, low: Any, high: Any) -> TensorValue:
     return minimum(maximum(x, low), high)
 
 
+def at_least_float32(x: TensorValue) -> TensorValue:
+    """`x`, or in float32 where it is a narrower float: what several ops compute loses nothing."""
+    if x.dtype.is_float and x.dtype.size < DType.float32.size:
+        return cast(x, dtype=DType.float32)
+    return x
+
+
 def saturating_cast(x: TensorValue, dtype: DType) -> TensorValue:
     """`x` in a float `dtype`: what is too large becomes its largest number; NaN stays NaN."""
     if not isinstance(dtype, DType):

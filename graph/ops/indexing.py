@@ -12,7 +12,7 @@ import numpy as np
 from heddle.graph.bounds import bounds
 from heddle.graph.dim import Dim
 from heddle.graph.location import graph_error
-from heddle.graph.ops.arguments import axis_of, is_int, rank_of
+from heddle.graph.ops.arguments import are_counts, axis_of, is_int, rank_of
 from heddle.graph.ops.shaping import permute, reshape, strided_slice
 from heddle.graph.types import Shape
 from heddle.graph.value import TensorValue
@@ -58,7 +58,7 @@ def flatten(x: TensorValue, start_dim: int = 0, end_dim: int = -1) -> TensorValu
 def split(x: TensorValue, sizes: Sequence[int], axis: int = 0) -> list[TensorValue]:
     """Consecutive pieces along `axis`, of the given sizes."""
     axis = axis_of("split", axis, rank_of("split", x))
-    if not isinstance(sizes, (tuple, list)) or not all(is_int(n) and n >= 0 for n in sizes):
+    if not are_counts(sizes):
         raise graph_error(f"split: sizes: wanted a list of ints of 0 or more, got {sizes!r}")
     if x.shape[axis] != sum(sizes):
         raise graph_error(f"split: wanted sizes that add up to {x.shape[axis]}, got {list(sizes)}")

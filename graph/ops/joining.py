@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from heddle.graph.dim import Dim
 from heddle.graph.location import graph_error
-from heddle.graph.ops.arguments import axis_of, is_int, rank_of
+from heddle.graph.ops.arguments import are_counts, axis_of, is_count, is_int, rank_of
 from heddle.graph.ops.elementwise import where
 from heddle.graph.ops.indexing import split, unsqueeze
 from heddle.graph.ops.logic import logical_and, logical_not
@@ -45,8 +45,7 @@ def chunk(x: TensorValue, chunks: int, axis: int = 0) -> list[TensorValue]:
 def pad(x: TensorValue, paddings: Sequence[int], value: float = 0) -> TensorValue:
     """`value` around `x`: `paddings` has for each dim how much before and how much behind it."""
     rank = rank_of("pad", x)
-    several = isinstance(paddings, (tuple, list)) and len(paddings) == 2 * rank
-    if not several or not all(is_int(size) and size >= 0 for size in paddings):
+    if not are_counts(paddings) or len(paddings) != 2 * rank:
         raise graph_error(f"pad: wanted {2 * rank} sizes of 0 or more, got {paddings!r}")
     fill = constant(value, x.dtype, x.device)
     for axis in builtins.range(rank):
@@ -63,8 +62,7 @@ def pad(x: TensorValue, paddings: Sequence[int], value: float = 0) -> TensorValu
 def tile(x: TensorValue, repeats: Sequence[int]) -> TensorValue:
     """`x` side by side with itself, `repeats[i]` times along dim i."""
     rank = rank_of("tile", x)
-    several = isinstance(repeats, (tuple, list)) and len(repeats) == rank
-    if not several or not all(is_int(count) and count >= 0 for count in repeats):
+    if not are_counts(repeats) or len(repeats) != rank:
         raise graph_error(f"tile: wanted {rank} counts of 0 or more, got {repeats!r}")
     return _repeated(x, repeats, after=False)
 
@@ -72,7 +70,7 @@ def tile(x: TensorValue, repeats: Sequence[int]) -> TensorValue:
 def repeat_interleave(x: TensorValue, repeats: int, axis: int = 0) -> TensorValue:
     """Every element along `axis` as many times, one after another."""
     axis = axis_of("repeat_interleave", axis, rank_of("repeat_interleave", x))
-    if not is_int(repeats) or repeats < 0:
+    if not is_count(repeats):
         raise graph_error(f"repeat_interleave: wanted a count of 0 or more, got {repeats!r}")
     counts = [repeats if i == axis else 1 for i in builtins.range(x.rank)]
     return _repeated(x, counts, after=True)
@@ -110,7 +108,7 @@ def band_part(
     if rank_of("band_part", x) < 2:
         raise graph_error(f"band_part: wanted a rank of 2 or more, got {x.shape}")
     for name, count in (("num_lower", num_lower), ("num_upper", num_upper)):
-        if count is not None and (not is_int(count) or count < 0):
+        if count is not None and not is_count(count):
             raise graph_error(f"band_part: {name}: wanted None or 0 or more, got {count!r}")
     rows, columns = (range(dim, device=x.device) for dim in x.shape[-2:])
     below = unsqueeze(rows, 1) - columns

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from heddle.graph.dim import Dim
-from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.arguments import is_int, rank_of
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.elementwise import add, cast, mul, rsqrt, sub
+from heddle.graph.ops.elementwise import add, at_least_float32, cast, mul, rsqrt, sub
 from heddle.graph.ops.reductions import mean
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.ops.shaping import reshape
@@ -77,8 +76,9 @@ def group_norm(
         raise graph_error(
             f"group_norm: wanted a number of groups that divides {channels}, got {num_groups!r}"
         )
-    wide = cast(x, dtype=DType.float32) if x.dtype.is_float and x.dtype.size < 4 else x
-    rows = reshape(wide, shape=Shape((batch, num_groups, each * Shape(sizes).elements)))
+    rows = reshape(
+        at_least_float32(x), shape=Shape((batch, num_groups, each * Shape(sizes).elements))
+    )
     centered = sub(rows, mean(rows, axis=-1))
     scale = rsqrt(add(mean(mul(centered, centered), axis=-1), epsilon))
     normal = reshape(mul(centered, scale), shape=x.shape)

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 
 from heddle.graph.dim import Dim
-from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.arguments import rank_of
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.elementwise import cast, exp, log, maximum, minimum, sub, where
+from heddle.graph.ops.elementwise import (
+    at_least_float32,
+    cast,
+    exp,
+    log,
+    maximum,
+    minimum,
+    sub,
+    where,
+)
 from heddle.graph.ops.logic import equal
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
@@ -101,7 +109,7 @@ def min(x: Any, y: Any = None, axis: int = -1) -> TensorValue:
 def logsoftmax(x: TensorValue, axis: int = -1) -> TensorValue:
     """The logarithm of `softmax`, as exact where a share is small; of 16 bits by way of float32."""
     rank_of("logsoftmax", x)
-    wide = cast(x, dtype=DType.float32) if x.dtype.is_float and x.dtype.size < 4 else x
+    wide = at_least_float32(x)
     top = reduce_max(wide, axis=axis)
     less = sub(wide, where(equal(top, float("-inf")), 0.0, top))
     total = sum(exp(less), axis=axis)  # at least 1, but where all is -inf

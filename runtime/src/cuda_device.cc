@@ -93,8 +93,9 @@ Stream CudaDevice::stream(void* handle) {
     throw Error(ErrorKind::kInput,
                 "stream: wanted one of " + name() + ", got one of another " + "device or context");
   }
-  require_running({handle, id + kFirstId});
-  return {handle, id + kFirstId};
+  const Stream stream{handle, id + kFirstId};
+  require_running(stream);
+  return stream;
 }
 
 void CudaDevice::require_running(Stream stream) const {

@@ -193,8 +193,8 @@ void Model::run(const std::shared_ptr<const Plan>& plan, Arena& arena, Span<Tens
   Call made = call(*plan, arena, inputs);
   made.stream = stream;
   made.times = times;
-  made.read = {arena.read.data(), arena.read.size()};
-  made.written = {arena.written.data(), arena.written.size()};
+  made.read = arena.read;
+  made.written = arena.written;
   made.scratch = arena.memory.get();
   made.plan = &plan;
   program_->code().run(plan->routine, made);

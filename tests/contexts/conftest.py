@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import sys
 from itertools import takewhile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +13,16 @@ from heddle.contexts import (
     EOSTracker,
     GrammarCompiler,
     GrammarLimits,
+    GrammarMasks,
     PixelContext,
     TextContext,
     TokenBuffer,
     grammar_tokenizer,
 )
 from heddle.contexts.matcher import TrackedMatcher
+
+sys.path.insert(0, str(Path(__file__).parent))
+from grammar_steps import END, VOCABULARY
 
 
 class CountingMatcher:
@@ -106,9 +112,6 @@ def plain():
     return _plain
 
 
-# All bytes, a few longer tokens, and the end of sequence.
-VOCABULARY = [bytes([i]) for i in range(256)] + [b'{"', b'":', b"true", b"12", b"[]", b'"}', b""]
-END = len(VOCABULARY) - 1
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"type": "integer"}},
@@ -128,6 +131,11 @@ def compiler():
     made = GrammarCompiler(grammar_tokenizer(VOCABULARY, [END]), GrammarLimits(seconds=60))
     yield made
     made.close()
+
+
+@pytest.fixture
+def masks(compiler):
+    return GrammarMasks(compiler.tokenizer, rows=16)
 
 
 @pytest.fixture(scope="session")

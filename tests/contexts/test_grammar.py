@@ -3,12 +3,12 @@ import time
 
 import numpy as np
 import pytest
+from grammar_steps import END, allowed, feed
 
 from heddle.contexts import (
     GenerationStatus,
     GrammarCompiler,
     GrammarLimits,
-    GrammarMasks,
     TextContext,
     jump_ahead_forced,
     msgpack_numpy_decoder,
@@ -16,25 +16,9 @@ from heddle.contexts import (
 )
 from heddle.runtime.errors import InputError
 
-END = 262
-
-
-@pytest.fixture
-def masks(compiler):
-    return GrammarMasks(compiler.tokenizer, rows=16)
-
-
-def allowed(masks, row):
-    return [token for token in range(END + 1) if masks.allows(row, token)]
-
 
 def text_of(tokens, vocabulary):
     return b"".join(vocabulary[token] for token in tokens)
-
-
-def feed(context, text):
-    for byte in text:
-        context.update(byte)
 
 
 def test_masks_allow_what_may_follow(masks, constrained, vocabulary):

@@ -2,30 +2,14 @@
 
 import numpy as np
 import pytest
+from grammar_steps import END, allowed, feed
 
 from heddle.contexts import (
     GenerationStatus,
-    GrammarMasks,
     TextContext,
     msgpack_numpy_decoder,
     msgpack_numpy_encoder,
 )
-
-END = 262
-
-
-@pytest.fixture
-def masks(compiler):
-    return GrammarMasks(compiler.tokenizer, rows=1)
-
-
-def allowed(masks, row):
-    return [token for token in range(END + 1) if masks.allows(row, token)]
-
-
-def feed(context, text):
-    for byte in text:
-        context.update(byte)
 
 
 def test_an_end_that_is_none_of_the_grammar_leaves_the_matcher(masks, compiler):

@@ -1,6 +1,7 @@
 import time
 
 import pytest
+from grammar_steps import END
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,7 +9,6 @@ from heddle.contexts import GrammarCompiler, GrammarLimits, grammar_tokenizer
 from heddle.contexts.lark_rules import endless_rule
 from heddle.runtime.errors import InputError
 
-END = 262
 LARK_PIECES = [*"ab:|()[]{}?*+~!.,0\n", "start", "::", "->", "//", "~2", "{0,1}"]
 LARK_PIECES += ['"x"', "/y/", "<z>", "%if", "%json"]
 

@@ -5,12 +5,11 @@ import re
 
 import numpy as np
 import pytest
+from grammar_steps import END
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.contexts import GenerationStatus, GrammarMasks
-
-END = 262
 
 # Texts that stand in the middle of JSON as well as at its end.
 STOPS = st.sampled_from(['"', "}", "]", "1", "e", "ue", "null", '"}', ":", "{"])

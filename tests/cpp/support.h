@@ -106,8 +106,8 @@ struct Tiny {
                view(same, DType::kFloat32, {batch * 4})};
   }
 
-  Span<TensorView> in() const { return {inputs.data(), inputs.size()}; }
-  Span<TensorView> out() const { return {outputs.data(), outputs.size()}; }
+  Span<TensorView> in() const { return inputs; }
+  Span<TensorView> out() const { return outputs; }
 
   /// x + (weight + constant) + table[index], as the artifact says.
   float wanted(size_t i) const {

@@ -19,8 +19,6 @@ bool is_buffer(PyObject* object) {
   return Py_TYPE(object) == type;
 }
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInput, message); }
-
 std::string class_of(nb::handle object) {
   return nb::cast<nb::str>(object.type().attr("__name__")).c_str();
 }
@@ -44,6 +42,8 @@ Shape shape_of(const Py_buffer& view) {
 }
 
 }  // namespace
+
+void refuse(const std::string& message) { throw Error(ErrorKind::kInput, message); }
 
 Argument::~Argument() {
   if (held_.obj != nullptr) PyBuffer_Release(&held_);

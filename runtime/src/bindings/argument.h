@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "bindings.h"
 
@@ -63,6 +64,9 @@ class Argument {
   bool writable_ = true;
   bool copied_ = false;
 };
+
+/// Throws an input error: an argument is not what was wanted.
+[[noreturn]] void refuse(const std::string& message);
 
 /// Takes `object` and keeps it alive for as long as the result lives, on any thread.
 std::shared_ptr<Argument> keep(nb::handle object, DType wanted);

@@ -19,8 +19,6 @@ std::shared_ptr<void> kept(nb::handle object) {
           }};
 }
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kInput, message); }
-
 }  // namespace
 
 // "CUDA Array Interface", version 3 (Numba documentation). Before that it had no stream: DLPack

@@ -77,7 +77,7 @@ class Tensors {
   void release_producers() const {
     for (size_t i = 0; i < views_.size(); ++i) arguments_[i].release_producer();
   }
-  Span<TensorView> views() const { return {views_.data(), views_.size()}; }
+  Span<TensorView> views() const { return views_; }
 
  private:
   std::unique_ptr<Argument[]> arguments_;

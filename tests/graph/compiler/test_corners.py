@@ -147,7 +147,7 @@ def test_nothing_in_constants_and_weights():
     with Graph("nothing", types) as graph:
         none, x = graph.inputs
         weights = {"deep": np.zeros((32, 0), np.float32), "wide": np.zeros((0, 32), np.float32)}
-        made = {
+        values = {
             name: graph.add_weight(Weight(name, F32, value.shape))
             for name, value in weights.items()
         }
@@ -157,7 +157,7 @@ def test_nothing_in_constants_and_weights():
         ones = graph.constant(np.ones((2, 64), np.float32))
         picture = graph.constant(np.ones((1, 5, 4), np.float32))
         graph.output(
-            *(none @ made["deep"].T, x @ made["wide"].T, ops.conv(picture, zero)),
+            *(none @ values["deep"].T, x @ values["wide"].T, ops.conv(picture, zero)),
             *(
                 ops.quantized_matmul(ones, four, scales, bits=4, group=32, activations=kind)
                 for kind in ("float", "int8")
