@@ -220,7 +220,7 @@ def checked_in(place: str) -> Table | None:
 
 
 def fingerprint(kernel: Kernel) -> str:
-    """What a kernel's own code is: its file and the private ones beside it that it imports.
+    """What a kernel's own code is: its file, and what it imports of its target but other kernels.
 
     Comments, docstrings and layout do not count.
     """
@@ -232,20 +232,22 @@ def fingerprint(kernel: Kernel) -> str:
 @cache
 def _fingerprint(path: Path) -> str:
     digest = hashlib.sha256()
-    for file in sorted(_with_private(path, set())):
+    for file in sorted(_with_own(path, path.parent, set())):
         digest.update(repr(_shape(ast.parse(file.read_text()))).encode())
     return digest.hexdigest()[:16]
 
 
-def _with_private(path: Path, found: set[Path]) -> set[Path]:
-    """`path` and the modules of its folder with a leading underscore that it needs."""
+def _with_own(path: Path, folder: Path, found: set[Path]) -> set[Path]:
+    """`path` and what it needs of `folder`: modules of its packages, or with an underscore."""
     found.add(path)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
-            for name in (node.module.rpartition(".")[2], *(alias.name for alias in node.names)):
-                other = path.with_name(f"{name}.py")
-                if name.startswith("_") and other.exists() and other not in found:
-                    _with_private(other, found)
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                _, _, inside = f".{name}".partition(f".{folder.name}.")
+                other = folder / f"{inside.replace('.', '/')}.py"
+                own = inside.startswith("_") or "." in inside
+                if own and other.exists() and other not in found:
+                    _with_own(other, folder, found)
     return found
 
 

@@ -21,12 +21,12 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, rows, sizes
-from heddle.kernels.cpu import _amx_attention, _amx_attention_parts
-from heddle.kernels.cpu import _attention_tile as tile
-from heddle.kernels.cpu._amx_parts import PARTS
-from heddle.kernels.cpu._attention_asks import Asks, Queries
-from heddle.kernels.cpu._attention_block import TILED_KEYS, Block, Seen
-from heddle.kernels.cpu._attention_cut import (
+from heddle.kernels.cpu.amx import attention, attention_parts
+from heddle.kernels.cpu.amx.parts import PARTS
+from heddle.kernels.cpu.flash import tile
+from heddle.kernels.cpu.flash.asks import Asks, Queries
+from heddle.kernels.cpu.flash.block import TILED_KEYS, Block, Seen
+from heddle.kernels.cpu.flash.cut import (
     SPLIT_QUERIES,
     fills_tiles,
     group_of,
@@ -41,8 +41,8 @@ from heddle.kernels.cpu._attention_cut import (
     splits,
     uses,
 )
-from heddle.kernels.cpu._attention_seen import Tile
-from heddle.kernels.cpu._attention_splits import put_keys, put_queries
+from heddle.kernels.cpu.flash.seen import Tile
+from heddle.kernels.cpu.flash.splits import put_keys, put_queries
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -150,7 +150,7 @@ def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> 
         last_key = sizes.greatest(sizes.least(behind, keys), 0)
     tiled = sizes.ceildiv(count, block.rows) * block.rows
     if block.tiled:
-        _amx_attention.clear(block, count, tiled)
+        attention.clear(block, count, tiled)
     else:
         tile.clear(block, 0, tiled)
 
@@ -201,14 +201,14 @@ def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> 
         if block.tiled:
             span_at = partial(seen_at, parts=block.parts)
             if block.split > 1:
-                _amx_attention_parts.attend(block, count, span_at, seen_at, asks.beside_strips)
+                attention_parts.attend(block, count, span_at, seen_at, asks.beside_strips)
             else:
-                _amx_attention.attend(block, count, span_at, seen_at, asks.beside_strip)
+                attention.attend(block, count, span_at, seen_at, asks.beside_strip)
         else:
             for top in emit.loop(0, count, block.rows):
                 tile.attend(block, top, seen_at(top), *asks.beside(top))
     if block.split > 1:
-        _amx_attention_parts.add_weights(block, tiled)
+        attention_parts.add_weights(block, tiled)
     finish = rows.Finish(frame, block.lanes)
 
     def write(r: Any, *found: Any) -> list[Any]:
@@ -217,9 +217,9 @@ def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> 
         out_at = finish.row(row_of(frame, 0, *query.place(r)))
         for column, mask in host.vectors(0, block.size, block.lanes):
             out_at(column, mask, block.vector(block.total, r * block.across + column) * share)
-        return _amx_attention_parts.no_numbers(block, r, share, *found)
+        return attention_parts.no_numbers(block, r, share, *found)
 
-    return _amx_attention_parts.any_no_number(block, count, write)
+    return attention_parts.any_no_number(block, count, write)
 
 
 def supports(spec: Spec) -> str | None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
-from heddle.kernels.cpu._histogram import any_lane
+from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.rows import AGAIN, AHEAD

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import emit, host
-from heddle.kernels.cpu import _panels, matmul_packed
-from heddle.kernels.cpu._blocks import PANEL, Rows
-from heddle.kernels.cpu._ragged import report
+from heddle.kernels.cpu import matmul_packed
+from heddle.kernels.cpu.flash.ragged import report
+from heddle.kernels.cpu.products import panels
+from heddle.kernels.cpu.products.blocks import PANEL, Rows
 from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_groups import RowGroups, most
@@ -19,24 +20,24 @@ from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 
-class _Tasks(_panels.Tasks):
+class _Tasks(panels.Tasks):
     """Tasks whose rows are in one group each.
 
-    They have `_panels.BLOCK` rows at most, as `launch` counts them, also where other products are
+    They have `panels.BLOCK` rows at most, as `launch` counts them, also where other products are
     given larger blocks.
     """
 
     even = False
 
     def __init__(
-        self, frame: host.Frame, lanes: int, dtype: str, _larger: int = _panels.BLOCK
+        self, frame: host.Frame, lanes: int, dtype: str, _larger: int = panels.BLOCK
     ) -> None:
         super().__init__(frame, lanes, dtype)
         self.heights = range(1, self.most + 1)
         self._groups = RowGroups(frame, report)
 
     def rows(self, number: Size) -> Rows:
-        group, row, height = self._groups.find(number, _panels.BLOCK)
+        group, row, height = self._groups.find(number, panels.BLOCK)
         first = emit.maximum(group, 0) * self.panels
         return Rows(row, height, first, compare("greater_equal", group, 0))
 
@@ -50,7 +51,7 @@ def launch(spec: Spec) -> Launch:
     """One task for each block that there may be, by each panel."""
     rows, k = spec.operands[0].shape
     n = spec.result.shape[-1]
-    tasks = product((most(spec, _panels.BLOCK), fold("ceildiv", n, PANEL)))
+    tasks = product((most(spec, panels.BLOCK), fold("ceildiv", n, PANEL)))
     # Few rows are bound by reading the weights of their groups, at most all of them.
     groups, *panel = spec.operands[1].shape
     item: Any = emit.ITEM_SIZE[spec.operands[1].dtype]
@@ -75,5 +76,5 @@ KERNEL = Kernel(
     checks=True,
     overwrites="epilogue",
     uses=matmul_packed.uses,
-    space=_panels.SPACE,
+    space=panels.SPACE,
 )

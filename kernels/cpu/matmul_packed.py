@@ -1,9 +1,9 @@
-"""a @ b for a b that `pack_b` laid out in panels of 32 columns (see `_panels`).
+"""a @ b for a b that `pack_b` laid out in panels of 32 columns (see `products.panels`).
 
 Products are summed in float32 (float64 for float64), in the order of k.
 
 - a of float32: a 16-bit b stays so in memory and is widened in registers. With AMX more rows than a
-  tile of registers has are multiplied in tiles, as sums of bfloat16 (see `_amx_float32`).
+  tile of registers has are multiplied in tiles, as sums of bfloat16 (see `amx.float32`).
 - Both bfloat16: b is in pairs along k, and a step takes a pair of each row of a. Where the machine
   has dot products of pairs (VDPBF16PS), they are used: each product is exact, each of the two sums
   is rounded to nearest even, and denormal inputs and sums count as zero (Intel SDM, volume 2), as
@@ -18,10 +18,12 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, emit, host
-from heddle.kernels.cpu import _amx, _amx_float32, _beside, _bfloat16, _deep, _panels, _staged
-from heddle.kernels.cpu._amx_parts import HIGH
-from heddle.kernels.cpu._products import emit_products, on_vectors
-from heddle.kernels.cpu._tile import Step
+from heddle.kernels.cpu import _bfloat16
+from heddle.kernels.cpu.amx import float32, products
+from heddle.kernels.cpu.amx.parts import HIGH
+from heddle.kernels.cpu.products import beside, deep, panels, staged
+from heddle.kernels.cpu.products.tile import Step
+from heddle.kernels.cpu.products.vectors import emit_products, on_vectors
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import MACHINES, Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
@@ -31,13 +33,13 @@ llvm, vector = dialect("llvm"), dialect("vector")
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    block = _panels.BLOCK
+    block = panels.BLOCK
     if in_tiles(spec, machine):
-        block = _amx.BLOCK
-    elif _amx_float32.fits(spec, machine):
-        block = _amx_float32.BLOCK
-    for frame in _beside.frames(spec, machine, block):
-        emit_blocks(frame, _panels.Tasks)
+        block = products.BLOCK
+    elif float32.fits(spec, machine):
+        block = float32.BLOCK
+    for frame in beside.frames(spec, machine, block):
+        emit_blocks(frame, panels.Tasks)
 
 
 def in_tiles(spec: Spec, machine: Machine) -> bool:
@@ -48,22 +50,22 @@ def in_tiles(spec: Spec, machine: Machine) -> bool:
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """With AMX that of its tasks, and those of rows that go on the stack."""
     if in_tiles(spec, machine):
-        return _beside.launch(spec, _amx.BLOCK, _amx.RUN)
-    if _amx_float32.fits(spec, machine):
-        return _beside.launch(spec, _amx_float32.BLOCK, _amx_float32.RUN)
-    return _staged.own_launch(spec, machine) or _deep.own_launch(spec, machine)
+        return beside.launch(spec, products.BLOCK, products.RUN)
+    if float32.fits(spec, machine):
+        return beside.launch(spec, float32.BLOCK, float32.RUN)
+    return staged.own_launch(spec, machine) or deep.own_launch(spec, machine)
 
 
-def emit_blocks(frame: host.Frame, tasks: type[_panels.Tasks]) -> None:
+def emit_blocks(frame: host.Frame, tasks: type[panels.Tasks]) -> None:
     """Emits the products of all blocks of `tasks`."""
     dtype, machine = frame.spec.operands[0].dtype, frame.machine
     with _bfloat16.conversions(machine, loses=dtype == "bfloat16"):
         if in_tiles(frame.spec, machine):
-            _amx.emit_runs(frame, "float32", tasks)
-        elif _amx_float32.fits(frame.spec, machine):
+            products.emit_runs(frame, "float32", tasks)
+        elif float32.fits(frame.spec, machine):
             lanes = host.lanes_for(machine, ["float32"])
-            own = tasks(frame, lanes, "float32", _amx_float32.BLOCK)
-            _amx_float32.emit_runs(own, on_vectors(own, step_of(dtype, machine)))
+            own = tasks(frame, lanes, "float32", float32.BLOCK)
+            float32.emit_runs(own, on_vectors(own, step_of(dtype, machine)))
         else:
             emit_products(frame, step_of(dtype, machine), tasks)
 
@@ -112,18 +114,18 @@ def uses(spec: Spec) -> tuple[str, ...]:
     """Dot products and tiles multiply bfloat16; tiles as well parts of float32."""
     if spec.operands[0].dtype == "bfloat16":
         return "dots", "tiles"
-    return ("tiles",) if _amx_float32.fits(spec, MACHINES["sapphirerapids"]) else ()
+    return ("tiles",) if float32.fits(spec, MACHINES["sapphirerapids"]) else ()
 
 
 KERNEL = Kernel(
     "matmul_packed",
     "cpu",
     emit_matmul,
-    _beside.launch,
-    _beside.supports_each(supports),
-    split=_beside.split,
+    beside.launch,
+    beside.supports_each(supports),
+    split=beside.split,
     overwrites="epilogue",
     uses=uses,
-    space=_panels.SPACE,
+    space=panels.SPACE,
     own_launch=own_launch,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels.cpu import _attention_cut, _ragged
+from heddle.kernels.cpu.flash import cut, ragged
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Table, keys_of_table, unsupported
 from heddle.kernels.spec import Launch, Spec
@@ -10,15 +10,15 @@ from heddle.kernels.spec import Launch, Spec
 
 def emit_paged_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
-    with _attention_cut.rounding(spec, machine):
-        _ragged.emit_ragged(
-            spec, machine, lambda frame: Table(frame, _ragged.report, 1, 4), keys_of_table(spec)
+    with cut.rounding(spec, machine):
+        ragged.emit_ragged(
+            spec, machine, lambda frame: Table(frame, ragged.report, 1, 4), keys_of_table(spec)
         )
 
 
 def launch(spec: Spec) -> Launch:
-    """Tasks of pieces of rows; see `_ragged.launch`."""
-    return _ragged.launch(spec, keys_of_table(spec))
+    """Tasks of pieces of rows; see `ragged.launch`."""
+    return ragged.launch(spec, keys_of_table(spec))
 
 
 KERNEL = Kernel(
@@ -28,5 +28,5 @@ KERNEL = Kernel(
     launch,
     unsupported,
     checks=True,
-    uses=_attention_cut.uses,
+    uses=cut.uses,
 )

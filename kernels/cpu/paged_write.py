@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu._ragged import report
+from heddle.kernels.cpu.flash.ragged import report
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import RowSpans, Table
 from heddle.kernels.spec import Launch, Spec, product

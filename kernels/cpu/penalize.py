@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import emit, host
-from heddle.kernels.cpu._ragged import report
+from heddle.kernels.cpu.flash.ragged import report
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import RowSpans
 from heddle.kernels.sampling import Penalties, unsupported

@@ -1,4 +1,4 @@
-"""a @ b for weights in 8 or 4 bits, in panels of 32 columns (see `_panels`), each group scaled.
+"""a @ b for weights in 8 or 4 bits, in panels of 32 columns (`products.panels`), each group scaled.
 
 A group's sums are scaled once, when they are complete: a weight is so never rounded, and a scale
 costs little. Where a is bfloat16 and the machine has dot products of pairs, the weights become
@@ -7,8 +7,8 @@ one row by int8 is beside AMX.
 
 Products of eight rows or more leave ports free on which weights are widened beside them, but not
 enough for floats: so the first tile of a block keeps its pairs for those below it. With AMX more
-than one row are multiplied in tiles instead (see `_amx_narrow`, and `_amx_narrow_few` for up to
-16); AVX2 has a file of its own (see `_avx2_narrow`).
+than one row are multiplied in tiles instead (see `amx.narrow`, and `amx.narrow_few` for up to
+16); AVX2 has a file of its own (see `products.avx2_narrow`).
 """
 
 from __future__ import annotations
@@ -18,23 +18,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu import (
-    _amx,
-    _amx_narrow,
-    _amx_narrow_few,
-    _asks,
-    _avx2_narrow,
-    _beside,
-    _panels,
-)
-from heddle.kernels.cpu._amx_tiles import TILE_ROWS
-from heddle.kernels.cpu._blocks import Block, Rows, Strip, Tile, strips, tiles
-from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
-from heddle.kernels.cpu._narrow_weights import RIGHT, STEP, Reader
-from heddle.kernels.cpu._panels import Tasks
-from heddle.kernels.cpu._tile import add_rows, copies_of, merged, rows_of
-from heddle.kernels.cpu._widened import Keeping, Kept, Pairs
+from heddle.kernels.cpu.amx import narrow, narrow_few, products
+from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.matmul_packed import add_dots
+from heddle.kernels.cpu.products import asks as products_asks
+from heddle.kernels.cpu.products import avx2_narrow, beside, panels
+from heddle.kernels.cpu.products.blocks import Block, Rows, Strip, Tile, strips, tiles
+from heddle.kernels.cpu.products.groups import DOTS, STRETCH, Groups, unsupported
+from heddle.kernels.cpu.products.narrow_weights import RIGHT, STEP, Reader
+from heddle.kernels.cpu.products.panels import Tasks
+from heddle.kernels.cpu.products.tile import add_rows, copies_of, merged, rows_of
+from heddle.kernels.cpu.products.widened import Keeping, Kept, Pairs
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -54,9 +48,9 @@ STAGED = 2**14
 def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
     lanes = host.lanes_for(machine, ["float32"])
-    for frame in _beside.frames(spec, machine):
+    for frame in beside.frames(spec, machine):
         if machine.vector_bytes == 32:
-            _avx2_narrow.emit_blocks(frame)
+            avx2_narrow.emit_blocks(frame)
         else:
             _emit_blocks(frame, lanes)
 
@@ -66,10 +60,10 @@ def _emit_blocks(frame: host.Frame, lanes: int) -> None:
     tasks = Tasks(frame, lanes, "float32")
     product = _Product(frame, lanes)
     if not product.in_tiles:
-        _panels.emit_blocks(tasks, product.multiply)
+        panels.emit_blocks(tasks, product.multiply)
         return
-    few = _amx_narrow_few.Few(frame, tasks, product.right) if _amx_narrow_few.fits(frame) else None
-    run = _amx_narrow.Run(frame, tasks, product.right)
+    few = narrow_few.Few(frame, tasks, product.right) if narrow_few.fits(frame) else None
+    run = narrow.Run(frame, tasks, product.right)
     most = FEW if few is None else TILE_ROWS
     for rows, first, last in tasks.runs():
         height = emit.as_index(rows.height)
@@ -212,7 +206,7 @@ class _Product:
     def _ask(self, tile: Tile, first: Any, pace: Any, share: range) -> None:
         """Prefetches a share of the lines of a step, which are in `pace` bytes from `first` on."""
         if tile.part == 0:  # the columns beside them lie in the same lines, or the next
-            asks = _asks.of_tile(tile, self._frame) if self.in_tiles else (memory.Ask(1),)
+            asks = products_asks.of_tile(tile, self._frame) if self.in_tiles else (memory.Ask(1),)
             for line in share:
                 place = first + pace * line // (self.right.bytes // LINE)
                 for ask in asks:
@@ -222,7 +216,7 @@ class _Product:
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """With AMX a thread takes a run of panels, which share the rows on the stack."""
     if machine.tiles and "tiles" in uses(spec):
-        return _beside.launch(spec, together=_amx.RUN)
+        return beside.launch(spec, together=products.RUN)
     return None
 
 
@@ -243,9 +237,9 @@ KERNEL = Kernel(
     "quantized_matmul_packed",
     "cpu",
     emit_quantized,
-    _beside.launch,
-    _beside.supports_each(supports),
-    split=_beside.split,
+    beside.launch,
+    beside.supports_each(supports),
+    split=beside.split,
     overwrites="epilogue",
     uses=uses,
     own_launch=own_launch,

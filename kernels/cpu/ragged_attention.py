@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels.cpu import _attention_cut, _ragged
+from heddle.kernels.cpu.flash import cut, ragged
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Contiguous, unsupported
 from heddle.kernels.spec import Expr, Launch, Spec
@@ -10,15 +10,15 @@ from heddle.kernels.spec import Expr, Launch, Spec
 
 def emit_ragged_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
-    with _attention_cut.rounding(spec, machine):
-        _ragged.emit_ragged(
-            spec, machine, lambda frame: Contiguous(frame, _ragged.report), _seen(spec)
+    with cut.rounding(spec, machine):
+        ragged.emit_ragged(
+            spec, machine, lambda frame: Contiguous(frame, ragged.report), _seen(spec)
         )
 
 
 def launch(spec: Spec) -> Launch:
-    """Tasks of pieces of rows; see `_ragged.launch`."""
-    return _ragged.launch(spec, _seen(spec))
+    """Tasks of pieces of rows; see `ragged.launch`."""
+    return ragged.launch(spec, _seen(spec))
 
 
 def _seen(spec: Spec) -> Expr:
@@ -33,5 +33,5 @@ KERNEL = Kernel(
     launch,
     unsupported,
     checks=True,
-    uses=_attention_cut.uses,
+    uses=cut.uses,
 )

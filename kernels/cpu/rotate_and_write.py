@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu._ragged import report
+from heddle.kernels.cpu.flash.ragged import report
 from heddle.kernels.cpu.paged_write import copy
 from heddle.kernels.cpu.rope import Pairs, reader
 from heddle.kernels.registry import Kernel, Machine

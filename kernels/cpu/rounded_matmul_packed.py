@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
-from heddle.kernels.cpu import _asks, _beside, _integers, _panels
-from heddle.kernels.cpu._blocks import PANEL, Block, Tile, strips, tiles
-from heddle.kernels.cpu._groups import DOTS, STRETCH, Groups, unsupported
-from heddle.kernels.cpu._panels import Tasks
-from heddle.kernels.cpu._tile import copies_of, merged, rows_of
+from heddle.kernels.cpu.products import asks, beside, panels
+from heddle.kernels.cpu.products import integers as products_integers
+from heddle.kernels.cpu.products.blocks import PANEL, Block, Tile, strips, tiles
+from heddle.kernels.cpu.products.groups import DOTS, STRETCH, Groups, unsupported
+from heddle.kernels.cpu.products.panels import Tasks
+from heddle.kernels.cpu.products.tile import copies_of, merged, rows_of
 from heddle.kernels.cpu.round_rows import HEAD
 from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
@@ -42,9 +43,9 @@ RowAt = Callable[[int], Any]
 def emit_rounded(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
     lanes = host.lanes_for(machine, ["float32"])
-    for frame in _beside.frames(spec, machine):
+    for frame in beside.frames(spec, machine):
         tasks = Tasks(frame, lanes, "float32")
-        _panels.emit_blocks(tasks, _Product(frame, lanes).multiply)
+        panels.emit_blocks(tasks, _Product(frame, lanes).multiply)
 
 
 class _Product:
@@ -181,31 +182,33 @@ class _Product:
         pieces, piece = PANEL // width * WORDS, tile.part // width * WORDS + number
         for line in range(piece * lines // pieces, (piece + 1) * lines // pieces):
             place = first + pace * line // lines
-            for ask in _asks.of_tile(tile, self._frame):
+            for ask in asks.of_tile(tile, self._frame):
                 ask.beside(self._frame.inputs[1], place, "int8")
 
 
 def _by_dots(total: Any, pairs: Any, weights: Any, integers: Any) -> tuple[Any, Any]:
     """Adds dot products of four weights, which are raised, by four integers."""
-    return _integers.dots(total, weights, integers), pairs
+    return products_integers.dots(total, weights, integers), pairs
 
 
 def _raised(total: Any, pairs: Any, weights: Any, integers: Any) -> tuple[Any, Any]:
     """Adds to the sums of pairs of the unit."""
-    found = _sums_of_pairs(_integers.parts(weights, 8), _integers.parts(integers, 8))
-    return total, found if pairs is None else _integers.opaque(pairs + found)
+    found = _sums_of_pairs(
+        products_integers.parts(weights, 8), products_integers.parts(integers, 8)
+    )
+    return total, found if pairs is None else products_integers.opaque(pairs + found)
 
 
 def _signed(total: Any, pairs: Any, weights: Any, integers: Any) -> tuple[Any, Any]:
     """Adds products of magnitudes by integers that are negative where the weight is."""
-    weights, integers = (_integers.parts(words, 8) for words in (weights, integers))
+    weights, integers = (products_integers.parts(words, 8) for words in (weights, integers))
     if emit.lanes_of(weights) == 2**5:
         name = "llvm.x86.avx2.psign.b"
         integers = llvm.call_intrinsic(weights.type, name, [integers, weights], [], [])
     else:
         integers = emit.select(emit.compare("less", weights, 0), -integers, integers)
     found = _sums_of_pairs(emit.absolute(weights), integers)
-    return _integers.opaque(total + _widened(found)), pairs
+    return products_integers.opaque(total + _widened(found)), pairs
 
 
 def _sums_of_pairs(weights: Any, integers: Any) -> Any:
@@ -218,7 +221,7 @@ def _sums_of_pairs(weights: Any, integers: Any) -> Any:
 
 def _widened(pairs: Any) -> Any:
     """The sums of pairs of 16 bits, in 32."""
-    return _integers.pairs(pairs, emit.constant(emit.integer(16), 1, emit.lanes_of(pairs)))
+    return products_integers.pairs(pairs, emit.constant(emit.integer(16), 1, emit.lanes_of(pairs)))
 
 
 def supports(spec: Spec) -> str | None:
@@ -233,9 +236,9 @@ KERNEL = Kernel(
     "rounded_matmul_packed",
     "cpu",
     emit_rounded,
-    _beside.launch,
-    _beside.supports_each(supports),
-    split=_beside.split,
+    beside.launch,
+    beside.supports_each(supports),
+    split=beside.split,
     overwrites="epilogue",
     uses=lambda spec: ("dots", "tiles"),  # beside which both caches are asked
 )

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
-from heddle.kernels.cpu._histogram import Histogram, any_lane
-from heddle.kernels.cpu._logits import ROOM, Listed, Logits, Parts, Sum
+from heddle.kernels.cpu.ranking.histogram import Histogram, any_lane
+from heddle.kernels.cpu.ranking.logits import ROOM, Listed, Logits, Parts, Sum
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine

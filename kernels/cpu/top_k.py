@@ -22,9 +22,9 @@ from heddle.kernels import (
     rows,
     sizes,
 )
-from heddle.kernels.cpu._first import Search, emit_first
-from heddle.kernels.cpu._histogram import any_lane
-from heddle.kernels.cpu._ranking import Ranking, reached
+from heddle.kernels.cpu.ranking.best import Ranking, reached
+from heddle.kernels.cpu.ranking.first import Search, emit_first
+from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine

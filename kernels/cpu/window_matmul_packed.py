@@ -1,10 +1,10 @@
-"""Convolution with channels last as a product by panels (see `_panels`): rows are windows.
+"""Convolution with channels last as a product by panels (see `products.panels`): rows are windows.
 
-No matrix of windows is in memory. With AMX those of bfloat16 are rows of tiles (`_amx_windows`).
-Elsewhere, where the sizes along a row are known, windows are read where they lie (`_window_rows`).
-Else a task is 64 windows by up to eight panels; it copies a stretch of each of its windows to the
-stack, where register tiles read it as a row of a, and goes on with the next stretch. Taps that
-follow one another in memory are copied at once.
+No matrix of windows is in memory. With AMX those of bfloat16 are rows of tiles (`amx.windows`).
+Elsewhere, where the sizes along a row are known, windows are read where they lie
+(`products.window_rows`). Else a task is 64 windows by up to eight panels; it copies a stretch of
+each of its windows to the stack, where register tiles read it as a row of a, and goes on with the
+next stretch. Taps that follow one another in memory are copied at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from math import prod
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, sizes
-from heddle.kernels.cpu import _amx_windows, _bfloat16, _panels, _window_rows, matmul_packed
-from heddle.kernels.cpu._blocks import PANEL, Block, Tile
-from heddle.kernels.cpu._panels import BLOCK
-from heddle.kernels.cpu._products import adder
+from heddle.kernels.cpu import _bfloat16, matmul_packed
+from heddle.kernels.cpu.amx import windows as amx_windows
+from heddle.kernels.cpu.products import panels as products_panels
+from heddle.kernels.cpu.products import window_rows
+from heddle.kernels.cpu.products.blocks import PANEL, Block, Tile
+from heddle.kernels.cpu.products.panels import BLOCK
+from heddle.kernels.cpu.products.vectors import adder
 from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -40,12 +43,12 @@ ENOUGH, EVEN = 32, 4
 def emit_windows(spec: Spec, machine: Machine) -> None:
     """Emits the products of windows where they lie, if they can be read there, or of copies."""
     frame = host.frame(spec, machine)
-    grid = _amx_windows.grid_of(spec, machine)
+    grid = amx_windows.grid_of(spec, machine)
     if grid:
         with _bfloat16.conversions(machine, loses=True):
             together = _together(spec, product(grid.blocks(spec)))
-            _amx_windows.emit_tasks(frame, grid, _groups(spec), together)
-    elif _window_rows.fits(spec):
+            amx_windows.emit_tasks(frame, grid, _groups(spec), together)
+    elif window_rows.fits(spec):
         _emit_rows(frame)
     else:
         _emit_copies(frame)
@@ -55,11 +58,11 @@ def _emit_rows(frame: host.Frame) -> None:
     """Emits the loop over tasks, and over the panels of each."""
     spec = frame.spec
     added = matmul_packed.step_of(spec.operands[0].dtype, frame.machine)
-    rows = _window_rows.Rows(frame, _groups(spec), added)
+    rows = window_rows.Rows(frame, _groups(spec), added)
     windows, panels = rows.windows, rows.results.panels
     most = _together(spec, _blocks(spec))
     number = sizes.product((windows.batch, *windows.counts[:-1]))
-    blocks = sizes.ceildiv(number, _window_rows.rows_together(spec))
+    blocks = sizes.ceildiv(number, window_rows.rows_together(spec))
     even = sizes.ceildiv(number, sizes.greatest(blocks, 1))
     for task in emit.loop(frame.first, frame.last):
         shape = (_groups(spec), blocks, sizes.ceildiv(panels, most))
@@ -76,13 +79,13 @@ def _emit_copies(frame: host.Frame) -> None:
     windows, groups = Windows.of(frame), _groups(spec)
     added = matmul_packed.step_of(spec.operands[0].dtype, machine)
     lanes = host.lanes_for(machine, [added.sums])
-    results = _panels.Results(frame, lanes, added.sums, groups)
+    results = products_panels.Results(frame, lanes, added.sums, groups)
     left = _Left(frame, windows, groups)
     room, most = BLOCK * PANEL * emit.ITEM_SIZE[added.sums], _together(spec, _blocks(spec))
     scratch = host.byte_buffer(most * room)
     blocks, runs = sizes.ceildiv(windows.number, BLOCK), sizes.ceildiv(results.panels, most)
     even = sizes.ceildiv(windows.number, sizes.greatest(blocks, 1))
-    group = _panels.group_of(spec)
+    group = products_panels.group_of(spec)
     steps = sizes.ceildiv(left.k, group)
     whole = sizes.greatest(steps, 1)
     depth = sizes.ceildiv(whole, sizes.ceildiv(whole, left.room // group))
@@ -106,7 +109,7 @@ def _emit_copies(frame: host.Frame) -> None:
                 packed = part * results.panels + first + panel
                 block = Block(row, height, packed, True, column)
                 place = memory.at(scratch, panel * room, "int8")
-                _panels.add_stretch(results, block, place, start, stop, steps, add_steps)
+                products_panels.add_stretch(results, block, place, start, stop, steps, add_steps)
 
 
 @dataclass(frozen=True)
@@ -217,8 +220,8 @@ def _groups(spec: Spec) -> int:
 def _blocks(spec: Spec) -> Expr:
     """Blocks of windows on vectors."""
     *windows, _ = spec.result.shape
-    if _window_rows.fits(spec):
-        return fold("ceildiv", product(tuple(windows[:-1])), _window_rows.rows_together(spec))
+    if window_rows.fits(spec):
+        return fold("ceildiv", product(tuple(windows[:-1])), window_rows.rows_together(spec))
     return fold("ceildiv", product(tuple(windows)), BLOCK)
 
 
@@ -244,7 +247,7 @@ def launch(spec: Spec) -> Launch:
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """In AMX tiles, that of larger blocks."""
-    grid = _amx_windows.grid_of(spec, machine)
+    grid = amx_windows.grid_of(spec, machine)
     return _launch(spec, product(grid.blocks(spec))) if grid else None
 
 
@@ -277,5 +280,5 @@ KERNEL = Kernel(
     overwrites="epilogue",
     uses=uses,
     own_launch=own_launch,
-    space=_panels.SPACE,
+    space=products_panels.SPACE,
 )

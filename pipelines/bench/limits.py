@@ -38,7 +38,7 @@ TILE_PRODUCTS = {"bfloat16": ("tdpbf16ps", 2 * 16 * 16 * 32), "int8": ("tdpbssd"
 
 TILES_OF = {"float32": 6, "float16": 5}
 """How many products of bfloat16 make one of numbers that are sums of those: in tiles, products by
-weights of these dtypes are computed so (`kernels/cpu/_amx_float32.py`)."""
+weights of these dtypes are computed so (`kernels/cpu/amx/float32.py`)."""
 
 DOT_PRODUCTS = {"bfloat16": ("vdpbf16ps", 2 * 2), "int8": ("vpdpbusd", 2 * 4)}
 """The instruction for each dtype of AVX-512's dot products, and its operations in a lane."""

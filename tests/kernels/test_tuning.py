@@ -131,10 +131,14 @@ def kernel(tmp_path, monkeypatch):
     folder.mkdir()
     files = {
         "toy": SOURCE.replace("heddle.kernels.{package}", "toykernels"),
-        "_near": "size = 3\n",
+        "_near": "from toykernels.parts import tile\n\nsize = 3\n",
+        "parts/tile": "from toykernels.parts.block import rows\n",
+        "parts/block": "rows = 4\n",
+        "parts/strip": "rows = 4\n",
         "other": "size = 3\n",
     }
     for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -160,6 +164,9 @@ def kernel(tmp_path, monkeypatch):
         ("toy", "return _near.size", "return  (_near.size)", False),
         ("toy", "return _near.size", "return _near.size + 1", True),
         ("_near", "size = 3", "size = 4", True),
+        ("parts/tile", "block import rows", "block import rows as lines", True),
+        ("parts/block", "rows = 4", "rows = 8", True),
+        ("parts/strip", "rows = 4", "rows = 8", False),
         ("other", "size = 3", "size = 4", False),
     ],
 )

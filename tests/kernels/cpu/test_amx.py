@@ -14,7 +14,7 @@ from prefetches import lines_asked_for
 from reference import shape
 
 from heddle.graph.compiler.codegen import cpu
-from heddle.kernels.cpu import _amx, _amx_held, _amx_sides, _amx_tiles
+from heddle.kernels.cpu.amx import held, products, sides, tiles
 from heddle.kernels.spec import Body, Operand, Step
 from heddle.runtime._core import cpu_info
 
@@ -36,9 +36,9 @@ def test_all_sizes_dynamic(dtype):
         (70, 1024, 40),
         (200, 40, 70),
         (50, 1030, 33),
-        (5, 5000, 32 * (_amx.RUN + 3)),
+        (5, 5000, 32 * (products.RUN + 3)),
         (3, 17000, 40),
-        (7 * _amx.BLOCK + 1, 40, 33),
+        (7 * products.BLOCK + 1, 40, 33),
     ],
 )
 def test_static_sizes(m, k, n, dtype):
@@ -89,15 +89,15 @@ def test_an_epilogue():
     check(with_gelu(), {"d0": 20, "d1": 40}, arch=ARCH, atol=1e-4)
 
 
-_load = _amx_tiles.load
+_load = tiles.load
 MISTAKES = {
     "load": (
-        _amx_tiles,
-        lambda base, stride, *streamed, **shape: _load(base, _amx_tiles.TILE_ROW, **shape),
+        tiles,
+        lambda base, stride, *streamed, **shape: _load(base, tiles.TILE_ROW, **shape),
         "Mismatched elements",
     ),
-    "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
-    "ends_within": (_amx_sides.Sides, False, "of a load lies outside of memory"),
+    "TILE_ROWS": (tiles, 17, "a tile of 17 rows"),
+    "ends_within": (sides.Sides, False, "of a load lies outside of memory"),
 }
 
 
@@ -112,11 +112,11 @@ def test_mistakes_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
 
 
-@pytest.mark.parametrize(("chunk", "stays"), [(_amx.CHUNK, True), (2 * _amx.CHUNK, False)])
+@pytest.mark.parametrize(("chunk", "stays"), [(products.CHUNK, True), (2 * products.CHUNK, False)])
 def test_a_panel_stays_in_the_first_cache(chunk, stays, monkeypatch):
     """A product takes half a tile of a panel, 8 lines, once for all four pairs of tiles of rows."""
     native.load.cache_clear()
-    monkeypatch.setattr(_amx, "CHUNK", chunk)
+    monkeypatch.setattr(products, "CHUNK", chunk)
     spec = product("bfloat16", 128, 1024, 64)
     run(spec, numbers(spec, {}), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)
@@ -124,17 +124,19 @@ def test_a_panel_stays_in_the_first_cache(chunk, stays, monkeypatch):
     native.load.cache_clear()
 
 
-@pytest.mark.parametrize(("rows", "apart"), [(32, 8), (33, 4), (_amx.FEW, 4), (_amx.FEW + 1, 1)])
+@pytest.mark.parametrize(
+    ("rows", "apart"), [(32, 8), (33, 4), (products.FEW, 4), (products.FEW + 1, 1)]
+)
 @pytest.mark.parametrize("m", ["static", "d0"])
 def test_a_step_of_few_rows_asks_for_four_lines(rows, apart, m, monkeypatch):
     """Of all but the first chunk, or what is soon read; more rows ask for each line."""
-    monkeypatch.setattr(_amx_held, "HELD", 0)
-    monkeypatch.setattr(_amx_held, "WHOLE", 0)
+    monkeypatch.setattr(held, "HELD", 0)
+    monkeypatch.setattr(held, "WHOLE", 0)
     spec = product("bfloat16", rows if m == "static" else m, 24 * 32, 96)
     arrays = [*numbers(spec, {"d0": rows}), np.zeros((rows, 96), np.uint16)]
     asked = lines_asked_for(spec, MACHINE, arrays, [] if m == "static" else [rows], 0, 3)
-    lines = _amx_sides.STEP // 64
-    begin = _amx.AHEAD // 64 if rows <= 32 else lines * (12 if apart == 1 else _amx.SHORT)
+    lines = sides.STEP // 64
+    begin = products.AHEAD // 64 if rows <= 32 else lines * (12 if apart == 1 else products.SHORT)
     assert asked[1] == set(range(begin, 3 * 24 * lines, apart))
     assert asked[2] == set(range(rows * 96 * 2 // 64))
 
@@ -145,7 +147,7 @@ def test_a_step_of_few_rows_asks_for_four_lines(rows, apart, m, monkeypatch):
     ids=["bfloat16", "uint8", "gelu"],
 )
 def test_the_machine_code(spec):
-    multiply = _amx_tiles.MULTIPLY[spec.operands[0].dtype]
+    multiply = tiles.MULTIPLY[spec.operands[0].dtype]
     text = machine_code.assembly(spec, MACHINE)
     names = ("tileloaddt1", "tileloadd", multiply, "tilestored")
     counts = [tuple(map(body.count, names)) for body in machine_code.loops(text, multiply)]
@@ -173,7 +175,7 @@ def test_the_configuration():
     found = {int(offset) - place: int(value) for value, offset in writes}
     wanted = {0: 1}
     for number in map(int, set(re.findall(r"%tmm(\d)", text))):
-        wanted |= {16 + 2 * number: _amx_tiles.TILE_ROW, 48 + number: _amx_tiles.TILE_ROWS}
+        wanted |= {16 + 2 * number: tiles.TILE_ROW, 48 + number: tiles.TILE_ROWS}
     assert found == wanted
 
 

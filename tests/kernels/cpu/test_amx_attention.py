@@ -18,14 +18,10 @@ from reference import shape
 from heddle.graph.compiler.codegen import cpu
 from heddle.graph.compiler.codegen.image import flatten
 from heddle.kernels import emit
-from heddle.kernels.cpu import (
-    _amx_strip,
-    _amx_tiles,
-    _attention_block,
-    _attention_reads,
-    _attention_splits,
-    _bfloat16,
-)
+from heddle.kernels.cpu import _bfloat16
+from heddle.kernels.cpu.amx import strip, tiles
+from heddle.kernels.cpu.flash import block as flash_block
+from heddle.kernels.cpu.flash import reads, splits
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
 
@@ -49,7 +45,7 @@ def test_lengths(queries, keys):
 
 def test_more_keys_than_the_stack_holds(monkeypatch):
     native.load.cache_clear()
-    monkeypatch.setattr(_attention_block, "TILED_STACK", 2 * 64 * 256)
+    monkeypatch.setattr(flash_block, "TILED_STACK", 2 * 64 * 256)
     close(tiled(64, causal=True, window=200), 50, 290)
     native.load.cache_clear()
 
@@ -173,12 +169,12 @@ def test_the_stack_may_hold_anything():
 
 def test_values_that_are_not_cleared_are_seen(monkeypatch):
     native.load.cache_clear()
-    monkeypatch.setattr(_attention_splits, "clear_values", lambda *arguments: None)
+    monkeypatch.setattr(splits, "clear_values", lambda *arguments: None)
     assert not poisoned(tiled(), 5, 20)
     native.load.cache_clear()
 
 
-load, narrowed, turn_keys = _amx_strip.load, _bfloat16.narrowed, _attention_reads.turn_keys
+load, narrowed, turn_keys = strip.load, _bfloat16.narrowed, reads.turn_keys
 
 
 def turned_wrongly(frame, block, *rest):
@@ -191,13 +187,13 @@ def turned_wrongly(frame, block, *rest):
 
 MISTAKES = {
     "load": (
-        _amx_strip,
+        strip,
         lambda *at, **how: load(*at[:2], at[2] // 2),
         "Not equal to tolerance",
     ),
     "narrowed": (_bfloat16, lambda *sides: narrowed(*reversed(sides)), "Not equal to tolerance"),
-    "TILE_ROWS": (_amx_tiles, 17, "a tile of 17 rows"),
-    "turn_keys": (_attention_reads, turned_wrongly, "Not equal to tolerance"),
+    "TILE_ROWS": (tiles, 17, "a tile of 17 rows"),
+    "turn_keys": (reads, turned_wrongly, "Not equal to tolerance"),
 }
 
 
@@ -231,7 +227,7 @@ def test_a_strip_stays_in_the_first_cache(stays, monkeypatch):
     native.load.cache_clear()
     spec = tiled(128, queries=64, keys=192)
     if not stays:
-        monkeypatch.setattr(_amx_strip, "load", lambda *at, streamed=False: load(*at))
+        monkeypatch.setattr(strip, "load", lambda *at, streamed=False: load(*at))
     run(spec, numbers(spec, 64, 192), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / (64 * 192 // 16**2)
     assert (missed < 32) == stays

@@ -17,14 +17,9 @@ from test_amx_attention import POISON
 
 from heddle.graph.compiler.codegen import cpu
 from heddle.graph.compiler.codegen.image import flatten
-from heddle.kernels.cpu import (
-    _amx_attention_parts,
-    _amx_strip,
-    _attention_block,
-    _attention_splits,
-    _ragged,
-)
 from heddle.kernels.cpu import attention as kernel
+from heddle.kernels.cpu.amx import attention_parts, strip
+from heddle.kernels.cpu.flash import block, ragged, splits
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
 
@@ -36,7 +31,7 @@ MACHINE = MACHINES[ARCH]
 def few_are_split(monkeypatch):
     """Emulated tiles are slow: here numbers of a few queries and keys are split, too."""
     monkeypatch.setattr(kernel, "least_split", lambda spec: 1)
-    monkeypatch.setattr(_ragged, "least_split", lambda spec: 1)
+    monkeypatch.setattr(ragged, "least_split", lambda spec: 1)
     monkeypatch.setattr(amx_emulation, "products", Products())
     native.load.cache_clear()
     yield
@@ -69,7 +64,7 @@ def test_lengths(queries, keys):
 
 
 def test_more_keys_than_the_stack_holds(monkeypatch):
-    monkeypatch.setattr(_attention_block, "TILED_STACK", 3 * 2 * 32 * 256)
+    monkeypatch.setattr(block, "TILED_STACK", 3 * 2 * 32 * 256)
     close(tiled(64, causal=True, window=90), 80, 200)
 
 
@@ -247,13 +242,13 @@ def test_the_next_head_is_asked_for(queries, keys):
         assert set(lines) <= asked[number]
 
 
-load, joined, split = _amx_strip.load, _attention_splits.joined, _attention_splits.split
+load, joined, split = strip.load, splits.joined, splits.split
 
 MISTAKES = {
-    "load": (_amx_attention_parts, lambda *at: load(*at[:2], at[2] // 2)),
-    "joined": (_attention_splits, lambda low, high: joined(high, low)),
-    "split": (_attention_splits, lambda value, parts: [split(value, parts)[n] for n in (0, 0, 2)]),
-    "ORDER": (_amx_attention_parts, _amx_attention_parts.ORDER[1:]),
+    "load": (attention_parts, lambda *at: load(*at[:2], at[2] // 2)),
+    "joined": (splits, lambda low, high: joined(high, low)),
+    "split": (splits, lambda value, parts: [split(value, parts)[n] for n in (0, 0, 2)]),
+    "ORDER": (attention_parts, attention_parts.ORDER[1:]),
 }
 
 

@@ -13,13 +13,13 @@ from reference import evaluate
 from test_matmul_packed import product
 
 from heddle.kernels import emit
-from heddle.kernels.cpu import _amx_float32, _amx_parts, _amx_runs
+from heddle.kernels.cpu.amx import float32, parts, runs
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Operand, Step
 
 ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
-ROWS = _amx_float32.ROWS
+ROWS = float32.ROWS
 
 
 def by(dtype, *extents, **options):
@@ -49,7 +49,7 @@ def close(spec, dims=None):
     assert (np.abs(got - exact) <= (k + 2) * 2.0**-24 * magnitude).all()
 
 
-@pytest.mark.parametrize("dtype", _amx_parts.PARTS)
+@pytest.mark.parametrize("dtype", parts.PARTS)
 def test_every_bit_of_a_number_counts(dtype):
     """One product for each result, of numbers all of whose bits are ones, or any."""
     spec = by(dtype, 16, 32, 32)
@@ -72,7 +72,7 @@ def test_every_number_of_tiles(m):
     close(product("float32", (), "d0", 70, 100), {"d0": m})
 
 
-@pytest.mark.parametrize("dtype", _amx_parts.PARTS)
+@pytest.mark.parametrize("dtype", parts.PARTS)
 @pytest.mark.parametrize(
     ("k", "n"), [(1, 1), (31, 33), (32, 64), (33, 31), (65, 70), (96, 40), ("d1", "d2")]
 )
@@ -82,7 +82,7 @@ def test_steps_and_panels(k, n, dtype):
 
 
 @pytest.mark.parametrize("m", [20, 33])
-@pytest.mark.parametrize("k", [32 * _amx_float32.DEPTH, 32 * _amx_float32.SINGLE])
+@pytest.mark.parametrize("k", [32 * float32.DEPTH, 32 * float32.SINGLE])
 @pytest.mark.parametrize("more", [0, 1, 32])
 def test_chunks_of_rows(more, k, m):
     """As much as is on the stack at once, and a little more; a single pair of tiles, and two."""
@@ -90,8 +90,8 @@ def test_chunks_of_rows(more, k, m):
 
 
 def test_more_panels_than_a_run():
-    close(product("float32", (), 40, 33 * _amx_float32.DEPTH, 32 * (_amx_float32.RUN + 2)))
-    close(product("float32", (), 40, 40, 32 * (_amx_float32.RUN + 2)))
+    close(product("float32", (), 40, 33 * float32.DEPTH, 32 * (float32.RUN + 2)))
+    close(product("float32", (), 40, 40, 32 * (float32.RUN + 2)))
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -111,7 +111,7 @@ def test_few_rows_take_no_tiles():
     assert amx_emulation.products
 
 
-@pytest.mark.parametrize("k", [40, 32 * _amx_float32.DEPTH + 5])
+@pytest.mark.parametrize("k", [40, 32 * float32.DEPTH + 5])
 def test_a_row_does_not_depend_on_the_other_rows(k):
     """From 13 rows on: alone in its block, or beside more, and in any number of panels."""
     spec = product("float32", (), "d0", k, 70)
@@ -184,7 +184,7 @@ def tiles_alone(monkeypatch):
     """Nothing is computed again on vectors, which would hide a mistake."""
     native.load.cache_clear()
     no = "_is_no_number"
-    monkeypatch.setattr(_amx_float32.Products, no, lambda *_: emit.constant(emit.integer(1), 0))
+    monkeypatch.setattr(float32.Products, no, lambda *_: emit.constant(emit.integer(1), 0))
     yield
     native.load.cache_clear()
 
@@ -193,19 +193,19 @@ def test_ordinary_numbers_are_computed_once(tiles_alone):
     close(product("float32", (), "d0", 90, 70), {"d0": 40})
 
 
-_fill = _amx_parts.Right.fill
+_fill = parts.Right.fill
 MISTAKES = {
-    "products that are left out": (_amx_float32, "ORDER", _amx_float32.ORDER[1:]),
-    "two parts": (_amx_parts, "PARTS", _amx_parts.PARTS | {"float32": 2}),
-    "bits of the other half": (_amx_parts, "HIGH", 0xFFFFFFFF),
-    "units that are left out": (_amx_float32, "GROUP", _amx_float32.GROUP - 1),
-    "the same step again": (_amx_runs.Step, "behind", lambda self, run: self),
+    "products that are left out": (float32, "ORDER", float32.ORDER[1:]),
+    "two parts": (parts, "PARTS", parts.PARTS | {"float32": 2}),
+    "bits of the other half": (parts, "HIGH", 0xFFFFFFFF),
+    "units that are left out": (float32, "GROUP", float32.GROUP - 1),
+    "the same step again": (runs.Step, "behind", lambda self, run: self),
     "steps in one place": (
-        _amx_parts.Right,
+        parts.Right,
         "fill",
         lambda self, source, number, *unit: _fill(self, source, number % 2, *unit),
     ),
-    "sums that are not kept": (_amx_float32, "PANEL_ROW", 64),
+    "sums that are not kept": (float32, "PANEL_ROW", 64),
 }
 
 
@@ -216,17 +216,17 @@ def test_mistakes_do_not_pass(name, tiles_alone, monkeypatch):
         close(product("float32", (), "d0", 90, 70), {"d0": 40})
 
 
-@pytest.mark.parametrize("dtype", _amx_parts.PARTS)
+@pytest.mark.parametrize("dtype", parts.PARTS)
 def test_the_machine_code(dtype):
     """Each loop along k has the products of all parts, and no tile is spilled."""
     text = machine_code.assembly(by(dtype, "d0", "d1", "d2"), MACHINE)
     bodies = machine_code.loops(text, "tdpbf16ps")
-    products = sum(of_b < _amx_parts.PARTS[dtype] for _, of_b in _amx_float32.ORDER)
+    products = sum(of_b < parts.PARTS[dtype] for _, of_b in float32.ORDER)
     counts = [tuple(map(body.count, ("tdpbf16ps", "tileloadd", "tilestored"))) for body in bodies]
     assert set(counts) == {(4 * products, 2 * products, 0), (2 * products, 2 * products, 0)}
     assert {body.count("tileloaddt1") for body in bodies} == {3, 6}
-    shifts = _amx_parts.PARTS[dtype] - 1
-    units = {share * _amx_float32.GROUP for _, _, share in _amx_float32.SHARES}
+    shifts = parts.PARTS[dtype] - 1
+    units = {share * float32.GROUP for _, _, share in float32.SHARES}
     assert {body.count("vpsrld") for body in bodies} == {shifts * count for count in units}
     # Outside of the loops there are as many loads and stores as sums.
     sums = sum(counts[0] // products for counts in counts)

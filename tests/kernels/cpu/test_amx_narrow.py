@@ -9,8 +9,8 @@ import pytest
 from native import run
 from quantized_specs import HELD, close, numbers, product
 
-from heddle.kernels.cpu import _amx_narrow, _amx_narrow_few, _amx_sides, _amx_tiles
 from heddle.kernels.cpu import quantized_matmul_packed as kernel
+from heddle.kernels.cpu.amx import narrow, narrow_few, sides, tiles
 from heddle.kernels.registry import MACHINES
 
 ARCH = "sapphirerapids"
@@ -44,7 +44,7 @@ def test_groups(held, k, group, rows):
 
 @pytest.mark.parametrize("rows", [6, 20])
 def test_more_panels_than_a_run(rows):
-    close(tiled("uint32", rows, 320, 32 * (_amx_narrow.RUN + 2), group=160), arch=ARCH)
+    close(tiled("uint32", rows, 320, 32 * (narrow.RUN + 2), group=160), arch=ARCH)
 
 
 @pytest.mark.parametrize("held", ["int8", "uint32"])
@@ -60,7 +60,7 @@ def test_a_row_is_the_same_beside_more(held, group):
 
 def test_rows_that_do_not_lie_on_the_stack():
     """Few rows of so many elements go the way of more."""
-    k = 32 * (_amx_narrow_few.DEEP + 1)
+    k = 32 * (narrow_few.DEEP + 1)
     close(tiled("uint32", 2, k, 32, group=k), arch=ARCH)
 
 
@@ -72,12 +72,12 @@ def test_the_stack_may_hold_anything():
         assert np.isfinite(found.astype(np.float32)).all()
 
 
-_load = _amx_tiles.load
+_load = tiles.load
 MISTAKES = {
-    "stride": (_amx_tiles, "load", lambda base, stride: _load(base, 2 * stride)),
-    "rows that overlap": (_amx_sides.Left, "_place", lambda self, r: r // 2 * _amx_tiles.TILE_ROW),
-    "spans longer than groups": (_amx_narrow.math, "gcd", lambda group, chunk: chunk),
-    "steps of other sizes": (_amx_narrow, "ALONG", 64),
+    "stride": (tiles, "load", lambda base, stride: _load(base, 2 * stride)),
+    "rows that overlap": (sides.Left, "_place", lambda self, r: r // 2 * tiles.TILE_ROW),
+    "spans longer than groups": (narrow.math, "gcd", lambda group, chunk: chunk),
+    "steps of other sizes": (narrow, "ALONG", 64),
 }
 
 
@@ -91,8 +91,8 @@ def test_mistakes_do_not_pass(name, monkeypatch):
 
 
 FEW_MISTAKES = {
-    "units that are left out": (_amx_narrow_few, "UNITS", 3),
-    "steps in one place": (_amx_narrow_few.Few, "_place", lambda self, step: self._widened),
+    "units that are left out": (narrow_few, "UNITS", 3),
+    "steps in one place": (narrow_few.Few, "_place", lambda self, step: self._widened),
 }
 
 
@@ -105,13 +105,11 @@ def test_mistakes_with_few_rows_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("chunk", "stays"), [(_amx_narrow.CHUNK, True), (4 * _amx_narrow.CHUNK, False)]
-)
+@pytest.mark.parametrize(("chunk", "stays"), [(narrow.CHUNK, True), (4 * narrow.CHUNK, False)])
 def test_rows_stay_in_the_first_cache(chunk, stays, monkeypatch):
     """Of 64 rows 16 KiB lie on the stack, and of two panels 8 each."""
     native.load.cache_clear()
-    monkeypatch.setattr(_amx_narrow, "CHUNK", chunk)
+    monkeypatch.setattr(narrow, "CHUNK", chunk)
     spec = tiled("int8", 64, 512, 64, group=128)
     run(spec, numbers(spec, {}), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)

@@ -8,7 +8,7 @@ from native import check, random, run
 from reference import shape
 from window_specs import packed
 
-from heddle.kernels.cpu import _amx_pictures, _amx_windows
+from heddle.kernels.cpu.amx import pictures, windows
 from heddle.runtime._core import cpu_info
 
 CASES = {
@@ -46,7 +46,7 @@ def whole_numbers(spec, dims):
 @pytest.mark.parametrize("name", CASES)
 def test_convolutions(name):
     spec = packed("bfloat16", *CASES[name], biased=True)
-    assert _amx_windows.grid_of(spec, MACHINE)
+    assert windows.grid_of(spec, MACHINE)
     dims = {"d0": 3}
     check(spec, dims, whole_numbers(spec, dims), arch=ARCH, rtol=4e-3, atol=0)
 
@@ -86,7 +86,7 @@ def test_a_processor_gives_the_same_bits(name):
 )
 def test_which_are_computed_so(shape, kernel, moves):
     spec = packed("bfloat16", shape, 40, kernel, *moves)
-    assert (_amx_windows.grid_of(spec, MACHINE) is not None) == (kernel == (3, 1))
+    assert (windows.grid_of(spec, MACHINE) is not None) == (kernel == (3, 1))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_which_are_computed_so(shape, kernel, moves):
     ],
 )
 def test_what_a_block_sees_has_room_in_the_second_cache(case):
-    grid = _amx_pictures.Grid.of(packed("bfloat16", *case))
+    grid = pictures.Grid.of(packed("bfloat16", *case))
     room = grid.items * grid.places * grid.pitch
-    assert room <= _amx_pictures.PICTURE < 2 * room + grid.places * grid.pitch
+    assert room <= pictures.PICTURE < 2 * room + grid.places * grid.pitch

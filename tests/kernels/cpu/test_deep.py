@@ -7,7 +7,7 @@ from test_integer_matmul_packed import exact
 from test_integer_matmul_packed import product as integer_product
 from test_matmul_packed import product
 
-from heddle.kernels.cpu import _deep
+from heddle.kernels.cpu.products import deep
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Step
 
@@ -18,7 +18,7 @@ LEVEL, DOTS = "x86-64-v4", "cooperlake"
 def test_heights_runs_and_chunks(k, n):
     """One tile, which is not put on the stack, and several; 1100 columns are more than a run."""
     spec = product("float32", (), "d0", k, n)
-    assert _deep.fits(spec, MACHINES[LEVEL])
+    assert deep.fits(spec, MACHINES[LEVEL])
     for m in (0, 1, 12, 13, 64, 70, 150):
         check(spec, {"d0": m}, arch=LEVEL, rtol=1e-5, atol=1e-3)
 
@@ -27,7 +27,7 @@ def test_heights_runs_and_chunks(k, n):
 def test_bfloat16(k):
     """The last pair of an odd k has zero beside it, whatever lies behind the row."""
     spec = product("bfloat16", (), "d0", k, 100, pairs=True)
-    assert _deep.fits(spec, MACHINES[DOTS])
+    assert deep.fits(spec, MACHINES[DOTS])
     for m in (5, 13, 77):
         check(spec, {"d0": m}, arch=DOTS, rtol=2e-2, atol=1e-3)
 
@@ -35,7 +35,7 @@ def test_bfloat16(k):
 @pytest.mark.parametrize("arch", [LEVEL, DOTS])
 def test_integers(arch):
     spec = integer_product((), "d0", 16387, 40)
-    assert _deep.fits(spec, MACHINES[arch])
+    assert deep.fits(spec, MACHINES[arch])
     for m in (3, 30, 65):
         exact(spec, {"d0": m}, arch)
 
@@ -44,13 +44,13 @@ def test_batches_and_an_epilogue():
     biased = Body((Operand("float32", (70,)),), (Step("add", (0, 1), "float32"),), (2,))
     for body in (None, biased):
         spec = product("float32", (2,), 20, 4200, 70, batched=True, epilogue=body)
-        assert _deep.fits(spec, MACHINES[LEVEL])
+        assert deep.fits(spec, MACHINES[LEVEL])
         check(spec, arch=LEVEL, rtol=1e-5, atol=1e-3)
 
 
 def test_rows_of_no_group_are_zero():
     spec = row_groups.multiplying("grouped_matmul_packed", "float32", 4100, 40)
-    assert _deep.fits(spec, MACHINES[LEVEL])
+    assert deep.fits(spec, MACHINES[LEVEL])
     for split in row_groups.SPLITS.values():
         check(spec, {}, row_groups.arrays(spec, {}, split), LEVEL, rtol=1e-5, atol=1e-3)
 
@@ -61,13 +61,13 @@ def test_who_takes_them():
     together = find("matmul_packed", "cpu").launch_on(long, machine).grid[1]
     assert [size(together, {"d0": m}) for m in (0, 1, 23, 64, 500)] == [1, 1, 1, 5, 8]
     for other in ("x86-64-v3", "sapphirerapids"):
-        assert not _deep.fits(long, MACHINES[other])
+        assert not deep.fits(long, MACHINES[other])
     for k, m in ((4095, "d0"), ("d1", "d0"), (4096, 12)):
-        assert not _deep.fits(product("float32", (), m, k, 64), machine)
-    assert not _deep.fits(product("bfloat16", (), "d0", 8192, 64), machine)  # widened
+        assert not deep.fits(product("float32", (), m, k, 64), machine)
+    assert not deep.fits(product("bfloat16", (), "d0", 8192, 64), machine)  # widened
 
 
 def test_rows_keep_apart_on_the_stack():
     """An odd number of lines: all rows of a block lie in other sets of a cache."""
-    sets = {row * _deep.ROW // 64 % 64 for row in range(_deep.BLOCK)}
-    assert len(sets) == _deep.BLOCK
+    sets = {row * deep.ROW // 64 % 64 for row in range(deep.BLOCK)}
+    assert len(sets) == deep.BLOCK

@@ -9,7 +9,7 @@ from native import ARCHS, DOTS, check
 from test_matmul_packed import product
 
 from heddle.graph import DeviceRef, DType, Graph, TensorType, Weight, compile, ops
-from heddle.kernels.cpu import _beside
+from heddle.kernels.cpu.products import beside
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 from heddle.runtime import InferenceSession
@@ -34,7 +34,7 @@ def normed(dtype, rows, k, widths, op="rms_norm"):
 )
 def test_one_row(dtype, arch):
     for op, widths in (("rms_norm", (33, 33, 64)), ("layer_norm", (40,))):
-        spec = _beside.split(normed(dtype, "d0", 70, widths, op))[0].spec
+        spec = beside.split(normed(dtype, "d0", 70, widths, op))[0].spec
         check(spec, {"d0": 1}, arch=arch, rtol=1e-5, atol=2e-5)
 
 
@@ -47,7 +47,7 @@ def test_a_spec_says_what_its_source_is():
 
 def test_rows_that_are_known_need_no_choice():
     stages = [
-        [share.spec.attr("norm") for share in _beside.split(normed("float32", rows, 32, (32,)))]
+        [share.spec.attr("norm") for share in beside.split(normed("float32", rows, 32, (32,)))]
         for rows in (1, 2)
     ]
     assert stages == [["inside"], ["before", "rest"]]
@@ -55,7 +55,7 @@ def test_rows_that_are_known_need_no_choice():
 
 def test_long_rows_are_refused():
     reason = find("matmul_packed", "cpu").supports(normed("float32", "d0", 65536, (32,)))
-    assert reason == f"a norm: wanted rows of at most {_beside.ROOM} bytes, got 65536 of float32"
+    assert reason == f"a norm: wanted rows of at most {beside.ROOM} bytes, got 65536 of float32"
 
 
 def test_one_and_many_rows_have_the_same_bits():

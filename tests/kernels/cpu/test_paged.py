@@ -9,7 +9,7 @@ from native import ARCHS, DOTS, check, run
 from prefetches import lines_asked_for
 from reference import evaluate, size
 
-from heddle.kernels.cpu._decode_parts import (
+from heddle.kernels.cpu.decode.parts import (
     KEYS,
     MOST,
     SLOTS,

@@ -8,7 +8,8 @@ from native import check
 from prefetches import lines_asked_for
 from test_matmul_packed import product
 
-from heddle.kernels.cpu import _staged, matmul_packed
+from heddle.kernels.cpu import matmul_packed
+from heddle.kernels.cpu.products import staged
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Operand, Step
 
@@ -31,7 +32,7 @@ def test_staged_rows(k, n):
 
 def test_staged_rows_far_apart():
     spec = product("float32", (), "d0", 8192, 40)
-    assert not _staged.in_place(spec, matmul_packed.step_of("float32", MACHINES[ARCH]))
+    assert not staged.in_place(spec, matmul_packed.step_of("float32", MACHINES[ARCH]))
     check(spec, {"d0": 70}, arch=ARCH, rtol=1e-5, atol=1e-3)
 
 

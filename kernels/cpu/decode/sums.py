@@ -1,0 +1,99 @@
+"""The sums of a token that decodes: of a part of its row, joined with those of others, written.
+
+Of each query there are the greatest score, the sum of exponentials and the weighted values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from heddle.kernels import crosslane, emit, host, rows
+from heddle.kernels.cpu.decode.block import Chunk, Tiles
+from heddle.kernels.emit import select
+from heddle.kernels.mlir import dialect
+from heddle.kernels.powers_of_two import exp2_falling
+
+vector = dialect("vector")
+
+
+def clear(tiles: Tiles, at: Any) -> None:
+    """No key was seen by a token, whose sums are at `at`."""
+    block = tiles.block
+    for chunk in tiles.chunks():
+        top, weight = tiles.statistics_at(chunk)
+        block.put(block.fill(-math.inf), at, top)
+        block.put(block.fill(0), at, weight)
+    for place in emit.loop(0, tiles.queries * tiles.width, block.lanes):
+        block.put(block.fill(0), at, place)
+
+
+def bring_forward(tiles: Tiles, chunk: Chunk, at: Any, fade: Any) -> None:
+    """Scales the weighted values of a chunk's queries, unless that changes none of them."""
+    block = tiles.block
+    changed = emit.compare("not_equal", fade, 1.0)
+    with emit.when(vector.reduction(emit.integer(1), vector.CombiningKind.OR, changed)):
+        block.put(fade, tiles.fade, 0)
+        for lane in emit.loop(0, chunk.used):
+            factor = block.spread(tiles.fade, lane)
+            row = (chunk.query + lane) * tiles.width
+            for column in emit.loop(row, row + block.width, block.lanes):
+                block.put(block.vector(at, column) * factor, at, column)
+
+
+def join(tiles: Tiles, total: Any, part: Any) -> None:
+    """Adds a part's sums of a token to those of the parts before it."""
+    block = tiles.block
+    for chunk in tiles.chunks():
+        top_at, weight_at = tiles.statistics_at(chunk)
+        tops = [block.vector(side, top_at) for side in (total, part)]
+        after = emit.maximum(*tops)
+        fades = [exp2_falling(top - finite(after)) for top in tops]
+        weights = [
+            block.vector(side, weight_at) * fade
+            for side, fade in zip((total, part), fades, strict=True)
+        ]
+        block.put(after, total, top_at)
+        block.put(weights[0] + weights[1], total, weight_at)
+        for number, fade in enumerate(fades):
+            block.put(fade, tiles.score, number * block.lanes)
+        for lane in emit.loop(0, chunk.used):
+            factors = [block.spread(tiles.score, lane + n * block.lanes) for n in range(2)]
+            row = (chunk.query + lane) * tiles.width
+            for column in emit.loop(row, row + block.width, block.lanes):
+                before = block.vector(total, column) * factors[0]
+                value = block.vector(part, column)
+                block.put(emit.fma(value, factors[1], before), total, column)
+
+
+def write(tiles: Tiles, at: Any, result_row: Any) -> None:
+    """Writes the results of a token from `result_row` on; its sums are done with."""
+    block, finish = tiles.block, rows.Finish(tiles.frame, tiles.block.lanes)
+    for chunk in tiles.chunks():
+        _, weight_at = tiles.statistics_at(chunk)
+        weight = block.vector(at, weight_at)
+        block.put(1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight), at, weight_at)
+        for lane in emit.loop(0, chunk.used):
+            share = block.spread(at, weight_at + lane)
+            out_at = finish.row(result_row + chunk.query + lane)
+            row = (chunk.query + lane) * tiles.width
+            if tiles.apart(2):
+                _write_apart(tiles, at, row, share, out_at)
+                continue
+            for column, mask in host.vectors(0, block.size, block.lanes):
+                out_at(column, mask, block.vector(at, row + column) * share)
+
+
+def _write_apart(tiles: Tiles, at: Any, row: Any, share: Any, out_at: Any) -> None:
+    """The same, of sums of even columns beside those of odd ones."""
+    lanes = tiles.block.lanes
+    order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
+    for column in emit.loop(0, tiles.block.size, 2 * lanes):
+        sides = [tiles.block.vector(at, row + column + n) * share for n in (0, lanes)]
+        for n in (0, lanes):
+            out_at(column + n, None, crosslane.shuffle(sides[0], sides[1], order[n : n + lanes]))
+
+
+def finite(top: Any) -> Any:
+    """What is taken off scores: their greatest, 0 where there is none."""
+    return select(emit.compare("equal", top, -math.inf), 0.0, top)

@@ -1,0 +1,312 @@
+"""Products with a right side in panels of 32 columns, task by task.
+
+A task is 64 rows of a by one panel. Its sums are on the stack, in row-major order, until they are
+complete; then the epilogue reads them, whose code is so there once. Tasks go along the panels for
+one block of rows.
+
+Without AMX a block is done in register tiles of two vectors by up to 12 rows (AVX-512) or 6: each
+step along k takes two vectors of b and spreads one element of each row of a. A block of more than
+one tile goes through k in stretches, so that its part of the panel stays in the second cache
+from tile to tile. The result of a tile is written when its sums are complete: lines that are not in
+the first cache then arrive while the next tile is multiplied, and no queue of stores fills up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from heddle.kernels import bodies, emit, host, memory, rows, sizes
+from heddle.kernels.cpu.products.blocks import (
+    PANEL,
+    Block,
+    Rows,
+    Strip,
+    Tile,
+    strips,
+    tiles,
+    touched,
+)
+from heddle.kernels.cpu.products.tile import rows_of
+from heddle.kernels.memory import LINE
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+from heddle.kernels.tuning import Parameter, Space
+
+BLOCK = 64
+"""Rows of a task: 6 register tiles of 10 or 11. Heights that are powers of two are so shared evenly
+among threads."""
+
+GROUPS = {"bfloat16": 2, "uint8": 4}
+"""Elements along k that lie together in b, by the dtype of a."""
+
+SPACE = Space(
+    (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 256)),
+    lambda spec: _sizes(spec),
+)
+"""In KiB. `ahead`: between what a block of one tile reads of b and what it asks for: memory answers
+meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
+
+
+def launch(spec: Spec, block: int = BLOCK) -> Launch:
+    """One task for each `block` rows of each panel of each batch."""
+    batch, m, k = extents(spec)
+    panels = fold("ceildiv", spec.result.shape[-1], PANEL)
+    tasks = product((batch, fold("ceildiv", m, block), panels))
+    each = fold("add", fold("mul", k, 2), bodies.work(spec.epilogue))
+    operations = product((batch, m, spec.result.shape[-1], each))
+    # A few rows are bound by reading b.
+    read = product((*spec.operands[1].shape, emit.ITEM_SIZE[spec.operands[1].dtype]))
+    return Launch((tasks, 1, 1), fold("max", operations, read))
+
+
+class Results:
+    """Where sums go; make one at the function's start. Those of a block are in rows of 32.
+
+    The sums are of `dtype`. `each` is how many columns, of `n` in a row of the result, belong
+    together: their panels end with them. Where a kernel sets `streams`, results take the stream of
+    `finish`.
+    """
+
+    streams = False
+
+    def __init__(self, frame: host.Frame, lanes: int, dtype: str, together: int = 1) -> None:
+        self.frame, self.lanes, self.dtype = frame, lanes, dtype
+        self.n = frame.size(frame.spec.result.shape[-1])
+        self.each = sizes.floordiv(self.n, together)
+        self.panels = sizes.ceildiv(self.each, PANEL)
+        self.finish = rows.Finish(frame, lanes)
+        self._together = together
+
+    def ask(
+        self, block: Block, top: Size = 0, bottom: Size | None = None, read: bool = False
+    ) -> None:
+        """Prefetches the lines of the result that `write` of these rows will fill.
+
+        And those that it will `read` beside them. What goes past the cache is not wanted there.
+        """
+        past = self.finish.stream.past if self.streams else None
+        for r in emit.loop(top, block.height if bottom is None else bottom):
+            first = (block.row + r) * self.n + block.column
+            for number, wanted in enumerate(touched(self.frame)[: None if read else 1]):
+                with nullcontext() if number or past is None else emit.when(past ^ 1):
+                    _ask(*wanted, first)
+
+    def ask_strip(self, strip: Strip, complete: Any = True, read: bool = False) -> None:
+        """Prefetches the lines of the panel that `write_strip` will fill, or `read` as well.
+
+        Strip by strip: the rows of a block may lie so far apart that they share a few sets of the
+        cache, and would not stay.
+        """
+        self.ask(strip.block, strip.top, _bottom(strip, complete), read)
+
+    def write(self, block: Block, sums: Any, top: Size = 0, bottom: Size | None = None) -> None:
+        """Writes these rows of a block's sums through the epilogue."""
+        bottom = block.height if bottom is None else bottom
+        self._write(block, sums, top, bottom, range(0, PANEL, self.lanes))
+
+    def write_strip(self, strip: Strip, sums: Any, complete: Any = True) -> None:
+        """Writes a strip of its block's sums through the epilogue, if they are `complete`."""
+        parts = range(strip.part, strip.part + 2 * self.lanes, self.lanes)
+        self._write(strip.block, sums, strip.top, _bottom(strip, complete), parts)
+
+    def widths(self, strip: Strip) -> Iterator[tuple[int, Any]]:
+        """How many vectors of a strip are multiplied, each with whether it is so.
+
+        Where it is known that a last panel ends in the first half, the other one is left out.
+        """
+        left = (self.each - 1) % PANEL + 1 - strip.part if isinstance(self.each, int) else PANEL
+        if left > self.lanes:
+            yield 2, True
+            return
+        end = self._inside(strip.block) + PANEL
+        if self.each > PANEL:
+            yield 2, emit.compare("less_equal", end, self.each)
+        if left > 0:
+            yield 1, emit.compare("greater", end, self.each)
+
+    def reached(self, block: Block, part: int) -> AbstractContextManager[None]:
+        """Emits the Python body of a `with` this where the result has columns `part` of a panel."""
+        if part == 0 or (isinstance(self.each, int) and (self.each - 1) % PANEL >= part):
+            return nullcontext()
+        return emit.when(emit.compare("less", self._inside(block) + part, self.each))
+
+    def _inside(self, block: Block) -> Size:
+        """The column of a block among those that belong together."""
+        return block.column if self._together == 1 else block.column % self.each
+
+    def _write(self, block: Block, sums: Any, top: Size, bottom: Size, parts: range) -> None:
+        inside = self._inside(block)
+        for r in emit.loop(top, bottom):
+            at = self.finish.row(block.row + r, streams=self.streams)
+            for part in parts:
+                column = block.column + part
+                value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
+                at(column, self.finish.mask(inside + part, self.each, PANEL), value)
+
+
+class Tasks(Results):
+    """The blocks of a kernel's tasks, and where their sums go."""
+
+    even = True  # All blocks but the last have about as many rows.
+
+    def __init__(self, frame: host.Frame, lanes: int, dtype: str, block: int = BLOCK) -> None:
+        super().__init__(frame, lanes, dtype)
+        self.batch, self.m, _ = frame.shape(extents(frame.spec))
+        self.blocks = sizes.ceildiv(self.m, block)
+        self.most = min(block, self.m) if isinstance(self.m, int) else block
+        self.heights = self._heights(block)
+        self._block = block
+
+    def _heights(self, block: int) -> Sequence[int]:
+        """How many rows a block may have, those without rows aside."""
+        if not isinstance(self.m, int) or block != BLOCK:
+            return range(1, self.most + 1)
+        return [height for height in (self.most, self.m % block) if height]
+
+    def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
+        """Emits the Python body of a `for rows, first, last in` this.
+
+        The tasks are these rows by their panels from `first` to `last - 1`.
+        """
+        along = sizes.greatest(self.panels, 1)  # without columns there are no tasks
+        start, stop = self.frame.first // along, sizes.ceildiv(self.frame.last, along)
+        for number in emit.loop(start, stop):
+            before = number * along
+            first = sizes.greatest(self.frame.first - before, 0)
+            yield self.rows(number), first, sizes.least(self.frame.last - before, along)
+
+    def rows(self, number: Size) -> Rows:
+        """The rows of number `number`, of those of all batches."""
+        item, part = sizes.split(number, (self.batch, self.blocks))
+        tall = self._tall()
+        top = part * tall
+        height = sizes.greatest(sizes.least(tall, self.m - top), 0)
+        panel = item * self.panels if batched(self.frame.spec) else emit.index(0)
+        return Rows(item * self.m + top, height, panel, True)
+
+    def _tall(self) -> Size:
+        """Rows of all blocks but the last: as even as whole pairs of AMX tiles allow."""
+        if self._block == BLOCK:
+            return emit.index(BLOCK)
+        each = sizes.ceildiv(self.m, sizes.greatest(self.blocks, 1))
+        return emit.as_index(sizes.ceildiv(each, 32) * 32)
+
+    def block(self, rows: Rows, panel: Size) -> Block:
+        """Some rows by panel number `panel` of theirs."""
+        first, column = rows.panel + panel, panel * PANEL
+        return Block(rows.row, rows.height, first, rows.multiplied, column)
+
+
+def _ask(pointer: Any, dtype: str, first: Size) -> None:
+    """Prefetches the lines of a panel's elements in a row, from `first` on."""
+    for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
+        memory.prefetch(pointer, first + line, dtype, level=2)
+
+
+def _bottom(strip: Strip, complete: Any) -> Size:
+    """Where the rows of a strip end: at its top if it is not `complete`."""
+    if complete is True:
+        return strip.bottom
+    return emit.select(complete, emit.as_index(strip.bottom), emit.as_index(strip.top))
+
+
+Multiply = Callable[[Tasks, Block, Any], None]
+"""Emits the sums of a block and what writes them, given where they have room, in rows of 32."""
+
+
+def emit_blocks(tasks: Tasks, multiply: Multiply) -> None:
+    """Emits the loop over tasks."""
+    sums = host.byte_buffer(tasks.most * PANEL * emit.ITEM_SIZE[tasks.dtype])
+    for part, first, last in tasks.runs():
+        for panel in emit.loop(first, last):
+            multiply(tasks, tasks.block(part, panel), sums)
+
+
+def stretches(
+    tasks: Tasks,
+    steps: Size,
+    add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
+) -> Multiply:
+    """What emits the sums of a block by a loop over stretches along k.
+
+    `add` gives the sums with those of some steps added. It is called with a tile, the first step,
+    the one after the last, and the sums before.
+    """
+    frame = tasks.frame
+
+    def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
+        size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
+        most = (SPACE.value("stretch", frame.spec, frame.machine.arch) << 10) // size
+        due = block.steps(steps)
+        if isinstance(steps, int) and steps <= most:
+            add_stretch(tasks, block, scratch, None, due, due, add)
+            return
+        whole = sizes.greatest(due, 1)  # without steps the result is zero
+        parts = sizes.ceildiv(whole, most)
+        one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
+        depth = emit.select(one, emit.as_index(whole), sizes.ceildiv(whole, parts))
+        for start in emit.loop(0, whole, depth):
+            add_stretch(tasks, block, scratch, start, sizes.least(start + depth, due), due, add)
+
+    return block_at
+
+
+def add_stretch(
+    results: Results,
+    block: Block,
+    scratch: Any,
+    start: Size | None,
+    stop: Size,
+    steps: Size,
+    add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
+) -> None:
+    """Emits the sums of a block with a stretch of its `steps`, and writes those that are complete.
+
+    A `start` of None says that it is the only one. For `add` see `stretches`.
+    """
+    frame, lanes, dtype = results.frame, results.lanes, results.dtype
+    begin, complete = 0 if start is None else start, True
+    if start is not None:
+        # The sums before the first stretch are zero, whatever lies in memory.
+        kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
+        mask = host.first_lanes(kept, lanes)
+        complete = emit.compare("equal", emit.as_index(stop), steps)
+    for strip in strips(frame, block, lanes):
+        for tile in tiles(frame, strip, widths=results.widths(strip)):
+            places = tile.places(lanes)
+            if start is None:
+                before = [emit.constant(emit.register_type(dtype), 0, lanes)] * len(places)
+            else:
+                before = [memory.load(scratch, place, dtype, lanes, mask) for place in places]
+            for place, value in zip(places, add(tile, begin, stop, before), strict=True):
+                memory.store(value, scratch, place, dtype)
+        results.write_strip(strip, scratch, complete)
+
+
+def group_of(spec: Spec) -> int:
+    """How many elements along k lie together in b: those of a are pairs or fours of 32 bits."""
+    return GROUPS.get(spec.operands[0].dtype, 1)
+
+
+def _sizes(spec: Spec) -> dict[str, Expr]:
+    batch, m, k = extents(spec)
+    return {"b": batch, "m": m, "n": spec.result.shape[-1], "k": k}
+
+
+def extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
+    """Batch, m and k; a b without leading dims makes all of a's rows one m."""
+    *leading, m, k = spec.operands[0].shape
+    if not batched(spec):
+        return 1, product((*leading, m)), k
+    return product(tuple(leading)), m, k
+
+
+def batched(spec: Spec) -> bool:
+    """Whether b has leading dims before those of its panels, which end with a group if it has one.
+
+    That is not a's: weights of 8 bits lie in fours for any dtype of a.
+    """
+    shape = spec.operands[1].shape
+    return len(shape) > (3 if shape[-1] == PANEL else 4)
