@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heddle.kernels import convert, division, emit, gelu, power, trigonometry
-from heddle.kernels import vector_math as vm
+from heddle.kernels import convert, emit
 from heddle.kernels.emit import compare, is_float, is_unsigned, select
-from heddle.kernels.powers_of_two import narrow_silu
+from heddle.kernels.functions import division, gelu, power, trigonometry
+from heddle.kernels.functions import vector_math as vm
+from heddle.kernels.functions.powers_of_two import narrow_silu
 from heddle.kernels.spec import Body, Step
 
 

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import convert, emit, memory, ordering, philox, vector_math
+from heddle.kernels import convert, emit, memory, ordering, philox
 from heddle.kernels.emit import compare, select
+from heddle.kernels.functions import vector_math
 from heddle.kernels.mlir import dialect
 from heddle.kernels.row_spans import OUT_OF_RANGE, Report
 from heddle.kernels.spec import Spec

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, pipeline, row_totals, rows, sizes, vector_math
+from heddle.kernels import crosslane, emit, host, pipeline, row_totals, rows, sizes
+from heddle.kernels.functions import vector_math
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import emit, host, pipeline, row_totals, rows, vector_math
+from heddle.kernels import emit, host, pipeline, row_totals, rows
+from heddle.kernels.functions import vector_math
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from heddle.kernels import emit, host, memory, pipeline, row_totals, rows
-from heddle.kernels.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, memory
-from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _block, _flash_calls, _flash_ragged, _frame, gather
+from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.registry import Machine, Portion
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product

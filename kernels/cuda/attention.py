@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import bodies, emit, sizes
-from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _block, _flash_calls, _flash_dense, _flash_dense_warpgroup, _frame
+from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from heddle.kernels import emit
-from heddle.kernels import vector_math as vm
 from heddle.kernels.cuda import _frame, _rows
+from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product

@@ -34,7 +34,7 @@ from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.flash.block import Block, Seen
 from heddle.kernels.cpu.flash.splits import joined
 from heddle.kernels.emit import select
-from heddle.kernels.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import exp2_falling
 
 GROUP = (None,) * 4
 """Steps that a group of four products takes; a store is one."""

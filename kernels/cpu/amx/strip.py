@@ -20,8 +20,8 @@ from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.flash.block import Block, Seen
 from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import select
+from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
-from heddle.kernels.powers_of_two import exp2_falling
 from heddle.kernels.sizes import Size
 
 llvm, vector = dialect("llvm"), dialect("vector")

@@ -23,9 +23,9 @@ from heddle.kernels.cpu.flash.cut import LOG2_E
 from heddle.kernels.cpu.flash.reads import words_of
 from heddle.kernels.cpu.matmul_packed import half
 from heddle.kernels.emit import select
+from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
-from heddle.kernels.powers_of_two import exp2_falling
 
 vector = dialect("vector")
 

@@ -11,8 +11,8 @@ from typing import Any
 from heddle.kernels import crosslane, emit, host, rows
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.emit import select
+from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
-from heddle.kernels.powers_of_two import exp2_falling
 
 vector = dialect("vector")
 

@@ -19,8 +19,8 @@ from heddle.kernels.cpu.decode.parts import LANES, STEP
 from heddle.kernels.cpu.decode.sums import bring_forward, finite
 from heddle.kernels.cpu.flash.reads import words_of
 from heddle.kernels.emit import select
+from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
-from heddle.kernels.powers_of_two import exp2_falling
 
 arith, vector = dialect("arith"), dialect("vector")
 

@@ -16,8 +16,8 @@ from heddle.kernels import crosslane, emit, host, memory, row_totals, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.flash.block import Ahead, Block, Seen, nothing
 from heddle.kernels.emit import select
+from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
-from heddle.kernels.powers_of_two import exp2_falling
 from heddle.kernels.sizes import Size
 
 arith, vector = dialect("arith"), dialect("vector")

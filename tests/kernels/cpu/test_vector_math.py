@@ -1,4 +1,4 @@
-"""The bounds that kernels/vector_math.py states, over the whole range of both formats."""
+"""The bounds that kernels/functions/vector_math.py states, over the whole range of both formats."""
 
 import dataclasses
 import math
@@ -9,8 +9,8 @@ import pytest
 from native import ARCHS, load, run
 
 from heddle.kernels import bodies
-from heddle.kernels import vector_math as vm
-from heddle.kernels.powers_of_two import exp2_falling
+from heddle.kernels.functions import vector_math as vm
+from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.spec import Body, Operand, Spec, Step
 
 _erf = np.frompyfunc(math.erf, 1, 1)

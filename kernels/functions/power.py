@@ -10,9 +10,9 @@ import math
 from typing import Any, NamedTuple
 
 from heddle.kernels import emit
-from heddle.kernels import vector_math as vm
-from heddle.kernels.division import floor
 from heddle.kernels.emit import compare, fma, select
+from heddle.kernels.functions import vector_math as vm
+from heddle.kernels.functions.division import floor
 
 
 class _Format(NamedTuple):

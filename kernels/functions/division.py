@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit
-from heddle.kernels import vector_math as vm
 from heddle.kernels.emit import compare, fma, select
+from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.mlir import dialect
 
 arith, mlir_math = dialect("arith"), dialect("math")

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from heddle.kernels import crosslane, emit
-from heddle.kernels import vector_math as vm
 from heddle.kernels.emit import bitcast, compare, fma, select
+from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.mlir import dialect
 
 arith = dialect("arith")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from heddle.kernels import emit
 from heddle.kernels.emit import compare, fma, select
-from heddle.kernels.vector_math import erf, form_of, one_and_falling, polynomial
+from heddle.kernels.functions.vector_math import erf, form_of, one_and_falling, polynomial
 
 
 class _Root(NamedTuple):

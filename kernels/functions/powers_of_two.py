@@ -16,8 +16,8 @@ from typing import Any
 
 from heddle.kernels import crosslane, emit
 from heddle.kernels.emit import bitcast, compare, select
+from heddle.kernels.functions.vector_math import Format, form_of, polynomial, power_of_biased
 from heddle.kernels.mlir import dialect
-from heddle.kernels.vector_math import Format, form_of, polynomial, power_of_biased
 
 llvm = dialect("llvm")
 
