@@ -214,6 +214,8 @@ class TokenBuffer(TokenViews):
     def rollback(self, count: int) -> None:
         """Drop the last `count` tokens and put the window back to what it was before them.
 
+        Tokens of the prompt came all at once: what is left of them stays to be processed.
+
         Raises:
             ValueError: `count` is negative, or no token would be left.
         """
@@ -223,10 +225,22 @@ class TokenBuffer(TokenViews):
         if count == 0:
             return
         length = self._length - count
-        start, offset = self._starts.get(length, (length - 1, 0))
+        known = max(length, self._prompt_length)
+        start, offset = self._window_at(known)
+        first = min(start, self._window.start, length - 1)
+        if first < start:
+            offset = 0
+        elif length < known:
+            offset = min(offset, length - 1 - first)
         self._set_length(length)
-        self._window = Range(start, length)
+        self._window = Range(first, length)
         self._offset = offset
+
+    def _window_at(self, length: int) -> tuple[int, int]:
+        """Start and offset of the window when there were `length` tokens."""
+        if length == self._length:
+            return self._window.start, self._offset
+        return self._starts.get(length, (length - 1, 0))
 
     def set_indices(self, start: int, active: int, end: int) -> None:
         """Set `processed_length`, `current_position` and the length; the offset stays.

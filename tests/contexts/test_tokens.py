@@ -225,6 +225,36 @@ def test_rollback_restores_the_window(buffer):
             tokens.rollback(count)
 
 
+@pytest.mark.parametrize(
+    ("change", "dropped", "window"),
+    [
+        (lambda tokens: None, 2, [5, 6, 7, 8]),
+        (lambda tokens: tokens.skip_processing(3), 2, [8]),
+        (lambda tokens: tokens.skip_processing(3), 4, [6]),
+        (lambda tokens: tokens.chunk(3), 2, [5, 6, 7, 8]),
+        (lambda tokens: tokens.apply_processing_offset(2), 2, [7, 8]),
+        (lambda tokens: tokens.apply_processing_offset(5), 4, [6]),
+        (lambda tokens: tokens.advance_with_token(11, mark_previous_as_processed=False), 3, None),
+        (lambda tokens: tokens.advance_with_token(11), 3, None),
+    ],
+)
+def test_rollback_into_the_prompt_leaves_no_token_unprocessed(buffer, change, dropped, window):
+    tokens = buffer(5, 6, 7, 8, 9, 10)
+    change(tokens)
+    tokens.rollback(dropped)
+    assert tokens.active.tolist() == (window or [5, 6, 7, 8])
+    assert not tokens.actively_chunked
+
+
+def test_rollback_leaves_what_is_to_be_processed_again(buffer):
+    tokens = buffer(5, 6)
+    for token in (7, 8, 9):
+        tokens.advance_with_token(token)
+    tokens.rewind_processing(3)
+    tokens.rollback(1)
+    assert tokens.active.tolist() == [6, 7, 8]
+
+
 def test_a_prompt_placeholder_is_no_future_token(buffer):
     assert not buffer(5, FUTURE_TOKEN).awaits_token
 
