@@ -18,7 +18,8 @@ class EOSTracker:
         eos_stop_strings: Texts that end it.
 
     Raises:
-        ValueError: An empty sequence or an empty stop string, or no list of stop strings.
+        ValueError: An empty sequence or an empty stop string, or no list of stop strings; a token
+            that is negative or has more than 31 bits, as in no vocabulary.
     """
 
     __slots__ = ("_ids", "_longest_string", "_sequences", "_strings", "_tail")
@@ -33,6 +34,9 @@ class EOSTracker:
         self._sequences = tuple(
             tuple(operator.index(token) for token in sequence) for sequence in eos_sequences
         )
+        for token in (*self._ids, *(token for run in self._sequences for token in run)):
+            if not 0 <= token < 1 << 31:
+                raise ValueError(f"EOSTracker: wanted tokens from 0 to 2**31 - 1, got {token}")
         if isinstance(eos_stop_strings, str):
             raise ValueError(f"EOSTracker: wanted a list of stop strings, got {eos_stop_strings!r}")
         self._strings = tuple(eos_stop_strings)

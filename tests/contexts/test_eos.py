@@ -73,3 +73,12 @@ def test_equality_and_repr():
     assert EOSTracker({1}) != EOSTracker({2})
     assert EOSTracker() != 1
     assert "eos_token_ids=[1]" in repr(EOSTracker({1}))
+
+
+@pytest.mark.parametrize("token", [-1, 1 << 31])
+def test_tokens_of_no_vocabulary_are_refused(token):
+    wanted = rf"^EOSTracker: wanted tokens from 0 to 2\*\*31 - 1, got {token}$"
+    for endings in (([token],), ((), [[1, token]])):
+        with pytest.raises(ValueError, match=wanted):
+            EOSTracker(*endings)
+    assert EOSTracker([(1 << 31) - 1]).eos_token_ids == {(1 << 31) - 1}
