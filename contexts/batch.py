@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from heddle.contexts.numeric import is_masked
+from heddle.contexts.matcher import require_matcher
+from heddle.contexts.numeric import is_masked, whole
+from heddle.contexts.open_steps import OpenSteps
 from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities
@@ -46,6 +48,7 @@ class StepBatch:
         stream: The stream on which inputs are copied and outputs come back; None on a CPU.
 
     Raises:
+        ValueError: A number is too small: of rows, tokens and positions there is at least one.
         DeviceError: A GPU is wanted and not there, or CuPy is not installed.
     """
 
@@ -58,6 +61,10 @@ class StepBatch:
         device: Device | None = None,
         stream: Any = None,
     ) -> None:
+        sizes = ("rows", rows, 1), ("tokens", tokens, 1), ("max_length", max_length, 1)
+        for name, value, least in (*sizes, ("blocks", blocks, 0)):
+            if whole(f"StepBatch.{name}", value) < least:
+                raise ValueError(f"StepBatch: wanted {name} of at least {least}, got {value}")
         device = device or CPU()
         # Written anew in each step, so in turns where a copy may still run.
         self._step = step_memory(
@@ -94,6 +101,7 @@ class StepBatch:
         self._rising = np.arange(max(max_length, rows + 1))
         self._max_length = max_length
         self._owners: list[TextContext] = []
+        self._open = OpenSteps()
         self._rows = self._tokens = 0
 
     @property
@@ -151,9 +159,10 @@ class StepBatch:
         if not self._write_single_tokens(contexts):
             self._write_windows(contexts)
         self._rows = rows
+        owners = self._owners if unchanged else list(contexts)
+        self._open.begin(owners)
         if unchanged:
             return []
-        owners = list(contexts)
         changed = [
             row
             for row, context in enumerate(owners)
@@ -254,8 +263,10 @@ class StepBatch:
     ) -> dict[int, Exception]:
         """Hand each context its next token.
 
+        Several steps may wait for this at once, where no context is in two of them.
+
         Args:
-            contexts: Those of the step.
+            contexts: Those of the step, as `write` got them.
             next_tokens: One token for each, integers, shape [rows], a Buffer or an array: read
                 where it is, or after one copy from a GPU to page-locked memory, in stream order; a
                 CuPy array behind CuPy's current stream, which should be the one it was made on.
@@ -263,11 +274,13 @@ class StepBatch:
 
         Returns:
             For each row whose context has refused its token, why; the others went on. A token
-            below 0 (`ops.sample_tokens` had nothing to choose from) is a ValueError of its row.
+            below 0 (`ops.sample_tokens` had nothing to choose from) is a ValueError of its row, as
+            is one for a context whose `json_schema` no matcher holds it to.
 
         Raises:
-            ValueError: `next_tokens` is not such an array, or there are not as many log
-                probabilities as contexts; no context has got anything then.
+            ValueError: `next_tokens` is not such an array, there are not as many log probabilities
+                as contexts, or these are of no step that was written and not committed yet; no
+                context has got anything then.
         """
         if is_masked(next_tokens):
             raise ValueError("StepBatch: wanted next tokens without a mask, got a MaskedArray")
@@ -283,6 +296,7 @@ class StepBatch:
                 f"StepBatch: wanted {count} log probabilities, one for each context, got "
                 f"{len(entries)}"
             )
+        self._open.end(contexts)
         refused: dict[int, Exception] = {}
         rows = zip(contexts, tokens.tolist(), entries, strict=True)
         for row, (context, token, entry) in enumerate(rows):
@@ -292,6 +306,8 @@ class StepBatch:
                         f"StepBatch: wanted a token for row {row}, got {token}: there was nothing "
                         "to choose from, as where a mask allows no token or logits are no numbers"
                     )
+                if not context.tokens.actively_chunked:
+                    require_matcher("StepBatch", context)
                 context.update(token, entry)
             except (AssertionError, ValueError) as error:
                 refused[row] = error

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
-from heddle.contexts.matcher import TrackedMatcher
+from heddle.contexts.matcher import TrackedMatcher, require_matcher
 from heddle.contexts.step_memory import step_memory
 from heddle.contexts.text import TextContext
 from heddle.runtime import CPU, Device
@@ -71,9 +71,12 @@ class GrammarMasks:
         which `update` refuses then. The other rows are as if it were not there.
 
         Raises:
-            ValueError: More contexts than rows, or a matcher that two of them share.
+            ValueError: More contexts than rows, a matcher that two of them share, or none for a
+                `json_schema`.
         """
         matchers = [context._matcher for context in contexts]
+        if None in matchers:
+            _require_matchers(contexts)
         if matchers != self._matchers:
             self._check_rows(len(contexts))
             _refuse_shared(contexts)
@@ -106,12 +109,13 @@ class GrammarMasks:
             For each context, how many of its draft tokens the grammar allows.
 
         Raises:
-            ValueError: More contexts and draft tokens than rows, or a matcher that two contexts
-                share.
+            ValueError: More contexts and draft tokens than rows, a matcher that two contexts share,
+                or none for a `json_schema`.
         """
         rows = len(contexts) + sum(map(len, drafts))
         self._check_rows(rows)
         _refuse_shared(contexts)
+        _require_matchers(contexts)
         self._memory.turn()
         drafted: list[tuple[LLMatcher, int, list[int]]] = []
         plain: list[tuple[LLMatcher, int]] = []
@@ -169,6 +173,13 @@ class GrammarMasks:
                 f"GrammarMasks: wanted at most {len(self.bitmask)} rows, as it was made for, got "
                 f"{wanted}"
             )
+
+
+def _require_matchers(contexts: Sequence[TextContext]) -> None:
+    """While the prompt is chunked, a matcher may still be compiled: no token comes of that step."""
+    for context in contexts:
+        if not context.tokens.actively_chunked:
+            require_matcher("GrammarMasks", context)
 
 
 def _refuse_shared(contexts: Sequence[TextContext]) -> None:

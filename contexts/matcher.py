@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from heddle.contexts.text import TextContext
 
 
 class Matcher(Protocol):
@@ -106,3 +109,16 @@ class TrackedMatcher:
         twin._consumed = self._consumed
         twin._past_stop = self._past_stop
         return twin
+
+
+def require_matcher(where: str, context: TextContext) -> None:
+    """Refuse a context with a schema and no matcher: its output would be free text.
+
+    Raises:
+        ValueError: It is such a one; `where` is who asks.
+    """
+    if context._matcher is None and context.json_schema is not None:
+        raise ValueError(
+            f"{where}: wanted a matcher for the json_schema of request {context.request_id}, got "
+            "none; GrammarCompiler.constrain gives it one"
+        )

@@ -226,7 +226,9 @@ class TokenBuffer(TokenViews):
             return
         length = self._length - count
         known = max(length, self._prompt_length)
-        start, offset = self._window_at(known)
+        start, offset = self._window.start, self._offset
+        if known < self._length:
+            start, offset = self._starts.get(known, (known - 1, 0))
         first = min(start, self._window.start, length - 1)
         if first < start:
             offset = 0
@@ -235,12 +237,6 @@ class TokenBuffer(TokenViews):
         self._set_length(length)
         self._window = Range(first, length)
         self._offset = offset
-
-    def _window_at(self, length: int) -> tuple[int, int]:
-        """Start and offset of the window when there were `length` tokens."""
-        if length == self._length:
-            return self._window.start, self._offset
-        return self._starts.get(length, (length - 1, 0))
 
     def set_indices(self, start: int, active: int, end: int) -> None:
         """Set `processed_length`, `current_position` and the length; the offset stays.

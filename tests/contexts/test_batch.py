@@ -1,5 +1,7 @@
+import gc
 import re
 import tracemalloc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,13 @@ def decoding(count, **options):
     for context in contexts:
         context.update(7)
     return contexts
+
+
+def written(*contexts):
+    """A batch whose step of `contexts` waits for its tokens."""
+    batch = StepBatch(rows=3, tokens=9, max_length=9)
+    batch.write(contexts)
+    return batch
 
 
 def test_windows_of_all_sizes_follow_one_another(text):
@@ -138,8 +147,7 @@ def test_commit_hands_out_tokens_and_keeps_errors_apart(text, matcher):
     contexts = [text(), text(_matcher=matcher), text((4, 5))]
     contexts[1].update(9)
     contexts[2].tokens.chunk(1)
-    batch = StepBatch(rows=3, tokens=9, max_length=9)
-    refused = batch.commit(contexts, Buffer.from_numpy(np.array([6, 3, 8], np.int32)))
+    refused = written(*contexts).commit(contexts, Buffer.from_numpy(np.array([6, 3, 8], np.int32)))
     assert list(refused) == [1]
     assert "rejects token 3" in str(refused[1])
     assert [context.generated_tokens.tolist() for context in contexts] == [[6], [9], []]
@@ -160,7 +168,7 @@ def test_commit_gives_all_contexts_a_token_or_none(text, tokens, got):
     contexts = [text(), text()]
     wanted = "StepBatch: wanted 2 integers as next tokens, one for each context, got "
     with pytest.raises(ValueError, match=f"^{re.escape(wanted + got)}$"):
-        StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, tokens)
+        written(*contexts).commit(contexts, tokens)
     assert [context.generated_tokens.tolist() for context in contexts] == [[], []]
 
 
@@ -168,7 +176,7 @@ def test_commit_wants_no_mask(text):
     context = text()
     wanted = "StepBatch: wanted next tokens without a mask, got a MaskedArray"
     with pytest.raises(ValueError, match=f"^{wanted}$"):
-        StepBatch(rows=1, tokens=9, max_length=9).commit([context], np.ma.masked_array([6], [1]))
+        written(context).commit([context], np.ma.masked_array([6], [1]))
     assert not context.tokens.generated_length
 
 
@@ -176,14 +184,14 @@ def test_commit_wants_as_many_log_probabilities(text):
     contexts = [text(), text()]
     wanted = "StepBatch: wanted 2 log probabilities, one for each context, got 1"
     with pytest.raises(ValueError, match=f"^{wanted}$"):
-        StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, np.array([6, 7]), [None])
+        written(*contexts).commit(contexts, np.array([6, 7]), [None])
     assert not contexts[0].tokens.generated_length
 
 
 def test_commit_keeps_a_token_of_more_than_64_bits_to_its_row(text):
     contexts = [text(), text()]
     tokens = np.array([1 << 63, 7], np.uint64)
-    refused = StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, tokens)
+    refused = written(*contexts).commit(contexts, tokens)
     assert {row: str(error) for row, error in refused.items()} == {
         0: "token: wanted an integer from 0 to 2**63 - 1, got 9223372036854775808"
     }
@@ -192,12 +200,72 @@ def test_commit_keeps_a_token_of_more_than_64_bits_to_its_row(text):
 
 def test_commit_refuses_a_row_that_has_no_token(text):
     contexts = [text(), text()]
-    refused = StepBatch(rows=2, tokens=9, max_length=9).commit(contexts, np.array([-1, 5]))
+    refused = written(*contexts).commit(contexts, np.array([-1, 5]))
     assert {row: str(error) for row, error in refused.items()} == {
         0: "StepBatch: wanted a token for row 0, got -1: there was nothing to choose from, as "
         "where a mask allows no token or logits are no numbers"
     }
     assert [context.generated_tokens.tolist() for context in contexts] == [[], [5]]
+
+
+NO_STEP = r"^StepBatch: wanted to commit the contexts of a step, .* got 1 contexts of no step"
+
+
+def test_commit_wants_a_step_that_was_written_and_each_once(text):
+    one, other = text(), text()
+    batch = written(one)
+    with pytest.raises(ValueError, match=NO_STEP):
+        batch.commit([other], [5])
+    assert batch.commit([one], [5]) == {}
+    with pytest.raises(ValueError, match=NO_STEP):
+        batch.commit([one], [5])
+    with pytest.raises(ValueError, match=NO_STEP):
+        StepBatch(rows=1, tokens=9, max_length=9).commit([other], [5])
+    assert [c.tokens.generated_length for c in (one, other)] == [1, 0]
+
+
+def test_steps_of_other_contexts_may_wait_at_once_and_a_step_may_be_given_up(text):
+    one, two, three = text(), text(), text()
+    batch = written(one, two)
+    batch.write([three])
+    assert batch.commit([one, two], [5, 6]) == {}
+    assert batch.commit([three], [7]) == {}
+    batch.write([one, two])
+    batch.write([one])  # after a call that failed
+    assert batch.commit([one], [8]) == {}
+    with pytest.raises(ValueError, match=r"got 2 contexts of no step that waits$"):
+        batch.commit([one, two], [8, 8])
+    assert [c.generated_tokens.tolist() for c in (one, two, three)] == [[5, 8], [6], [7]]
+
+
+def test_steps_that_were_given_up_are_forgotten(text):
+    batch = written(text())
+    first = weakref.ref(batch._owners[0])
+    for _ in range(16):
+        batch.write([text()])
+    gc.collect()
+    assert first() is None
+
+
+def test_commit_gives_no_free_text_to_a_context_with_a_schema(text):
+    plain, schema, chunked = text(), text(json_schema="{}"), text(json_schema="{}")
+    chunked.tokens.chunk(1)
+    refused = written(plain, schema, chunked).commit([plain, schema, chunked], [5, 5, 5])
+    assert {row: str(error) for row, error in refused.items()} == {
+        1: f"StepBatch: wanted a matcher for the json_schema of request {schema.request_id}, got "
+        "none; GrammarCompiler.constrain gives it one"
+    }
+    assert not schema.tokens.generated_length
+    assert not chunked.tokens.actively_chunked
+
+
+@pytest.mark.parametrize("name", ["rows", "tokens", "max_length", "blocks"])
+def test_a_batch_of_nothing_is_refused(name):
+    least = 0 if name == "blocks" else 1
+    sizes = {"rows": 1, "tokens": 1, "max_length": 1, "blocks": 0, name: least - 1}
+    wanted = f"^StepBatch: wanted {name} of at least {least}, got {least - 1}$"
+    with pytest.raises(ValueError, match=wanted):
+        StepBatch(**sizes)
 
 
 @settings(max_examples=50, deadline=None)

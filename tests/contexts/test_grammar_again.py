@@ -73,3 +73,25 @@ def test_a_grammar_that_is_made_anew_after_a_rollback_into_the_prompt(compiler, 
     compiler.constrain(context)
     masks.fill([context])
     assert masks.allows(0, ord("a"))
+
+
+def test_a_schema_without_a_matcher_is_no_free_text(compiler, masks, constrained):
+    ready, context = (
+        constrained(None),
+        TextContext(max_length=9, tokens=np.array([1, 2]), json_schema="{}"),
+    )
+    wanted = (
+        f"^GrammarMasks: wanted a matcher for the json_schema of request {context.request_id}, "
+        "got none; GrammarCompiler.constrain gives it one$"
+    )
+    masks.fill([ready])
+    for fill in (lambda: masks.fill([context]), lambda: masks.fill_drafts([context], [[]])):
+        context.tokens.chunk(1)  # the matcher may still be compiled
+        fill()
+        context.update(5)
+        with pytest.raises(ValueError, match=wanted):
+            fill()
+        context.tokens.rewind_processing(1)
+    compiler.constrain(context)
+    masks.fill([context])
+    assert not masks.allows(0, ord("x"))

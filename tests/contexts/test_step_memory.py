@@ -136,10 +136,12 @@ def test_outputs_of_another_stream_are_waited_for(cupy):
     batch = StepBatch(rows=1, tokens=4, max_length=99, device=GPU)
     other = cupy.Stream()
     chosen = cupy.Array(np.zeros(1, np.int64))
+    batch.write(several)
     with other:
         other.launch(lambda: chosen.memory.fill(9))
         assert batch.commit(several, chosen) == {}
     assert several[0].last_generated_token == 9
+    batch.write(several)
     assert batch.commit(several, np.array([8])) == {}  # what is on the host is read there
     assert batch.copies == 1
 
