@@ -90,10 +90,11 @@ class TokenGeneratorResponseFormat(_Items):
 
     Attributes:
         type: `text`, `json_object` or `json_schema`.
-        json_schema: The schema for `json_schema`.
+        json_schema: The schema for `json_schema`, as it is or as the item `schema`.
 
     Raises:
-        ValueError: Another type.
+        ValueError: Another type, or a schema that is no dict or, where there is to be one, is not
+            there.
     """
 
     type: str
@@ -104,6 +105,16 @@ class TokenGeneratorResponseFormat(_Items):
             raise ValueError(
                 "response format: wanted type 'text', 'json_object' or 'json_schema', "
                 f"got {self.type!r}"
+            )
+        if not isinstance(self.json_schema, dict):
+            raise ValueError(
+                "response format: wanted json_schema as a dict, as json.loads makes one of a "
+                f"text, got {self.json_schema!r}"
+            )
+        if self.type == "json_schema" and not self.json_schema:
+            raise ValueError(
+                "response format: wanted json_schema with the schema, got none; type "
+                "'json_object' stands for any object"
             )
 
 

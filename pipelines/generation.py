@@ -113,8 +113,9 @@ class TextGenerator:
 
         Raises:
             InputError: Another request has its id, whose last delta may still wait; the prompt is
-                empty or has no room for a token after it; it, or `stop_token_ids`, has tokens that
-                the model does not know; there is no chat template for messages, or there are tools
+                empty or has no room for a token after it, or for `min_new_tokens`; it, or
+                `stop_token_ids`, has tokens that the model does not know, or `logprobs` is more
+                than all of them; there is no chat template for messages, or there are tools
                 without messages; the grammar is refused; or it has images, or wants an echo.
         """
         waits = any(delta.request_id == request.id for delta in self._new)
@@ -122,13 +123,7 @@ class TextGenerator:
             raise InputError(f"request {request.id}: wanted an id of its own, got that of another")
         prompt = self._prompts.tokens(request)
         params = request.sampling_params
-        room = self.max_length - len(prompt)
-        if room < 1:
-            raise InputError(
-                f"request {request.id}: wanted a prompt of at most {self.max_length - 1} tokens, "
-                f"got {len(prompt)}"
-            )
-        wanted = room if params.max_new_tokens is None else min(room, params.max_new_tokens)
+        wanted = self._prompts.new_tokens(request, len(prompt), self.max_length)
         stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
         stops = [*stops, *(params.stop or [])]
         self._prompts.check_tokens(request, params.stop_token_ids or [])

@@ -56,6 +56,34 @@ class Prompts:
                     f"request {request.id}: wanted tokens below {self._known}, got {token}"
                 )
 
+    def new_tokens(self, request: TextGenerationRequest, prompt: int, longest: int) -> int:
+        """Most tokens that come after a prompt of `prompt` tokens, of `longest` in all.
+
+        Raises:
+            InputError: There is no room for one, or more are wanted at least than come at most; or
+                log probabilities of more tokens than the model knows.
+        """
+        room = longest - prompt
+        if room < 1:
+            raise InputError(
+                f"request {request.id}: wanted a prompt of at most {longest - 1} tokens, got "
+                f"{prompt}"
+            )
+        params = request.sampling_params
+        most = room if params.max_new_tokens is None else min(room, params.max_new_tokens)
+        if params.min_new_tokens > most:
+            why = "as max_new_tokens says" if most < room else "for which there is room"
+            raise InputError(
+                f"request {request.id}: wanted min_new_tokens of at most {most}, {why}, got "
+                f"{params.min_new_tokens}"
+            )
+        if request.logprobs > self._known:
+            raise InputError(
+                f"request {request.id}: wanted logprobs of at most {self._known}, the tokens that "
+                f"the model knows, got {request.logprobs}"
+            )
+        return most
+
 
 def _integers(request: TextGenerationRequest) -> list[int]:
     prompt: Any = request.prompt

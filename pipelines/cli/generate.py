@@ -160,7 +160,8 @@ def response_format(path: Path) -> dict[str, Any]:
     import json
 
     try:
-        return {"type": "json_schema", "json_schema": json.loads(path.read_text())}
+        schema = json.loads(path.read_text())
+        return {"type": "json_schema", "json_schema": {"schema": schema}}
     except ValueError as error:
         why = str(error)
         if isinstance(error, json.JSONDecodeError):

@@ -132,3 +132,19 @@ def test_bad_audio_requests(change, reason):
 def test_audio_requests():
     assert AudioGenerationRequest("r", 0, "m", "x" * 4096).audio_prompt_tokens == []
     assert AudioGenerationRequest("r", 0, "m", prompt=[1]).audio_prompt_transcription == ""
+
+
+@pytest.mark.parametrize(
+    ("items", "got"),
+    [
+        ({"type": "json_schema"}, "wanted json_schema with the schema, got none"),
+        ({"type": "json_schema", "json_schema": {}}, "wanted json_schema with the schema"),
+        ({"type": "json_schema", "json_schema": "{}"}, "wanted json_schema as a dict, .* got '{}'"),
+        ({"type": "json_schema", "json_schema": None}, "wanted json_schema as a dict, .* got None"),
+        ({"type": "json_schema", "json_schema": [1]}, "wanted json_schema as a dict, .* got .1."),
+    ],
+)
+def test_a_response_format_has_its_schema_as_a_dict(items, got):
+    with pytest.raises(ValueError, match=f"^response format: {got}"):
+        TextGenerationRequest("a", 0, "", "x", response_format=items)
+    assert TokenGeneratorResponseFormat("json_object").json_schema == {}

@@ -47,11 +47,22 @@ def test_ids_are_their_own(make_generator):
             "json_schema: wanted JSON, got Object of type set is not JSON serializable$",
         ),
         (
-            request(response_format={"type": "json_schema", "json_schema": [1]}),
+            request(response_format={"type": "json_schema", "json_schema": {"schema": [1]}}),
             "json_schema: wanted a grammar that llguidance takes, got: schema must be an object",
         ),
         (request(prompt="x" * 256), "wanted a prompt of at most 255 tokens, got 256"),
-        (request(params={"min_new_tokens": 30}), "wanted min_tokens"),
+        (
+            request(params={"min_new_tokens": 30}),
+            "^request r0: wanted min_new_tokens of at most 24, as max_new_tokens says, got 30$",
+        ),
+        (
+            request("x" * 250, params={"min_new_tokens": 24}),
+            "^request r0: wanted min_new_tokens of at most 6, for which there is room, got 24$",
+        ),
+        (
+            request(logprobs=261),
+            "^request r0: wanted logprobs of at most 260, the tokens that the model knows, got 26",
+        ),
         (request(echo=True), "request r0: wanted no echo, a text generator has none$"),
         (request(images=[b"x"]), "request r0: wanted no images, a text generator has none$"),
         (
