@@ -24,6 +24,14 @@ from heddle.contexts.text import TextContext
 from heddle.runtime.errors import InputError
 
 GrammarKind = Literal["json_schema", "regex", "lark"]
+JSONWhitespace = Literal["none", "bounded", "any"]
+
+# What llguidance's JSON compiler is told; a model that likes white space stays in "any" for good.
+_WHITESPACE: dict[str, dict[str, Any]] = {
+    "none": {"whitespace_flexible": False},
+    "bounded": {"whitespace_pattern": r" |\r?\n[ \t]{0,32}"},
+    "any": {},
+}
 
 # A string needs no end, so that a text without one is not read again and again.
 _STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{(]|[\]})]', re.DOTALL)
@@ -118,9 +126,15 @@ def _text(kind: str, grammar: Any) -> str:
     return text
 
 
-def _serialize(kind: str, text: str) -> str:
+def _serialize(kind: str, text: str, whitespace: str) -> str:
     if kind == "json_schema":
-        return LLMatcher.grammar_from_json_schema(text.strip() or "{}")
+        schema = json.loads(text.strip() or "{}")
+        if schema is True:
+            schema, text = {}, ""
+        # A schema keeps options of its own; one that is no object is llguidance's to refuse.
+        plain = isinstance(schema, dict) and "x-guidance" not in schema
+        options: Any = _WHITESPACE[whitespace] if plain else None
+        return LLMatcher.grammar_from_json_schema(text.strip() or "{}", options)
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
     if kind == "lark":
@@ -135,6 +149,13 @@ class GrammarCompiler:
         tokenizer: That of the model.
         limits: What a grammar may cost.
         threads: How many grammars are compiled at once.
+        whitespace: What may stand between the parts of a JSON value: `none`; `bounded`, which is
+            one space, or a line break and up to 32 blanks; or `any`, of which some models make so
+            much that they come to no end. A schema with `x-guidance`, llguidance's own options,
+            decides for itself.
+
+    Raises:
+        InputError: `whitespace` is none of these.
     """
 
     def __init__(
@@ -142,10 +163,16 @@ class GrammarCompiler:
         tokenizer: LLTokenizer,
         limits: GrammarLimits | None = None,
         threads: int = 2,
+        whitespace: JSONWhitespace = "bounded",
     ) -> None:
+        if whitespace not in _WHITESPACE:
+            raise InputError(
+                f"GrammarCompiler: wanted whitespace 'none', 'bounded' or 'any', got {whitespace!r}"
+            )
         self.tokenizer = tokenizer
         self.limits = limits or GrammarLimits()
         self._parser_limits = LLParserLimits(verbose_errors=False)
+        self._whitespace = whitespace
         self._threads = DaemonThreads(threads, "heddle-grammar")
 
     def close(self) -> None:
@@ -210,7 +237,10 @@ class GrammarCompiler:
         begin = time.perf_counter()
         check_grammar(kind, text)
         matcher = LLMatcher(
-            self.tokenizer, _serialize(kind, text), log_level=0, limits=self._parser_limits
+            self.tokenizer,
+            _serialize(kind, text, self._whitespace),
+            log_level=0,
+            limits=self._parser_limits,
         )
         if not matcher.is_error():
             # The first mask does what was put off; a language without a text shows here.

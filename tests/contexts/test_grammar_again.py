@@ -1,15 +1,19 @@
 """Matchers that are made anew for a context, and ends that a grammar does not know."""
 
+import json
+
 import numpy as np
 import pytest
 from grammar_steps import END, allowed, feed
 
 from heddle.contexts import (
     GenerationStatus,
+    GrammarCompiler,
     TextContext,
     msgpack_numpy_decoder,
     msgpack_numpy_encoder,
 )
+from heddle.runtime.errors import InputError
 
 
 def test_an_end_that_is_none_of_the_grammar_leaves_the_matcher(masks, compiler):
@@ -95,3 +99,53 @@ def test_a_schema_without_a_matcher_is_no_free_text(compiler, masks, constrained
     compiler.constrain(context)
     masks.fill([context])
     assert not masks.allows(0, ord("x"))
+
+
+VALUE = {"k": [1, {"a": 2}]}
+SPACES = {
+    "none": (json.dumps(VALUE, separators=(",", ":")),),
+    "bounded": (json.dumps(VALUE), json.dumps(VALUE, indent=4), '{\r\n\t"k":[1,{"a":2}\n]\n}'),
+    "any": ('{  "k":[1,{"a":2}]}', '{\n\n"k":[1,{"a":2}]}', '{"k":[1,{"a":2}]' + "\n" * 99 + "}"),
+}
+
+
+@pytest.mark.parametrize("whitespace", SPACES)
+def test_the_white_space_of_json(compiler, whitespace):
+    """Each kind takes what the ones before it take, and nothing of those behind it."""
+    made = GrammarCompiler(compiler.tokenizer, compiler.limits, whitespace=whitespace)
+    allowed = list(SPACES)[: list(SPACES).index(whitespace) + 1]
+    for schema in ({"type": "object"}, {"const": VALUE}, "true", ""):
+        for kind, texts in SPACES.items():
+            for text in texts:
+                taken = made.compile("json_schema", schema).try_consume_tokens(list(text.encode()))
+                assert (taken == len(text)) == (kind in allowed), (schema, text)
+    made.close()
+
+
+def test_a_model_that_likes_white_space_best_comes_to_an_end(compiler, masks):
+    """Greedy, blanks and line breaks first: what the default bounds would else never end."""
+    context = TextContext(
+        max_length=400, tokens=np.array([1]), eos_token_ids={END}, json_schema='{"const": {"k": 1}}'
+    )
+    compiler.constrain(context)
+    while not context.is_done:
+        masks.fill([context])
+        liked = [token for token in map(ord, "\n\t ") if masks.allows(0, token)]
+        context.update((liked or allowed(masks, 0))[0])
+    assert context.status is GenerationStatus.END_OF_SEQUENCE
+    assert json.loads(bytes(context.generated_tokens[:-1].tolist())) == {"k": 1}
+
+
+def test_a_schema_may_say_itself_what_white_space_it_takes(compiler):
+    for options, text in (({}, "{  }"), ({"whitespace_flexible": False}, "{}")):
+        matcher = compiler.compile("json_schema", {"type": "object", "x-guidance": options})
+        assert matcher.try_consume_tokens(list(text.encode())) == len(text)
+        assert matcher.is_accepting()
+    matcher = compiler.compile("json_schema", {"const": [1], "x-guidance": options})
+    assert matcher.try_consume_tokens(list(b"[ ")) == 1
+
+
+def test_another_kind_of_white_space_is_refused(compiler):
+    wanted = "^GrammarCompiler: wanted whitespace 'none', 'bounded' or 'any', got 'some'$"
+    with pytest.raises(InputError, match=wanted):
+        GrammarCompiler(compiler.tokenizer, whitespace="some")
