@@ -6,29 +6,29 @@ token of each sequence that decodes and fills up with chunks of prompts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from heddle.contexts import (
-    EOSTracker,
     GenerationStatus,
     LogProbabilities,
     RequestID,
     SamplingParams,
-    TextContext,
     TextGenerationRequest,
 )
-from heddle.pipelines.generation_grammar import Grammars, schema_of
+from heddle.pipelines.generation_grammar import Grammars
 from heddle.pipelines.generation_prompt import Prompts
 from heddle.pipelines.generation_schedule import Running, Schedule
 from heddle.pipelines.generation_step import StepModel
 from heddle.pipelines.generation_tokenizer import StopStrings, TextTokenizer
+from heddle.pipelines.turns import Turns
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
+    from heddle.contexts.grammar import JSONWhitespace
     from heddle.runtime import Model
 
 REASONS = {
@@ -68,7 +68,8 @@ class TextDelta:
 class TextGenerator:
     """Generates text with a loaded language model.
 
-    Not safe to be used from several threads at once.
+    Several threads may use it at once: calls take turns, and a step that one of them runs works on
+    the requests of all.
 
     Args:
         model: A model of `heddle.pipelines.models.llama.language_model`.
@@ -76,6 +77,8 @@ class TextGenerator:
         rows: Most sequences of a step.
         tokens: Most tokens of a step; longer prompts are processed in chunks.
         cache_tokens: Tokens for which the cache has room; no sequence can be longer.
+        json_whitespace: What may stand between the parts of a JSON value, `none`, `bounded` or
+            `any`: see `GrammarCompiler`.
 
     Attributes:
         max_length: Most tokens of a sequence, prompt included.
@@ -92,6 +95,7 @@ class TextGenerator:
         rows: int = 16,
         tokens: int = 512,
         cache_tokens: int = CACHE_TOKENS,
+        json_whitespace: JSONWhitespace = "bounded",
     ) -> None:
         self.tokenizer = tokenizer
         self._step = StepModel(model, rows, tokens, cache_tokens)
@@ -99,10 +103,14 @@ class TextGenerator:
         self._schedule = Schedule(self._step.blocks, rows, tokens)
         known = self._step.vocab_size
         self._ends = frozenset(token for token in tokenizer.eos_token_ids if token < known)
-        self._grammars = Grammars(tokenizer, self._ends, known, rows)
-        self._prompts = Prompts(tokenizer, known)
+        self._grammars = Grammars(tokenizer, self._ends, known, rows, json_whitespace)
+        self._prompts = Prompts(tokenizer, known, self._ends, self.max_length)
         self._new: list[TextDelta] = []
-        self._streams: set[RequestID] = set()
+        # Whose news waits for who asked, and is not for `step`.
+        self._kept: set[RequestID] = set()
+        # Requests of streams that were closed, perhaps by the garbage collector within a turn.
+        self._closed: deque[RequestID] = deque()
+        self._turns = Turns()
 
     def submit(self, request: TextGenerationRequest, regex: str | None = None) -> RequestID:
         """Queues a request; `step` works on it from then on.
@@ -118,63 +126,75 @@ class TextGenerator:
                 than all of them; there is no chat template for messages, or there are tools
                 without messages; the grammar is refused; or it has images, or wants an echo.
         """
-        waits = any(delta.request_id == request.id for delta in self._new)
-        if waits or self._schedule.find(request.id):
-            raise InputError(f"request {request.id}: wanted an id of its own, got that of another")
+        return self._submit(request, regex, keep=False)
+
+    def _submit(self, request: TextGenerationRequest, regex: str | None, keep: bool) -> RequestID:
+        """As `submit`; with `keep`, what is new of the request is not for `step`."""
         prompt = self._prompts.tokens(request)
-        params = request.sampling_params
-        wanted = self._prompts.new_tokens(request, len(prompt), self.max_length)
-        stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-        stops = [*stops, *(params.stop or [])]
-        self._prompts.check_tokens(request, params.stop_token_ids or [])
-        ends = self._ends | set(params.stop_token_ids or [])
-        try:
-            context = TextContext(
-                max_length=len(prompt) + wanted,
-                tokens=np.array(prompt, np.int64),
-                request_id=request.id,
-                eos_tracker=EOSTracker(ends, eos_stop_strings=stops),
-                log_probabilities=request.logprobs,
-                ignore_eos=params.ignore_eos,
-                json_schema=schema_of(request),
-                sampling_params=params,
-                model_name=request.model_name,
-            )
-        except ValueError as error:
-            raise InputError(f"request {request.id}: {error}") from None
+        context = self._prompts.context(request, prompt)
         self._grammars.constrain(context, regex)
         before = prompt if request.messages is None else []  # an answer has a beginning of its own
-        running = Running(context, self.tokenizer.stream(before), StopStrings(stops))
-        if wanted:
-            self._schedule.add(running)
-        else:
-            context.status = GenerationStatus.MAXIMUM_LENGTH
-            self._new.append(TextDelta(context.request_id, "", [], "length"))
-        return context.request_id
+        stops = StopStrings(context.eos_tracker.eos_stop_strings)
+        running = Running(context, self.tokenizer.stream(before), stops)
+        name = context.request_id
+        with self._turn():
+            if self._schedule.find(name) or any(delta.request_id == name for delta in self._new):
+                raise InputError(f"request {name}: wanted an id of its own, got that of another")
+            if context.max_length > len(prompt):
+                self._schedule.add(running)
+            else:
+                context.status = GenerationStatus.MAXIMUM_LENGTH
+                self._new.append(TextDelta(name, "", [], "length"))
+            if keep:
+                self._kept.add(name)
+        return name
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """This thread's turn; first the requests of closed streams go."""
+        with self._turns:
+            while self._closed:
+                self._drop([self._closed.popleft()])
+            yield
 
     def cancel(self, request_id: str) -> None:
         """Ends a request before its time; its last delta comes with the next step."""
+        with self._turn():
+            self._cancel(request_id)
+
+    def _cancel(self, request_id: str) -> None:
         if running := self._schedule.find(request_id):
             running.context.status = GenerationStatus.CANCELLED
             self._new.append(self._last(running, "cancelled"))
 
     def prompt_length(self, request_id: str) -> int:
         """Tokens in the prompt of a request that has not ended; 0 for another one."""
-        running = self._schedule.find(request_id)
+        with self._turn():
+            running = self._schedule.find(request_id)
         return running.context.tokens.prompt_length if running else 0
 
     @property
     def busy(self) -> bool:
         """Whether there is something left to do."""
-        return bool(self._schedule) or any(d.request_id not in self._streams for d in self._new)
+        with self._turn():
+            return bool(self._schedule) or any(d.request_id not in self._kept for d in self._new)
 
     def step(self) -> list[TextDelta]:
         """Runs the model once; what is new for each request that got a token or ended.
 
-        What is new of an open `stream` is kept for it.
+        What is new of an open `stream`, or of a `generate` of another thread, is kept for it.
         """
-        self._run()
-        return self._take(lambda name: name not in self._streams)
+        with self._turn():
+            self._run()
+            return self._take(lambda name: name not in self._kept)
+
+    def _advance(self, wanted: Callable[[RequestID], bool]) -> list[TextDelta]:
+        """What waits of the requests that are wanted; if nothing does, what a step brings."""
+        with self._turn():
+            if taken := self._take(wanted):
+                return taken
+            self._run()
+            return self._take(wanted)
 
     def _run(self) -> None:
         """Runs the model once; what is new waits."""
@@ -189,9 +209,10 @@ class TextGenerator:
                 self._new.append(self._delta(running))
 
     def _take(self, wanted: Callable[[RequestID], bool]) -> list[TextDelta]:
-        """What waits of the requests that are wanted."""
+        """What waits of the requests that are wanted; nothing is kept of those that end."""
         taken = [delta for delta in self._new if wanted(delta.request_id)]
         self._new = [delta for delta in self._new if not wanted(delta.request_id)]
+        self._kept -= {delta.request_id for delta in taken if delta.finish_reason}
         return taken
 
     def _last(self, running: Running, reason: str, error: Exception | None = None) -> TextDelta:
@@ -210,23 +231,16 @@ class TextGenerator:
         Other requests go on meanwhile; what is new of them comes with the next `step`. A stream
         that is closed before its end cancels its request.
         """
-        wanted = self.submit(request, regex)
-        self._streams.add(wanted)
+        wanted = self._submit(request, regex, keep=True)
         ended = False
         try:
             while not ended:
-                deltas = self._take(wanted.__eq__)
-                if not deltas:
-                    self._run()
-                for delta in deltas:
-                    ended = delta.finish_reason is not None
-                    if ended:
-                        self._streams.discard(wanted)
-                    yield delta
+                deltas = self._advance(wanted.__eq__)
+                ended = any(delta.finish_reason for delta in deltas)
+                yield from deltas
         finally:
             if not ended:
-                self._streams.discard(wanted)
-                self._drop({wanted})
+                self._closed.append(wanted)
 
     def generate(
         self, prompts: Iterable[str | Sequence[int]], params: SamplingParams | None = None
@@ -246,11 +260,10 @@ class TextGenerator:
                 request = TextGenerationRequest(
                     RequestID(), index, "", prompt, sampling_params=params
                 )
-                texts[self.submit(request)] = ""
+                texts[self._submit(request, None, keep=True)] = ""
             left = set(texts)
             while left:
-                self._run()
-                for delta in self._take(left.__contains__):
+                for delta in self._advance(left.__contains__):
                     if delta.error:
                         raise InputError(
                             f"request {delta.request_id}: {delta.error}"
@@ -259,14 +272,16 @@ class TextGenerator:
                     if delta.finish_reason:
                         left.discard(delta.request_id)
         finally:
-            self._drop(set(texts))
+            with self._turn():
+                self._drop(texts)
         return list(texts.values())
 
-    def _drop(self, requests: set[RequestID]) -> None:
+    def _drop(self, requests: Collection[RequestID]) -> None:
         """Ends those of `requests` that have not ended, without a word."""
         for name in requests:
-            self.cancel(name)
+            self._cancel(name)
         self._new = [delta for delta in self._new if delta.request_id not in requests]
+        self._kept.difference_update(requests)
 
     def _delta(self, running: Running) -> TextDelta:
         context = running.context

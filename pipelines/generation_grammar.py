@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.contexts import GrammarCompiler, GrammarMasks
+    from heddle.contexts.grammar import JSONWhitespace
 
 
 class Grammars:
@@ -23,15 +25,23 @@ class Grammars:
         ends: The tokens that end a text.
         vocab_size: How many tokens the model chooses from.
         rows: Most sequences of a step.
+        whitespace: What may stand between the parts of a JSON value, as `GrammarCompiler` says.
     """
 
     def __init__(
-        self, tokenizer: TextTokenizer, ends: Collection[int], vocab_size: int, rows: int
+        self,
+        tokenizer: TextTokenizer,
+        ends: Collection[int],
+        vocab_size: int,
+        rows: int,
+        whitespace: JSONWhitespace,
     ) -> None:
         self._tokenizer = tokenizer
         self._ends = sorted(ends)
         self._vocab_size = vocab_size
         self._rows = rows
+        self._whitespace = whitespace
+        self._making = threading.Lock()
 
     def constrain(self, context: TextContext, regex: str | None) -> None:
         """Gives `context` a matcher of its JSON schema or of `regex`, if there is one.
@@ -45,10 +55,14 @@ class Grammars:
                 f"request {context.request_id}: wanted a response format or a regular expression, "
                 "got both"
             )
-        if regex is not None:
-            context.set_matcher(self._compiler.compile("regex", regex))
-        elif context.json_schema is not None:
-            self._compiler.constrain(context)
+        if regex is None and context.json_schema is None:
+            return
+        with self._making:
+            compiler = self._compiler
+        if regex is None:
+            compiler.constrain(context)
+        else:
+            context.set_matcher(compiler.compile("regex", regex))
 
     @property
     def masks(self) -> GrammarMasks | None:
@@ -68,9 +82,10 @@ class Grammars:
             ) from None
         if not self._ends:
             raise InputError("grammar: wanted a tokenizer with an end of text, got none")
-        return GrammarCompiler(
-            LLTokenizer(str(self._tokenizer.file), n_vocab=self._vocab_size, eos_token=self._ends)
+        tokenizer = LLTokenizer(
+            str(self._tokenizer.file), n_vocab=self._vocab_size, eos_token=self._ends
         )
+        return GrammarCompiler(tokenizer, whitespace=self._whitespace)
 
     @cached_property
     def _masks(self) -> GrammarMasks:

@@ -1,4 +1,4 @@
-"""What a request says: the tokens of its prompt or of its messages."""
+"""What a request says: the tokens of its prompt or of its messages, and the context of both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from heddle.contexts import TextGenerationRequest
+import numpy as np
+
+from heddle.contexts import EOSTracker, TextContext, TextGenerationRequest
+from heddle.pipelines.generation_grammar import schema_of
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.runtime.errors import InputError
 
@@ -18,11 +21,17 @@ class Prompts:
     Args:
         tokenizer: The model's.
         vocab_size: How many tokens the model knows.
+        ends: The tokens that end a text.
+        longest: Most tokens of a sequence, prompt included.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, vocab_size: int) -> None:
+    def __init__(
+        self, tokenizer: TextTokenizer, vocab_size: int, ends: frozenset[int], longest: int
+    ) -> None:
         self._tokenizer = tokenizer
         self._known = vocab_size
+        self._ends = ends
+        self._longest = longest
 
     def tokens(self, request: TextGenerationRequest) -> list[int]:
         """The tokens of a request's prompt or messages.
@@ -56,17 +65,44 @@ class Prompts:
                     f"request {request.id}: wanted tokens below {self._known}, got {token}"
                 )
 
-    def new_tokens(self, request: TextGenerationRequest, prompt: int, longest: int) -> int:
-        """Most tokens that come after a prompt of `prompt` tokens, of `longest` in all.
+    def context(self, request: TextGenerationRequest, prompt: list[int]) -> TextContext:
+        """The context of a request whose prompt has these tokens.
 
         Raises:
-            InputError: There is no room for one, or more are wanted at least than come at most; or
-                log probabilities of more tokens than the model knows.
+            InputError: There is no room for a token after them, or for `min_new_tokens`; tokens of
+                `stop_token_ids` are not known, or `logprobs` is more than all that are.
         """
-        room = longest - prompt
+        params = request.sampling_params
+        new = self._new_tokens(request, len(prompt))
+        if request.logprobs > self._known:
+            raise InputError(
+                f"request {request.id}: wanted logprobs of at most {self._known}, the tokens that "
+                f"the model knows, got {request.logprobs}"
+            )
+        self.check_tokens(request, params.stop_token_ids or [])
+        stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+        ends = self._ends | set(params.stop_token_ids or [])
+        try:
+            return TextContext(
+                max_length=len(prompt) + new,
+                tokens=np.array(prompt, np.int64),
+                request_id=request.id,
+                eos_tracker=EOSTracker(ends, eos_stop_strings=[*stops, *(params.stop or [])]),
+                log_probabilities=request.logprobs,
+                ignore_eos=params.ignore_eos,
+                json_schema=schema_of(request),
+                sampling_params=params,
+                model_name=request.model_name,
+            )
+        except ValueError as error:
+            raise InputError(f"request {request.id}: {error}") from None
+
+    def _new_tokens(self, request: TextGenerationRequest, prompt: int) -> int:
+        """Most tokens that come after a prompt of `prompt` tokens."""
+        room = self._longest - prompt
         if room < 1:
             raise InputError(
-                f"request {request.id}: wanted a prompt of at most {longest - 1} tokens, got "
+                f"request {request.id}: wanted a prompt of at most {self._longest - 1} tokens, got "
                 f"{prompt}"
             )
         params = request.sampling_params
@@ -76,11 +112,6 @@ class Prompts:
             raise InputError(
                 f"request {request.id}: wanted min_new_tokens of at most {most}, {why}, got "
                 f"{params.min_new_tokens}"
-            )
-        if request.logprobs > self._known:
-            raise InputError(
-                f"request {request.id}: wanted logprobs of at most {self._known}, the tokens that "
-                f"the model knows, got {request.logprobs}"
             )
         return most
 
