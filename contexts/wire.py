@@ -18,7 +18,7 @@ from heddle.contexts.text import TextContext
 from heddle.contexts.tokens import TokenBuffer, TokenState
 from heddle.contexts.values import RequestID
 from heddle.contexts.wire_arrays import ARRAY_CODE, check_array, pack_array, unpack_array
-from heddle.contexts.wire_records import EOSRecord, PixelRecord, TextRecord
+from heddle.contexts.wire_records import EOSRecord, PixelRecord, TextRecord, check_items
 from heddle.runtime.errors import InputError
 
 # An array of two begins a message; a binary string of eight bytes, the checksum, ends it.
@@ -71,6 +71,8 @@ def _from_wire(type_: Any, value: Any) -> Any:
         return _convert(value, EOSRecord).build()
     if isinstance(type_, type) and issubclass(type_, (TextContext, PixelContext)):
         record = PixelRecord if issubclass(type_, PixelContext) else TextRecord
+        if record is TextRecord:
+            check_items(value)
         context = _convert(value, record).build()
         if not isinstance(context, type_):
             raise TypeError(f"wanted a {type_.__name__}, got a {type(context).__name__}")

@@ -199,6 +199,21 @@ class TextRecord(msgspec.Struct, array_like=True):
         return buffer
 
 
+def check_items(items: object) -> None:
+    """Refuses arrays among the items of a `TextRecord` that msgspec would read as no items at all.
+
+    It takes an array for a mapping, in which it finds no key: so the defaults would be read.
+
+    Raises:
+        TypeError: There is one.
+    """
+    if not isinstance(items, list):
+        return
+    for name, item in zip(TextRecord.__struct_fields__, items, strict=False):
+        if name in ("sampling_params", "spec_decoding_state") and isinstance(item, np.ndarray):
+            raise TypeError(f"{name}: wanted its items by name, got an array")
+
+
 class PixelRecord(msgspec.Struct):
     """A `PixelContext`."""
 

@@ -11,6 +11,8 @@ from heddle.contexts import (
     msgpack_numpy_decoder,
     msgpack_numpy_encoder,
 )
+from heddle.contexts.wire_records import TextRecord
+from heddle.runtime.errors import InputError
 
 encode = msgpack_numpy_encoder()
 TOKENS = {"max_length": 50, "tokens": np.arange(1, 5)}
@@ -50,3 +52,17 @@ def test_what_no_message_holds_is_a_type_error():
         encode(TextAndVisionContext(**VISION, images=images))
     with pytest.raises(TypeError, match="texts in UTF-8"):
         encode(TextContext(**TOKENS, model_name="\ud800"))
+
+
+@pytest.mark.parametrize("name", TextRecord.__struct_fields__)
+def test_an_array_in_the_place_of_anything_else_is_refused(text, name):
+    """Also of what has a default for each of its items."""
+    record = TextRecord.of(text())
+    setattr(record, name, np.arange(3))
+    message = msgpack_numpy_encoder()(record)
+    decode = msgpack_numpy_decoder(TextContext)
+    if name == "external_block_metadata":  # anything
+        assert decode(message).external_block_metadata.tolist() == [0, 1, 2]
+        return
+    with pytest.raises(InputError, match="^message: wanted TextContext, got another value: "):
+        decode(message)
