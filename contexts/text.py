@@ -29,7 +29,9 @@ class TextContext(TokenUpdates, OlderNames):
     """Tokens, status, sampling and grammar of one text request.
 
     Args:
-        max_length: Most tokens that the sequence may have, prompt included.
+        max_length: Most tokens that the sequence should have, prompt included: the one that reaches
+            it ends the sequence. What comes after an end all the same, as from a device that runs
+            steps ahead, is appended and can be rolled back: who schedules looks at `is_done`.
         tokens: The prompt: a `TokenBuffer`, or an int64 array, shape [tokens].
         request_id: Names the request.
         eos_tracker: What ends the sequence; copied, as each sequence has a tail of its own.

@@ -64,5 +64,5 @@ def test_an_array_in_the_place_of_anything_else_is_refused(text, name):
     if name == "external_block_metadata":  # anything
         assert decode(message).external_block_metadata.tolist() == [0, 1, 2]
         return
-    with pytest.raises(InputError, match="^message: wanted TextContext, got another value: "):
+    with pytest.raises(InputError, match=r"^message: wanted TextContext, got another value: "):
         decode(message)
