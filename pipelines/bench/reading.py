@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from heddle.graph import DType
 from heddle.graph.compiler import assemble
@@ -15,13 +16,13 @@ from heddle.kernels.spec import Spec
 from heddle.pipelines.bench import workloads
 from heddle.pipelines.bench.workload import Workload
 from heddle.pipelines.bench.workloads import WORKLOADS
-from heddle.runtime.errors import CompileError, InputError
+from heddle.runtime.errors import CompileError, HeddleError, InputError
 
 FORMS = {"cpu": ("mlir", "llvm", "asm"), "cuda": ("mlir", "llvm", "ptx", "sass")}
 """What a kernel of each kind of target can be read as."""
 
 Given = Mapping[str, tuple[int, ...]]
-"""Sizes in the place of a workload's defaults; of several the first counts."""
+"""Sizes in the place of a workload's defaults, of which the first counts."""
 
 
 def specs_of(workload: Workload, sizes: Mapping[str, int], dtype: DType, target: str) -> list[Spec]:
@@ -53,6 +54,16 @@ def find_spec(name: str, given: Given, dtype: str | None, target: str) -> Spec:
     ops = ", ".join(kernel.op for kernel in every(target))
     known = f"a kernel of 'heddle bench list', or one that those run: {ops}"
     raise InputError(f"--kernel: wanted {known}; got {name!r}")
+
+
+def workloads_of(ops: Collection[str], target: str) -> list[str]:
+    """The workloads that run kernels of these ops, in their default sizes and dtype."""
+    found = []
+    for name, workload in WORKLOADS.items():
+        with suppress(HeddleError):  # where the target has no kernel for it
+            if any(spec.op in ops for spec in _specs(workload, {}, None, target)):
+                found.append(name)
+    return found
 
 
 def _specs(workload: Workload, given: Given, dtype: str | None, target: str) -> list[Spec]:

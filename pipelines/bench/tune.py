@@ -23,7 +23,7 @@ from heddle.kernels.spec import Spec
 from heddle.kernels.tuning import Row, Table
 from heddle.pipelines.bench import machine, runner, workloads
 from heddle.pipelines.bench.case import Case
-from heddle.pipelines.bench.reading import specs_of
+from heddle.pipelines.bench.reading import specs_of, workloads_of
 from heddle.pipelines.bench.statistics import CONFIDENCE, holm, mann_whitney
 from heddle.runtime import whole_file
 from heddle.runtime._core import cuda_info
@@ -103,7 +103,7 @@ def problems(case: Case) -> list[Problem]:
     """The kernels with parameters among those that run `case`.
 
     Raises:
-        InputError: There is none, and the message lists the kernels that have parameters; or a size
+        InputError: There is none, and the message lists those whose kernels have some; or a size
             is 0, of which there is nothing to time.
     """
     empty = next((name for name, size in case.sizes.items() if size == 0), None)
@@ -118,8 +118,8 @@ def problems(case: Case) -> list[Problem]:
         if kernel is not None and kernel.space is not None:
             found.append(Problem(case, kernel, spec, here))
     if not found:
-        ops = ", ".join(kernel.op for kernel in tunable(case.target))
-        raise InputError(f"{case.name}: its kernels have no parameters; those of {ops} have")
+        names = ", ".join(workloads_of({k.op for k in tunable(case.target)}, case.target))
+        raise InputError(f"{case.name}: its kernels have no parameters; those of {names} have")
     return found
 
 

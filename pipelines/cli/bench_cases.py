@@ -34,12 +34,12 @@ def make_cases(
 
     for baseline in baselines:
         check(baseline)
-    chosen = list(workloads.WORKLOADS) if names == ("all",) else list(names)
+    chosen = workloads.WORKLOADS if names == ("all",) else dict.fromkeys(names)
     given = read_sizes(sizes)
     caches = ("cold", "warm") if cache == "both" else (cache,)
     cases = []
     for workload in map(workloads.find, chosen):
-        for name in dtypes.split(",") if dtypes else (None,):
+        for name in dict.fromkeys(dtypes.split(",")) if dtypes else (None,):
             dtype = workloads.dtype_of(workload, name)
             for size in workloads.grid(workload, given):
                 check_sizes(workload, size, dtype)
@@ -49,7 +49,7 @@ def make_cases(
                         sizes=size,
                         dtype=dtype.name,
                         cache=each,
-                        baselines=baselines,
+                        baselines=tuple(dict.fromkeys(baselines)),
                         threads=threads or len(os.sched_getaffinity(0)),
                         **others,
                     )
@@ -74,5 +74,9 @@ def read_sizes(items: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         numbers = values.split(",")
         if not all(number.isdecimal() for number in numbers):
             raise click.UsageError(f"--set: wanted NAME=SIZE[,SIZE...], got {item!r}")
-        found[name] = tuple(map(int, numbers))
+        if name in found:
+            raise click.UsageError(
+                f"--set {name}: wanted its sizes once, as {name}=SIZE,SIZE, got it twice"
+            )
+        found[name] = tuple(dict.fromkeys(map(int, numbers)))
     return found

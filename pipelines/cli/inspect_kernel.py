@@ -87,9 +87,13 @@ def afresh(wanted: Wanted, sizes: tuple[str, ...], dtype: str | None, target: st
     if form not in reading.FORMS[target]:
         forms = ", ".join(reading.FORMS[target])
         raise click.UsageError(f"--show: wanted one of {forms} for {target}; got {form!r}")
+    given = read_sizes(sizes)
+    for name, values in given.items():
+        if len(values) > 1:
+            raise click.UsageError(f"--set {name}: wanted one size, got {len(values)}")
     with usage_errors():
         machine = reading.machine_for(target, wanted.arch)
-        spec = reading.find_spec(wanted.kernel, read_sizes(sizes), dtype, target)
+        spec = reading.find_spec(wanted.kernel, given, dtype, target)
     with tuning.using(own_tables(native=target == "cpu" and wanted.arch is None)):
         row = find(spec.op, target)
         values = row.space.values(spec, machine) if row and row.space else {}

@@ -153,6 +153,19 @@ def test_unknown_names_list_what_exists_and_nothing_runs(cases, arguments, messa
     assert cases.seen == []
 
 
+def test_what_is_asked_for_twice_runs_once(cases):
+    given = ("--set", "m=8,8,16", "--dtype", "float32,float32", "--baseline", "numpy")
+    call("run", "exp", "relu", "exp", *given, "--baseline", "numpy")
+    runs = [(case.name, case.sizes["m"], case.baselines) for case in cases.seen]
+    assert runs == [(name, m, ("numpy",)) for name in ("exp", "relu") for m in (8, 16)]
+
+
+def test_sizes_are_given_once(cases):
+    text = call("run", "exp", "--set", "m=8", "--set", "m=16", code=2).stderr
+    assert "--set m: wanted its sizes once, as m=SIZE,SIZE, got it twice" in text
+    assert cases.seen == []
+
+
 @pytest.mark.parametrize("text", ["m", "m=", "m=a", "m=1,,2", "m=-1"])
 def test_sizes_that_are_none(cases, text):
     result = call("run", "exp", "--set", text, code=2)

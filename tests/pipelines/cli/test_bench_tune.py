@@ -8,6 +8,7 @@ import pytest
 from heddle.graph.targets import native_level
 from heddle.kernels import tuning
 from heddle.pipelines.bench import tune
+from heddle.pipelines.bench.workloads import WORKLOADS
 
 SIZES = ("--set", "m=64", "--set", "n=64")
 
@@ -75,6 +76,8 @@ def test_bad_input(heddle, tmp_path):
     assert "wanted the NAME of a kernel, or --check" in text
     text = heddle("bench", "tune", "exp", code=2).stderr
     assert "exp: its kernels have no parameters; those of " in text
+    named = text.rpartition("those of ")[2].partition(" have")[0].split(", ")
+    assert {"matmul", "transpose"} <= set(named) <= set(WORKLOADS)  # what the command takes
     (tmp_path / "cpu.json").write_text("{}")
     text = heddle("bench", "tune", "--check", "--output", tmp_path, code=1).stderr
     assert "cpu.json: wanted a tuning table of schema 1" in text
