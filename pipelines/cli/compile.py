@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, progress
-from heddle.pipelines.cli.options import Location, quantization, quantize_options, usage_errors
+from heddle.pipelines.cli.options import (
+    Location,
+    names_of,
+    quantization,
+    quantize_options,
+    usage_errors,
+)
 
 
 @click.command(
@@ -85,7 +91,7 @@ def compile_command(
     from heddle.pipelines.cli.source import load
     from heddle.pipelines.weights import select
     from heddle.runtime import config
-    from heddle.runtime.errors import CompileError
+    from heddle.runtime.errors import CompileError, InputError
 
     with usage_errors(CompileError):
         Target.merge(targets)
@@ -98,13 +104,20 @@ def compile_command(
         click.echo(compile(found.graph, targets, stop_after=stop_after))
         return
     file = weights or found.weights
+    if embed_weights and file is None:
+        raise click.UsageError(
+            f"--embed-weights: wanted --weights with those of {source}, got none"
+        )
     output = output or Path(f"{found.graph.name}.heddle")
     start = time.perf_counter()
+    arrays = select(file, found.graph.weights) if file else None
+    if arrays is not None and (missing := [n for n in found.graph.weights if n not in arrays]):
+        raise InputError(f"{file}: wanted {names_of(missing)}, got none of that name")
     with progress("compiling") as report:
         artifact = compile(
             found.graph,
             targets=targets,
-            weights=file and select(file, found.graph.weights),
+            weights=arrays,
             embed_weights=embed_weights,
             output=output,
             progress=report,

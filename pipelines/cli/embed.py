@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, table
-from heddle.pipelines.cli.options import Location
+from heddle.pipelines.cli.options import Location, check_weights
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def embed(
         if not text.strip():
             raise click.UsageError(f"sentence {number}: wanted a text, got {text!r}")
     loaded = Artifact.load(artifact)
+    check_weights(artifact, loaded, weights)
     file = tokenizer_file(tokenizer, loaded.name)
     texts = list(sentences) or [line for line in map(str.strip, sys.stdin) if line]
     if not texts:

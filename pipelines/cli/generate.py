@@ -13,6 +13,8 @@ from heddle.pipelines.cli.console import listed, packages_of_generate, print_jso
 from heddle.pipelines.cli.options import (
     THREADS,
     Location,
+    check_weights,
+    is_given,
     quantization,
     quantize_options,
     usage_errors,
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 @click.option("--cache-tokens", type=click.IntRange(1), help="Room of the cache; default 8192.")
 @click.option(
     "--tokenizer",
-    type=Location(exists=True, file_okay=False),
-    help="A folder with tokenizer.json, where MODEL is an artifact.",
+    type=Location(exists=True),
+    help="A folder with tokenizer.json, or that file, where MODEL is an artifact.",
 )
 @click.option("--weights", type=Location(), help="Where they are not embedded.")
 @click.option("--json", "as_json", is_flag=True, help="Print texts and times as JSON.")
@@ -101,15 +103,20 @@ def generate(
         for option, given in (
             ("--dtype", dtype),
             ("--quantize", quantize),
+            ("--group", is_given("group")),
             ("--activations", activations != "float"),
         ):
             if given:
                 raise click.UsageError(f"{option}: wanted a folder as MODEL, got a file")
         if tokenizer is None:
-            raise click.UsageError("--tokenizer: wanted the model's folder, got none")
+            raise click.UsageError(
+                "--tokenizer: wanted the model's folder beside an artifact, got none; a model that "
+                "is not compiled is given as its folder"
+            )
         loaded = from_artifact(model, weights, threads)
+    folder = tokenizer_folder(tokenizer) if tokenizer else model
     generator = TextGenerator(
-        loaded, TextTokenizer(tokenizer or model), cache_tokens=cache_tokens or CACHE_TOKENS
+        loaded, TextTokenizer(folder), cache_tokens=cache_tokens or CACHE_TOKENS
     )
     texts = list(prompts) or [sys.stdin.read()]
     requests = [request(text, number, chat, form, sampling) for number, text in enumerate(texts)]
@@ -118,6 +125,15 @@ def generate(
         print_json(report)
     else:
         click.echo(summary(report), err=True)
+
+
+def tokenizer_folder(given: Path) -> Path:
+    """The folder with `tokenizer.json` and what says how a text ends; as it is, or by that file."""
+    if given.is_dir():
+        return given
+    if given.name != "tokenizer.json":
+        raise InputError(f"--tokenizer: wanted a folder with tokenizer.json, got the file {given}")
+    return given.parent
 
 
 def from_folder(
@@ -142,6 +158,7 @@ def from_artifact(path: Path, weights: Path | None, threads: int | None) -> Mode
     from heddle.runtime import Artifact, InferenceSession
 
     artifact = Artifact.load(path)
+    check_weights(path, artifact, weights)
     return load(InferenceSession(threads=threads), artifact, weights)
 
 

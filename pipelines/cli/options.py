@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,33 @@ from heddle.runtime.errors import GraphError, InputError
 
 if TYPE_CHECKING:
     from heddle.pipelines.models.llama import Quantization
+    from heddle.runtime import Artifact
+
+SHOWN = 3
+"""Names of a long list that a person is shown."""
 
 THREADS = click.IntRange(1, MOST_THREADS)
+
+
+def check_weights(path: Path, artifact: Artifact, given: Path | None) -> None:
+    """Refuses to load `artifact`, read from `path`, without `--weights` where it holds not all.
+
+    Raises:
+        InputError: The message names the first ones that are missing.
+    """
+    missing = [row["name"] for row in artifact.weights if not row["embedded"]]
+    if missing and given is None:
+        raise InputError(
+            f"{path}: wanted --weights, a file with {names_of(missing)}, got none; or compile it "
+            "with --embed-weights"
+        )
+
+
+def names_of(weights: Sequence[str]) -> str:
+    """How many weights these are, and the first of their names."""
+    more = len(weights) - SHOWN
+    names = ", ".join(weights[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"the weight {names}" if len(weights) == 1 else f"{len(weights)} weights: {names}"
 
 
 @contextmanager
@@ -95,9 +120,14 @@ def quantization(quantize: str | None, group: int, activations: str) -> Quantiza
 
     if quantize:
         return Quantization.parse(quantize, group, activations)
-    context = click.get_current_context()
-    if context.get_parameter_source("group") is click.core.ParameterSource.COMMANDLINE:
+    if is_given("group"):
         raise click.UsageError(f"--group {group}: wanted --quantize beside it")
     if activations != "float":
         raise click.UsageError(f"--activations {activations}: wanted --quantize beside it")
     return None
+
+
+def is_given(option: str) -> bool:
+    """Whether the option of this name is on the command line, and no default."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE

@@ -11,7 +11,7 @@ import click
 
 from heddle.pipelines.cli import profile
 from heddle.pipelines.cli.console import listed, print_json, table
-from heddle.pipelines.cli.options import THREADS, Location
+from heddle.pipelines.cli.options import THREADS, Location, check_weights
 from heddle.pipelines.cli.run_inputs import make_inputs, read_dims, read_inputs
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def run(
 
     chosen, sizes = parse_device(device), read_dims(dims)
     loaded = Artifact.load(artifact)
+    check_weights(artifact, loaded, weights)
     arrays = make_inputs(loaded, read_inputs(inputs), sizes)
     session = InferenceSession(devices=[chosen], threads=threads)
     start = time.perf_counter()

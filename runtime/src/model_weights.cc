@@ -54,12 +54,12 @@ void check_names(const Artifact& artifact,
   if (!missing.empty()) {
     refuse(artifact, "weights: wanted " + std::to_string(needed) + ", and " +
                          std::to_string(missing.size()) + " not given: " + listed(missing) +
-                         " (give weights= when loading, or compile with embed_weights)");
+                         " (give them when loading, or compile with them embedded)");
   }
   if (!extra.empty()) refuse(artifact, "weights: given, and not wanted: " + listed(extra));
   if (!settled.empty()) {
     refuse(artifact, "weights: given, but the artifact holds them as its kernels read them: " +
-                         listed(settled) + " (give none, or compile without embed_weights)");
+                         listed(settled) + " (give none, or compile without embedding them)");
   }
 }
 

@@ -170,8 +170,8 @@ TEST_CASE("model: refused weights") {
   };
   WeightSource fine = test::tiny_weights()[0];
   CHECK(refused({}) ==
-        "<memory>: weights: wanted 1, and 1 not given: 'weight' (give weights= when loading, or "
-        "compile with embed_weights)");
+        "<memory>: weights: wanted 1, and 1 not given: 'weight' (give them when loading, or "
+        "compile with them embedded)");
   std::vector<WeightSource> extra{fine};
   for (char name = 'a'; name < 'm'; ++name) {
     extra.push_back({std::string(1, name), DType::kFloat32, {4}, test::kTinyWeight, nullptr});

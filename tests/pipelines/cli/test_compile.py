@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from heddle.runtime import Artifact, config
 
@@ -31,6 +33,7 @@ def source(tmp_path, monkeypatch):
     """A Python file with a graph, in the working folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "line.py").write_text(MODEL)
+    save_file({"v": np.zeros(4, np.float32)}, tmp_path / "other.safetensors")
     return tmp_path / "line.py"
 
 
@@ -120,6 +123,16 @@ def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkey
             "none: cannot be read: No such file",
         ),
         (["line.py:build", "-o", "no/such/folder"], 1, "no/such/folder"),
+        (
+            ["line.py:build", "--embed-weights"],
+            2,
+            "--embed-weights: wanted --weights with those of line.py:build, got none",
+        ),
+        (
+            ["line.py:build", "--weights", "other.safetensors"],
+            1,
+            "other.safetensors: wanted the weight w, got none of that name",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(heddle, source, arguments, code, message):

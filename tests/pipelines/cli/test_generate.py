@@ -77,7 +77,13 @@ def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
         (["a", "--quantize", "int4"], 2, "--quantize: wanted a folder as MODEL, got a file"),
         (["a", "--activations", "int8"], 2, "--activations: wanted a folder as MODEL, got a file"),
         (["m", "--activations", "int8"], 2, "--activations int8: wanted --quantize beside it"),
-        (["a"], 2, "--tokenizer: wanted the model's folder, got none"),
+        (["a", "--group", "128"], 2, "--group: wanted a folder as MODEL, got a file"),
+        (
+            ["a"],
+            2,
+            "--tokenizer: wanted the model's folder beside an artifact, got none; a model that is "
+            "not compiled is given as its folder",
+        ),
         (["m", "--json-schema", "a"], 1, "wanted a JSON schema: Expecting value, line 1\n"),
         (["a", "--temperature", "-1"], 2, "temperature: wanted a finite number, at least 0"),
         (
@@ -95,6 +101,24 @@ def test_what_is_wrong_is_said(heddle, decoder, tmp_path, arguments, code, messa
     names = {"m": decoder, "a": file, "w": file}
     result = heddle("generate", *(names.get(a, a) for a in arguments), "--prompt", "x", code=code)
     assert message in result.stderr
+
+
+def test_an_artifact_wants_its_weights_and_a_tokenizer(heddle, decoder, tmp_path):
+    """The tokenizer by its folder or its file, as `heddle embed` takes it."""
+    bare, whole = tmp_path / "bare.heddle", tmp_path / "whole.heddle"
+    heddle("compile", decoder, "-t", "cpu:native", "-o", bare)
+    result = heddle("generate", bare, "--tokenizer", decoder, "--prompt", "x", code=1)
+    assert result.stderr == (
+        f"error: {bare}: wanted --weights, a file with 21 weights: model.embed_tokens.weight, "
+        "model.layers.0.input_layernorm.weight, model.layers.0.self_attn.q_proj.weight and 18 "
+        "more, got none; or compile it with --embed-weights\n"
+    )
+    heddle("compile", decoder, "-t", "cpu:native", "--embed-weights", "-o", whole)
+    common = ("generate", whole, "--prompt", "x", "--max-tokens", "4", "--tokenizer")
+    texts = [heddle(*common, given).stdout for given in (decoder, decoder / "tokenizer.json")]
+    assert texts[0] == texts[1] != ""
+    result = heddle(*common, decoder / "config.json", code=1)
+    assert "--tokenizer: wanted a folder with tokenizer.json, got the file " in result.stderr
 
 
 def test_only_language_models_are_quantized(heddle, tiny):

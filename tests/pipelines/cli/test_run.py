@@ -54,6 +54,16 @@ def test_files_in_and_out(heddle, tiny_artifact, tmp_path):
     np.testing.assert_array_equal(np.load(out)["embeddings"], wanted.to_numpy())
 
 
+def test_weights_that_are_not_given_are_asked_for_by_the_option(heddle, bare_artifact):
+    """Also by `heddle embed`, before it reads a tokenizer."""
+    for arguments in (("run", bare_artifact), ("embed", bare_artifact, "warp")):
+        text = heddle(*arguments, code=1).stderr
+        assert text.startswith(
+            f"error: {bare_artifact}: wanted --weights, a file with 37 weights: "
+        )
+        assert text.endswith(" and 34 more, got none; or compile it with --embed-weights\n")
+
+
 def test_a_file_binds_the_symbols_of_random_inputs(heddle, tiny_artifact, tmp_path):
     np.save(tmp_path / "t.npy", np.full((2, 5), 4, np.int32))
     result = heddle("run", tiny_artifact, "--input", f"tokens={tmp_path}/t.npy", "--json")
