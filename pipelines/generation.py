@@ -6,6 +6,7 @@ token of each sequence that decodes and fills up with chunks of prompts.
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,12 @@ class TextGenerator:
         self._schedule = Schedule(self._step.blocks, rows, tokens)
         known = self._step.vocab_size
         self._ends = frozenset(token for token in tokenizer.eos_token_ids if token < known)
+        if unknown := tokenizer.eos_token_ids - self._ends:
+            warnings.warn(
+                f"{tokenizer.file.parent}: eos_token_id: wanted tokens below {known}, got "
+                f"{', '.join(map(str, sorted(unknown)))}, with which no text ends",
+                stacklevel=2,
+            )
         self._grammars = Grammars(tokenizer, self._ends, known, rows, json_whitespace)
         self._prompts = Prompts(tokenizer, known, self._ends, self.max_length)
         self._new: list[TextDelta] = []

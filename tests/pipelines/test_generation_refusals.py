@@ -91,7 +91,11 @@ def test_two_grammars(make_generator):
 def test_a_grammar_needs_an_end_and_its_package(decoder, decoder_model, monkeypatch):
     tokenizer = TextTokenizer(decoder)
     tokenizer.eos_token_ids = frozenset([260])  # which the model does not know
-    generator = TextGenerator(decoder_model, tokenizer)
+    with pytest.warns(
+        UserWarning,
+        match=r"eos_token_id: wanted tokens below 260, got 260, with which no text ends",
+    ):
+        generator = TextGenerator(decoder_model, tokenizer)
     with pytest.raises(InputError, match="wanted a tokenizer with an end of text, got none"):
         generator.submit(request(), regex="a")
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
