@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heddle.contexts.numeric import is_number, is_whole
 from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
 from heddle.pipelines.bench.accuracy import error_of
@@ -22,7 +24,7 @@ from heddle.pipelines.bench.rows import Row
 from heddle.pipelines.bench.workload import Workload
 from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
 from heddle.runtime._core import cuda_info
-from heddle.runtime.errors import HeddleError
+from heddle.runtime.errors import HeddleError, InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,9 +37,16 @@ HOST_S = 1.0
 """Seconds for the host's side of a call on a GPU."""
 
 
+CHOICES = {"target": ("cpu", "cuda"), "cache": ("cold", "warm"), "inputs": ("normal", "zeros")}
+"""What these fields of a case may be."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """What is measured together; the fields are those of `heddle bench run`."""
+    """What is measured together; the fields are those of `heddle bench run`.
+
+    `sizes` has one for each name that `heddle bench list` shows for the kernel `name`.
+    """
 
     name: str
     sizes: dict[str, int]
@@ -95,6 +104,7 @@ def run(case: Case) -> Iterator[Row]:
         HeddleError: The case cannot be run: a name, a dtype, a size, a device.
     """
     workload = workloads.find(case.name)
+    check(case, workload)
     dtype = workloads.dtype_of(workload, case.dtype)
     device = device_of(case)
     session = InferenceSession(devices=[device], threads=case.threads)
@@ -130,6 +140,31 @@ def run(case: Case) -> Iterator[Row]:
     yield from rows.values()
     for name, reason in missing.items():
         yield case.failed("missing", "MissingError", reason, name)
+
+
+def check(case: Case, workload: Workload) -> None:
+    """Refuses fields that no command line lets through.
+
+    Raises:
+        InputError: A size that is missing, unknown or none; another choice or number.
+    """
+    if case.sizes.keys() != workload.sizes.keys():
+        wanted, got = ", ".join(workload.sizes), ", ".join(case.sizes) or "none"
+        raise InputError(f"{case.name}: sizes: wanted {wanted}, got {got}")
+    numbers = {f"sizes: {name}": (size, 0) for name, size in case.sizes.items()}
+    for name, (value, least) in {**numbers, "threads": (case.threads, 1)}.items():
+        if not is_whole(value) or value < least:
+            raise InputError(
+                f"{case.name}: {name}: wanted an integer of at least {least}, got {value!r}"
+            )
+    for name, wanted in CHOICES.items():
+        if (value := getattr(case, name)) not in wanted:
+            raise InputError(f"{case.name}: {name}: wanted {' or '.join(wanted)}, got {value!r}")
+    if not is_number(case.max_time) or not 0 < case.max_time < math.inf:
+        raise InputError(
+            f"{case.name}: max_time: wanted a finite number of seconds above 0, got "
+            f"{case.max_time!r}"
+        )
 
 
 def clock_of(case: Case) -> Clock:

@@ -1,14 +1,18 @@
 """The children that cases run in: what they answer, and how they end."""
 
+import math
+import re
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from heddle.pipelines.bench import runner
-from heddle.pipelines.bench.case import Case
+from heddle.pipelines.bench.case import Case, run
+from heddle.runtime.errors import InputError
 
 
 def child(code):
@@ -76,3 +80,29 @@ def test_ctrl_c_ends_the_child(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         runner.run(Case("exp", {"m": 1}))
     assert killed == [(77, signal.SIGKILL)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "got"),
+    [
+        ({"sizes": {"m": 8}}, "sizes: wanted m, n, got m"),
+        ({"sizes": {}}, "sizes: wanted m, n, got none"),
+        ({"sizes": {"m": 8, "n": 8, "q": 1}}, "sizes: wanted m, n, got m, n, q"),
+        ({"sizes": {"m": 8, "n": "a"}}, "sizes: n: wanted an integer of at least 0, got 'a'"),
+        ({"sizes": {"m": -8, "n": 8}}, "sizes: m: wanted an integer of at least 0, got -8"),
+        ({"sizes": {"m": True, "n": 8}}, "sizes: m: wanted an integer of at least 0, got True"),
+        ({"threads": 0}, "threads: wanted an integer of at least 1, got 0"),
+        ({"target": "gpu"}, "target: wanted cpu or cuda, got 'gpu'"),
+        ({"cache": "both"}, "cache: wanted cold or warm, got 'both'"),
+        ({"inputs": "ones"}, "inputs: wanted normal or zeros, got 'ones'"),
+        ({"max_time": -1}, "max_time: wanted a finite number of seconds above 0, got -1"),
+        (
+            {"max_time": float("nan")},
+            "max_time: wanted a finite number of seconds above 0, got nan",
+        ),
+    ],
+)
+def test_a_case_that_no_command_line_lets_through(changes, got):
+    odd = replace(Case("relu", {"m": 8, "n": 8}, max_time=0.01), **changes)
+    with pytest.raises(InputError, match=f"^relu: {re.escape(got)}$"):
+        next(run(odd))
