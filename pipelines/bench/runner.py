@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,5 +75,10 @@ def _cause(code: int) -> str:
 
 
 def _last_line(text: str) -> str:
+    """The last line of what a child said, and the place where an exception came from."""
     lines = text.strip().splitlines()
-    return f": {lines[-1]}" if lines else ""
+    if not lines:
+        return ""
+    places = re.findall(r'^  File "(.+)", line (\d+)', text, re.MULTILINE)
+    where = " ({}, line {})".format(*places[-1]) if places else ""
+    return f": {lines[-1]}{where}"

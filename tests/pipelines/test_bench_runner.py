@@ -1,6 +1,5 @@
 """The children that cases run in: what they answer, and how they end."""
 
-import math
 import re
 import signal
 import sys
@@ -42,6 +41,19 @@ def test_an_exit_code_comes_with_the_last_line_of_stderr():
     code = "import sys; sys.exit('some trace\\nthe reason')"
     (row,) = runner.run(Case("exp", {"m": 1}), child(code))
     assert row["error"]["message"] == "exit code 1: the reason"
+
+
+def test_an_exception_comes_with_its_place(tmp_path):
+    """Also that of a kernel's file which is no Python."""
+    file = tmp_path / "kernel.py"
+    for text, reason in (("x = 1\nif x\n", "SyntaxError"), ("\n\n1 / 0\n", "ZeroDivisionError")):
+        file.write_text(text)
+        code = f"import runpy; runpy.run_path({str(file)!r})"
+        (row,) = runner.run(Case("exp", {"m": 1}), child(code))
+        line = 2 if reason == "SyntaxError" else 3
+        message = row["error"]["message"]
+        assert message.startswith(f"exit code 1: {reason}: ")
+        assert message.endswith(f" ({file}, line {line})")
 
 
 def test_a_hang_is_a_row_and_leaves_nothing_behind(tmp_path):

@@ -30,7 +30,8 @@ def build(
 
     Raises:
         CompileError: A kernel could not be compiled; the message names it, the architecture, the op
-            and the user's line, and says how many others failed. What did compile is in the cache.
+            and the user's line, the kernel's own line where it is broken, and says how many others
+            failed. What did compile is in the cache.
     """
     codes: dict[Job, tuple[Code, ...]] = {}
     failures: dict[Job, str] = {}

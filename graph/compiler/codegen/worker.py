@@ -13,14 +13,19 @@ import os
 import select
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
+from heddle import kernels
 from heddle.graph.compiler.cache import encode, fingerprint
 from heddle.graph.compiler.codegen.pool import PATIENCE
 from heddle.kernels import tuning
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code
+from heddle.runtime.errors import HeddleError
+
+KERNELS = Path(kernels.__file__).parent
 
 
 def main() -> None:
@@ -43,7 +48,22 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
             return {"codes": encode(compile_kernel(spec, job["arch"]))}
     except Exception as error:  # the parent raises it, with the op and the user's line
         traceback.print_exc()
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": f"{_place(error)}{type(error).__name__}: {error}"}
+
+
+def _place(error: Exception) -> str:
+    """The line of a kernel that `error` came through; of one that is refused on purpose, none."""
+    if isinstance(error, HeddleError):
+        return ""
+    frames = [
+        (Path(frame.filename), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(KERNELS)
+    ]
+    rooms = KERNELS / "cpu", KERNELS / "cuda"
+    own = [frame for frame in frames if frame[0].parent in rooms]  # not the helpers that it calls
+    path, line = (own or frames or [(KERNELS, None)])[-1]
+    return f"kernels/{path.relative_to(KERNELS)}:{line}: " if line else ""
 
 
 def compile_kernel(spec: Spec, arch: str) -> tuple[Code, ...]:

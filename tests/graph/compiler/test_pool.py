@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from heddle.graph.compiler.codegen import pool
+from heddle.graph.compiler.codegen import pool, worker
 from heddle.graph.compiler.codegen.pool import Failure, Job, run
+from heddle.kernels import memory
 from heddle.kernels.spec import Operand, Spec
 from heddle.runtime.artifact import Code
 from heddle.runtime.errors import CompileError
@@ -109,6 +110,27 @@ def test_sources_that_changed_meanwhile_are_noticed(monkeypatch):
     found = outcomes(monkeypatch, "softmax", worker=pool.WORKER)
     reason = "the compiler's sources have changed since this process began"
     assert found["softmax"] == Failure(reason)
+
+
+def test_a_kernel_that_is_broken_is_named_with_its_line(monkeypatch):
+    """Not the line of a helper, nor that of what raises below it."""
+
+    def load(*arguments, **options):
+        raise AttributeError("'float' object has no attribute 'type'")
+
+    monkeypatch.setattr(memory, "load", load)
+    spec = Spec("softmax", (F32,), F32, (F32,)).to_json()
+    job = {"spec": spec, "arch": "x86-64-v3", "values": {}, "sources": pool.fingerprint("cpu")}
+    (key, reason), *others = worker._answer(job).items()
+    assert (key, others) == ("error", [])
+    place, _, what = reason.partition(": ")
+    assert what == "AttributeError: 'float' object has no attribute 'type'"
+    path, _, line = place.rpartition(":")
+    assert path == "kernels/cpu/softmax.py"
+    source = (Path(worker.KERNELS).parent / path).read_text().splitlines()
+    assert "(" in source[int(line) - 1]
+    job["spec"] = Spec("nope", (F32,), F32, (F32,)).to_json()
+    assert worker._answer(job)["error"].startswith("CompileError: nope for x86-64-v3: ")
 
 
 def test_a_hang_ends(monkeypatch):
