@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,9 @@ from heddle.graph.ops.row import Cost
 from heddle.runtime.errors import GraphError
 
 Sizes = Mapping[str, int]
+_MULTIPLES = re.compile(r"\b([a-z]\w*)//(\w+)")
+"""Sizes of which a dim is a part."""
+
 Attrs = Callable[[Sizes, DType], dict[str, Any]]
 
 
@@ -52,7 +56,15 @@ class Workload:
         return ROWS[self.op]
 
     def types(self, sizes: Sizes, dtype: DType) -> list[TensorType]:
-        """The operands' types."""
+        """The operands' types; raises GraphError where a size is no multiple, as a dim wants it."""
+        for operand in self.operands:
+            for size, divisor in _MULTIPLES.findall(operand.dims):
+                by = int(Dim(divisor).evaluate(sizes))
+                if by == 0:
+                    raise GraphError(f"{divisor}: wanted at least 1, got 0")
+                if sizes[size] % by:
+                    name = divisor if divisor.isdecimal() else f"{divisor} = {by}"
+                    raise GraphError(f"{size}: wanted a multiple of {name}, got {sizes[size]}")
         return [
             TensorType(
                 DType[operand.dtype] if operand.dtype else dtype,

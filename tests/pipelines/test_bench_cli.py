@@ -145,6 +145,13 @@ def test_a_full_disk_ends_the_run_with_what_is_done_on_the_screen(cases):
         (["exp", "--set", "q=1"], "exp: --set: wanted one of m, n; got 'q'"),
         (["exp", "--dtype", "int8"], "exp: --dtype: wanted one of .*; got 'int8'"),
         (["softmax", "--set", "axis=5"], "softmax: m=4096 n=4096 axis=5: wanted an axis from -2"),
+        (
+            ["paged_attention", "--set", "t=10"],
+            "paged_attention: .* t=10 .*: t: wanted a multiple of block = 16, got 10$",
+        ),
+        (["paged_attention", "--set", "block=0"], "block: wanted at least 1, got 0$"),
+        (["quantized_matmul_4", "--set", "k=33"], "k: wanted a multiple of group = 32, got 33$"),
+        (["rope", "--set", "d=7"], "rope: .*: d: wanted a multiple of 2, got 7$"),
         (["exp", "--baseline", "mkl"], "--baseline: wanted one of numpy, .*; got 'mkl'"),
     ],
 )
