@@ -84,8 +84,13 @@ def grammar_tokenizer(
         special_token_ids: Further tokens that are no text.
 
     Raises:
-        InputError: `eos_token_ids` is empty, or names a token that there is not.
+        InputError: A token is no bytes; `eos_token_ids` is empty, or names one that there is not.
     """
+    for index, token in enumerate(tokens):
+        if not isinstance(token, bytes):
+            raise InputError(
+                f"grammar_tokenizer: wanted the bytes of each token, got {token!r} of token {index}"
+            )
     ends = list(eos_token_ids)
     if not ends or not all(0 <= end < len(tokens) for end in ends):
         raise InputError(

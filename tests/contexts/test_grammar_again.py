@@ -10,6 +10,7 @@ from heddle.contexts import (
     GenerationStatus,
     GrammarCompiler,
     TextContext,
+    grammar_tokenizer,
     msgpack_numpy_decoder,
     msgpack_numpy_encoder,
 )
@@ -143,6 +144,12 @@ def test_a_schema_may_say_itself_what_white_space_it_takes(compiler):
         assert matcher.is_accepting()
     matcher = compiler.compile("json_schema", {"const": [1], "x-guidance": options})
     assert matcher.try_consume_tokens(list(b"[ ")) == 1
+
+
+def test_tokens_are_bytes():
+    wanted = "^grammar_tokenizer: wanted the bytes of each token, got 'b' of token 1$"
+    with pytest.raises(InputError, match=wanted):
+        grammar_tokenizer([b"a", "b", b""], [2])
 
 
 def test_another_kind_of_white_space_is_refused(compiler):
