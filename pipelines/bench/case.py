@@ -157,9 +157,9 @@ def check(case: Case, workload: Workload) -> None:
             raise InputError(
                 f"{case.name}: {name}: wanted an integer of at least {least}, got {value!r}"
             )
-    for name, wanted in CHOICES.items():
-        if (value := getattr(case, name)) not in wanted:
-            raise InputError(f"{case.name}: {name}: wanted {' or '.join(wanted)}, got {value!r}")
+    for name, choices in CHOICES.items():
+        if (value := getattr(case, name)) not in choices:
+            raise InputError(f"{case.name}: {name}: wanted {' or '.join(choices)}, got {value!r}")
     if not is_number(case.max_time) or not 0 < case.max_time < math.inf:
         raise InputError(
             f"{case.name}: max_time: wanted a finite number of seconds above 0, got "

@@ -60,6 +60,11 @@ def _cores(text: str) -> set[int]:
     return cores
 
 
+def memory() -> int:
+    """Bytes of the main memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def cpu_fields(path: Path = CPUINFO) -> dict[str, str]:
     """What /proc/cpuinfo says about the first core."""
     lines = path.read_text().split("\n\n")[0].splitlines()

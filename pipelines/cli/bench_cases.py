@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.bench.rows import shape_text
+from heddle.pipelines.cli.console import bytes_text
 from heddle.pipelines.cli.options import usage_errors
 from heddle.runtime.errors import GraphError, InputError
 
@@ -59,11 +60,19 @@ def make_cases(
 
 
 def check_sizes(workload: Workload, sizes: dict[str, int], dtype: DType) -> None:
-    """Raises InputError where the workload's op does not take these sizes."""
+    """Raises InputError where the workload's op, or this machine, does not take these sizes."""
+    from heddle.pipelines.bench import data, machine
+
     try:
-        workload.result(sizes, dtype)
+        result = workload.result(sizes, dtype)
     except GraphError as error:
         raise InputError(f"{workload.name}: {shape_text(sizes)}: {error}") from None
+    needed, there = data.total_bytes([*workload.types(sizes, dtype), result]), machine.memory()
+    if needed > there:
+        raise InputError(
+            f"{workload.name}: {shape_text(sizes)}: wanted operands and a result of at most "
+            f"{bytes_text(there)}, this machine's memory, got {bytes_text(needed)}"
+        )
 
 
 def read_sizes(items: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

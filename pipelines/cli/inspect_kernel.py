@@ -88,9 +88,9 @@ def afresh(wanted: Wanted, sizes: tuple[str, ...], dtype: str | None, target: st
         forms = ", ".join(reading.FORMS[target])
         raise click.UsageError(f"--show: wanted one of {forms} for {target}; got {form!r}")
     given = read_sizes(sizes)
-    for name, values in given.items():
-        if len(values) > 1:
-            raise click.UsageError(f"--set {name}: wanted one size, got {len(values)}")
+    for name, several in given.items():
+        if len(several) > 1:
+            raise click.UsageError(f"--set {name}: wanted one size, got {len(several)}")
     with usage_errors():
         machine = reading.machine_for(target, wanted.arch)
         spec = reading.find_spec(wanted.kernel, given, dtype, target)

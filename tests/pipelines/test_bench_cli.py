@@ -152,6 +152,10 @@ def test_a_full_disk_ends_the_run_with_what_is_done_on_the_screen(cases):
         (["paged_attention", "--set", "block=0"], "block: wanted at least 1, got 0$"),
         (["quantized_matmul_4", "--set", "k=33"], "k: wanted a multiple of group = 32, got 33$"),
         (["rope", "--set", "d=7"], "rope: .*: d: wanted a multiple of 2, got 7$"),
+        (
+            ["softmax", "--set", f"m={10**20}"],
+            "softmax: m=1.* wanted operands and a result of at most .* GiB, this machine's memory",
+        ),
         (["exp", "--baseline", "mkl"], "--baseline: wanted one of numpy, .*; got 'mkl'"),
     ],
 )
