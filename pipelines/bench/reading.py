@@ -46,11 +46,17 @@ def find_spec(name: str, given: Given, dtype: str | None, target: str) -> Spec:
     """
     if name in WORKLOADS:
         return _specs(WORKLOADS[name], given, dtype, target)[-1]
+    taken: list[str] = []  # dtypes of the workloads that run it
     for workload in WORKLOADS.values() if find(name, target) else ():
         if any(spec.op == name for spec in _specs(workload, {}, None, target)):
-            for spec in _specs(workload, given, dtype, target):
+            own = workload.dtypes()
+            taken += own
+            for spec in _specs(workload, given, dtype, target) if dtype in (None, *own) else ():
                 if spec.op == name:
                     return spec
+    if taken and dtype not in (None, *taken):
+        wanted = ", ".join(dict.fromkeys(taken))
+        raise InputError(f"{name}: --dtype: wanted one of {wanted}; got {dtype!r}")
     ops = ", ".join(kernel.op for kernel in every(target))
     known = f"a kernel of 'heddle bench list', or one that those run: {ops}"
     raise InputError(f"--kernel: wanted {known}; got {name!r}")

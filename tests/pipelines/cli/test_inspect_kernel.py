@@ -111,12 +111,20 @@ def test_an_artifact_has_machine_code_alone(heddle, artifact, form):
         (("--kernel", "softmax", "--show", "ptx"), "--show: wanted one of mlir, llvm, asm for cpu"),
         (("--kernel", "softmax", "--arch", "sm_80"), "--arch: wanted one of x86-64-v3, "),
         (("--kernel", "softmax", "--set", "q=1"), "softmax: --set: wanted one of m, n"),
+        (("--kernel", "pack_b", "--dtype", "bool"), "pack_b: --dtype: wanted one of float16, "),
         (("--kernel", "softmax", "--set", "m=8,16"), "--set m: wanted one size, got 2"),
         (("--kernel", "softmax", "--dtype", "int8"), "softmax: --dtype: wanted one of float16"),
     ],
 )
 def test_bad_input(heddle, arguments, message):
     assert message in heddle("inspect", *arguments, code=2).stderr
+
+
+def test_a_kernel_is_found_where_its_dtype_is(heddle):
+    """Of the workloads that pack, the first ones multiply floats."""
+    text = heddle("inspect", "--kernel", "pack_b", "--dtype", "int8", "--show", "mlir").stdout
+    assert "xi8>" in text
+    assert "f32" not in text
 
 
 def test_a_kernel_that_the_artifact_does_not_have(heddle, artifact):
