@@ -108,6 +108,8 @@ def stale(names: tuple[str, ...], folder: Path, target: str) -> list[str]:
 
 def tune_one(problem: Problem, folder: Path) -> str:
     """Tunes one kernel for one spec, shows the last round, keeps the winner, and says so."""
+    from statistics import median
+
     from heddle.kernels.tuning import dtype_of
     from heddle.pipelines.bench import tune
 
@@ -123,11 +125,13 @@ def tune_one(problem: Problem, folder: Path) -> str:
         note = "verified" if number == len(rounds) else f"out in round {number}"
         for result in rounds[number - 1]:
             cells.setdefault(values_text(result.values), result_cells(result, note))
-    default = values_text(problem.default), "", "1.000", "default"
+    turns = [turn for result in rounds[-1] for turn in result.default]
+    time = f"{median(turns):.4g}" if turns else ""
+    default = values_text(problem.default), time, "1.000", "default"
     table(title, ("values", "time [us]>", "of default>", ""), [default, *cells.values()])
     chosen = tune.winner(problem, rounds[-1])
     paths = tune.keep(problem, chosen, folder)
-    kept = "the default" if chosen == problem.default else values_text(chosen)
+    kept = "the default stays" if chosen == problem.default else values_text(chosen)
     return f"{kept}; written to {', '.join(map(str, paths))}\n"
 
 

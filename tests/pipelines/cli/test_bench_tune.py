@@ -35,13 +35,13 @@ def child(monkeypatch):
     return answer
 
 
-@pytest.mark.parametrize(("fast", "kept"), [(128, "ahead=128"), (999, "the default")])
+@pytest.mark.parametrize(("fast", "kept"), [(128, "ahead=128"), (999, "the default stays")])
 def test_what_is_found_is_shown_and_kept(heddle, child, tmp_path, fast, kept):
     child(fast)
     text = heddle("bench", "tune", "transpose", *SIZES, "--output", tmp_path).stdout
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "transpose float32, transpose m=64 n=64"
-    assert lines[2] == "ahead=64 1.000 default"
+    assert lines[2] == "ahead=64 105.5 1.000 default"
     assert "ahead=0 crashed" in lines
     assert [line.split()[-1] for line in lines[2:7]] == ["default", *["verified"] * 3, "crashed"]
     path = tmp_path / f"{native_level()}.json"
