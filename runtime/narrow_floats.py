@@ -32,7 +32,7 @@ def narrowed(values: Any, dtype: str) -> Array:
     """The bits of `values` in one of `DTYPES`."""
     array = np.asarray(values)
     if dtype == "bfloat16":
-        return _bfloat16_bits(array.astype(np.float32, copy=False))
+        return _bfloat16_bits(_float32_to_round(array))
     return _FLOAT8[dtype].encode(array.astype(np.float64))
 
 
@@ -42,6 +42,22 @@ def widened(bits: Array, dtype: str) -> Array:
         return (bits.astype(np.uint32) << 16).view(np.float32)
     values: Array = _FLOAT8[dtype].values[bits]
     return values
+
+
+def _float32_to_round(array: Array) -> Array:
+    """The array in float32, to be rounded once more: what lies between two numbers is the odd one.
+
+    So it stays on its side of the middle of two narrower floats (Boldo and Melquiond, "When double
+    rounding is odd", 2005). As in kernels, float64 is what integers of 64 bits come by.
+    """
+    if array.dtype == np.float32 or array.dtype.itemsize < 4:
+        return array.astype(np.float32, copy=False)
+    wide = array.astype(np.float64)
+    with np.errstate(over="ignore"):
+        near = wide.astype(np.float32)
+    lost = (near != wide) & ~np.isnan(wide)
+    bits = near.view(np.uint32) - (lost & (np.abs(near) > np.abs(wide)))
+    return (bits | lost).view(np.float32)
 
 
 def _bfloat16_bits(values: Array) -> Array:

@@ -56,6 +56,28 @@ def test_floats_become_the_nearest_integers_that_fit(source, dtype):
     assert [found.to_numpy().tolist() for found in model.execute(x)] == [wanted, wanted]
 
 
+@pytest.mark.parametrize("source", [*WHOLE, DType.float64])
+def test_wider_numbers_round_once_to_bfloat16(source):
+    """Not to float32 first, which moves what lies near the middle of two onto it."""
+    bits = 8 * source.size - 1 if source.size < 8 else 52  # those of a float64
+    middles = [(257 << (k - 9)) - 1 + step for k in range(10, bits) for step in (0, 1, 2)]
+    x = np.array([*middles, 3, 5], source.to_numpy())
+    exact = [_nearest(int(value)) for value in x.tolist()]
+    assert held(x, DType.bfloat16).tolist() == exact
+    with Graph("cast", [TensorType(source, x.shape)]) as graph:
+        narrow = ops.cast(graph.inputs[0], DType.bfloat16)
+        graph.output(ops.cast(narrow, DType.float64))
+    model = InferenceSession(threads=1).load(compile(graph, "cpu:x86-64-v3"))
+    assert model.execute(x)[0].to_numpy().tolist() == exact
+
+
+def _nearest(value):
+    """A positive integer with 8 bits kept: the nearest, the even one of two."""
+    step = 1 << max(value.bit_length() - 8, 0)
+    low, rest = divmod(value, step)
+    return float((low + (2 * rest > step or (2 * rest == step and low % 2))) * step)
+
+
 @pytest.mark.parametrize("source", [dtype for dtype in DType if dtype.is_float])
 @pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.is_float])
 def test_saturating_casts(source, dtype):
