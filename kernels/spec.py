@@ -35,12 +35,19 @@ class Step:
     """One elementwise operation of a body, on value numbers; `op` is the graph op's name.
 
     Operands already have the dtype that the op computes in: a change of dtype is a `cast` step.
+    Steps are equal where their text is: 0.0 is another constant than -0.0, and NaN is itself.
     """
 
     op: str
     args: tuple[int, ...]
     dtype: str
     attrs: tuple[tuple[str, Attr], ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
 
 @dataclass(frozen=True)

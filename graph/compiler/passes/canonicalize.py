@@ -53,12 +53,16 @@ def _twice(operation: Any) -> Any:
 
 
 def _cast_of_cast(operation: Any) -> Any:
-    """A cast of a cast that lost nothing."""
+    """A cast of a cast that lost nothing; by way of a float, integers end at a limit or wrap."""
     inner = m.owner(_operand(operation))
     if inner is None or m.name(inner) != "cast":
         return None
     value = inner.operands[0]
-    if not holds(m.tensor(inner.results[0]).dtype, m.tensor(value).dtype):
+    first, middle, last = (
+        m.tensor(v).dtype for v in (value, inner.results[0], operation.results[0])
+    )
+    limited = middle.is_float and first.is_integer and last.is_integer
+    if not holds(middle, first) or (limited and not holds(last, first)):
         return None
     return value if value.type == operation.results[0].type else _remade(operation, value)
 

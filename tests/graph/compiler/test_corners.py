@@ -170,3 +170,28 @@ def test_nothing_in_constants_and_weights():
         model = InferenceSession(threads=1).load(made, None if embed else weights)
         for found, reference in zip(model.execute(*arrays), wanted, strict=True):
             np.testing.assert_array_equal(found.to_numpy(), reference)
+
+
+def test_kernels_differ_in_the_sign_of_a_zero():
+    """Which Python's numbers do not: 0.0 == -0.0."""
+    with Graph("zeros", [TensorType(F32, ("n",)), TensorType(F32, ("m",))]) as graph:
+        x, y = graph.inputs
+        graph.output(x * 0.0, y * -0.0)
+    model = InferenceSession(threads=1).load(compile(graph, "cpu:x86-64-v3"))
+    signs = [
+        np.signbit(z.to_numpy()).tolist() for z in model.execute(*[np.ones(3, np.float32)] * 2)
+    ]
+    assert signs == [[False] * 3, [True] * 3]
+
+
+@pytest.mark.parametrize("middle", [DType.float32, DType.float64, DType.int64], ids=str)
+def test_integers_by_way_of_wider_numbers(middle):
+    """Floats end at the limits of an integer, integers wrap."""
+    with Graph("casts", [TensorType(DType.int8, ("n",))]) as graph:
+        wide = ops.cast(graph.inputs[0], middle)
+        graph.output(ops.cast(wide, DType.uint8), ops.cast(wide, DType.int16))
+    model = InferenceSession(threads=1).load(compile(graph, "cpu:x86-64-v3"))
+    x = np.array([-128, -1, 0, 127], np.int8)
+    wrapped = [128, 255, 0, 127] if middle is DType.int64 else [0, 0, 0, 127]
+    found = [result.to_numpy().tolist() for result in model.execute(x)]
+    assert found == [wrapped, x.tolist()] == [y.tolist() for y in evaluate(graph, [x])]
