@@ -49,7 +49,7 @@ class Group:
         """The values that are read outside of the group."""
         values = [op.results[0] for op in self.ops]
         members = set(values)
-        return [v for v in values if any(m.result(u) not in members for u in m.users(v))]
+        return [v for v in values if any(m.result(use.owner) not in members for use in v.uses)]
 
     @property
     def each(self) -> tuple[Group, ...]:
@@ -93,6 +93,7 @@ class Grouping:
     def __init__(self) -> None:
         self._group_of: dict[Any, Group] = {}  # by the value that the group computes
         self._needs: dict[int, int] = {}  # group -> a bit for each group that it depends on
+        self._readers: dict[int, set[int]] = {}  # group -> those that read it, some of them gone
         self._count = 0
 
     def add(self, before: Sequence[Any] = (), root: Any | None = None) -> Group:
@@ -104,15 +105,18 @@ class Grouping:
 
     def replace(self, group: Group, absorbed: Sequence[Group], grown: Group) -> None:
         """`grown` takes the place of `group` and of the groups that it `absorbed`."""
-        gone = sum(1 << other.number for other in absorbed)
         for other in absorbed:
             del self._needs[other.number]
+            self._readers[group.number] |= self._readers.pop(other.number)
         self._set(grown)
-        mine = 1 << group.number
-        new = self._needs[group.number]
-        for number, needs in self._needs.items():
-            if needs & (mine | gone) and number != group.number:
-                self._needs[number] = needs | mine | new
+        reached = 1 << group.number | self._needs[group.number]
+        above = [group.number]
+        while above:
+            for number in self._readers[above.pop()]:
+                needs = self._needs.get(number, reached)
+                if number != group.number and needs | reached != needs:
+                    self._needs[number] = needs | reached
+                    above.append(number)
 
     @property
     def groups(self) -> list[Group]:
@@ -152,7 +156,9 @@ class Grouping:
         needs = 0
         for other in above:
             needs |= 1 << other.number | self._needs[other.number]
+            self._readers[other.number].add(group.number)
         self._needs[group.number] = needs
+        self._readers.setdefault(group.number, set())
 
 
 def outline(group: Group, end: Any) -> Any:

@@ -97,6 +97,12 @@ def users(value: Any) -> list[Any]:
     return [use.owner.operation for use in value.uses]
 
 
+def only_user(value: Any) -> Any | None:
+    """The op that reads `value`, where one operand alone is it."""
+    first, second = (next(uses, None) for uses in [iter(value.uses)] * 2)
+    return first.owner.operation if first is not None and second is None else None
+
+
 def tensor(value: Any) -> TensorType:
     """The type of `value`."""
     return TensorType.from_mlir(value.type)

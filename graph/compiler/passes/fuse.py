@@ -84,14 +84,14 @@ class _Fuser:
         if m.name(operation) != "cast":
             return False
         source, result = operation.operands[0], operation.results[0]
-        wide, users = m.tensor(result), m.users(result)
-        if m.tensor(source).dtype.size >= wide.dtype.size or len(m.users(source)) < 2:
+        wide, user = m.tensor(result), m.only_user(result)
+        if m.tensor(source).dtype.size >= wide.dtype.size or m.only_user(source) is not None:
             return False
-        if len(users) != 1 or not m.elementwise(users[0]):
+        if user is None or not m.elementwise(user):
             return False
         others = {
             self.grouping.of(value)
-            for value in users[0].operands
+            for value in user.operands
             if value != result and m.tensor(value).shape == wide.shape
         }
         return bool(others - {None, self.grouping.of(source)})
@@ -115,15 +115,22 @@ class _Fuser:
 
     def put_beside(self) -> None:
         """Puts products of one left side into one group, where none of them needs another."""
+        known: dict[Any, list[Group]] = {}  # by what is alike, those that have room for more
         for group in self.grouping.groups:
-            if group.root is None or m.name(group.root) not in BESIDE or group.before:
+            root = group.root
+            if root is None or m.name(root) not in BESIDE or group.before:
                 continue
-            for first in self.grouping.groups:
-                if first.number < group.number and self._go_together(first, group):
-                    grown = first.with_beside(group)
-                    if self._fits(grown):
-                        self.grouping.replace(first, [group], grown)
-                        break
+            firsts = known.setdefault((m.name(root), root.operands[0], self._early(root)), [])
+            for place, first in enumerate(firsts):
+                if self._needs_either(first, group):
+                    continue
+                if self._fits(grown := first.with_beside(group)):
+                    self.grouping.replace(first, [group], grown)
+                    full = len(grown.parts().written) >= MOST_OUTPUTS
+                    firsts[place : place + 1] = [] if full else [grown]
+                    break
+            else:
+                firsts.append(group)
 
     def take_sources(self) -> None:
         """Makes a norm that only the products of one group read the source of that group."""
@@ -145,13 +152,9 @@ class _Fuser:
                 if self._fits(grown):
                     self.grouping.replace(group, [source], grown)
 
-    def _go_together(self, first: Group, other: Group) -> bool:
-        """Whether one kernel may compute the products of both."""
-        return (
-            self._of_one_side(first, other)
-            and not self.grouping.depends(first, other)
-            and not self.grouping.depends(other, first)
-        )
+    def _needs_either(self, first: Group, other: Group) -> bool:
+        """Whether one of them needs the other."""
+        return self.grouping.depends(other, first) or self.grouping.depends(first, other)
 
     def _of_one_side(self, first: Group, other: Group) -> bool:
         """Whether both have a product, by one op and at one time, of one left side."""
@@ -208,7 +211,8 @@ class _Fuser:
     def _only_for(self, group: Group, operation: Any) -> bool:
         """Whether the elementwise `group` makes one value, for one operand of `operation`."""
         results = group.results
-        return group.root is None and len(results) == 1 and m.users(results[0]) == [operation]
+        user = m.only_user(results[0]) if group.root is None and len(results) == 1 else None
+        return user is not None and user == operation
 
     def _fits(self, group: Group) -> bool:
         spec = request(group.parts()).spec
