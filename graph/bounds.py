@@ -18,7 +18,7 @@ def bounds(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
     for key, factor in dim.terms:
         corners = (factor, factor)
         for atom in key:
-            corners = _times(corners, _atom_bounds(atom, symbols))
+            corners = _times(corners, atom_bounds(atom, symbols))
         low, high = low + corners[0], high + corners[1]
     return low, high
 
@@ -38,7 +38,8 @@ def check_sizes(
                 )
 
 
-def _atom_bounds(atom: Atom, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+def atom_bounds(atom: Atom, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """Those of a name or an opaque term."""
     if isinstance(atom, str):
         return symbols[atom]
     op, (low, high), (other_low, other_high) = (

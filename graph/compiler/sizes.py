@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 
-from heddle.kernels.spec import Expr, fold, product
+from heddle.graph.bounds import atom_bounds, bounds
+from heddle.graph.dim import Dim
+from heddle.kernels.spec import Expr, fold
 
 ALIGNMENT = 64
 """Bytes: where each value in an arena starts."""
@@ -46,59 +49,64 @@ def factor(size: Expr) -> int:
     return 1
 
 
-def monomial(size: Expr) -> tuple[int, Counter[Expr]]:
-    """`size` as a number times a bag of factors that are not numbers."""
-    if isinstance(size, int):
-        return size, Counter()
-    if isinstance(size, tuple) and size[0] == "mul":
-        (a, left), (b, right) = monomial(size[1]), monomial(size[2])
-        return a * b, left + right
-    return 1, Counter([size])
-
-
-def plus(a: Expr, b: Expr) -> Expr:
-    """`a + b`, as one product where both are numbers times the same."""
-    (m, factors), (n, others) = monomial(a), monomial(b)
-    if factors != others or not factors:
-        return fold("add", a, b)
-    return fold("mul", product(tuple(factors.elements())), m + n)
-
-
-def maximum(sizes: Iterable[Expr], ranges: Ranges) -> Expr:
+def maximum(sizes: Iterable[Dim], ranges: Ranges) -> Dim:
     """The largest of `sizes`; those that another one covers for all `ranges` are left out."""
-    kept: list[Expr] = []
-    for size in sizes:
+    kept: list[Dim] = []
+    for size in dict.fromkeys(sizes):
         if any(covers(other, size, ranges) for other in kept):
             continue
         kept = [other for other in kept if not covers(size, other, ranges)] + [size]
-    result = kept[0]
+    result = kept[0].expr
     for size in kept[1:]:
-        result = fold("max", result, size)
-    return result
+        result = fold("max", result, size.expr)
+    return Dim.from_expr(result)
 
 
-def covers(large: Expr, small: Expr, ranges: Ranges) -> bool:
-    """Whether `large >= small` is certain: `large` is a product of what `small` is, and more."""
-    (a, factors), (b, fewer) = monomial(large), monomial(_unaligned(small))
-    if fewer - factors:
+def furthest(ends: Iterable[Dim], ranges: Ranges) -> Dim | None:
+    """The one that covers all others, or 0 where there are none; None where no one does."""
+    best, others = Dim(0), list(dict.fromkeys(ends))
+    for end in others:
+        if covers(end, best, ranges):
+            best = end
+    return best if all(covers(best, end, ranges) for end in others) else None
+
+
+def covers(large: Dim, small: Dim, ranges: Ranges) -> bool:
+    """Whether `large >= small` is certain.
+
+    It is where each term of `small` is made up for by one of `large`, a product of what it is and
+    of more.
+    """
+    rest = large - small
+    if bounds(rest, ranges)[0] >= 0:
+        return True
+    left = dict(_unaligned(rest).terms)
+    least = {atom: atom_bounds(atom, ranges)[0] for key in left for atom in key}
+    if any(number < 0 for number in least.values()):
         return False
-    for item, count in (factors - fewer).items():
-        a *= _least(item, ranges) ** count
-    if small == _unaligned(small):
-        return a >= b
-    # Rounding up adds less than one alignment, and a factor that is 1 or more can only widen b.
-    return a >= b + ALIGNMENT - 1 and all(_least(item, ranges) >= 1 for item in fewer)
+    for key in [key for key, factor in left.items() if factor < 0]:
+        missing = -left.pop(key)
+        for other, factor in left.items():
+            more = Counter(other)
+            more.subtract(key)
+            if factor <= 0 or any(count < 0 for count in more.values()):
+                continue
+            times = prod(least[atom] ** count for atom, count in more.items())
+            used = min(factor, -(-missing // times)) if times else 0
+            left[other], missing = factor - used, missing - used * times
+        if missing > 0:
+            return False
+    return True
 
 
-def _least(item: Expr, ranges: Ranges) -> int:
-    return ranges[item][0] if isinstance(item, str) else 0
-
-
-def _unaligned(size: Expr) -> Expr:
-    """What `align` has rounded up; else `size` itself."""
-    match size:
-        case ("mul", ("ceildiv", inner, 64), 64):
-            return inner  # type: ignore[no-any-return]
+def _unaligned(size: Dim) -> Dim:
+    """At most `size`, without what `align` has rounded up: that adds less than an alignment."""
+    for key, factor in size.terms:
+        match key:
+            case (("floordiv", inner, by),) if by == ALIGNMENT and factor % ALIGNMENT == 0:
+                parts = factor // ALIGNMENT
+                least = inner - (ALIGNMENT - 1) if parts > 0 else inner
+                size = size - (inner // by) * factor + least * parts
     return size
 
 

@@ -16,7 +16,7 @@ from heddle.graph import attributes
 from heddle.graph.compiler import memory
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.parts import parts_of
-from heddle.graph.compiler.sizes import Ranges, align, maximum, plus, substitute
+from heddle.graph.compiler.sizes import Ranges, align, maximum, substitute
 from heddle.graph.compiler.specs import Request, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
@@ -191,9 +191,13 @@ def _place_arena(
         places[value] = Place("arena", offset=0)
     values = {v: [v] for op in operations for v in op.results if v not in places}
 
+    spans: dict[Any, tuple[int, int]] = {}
+
     def span(value: Any) -> tuple[int, int]:
-        first = position[m.result(m.owner(value))]
-        return first, max([first, *(position[m.result(r)] for r in readers(value))])
+        if value not in spans:
+            first = position[m.result(m.owner(value))]
+            spans[value] = first, max([first, *(position[m.result(r)] for r in readers(value))])
+        return spans[value]
 
     scratch = {op: size for op in operations if (size := workspace(op, kind)) != 0}
     for operation in operations:
@@ -211,8 +215,8 @@ def _place_arena(
     # One place for all scratch memory, of which a step has its own alone: sizes stay short.
     for operation in scratch:
         places[operation] = Place("arena", offset=layout.total)
-    most = [align(size) for size in dict.fromkeys(scratch.values())]
-    return plus(layout.total, maximum(most, ranges)) if most else layout.total
+    most = [Dim.from_expr(align(size)) for size in dict.fromkeys(scratch.values())]
+    return (Dim.from_expr(layout.total) + maximum(most, ranges)).expr if most else layout.total
 
 
 def _untouched(operation: Any, kind: str) -> list[Any]:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.graph.compiler.memory import Lifetime, plan
-from heddle.graph.compiler.sizes import align, covers, evaluate, maximum, plus, samples
+from heddle.graph.compiler.sizes import align, covers, evaluate, maximum, samples
+from heddle.graph.dim import Dim
 
 RANGES = {"batch": (1, 64), "sequence": (1, 512)}
 
@@ -73,16 +74,9 @@ def test_small_values_lie_side_by_side_where_a_large_one_was():
     small, large = ("mul", rows, 4 * 384), ("mul", rows, 4 * 1536)
     lives = [Lifetime(small, 0, 2), Lifetime(small, 1, 2), Lifetime(small, 2, 3)]
     layout = plan([*lives, Lifetime(large, 4, 5)], RANGES)
-    assert layout.total == large
-    assert layout.offsets == (0, small, ("mul", rows, 4 * 768), 0)
-
-
-def test_sums_of_alike_sizes_are_one_product():
-    rows = ("mul", "batch", "sequence")
-    assert plus(("mul", rows, 4), ("mul", 8, rows)) == ("mul", rows, 12)
-    assert plus(rows, "batch") == ("add", rows, "batch")
-    assert plus(0, rows) == rows
-    assert plus(64, 128) == 192
+    total, *offsets = dims(layout.total, *layout.offsets)
+    assert total == dims(large)[0]
+    assert offsets == [0, *dims(small), *dims(("mul", rows, 4 * 768)), 0]
 
 
 def test_no_values_need_no_memory():
@@ -102,19 +96,52 @@ def test_align_leaves_multiples_alone():
     assert align(size) is size
 
 
+def dims(*sizes):
+    return [Dim.from_expr(size) for size in sizes]
+
+
 def test_maximum_drops_what_is_covered():
     rows = ("mul", "batch", "sequence")
-    small, large = ("mul", rows, 4), ("mul", 8, rows)
+    small, large, batch, rounded = dims(
+        ("mul", rows, 4), ("mul", 8, rows), ("mul", "batch", 128), align(("mul", "batch", 4))
+    )
     assert maximum([small, large], RANGES) == large
-    assert maximum([large, ("mul", "batch", 8)], RANGES) == large
-    assert maximum([large, small, align(("mul", "batch", 4))], RANGES) == (
-        "max",
-        large,
-        align(("mul", "batch", 4)),
-    )
-    assert maximum([align(("mul", "batch", 4)), ("mul", "batch", 128)], RANGES) == (
-        "mul",
-        "batch",
-        128,
-    )
-    assert not covers(large, ("mul", "batch", 16), {"batch": (1, 9), "sequence": (0, 9)})
+    assert maximum([large, Dim("8*batch")], RANGES) == large
+    assert maximum([large, small, rounded], RANGES) == Dim(f"max({large}, {rounded})")
+    assert maximum([rounded, batch], RANGES) == batch
+    assert maximum([rounded, Dim(64)], RANGES) == rounded
+    assert not covers(large, Dim("16*batch"), {"batch": (1, 9), "sequence": (0, 9)})
+
+
+def test_sums_cover_sums():
+    """One term for each, or one for several of them."""
+    large = Dim("4*batch*sequence + 8*batch + 64")
+    assert covers(large, Dim("4*batch*sequence + 64"), RANGES)
+    assert covers(large, Dim("12*batch"), RANGES)
+    assert covers(large, Dim("2*sequence + 2*batch + 64"), RANGES)
+    assert not covers(large, Dim("4*sequence + 12*batch"), {**RANGES, "sequence": (1, 2)})
+    assert not covers(large, Dim("13*batch + 64"), RANGES)
+    assert not covers(large, Dim("5*batch*sequence"), RANGES)
+    assert not covers(*dims("batch", ("sub", "sequence", "batch")), RANGES)
+
+
+@given(st.lists(sizes, min_size=1, max_size=3), st.lists(sizes, min_size=1, max_size=3), points)
+def test_what_covers_is_as_large(more, fewer, point):
+    large, small = (sum(dims(*map(align, some)), Dim(0)) for some in (more, fewer))
+    assert not covers(large, small, RANGES) or large.evaluate(point) >= small.evaluate(point)
+
+
+@pytest.mark.parametrize("most", [10, 400])
+def test_sizes_stay_short(most):
+    """Of many values that nobody can tell the larger one of, all alive, and of their sums."""
+    names = ["batch", "sequence", ("mul", "batch", "sequence"), ("add", "sequence", 1)]
+    lives = [Lifetime(("mul", names[i % 4], 4), i, most + i % 9) for i in range(most)]
+    lives += [Lifetime(4 * i, most + i, most + i + 5) for i in range(most)]
+    layout = plan(lives, RANGES)
+    assert len(str(Dim.from_expr(layout.total))) < 2000
+    for point in samples(RANGES):
+        live = max(
+            sum(evaluate(align(v.size), point) for v in lives if v.first <= step <= v.last)
+            for step in range(2 * most)
+        )
+        assert live <= evaluate(layout.total, point) <= 1.4 * live
