@@ -1,13 +1,13 @@
 """Static memory planning over symbolic sizes.
 
 Values that are never alive together share a slot, and several small ones lie in a slot side by side
-while its large one is not alive. A slot is as large as what reaches furthest in it, which for
-symbolic sizes is a `max` expression, and slots follow one another. Values are placed largest first,
-each into the slot that grows least: after "greedy by size" of Pisarchyk and Lee, Efficient Memory
-Management for Deep Neural Net Inference (2020).
+while its large one is not alive, also between others. A slot is as large as what reaches furthest
+in it, which for symbolic sizes is a `max` expression, and slots follow one another. Values are
+placed largest first, each into the slot that grows least: after "greedy by size" of Pisarchyk and
+Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
 
 Sizes stay short however many values there are: a value lies behind another one, whose end is known
-to be the furthest, never behind a `max`, and few slots end with one.
+to be the furthest of those that it must not meet, never behind a `max`, and few slots end with one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from heddle.kernels.spec import Expr
 
 MOST_TOPS, MOST_MIXED = 4, 16
 """Ends of a slot of which none is known to be the furthest; slots with several of them."""
+
+MOST_SEARCHED = 32
+"""Slots that are looked through for room between values, and values that lie in one of them."""
 
 Array = np.ndarray[Any, Any]
 
@@ -68,8 +71,8 @@ class _Slots:
         self._ranges = ranges
         self._placed = 0
         self._first, self._last, self._slot, self._number = np.zeros((4, count), np.int64)
-        self._ends = np.zeros((count, points))
-        self._starts: list[Dim] = []
+        self._begins, self._ends = np.zeros((2, count, points))
+        self._start_of: list[Dim] = []
         self._end_of: list[Dim] = []
         self._tops: list[list[Dim]] = []  # of each slot: the ends that no other one covers
         self._sizes = np.zeros((0, points))
@@ -79,26 +82,21 @@ class _Slots:
         placed = slice(self._placed)
         meets = (self._first[placed] <= value.last) & (self._last[placed] >= value.first)
         together = np.flatnonzero(meets)
-        starts = np.zeros_like(self._sizes)
-        np.maximum.at(starts, self._slot[together], self._ends[together])
-        for slot in self._fitting(starts + weight, weight.sum()):
-            beside = together[self._slot[together] == slot]
-            start = self._behind(beside)
-            tops = None if start is None else self._grown(slot, start + size)
-            if start is not None and tops is not None:
+        for place in self._places(together, size, weight):
+            slot, start, begin = place
+            if (tops := self._grown(slot, start + size)) is not None:
+                self._tops[slot] = tops
                 break
         else:
-            slot, start, tops = len(self._tops), Dim(0), [size]
-            self._tops.append([])
-            self._sizes = np.vstack([self._sizes, np.zeros_like(weight)])
-            starts = np.zeros_like(self._sizes)
-        self._tops[slot] = tops
-        end = starts[slot] + weight
-        self._sizes[slot] = np.maximum(self._sizes[slot], end)
+            slot, start, begin = len(self._tops), Dim(0), np.zeros_like(weight)
+            self._tops.append([size])
+            self._sizes = np.vstack([self._sizes, begin])
         row, self._placed = self._placed, self._placed + 1
         self._first[row], self._last[row] = value.first, value.last
-        self._slot[row], self._number[row], self._ends[row] = slot, number, end
-        self._starts.append(start)
+        self._slot[row], self._number[row] = slot, number
+        self._begins[row], self._ends[row] = begin, begin + weight
+        self._sizes[slot] = np.maximum(self._sizes[slot], self._ends[row])
+        self._start_of.append(start)
         self._end_of.append(start + size)
 
     def layout(self) -> Layout:
@@ -109,23 +107,62 @@ class _Slots:
             begins.append(total)
             total = total + maximum(tops, self._ranges)
         offsets: list[Expr] = [0] * self._placed
-        for number, slot, start in zip(self._number, self._slot, self._starts, strict=True):
+        for number, slot, start in zip(self._number, self._slot, self._start_of, strict=True):
             offsets[number] = (begins[slot] + start).expr
         return Layout(tuple(offsets), total.expr)
 
-    def _fitting(self, ends: Array, weight: float) -> Iterator[int]:
-        """The slots that grow by less than a value needs, those that grow least first.
+    def _places(
+        self, together: Array, size: Dim, weight: Array
+    ) -> Iterator[tuple[int, Dim, Array]]:
+        """Slots, and where in them a value may start that is alive with rows `together`.
 
-        Of those alike, where least lies idle.
+        First behind all of those where a slot need not grow, then between them, then where it
+        grows by less than the value needs.
         """
+        begins = np.zeros_like(self._sizes)
+        np.maximum.at(begins, self._slot[together], self._ends[together])
+        ends = begins + weight
         growth = np.maximum(ends - self._sizes, 0).sum(axis=1)
         idle = np.maximum(self._sizes - ends, 0).sum(axis=1)
         order = np.lexsort((idle, growth))
-        return (int(slot) for slot in order if growth[slot] < weight or weight == 0)
+        still = int(np.count_nonzero(growth == 0))
+        for slot in order[:still]:
+            start = self._behind(together[self._slot[together] == slot])
+            if start is not None:
+                yield int(slot), start, begins[slot]
+        wide = order[still:][(self._sizes[order[still:]] >= weight).all(axis=1)]
+        for slot in wide[:MOST_SEARCHED]:
+            gap = self._between(together[self._slot[together] == slot], size, weight)
+            if gap is not None:
+                yield int(slot), *gap
+        for slot in order[still:]:
+            start = self._behind(together[self._slot[together] == slot])
+            if start is not None and growth[slot] < weight.sum():
+                yield int(slot), start, begins[slot]
 
     def _behind(self, rows: Array) -> Dim | None:
         """The end among those of `rows` that is the furthest for all sizes, if one is."""
         return furthest([self._end_of[row] for row in rows], self._ranges)
+
+    def _between(self, rows: Array, size: Dim, weight: Array) -> tuple[Dim, Array] | None:
+        """Where `size` bytes lie before some of `rows` and behind the others, for all sizes."""
+        if len(rows) > MOST_SEARCHED:
+            return None
+        places = [(Dim(0), np.zeros_like(weight))]
+        places += [(self._end_of[row], self._ends[row]) for row in rows]
+        for start, begin in sorted(places, key=lambda place: place[1].tolist()):
+            before = (self._begins[rows] >= begin + weight).all(axis=1)
+            if not (before | (self._ends[rows] <= begin).all(axis=1)).all():
+                continue
+            end = start + size
+            if all(
+                covers(self._start_of[row], end, self._ranges)
+                if is_before
+                else covers(start, self._end_of[row], self._ranges)
+                for row, is_before in zip(rows, before, strict=True)
+            ):
+                return start, begin
+        return None
 
     def _grown(self, slot: int, end: Dim) -> list[Dim] | None:
         """The tops of a slot in which something ends at `end`; None where they are too many."""

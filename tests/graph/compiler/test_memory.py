@@ -79,6 +79,16 @@ def test_small_values_lie_side_by_side_where_a_large_one_was():
     assert offsets == [0, *dims(small), *dims(("mul", rows, 4 * 768)), 0]
 
 
+def test_a_value_lies_between_those_that_stay():
+    """As in attention: products, each of them turned, while the others wait and are read later."""
+    size = ("mul", ("mul", "batch", "sequence"), 1536)
+    waiting = [Lifetime(size, 0, step) for step in (1, 2, 3)]
+    turned = [Lifetime(size, step, 4) for step in (1, 2, 3)]
+    large = Lifetime(("mul", size, 4), 6, 7)
+    layout = plan([*waiting, *turned, large, Lifetime(size, 0, 5)], RANGES)
+    assert Dim.from_expr(layout.total) == Dim.from_expr(("mul", size, 5))
+
+
 def test_no_values_need_no_memory():
     assert plan([], RANGES).total == 0
 
