@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.arrays import merged
@@ -124,19 +125,31 @@ def _cache_shape(types: Types, attrs: Attrs) -> Shape:
     return cache
 
 
+def _of_a_row(total: Dim, rows: Dim) -> Dim:
+    """As if all rows had as many."""
+    return total // rows if rows != 0 else Dim(0)
+
+
+def _operations(query: TensorType, keys: Dim, rows: Dim, attrs: Attrs) -> Dim:
+    """Two products and a softmax for each pair of a query and one of its row's `keys` it sees."""
+    tokens, heads, size = query.shape
+    each = heads * (size * 4 + costs.EXP + 4)
+    return rows * pairs(_of_a_row(tokens, rows), keys, attrs) * each
+
+
 def _ragged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    """As if there were one row: two products and a softmax for each pair of a query and a key."""
-    each = types[0].shape[1] * (types[0].shape[2] * 4 + costs.EXP + 4)
-    return costs.computed(types, result, pairs(types[0].shape[0], types[1].shape[0], attrs) * each)
+    rows = types[3].shape[0] - 1
+    keys = _of_a_row(types[1].shape[0], rows)
+    return costs.computed(types, result, _operations(types[0], keys, rows, attrs))
 
 
 def _paged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    """As if every table were full and every query saw all keys of its row."""
-    (tokens, heads, size), (_, block, key_heads, _) = types[0].shape, types[1].shape
+    """As if every table were full."""
+    _, block, key_heads, size = types[1].shape
     rows, blocks = types[5].shape
     cached = rows * blocks * block * key_heads * size * types[1].dtype.size * 2
     others = sum((costs.nbytes(type) for type in (types[0], *types[3:])), cached)
-    operations = tokens * heads * blocks * block * (size * 4 + costs.EXP + 4)
+    operations = _operations(types[0], blocks * block, rows, attrs)
     return Cost(others, costs.nbytes(result), operations)
 
 

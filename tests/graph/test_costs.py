@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heddle.graph import Dim, DType
+from heddle.graph import Dim, DType, TensorType
 from heddle.graph.ops.attention import pairs
 from heddle.graph.ops.row import ROWS
 
@@ -72,3 +72,37 @@ def test_pairs_of_attention(queries, keys, causal, window):
             seen &= ~np.tri(queries, keys, keys - queries - window, dtype=bool)
     found = pairs(Dim(queries), Dim(keys), {"causal": causal, "window": window})
     assert found.evaluate({}) == seen.sum()
+
+
+def pairs_of(name, *operands, **attrs):
+    """For how many pairs of a query and a key a row counts operations, for each head."""
+    row, dtypes = ROWS[name], {"offsets": DType.int64, "tables": DType.int32}
+    types = [TensorType(dtypes.get(kind, DType.float32), shape) for kind, *shape in operands]
+    given = {"scale": 0.5, "causal": True, "window": 0, **attrs}
+    heads, size = map(int, types[0].shape[1:])
+    return int(row.cost(types, given, types[0]).operations) / heads / (4 * size + 20)
+
+
+def ragged_pairs(rows, queries, keys, **attrs):
+    sides = [("q", rows * queries, 6, 8), *[("k", rows * keys, 2, 8)] * 2]
+    return pairs_of("ragged_attention", *sides, *[("offsets", rows + 1)] * 2, **attrs)
+
+
+def paged_pairs(rows, queries, blocks, **attrs):
+    sides = [("q", rows * queries, 6, 8), *[("k", rows * blocks, 16, 2, 8)] * 2]
+    places = ("offsets", rows + 1), ("offsets", rows), ("tables", rows, blocks)
+    return pairs_of("paged_attention", *sides, *places, **attrs)
+
+
+def test_queries_see_keys_of_their_own_row_alone():
+    assert ragged_pairs(8, 128, 128) == 8 * sum(range(129))
+    assert ragged_pairs(8, 128, 128, causal=False) == 8 * 128 * 128
+    assert ragged_pairs(3, 2, 10) == 3 * (9 + 10)
+    assert ragged_pairs(0, 4, 4) == 0
+
+
+def test_queries_see_no_key_behind_their_own():
+    assert paged_pairs(8, 1, 4) == 8 * 64
+    assert paged_pairs(2, 64, 4) == 2 * sum(range(65))
+    assert paged_pairs(2, 64, 4, causal=False) == 2 * 64 * 64
+    assert paged_pairs(2, 1, 4, window=5) == 2 * 5
