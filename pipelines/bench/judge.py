@@ -8,8 +8,8 @@ from heddle.pipelines.bench.limits import TILES_OF, Limits
 from heddle.pipelines.bench.machine import Level
 from heddle.pipelines.bench.rows import Row
 
-TILED = ("matmul", "grouped_matmul", "attention")
-"""Ops that multiply float32 in the tiles of AMX, where there are any."""
+TILED = ("matmul", "grouped_matmul", "conv", "attention", "ragged_attention")
+"""Ops that multiply float32 in the tiles of AMX, where there are any (`conv` by single pixels)."""
 
 LOW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Computed in float32 by the vector units."""
@@ -20,7 +20,10 @@ PRODUCTS = (
     "integer_matmul",
     "float8_matmul",
     "quantized_matmul",
+    "conv",
     "attention",
+    "ragged_attention",
+    "paged_attention",
 )
 """Ops that could use dot products, the tiles of AMX or tensor cores, where there are any."""
 
