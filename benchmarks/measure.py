@@ -25,7 +25,7 @@ LEVELS = {"x86-64-v3": "_avx2", "x86-64-v4": "_avx512", "sapphirerapids": "_amx"
 CPUS = {"znver4": "_zen4"}
 """And those of that level where it is another CPU than the Zen 5 that came first."""
 
-STREAMED = max(128 << 20, 2 * last_cache())
+STREAMED = max(128 << 20, 2 * last_cache(len(os.sched_getaffinity(0))))
 """Bytes that take turns so that each comes from memory: twice what the last cache holds."""
 
 PAUSE_S, PAUSES = 0.02, 25

@@ -26,6 +26,10 @@ Run = Callable[..., object]
 """Called with the operands, then `out`, an array of the result's shape, and the op's attributes."""
 
 
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
+"""What peers raise where they do not take a dtype or a size."""
+
+
 def check(name: str) -> None:
     """Raises InputError, with the baselines that exist, unless `name` is one of them."""
     if name not in BASELINES:
@@ -33,16 +37,22 @@ def check(name: str) -> None:
 
 
 def calls(name: str, case: Case, prepared: Prepared) -> list[Call]:
-    """The baseline's work on each set.
+    """The baseline's work on each set, of which the first was done once.
 
     Raises:
-        MissingError: It is not installed, or it has nothing for this case.
+        MissingError: It is not installed, or it has nothing for this case, or refuses it.
     """
     check(name)
     target = "cuda" if name in ON_CUDA else "cpu"
     if case.target != target:
         raise MissingError(f"{name}: runs on {target} alone here; use --target {target}")
-    return BASELINES[name](case, prepared)
+    try:
+        made = BASELINES[name](case, prepared)
+        made[0]()
+    except REFUSALS as error:
+        reason = str(error).partition("\n")[0]
+        raise MissingError(f"{name}: {case.name} of {case.dtype}: {reason}") from None
+    return made
 
 
 def result_of(name: str, returned: object, out: Buffer, dtype: DType) -> NDArray[Any]:

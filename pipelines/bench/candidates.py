@@ -14,10 +14,10 @@ from heddle.pipelines.bench.case import (
     heddle_calls,
     load,
     prepare,
-    verify,
 )
 from heddle.pipelines.bench.measure import Call, interleaved
 from heddle.pipelines.bench.rows import Row
+from heddle.pipelines.bench.verification import HEDDLE, verify
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import HeddleError
 
@@ -40,7 +40,7 @@ def run(case: Case, candidates: Sequence[Mapping[str, tuning.Values]]) -> list[R
             with tuning.forced(values):
                 made = heddle_calls(prepared, load(case, prepared, session))
             if case.verify:
-                rows[number] |= verify(case, prepared, {"heddle": made})["heddle"]
+                rows[number] |= verify(case, prepared, session, {HEDDLE: made})[HEDDLE]
         except HeddleError as error:
             rows[number] |= {"status": "error", "message": str(error)}
         if rows[number]["status"] == "ok":

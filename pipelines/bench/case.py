@@ -10,17 +10,15 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from heddle.contexts.numeric import is_number, is_whole
 from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
-from heddle.pipelines.bench.accuracy import error_of
 from heddle.pipelines.bench.device_time import ModelCall, device_clock
 from heddle.pipelines.bench.machine import BUSY
 from heddle.pipelines.bench.measure import Call, Clock, Timing, host_clock, interleaved
 from heddle.pipelines.bench.missing import MissingError
 from heddle.pipelines.bench.rows import Row
+from heddle.pipelines.bench.verification import HEDDLE, verify
 from heddle.pipelines.bench.workload import Workload
 from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
 from heddle.runtime._core import cuda_info
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from heddle.runtime import Device, Model
-
-HEDDLE = "heddle"
 
 HOST_S = 1.0
 """Seconds for the host's side of a call on a GPU."""
@@ -94,7 +90,6 @@ class Prepared:
     arrays: list[NDArray[Any]]
     sets: list[list[Buffer]]
     outputs: list[Buffer]
-    set_bytes: int
 
 
 def run(case: Case) -> Iterator[Row]:
@@ -117,7 +112,7 @@ def run(case: Case) -> Iterator[Row]:
             candidates[name] = baselines.calls(name, case, prepared)
         except MissingError as error:
             missing[name] = str(error)
-    errors = verify(case, prepared, candidates) if case.verify else {}
+    errors = verify(case, prepared, session, candidates) if case.verify else {}
     pause = case.threads > 1
     timings = interleaved(list(candidates.values()), case.max_time, pause, clock_of(case))
     rows = {
@@ -181,10 +176,10 @@ def prepare(case: Case, workload: Workload, dtype: DType, device: Device) -> Pre
     """Draws the operands and copies them into as many sets as the cache asks for."""
     types = workload.types(case.sizes, dtype)
     result = workload.result(case.sizes, dtype)
-    set_bytes = data.total_bytes([*types, result])
     last = last_cache(case)
     weighted = any(operand.weight for operand in workload.operands)
-    count = data.sets_wanted(set_bytes, last, weighted) if case.cache == "cold" else 1
+    held, used = data.total_bytes([*types, result]), used_bytes(case, workload, dtype)
+    count = data.sets_wanted(held, used, last, weighted) if case.cache == "cold" else 1
     arrays = data.draw(workload, case.sizes, dtype, case.inputs)
     sets = [
         [
@@ -195,14 +190,20 @@ def prepare(case: Case, workload: Workload, dtype: DType, device: Device) -> Pre
     ]
     shape = tuple(map(int, result.shape))
     outputs = [Buffer(result.dtype.name, shape, device) for _ in range(count)]
-    return Prepared(workload, dtype, arrays, sets, outputs, set_bytes)
+    return Prepared(workload, dtype, arrays, sets, outputs)
 
 
 def last_cache(case: Case) -> int:
     """Bytes of the last cache before memory, of the CPU or of the GPU; 0 where it is not known."""
     if case.target != "cpu":
         return int(cuda_info()["devices"][0]["l2_bytes"])
-    return machine.last_cache()
+    return machine.last_cache(case.threads)
+
+
+def used_bytes(case: Case, workload: Workload, dtype: DType) -> int:
+    """Bytes of a set that a call touches: of a table only what is picked from it."""
+    cost = workload.cost(case.sizes, dtype)
+    return int(cost.read) + int(cost.written)
 
 
 def load(case: Case, prepared: Prepared, session: InferenceSession) -> list[Model]:
@@ -232,34 +233,13 @@ def heddle_calls(prepared: Prepared, models: list[Model]) -> list[Call]:
     return [ModelCall(model, taken, out) for model, taken, out in sets]
 
 
-def verify(case: Case, prepared: Prepared, candidates: dict[str, list[Call]]) -> dict[str, Row]:
-    """The error of each candidate's result against the op's reference in float64.
-
-    A peer may be less exact than is asked of Heddle; its row shows by how much.
-    """
-    workload = prepared.workload
-    result = workload.result(case.sizes, prepared.dtype)
-    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
-    wanted = workload.row.reference(*wide, **workload.canonical(case.sizes, prepared.dtype))
-    allowed = data.allowed(workload, case.sizes, prepared.dtype)
-    rows: dict[str, Row] = {}
-    for name, calls in candidates.items():
-        returned = calls[0]()
-        got = baselines.result_of(name, returned, prepared.outputs[0], result.dtype)
-        error = error_of(got, wanted)
-        rows[name] = {"max_error": error, "tolerance": allowed}
-        if error > allowed and name == HEDDLE:
-            rows[name]["status"] = "wrong"
-    return rows
-
-
 def timed_row(case: Case, prepared: Prepared, name: str, timing: Timing) -> Row:
     """The row of one candidate."""
     middle, low, high = timing.interval
     cost = prepared.workload.cost(case.sizes, prepared.dtype)
     last = last_cache(case)
-    rotated = prepared.set_bytes * len(prepared.sets)
-    short = case.cache == "cold" and rotated < 2 * last
+    rotated = used_bytes(case, prepared.workload, prepared.dtype) * len(prepared.sets)
+    short = case.cache == "cold" and (not last or rotated < 2 * last)
     flags = {
         "noisy": not timing.settled,
         "busy": timing.others > BUSY,

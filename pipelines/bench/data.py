@@ -20,6 +20,9 @@ SEED = 0
 MOST_SETS, MOST_WEIGHTS = 4096, 64
 """Sets of small operands, each of which costs a few objects; each set of weights is a model."""
 
+MOST_BYTES = 4 * 2**30
+"""Of all sets together, where there are more than two."""
+
 
 ROWS: dict[str, Callable[[np.random.Generator, tuple[int, ...], int], NDArray[Any]]] = {
     "offsets": lambda rng, shape, length: np.arange(shape[0]) * length,
@@ -101,10 +104,13 @@ def array_of(buffer: Buffer, dtype: DType) -> NDArray[Any]:
     return loaded(buffer.to_numpy().view(dtype.to_bits()), dtype)
 
 
-def sets_wanted(set_bytes: int, last_cache: int, weighted: bool) -> int:
-    """How many sets a cold run rotates over: twice the last cache, and at least two."""
-    most = MOST_WEIGHTS if weighted else MOST_SETS
-    return min(max(-(-2 * last_cache // max(set_bytes, 1)), 2), most)
+def sets_wanted(held: int, used: int, last_cache: int, weighted: bool) -> int:
+    """How many sets a cold run rotates over: at least two, and twice the last cache of used bytes.
+
+    Of the `held` bytes of a set a call uses `used`; all sets together are bounded.
+    """
+    most = min(MOST_WEIGHTS if weighted else MOST_SETS, MOST_BYTES // max(held, 1))
+    return max(min(-(-2 * last_cache // max(used, 1)), most), 2)
 
 
 def allowed(workload: Workload, sizes: Mapping[str, int], dtype: DType) -> float:

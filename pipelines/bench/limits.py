@@ -102,8 +102,7 @@ def working_sets(threads: int) -> dict[str, int]:
     for level in levels:
         sharing = max(1, min(threads, level.shared))
         found[level.name] = level.size * 3 // 4 // sharing
-    last = levels[-1].size if levels else 0
-    found["memory"] = max(MEMORY, MEMORY_PER_CACHE * last) // threads
+    found["memory"] = max(MEMORY, MEMORY_PER_CACHE * machine.last_cache(threads)) // threads
     return found
 
 

@@ -46,9 +46,18 @@ def caches(cpus: Path = CPUS) -> list[Level]:
     return sorted(found, key=lambda level: level.name)
 
 
-def last_cache() -> int:
-    """Bytes of the last cache before memory; 0 where it is not known."""
-    return max((level.size for level in caches()), default=0)
+def last_cache(threads: int) -> int:
+    """Bytes that `threads` threads find in the last cache before memory; 0 where it is not known.
+
+    Cores may share it in groups (as on the chiplets of AMD's CPUs): then there are several of them,
+    as many as have our cores, of which a thread uses one.
+    """
+    levels = caches()
+    if not levels:
+        return 0
+    last = max(levels, key=lambda level: level.size)
+    groups = -(-len(os.sched_getaffinity(0)) // max(last.shared, 1))
+    return last.size * max(1, min(groups, threads))
 
 
 def _cores(text: str) -> set[int]:

@@ -1,28 +1,19 @@
 """Cases: what is built, checked and timed."""
 
-import inspect
 import re
 
 import numpy as np
 import pytest
+from bench_cases import SMALL, small
 
 from heddle.graph import DType
 from heddle.graph.ops import ROWS
 from heddle.kernels import tuning
-from heddle.pipelines.bench import baselines, case, data, products, workloads
+from heddle.pipelines.bench import baselines, case, data, workloads
 from heddle.pipelines.bench.accuracy import error_of
 from heddle.pipelines.bench.case import Case, run, run_safely
-from heddle.runtime import CPU, accelerator_count
+from heddle.runtime import accelerator_count
 from heddle.runtime.errors import GraphError, InputError
-
-SMALL = {"m": 3, "n": 40, "k": 64, "b": 2, "h": 4, "s": 5, "t": 8, "d": 16, "rows": 11, "axis": 1}
-SMALL |= {"g": 2, "block": 4, "height": 5, "width": 6, "c": 8, "window": 3}
-
-
-def small(name, **options):
-    sizes = {size: SMALL[size] for size in workloads.find(name).sizes}
-    return Case(name, sizes, max_time=0.001, verify=True, **options)
-
 
 # Workloads
 
@@ -113,10 +104,36 @@ def test_buffers_keep_values(dtype):
 
 
 def test_how_many_sets_a_cold_run_has():
-    assert data.sets_wanted(1000, 32_000, False) == 64
-    assert data.sets_wanted(10**9, 32_000, False) == 2
-    assert data.sets_wanted(16, 32 * 2**20, False) == data.MOST_SETS
-    assert data.sets_wanted(16, 32 * 2**20, True) == data.MOST_WEIGHTS
+    assert data.sets_wanted(1000, 1000, 32_000, False) == 64
+    assert data.sets_wanted(10**9, 10**9, 32_000, False) == 2
+    assert data.sets_wanted(16, 16, 32 * 2**20, False) == data.MOST_SETS
+    assert data.sets_wanted(16, 16, 32 * 2**20, True) == data.MOST_WEIGHTS
+    assert data.sets_wanted(10**6, 1000, 32_000, False) == 64
+    assert data.sets_wanted(2**30, 1000, 32_000, False) == 4
+    assert data.sets_wanted(2**40, 1000, 32_000, False) == 2
+
+
+def test_a_table_of_which_little_is_picked_does_not_count_as_used(monkeypatch):
+    """64 KiB of each call's 8 MiB: what the cache holds is measured by these."""
+    monkeypatch.setattr(case.machine, "last_cache", lambda threads: 2**20)
+    found = Case("gather", {"rows": 8192, "m": 32, "n": 256}, cache="cold", max_time=0.001)
+    (row,) = run(found)
+    used = 32 * (2 * 256 * 4 + 8)
+    assert row["sets"] == -(-(2**21) // used)
+    assert row["rotated_bytes"] == row["sets"] * used >= 2**21
+    assert "short-rotation" not in row["flags"]
+    monkeypatch.setattr(case.data, "MOST_BYTES", 100 * 2**20)
+    (row,) = run(found)
+    assert row["sets"] == 12
+    assert "short-rotation" in row["flags"]
+
+
+def test_a_cache_of_unknown_size_is_perhaps_not_left(monkeypatch):
+    monkeypatch.setattr(case.machine, "last_cache", lambda threads: 0)
+    (row,) = run(small("exp", cache="cold"))
+    assert "short-rotation" in row["flags"]
+    (row,) = run(small("exp"))
+    assert "short-rotation" not in row["flags"]
 
 
 def test_errors_are_relative_to_the_typical_element():
@@ -210,108 +227,3 @@ def test_a_tuning_table_of_another_cpu_is_not_used_and_the_row_says_so(monkeypat
     assert re.match(r"tuning: x86-64-v4.json: tuned on pentium4 .*; the table is not used", text)
     monkeypatch.delenv("HEDDLE_TUNING")
     assert "warnings" not in run_safely(small("transpose"))[0]
-
-
-# Baselines
-
-
-def test_a_baseline_that_is_not_installed_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(products, "find_spec", lambda name: None)
-    ours, peer = run(small("exp", baselines=("torch",)))
-    assert ours["status"] == "ok"
-    assert peer["status"] == "missing"
-    assert peer["error"]["message"] == "torch: is not installed; pip install torch"
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "message"),
-    [
-        ("erf", "float32", "numpy: has no erf; use --baseline torch"),
-        ("gelu", "float32", "numpy: has no erf; use --baseline torch"),
-        ("exp", "bfloat16", "numpy: has no bfloat16; use --dtype float32, or --baseline torch"),
-    ],
-)
-def test_what_numpy_has_not(name, dtype, message):
-    prepared = case.prepare(small(name), workloads.find(name), DType[dtype], CPU())
-    with pytest.raises(baselines.MissingError, match=message):
-        baselines.calls("numpy", small(name), prepared)
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "wanted"), [("numpy", "cuda", "cpu"), ("cublas", "cpu", "cuda")]
-)
-def test_a_baseline_runs_on_one_target(name, target, wanted):
-    message = f"{name}: runs on {wanted} alone here; use --target {wanted}"
-    with pytest.raises(baselines.MissingError, match=message):
-        baselines.calls(name, Case("exp", {}, target=target), None)
-
-
-class FakeTensor(np.ndarray):
-    def double(self):
-        return self.astype(np.float64)
-
-
-class FakeTorch:
-    """As much of torch as the bench uses, on NumPy."""
-
-    def __init__(self):
-        self.threads = 0
-
-    def set_num_threads(self, count):
-        self.threads = count
-
-    def inference_mode(self):
-        return np.errstate()
-
-    def from_dlpack(self, buffer):
-        return buffer.to_numpy().view(FakeTensor)
-
-    def exp(self, x, out):
-        return np.exp(x, out=out)
-
-    def softmax(self, x, axis, out):
-        raise RuntimeError("never called")
-
-    def __getattr__(self, name):
-        return self if name in ("nn", "functional") else lambda *tensors, out=None: None
-
-
-@pytest.mark.parametrize("name", workloads.WORKLOADS)
-def test_baselines_take_the_attributes_of_their_ops(name):
-    workload = workloads.find(name)
-    sizes, dtype = workloads.grid(workload, {})[0], workloads.dtype_of(workload, None)
-    attrs = workload.canonical(sizes, dtype)
-    for own in (
-        baselines.numpy_function(workload.row),
-        baselines.torch_functions(FakeTorch()).get(workload.op),
-    ):
-        if isinstance(own, np.ufunc):
-            assert not attrs
-        elif own is not None:
-            inspect.signature(own).bind(*workload.operands, out=None, **attrs)
-
-
-def test_torch_aligns_causal_attention_otherwise(monkeypatch):
-    monkeypatch.setattr(products, "find_spec", lambda name: object())
-    monkeypatch.setattr(products, "import_module", lambda name: FakeTorch())
-    found = small("attention_causal")
-    prepared = case.prepare(found, workloads.find(found.name), DType.float32, CPU())
-    message = "torch: lets query i see the first i keys; give s and t the same size"
-    with pytest.raises(baselines.MissingError, match=message):
-        baselines.calls("torch", found, prepared)
-
-
-def test_numpy_multiplies_too():
-    _, peer = run(small("matmul", baselines=("numpy",)))
-    assert peer["status"] == "ok"
-    assert peer["max_error"] <= peer["tolerance"]
-
-
-def test_torch_works_on_the_same_memory(monkeypatch):
-    fake = FakeTorch()
-    monkeypatch.setattr(products, "find_spec", lambda name: object())
-    monkeypatch.setattr(products, "import_module", lambda name: fake)
-    _, peer = run(small("exp", baselines=("torch",), threads=2))
-    assert peer["status"] == "ok"
-    assert peer["max_error"] <= peer["tolerance"]
-    assert fake.threads == 2

@@ -151,6 +151,10 @@ def test_working_sets(monkeypatch):
     monkeypatch.setattr(machine, "caches", lambda: levels)
     assert limits.working_sets(1) == {"L1": 30_000, "L3": 3_000_000, "memory": 2**26}
     assert limits.working_sets(2) == {"L1": 30_000, "L3": 1_500_000, "memory": 2**25}
+    levels[1] = machine.Level("L3", 2**25, 2)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(8)))
+    # Eight threads find the last cache four times.
+    assert limits.working_sets(8)["memory"] * 8 == 4 * 4 * 2**25
     monkeypatch.setattr(machine, "caches", list)
     assert limits.working_sets(1) == {"memory": 2**26}
 

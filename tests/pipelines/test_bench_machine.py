@@ -36,6 +36,15 @@ def test_caches(cpus):
     ]
 
 
+def test_the_last_cache_is_that_of_all_groups_of_cores(monkeypatch):
+    levels = [machine.Level("L2", 2**20, 1), machine.Level("L3", 2**25, 4)]
+    monkeypatch.setattr(machine, "caches", lambda: levels)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(10)))
+    assert [machine.last_cache(threads) for threads in (1, 2, 10)] == [2**25, 2**26, 3 * 2**25]
+    monkeypatch.setattr(machine, "caches", list)
+    assert machine.last_cache(2) == 0
+
+
 def test_no_caches_where_linux_names_none(tmp_path):
     assert machine.caches(tmp_path) == []
 

@@ -1,0 +1,75 @@
+"""Whether what candidates write is what the op's reference computes, element for element.
+
+Before each call the output is filled with a byte, of the first set with 0xFF (NaN, or minus one)
+and of the last one with zeros: what a candidate leaves as it was is wrong in one of them, whatever
+another candidate wrote there before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heddle.graph import DeviceRef, Graph, TensorType, compile
+from heddle.pipelines.bench import baselines, data
+from heddle.pipelines.bench.accuracy import error_of
+from heddle.runtime import Buffer, InferenceSession
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heddle.pipelines.bench.case import Case, Prepared
+    from heddle.pipelines.bench.measure import Call
+    from heddle.pipelines.bench.rows import Row
+
+FILLS = ((0, 0xFF), (-1, 0x00))
+"""The set whose output is filled, and the byte."""
+
+HEDDLE = "heddle"
+
+
+class Filler:
+    """Fills buffers of one type by a copy of the runtime, in which no kernel has a part."""
+
+    def __init__(self, result: TensorType, target: str, session: InferenceSession) -> None:
+        self.result = result
+        device = DeviceRef.CPU() if target == "cpu" else DeviceRef.GPU()
+        with Graph("fill", [TensorType(result.dtype, result.shape, device)]) as graph:
+            graph.output(graph.inputs[0])
+        self.model = session.load(compile(graph, ["cpu:native" if target == "cpu" else target]))
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Every byte of `buffer` is `byte`."""
+        shape = (*map(int, self.result.shape),)
+        bits = np.empty(shape, self.result.dtype.to_bits())
+        bits.reshape(-1).view(np.uint8)[...] = byte
+        source = Buffer.from_numpy(bits, dtype=self.result.dtype.name).to(self.model.device)
+        self.model.execute(source, out=[buffer])
+        buffer.synchronize()  # others write to it from streams of their own
+
+
+def verify(
+    case: Case, prepared: Prepared, session: InferenceSession, candidates: Mapping[str, list[Call]]
+) -> dict[str, Row]:
+    """The error of each candidate's results against the op's reference in float64.
+
+    A peer may be less exact than is asked of Heddle; its row shows by how much.
+    """
+    workload = prepared.workload
+    result = workload.result(case.sizes, prepared.dtype)
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
+    wanted = workload.row.reference(*wide, **workload.canonical(case.sizes, prepared.dtype))
+    allowed = data.allowed(workload, case.sizes, prepared.dtype)
+    filler = Filler(result, case.target, session)
+    rows: dict[str, Row] = {}
+    for name, calls in candidates.items():
+        errors = []
+        for number, byte in FILLS:
+            filler.fill(prepared.outputs[number], byte)
+            got = baselines.result_of(name, calls[number](), prepared.outputs[number], result.dtype)
+            errors.append(error_of(got, wanted))
+        rows[name] = {"max_error": max(errors), "tolerance": allowed}
+        if max(errors) > allowed and name == HEDDLE:
+            rows[name]["status"] = "wrong"
+    return rows

@@ -1,0 +1,129 @@
+"""Peers: what they take, what they refuse, and that they compute the same."""
+
+import inspect
+
+import numpy as np
+import pytest
+from bench_cases import small
+
+from heddle.graph import DType
+from heddle.pipelines.bench import baselines, case, products, workloads
+from heddle.pipelines.bench.case import Case, run
+from heddle.runtime import CPU
+
+
+def test_a_baseline_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(products, "find_spec", lambda name: None)
+    ours, peer = run(small("exp", baselines=("torch",)))
+    assert ours["status"] == "ok"
+    assert peer["status"] == "missing"
+    assert peer["error"]["message"] == "torch: is not installed; pip install torch"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        ("erf", "float32", "numpy: has no erf; use --baseline torch"),
+        ("gelu", "float32", "numpy: has no erf; use --baseline torch"),
+        ("exp", "bfloat16", "numpy: has no bfloat16; use --dtype float32, or --baseline torch"),
+    ],
+)
+def test_what_numpy_has_not(name, dtype, message):
+    prepared = case.prepare(small(name), workloads.find(name), DType[dtype], CPU())
+    with pytest.raises(baselines.MissingError, match=message):
+        baselines.calls("numpy", small(name), prepared)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "wanted"), [("numpy", "cuda", "cpu"), ("cublas", "cpu", "cuda")]
+)
+def test_a_baseline_runs_on_one_target(name, target, wanted):
+    message = f"{name}: runs on {wanted} alone here; use --target {wanted}"
+    with pytest.raises(baselines.MissingError, match=message):
+        baselines.calls(name, Case("exp", {}, target=target), None)
+
+
+class FakeTensor(np.ndarray):
+    def double(self):
+        return self.astype(np.float64)
+
+
+class FakeTorch:
+    """As much of torch as the bench uses, on NumPy."""
+
+    def __init__(self):
+        self.threads = 0
+
+    def set_num_threads(self, count):
+        self.threads = count
+
+    def inference_mode(self):
+        return np.errstate()
+
+    def from_dlpack(self, buffer):
+        return buffer.to_numpy().view(FakeTensor)
+
+    def exp(self, x, out):
+        return np.exp(x, out=out)
+
+    def softmax(self, x, axis, out):
+        raise RuntimeError("never called")
+
+    def __getattr__(self, name):
+        return self if name in ("nn", "functional") else lambda *tensors, out=None: None
+
+
+@pytest.mark.parametrize("name", workloads.WORKLOADS)
+def test_baselines_take_the_attributes_of_their_ops(name):
+    workload = workloads.find(name)
+    sizes, dtype = workloads.grid(workload, {})[0], workloads.dtype_of(workload, None)
+    attrs = workload.canonical(sizes, dtype)
+    for own in (
+        baselines.numpy_function(workload.row),
+        baselines.torch_functions(FakeTorch()).get(workload.op),
+    ):
+        if isinstance(own, np.ufunc):
+            assert not attrs
+        elif own is not None:
+            inspect.signature(own).bind(*workload.operands, out=None, **attrs)
+
+
+def test_torch_aligns_causal_attention_otherwise(monkeypatch):
+    monkeypatch.setattr(products, "find_spec", lambda name: object())
+    monkeypatch.setattr(products, "import_module", lambda name: FakeTorch())
+    found = small("attention_causal")
+    prepared = case.prepare(found, workloads.find(found.name), DType.float32, CPU())
+    message = "torch: lets query i see the first i keys; give s and t the same size"
+    with pytest.raises(baselines.MissingError, match=message):
+        baselines.calls("torch", found, prepared)
+
+
+@pytest.mark.parametrize("when", ["made", "called"])
+def test_a_baseline_that_refuses_a_case_is_a_row(monkeypatch, when):
+    def refuse():
+        raise RuntimeError("not implemented for 'Half'\nException raised from here")
+
+    def refused(found, prepared):
+        return [refuse] if when == "called" else refuse()
+
+    monkeypatch.setitem(baselines.BASELINES, "torch", refused)
+    ours, peer = run(small("exp", baselines=("torch",)))
+    assert ours["status"] == "ok"
+    assert peer["status"] == "missing"
+    assert peer["error"]["message"] == "torch: exp of float32: not implemented for 'Half'"
+
+
+def test_numpy_multiplies_too():
+    _, peer = run(small("matmul", baselines=("numpy",)))
+    assert peer["status"] == "ok"
+    assert peer["max_error"] <= peer["tolerance"]
+
+
+def test_torch_works_on_the_same_memory(monkeypatch):
+    fake = FakeTorch()
+    monkeypatch.setattr(products, "find_spec", lambda name: object())
+    monkeypatch.setattr(products, "import_module", lambda name: fake)
+    _, peer = run(small("exp", baselines=("torch",), threads=2))
+    assert peer["status"] == "ok"
+    assert peer["max_error"] <= peer["tolerance"]
+    assert fake.threads == 2
