@@ -90,12 +90,16 @@ def pairs(queries: Dim, keys: Dim, attrs: Attrs) -> Dim:
     return Dim(behind(length) - (behind(length - attrs["window"]) if attrs["window"] else 0))
 
 
-def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
+def row_operations(heads: Dim, queries: Dim, keys: Dim, size: Dim, attrs: Attrs) -> Dim:
     """Two products and one softmax for each pair of a query and a key that it may attend to."""
+    return pairs(queries, keys, attrs) * heads * (size * 4 + costs.EXP + 4)
+
+
+def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     head, sequence = _LAYOUTS[attrs["layout"]]
     query, key = types[0].shape, types[1].shape
-    each = query[0] * query[head] * (query[3] * 4 + costs.EXP + 4)
-    return costs.computed(types, result, pairs(query[sequence], key[sequence], attrs) * each)
+    each = row_operations(query[head], query[sequence], key[sequence], query[3], attrs)
+    return costs.computed(types, result, query[0] * each)
 
 
 _plain = {"scale": 0.5, "causal": False, "window": 0, "layout": "bhsd"}

@@ -16,7 +16,7 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.arrays import merged
-from heddle.graph.ops.attention import check_window, default_scale, pairs
+from heddle.graph.ops.attention import check_window, default_scale, row_operations
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
 from heddle.graph.types import Shape, TensorType
@@ -130,27 +130,20 @@ def _of_a_row(total: Dim, rows: Dim) -> Dim:
     return total // rows if rows != 0 else Dim(0)
 
 
-def _operations(query: TensorType, keys: Dim, rows: Dim, attrs: Attrs) -> Dim:
-    """Two products and a softmax for each pair of a query and one of its row's `keys` it sees."""
-    tokens, heads, size = query.shape
-    each = heads * (size * 4 + costs.EXP + 4)
-    return rows * pairs(_of_a_row(tokens, rows), keys, attrs) * each
-
-
 def _ragged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    rows = types[3].shape[0] - 1
-    keys = _of_a_row(types[1].shape[0], rows)
-    return costs.computed(types, result, _operations(types[0], keys, rows, attrs))
+    (tokens, heads, size), keys, rows = types[0].shape, types[1].shape[0], types[3].shape[0] - 1
+    sides = (_of_a_row(total, rows) for total in (tokens, keys))
+    return costs.computed(types, result, rows * row_operations(heads, *sides, size, attrs))
 
 
 def _paged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     """As if every table were full."""
-    _, block, key_heads, size = types[1].shape
+    (tokens, heads, size), (_, block, key_heads, _) = types[0].shape, types[1].shape
     rows, blocks = types[5].shape
     cached = rows * blocks * block * key_heads * size * types[1].dtype.size * 2
     others = sum((costs.nbytes(type) for type in (types[0], *types[3:])), cached)
-    operations = _operations(types[0], blocks * block, rows, attrs)
-    return Cost(others, costs.nbytes(result), operations)
+    each = row_operations(heads, _of_a_row(tokens, rows), blocks * block, size, attrs)
+    return Cost(others, costs.nbytes(result), rows * each)
 
 
 _attrs = {"scale": 0.5, "causal": True, "window": 0}

@@ -8,7 +8,7 @@ from heddle.pipelines.bench.limits import TILES_OF, Limits
 from heddle.pipelines.bench.machine import Level
 from heddle.pipelines.bench.rows import Row
 
-TILED = ("matmul", "grouped_matmul", "conv", "attention", "ragged_attention")
+TILED = ("matmul", "grouped_matmul", "conv", "attention", "ragged_attention", "paged_attention")
 """Ops that multiply float32 in the tiles of AMX, where there are any (`conv` by single pixels)."""
 
 LOW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")

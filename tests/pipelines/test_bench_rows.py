@@ -187,6 +187,7 @@ def test_the_arithmetic_limit_of_a_dtype(dtype, peak):
         ("ragged_attention", "bfloat16", 3.6),
         ("ragged_attention", "float32", 0.6),
         ("paged_attention", "bfloat16", 3.6),
+        ("paged_attention", "float32", 0.6),
         ("quantized_matmul", "float32", 0.5),
         ("exp", "bfloat16", 0.5),
         ("add", "int8", None),
