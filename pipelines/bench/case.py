@@ -73,7 +73,7 @@ class Case:
             "cache": self.cache,
             "threads": self.threads,
             "status": status,
-            "flags": [],
+            "flags": ["zeros"] if self.inputs == "zeros" else [],
         }
 
     def failed(self, status: str, kind: str, message: str, impl: str = HEDDLE) -> Row:

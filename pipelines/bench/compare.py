@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from heddle.pipelines.bench.rows import Row, pooled
+from heddle.pipelines.bench.rows import Row, failed, pooled
 from heddle.pipelines.bench.statistics import CONFIDENCE, holm, mann_whitney, median_interval
 
 LEAST_TURNS = 8
@@ -18,8 +18,9 @@ class Verdict:
     """What became of a case from A to B.
 
     `word` is FASTER, SLOWER, SAME, UNSURE; GONE or NEW where one run lacks the case; BROKEN where
-    B has an error, or a wrong result, and A has not. `change` is B's median over A's, with the
-    least and the greatest value that both intervals allow; `p` is adjusted for all cases.
+    B has an error, or a wrong result, and A has not, or lacks the case. `change` is B's median over
+    A's, with the least and the greatest value that both intervals allow; `p` is adjusted for all
+    cases.
     """
 
     row: Row
@@ -40,8 +41,7 @@ def compare(a: Iterable[Row], b: Iterable[Row], tolerance: float, impl: str) -> 
 
     A case is FASTER or SLOWER where Mann and Whitney's test on the medians of its turns, adjusted
     after Holm for the number of cases, finds a difference at 5%, and the medians differ by more
-    than `tolerance`; SAME where the intervals leave no room for more than `tolerance`, or the
-    difference that was found is no more than that; UNSURE otherwise.
+    than `tolerance`; SAME where the intervals leave no room for more than that; UNSURE otherwise.
     """
     before, after = ({k: r for k, r in pooled(x).items() if r["impl"] == impl} for x in (a, b))
     both = [key for key in before if key in after]
@@ -56,7 +56,8 @@ def compare(a: Iterable[Row], b: Iterable[Row], tolerance: float, impl: str) -> 
             verdicts.append(_judge(row, after[key], found[key], tolerance))
         else:
             verdicts.append(Verdict(after[key], "BROKEN" if _good(row) else "UNSURE"))
-    return verdicts + [Verdict(row, "NEW") for key, row in after.items() if key not in before]
+    new = [row for key, row in after.items() if key not in before]
+    return verdicts + [Verdict(row, "BROKEN" if failed(row) else "NEW") for row in new]
 
 
 def _good(row: Row) -> bool:
@@ -71,7 +72,7 @@ def _judge(a: Row, b: Row, p: float, tolerance: float) -> Verdict:
     differ = enough and p < 1 - CONFIDENCE
     if differ and abs(change[0] - 1) > tolerance:
         word = "FASTER" if change[0] < 1 else "SLOWER"
-    elif differ or (enough and max(change[2] - 1, 1 - change[1]) <= tolerance):
+    elif enough and max(change[2] - 1, 1 - change[1]) <= tolerance:
         word = "SAME"
     else:
         word = "UNSURE"

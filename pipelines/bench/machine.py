@@ -108,9 +108,13 @@ def _fixed() -> dict[str, Any]:
 
 
 def host_key() -> str:
-    """What limits belong to: the host's name, its CPU, caches and usable cores."""
+    """What limits belong to: the host's name, its CPU with what that can do, caches, usable cores.
+
+    Which cores, not how many: two may be one core's hardware threads, or have a cache each.
+    """
     fixed = _fixed()
-    parts = [str(fixed[name]) for name in ("host", "cpu", "cores", "caches")]
+    parts = [str(fixed[name]) for name in ("host", "cpu", "caches")]
+    parts += [cpu_fields().get("flags", ""), str(sorted(os.sched_getaffinity(0)))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

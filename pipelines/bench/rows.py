@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from heddle.pipelines.bench.statistics import median_interval
 from heddle.runtime.errors import InputError
 
 SCHEMA = 1
@@ -105,21 +106,44 @@ def wrong(row: Row) -> str:
 
 
 def key(row: Row) -> tuple[str, ...]:
-    """What makes two rows the same case."""
+    """What makes two rows the same case; of zeros a kernel is another one."""
     shape = ",".join(f"{name}={size}" for name, size in row["shape"].items())
     names = ("name", "impl", "dtype", "device", "cache")
-    return (*(row[name] for name in names), shape, str(row["threads"]))
+    zeros = "zeros" if "zeros" in row["flags"] else ""
+    return (*(row[name] for name in names), shape, str(row["threads"]), zeros)
 
 
 def pooled(rows: Iterable[Row]) -> dict[tuple[str, ...], Row]:
-    """Rows by case; the turns of rows of the same case are joined."""
+    """Rows by case, those of the same case as one; where one of them failed, that one."""
     found: dict[tuple[str, ...], Row] = {}
     for row in rows:
         before = found.get(key(row))
-        if before and "turns_us" in before and "turns_us" in row:
-            row = {**row, "turns_us": before["turns_us"] + row["turns_us"]}
-        found[key(row)] = row
+        found[key(row)] = _joined(before, row) if before else row
     return found
+
+
+RATES = ("gb_s", "gb_s_share", "tflop_s", "tflop_s_share")
+"""What a row has so many times more of where its time is so many times less."""
+
+
+def failed(row: Row) -> bool:
+    """Whether a row is of a wrong result, or lacks figures that it should have."""
+    return row["status"] not in ("ok", "missing")
+
+
+def _joined(a: Row, b: Row) -> Row:
+    """Two rows of a case as one: the turns of both, and what follows from them."""
+    for row in (b, a):
+        if failed(row):
+            return row
+    if "turns_us" not in a or "turns_us" not in b:
+        return a if "turns_us" in a else b
+    turns = a["turns_us"] + b["turns_us"]
+    middle, *interval = median_interval(turns)
+    rates = {name: b[name] * b["time_us"] / middle for name in RATES if b.get(name)}
+    flags = list(dict.fromkeys((*a["flags"], *b["flags"])))
+    times = {"time_us": middle, "ci_us": interval, "turns_us": turns}
+    return {**b, **times, **rates, "flags": flags}
 
 
 def timed(rows: Iterable[Row]) -> Iterator[Row]:

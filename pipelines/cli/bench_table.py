@@ -8,7 +8,7 @@ from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from heddle.pipelines.bench.rows import number, shape_text
+from heddle.pipelines.bench.rows import failed, number, shape_text
 from heddle.pipelines.cli.console import make_console, width_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Report:
             for text in row.get("warnings", ()):
                 warnings.warn(text, stacklevel=2)
             full = judged(row, self.limits, self.levels) if self.limits else row
-            self.failures += full["status"] not in ("ok", "missing")
+            self.failures += failed(full)
             self.rows.append(full)
             if self.writer:
                 self.writer.write(full, describe())
@@ -92,8 +92,8 @@ class Report:
             for place, group in groupby(lines, key=lambda line: " ".join(without_impl(line[0]))):
                 console.print(Text(place, style="bold"))
                 show_case(console, list(group))
-        failed = [row for row in self.rows if "error" in row]
-        for text, status in dict.fromkeys((failure_text(row), row["status"]) for row in failed):
+        lacking = [row for row in self.rows if "error" in row]
+        for text, status in dict.fromkeys((failure_text(row), row["status"]) for row in lacking):
             console.print(Text(text, style=STYLES.get(status, "red")))
 
 

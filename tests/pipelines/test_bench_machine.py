@@ -62,6 +62,19 @@ def test_the_description_is_plain_data():
     assert set(here["sources"]) == {"cpu", "cuda"}
 
 
+def test_limits_belong_to_the_cores_that_are_used_and_what_they_can_do(monkeypatch):
+    here = machine.host_key()
+    assert here == machine.host_key()
+    monkeypatch.setattr(machine, "cpu_fields", lambda: {"flags": "avx2"})
+    narrow = machine.host_key()
+    assert narrow != here
+    keys = set()
+    for cores in ({100, 101}, {100, 102}):  # as many
+        monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _, cores=cores: cores)
+        keys.add(machine.host_key())
+    assert len(keys | {narrow}) == 3
+
+
 def test_the_share_of_others(tmp_path, monkeypatch):
     cores = sorted(os.sched_getaffinity(0))
     ticks = os.sysconf("SC_CLK_TCK")

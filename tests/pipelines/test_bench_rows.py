@@ -4,14 +4,13 @@ import json
 import resource
 
 import pytest
+from bench_cases import MACHINE, row
 
 from heddle.pipelines.bench import judge, rows
-from heddle.pipelines.bench.compare import compare, machines_differ, overall
 from heddle.pipelines.bench.limits import better
 from heddle.pipelines.bench.machine import Level
 from heddle.runtime.errors import InputError
 
-MACHINE = {"host": "loom", "cpu": "X", "cores": 2, "heddle": "0.1.0", "date": "2026-01-01"}
 LEVELS = [Level("L1", 1000, 1), Level("L2", 10_000, 1), Level("L3", 100_000, 2)]
 LIMITS = {
     "threads": 2,
@@ -21,31 +20,6 @@ LIMITS = {
     "call_us": 0.3,
     "others_share": 0.0,
 }
-
-
-def row(**changes):
-    made = {
-        "schema": rows.SCHEMA,
-        "name": "exp",
-        "op": "exp",
-        "impl": "heddle",
-        "dtype": "float32",
-        "shape": {"m": 4, "n": 8},
-        "device": "cpu",
-        "cache": "cold",
-        "threads": 2,
-        "status": "ok",
-        "flags": [],
-        "time_us": 1000.0,
-        "ci_us": [990.0, 1010.0],
-        "turns_us": [1000.0 + i % 5 for i in range(20)],
-        "rotated_bytes": 1_000_000,
-        "bytes_read": 20_000_000,
-        "bytes_written": 20_000_000,
-        "operations": 80_000_000,
-        "environment": MACHINE,
-    }
-    return {**made, **changes}
 
 
 # Files
@@ -113,12 +87,36 @@ def test_files_that_are_no_rows(tmp_path, text, message):
 
 
 def test_rows_of_one_case_are_pooled():
-    first, second = row(turns_us=[1.0]), row(turns_us=[2.0], time_us=2.0)
-    other, failed = row(threads=1), {**row(cache="warm"), "status": "error"}
-    del failed["time_us"]
-    found = list(rows.pooled([first, other, second, failed]).values())
-    assert [each["turns_us"] for each in found[:2]] == [[1.0, 2.0], other["turns_us"]]
+    first = row(turns_us=[1.0] * 9, time_us=1.0, flags=["busy"])
+    second = row(turns_us=[2.0] * 7, time_us=2.0, flags=["noisy"], gb_s=10.0, gb_s_share=0.2)
+    other, lost = row(threads=1), {**row(cache="warm"), "status": "error"}
+    del lost["time_us"]
+    found = list(rows.pooled([first, other, second, lost]).values())
+    assert found[0]["turns_us"] == [1.0] * 9 + [2.0] * 7
+    assert (found[0]["time_us"], found[0]["ci_us"]) == (1.0, [1.0, 2.0])
+    assert (found[0]["gb_s"], found[0]["gb_s_share"]) == (20.0, 0.4)
+    assert found[0]["flags"] == ["busy", "noisy"]
+    assert found[1]["turns_us"] == other["turns_us"]
     assert list(rows.timed(found)) == found[:2]
+
+
+@pytest.mark.parametrize("status", ["wrong", "error", "crashed", "hung"])
+def test_of_rows_of_one_case_one_that_failed_counts(status):
+    for pair in ([row(), row(status=status)], [row(status=status), row()]):
+        (found,) = rows.pooled(pair).values()
+        assert found["status"] == status
+
+
+def test_a_peer_that_was_missing_once_keeps_its_figures():
+    missing = {"name": "exp", **row(status="missing")}
+    del missing["turns_us"]
+    for pair in ([row(), missing], [missing, row()]):
+        (found,) = rows.pooled(pair).values()
+        assert found["status"] == "ok"
+
+
+def test_of_zeros_a_kernel_is_another_case():
+    assert len(rows.pooled([row(), row(flags=["zeros", "busy"]), row(flags=["busy"])])) == 2
 
 
 # Limits
@@ -234,71 +232,3 @@ def test_the_better_of_two_measurements_counts():
     merged = better(LIMITS, other)
     assert merged["read_gb_s"] == {"L1": 500.0, "L2": 200.0, "L3": 100.0, "memory": 40.0}
     assert (merged["call_us"], merged["date"]) == (0.2, "later")
-
-
-# Comparison
-
-
-def turns(middle, spread=0.002, count=20):
-    return [middle * (1 + spread * ((i * 7) % 11 - 5) / 5) for i in range(count)]
-
-
-def word(a, b, tolerance=0.03):
-    (verdict,) = compare([row(turns_us=a)], [row(turns_us=b)], tolerance, "heddle")
-    return verdict.word
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "wanted"),
-    [
-        (turns(100), turns(80), "FASTER"),
-        (turns(100), turns(120), "SLOWER"),
-        (turns(100), turns(100), "SAME"),
-        (turns(100), turns(101), "SAME"),  # found, but too small to matter
-        (turns(100, 0.5), turns(102, 0.5), "UNSURE"),
-        (turns(100, count=5), turns(50, count=5), "UNSURE"),
-    ],
-)
-def test_verdicts(a, b, wanted):
-    assert word(a, b) == wanted
-
-
-def test_the_tolerance_is_a_matter_of_choice():
-    assert word(turns(100), turns(101), tolerance=0.001) == "SLOWER"
-
-
-def test_many_cases_need_more_evidence():
-    a, b = turns(100, 0.1, 12), [value * 1.07 for value in turns(100, 0.1, 12)]
-    assert word(a, b) == "SLOWER"
-    names = [f"case {i}" for i in range(50)]
-    before = [row(name="exp", turns_us=a), *(row(name=name, turns_us=a) for name in names)]
-    after = [row(name="exp", turns_us=b), *(row(name=name, turns_us=a) for name in names)]
-    assert compare(before, after, 0.03, "heddle")[0].word != "SLOWER"
-
-
-def test_cases_that_are_gone_new_or_broken():
-    broken = {**row(name="log"), "status": "wrong"}
-    before = [row(name="abs"), row(name="log"), row(name="neg", status="error")]
-    after = [broken, row(name="neg"), row(name="sin"), row(name="abs", impl="numpy")]
-    verdicts = compare(before, after, 0.03, "heddle")
-    words = {verdict.row["name"]: (verdict.word, verdict.bad) for verdict in verdicts}
-    assert words == {
-        "abs": ("GONE", True),
-        "log": ("BROKEN", True),
-        "neg": ("UNSURE", False),
-        "sin": ("NEW", False),
-    }
-    assert overall(verdicts) is None
-
-
-def test_overall_is_the_geometric_mean():
-    before = [row(turns_us=[100.0] * 9), row(name="log", turns_us=[100.0] * 9)]
-    after = [row(turns_us=[50.0] * 9), row(name="log", turns_us=[800.0] * 9)]
-    assert overall(compare(before, after, 0.03, "heddle")) == pytest.approx(2)
-
-
-def test_other_machines_are_named():
-    there = row(environment={**MACHINE, "cpu": "Y"})
-    assert machines_differ([row()], [row()]) == ""
-    wanted = "A and B are of different machines: cpu: ['X'] and ['Y']"
-    assert machines_differ([row()], [there]) == wanted
