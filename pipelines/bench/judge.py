@@ -30,13 +30,15 @@ PRODUCTS = (
 EIGHT_BITS = ("int8", "uint8")
 
 
-def judged(row: Row, limits: Limits, levels: Sequence[Level]) -> Row:
+def judged(row: Row, limits: Limits | None, levels: Sequence[Level]) -> Row:
     """`row` with its rates and, of what `limits` knows, the shares and the bound."""
     if "time_us" not in row:
         return row
     seconds = row["time_us"] / 1e6
     moved = row["bytes_read"] + row["bytes_written"]
     row = {**row, "gb_s": moved / seconds / 1e9, "tflop_s": row["operations"] / seconds / 1e12}
+    if limits is None:
+        return row
     level = level_of(row, levels)
     memory = memory_seconds(row, limits, level)
     peak = peak_tflops(row, limits)

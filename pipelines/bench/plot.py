@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from heddle.pipelines.bench.rows import Row, number, pooled, shape_text, timed
+from heddle.pipelines.bench.rows import Row, failed, number, pooled, shape_text, timed
 from heddle.pipelines.bench.svg import COLORS, Chart, bars
 from heddle.runtime.errors import InputError
 
@@ -20,13 +20,14 @@ def save(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Writes `roofline.svg`, `bars.svg` and `bench.html` to `folder`, which is made where needed.
 
     Raises:
-        InputError: No row has a time.
+        InputError: No row has a time, or all are wrong; one that is wrong is on the page alone.
         OSError: The files cannot be written.
     """
     measured = list(timed(pooled(rows).values()))
-    if not measured:
-        raise InputError("plot: wanted rows with times, found none")
-    roof, chart = roofline(measured), bar_chart(measured)
+    right = [row for row in measured if not failed(row)]
+    if not right:
+        raise InputError("plot: wanted rows with times of right results, found none")
+    roof, chart = roofline(right), bar_chart(right)
     folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "roofline.svg": roof,
@@ -53,9 +54,9 @@ def label(row: Row) -> str:
 def roofline(rows: Sequence[Row]) -> str:
     """Rows that compute, under the roofs that their limits make."""
     points = [
-        (row["operations"] / (row["bytes_read"] + row["bytes_written"]), 1e3 * row["tflop_s"], row)
+        (row["operations"] / moved, 1e3 * row["tflop_s"], row)
         for row in rows
-        if row["operations"]
+        if row.get("tflop_s") and (moved := row["bytes_read"] + row["bytes_written"])
     ]
     roofed = [row for row in rows if row.get("gb_s_limit") and row.get("tflop_s_limit")]
     rates = sorted({row["gb_s_limit"] for row in roofed})
@@ -111,12 +112,14 @@ def page(rows: Sequence[Row], roof: str, chart: str) -> str:
         figures = [number(row.get(name)) for name in ("time_us", "gb_s", "tflop_s")]
         cells = (
             *(row["impl"], label(row), *figures),
-            *(row.get("bound", ""), ratio, ", ".join(row["flags"])),
+            *(row.get("bound", ""), ratio, ", ".join([*["wrong"] * failed(row), *row["flags"]])),
         )
         lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in columns)
-    where = rows[0]["environment"]
-    about = f"{where['cpu']}, {where['cores']} cores, heddle {where['heddle']}, {where['date']}"
+    places = [row["environment"] for row in rows]
+    names = [f"{each['cpu']}, {each['cores']} cores, heddle {each['heddle']}" for each in places]
+    dates = sorted({each["date"] for each in places})
+    about = "; ".join([*dict.fromkeys(names), " to ".join(dict.fromkeys((dates[0], dates[-1])))])
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>heddle bench</title><style>
 body {{ font-family: system-ui, sans-serif; margin: 2em; color: #0f172a }}

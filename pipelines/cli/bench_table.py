@@ -59,7 +59,7 @@ class Report:
         for row in rows:
             for text in row.get("warnings", ()):
                 warnings.warn(text, stacklevel=2)
-            full = judged(row, self.limits, self.levels) if self.limits else row
+            full = judged(row, self.limits, self.levels)
             self.failures += failed(full)
             self.rows.append(full)
             if self.writer:

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from heddle.pipelines.bench import plot
+from heddle.pipelines.bench import judge, plot
 from heddle.runtime.errors import InputError
 
 MACHINE = {"cpu": "X", "cores": 2, "heddle": "0.1.0", "date": "2026-01-01"}
@@ -95,5 +95,33 @@ def test_the_height_of_a_point_is_its_rate():
 def test_nothing_to_draw(tmp_path):
     failed = {**row(), "status": "error"}
     del failed["time_us"]
-    with pytest.raises(InputError, match="plot: wanted rows with times, found none"):
-        plot.save([failed], tmp_path)
+    wrong = row(name="log", status="wrong")
+    message = "plot: wanted rows with times of right results, found none"
+    with pytest.raises(InputError, match=message):
+        plot.save([failed, wrong], tmp_path)
+
+
+def test_what_is_wrong_is_no_point(tmp_path):
+    roof, chart, page = plot.save([row(), row(name="log", status="wrong")], tmp_path)
+    assert "exp" in roof.read_text()
+    assert "log" not in roof.read_text() + chart.read_text()
+    assert "<td>wrong</td>" in page.read_text()
+
+
+def test_rows_that_nothing_limits_have_points(tmp_path):
+    bare = row()
+    for name in ("gb_s", "gb_s_limit", "gb_s_share", "tflop_s", "tflop_s_limit", "bound"):
+        del bare[name]
+    rated = judge.judged(bare, None, [])
+    assert (rated["gb_s"], rated["tflop_s"]) == (40.0, 0.08)
+    roof, *_ = plot.save([rated, {**rated, "name": "log", "bytes_read": 0}], tmp_path)
+    assert "80.0 GFLOP/s" in roof.read_text()
+    plot.roofline([{**rated, "bytes_read": 0, "bytes_written": 0}])
+
+
+def test_the_page_names_every_machine(tmp_path):
+    other = {**MACHINE, "cpu": "Y", "date": "2026-01-03"}
+    *_, page = plot.save([row(), row(name="log", environment=other)], tmp_path)
+    assert "X, 2 cores, heddle 0.1.0; Y, 2 cores, heddle 0.1.0; 2026-01-01 to 2026-01-03" in (
+        page.read_text()
+    )
