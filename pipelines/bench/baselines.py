@@ -216,6 +216,7 @@ def torch_functions(torch: Any) -> dict[str, Run]:
         "mean": reduced(torch.mean),
         "max": reduced(torch.amax),
         "min": reduced(torch.amin),
+        "top_k_indices": lambda x, out, k: torch.topk(x, k).indices,
         "softmax": lambda x, out, axis: torch.softmax(x, axis, out=out),
         "layer_norm": normalized(functional.layer_norm),
         "rms_norm": normalized(functional.rms_norm),

@@ -56,7 +56,8 @@ def roofline(rows: Sequence[Row]) -> str:
     points = [
         (row["operations"] / moved, 1e3 * row["tflop_s"], row)
         for row in rows
-        if row.get("tflop_s") and (moved := row["bytes_read"] + row["bytes_written"])
+        if row["operations"] and "tflop_s" in row
+        if (moved := row["bytes_read"] + row["bytes_written"])
     ]
     roofed = [row for row in rows if row.get("gb_s_limit") and row.get("tflop_s_limit")]
     rates = sorted({row["gb_s_limit"] for row in roofed})

@@ -226,6 +226,13 @@ _OTHERS = (
         (_PAGES, Operand("b*s g d"), *_PAGED),
         {name: size for name, size in _PAGED_SIZES.items() if name != "h"} | {"block": (16,)},
     ),
+    Workload(
+        "top_k",
+        "top_k_indices",
+        (_X,),
+        {**_LOGITS, "k": (50,)},
+        lambda sizes, dtype: {"k": sizes["k"]},
+    ),
     Workload("transpose", "transpose", (_X,), MATRIX, _attrs(permutation=(1, 0))),
     Workload(
         "broadcast_to",

@@ -188,6 +188,14 @@ def test_results_are_checked_against_the_reference(name):
     assert peer["max_error"] <= peer["tolerance"]
 
 
+def test_the_best_of_rows_can_be_benched():
+    sizes = {"m": 3, "n": 40, "k": 5}
+    ours, peer = run(Case("top_k", sizes, verify=True, max_time=0.001, baselines=("numpy",)))
+    assert (ours["status"], ours["max_error"]) == ("ok", 0)
+    assert peer["max_error"] == 0
+    assert ours["bytes_written"] == 3 * 5 * 8
+
+
 def test_a_wrong_result_is_a_row(monkeypatch):
     monkeypatch.setattr(case.data, "tolerance", lambda *_: -1.0)
     (row,) = run(small("exp"))
