@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from itertools import cycle
+from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import measure
@@ -63,12 +64,11 @@ def decode(session: InferenceSession, dtype: str, rows: int, length: int) -> tup
     query = drawn(dtype, rows, HEADS, SIZE)
     cache = (blocks, BLOCK, KEY_HEADS, SIZE)
     nbytes = 2 * blocks * BLOCK * KEY_HEADS * SIZE * DType[dtype].size
-    caches = [
-        [drawn(dtype, *cache) for _ in range(2)] for _ in range(-(-measure.STREAMED // nbytes))
-    ]
+    caches = [[drawn(dtype, *cache) for _ in range(2)] for _ in range(measure.sets(nbytes))]
     model = model_of(session, ops.paged_attention, [query, *caches[0], *rest])
-    turns, out = cycle(caches), [Buffer(dtype, query.shape)]
-    return lambda: model.execute(query, *next(turns), *rest, out=out), nbytes
+    out = [Buffer(dtype, query.shape)]
+    calls = [partial(model.execute, query, *cache, *rest, out=out) for cache in caches]
+    return measure.each_in_turn(calls), nbytes
 
 
 def prompt(session: InferenceSession, dtype: str, length: int, ragged: bool) -> Call:
@@ -98,9 +98,10 @@ def torch_prompt(dtype: str, length: int, threads: int) -> Call:
     import torch
 
     torch.set_num_threads(threads)
-    q = torch.randn(1, HEADS, length, SIZE).to(getattr(torch, dtype))
+    kind = getattr(torch, dtype)
+    sides = [torch.randn(1, HEADS, length, SIZE).to(kind) for _ in range(3)]
     attend = torch.nn.functional.scaled_dot_product_attention
-    return lambda: attend(q, q, q, is_causal=True)
+    return lambda: attend(*sides, is_causal=True)
 
 
 def torch_sentences(dtype: str, count: int, length: int, threads: int) -> Call:
@@ -194,7 +195,10 @@ def main() -> None:
             rows.append(measured_sentences(session, dtype, shape, options))
             print(rows[-1], flush=True)
     if options.save:
-        print(measure.save("attention", {"rows": rows, "threads": options.threads}))
+        figures: dict[str, Any] = {"rows": rows, "threads": options.threads}
+        if options.peer:
+            figures[options.peer] = version(options.peer)
+        print(measure.save("attention", figures))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     python benchmarks/bandwidth.py [--dtype bfloat16] [--threads 2] [--peer torch] [--save]
 
-Each operation runs on 64 MiB and more of float32, or of 16 bits, in turns with two copies of
-`heddle bench`'s limits: one with ordinary stores and one past the cache. `share` is the operation's
-bytes a second, inputs read and outputs written once, over those of the faster copy: medians of the
-same turns.
+Each operation runs on 64 MiB and more of float32, or of 16 bits, by as many sets of buffers as fill
+twice the last cache, in turns with two copies of `heddle bench`'s limits: one with ordinary stores
+and one past the cache. `share` is the operation's bytes a second, inputs read and outputs written
+once, over those of the faster copy: medians of the same turns.
 Outputs are the caller's. `torch` is eager PyTorch in the same turns, which makes a
 new output in each call: its median, and `ratio`, that over Heddle's.
 """
@@ -162,11 +162,7 @@ def prepared(
     session: InferenceSession, operation: Operation, dtype: DType, peer: str | None, threads: int
 ) -> tuple[dict[str, Callable[[], object]], int]:
     """Calls of Heddle and of the peer, and the bytes that each reads and writes."""
-    rng = np.random.default_rng(0)
-    # As many bytes in any dtype.
-    shape = (operation.shape[0] * 4 // dtype.size, *operation.shape[1:])
-    inputs = [make(rng, shape) for make in operation.inputs]
-    inputs = [x.astype(dtype.value) if x.dtype == np.float32 else x for x in inputs]
+    inputs = drawn(operation, dtype, 0)
     kinds = [TensorType(DType(x.dtype.name), x.shape, DeviceRef.CPU()) for x in inputs]
     with Graph("operation", input_types=kinds) as graph:
         results = operation.compute(*graph.inputs)
@@ -174,26 +170,39 @@ def prepared(
     model: Model = session.load(compile(graph, targets=["cpu"]))
     outputs = model.execute(*inputs)
     moved = sum(array.nbytes for array in (*inputs, *outputs))
-    calls: dict[str, Callable[[], object]] = {
-        "heddle": partial(model.execute, *inputs, out=outputs)
-    }
+    given = [inputs, *(drawn(operation, dtype, seed) for seed in range(1, measure.sets(moved)))]
+    own = [partial(model.execute, *arrays, out=model.execute(*arrays)) for arrays in given]
+    calls: dict[str, Callable[[], object]] = {"heddle": measure.each_in_turn(own)}
     if peer and operation.torch:
         torch().set_num_threads(threads)
-        calls[peer] = partial(operation.torch, *map(tensor, inputs))
+        eager = [partial(operation.torch, *map(tensor, arrays)) for arrays in given]
+        calls[peer] = measure.each_in_turn(eager)
     return calls, moved
+
+
+def drawn(operation: Operation, dtype: DType, seed: int) -> list[np.ndarray]:
+    """A set of inputs, of as many bytes in any dtype."""
+    rng, (rows, *columns) = np.random.default_rng(seed), operation.shape
+    inputs = [make(rng, (rows * 4 // dtype.size, *columns)) for make in operation.inputs]
+    return [x.astype(dtype.value) if x.dtype == np.float32 else x for x in inputs]
 
 
 def copies(session: InferenceSession, threads: int) -> tuple[dict[str, Callable[[], object]], int]:
     """Both copies of the same bytes, and how many they read and write."""
     step = 16 * probes.CHAINS
     words = ROWS * COLUMNS // threads // step * step
-    source = np.full(threads * words, 1.5, np.float32).view(np.int32)
+    nbytes = 4 * threads * words
+    sources = [
+        np.full(threads * words, 1.5, np.float32).view(np.int32)
+        for _ in range(measure.sets(2 * nbytes))
+    ]
     calls = {}
     for kind in ("copy", "stream"):
         artifact = probes.artifact(kind, native_level(), threads, words, 1, threads * words)
         model = session.load(artifact)
-        calls[kind] = partial(model.execute, source, out=model.execute(source))
-    return calls, 2 * source.nbytes
+        each = [partial(model.execute, source, out=model.execute(source)) for source in sources]
+        calls[kind] = measure.each_in_turn(each)
+    return calls, 2 * nbytes
 
 
 def measured(

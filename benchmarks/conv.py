@@ -32,12 +32,11 @@ from gemm import TURN_S, Call, buffer
 
 from heddle.graph import DType, Graph, TensorType, Weight, compile, ops
 from heddle.pipelines.bench import limits
+from heddle.pipelines.bench.machine import last_cache
 from heddle.runtime import Buffer, InferenceSession
 
 DTYPES = ("float32", "bfloat16")
 BATCHES = (1, 8)
-CACHE = 2**25
-"""Bytes that the third cache holds, about."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +164,12 @@ def peer_candidate(case: Case, x: np.ndarray, w: np.ndarray) -> Call:
 
 
 def bound(case: Case, batch: int, dtype: str, limit: dict[str, float]) -> float:
-    """Seconds that it takes at the least; `limit` has operations and bytes in a second."""
+    """Seconds that it takes at the least.
+
+    `limit` has operations and bytes in a second, and as `cache` what the last one holds.
+    """
     moved = case.elements(batch) * (2 if dtype == "bfloat16" else 4)
-    level = "L3" if moved < CACHE else "memory"
+    level = "L3" if "L3" in limit and moved < limit["cache"] else "memory"
     work = 0 if case.pool else case.operations(batch)
     return max(work / limit["peak"], moved / limit[level])
 
@@ -212,7 +214,7 @@ def child(dtypes: list[str], threads: int, rounds: int) -> None:
                 if find_spec("torch"):
                     calls["peer"] = peer_candidate(case, x, w)
                 limit = {level: 1e9 * rate for level, rate in known["copy_gb_s"].items()}
-                limit["peak"] = peak
+                limit |= {"peak": peak, "cache": last_cache(threads)}
                 count = int(TURN_S / 2 / bound(case, batch, dtype, limit))
                 times = measure.interleaved(calls, rounds, min(max(count, 1), 200))
                 print(json.dumps(row(case, batch, dtype, limit, times)), flush=True)

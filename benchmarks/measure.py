@@ -7,9 +7,10 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,17 @@ def interleaved(
             call()
             times[name] += [once(call) for _ in range(calls)]
     return times
+
+
+def each_in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    """A call that makes the next of `calls`: the same work on other buffers."""
+    turns = cycle(calls)
+    return lambda: next(turns)()
+
+
+def sets(nbytes: int) -> int:
+    """How many buffers of `nbytes` take turns, so that each comes from memory."""
+    return -(-STREAMED // nbytes)
 
 
 def once(call: Callable[[], object]) -> float:

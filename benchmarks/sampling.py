@@ -4,7 +4,7 @@
 
 Logits are normal with a standard deviation of 2: flat, so that top-p keeps tens of thousands.
 `reads` is the time over that of a kernel that only reads as many bytes, in the same turns. Calls go
-round several sets of rows, more than the last cache holds, so that each comes from memory.
+round several sets of rows, twice what the last cache holds, so that each comes from memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import json
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 import measure
@@ -25,7 +24,9 @@ from heddle.pipelines.bench import probes
 from heddle.runtime import InferenceSession, Model
 
 VOCABULARY = 128_256
-MOST_ROWS = 128
+ALL_ROWS = 64 * measure.sets(64 * VOCABULARY * 4)
+"""Of all sets together; a set has up to 64."""
+
 ROUNDS = 7
 
 SETTINGS = {
@@ -51,32 +52,27 @@ def sampler(session: InferenceSession, rows: int) -> Model:
     return session.load(compile(graph, targets=["cpu"]))
 
 
-def each_in_turn(calls: list[Call]) -> Call:
-    turns = cycle(calls)
-    return lambda: next(turns)()
-
-
 def candidates(session: InferenceSession, rows: int, threads: int) -> dict[str, Call]:
     """A call for each setting, and the reading of the rows."""
     rng = np.random.default_rng(0)
-    every = 2 * rng.standard_normal((MOST_ROWS, VOCABULARY), np.float32)
-    sets = np.split(every, MOST_ROWS // rows)
+    every = 2 * rng.standard_normal((ALL_ROWS, VOCABULARY), np.float32)
+    sets = np.split(every, ALL_ROWS // rows)
     model, calls = sampler(session, rows), {}
     steps, seeds = np.zeros(rows, np.int64), rng.integers(0, 2**63, rows)
     for name, (temperature, top_p, min_p, top_k) in SETTINGS.items():
         sampling = np.tile(np.float32([temperature, top_p, min_p, 0, 0, 1]), (rows, 1))
         integers = np.stack([np.full(rows, top_k), seeds], axis=1)
         drawing = [partial(model.execute, logits, sampling, integers, steps) for logits in sets]
-        calls[name] = each_in_turn(drawing)
+        calls[name] = measure.each_in_turn(drawing)
     step = 16 * probes.CHAINS
     words = rows * VOCABULARY // threads // step * step
     read = session.load(probes.artifact("read", native_level(), threads, words, 1, 16 * threads))
     flat = [logits.reshape(-1)[: threads * words].view(np.int32) for logits in sets]
-    return {"read": each_in_turn([partial(read.execute, words) for words in flat]), **calls}
+    return {"read": measure.each_in_turn([partial(read.execute, words) for words in flat]), **calls}
 
 
 def measured(session: InferenceSession, rows: int, threads: int) -> list[dict[str, Any]]:
-    times = measure.interleaved(candidates(session, rows, threads), ROUNDS, MOST_ROWS // rows)
+    times = measure.interleaved(candidates(session, rows, threads), ROUNDS, ALL_ROWS // rows)
     medians = {name: measure.median_ms(seconds) for name, seconds in times.items()}
     read = medians.pop("read")
     return [

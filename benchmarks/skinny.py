@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle
+from functools import partial
 from typing import Any
 
 import measure
@@ -67,7 +67,7 @@ class Kind:
     @property
     def count(self) -> int:
         """Weights that take turns."""
-        return math.ceil(measure.STREAMED / self.nbytes)
+        return measure.sets(self.nbytes)
 
 
 KINDS = (
@@ -106,8 +106,8 @@ def skinny(session: InferenceSession, kind: Kind) -> Callable[[int], Callable[[]
     def prepare(rows: int) -> Callable[[], object]:
         # Memory that nobody wrote is one page of zeros over and over, whose places in cache clash.
         x = filled(kind.rows, rows, K)
-        out, turns = [Buffer(kind.rows.name, (rows, N))], cycle(models)
-        return lambda: next(turns).execute(x, out=out)
+        out = [Buffer(kind.rows.name, (rows, N))]
+        return measure.each_in_turn([partial(model.execute, x, out=out) for model in models])
 
     return prepare
 
@@ -125,10 +125,8 @@ def reading(session: InferenceSession) -> Callable[[], object]:
         graph.output(ops.max(graph.inputs[0], axis=-1))
     model = session.load(compile(graph, "cpu"))
     out = [Buffer("int32", (shape[0], 1))]
-    turns = cycle(
-        [Buffer.from_numpy(np.ones(shape, np.int32)) for _ in range(measure.STREAMED // READ)]
-    )
-    return lambda: model.execute(next(turns), out=out)
+    given = [Buffer.from_numpy(np.ones(shape, np.int32)) for _ in range(measure.sets(READ))]
+    return measure.each_in_turn([partial(model.execute, x, out=out) for x in given])
 
 
 def computing(session: InferenceSession, dtype: DType) -> Callable[[], object]:
