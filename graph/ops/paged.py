@@ -132,7 +132,7 @@ def _of_a_row(total: Dim, rows: Dim) -> Dim:
 
 def _ragged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     (tokens, heads, size), keys, rows = types[0].shape, types[1].shape[0], types[3].shape[0] - 1
-    sides = (_of_a_row(total, rows) for total in (tokens, keys))
+    sides = _of_a_row(tokens, rows), _of_a_row(keys, rows)
     return costs.computed(types, result, rows * row_operations(heads, *sides, size, attrs))
 
 
