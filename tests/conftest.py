@@ -13,7 +13,3 @@ def pytest_configure():
 def pytest_collection_finish():
     gc.collect()
     gc.freeze()
-
-
-def pytest_unconfigure():
-    gc.unfreeze()  # else nanobind sees leaks at the exit

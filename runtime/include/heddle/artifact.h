@@ -16,8 +16,9 @@ namespace heddle {
 class MappedFile;
 
 /// A verified artifact. Whoever holds one may follow every reference in it without a check: all
-/// that `docs/artifact.md` demands has been checked before the constructor returned.
-class Artifact : Counted<Artifact> {
+/// that `docs/artifact.md` demands has been checked before the constructor returned. It knows who
+/// shares it: a handle that comes from Python is then one of C++, whose end needs no GIL.
+class Artifact : Counted<Artifact>, public std::enable_shared_from_this<Artifact> {
  public:
   using Counted<Artifact>::live;
 

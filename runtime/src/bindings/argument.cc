@@ -213,7 +213,7 @@ void Argument::move_to(const std::shared_ptr<Device>& device) {
   if (device->kind() == DeviceKind::kCpu || view_.device != DeviceKind::kCpu) return;
   Buffer copy = Buffer::allocate(device, view_.dtype, view_.shape);
   {
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     device->copy_from_host(copy.data(), view_.data, copy.bytes());
   }
   buffer_ = std::move(copy);
@@ -226,7 +226,7 @@ std::shared_ptr<Argument> keep(nb::handle object, DType wanted) {
     Argument argument;  // goes first: it uses the object's memory
   };
   std::shared_ptr<Kept> kept(new Kept, [](Kept* pointer) {
-    nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     delete pointer;
   });
   kept->object = nb::borrow(object);

@@ -14,7 +14,7 @@ namespace {
 std::shared_ptr<void> kept(nb::handle object) {
   nb::object held = nb::borrow(object);
   return {held.release().ptr(), [](void* pointer) {
-            nb::gil_scoped_acquire gil;
+            const HeldGil gil;
             nb::handle(static_cast<PyObject*>(pointer)).dec_ref();
           }};
 }

@@ -19,13 +19,13 @@ const char* contents(const Artifact& artifact) {
 std::shared_ptr<const Artifact> load(nb::handle path, nb::handle name) {
   const std::string text = path_text(path);
   const std::string shown = name.is_none() ? text : path_text(name);
-  nb::gil_scoped_release release;
+  const ReleasedGil released;
   return Artifact::open(text, shown);
 }
 
 std::shared_ptr<const Artifact> from_bytes(nb::handle data, nb::handle copy) {
   std::shared_ptr<Py_buffer> view(new Py_buffer{}, [](Py_buffer* held) {
-    nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     PyBuffer_Release(held);
     delete held;
   });

@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "gil.h"
 #include "heddle/buffer.h"
 #include "heddle/error.h"
 

@@ -43,7 +43,7 @@ nb::object from_numpy(nb::handle array, nb::handle dtype) {
 
 BufferObject copy_to(const BufferObject& self, DeviceName target) {
   const std::shared_ptr<Device> device = memory_device(target);
-  nb::gil_scoped_release release;
+  const ReleasedGil released;
   return {self.buffer.copy_to(device), true};
 }
 
@@ -208,7 +208,7 @@ void bind_buffer(nb::module_& module) {
            [](const BufferObject& self) { return copy_to(self, name_of(*self.buffer.device())); })
       .def(
           "synchronize", [](const BufferObject& self) { self.buffer.synchronize(); },
-          nb::call_guard<nb::gil_scoped_release>())
+          nb::call_guard<ReleasedGil>())
       .def_prop_ro("ready",
                    [](const BufferObject& self) {
                      const Uses* uses = self.buffer.storage()->uses();

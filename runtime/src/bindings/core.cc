@@ -61,6 +61,8 @@ NB_MODULE(_core, module) {
     throw std::runtime_error("heddle.runtime: wanted the main interpreter, got another one");
   }
   module.doc() = "Heddle's C++ runtime.";
+  // What a daemon thread holds when the process ends is no leak; `live_objects` is there for those.
+  nanobind::set_leak_warnings(false);
   bind_errors(module);
   bind_device(module);
   bind_cuda(module);

@@ -91,7 +91,7 @@ template <class T>
 std::shared_ptr<void> take_over(PyObject* capsule, T* managed) {
   if (PyCapsule_SetName(capsule, T::kUsed) != 0) throw nb::python_error();
   return {managed, [](void* pointer) {
-            nb::gil_scoped_acquire gil;
+            const HeldGil gil;
             auto* tensor = static_cast<T*>(pointer);
             if (tensor->deleter != nullptr) tensor->deleter(tensor);
           }};
@@ -185,7 +185,7 @@ nb::object make_capsule(nb::handle self, const TensorView& view) {
                     &made->strides[0],   0};
   managed.context = made.get();
   managed.deleter = [](T* tensor) {
-    nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     delete static_cast<Export<T>*>(tensor->context);
   };
   PyObject* capsule = PyCapsule_New(&managed, T::kName, [](PyObject* unused) {

@@ -141,7 +141,7 @@ nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle o
     take_out(self, PyTuple_GetItem(targets.ptr(), static_cast<Py_ssize_t>(i)), i, outputs, stream);
   }
   {
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     self.model->execute(inputs.views(), outputs.views(), stream);
   }
   outputs.release_producers();
@@ -151,7 +151,7 @@ nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle o
 nb::object run(const ModelObject& self, const Tensors& inputs, Stream stream) {
   std::vector<Buffer> outputs;
   {
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     outputs = self.model->execute(inputs.views(), stream);
   }
   nb::object results = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(outputs.size())));
@@ -231,7 +231,7 @@ std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle coun
     }
     prepared.push_back({self.model.get(), views, held.back()->views()});
   }
-  nb::gil_scoped_release release;
+  const ReleasedGil released;
   return Model::replay(prepared, repeats_wanted, launches);
 }
 
@@ -240,7 +240,7 @@ nb::list profile(const ModelObject& self, nb::args values) {
   for (size_t i = 0; i < values.size(); ++i) take(self, nb::object(values[i]).ptr(), i, inputs);
   std::vector<StepTime> times;
   {
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     times = self.model->profile(inputs.views());
   }
   nb::list rows;

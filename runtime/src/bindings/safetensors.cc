@@ -13,7 +13,7 @@ using File = std::shared_ptr<const Safetensors>;
 
 File open_file(nb::handle path) {
   const std::string text = path_text(path);
-  nb::gil_scoped_release release;
+  const ReleasedGil released;
   return Safetensors::open(text);
 }
 

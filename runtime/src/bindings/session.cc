@@ -102,7 +102,7 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
   if (mapping) sources = weights_from_dict(nb::borrow<nb::dict>(weights));
   std::optional<std::string> path;
   if (!mapping && !weights.is_none()) path = path_text(weights);
-  nb::gil_scoped_release release;
+  const ReleasedGil released;
   std::shared_ptr<Safetensors> file;
   if (path) {
     file = std::const_pointer_cast<Safetensors>(Safetensors::open(*path));

@@ -16,7 +16,7 @@ struct ModelObject {
   ModelObject(ModelObject&&) = default;
   ~ModelObject() {
     if (model == nullptr) return;
-    nb::gil_scoped_release release;
+    const ReleasedGil released;
     model.reset();
   }
 

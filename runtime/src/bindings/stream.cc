@@ -86,7 +86,7 @@ void bind_stream(nb::module_& module) {
       .def_prop_ro("done", [](const EventObject& self) { return self.event->reached(); })
       .def(
           "synchronize", [](const EventObject& self) { self.event->synchronize(); },
-          nb::call_guard<nb::gil_scoped_release>());
+          nb::call_guard<ReleasedGil>());
   nb::class_<StreamObject>(module, "Stream", nb::is_final(), "A queue of work on a GPU.")
       .def(nb::new_(&new_stream), nb::arg("device").none())
       .def_prop_ro("device",
@@ -101,7 +101,7 @@ void bind_stream(nb::module_& module) {
           [](const StreamObject& self) {
             self.stream->device()->synchronize(self.stream->stream());
           },
-          nb::call_guard<nb::gil_scoped_release>());
+          nb::call_guard<ReleasedGil>());
 }
 
 }  // namespace heddle::bindings
