@@ -397,6 +397,13 @@ class Model:
         """The architecture of the code that was chosen for each kernel."""
 
     @property
+    def diagnostics(self) -> str:
+        """Why calls are slower than they should be, as far as Heddle saw; empty: it saw nothing.
+
+        On a GPU the first CUDA graph of calls that could not be made: they run all the same.
+        """
+
+    @property
     def state_bytes(self) -> int:
         """What init made and the model keeps, such as packed weights."""
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "heddle/error.h"
 #include "heddle/program.h"
 
 namespace heddle::cuda {
@@ -10,6 +11,9 @@ namespace {
 
 // Calls that are remembered, with a graph or without.
 constexpr size_t kEntries = 64;
+
+// Captures that may fail: the first ones may have met what does not last.
+constexpr int kFailures = 3;
 
 }  // namespace
 
@@ -63,10 +67,34 @@ bool GraphCache::launch(const Routine& routine, void* const* pointers, size_t co
   } release{mutex_, *entry};
   if (!known) return false;
   const std::string what = std::to_string(routine.steps.size()) + " steps";
-  if (entry->graph == nullptr) entry->graph = capture(device_, what, enqueue);
+  if (entry->graph == nullptr) entry->graph = try_capture(what, enqueue);
+  if (entry->graph == nullptr) return false;
   device_.check(device_.driver().graph_launch(entry->graph, stream),
                 "launching the graph of " + what);
   return true;
+}
+
+std::string GraphCache::problem() const {
+  std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+GraphExec GraphCache::try_capture(const std::string& what,
+                                  const std::function<void(Stream)>& enqueue) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failures_ >= kFailures) return nullptr;
+  }
+  try {
+    return capture(device_, what, enqueue);
+  } catch (const Error& error) {  // what fails without a graph, too, says so then
+    std::lock_guard lock(mutex_);
+    ++failures_;
+    if (problem_.empty()) {
+      problem_ = "no CUDA graph of " + what + ", which are launched one by one: " + error.what();
+    }
+    return nullptr;
+  }
 }
 
 GraphCache::Entry* GraphCache::find(const Routine& routine, void* const* pointers, size_t count,

@@ -185,7 +185,7 @@ def make_chain():
     return made
 
 
-PRELUDE = """
+PRELUDE = '''
 import ctypes, gc, os, sys
 import numpy as np
 from heddle.runtime import *
@@ -202,11 +202,21 @@ def fails(kind, call):
     else:
         raise AssertionError("no error")
 
+def tensor(values):
+    return Buffer.from_numpy(np.float32(values)).to(Accelerator())
+
+def logged():
+    """The launches since this was asked last, by their first words."""
+    with open(os.environ["FAKE_CUDA_LOG"], "r+") as file:
+        words = [line.split()[0] for line in file]
+        file.truncate(0)
+    return " ".join(word for word in words if word in ("launch", "graph", "graph_launch"))
+
 def load(**options):
     return InferenceSession([Accelerator()], threads=1).load(sys.argv[1], **options)
 
 def main():
-"""
+'''
 
 EPILOGUE = """
 main()
@@ -225,19 +235,9 @@ def fake(tmp_path_factory):
     def build(*flags):
         folder = tmp_path_factory.mktemp("driver")
         target = folder / "libcuda.so.1"
-        command = [
-            "cc",
-            "-shared",
-            "-fPIC",
-            "-O1",
-            "-Wall",
-            "-Werror",
-            *flags,
-            "-o",
-            target,
-            *sorted(Path(__file__).parent.glob("fake_cuda*.c")),
-        ]
-        subprocess.run(command, check=True)
+        sources = sorted(Path(__file__).parent.glob("fake_cuda*.c"))
+        command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", *flags]
+        subprocess.run([*command, "-o", target, *sources], check=True)
         return folder
 
     return build

@@ -8,9 +8,9 @@
    "kernel <symbol> <action> <buffers> <dims> [<tensor maps>]" each, then "end".
    Environment: FAKE_CUDA_LOG (file), FAKE_CUDA_VERSION, FAKE_CUDA_DEVICES, FAKE_CUDA_CAPABILITY
    (90), FAKE_CUDA_MEMORY (bytes), FAKE_CUDA_POOLS, FAKE_CUDA_GRID (limit), FAKE_CUDA_EAGER (work
-   runs as soon as it may), and what fails: FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function),
-   FAKE_CUDA_LOAD (of a cubin), FAKE_CUDA_PTX, FAKE_CUDA_LAUNCH, FAKE_CUDA_FAULT (a kernel that runs;
-   the CUresult of all that comes later). */
+   runs as soon as it may), and what fails: FAKE_CUDA_INIT, FAKE_CUDA_FAIL (the function,
+   or "capture", of launches), FAKE_CUDA_LOAD (of a cubin), FAKE_CUDA_PTX, FAKE_CUDA_LAUNCH,
+   FAKE_CUDA_FAULT (a kernel that runs; the CUresult of all that comes later). */
 #pragma once
 #include <pthread.h>
 #include <stdint.h>
@@ -61,6 +61,7 @@ void lose(int device, Result result);
 /* Queues work, or runs it in the order of its stream. */
 Result give(void* stream, Work work);
 int device_of_stream(long stream);
+int is_captured(void* stream);
 
 /* Memory of a device, at the time at which a stream gets there. */
 void check_access(int device, uint64_t address, size_t size);

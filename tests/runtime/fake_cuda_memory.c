@@ -18,7 +18,6 @@ static Block blocks[BLOCKS];
 static long block_count, used[DEVICES], readers[DEVICES];
 
 Result give_node(void* stream, const Node* node);
-int is_captured(void* stream);
 
 static Block* find(uint64_t address) {
   for (long i = block_count; i-- > 0;) {

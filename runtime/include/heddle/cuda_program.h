@@ -41,6 +41,8 @@ class CudaProgram final : public LoadedCode {
   void run(const Routine& routine, const Call& call) const override;
   void settle() const override { device_.settle(this); }
 
+  std::string diagnostics() const override { return graphs_->problem(); }
+
   void enqueue(const Routine& routine, const Call& call) const override;
 
   std::string arch(uint32_t kernel) const override { return kernels_[kernel].arch; }

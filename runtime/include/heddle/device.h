@@ -56,6 +56,9 @@ class LoadedCode {
   /// runs them.
   virtual void enqueue(const Routine& routine, const Call& call) const { run(routine, call); }
 
+  /// In words, what made runs slower than they should be; empty: nothing.
+  virtual std::string diagnostics() const { return {}; }
+
   /// What was chosen for each kernel, in order: `"x86-64-v4"`.
   virtual std::string arch(uint32_t kernel) const = 0;
 };

@@ -23,6 +23,13 @@ nb::object size(const Artifact& artifact, Slot slot) {
   return nb::str(artifact.size_text(slot).c_str());
 }
 
+// The sizes of a shape: numbers, and texts where they depend on symbols.
+nb::list shape_list(const Artifact& artifact, Range range) {
+  nb::list sizes;
+  for (Slot slot : artifact.dims(range)) sizes.append(size(artifact, slot));
+  return sizes;
+}
+
 const char* dtype(uint32_t number) { return dtype_name(static_cast<DType>(number)); }
 
 nb::list tensors(const Artifact& artifact, Span<TensorRecord> records) {
@@ -147,12 +154,6 @@ std::vector<std::string> common_archs(const Artifact& artifact, const ProgramRec
 
 }  // namespace
 
-nb::list shape_list(const Artifact& artifact, Range range) {
-  nb::list sizes;
-  for (Slot slot : artifact.dims(range)) sizes.append(size(artifact, slot));
-  return sizes;
-}
-
 nb::dict provenance(const Artifact& artifact) {
   nb::dict rows;
   for (const ProvenanceRecord& record : artifact.provenance()) {
@@ -241,6 +242,18 @@ nb::dict describe(const Artifact& artifact) {
   all["programs"] = programs(artifact);
   all["sections"] = sections;
   return all;
+}
+
+std::vector<TensorSpec> specs(const Artifact& artifact, Span<TensorRecord> records) {
+  std::vector<TensorSpec> rows;
+  for (const TensorRecord& record : records) {
+    TensorSpec& row = rows.emplace_back();
+    row.name = artifact.text(record.name);
+    row.dtype = dtype(record.dtype);
+    row.shape = nb::tuple(shape_list(artifact, record.shape));
+    row.text = row.name + ": " + row.dtype + artifact.shape_text(record.shape);
+  }
+  return rows;
 }
 
 }  // namespace heddle::bindings

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "bindings.h"
 #include "heddle/artifact.h"
 
@@ -20,7 +23,14 @@ nb::list requirements(const Artifact& artifact);
 /// All of the above.
 nb::dict describe(const Artifact& artifact);
 
-/// The sizes of a shape: numbers, and texts where they depend on symbols.
-nb::list shape_list(const Artifact& artifact, Range range);
+/// The Python class `TensorSpec`: the name, dtype and shape of an input or output.
+struct TensorSpec {
+  std::string name;
+  std::string dtype;
+  nb::tuple shape;   // numbers, and texts where they depend on symbols
+  std::string text;  // "tokens: int32[batch, sequence]"
+};
+
+std::vector<TensorSpec> specs(const Artifact& artifact, Span<TensorRecord> records);
 
 }  // namespace heddle::bindings

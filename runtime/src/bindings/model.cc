@@ -19,26 +19,6 @@
 namespace heddle::bindings {
 namespace {
 
-// The name, dtype and shape of an input or output.
-struct TensorSpec {
-  std::string name;
-  std::string dtype;
-  nb::tuple shape;
-  std::string text;  // "tokens: int32[batch, sequence]"
-};
-
-std::vector<TensorSpec> specs(const Artifact& artifact, Span<TensorRecord> records) {
-  std::vector<TensorSpec> rows;
-  for (const TensorRecord& record : records) {
-    TensorSpec& row = rows.emplace_back();
-    row.name = artifact.text(record.name);
-    row.dtype = dtype_name(static_cast<DType>(record.dtype));
-    row.shape = nb::tuple(shape_list(artifact, record.shape));
-    row.text = row.name + ": " + row.dtype + artifact.shape_text(record.shape);
-  }
-  return rows;
-}
-
 std::string join(const std::vector<TensorSpec>& rows) {
   std::string text;
   for (const TensorSpec& row : rows) text += (text.empty() ? "" : ", ") + row.text;
@@ -312,6 +292,9 @@ void bind_model(nb::module_& module) {
       .def_prop_ro("output_metadata", &output_specs)
       .def_prop_ro("signature", &signature)
       .def_prop_ro("archs", &archs)
+      .def_prop_ro(
+          "diagnostics",
+          [](const ModelObject& self) { return self.model->program().code().diagnostics(); })
       .def_prop_ro("state_bytes", [](const ModelObject& self) { return self.model->state_size(); })
       .def("__repr__", [](const ModelObject& self) { return "Model(" + signature(self) + ")"; });
   bind_session(module);
