@@ -10,18 +10,20 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <numeric>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "cores.h"
 #include "float_mode.h"
 #include "heddle/error.h"
 #include "heddle/fork.h"
 
 namespace heddle {
 namespace {
+
+constexpr int kMostThreads = 65536;
 
 constexpr uint64_t kOpen = uint64_t{1} << 32;
 
@@ -37,21 +39,6 @@ cpu_set_t set_of(const std::vector<int>& cores) {
   CPU_ZERO(&set);
   for (int core : cores) CPU_SET(core, &set);
   return set;
-}
-
-std::vector<int> allowed_cores() {
-  cpu_set_t set;
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (CPU_ISSET(core, &set)) cores.push_back(core);
-    }
-  }
-  if (cores.empty()) {
-    cores.resize(std::max(1u, std::thread::hardware_concurrency()));
-    std::iota(cores.begin(), cores.end(), 0);
-  }
-  return cores;
 }
 
 /// Threads that are made meanwhile take none of the program's signals, which are for its own
@@ -187,8 +174,18 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    throw Error(ErrorKind::kInput, "threads: wanted 0 (one for each core) to " +
+                                       std::to_string(kMostThreads) + ", got " +
+                                       std::to_string(options.threads));
+  }
   std::vector<int> cores = allowed_cores();
-  threads_ = options.threads > 0 ? options.threads : static_cast<int>(cores.size());
+  threads_ = options.threads;
+  if (threads_ == 0) {
+    const int most = static_cast<int>(cores.size());
+    // More threads than the quota would use it up in a part of each period, and stand still then.
+    threads_ = std::min(most, cores_by_quota().value_or(most));
+  }
   state_ = std::make_unique<State>(threads_);
   if (!options.pin) state_->cores = cores;
   std::chrono::microseconds spin(options.spin_microseconds);

@@ -210,6 +210,17 @@ TEST_CASE("thread pool: a forked child computes without workers, and ends") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("thread pool: numbers of threads that nobody has") {
+  for (int threads : {-1, 65537}) {
+    ThreadPoolOptions options;
+    options.threads = threads;
+    Error error = test::caught([&] { ThreadPool pool(options); });
+    CHECK(error.kind() == ErrorKind::kInput);
+    CHECK(std::string(error.what()) ==
+          "threads: wanted 0 (one for each core) to 65536, got " + std::to_string(threads));
+  }
+}
+
 TEST_CASE("thread pool: threads that the system refuses") {
   pid_t child = ::fork();
   if (child == 0) {

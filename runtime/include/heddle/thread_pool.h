@@ -6,7 +6,9 @@
 namespace heddle {
 
 struct ThreadPoolOptions {
-  int threads = 0;   ///< The caller included; 0: one for each core that this process may use.
+  /// The caller included; 0: one for each core that this process may use, by its affinity and the
+  /// quota of its control groups.
+  int threads = 0;
   bool pin = false;  ///< Binds each worker to a core; the caller stays where it is.
   int spin_microseconds = 100;  ///< How long an idle worker spins before it sleeps.
 };
@@ -17,7 +19,8 @@ using TaskFunction = void (*)(const void* context, int64_t first, int64_t last);
 /// Workers that, with the calling thread, run one range of tasks at a time.
 class ThreadPool {
  public:
-  /// Throws a device error where the system refuses the threads.
+  /// Throws a device error where the system refuses the threads, an input error where their number
+  /// is negative or above 65536.
   explicit ThreadPool(const ThreadPoolOptions& options);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
