@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import struct
+from enum import IntEnum
 
 import numpy as np
 import pytest
@@ -132,6 +133,37 @@ def test_a_producer_that_refuses():
     with pytest.raises(InputError) as error:
         Buffer.from_dlpack(Refuses(np.zeros(2)))
     assert str(error.value) == "DLPack: wanted a tensor, got the refusal: it needs a gradient"
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "message"),
+    [
+        ("__dlpack_device__", None, "wanted __dlpack_device__() as two integers, got None"),
+        ("__dlpack_device__", (1,), "wanted __dlpack_device__() as two integers, got (1,)"),
+        ("__dlpack_device__", (1 << 40, 0), "wanted __dlpack_device__() as two integers"),
+        ("__dlpack__", 5, "wanted a capsule that nobody has taken over, got 5"),
+    ],
+)
+def test_a_producer_that_is_none(method, value, message):
+    kind = type("Odd", (Only,), {method: lambda self, **options: value})
+    with pytest.raises(InputError) as error:
+        Buffer.from_dlpack(kind(np.zeros(2)))
+    assert str(error.value).startswith(f"DLPack: {message}")
+
+
+def test_a_capsule_is_taken_over_once():
+    capsule = np.zeros(2).__dlpack__()
+    kind = type("Once", (Only,), {"__dlpack__": lambda self, **options: capsule})
+    Buffer.from_dlpack(kind(np.zeros(2)))
+    with pytest.raises(InputError, match='got <capsule object "used_dltensor'):
+        Buffer.from_dlpack(kind(np.zeros(2)))
+
+
+def test_a_producer_names_its_device_by_an_enumeration():
+    """As torch does."""
+    place = (IntEnum("DLDeviceType", {"kDLCPU": 1}).kDLCPU, 0)
+    kind = type("Named", (Only,), {"__dlpack_device__": lambda self: place})
+    assert Buffer.from_dlpack(kind(np.ones(2))).to_numpy().tolist() == [1, 1]
 
 
 class Only:

@@ -36,9 +36,10 @@ std::shared_ptr<const Artifact> from_bytes(nb::handle data, nb::handle copy) {
                     nb::inst_name(data).c_str() + ": " + nb::str(failure.value()).c_str());
   }
   const auto size = static_cast<size_t>(view->len);
-  return flag_from(copy, "Artifact.from_bytes: copy")
-             ? Artifact::from_memory(view->buf, size)
-             : Artifact::from_memory(view->buf, size, view);
+  const bool copied = flag_from(copy, "Artifact.from_bytes: copy");
+  const ReleasedGil released;
+  return copied ? Artifact::from_memory(view->buf, size)
+                : Artifact::from_memory(view->buf, size, view);
 }
 
 void save(const Artifact& artifact, nb::handle path) {

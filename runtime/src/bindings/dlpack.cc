@@ -141,10 +141,16 @@ nb::object call(nb::handle method, const nb::dict& arguments) {
 
 nb::object call_dlpack(nb::handle object, Stream stream) {
   nb::object method = object.attr("__dlpack__");
-  nb::tuple device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
+  nb::object place = object.attr("__dlpack_device__")();
+  std::pair<int, int> device;
+  if (!nb::try_cast(place, device)) {
+    throw Error(ErrorKind::kInput,
+                std::string("DLPack: wanted __dlpack_device__() as two integers, got ") +
+                    nb::repr(place).c_str());
+  }
   nb::dict arguments;
-  if (nb::cast<int>(nb::int_(device[0])) == kCuda) {
-    auto gpu = cuda::CudaDevice::open(nb::cast<int>(nb::int_(device[1])));
+  if (device.first == kCuda) {
+    auto gpu = cuda::CudaDevice::open(device.second);
     arguments["stream"] = reinterpret_cast<uintptr_t>(gpu->queue(stream));
   }
   nb::dict versioned;
@@ -233,8 +239,12 @@ Imported import_dlpack(nb::handle object, Stream stream) {
     result.owner = take_over(capsule.ptr(), managed);
     return result;
   }
+  if (PyCapsule_IsValid(capsule.ptr(), Managed::kName) == 0) {
+    throw Error(ErrorKind::kInput,
+                std::string("DLPack: wanted a capsule that nobody has taken over, got ") +
+                    nb::repr(capsule).c_str());
+  }
   auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), Managed::kName));
-  if (managed == nullptr) throw nb::python_error();
   Imported result = describe(managed->tensor);
   result.owner = take_over(capsule.ptr(), managed);
   return result;
