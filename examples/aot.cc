@@ -170,15 +170,8 @@ std::vector<Buffer> make_inputs(const Artifact& artifact,
 }
 
 std::vector<heddle::WeightSource> map_weights(const std::string& path) {
-  std::vector<heddle::WeightSource> weights;
-  if (path.empty()) return weights;
-  auto file = heddle::Safetensors::open(path);
-  for (const heddle::NamedTensor& tensor : file->tensors()) {
-    // The mapping lives as long as the last weight that points into it.
-    auto owner = std::const_pointer_cast<heddle::Safetensors>(file);
-    weights.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, owner});
-  }
-  return weights;
+  if (path.empty()) return {};
+  return heddle::weights_from(heddle::Safetensors::open(path));
 }
 
 void run(const std::string& path, const std::string& weights, const Settings& settings) {
@@ -191,8 +184,7 @@ void run(const std::string& path, const std::string& weights, const Settings& se
   auto loaded = Clock::now();
 
   std::vector<Buffer> inputs = make_inputs(*artifact, device, settings);
-  std::vector<heddle::TensorView> views;
-  for (const Buffer& input : inputs) views.push_back(input.view());
+  const std::vector<heddle::TensorView> views(inputs.begin(), inputs.end());
 
   auto before = Clock::now();
   std::vector<Buffer> outputs = model.execute(views);

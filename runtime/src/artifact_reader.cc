@@ -36,13 +36,20 @@ constexpr uint32_t kRecordSizes[kSectionCount] = {1,
 
 constexpr uint32_t kCodeRow = static_cast<uint32_t>(Section::kCode) - 1;
 
+constexpr size_t kMagicName = 4;  // bytes of the magic before the ends of lines
+
+constexpr const char* kFileBytes = "file: bytes";
+
 constexpr uint64_t kTableSize = kSectionCount * sizeof(SectionRecord);
+
+constexpr const char* kDamaged = " (the file is damaged: copy or compile it again)";
 
 [[noreturn]] void refuse(ArtifactReason reason, const std::string& where, uint64_t wanted,
                          uint64_t got) {
   const char* remedy = "";
-  if (reason == ArtifactReason::kChecksum) {
-    remedy = " (the file is damaged: copy or compile it again)";
+  if (reason == ArtifactReason::kChecksum || reason == ArtifactReason::kTruncated ||
+      where == kFileBytes) {
+    remedy = kDamaged;
   } else if (reason == ArtifactReason::kVersion) {
     remedy = " (compile it again)";
   }
@@ -82,8 +89,11 @@ std::shared_ptr<const Artifact> ArtifactReader::read(std::unique_ptr<MappedFile>
 void ArtifactReader::read_header() {
   size_t size = artifact_.size_;
   if (size > 0 && std::memcmp(artifact_.data_, kMagic, std::min(size, sizeof(kMagic))) != 0) {
+    // What comes behind its name are ends of lines, as a copy in text mode changes them.
+    const bool named = size >= kMagicName && std::memcmp(artifact_.data_, kMagic, kMagicName) == 0;
     throw Error(ArtifactReason::kNotAnArtifact,
-                "header: wanted the magic bytes of a Heddle artifact, got another file's");
+                std::string("header: wanted the magic bytes of a Heddle artifact, got ") +
+                    (named ? std::string("them changed") + kDamaged : "another file's"));
   }
   if (size < sizeof(HeaderRecord)) {
     refuse(ArtifactReason::kTruncated, "header: bytes", sizeof(HeaderRecord), size);
@@ -93,9 +103,9 @@ void ArtifactReader::read_header() {
   expect(ArtifactReason::kChecksum, "header: checksum",
          checksum(&header, offsetof(HeaderRecord, checksum)), header.checksum);
   if (size < header.file_size) {
-    refuse(ArtifactReason::kTruncated, "file: bytes", header.file_size, size);
+    refuse(ArtifactReason::kTruncated, kFileBytes, header.file_size, size);
   }
-  expect(ArtifactReason::kMalformed, "file: bytes", header.file_size, size);
+  expect(ArtifactReason::kMalformed, kFileBytes, header.file_size, size);
   expect(ArtifactReason::kMalformed, "header: sections", kSectionCount, header.sections);
   for (uint8_t byte : header.zero) {
     expect(ArtifactReason::kMalformed, "header: zero", 0, byte);

@@ -43,6 +43,18 @@ std::string dim_named(const Artifact& artifact, const TensorRecord& input, size_
 
 }  // namespace
 
+bool is_misplaced(const TensorView& view) {
+  if (view.data == nullptr) return view.shape.bytes(view.dtype) != 0;
+  return (reinterpret_cast<uintptr_t>(view.data) & (dtype_size(view.dtype) - 1)) != 0;
+}
+
+void refuse_memory(const TensorView& view, const std::string& name) {
+  if (view.data == nullptr) fail(name, "memory", "a null pointer");
+  const size_t item = dtype_size(view.dtype);
+  fail(name, "memory at a multiple of " + std::to_string(item) + " bytes",
+       std::to_string(reinterpret_cast<uintptr_t>(view.data) % item) + " beyond one");
+}
+
 void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs) {
   Span<TensorRecord> records = artifact.inputs();
   if (inputs.size() != records.size()) {
@@ -57,9 +69,7 @@ void check_inputs(const Artifact& artifact, const Device& device, Span<TensorVie
       fail(named(artifact, records[i]), std::string("dtype ") + dtype_name(dtype),
            dtype_name(input.dtype));
     }
-    if (input.data == nullptr && input.shape.bytes(dtype) != 0) {
-      fail(named(artifact, records[i]), "memory", "a null pointer");
-    }
+    if (is_misplaced(input)) refuse_memory(input, named(artifact, records[i]));
     if (input.device != kind || input.device_index != index) {
       fail(named(artifact, records[i]), "memory of " + device.name(),
            "memory of " + device_name(input.device, input.device_index));

@@ -93,7 +93,7 @@ Stream CudaDevice::stream(void* handle) {
     throw Error(ErrorKind::kInput,
                 "stream: wanted one of " + name() + ", got one of another " + "device or context");
   }
-  const Stream stream{handle, id + kFirstId};
+  const Stream stream = Stream::of(handle, id + kFirstId);
   require_running(stream);
   return stream;
 }
@@ -123,7 +123,7 @@ std::shared_ptr<Event> CudaDevice::record_shared() noexcept {
 
 StreamHandle CudaDevice::stream_behind(Event& event) {
   if (event.device() == this && event.stream().handle == nullptr) return stream_;
-  event.order(*this, {frees_, kNoStream});
+  event.order(*this, Stream::of(frees_, kNoStream));
   return frees_;
 }
 

@@ -29,7 +29,7 @@ GraphExec capture(const CudaDevice& device, const std::string& what,
   Result result = driver.capture_begin(stream, kCaptureThreadLocal);
   if (result == kSuccess) {
     try {
-      enqueue({stream, 0});
+      enqueue(Stream::of(stream, 0));
     } catch (...) {
       driver.capture_end(stream, &graph);
       if (graph != nullptr) driver.graph_destroy(graph);

@@ -86,7 +86,8 @@ void CudaDevice::release(void* data, Stream stream,
       continue;
     }
     try {
-      use.order(*this, {frees_, kNoStream});  // its stream may be gone by now, the event is not
+      use.order(*this,
+                Stream::of(frees_, kNoStream));  // its stream may be gone by now, the event is not
     } catch (const Error&) {
       use.finish();
     }

@@ -1,5 +1,9 @@
 #include "heddle/dtype.h"
 
+#include <string>
+
+#include "heddle/error.h"
+
 namespace heddle {
 namespace {
 
@@ -13,7 +17,12 @@ constexpr Row kRows[] = {{"bool", 1},    {"int8", 1},          {"int16", 2},    
                          {"uint64", 8},  {"float16", 2},       {"bfloat16", 2},   {"float32", 4},
                          {"float64", 8}, {"float8_e4m3fn", 1}, {"float8_e5m2", 1}};
 
-const Row& row(DType dtype) { return kRows[static_cast<uint32_t>(dtype) - 1]; }
+const Row& row(DType dtype) {
+  const auto number = static_cast<uint32_t>(dtype);
+  if (is_dtype(number)) return kRows[number - 1];
+  throw Error(ErrorKind::kInput,
+              "dtype: wanted a number from 1 to 15, got " + std::to_string(number));
+}
 
 }  // namespace
 

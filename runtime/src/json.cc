@@ -1,5 +1,7 @@
 #include "json.h"
 
+#include <cstdio>
+
 #include "heddle/error.h"
 #include "utf8.h"
 
@@ -28,9 +30,14 @@ void append_utf8(uint32_t point, std::string* text) {
 }  // namespace
 
 void JsonReader::fail(const std::string& wanted) const {
-  std::string got = position_ < text_.size()
-                        ? "byte " + std::to_string(static_cast<uint8_t>(text_[position_]))
-                        : "the end";
+  std::string got = "the end";
+  if (position_ < text_.size()) {
+    const char byte = text_[position_];
+    char hex[8];
+    std::snprintf(hex, sizeof hex, "0x%02x", static_cast<unsigned char>(byte));
+    const bool printable = byte > ' ' && byte < '\x7f';
+    got = printable ? std::string("'") + byte + "'" : std::string("byte ") + hex;
+  }
   throw Error(ArtifactReason::kWeights, "header, position " + std::to_string(position_) +
                                             ": wanted " + wanted + ", got " + got);
 }

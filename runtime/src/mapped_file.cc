@@ -28,6 +28,12 @@ constexpr size_t kAlignment = 64;
   throw Error(ArtifactReason::kNotFound, path + ": cannot be read: " + std::strerror(errno));
 }
 
+void expect_memory(const void* data, size_t size) {
+  if (data != nullptr || size == 0) return;
+  throw Error(ErrorKind::kInput,
+              "artifact: wanted " + std::to_string(size) + " bytes, got a null pointer");
+}
+
 }  // namespace
 
 std::unique_ptr<MappedFile> MappedFile::open(const std::string& path) {
@@ -52,6 +58,7 @@ std::unique_ptr<MappedFile> MappedFile::open(const std::string& path) {
 }
 
 std::unique_ptr<MappedFile> MappedFile::copy(const void* data, size_t size) {
+  expect_memory(data, size);
   constexpr std::align_val_t kAligned{kAlignment};
   std::shared_ptr<void> copy(::operator new(size, kAligned),
                              [](void* memory) { ::operator delete(memory, kAligned); });
@@ -61,6 +68,7 @@ std::unique_ptr<MappedFile> MappedFile::copy(const void* data, size_t size) {
 
 std::unique_ptr<MappedFile> MappedFile::borrow(const void* data, size_t size,
                                                std::shared_ptr<const void> owner) {
+  expect_memory(data, size);
   const size_t beyond = reinterpret_cast<uintptr_t>(data) % kAlignment;
   if (beyond != 0) {
     throw Error(ErrorKind::kInput, "artifact: wanted bytes at a multiple of 64, got " +

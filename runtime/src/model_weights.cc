@@ -54,12 +54,12 @@ void check_names(const Artifact& artifact,
   if (!missing.empty()) {
     refuse(artifact, "weights: wanted " + std::to_string(needed) + ", and " +
                          std::to_string(missing.size()) + " not given: " + listed(missing) +
-                         " (give them when loading, or compile with them embedded)");
+                         " (give them when loading, or embed them when compiling)");
   }
   if (!extra.empty()) refuse(artifact, "weights: given, and not wanted: " + listed(extra));
   if (!settled.empty()) {
     refuse(artifact, "weights: given, but the artifact holds them as its kernels read them: " +
-                         listed(settled) + " (give none, or compile without embedding them)");
+                         listed(settled) + " (give none, or do not embed them when compiling)");
   }
 }
 
@@ -96,6 +96,14 @@ std::vector<InPlace> joined(std::vector<InPlace> rows) {
 }
 
 }  // namespace
+
+std::vector<WeightSource> weights_from(const std::shared_ptr<const Safetensors>& file) {
+  std::vector<WeightSource> weights;
+  for (const NamedTensor& tensor : not_null(file, "weights: file")->tensors()) {
+    weights.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, file});
+  }
+  return weights;
+}
 
 void Model::bind(const std::vector<WeightSource>& weights) {
   const Artifact& artifact = program_->artifact();

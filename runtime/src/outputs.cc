@@ -66,9 +66,7 @@ void check_outputs(const Program& program, const Plan& plan, Span<TensorView> in
         output.device_index != program.device()->index()) {
       fail(named(i), "memory of " + program.device()->name(), "memory of another device");
     }
-    if (output.data == nullptr && output.shape.bytes(dtype) != 0) {
-      fail(named(i), "memory", "a null pointer");
-    }
+    if (is_misplaced(output)) refuse_memory(output, named(i));
     for (size_t k = 0; k < inputs.size(); ++k) {
       bool same = output.data == inputs[k].data && updates(plan, k, i);
       if (!same && overlap(output, inputs[k])) {

@@ -1,10 +1,17 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "heddle/program.h"
 
 namespace heddle {
+
+/// Whether a view has no memory, or some at no multiple of its element, which kernels count on.
+bool is_misplaced(const TensorView& view);
+
+/// Refuses such a view, which is called `name`.
+[[noreturn]] void refuse_memory(const TensorView& view, const std::string& name);
 
 /// Refuses inputs of another number, dtype or device; shapes are not looked at.
 void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs);

@@ -127,10 +127,13 @@ std::vector<Entry> parse_header(std::string_view header) {
 void check_layout(const std::vector<Entry>& entries, int64_t size) {
   std::vector<const Entry*> order;
   for (const Entry& entry : entries) {
-    auto bytes = entry.shape->bytes(*entry.dtype);
-    if (!bytes || entry.end - entry.begin != *bytes) {
-      fail("tensor '" + entry.name + "', data_offsets",
-           bytes ? std::to_string(*bytes) + " bytes" : "a shape that fits 63 bits in bytes",
+    const auto bytes = entry.shape->bytes(*entry.dtype);
+    if (!bytes) {
+      fail("tensor '" + entry.name + "'", "a shape that fits 63 bits in bytes",
+           entry.shape->text());
+    }
+    if (entry.end - entry.begin != *bytes) {
+      fail("tensor '" + entry.name + "', data_offsets", std::to_string(*bytes) + " bytes",
            std::to_string(entry.end - entry.begin));
     }
     if (entry.end > size) {

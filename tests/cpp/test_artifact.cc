@@ -81,7 +81,18 @@ TEST_CASE("artifact: bytes behind the end") {
   CHECK(error.reason() == ArtifactReason::kMalformed);
   CHECK(std::string(error.what()) == "<memory>: file: bytes: wanted " +
                                          std::to_string(tiny_bytes().size()) + ", got " +
-                                         std::to_string(tiny_bytes().size() + 1));
+                                         std::to_string(tiny_bytes().size() + 1) +
+                                         " (the file is damaged: copy or compile it again)");
+}
+
+TEST_CASE("artifact: what a copy in text mode makes of it") {
+  test::Bytes bytes = tiny_bytes();
+  bytes.erase(bytes.begin() + 4);  // the \r before \n
+  Error error = caught([&] { parse(bytes); });
+  CHECK(error.reason() == ArtifactReason::kNotAnArtifact);
+  CHECK(std::string(error.what()) ==
+        "<memory>: header: wanted the magic bytes of a Heddle artifact, got them changed (the file "
+        "is damaged: copy or compile it again)");
 }
 
 TEST_CASE("artifact: large sections are verified without staying resident") {

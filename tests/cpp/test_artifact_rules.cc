@@ -61,7 +61,9 @@ TEST_CASE("rules: a table that is cut off, with a header that agrees") {
   patch.bytes().resize(100);
   Error error = caught([&] { parse(patch.bytes()); });
   CHECK(error.reason() == ArtifactReason::kTruncated);
-  CHECK(std::string(error.what()) == "<memory>: section table: bytes: wanted 704, got 100");
+  CHECK(std::string(error.what()) ==
+        "<memory>: section table: bytes: wanted 704, got 100 (the file is damaged: copy or compile "
+        "it again)");
 }
 
 TEST_CASE("rules: strings and model") {

@@ -171,7 +171,7 @@ TEST_CASE("model: refused weights") {
   WeightSource fine = test::tiny_weights()[0];
   CHECK(refused({}) ==
         "<memory>: weights: wanted 1, and 1 not given: 'weight' (give them when loading, or "
-        "compile with them embedded)");
+        "embed them when compiling)");
   std::vector<WeightSource> extra{fine};
   for (char name = 'a'; name < 'm'; ++name) {
     extra.push_back({std::string(1, name), DType::kFloat32, {4}, test::kTinyWeight, nullptr});

@@ -26,6 +26,14 @@ TEST_CASE("null: handles that are null or were moved from") {
   CHECK(refused([] { Model(nullptr, {}); }) == "Model: program" + wanted);
 }
 
+TEST_CASE("null: bytes of an artifact") {
+  const std::string wanted = "artifact: wanted 100 bytes, got a null pointer";
+  CHECK(refused([] { Artifact::from_memory(nullptr, 100); }) == wanted);
+  CHECK(refused([] { Artifact::from_memory(nullptr, 100, nullptr); }) == wanted);
+  CHECK(test::caught([] { Artifact::from_memory(nullptr, 0); }).reason() ==
+        ArtifactReason::kTruncated);
+}
+
 TEST_CASE("null: memory of a buffer that was moved from") {
   auto model = test::tiny_model();
   Tiny tiny(2);

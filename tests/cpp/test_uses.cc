@@ -10,7 +10,7 @@ namespace {
 /// A point that is reached when the test says so, and knows who was made to wait for it.
 class Point final : public Event {
  public:
-  explicit Point(uint64_t stream) : stream_{nullptr, stream} {}
+  explicit Point(uint64_t stream) : stream_(Stream::of(nullptr, stream)) {}
 
   const Device* device() const override { return test::cpu().get(); }
   Stream stream() const override { return stream_; }
@@ -28,7 +28,7 @@ class Point final : public Event {
 
 std::shared_ptr<Point> point(uint64_t stream) { return std::make_shared<Point>(stream); }
 
-const Stream kLater{nullptr, 9};
+const Stream kLater = Stream::of(nullptr, 9);
 
 TEST_CASE("uses: a read waits for the write, a write for the reads too") {
   Uses uses({});
@@ -73,7 +73,7 @@ TEST_CASE("uses: reads of many streams are forgotten once they are done") {
 TEST_CASE("uses: an event is asked without a lock, and may fail") {
   class Asking final : public Event {
    public:
-    Asking(Uses* uses, uint64_t stream) : uses_(uses), stream_{nullptr, stream} {}
+    Asking(Uses* uses, uint64_t stream) : uses_(uses), stream_(Stream::of(nullptr, stream)) {}
     const Device* device() const override { return test::cpu().get(); }
     Stream stream() const override { return stream_; }
     bool reached() override {

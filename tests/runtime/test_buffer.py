@@ -1,5 +1,6 @@
 """Buffers: memory that NumPy and others share with the runtime."""
 
+import json
 import subprocess
 import sys
 import types
@@ -192,3 +193,19 @@ def test_arrays_of_ml_dtypes(dtype):
     assert buffer.to_numpy().dtype == array.dtype
     assert np.shares_memory(buffer.to_numpy(), array)
     np.testing.assert_array_equal(Buffer.from_numpy(array.T).to_numpy(), array.T)
+
+
+def test_a_buffer_of_a_file_at_no_multiple_of_its_element_is_copied_for_a_call(tmp_path, doubler):
+    path = tmp_path / "x.safetensors"
+    rows = {
+        "first": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+        "x": {"dtype": "F32", "shape": [2], "data_offsets": [1, 9]},
+    }
+    header = json.dumps(rows).encode()
+    values = np.float32([1, 2]).tobytes()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" + values)
+    x = _core.Safetensors(path).tensors()["x"]
+    assert x.__array_interface__["data"][0] % 4 != 0
+    before = _core.copy_count()
+    assert doubler.execute(x)[0].to_numpy().tolist() == [2, 4]
+    assert _core.copy_count() == before + 1

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "heddle/device.h"
@@ -13,7 +14,8 @@ namespace heddle {
 
 class Storage;
 
-/// A dense row-major tensor in somebody's memory; what `Model::execute` takes.
+/// A dense row-major tensor in somebody's memory, at a multiple of its element; what
+/// `Model::execute` takes.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -22,6 +24,16 @@ struct TensorView {
   Shape shape;
   Storage* storage = nullptr;  ///< What tracks the memory's uses, or null: its owner orders them.
 };
+
+/// A view of the host's memory, which the caller keeps: `host_view(values.data(), {3, 64})`.
+template <class T>
+TensorView host_view(T* data, const Shape& shape) {
+  TensorView view;
+  view.data = const_cast<std::remove_const_t<T>*>(data);
+  view.dtype = dtype_of<std::remove_const_t<T>>();
+  view.shape = shape;
+  return view;
+}
 
 /// One block of device memory, released with its last user: on a GPU in the order of the streams
 /// that work on it, as is what keeps borrowed memory alive.
@@ -103,6 +115,7 @@ class Buffer {
   void synchronize() const;
 
   const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }
   void* data() const { return view_.data; }
   DType dtype() const { return view_.dtype; }
   const Shape& shape() const { return view_.shape; }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 namespace heddle {
 
@@ -29,7 +30,23 @@ enum class DType : uint32_t {
 /// Whether a number read from a file is a dtype.
 constexpr bool is_dtype(uint32_t number) { return number >= 1 && number <= 15; }
 
-/// Bytes of one element.
+/// The dtype of the elements of a C++ array: `float` is float32, `int64_t` is int64.
+template <class T>
+constexpr DType dtype_of() {
+  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8, "wanted a number of up to 64 bits");
+  if constexpr (std::is_same_v<T, bool>) {
+    return DType::kBool;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64;
+  } else {
+    constexpr DType kSigned[] = {DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64};
+    constexpr DType kUnsigned[] = {DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64};
+    constexpr int kLog = sizeof(T) == 8 ? 3 : sizeof(T) / 2;
+    return std::is_signed_v<T> ? kSigned[kLog] : kUnsigned[kLog];
+  }
+}
+
+/// Bytes of one element. Throws an input error for a number that is no dtype.
 size_t dtype_size(DType dtype);
 
 /// `"float32"`.

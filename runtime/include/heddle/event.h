@@ -12,6 +12,14 @@ class Device;
 /// A queue of work on a device: `Device::stream` makes one of a driver's handle. The default one is
 /// the device's own, the only one that a CPU has.
 struct Stream {
+  Stream() {}  // no aggregate: `{&view, 1}` is a span of views, and no stream
+  static Stream of(void* handle, uint64_t id) {
+    Stream stream;
+    stream.handle = handle;
+    stream.id = id;
+    return stream;
+  }
+
   void* handle = nullptr;
   uint64_t id = 0;  ///< No other stream of the device ever has the same.
 };

@@ -13,9 +13,12 @@ class MappedFile {
  public:
   /// Throws an artifact error, `kNotFound`, where the file cannot be read.
   static std::unique_ptr<MappedFile> open(const std::string& path);
+
+  /// A copy of bytes. Throws an input error where there are some at a null pointer.
   static std::unique_ptr<MappedFile> copy(const void* data, size_t size);
 
-  /// Bytes that `owner` keeps. Throws an input error where they lie at no multiple of 64.
+  /// Bytes that `owner` keeps. Throws an input error where they lie at no multiple of 64, or as
+  /// `copy`.
   static std::unique_ptr<MappedFile> borrow(const void* data, size_t size,
                                             std::shared_ptr<const void> owner);
 

@@ -7,6 +7,7 @@
 
 #include "heddle/fork.h"
 #include "heddle/program.h"
+#include "heddle/safetensors.h"
 
 namespace heddle {
 
@@ -18,8 +19,11 @@ struct WeightSource {
   DType dtype;
   Shape shape;
   const void* data;
-  std::shared_ptr<void> owner;
+  std::shared_ptr<const void> owner;
 };
+
+/// All tensors of a file, where they are, which keep it.
+std::vector<WeightSource> weights_from(const std::shared_ptr<const Safetensors>& file);
 
 /// What one step of a run took. The names live as long as the program's artifact.
 struct StepTime {
@@ -46,8 +50,9 @@ class Model : Counted<Model> {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  /// Runs the model into outputs of the caller. Safe from many threads at once; allocates no memory
-  /// of the device once a shape and a number of concurrent calls were seen. Throws an input error.
+  /// Runs the model into outputs of the caller, `execute({x}, {y})`: views or buffers. Safe from
+  /// many threads at once; allocates no memory of the device once a shape and a number of
+  /// concurrent calls were seen. Throws an input error.
   ///
   /// On a GPU the work is given to `stream` and goes on: the memory of views without a storage is
   /// the caller's to keep and to order. What a kernel refuses then is told by who waits: see
@@ -92,7 +97,7 @@ class Model : Counted<Model> {
   std::shared_ptr<const Program> program_;
   std::vector<void*> weights_;    // in device memory, by number
   std::vector<void*> constants_;  // in device memory, by number
-  std::vector<std::shared_ptr<void>> owners_;
+  std::vector<std::shared_ptr<const void>> owners_;
   std::vector<InPlace> in_place_;  // ascends, and no two share a byte
   std::shared_ptr<Storage> state_;
   mutable ForkSafeMutex mutex_;

@@ -1,17 +1,25 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <vector>
 
 namespace heddle {
 
-/// A view of `size` values that somebody else owns.
+/// A view of values that somebody else owns: of a vector, an array, or the values of a call's
+/// arguments (`execute({x, y})`), which live until the call is over.
 template <class T>
 class Span {
  public:
   constexpr Span() = default;
   constexpr Span(const T* data, size_t size) : data_(data), size_(size) {}
+  constexpr Span(std::initializer_list<T> values) : Span(values.begin(), values.size()) {}
   Span(const std::vector<T>& values) : Span(values.data(), values.size()) {}
+  template <size_t count>
+  constexpr Span(const std::array<T, count>& values) : Span(values.data(), count) {}
+  template <size_t count>
+  constexpr Span(const T (&values)[count]) : Span(values, count) {}
 
   constexpr const T* data() const { return data_; }
   constexpr size_t size() const { return size_; }

@@ -23,6 +23,10 @@ std::string class_of(nb::handle object) {
   return nb::cast<nb::str>(object.type().attr("__name__")).c_str();
 }
 
+bool is_aligned(const TensorView& view) {
+  return (reinterpret_cast<uintptr_t>(view.data) & (dtype_size(view.dtype) - 1)) == 0;
+}
+
 bool dense(const Py_buffer& view) {
   if (view.strides == nullptr || view.len == 0) return true;
   Py_ssize_t expected = view.itemsize;
@@ -106,8 +110,7 @@ void Argument::take_held() {
   view_.device = DeviceKind::kCpu;
   view_.device_index = 0;
   writable_ = held_.readonly == 0;
-  const bool aligned = reinterpret_cast<uintptr_t>(held_.buf) % dtype_size(*dtype) == 0;
-  if (!aligned || !dense(held_)) copy_from(held_);
+  if (!is_aligned(view_) || !dense(held_)) copy_from(held_);
 }
 
 void Argument::copy_from(Py_buffer& source) {
@@ -152,7 +155,7 @@ void Argument::take_dlpack(nb::handle object, Stream stream) {
   view_ = tensor.view;
   writable_ = !tensor.read_only;
   owner_ = tensor.owner;
-  const bool aligned = reinterpret_cast<uintptr_t>(view_.data) % dtype_size(view_.dtype) == 0;
+  const bool aligned = is_aligned(view_);
   if (view_.device == DeviceKind::kCuda) {
     if (!tensor.contiguous || !aligned) {
       refuse("wanted a dense row-major tensor on the device, got strides " + tensor.strides.text());
@@ -210,7 +213,14 @@ void Argument::take_number(nb::handle number, DType wanted) {
 }
 
 void Argument::move_to(const std::shared_ptr<Device>& device) {
-  if (device->kind() == DeviceKind::kCpu || view_.device != DeviceKind::kCpu) return;
+  if (view_.device != DeviceKind::kCpu) return;
+  if (device->kind() == DeviceKind::kCpu) {
+    // A Buffer of a mapped file; all else was looked at when it came.
+    if (is_aligned(view_)) return;
+    Buffer copy = Buffer::allocate(device, view_.dtype, view_.shape);
+    std::memcpy(copy.data(), view_.data, copy.bytes());
+    return use(std::move(copy));
+  }
   Buffer copy = Buffer::allocate(device, view_.dtype, view_.shape);
   {
     const ReleasedGil released;

@@ -25,7 +25,8 @@ class Argument {
   /// order of `stream`. Throws an input error that says what was wanted and what was found.
   void take(PyObject* object, std::optional<DType> number, Stream stream = {});
 
-  /// Moves a host tensor to the memory of `device`, where it is not there yet.
+  /// Moves a host tensor to the memory of `device`, where it is not there yet, or not at a multiple
+  /// of its element.
   void move_to(const std::shared_ptr<Device>& device);
 
   /// Lets the stream from which a tensor came go on behind what was done with it.

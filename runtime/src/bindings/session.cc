@@ -65,14 +65,6 @@ std::vector<WeightSource> weights_from_dict(nb::dict values) {
   return sources;
 }
 
-std::vector<WeightSource> weights_from_file(const std::shared_ptr<Safetensors>& file) {
-  std::vector<WeightSource> sources;
-  for (const NamedTensor& tensor : file->tensors()) {
-    sources.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.data, file});
-  }
-  return sources;
-}
-
 // The device that is wanted, or the first that the artifact has a program for; where none is, the
 // first, which says so.
 std::shared_ptr<Device> choose(const Session& session, const Artifact& artifact,
@@ -103,10 +95,10 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
   std::optional<std::string> path;
   if (!mapping && !weights.is_none()) path = path_text(weights);
   const ReleasedGil released;
-  std::shared_ptr<Safetensors> file;
+  std::shared_ptr<const Safetensors> file;
   if (path) {
-    file = std::const_pointer_cast<Safetensors>(Safetensors::open(*path));
-    sources = weights_from_file(file);
+    file = Safetensors::open(*path);
+    sources = weights_from(file);
   }
   auto program = Program::load(artifact, choose(session, *artifact, device));
   auto model = std::make_shared<const Model>(std::move(program), sources);
