@@ -1,6 +1,8 @@
 # make demo | make test are all a newcomer needs; `make help` lists the rest.
 PYTHON ?= python3
 VENV ?= .venv
+# For the C++ tests; `make test-cpp SANITIZE=thread` looks for data races.
+SANITIZE ?= address,undefined
 BIN := $(VENV)/bin
 ROOMS := graph kernels runtime contexts pipelines
 SOURCES := pyproject.toml CMakeLists.txt $(shell find $(ROOMS) -name '*.py' -o -name '*.cc' -o -name '*.h' -o -name '*.pyi')
@@ -29,11 +31,11 @@ develop: $(VENV)/.installed  ## editable install: edits to Python files are live
 	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "nanobind>=3.1,<4" ninja cmake
 	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
 
-test-cpp:  ## the C++ tests under ASan and UBSan (needs cmake and doctest: apt install doctest-dev)
-	cmake -S . -B build/cpp -DHEDDLE_PYTHON=OFF -DHEDDLE_TESTS=ON -DHEDDLE_EXAMPLES=ON \
-	  -DHEDDLE_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
-	cmake --build build/cpp --parallel
-	ctest --test-dir build/cpp --output-on-failure
+test-cpp:  ## the C++ tests under SANITIZE (needs cmake and doctest: apt install doctest-dev)
+	cmake -S . -B build/cpp-$(SANITIZE) -DHEDDLE_TESTS=ON -DHEDDLE_EXAMPLES=ON \
+	  -DHEDDLE_SANITIZE=$(SANITIZE) -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	cmake --build build/cpp-$(SANITIZE) --parallel $(shell nproc)
+	ctest --test-dir build/cpp-$(SANITIZE) --output-on-failure
 
 # mypy follows the names of the installed package, so it gets the same tree as links.
 lint: $(VENV)/.installed  ## ruff, mypy strict, clang-format

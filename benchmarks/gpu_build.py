@@ -29,7 +29,7 @@ def build(folder: Path, kit: Path) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(source)
     made = folder / "cmake"
-    options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
+    options = ["-DHEDDLE_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}"]
     options.append(f"-Dnanobind_DIR={kit.resolve() / 'nanobind' / 'cmake'}")
     cmake = shutil.which("cmake") or Path(sys.executable).with_name("cmake")
     subprocess.run([cmake, "-S", ROOT, "-B", made, *options], check=True)
