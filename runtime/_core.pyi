@@ -38,7 +38,7 @@ def memory(device: Device) -> dict[str, int]:
     """Bytes of Heddle on a device, by kind."""
 
 def cpu_info() -> dict[str, Any]:
-    """Cores, whether there is AMX, and what this CPU lacks for each architecture of code."""
+    """Cores, those that can be used, AMX, and what is lacking for each architecture of code."""
 
 def cuda_info() -> dict[str, Any]:
     """Why CUDA cannot be used (or an empty text), the driver's CUDA version, the GPUs."""

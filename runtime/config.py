@@ -34,7 +34,7 @@ SETTINGS = (
     ),
     Setting("HEDDLE_DUMP", "", "folder that receives the module after each compiler pass"),
     Setting("HEDDLE_JOBS", "0", "codegen processes; 0: one for each core"),
-    Setting("HEDDLE_THREADS", "0", "CPU threads of a session; 0: one for each core"),
+    Setting("HEDDLE_THREADS", "0", "CPU threads of a session; 0: one for each usable core"),
     Setting("HEDDLE_TUNING", "", "folder of your own tuning tables, used before those shipped"),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -63,7 +62,7 @@ def machine() -> dict[str, Any]:
     ]
     return {
         "heddle": version("heddle"),
-        "cpu": {"cores": cpu["cores"], "usable": len(os.sched_getaffinity(0)), "levels": levels},
+        "cpu": {"cores": cpu["cores"], "usable": cpu["usable"], "levels": levels},
         "cuda": cuda_info(),
         "targets": [{"target": name, "missing": lacks} for name, lacks in compiling().items()],
         "settings": settings,

@@ -173,6 +173,12 @@ struct ThreadPool::State {
   bool orphaned() const { return born != forks(); }
 };
 
+int usable_cores() {
+  const int most = static_cast<int>(allowed_cores().size());
+  // More threads than the quota would use it up in a part of each period, and stand still then.
+  return std::min(most, cores_by_quota().value_or(most));
+}
+
 ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   if (options.threads < 0 || options.threads > kMostThreads) {
     throw Error(ErrorKind::kInput, "threads: wanted 0 (one for each core) to " +
@@ -180,12 +186,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
                                        std::to_string(options.threads));
   }
   std::vector<int> cores = allowed_cores();
-  threads_ = options.threads;
-  if (threads_ == 0) {
-    const int most = static_cast<int>(cores.size());
-    // More threads than the quota would use it up in a part of each period, and stand still then.
-    threads_ = std::min(most, cores_by_quota().value_or(most));
-  }
+  threads_ = options.threads == 0 ? usable_cores() : options.threads;
   state_ = std::make_unique<State>(threads_);
   if (!options.pin) state_->cores = cores;
   std::chrono::microseconds spin(options.spin_microseconds);

@@ -5,11 +5,12 @@
 
 namespace heddle {
 
+/// How many cores this process may use, by its affinity and the CPU quota of its control groups.
+int usable_cores();
+
 struct ThreadPoolOptions {
-  /// The caller included; 0: one for each core that this process may use, by its affinity and the
-  /// quota of its control groups.
-  int threads = 0;
-  bool pin = false;  ///< Binds each worker to a core; the caller stays where it is.
+  int threads = 0;              ///< The caller included; 0: as many as `usable_cores`.
+  bool pin = false;             ///< Binds each worker to a core; the caller stays where it is.
   int spin_microseconds = 100;  ///< How long an idle worker spins before it sleeps.
 };
 

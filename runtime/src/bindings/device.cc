@@ -38,6 +38,7 @@ nb::dict cpu_info() {
   }
   nb::dict info;
   info["cores"] = std::thread::hardware_concurrency();
+  info["usable"] = usable_cores();
   info["amx"] = amx;
   info["missing"] = archs;
   return info;
@@ -99,7 +100,8 @@ void bind_device(nb::module_& module) {
   module.def("memory", &memory_of, nb::arg("device").none(),
              "Bytes of Heddle on a device, by kind.");
   module.def("cpu_info", &cpu_info,
-             "Cores, whether there is AMX, and what this CPU lacks for each architecture of code.");
+             "Cores, those that can be used, whether there is AMX, and what this CPU lacks for "
+             "each architecture of code.");
 }
 
 }  // namespace heddle::bindings
