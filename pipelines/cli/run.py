@@ -94,6 +94,7 @@ def run(
             for name, value in memory_statistics(model.device)._asdict().items()
             if name != "device"
         },
+        "diagnostics": model.diagnostics,
     }
     if profiled:
         report["kernels"] = profile.by_kernel([model.profile(*arrays) for _ in range(repeat)])
@@ -147,6 +148,8 @@ def show(report: dict[str, Any], output: Path | None) -> None:
     table("Times", ("step", "ms>"), times)
     memory = [(name, f"{value:,}") for name, value in report["memory"].items() if value]
     table("Memory", ("kind", "bytes>"), memory)
+    if report["diagnostics"]:
+        click.echo(report["diagnostics"])
     if "kernels" in report:
         profile.show(report["kernels"])
     if output:

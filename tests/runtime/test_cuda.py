@@ -125,6 +125,8 @@ def test_the_cuda_array_interface_and_its_stream(python, make_cuda):
         fails(InputError, lambda: model.execute(Foreign(shape=(1,) * 17)))
         fails(InputError, lambda: Buffer.from_numpy(Foreign(shape=(-1,))))
         fails(InputError, lambda: model.execute(Foreign(stream=99)))
+        odd = (device.__cuda_array_interface__["data"][0] + 1, False)
+        fails(InputError, lambda: model.execute(Foreign(shape=(3,), data=odd)))
         fails(InputError, lambda: model.execute(Foreign(data=(x.ctypes.data, False))))
         """,
         make_cuda("double"),
@@ -140,6 +142,7 @@ def test_the_cuda_array_interface_and_its_stream(python, make_cuda):
         "a buffer of float32[-1]: wanted sizes of 0 or more that fit 63 bits in bytes",
         "input 'x': stream: wanted one of cuda:0, got one that the driver refuses:"
         " CUDA_ERROR_INVALID_HANDLE (as the fake was told)",
+        "input 'x': wanted memory at a multiple of 4 bytes, got 1 beyond one",
         "input 'x': wanted memory of cuda:0, got an address that is no GPU's",
     ]
     words = [line.split() for line in log.splitlines()]
