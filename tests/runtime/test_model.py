@@ -242,6 +242,9 @@ def test_wrong_calls(doubler, four):
         doubler.execute(four, output=[four])
     with pytest.raises(InputError, match=r"out: wanted a list of arrays, .*, got 3"):
         doubler.execute(four, out=3)
+    for array, name in ((np.empty((1, 4), np.float32), "ndarray"), (Buffer("float32", (4,)), "")):
+        with pytest.raises(InputError, match=rf"out: wanted a list of arrays, .*, got .*{name}$"):
+            doubler.execute(four, out=array)
 
 
 def test_many_threads_run_one_model(doubler):

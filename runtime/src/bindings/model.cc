@@ -107,14 +107,17 @@ void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& 
 }
 
 nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle out, Stream stream) {
-  nb::object targets = nb::steal(PySequence_Tuple(out.ptr()));
-  if (!targets.is_valid()) {
-    nb::python_error failure;  // takes the error over
-    if (nb::hasattr(out, "__iter__")) throw failure;
+  const bool list = PyList_Check(out.ptr()) || PyTuple_Check(out.ptr());
+  // An array is no list of its rows, which it would be to Python.
+  const bool array =
+      !list && (PyObject_CheckBuffer(out.ptr()) != 0 || nb::hasattr(out, "__dlpack__"));
+  if (array || !(list || nb::hasattr(out, "__iter__"))) {
     throw Error(ErrorKind::kInput,
                 std::string("out: wanted a list of arrays, one for each output, got ") +
-                    nb::repr(out).c_str());
+                    (array ? nb::inst_name(out) : nb::repr(out)).c_str());
   }
+  nb::object targets = nb::steal(PySequence_Tuple(out.ptr()));
+  if (!targets.is_valid()) throw nb::python_error();
   const auto count = static_cast<size_t>(PyTuple_Size(targets.ptr()));
   Tensors outputs(count);
   for (size_t i = 0; i < count; ++i) {
