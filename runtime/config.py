@@ -48,7 +48,8 @@ def get(name: str) -> str:
 def number(name: str, error: type[HeddleError], most: int | None = None) -> int:
     """The value in force of a setting that counts something; `error` if it is none up to `most`."""
     text = get(name)
-    if not (text.isascii() and text.isdecimal()) or (most is not None and int(text) > most):
+    decimal = text.isascii() and text.isdecimal() and len(text) < 20  # Python's own limit is 4300
+    if not decimal or (most is not None and int(text) > most):
         wanted = "of 0 or more" if most is None else f"from 0 to {most}"
         raise error(f"{name}: wanted a number {wanted}, got {text!r}")
     return int(text)
