@@ -116,3 +116,8 @@ def samples(ranges: Ranges) -> list[dict[str, int]]:
     high = {name: pair[1] for name, pair in ranges.items()}
     middle = {name: (pair[0] + pair[1] + 1) // 2 for name, pair in ranges.items()}
     return [high, middle, low, *({**low, name: high[name]} for name in ranges)]
+
+
+def weigh(size: Dim, ranges: Ranges) -> int:
+    """The bytes of `size` at all `samples`."""
+    return sum(size.evaluate(point) for point in samples(ranges))

@@ -16,7 +16,7 @@ from heddle.graph import attributes
 from heddle.graph.compiler import memory
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.parts import parts_of
-from heddle.graph.compiler.sizes import Ranges, align, maximum, substitute
+from heddle.graph.compiler.sizes import Ranges, align, maximum, substitute, weigh
 from heddle.graph.compiler.specs import Request, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
@@ -208,15 +208,35 @@ def _place_arena(
         memory.Lifetime(byte_size(chain[0]), span(chain[0])[0], span(chain[-1])[1])
         for chain in values.values()
     ]
-    layout = memory.plan(lifetimes, ranges)
-    for chain, offset in zip(values.values(), layout.offsets, strict=True):
+    layout = _with_scratch(
+        lifetimes, {position[m.result(op)]: n for op, n in scratch.items()}, ranges
+    )
+    for chain, offset in zip(values.values(), layout.offsets, strict=False):
         for value in chain:
             places[value] = Place("arena", offset=offset)
-    # One place for all scratch memory, of which a step has its own alone: sizes stay short.
-    for operation in scratch:
-        places[operation] = Place("arena", offset=layout.total)
-    most = [Dim.from_expr(align(size)) for size in dict.fromkeys(scratch.values())]
-    return (Dim.from_expr(layout.total) + maximum(most, ranges)).expr if most else layout.total
+    for operation, offset in zip(scratch, layout.offsets[len(values) :], strict=True):
+        places[operation] = Place("arena", offset=offset)
+    return layout.total
+
+
+def _with_scratch(
+    lifetimes: list[memory.Lifetime], scratch: dict[int, Expr], ranges: Ranges
+) -> memory.Layout:
+    """Where values lie, and behind them the scratch memory of steps: each among the values.
+
+    Or all in one place behind them, where that takes no more: sizes stay short.
+    """
+    layout = memory.plan(lifetimes, ranges)
+    if not scratch:
+        return layout
+    most = maximum([Dim.from_expr(align(size)) for size in scratch.values()], ranges)
+    total = Dim.from_expr(layout.total) + most
+    among = memory.plan(
+        [*lifetimes, *(memory.Lifetime(size, step, step) for step, size in scratch.items())], ranges
+    )
+    if weigh(Dim.from_expr(among.total), ranges) < weigh(total, ranges):
+        return among
+    return memory.Layout((*layout.offsets, *[layout.total] * len(scratch)), total.expr)
 
 
 def _untouched(operation: Any, kind: str) -> list[Any]:

@@ -137,9 +137,8 @@ def test_a_product_lies_over_what_its_epilogue_alone_reads(compute, over):
     assert (mine in read) is over
 
 
-def test_scratch_memory_is_arena_for_its_own_step(monkeypatch):
-    """A kernel that asks for a workspace and counters gets them, and shares the arena's bytes."""
-    wanted = {"softmax": 6000, "layer_norm": 100}
+def ask_for_scratch(monkeypatch, wanted):
+    """Kernels of the ops `wanted` take so many bytes for each row."""
     find = registry.find
 
     def asking(op, target):
@@ -154,6 +153,24 @@ def test_scratch_memory_is_arena_for_its_own_step(monkeypatch):
         return replace(row, launch=launch)
 
     monkeypatch.setattr(registry, "find", asking)
+
+
+def test_scratch_memory_lies_where_no_value_is_alive(monkeypatch):
+    """Here one that was larger is gone by then."""
+    ask_for_scratch(monkeypatch, {"layer_norm": 3000})
+    with Graph("scratch", [TensorType(DType.float32, ("n", 1024))]) as graph:
+        x = graph.inputs[0].tensor
+        ones = ops.constant(np.ones(64, np.float32))
+        narrow = ops.softmax(ops.softmax(x)[:, :64])
+        graph.output(ops.layer_norm(narrow, ones, ones))
+    arena = Dim(m.main(lower(graph.module, "cuda")).attributes["heddle.main_arena"].value).expr
+    assert evaluate(arena, {"n": 100}) == 100 * (1024 + 64) * 4
+
+
+def test_scratch_memory_is_arena_for_its_own_step(monkeypatch):
+    """A kernel that asks for a workspace and counters gets them, and shares the arena's bytes."""
+    wanted = {"softmax": 6000, "layer_norm": 100}
+    ask_for_scratch(monkeypatch, wanted)
     with Graph("scratch", [TensorType(DType.float32, ("n", 64))]) as graph:
         x = graph.inputs[0].tensor
         weight, bias = (ops.constant(np.ones(64, np.float32)) for _ in range(2))
