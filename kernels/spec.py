@@ -35,7 +35,7 @@ class Step:
     """One elementwise operation of a body, on value numbers; `op` is the graph op's name.
 
     Operands already have the dtype that the op computes in: a change of dtype is a `cast` step.
-    Steps are equal where their text is: 0.0 is another constant than -0.0, and NaN is itself.
+    Steps are equal where their text is: the constant 0.0 is another one than -0.0.
     """
 
     op: str
@@ -45,9 +45,6 @@ class Step:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Step) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
 
 
 @dataclass(frozen=True)
@@ -218,7 +215,6 @@ class Launch:
             once. CUDA: blocks.
         work: An estimate of the whole dispatch in elementary operations or bytes, whichever is
             larger: the thread pool keeps small work on one thread by it.
-
         workspace: Bytes of scratch memory, at a multiple of 64, contents unknown.
         counters: 32-bit words that are zero at the start, and that the kernel leaves as zeros.
 
