@@ -12,6 +12,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.dtype import DType
+from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
 
 Rule = Callable[[Any], Any]
@@ -107,6 +108,38 @@ def _transpose_of_transpose(operation: Any) -> Any:
     return m.create(operation, "transpose", [inner.operands[0]], permutation=both)
 
 
+def _only_ones_move(operation: Any) -> Any:
+    """A transpose that leaves the axes of more than one element in order renames sizes."""
+    value, order = _operand(operation), m.attrs(operation)["permutation"]
+    shape = m.tensor(value).shape
+    kept = [axis for axis in order if shape[axis] != 1]
+    if kept != sorted(kept):
+        return None
+    return m.create(operation, "reshape", [value], shape=m.tensor(operation.results[0]).shape)
+
+
+def _slice_of_all(operation: Any) -> Any:
+    forward = all(step == 1 for step in m.attrs(operation)["steps"])
+    return _same_type(operation) if forward else None
+
+
+def _slice_of_slice(operation: Any) -> Any:
+    """Steps of steps are their product."""
+    inner = m.owner(_operand(operation))
+    if inner is None or m.name(inner) != "slice":
+        return None
+    first, last = m.attrs(inner), m.attrs(operation)
+    pairs = zip(first["starts"], first["steps"], last["starts"], strict=True)
+    return m.create(
+        operation,
+        "slice",
+        [inner.operands[0]],
+        starts=Shape(start + step * more for start, step, more in pairs),
+        steps=tuple(a * b for a, b in zip(first["steps"], last["steps"], strict=True)),
+        sizes=last["sizes"],
+    )
+
+
 def _concat_of_one(operation: Any) -> Any:
     return _operand(operation) if len(operation.operands) == 1 else None
 
@@ -147,6 +180,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "cast": (_same_type, _cast_of_cast),
     "reshape": (_same_type, _twice),
     "broadcast_to": (_same_type, _twice),
-    "transpose": (_transpose_of_transpose,),
+    "transpose": (_transpose_of_transpose, _only_ones_move),
+    "slice": (_slice_of_all, _slice_of_slice),
     "concat": (_concat_of_one,),
 }
