@@ -17,6 +17,7 @@ from heddle.graph.compiler.passes.pack import pack
 from heddle.graph.compiler.passes.plan import plan
 from heddle.graph.compiler.passes.select import select
 from heddle.graph.compiler.passes.settle import settle
+from heddle.graph.compiler.passes.sink import sink
 from heddle.graph.compiler.passes.turn import turn
 from heddle.kernels.mlir import ir
 from heddle.runtime import config
@@ -29,6 +30,7 @@ PASSES: tuple[Pass, ...] = (
     canonicalize,  # the same graph, simpler
     fold_constants,  # what is known now is computed now
     legalize,  # only forms that kernels take
+    sink,  # channels stay last from one convolution to the next
     pack,  # CPU: matmuls read packed panels
     turn,  # CUDA: right sides lie as tensor cores want them
     fuse,  # groups of ops become kernels

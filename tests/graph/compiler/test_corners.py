@@ -1,5 +1,7 @@
 """Graphs at the edge of what programs can be, compiled, run and compared with NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -195,3 +197,33 @@ def test_integers_by_way_of_wider_numbers(middle):
     wrapped = [128, 255, 0, 127] if middle is DType.int64 else [0, 0, 0, 127]
     found = [result.to_numpy().tolist() for result in model.execute(x)]
     assert found == [wrapped, x.tolist()] == [y.tolist() for y in evaluate(graph, [x])]
+
+
+def test_channels_stay_last_between_convolutions():
+    """What is around them too: scales of channels, residuals, concatenations, other readers."""
+    n, c = Dim("n", 1, 4), 6
+    with Graph("net", [TensorType(F32, (n, c, "h", 7)), TensorType(F32, ("n", c, 1, 1))]) as graph:
+        x, gate = graph.inputs
+        weights = {
+            f"w{i}": np.random.default_rng(i).standard_normal((c, wide, k, k)).astype(np.float32)
+            for i, (wide, k) in enumerate([(c, 3), (c, 1), (2 * c, 3)])
+        }
+        w = [graph.add_weight(Weight(name, F32, w.shape)) for name, w in weights.items()]
+        around = {"padding": (1, 1, 1, 1), "layout": "channels_first"}
+        scale = graph.constant(np.linspace(1, 2, c, dtype=np.float32).reshape(c, 1, 1))
+        a = ops.relu(ops.conv(x, w[0], **around) * scale + x)
+        b = ops.conv(a, w[1], layout="channels_first") * gate
+        joined = ops.concat([ops.where(b > 0.0, b, 0.5), a], axis=1)
+        last = ops.conv(joined, w[2], strides=(2, 2), **around)
+        graph.output(last, ops.cast(b, DType.float16), ops.mean(joined, axis=3), ops.max(b, axis=1))
+    text = compile(graph, "cpu", stop_after="sink")
+    assert len(re.findall(r"heddle.transpose.*dims = ", text)) == 5  # of x, and of each output
+    model = InferenceSession(threads=2).load(compile(graph, "cpu:x86-64-v3"), weights)
+    for sizes in ((1, 1), (3, 6)):
+        rng = np.random.default_rng(1)
+        shapes = (sizes[0], c, sizes[1], 7), (sizes[0], c, 1, 1)
+        arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+        pairs = zip(model.execute(*arrays), evaluate(graph, arrays, weights), strict=True)
+        for number, (found, wanted) in enumerate(pairs):
+            tolerance = 2e-3 if number == 1 else 1e-4
+            np.testing.assert_allclose(found.to_numpy(), wanted, rtol=tolerance, atol=tolerance)

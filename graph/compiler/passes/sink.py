@@ -1,0 +1,114 @@
+"""Moves channels to the front as late as possible: between two convolutions that is never.
+
+A convolution with channels first is one with channels last between two transposes (`legalize`).
+Ops that compute each element on its own, concatenations and reductions are the same on either side
+of a transpose, so that goes behind them, where it meets the one that the next convolution has in
+front, and both are gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.passes.canonicalize import canonicalize
+from heddle.graph.compiler.specs import source
+from heddle.graph.dim import Dim
+from heddle.graph.types import Shape
+
+REDUCTIONS = ("sum", "mean", "max", "min")
+
+
+def sink(module: Any, kind: str) -> None:
+    """Moves each transpose of channels to the front behind what may be computed before it."""
+    found = False
+    for operation in m.operations(module):
+        found = found or _moves_channels(operation)
+        order = _order(operation)
+        if order is not None:
+            m.replace(operation, _before(operation, order))
+    if found:
+        canonicalize(module, kind)
+
+
+def _moves_channels(operation: Any) -> bool:
+    """Whether the op moves the last of 3 to 5 axes to the place behind the first."""
+    if operation is None or m.name(operation) != "transpose":
+        return False
+    order = m.attrs(operation)["permutation"]
+    return 3 <= len(order) <= 5 and order == (0, len(order) - 1, *range(1, len(order) - 1))
+
+
+def _order(operation: Any) -> tuple[int, ...] | None:
+    """The permutation that may go behind the op; None where none may."""
+    if not _is_same_on_both_sides(operation):
+        return None
+    result = m.tensor(operation.results[0])
+    wide = {value for value in operation.operands if _is_wide(value, operation)}
+    moved = [value for value in wide if _moves_channels(m.owner(value))]
+    if not moved or not all(value in moved or _is_moved_back(value) for value in wide):
+        return None
+    # A transpose that something else reads stays, and a wider one costs more.
+    if not all(_is_same_on_both_sides(user) for value in moved for user in m.users(value)):
+        return None
+    if any(m.tensor(value).dtype.size < result.dtype.size for value in wide):
+        return None
+    narrow = [source(value) for value in operation.operands if value not in wide]
+    if any(sum(dim != 1 for dim in m.tensor(value).shape) > 1 for value in narrow):
+        return None
+    order: tuple[int, ...] = m.attrs(m.owner(moved[0]))["permutation"]
+    return order
+
+
+def _is_moved_back(value: Any) -> bool:
+    """Whether a convolution reads `value` with channels last: one transpose is for both."""
+    back = (0, *range(2, m.tensor(value).rank), 1)
+    return any(
+        m.name(user) == "transpose" and m.attrs(user)["permutation"] == back
+        for user in m.users(value)
+    )
+
+
+def _is_same_on_both_sides(operation: Any) -> bool:
+    if m.name(operation) == "transpose":
+        return True
+    return m.elementwise(operation) or m.name(operation) in ("concat", *REDUCTIONS)
+
+
+def _is_wide(value: Any, operation: Any) -> bool:
+    """Whether an operand has all axes itself, not by being broadcast."""
+    shape = m.tensor(operation.results[0]).shape
+    return not m.elementwise(operation) or m.tensor(source(value)).shape == shape
+
+
+def _before(operation: Any, order: tuple[int, ...]) -> Any:
+    """The op on what its operands were before the permutation, and that behind it."""
+    attrs = m.attrs(operation)
+    if "axis" in attrs:
+        attrs["axis"] = order[attrs["axis"]]
+    back = tuple(map(order.index, range(len(order))))
+
+    def before(value: Any) -> Any:
+        if not _is_wide(value, operation):
+            return _turned(operation, source(value), order)
+        above = m.owner(value)
+        if _moves_channels(above):
+            return above.operands[0]  # type: ignore[union-attr]
+        return m.create(operation, "transpose", [value], permutation=back)
+
+    operands = list(map(before, operation.operands))
+    value = m.create(operation, m.name(operation), operands, **attrs)
+    return m.create(operation, "transpose", [value], permutation=order)
+
+
+def _turned(operation: Any, value: Any, order: tuple[int, ...]) -> Any:
+    """`value`, which has one axis at most, so that it broadcasts before the permutation."""
+    shape = m.tensor(value).shape
+    padded = Shape((*[Dim(1)] * (len(order) - len(shape)), *shape))
+    if all(dim == 1 for dim in shape):
+        return value if not shape else m.create(operation, "reshape", [value], shape=Shape())
+    before = [padded[order.index(axis)] for axis in range(len(order))]
+    while before[0] == 1:
+        before.pop(0)
+    turned = Shape(before)
+    return value if turned == shape else m.create(operation, "reshape", [value], shape=turned)
