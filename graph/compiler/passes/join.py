@@ -22,9 +22,10 @@ from heddle.kernels.rotation import ROTATED
 def join(module: Any, kind: str) -> None:
     """Puts the fused ops of such steps together."""
     place = {m.result(op): index for index, op in enumerate(m.operations(module))}
-    free = [op for op in m.operations(module) if m.name(op) == "fused"]
-    while (step := next(_steps(free, place), None)) is not None:
-        free = [op for op in free if op not in step.parts]
+    fused = [op for op in m.operations(module) if m.name(op) == "fused"]
+    writes, ropes = ([op for op in fused if alike(op)] for alike in (_writes, _rotates))
+    while (step := next(_steps(writes, ropes, place), None)) is not None:
+        writes, ropes = ([op for op in ops if op not in step.parts] for ops in (writes, ropes))
         last = max(step.parts, key=lambda part: place[m.result(part)])
         number = place[m.result(last)]
         place[m.result(_replace(step, last))] = number
@@ -56,9 +57,8 @@ class _Step:
         return [*caches, *new, *list(self.key.operands)[1:], *list(self.keys.operands)[2:]]
 
 
-def _steps(free: list[Any], place: dict[Any, int]) -> Iterator[_Step]:
+def _steps(writes: list[Any], ropes: list[Any], place: dict[Any, int]) -> Iterator[_Step]:
     """The steps among the fused ops, by the op that writes their keys."""
-    writes, ropes = ([op for op in free if kind(op)] for kind in (_writes, _rotates))
     for keys in writes:
         key = next((rope for rope in ropes if rope.results[0] == keys.operands[1]), None)
         if key is None or len(m.users(key.results[0])) > 1:

@@ -36,10 +36,9 @@ def pack(module: Any, kind: str) -> None:
         return
     casts: dict[Any, Any] = {}
     early = known_at_init(module)
-    for operation in m.operations(module):
-        rewrite = REWRITES.get(m.name(operation))
-        if rewrite is _matmul and operation.operands[1] not in early and _is_row(operation):
-            rewrite = _sum_of_products
+    # All before the first one: a new value may be where an erased one was, and equal it.
+    chosen = [(operation, _rewrite(operation, early)) for operation in m.operations(module)]
+    for operation, rewrite in chosen:
         if rewrite:
             a, above = operation.operands[0], m.owner(operation.operands[1])
             if m.tensor(a).dtype is DType.float16 and a not in casts:
@@ -49,6 +48,13 @@ def pack(module: Any, kind: str) -> None:
                 above.erase()
     # Products with one operand in common pack it once.
     passmanager.PassManager.parse("builtin.module(func.func(cse))").run(module.operation)
+
+
+def _rewrite(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | None:
+    rewrite = REWRITES.get(m.name(operation))
+    if rewrite is _matmul and operation.operands[1] not in early and _is_row(operation):
+        return _sum_of_products
+    return rewrite
 
 
 def _matmul(operation: Any, a: Any) -> Any:
