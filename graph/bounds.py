@@ -41,6 +41,9 @@ def check_sizes(
 def atom_bounds(atom: Atom, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
     """Those of a name or an opaque term."""
     if isinstance(atom, str):
+        if atom not in symbols:
+            known = ", ".join(symbols) or "none"
+            raise GraphError(f"wanted dims of the graph's inputs ({known}), got {atom}")
         return symbols[atom]
     op, (low, high), (other_low, other_high) = (
         atom[0],

@@ -21,9 +21,15 @@ LARGEST_DIM = 1 << 40
 LARGEST_TENSOR = 1 << 47
 
 
+def is_name(value: Any) -> bool:
+    """Whether it is a text that UTF-8 holds, as files do: no half of a surrogate pair."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def check_names(what: str, names: Sequence[str], count: int) -> None:
     """Raises GraphError unless there are `count` different names."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    several = isinstance(names, Sequence) and not isinstance(names, str)
+    if not several or not all(map(is_name, names)):
         raise graph_error(f"{what} names: wanted a list of names, got {names!r}")
     if len(names) != count:
         raise graph_error(f"{what} names: wanted {count}, got {len(names)}")
@@ -38,7 +44,7 @@ def input_names(name: Any, types: Any, names: Sequence[str] | None) -> Sequence[
     Raises:
         GraphError: They are no names or not each once, `types` is no list of types, or `name` none.
     """
-    if not isinstance(name, str):
+    if not is_name(name):
         raise graph_error(f"graph: wanted a name, got {name!r}")
     several = isinstance(types, Sequence) and not isinstance(types, str)
     for type in types if several else [types]:

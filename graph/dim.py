@@ -58,13 +58,16 @@ class Dim:
         if minimum is None and maximum is None:
             return dim
         low, high = 1 if minimum is None else minimum, MAXIMUM if maximum is None else maximum
+        for end in (low, high):
+            if not isinstance(end, Integral) or isinstance(end, bool):
+                raise graph_error(f"dim {dim}: wanted ints as minimum and maximum, got {end!r}")
         if dim.name is None:
             raise graph_error(f"dim: wanted a range for a name alone, got one for {dim}")
         if not 0 <= low <= high <= MAXIMUM:
             raise graph_error(
                 f"dim {dim}: wanted 0 <= minimum <= maximum <= {MAXIMUM}, got {low} to {high}"
             )
-        return _make(dim.terms, (low, high))
+        return _make(dim.terms, (int(low), int(high)))
 
     @property
     def static(self) -> int | None:

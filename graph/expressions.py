@@ -26,9 +26,10 @@ def parse(text: str) -> Expr:
         statement = ast.parse(text.strip()).body
         if len(statement) == 1 and isinstance(statement[0], ast.Expr):
             return _read(statement[0].value)
-    except SyntaxError:
+    except (SyntaxError, RecursionError):
         pass
-    raise graph_error(f"dim: wanted a name or a formula with + - * // %, got {text!r}")
+    shown = text if len(text) <= 80 else f"{text[:80]}..."
+    raise graph_error(f"dim: wanted a name or a formula with + - * // %, got {shown!r}")
 
 
 def _read(node: ast.expr) -> Expr:

@@ -148,13 +148,18 @@ class Graph:
         Raises:
             GraphError: The name is taken, or the shape is not static.
         """
+        if not isinstance(weight, Weight):
+            raise graph_error(f"add_weight: wanted a Weight, got {weight.__class__.__name__}")
         type = weight.type
+        if not checks.is_name(weight.name):
+            raise graph_error(f"weight: wanted a name, got {weight.name!r}")
         if weight.name in self.weights:
             raise graph_error(f"weight: wanted a new name, got {weight.name!r} twice")
         if type.shape.static is None:
             raise graph_error(f"weight {weight.name!r}: wanted a static shape, got {type.shape}")
+        value = self._emit("heddle.weight", [], {"name": ("str", weight.name)}, type)
         self.weights[weight.name] = weight
-        return self._emit("heddle.weight", [], {"name": ("str", weight.name)}, type)
+        return value
 
     def constant(
         self,

@@ -31,6 +31,11 @@ def current_graph() -> Graph:
     return graphs[-1]
 
 
+def _listed(values: Any) -> Any:
+    """What can be iterated as a tuple; the op refuses other things."""
+    return tuple(values) if isinstance(values, Iterable) else values
+
+
 class TensorValue:
     """A tensor in a graph: one MLIR value, which alone knows its type.
 
@@ -86,15 +91,15 @@ class TensorValue:
 
     def permute(self, dims: Iterable[int]) -> TensorValue:
         """The dims in the order of `dims`."""
-        return ops.permute(self, tuple(dims))
+        return ops.permute(self, _listed(dims))
 
     def reshape(self, shape: Iterable[DimLike]) -> TensorValue:
         """The same elements in another shape; one size may be -1."""
-        return ops.reshape(self, tuple(shape))
+        return ops.reshape(self, _listed(shape))
 
     def broadcast_to(self, shape: Iterable[DimLike]) -> TensorValue:
         """The tensor stretched to `shape`."""
-        return ops.broadcast_to(self, tuple(shape))
+        return ops.broadcast_to(self, _listed(shape))
 
     def cast(self, dtype: DType) -> TensorValue:
         """The tensor in another dtype."""

@@ -57,7 +57,8 @@ def _float32_to_round(array: Array) -> Array:
         near = wide.astype(np.float32)
     lost = (near != wide) & ~np.isnan(wide)
     bits = near.view(np.uint32) - (lost & (np.abs(near) > np.abs(wide)))
-    return (bits | lost).view(np.float32)
+    odd: Array = (bits | lost).view(np.float32)
+    return odd
 
 
 def _bfloat16_bits(values: Array) -> Array:

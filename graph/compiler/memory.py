@@ -151,8 +151,8 @@ class _Slots:
         places = [(Dim(0), np.zeros_like(weight))]
         places += [(self._end_of[row], self._ends[row]) for row in rows]
         for start, begin in sorted(places, key=lambda place: place[1].tolist()):
-            before = (self._begins[rows] >= begin + weight).all(axis=1)
-            if not (before | (self._ends[rows] <= begin).all(axis=1)).all():
+            before: Array = np.all(self._begins[rows] >= begin + weight, axis=1)
+            if not np.all(before | np.all(self._ends[rows] <= begin, axis=1)):
                 continue
             end = start + size
             if all(

@@ -50,6 +50,16 @@ def product(dtype=F32, precision="full"):
         ops.matmul(graph.inputs[0], graph.inputs[0], precision=precision)
 
 
+def sliced(index):
+    with Graph("g", [tensor(N)]) as graph:
+        graph.output(graph.inputs[0][index])
+
+
+def reshaped(shape):
+    with Graph("g", [tensor(N)]) as graph:
+        graph.output(graph.inputs[0].reshape(shape))
+
+
 def constant(*args):
     with Graph("g"):
         ops.constant(*args)
@@ -81,6 +91,19 @@ GRAPHS = [
     (lambda: weights(Weight("w", F32, (2,)), Weight("w", F32, (2,))),
      "weight: wanted a new name, got 'w' twice"),
     (lambda: weights(Weight("w", F32, ("n",))), "weight 'w': wanted a static shape, got [n]"),
+    (lambda: weights("w"), "add_weight: wanted a Weight, got str"),
+    (lambda: weights(Weight("\ud800", F32, (2,))), "weight: wanted a name, got '\\ud800'"),
+    (lambda: Graph("\ud800"), "graph: wanted a name, got '\\ud800'"),
+    (lambda: Graph("g", [tensor(2)], ["\udcff"]),
+     "input names: wanted a list of names, got ['\\udcff']"),
+    (lambda: Graph("g", [tensor(2)], 5), "input names: wanted a list of names, got 5"),
+    (lambda: Dim("n", 1.0, 8), "dim n: wanted ints as minimum and maximum, got 1.0"),
+    (lambda: Dim("n", 1, "8"), "dim n: wanted ints as minimum and maximum, got '8'"),
+    (lambda: Dim("n", True), "dim n: wanted ints as minimum and maximum, got True"),
+    (lambda: Dim("+".join("n" * 9999)),
+     f"dim: wanted a name or a formula with + - * // %, got '{'n+' * 40}...'"),
+    (lambda: sliced("m"), "slice_tensor: axis 0: wanted dims of the graph's inputs (n), got m"),
+    (lambda: reshaped(4), "reshape: shape: wanted Shape, got 4"),
     (lambda: weights(), "graph 'g': wanted a call of output, got none"),
     (lambda: finished().output(), "graph 'old': wanted no op after output, got one"),
     (lambda: finished().add_weight(Weight("w", F32, (2,))),
@@ -135,3 +158,11 @@ def test_graph_invalid(function, text):
 def test_an_error_inside_the_block_is_not_hidden():
     with pytest.raises(KeyError), Graph("g"):
         raise KeyError
+
+
+def test_a_refused_weight_is_none_of_the_graph():
+    graph = finished()
+    for weight in (Weight("late", F32, (2,)), Weight("huge", F32, (2**39, 2**39))):
+        with pytest.raises(GraphError):
+            graph.add_weight(weight)
+    assert not graph.weights
