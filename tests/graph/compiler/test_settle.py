@@ -189,7 +189,7 @@ def test_settled_weights_are_not_given_again():
     artifact = compile(products(), LEVEL, weights=weights, embed_weights=True)
     message = (
         "weights: given, but the artifact holds them as its kernels read them: 'w', 'v'"
-        r" \(give none, or compile without embedding them\)$"
+        r" \(give none, or do not embed them when compiling\)$"
     )
     with pytest.raises(ArtifactError, match=message) as refused:
         InferenceSession(threads=1).load(artifact, weights)
