@@ -79,11 +79,12 @@ def update_in(space: int, dtype: np.dtype, operation: Callable) -> Callable:
 
 
 def _meet(grid: Grid, place: tuple[int, int], thread: int) -> None:
-    fences, nothing = fences_of(grid), grid.cluster.clocks.nothing
-    here = fences.at.setdefault(place, nothing())
-    fences.met.setdefault(thread, nothing()).join(here)
-    if thread in fences.released:
+    fences, clocks = fences_of(grid), grid.cluster.clocks
+    here = fences.at.setdefault(place, clocks.nothing())
+    fences.met.setdefault(thread, clocks.nothing()).join(here)
+    if thread in fences.released:  # What it releases by is part of the pattern.
         here.join(fences.released[thread])
+        here.known[clocks.atomics(thread)] = clocks.known[thread, clocks.atomics(thread)]
 
 
 def fence(op):

@@ -6,8 +6,8 @@ has a proxy fence. Mattern's vector clocks say it in numbers: thread t knows of 
 clock `known[t, a]`; `fenced[t, a]` is what it knows through a proxy fence.
 
 An agent is a thread, or something that accesses memory by itself: the copies of one thread, what
-completes on one mbarrier, the matrix instructions of one warp. The 32 threads of a warp share one
-clock, which goes on whenever one of them releases.
+completes on one mbarrier, the matrix instructions of one warp; also the atomics of one thread. The
+32 threads of a warp share one clock, which goes on whenever one of them releases.
 """
 
 from dataclasses import dataclass
@@ -55,6 +55,16 @@ class Clocks:
         column = self.names.setdefault((kind, number), self.threads + len(self.names))
         self.generic[column] = generic
         return column
+
+    def atomics(self, thread: int) -> int:
+        """The column of the atomics of a thread."""
+        return self.agent("an atomic of thread", thread, True)
+
+    def count_atomic(self, thread: int) -> tuple[int, int]:
+        """The agent and the number of the next atomic of a thread, of which it knows itself."""
+        agent = self.atomics(thread)
+        self.known[thread, agent] += 1
+        return agent, int(self.known[thread, agent])
 
     def name(self, column: int) -> str:
         """Who `column` is, to be followed by a verb."""

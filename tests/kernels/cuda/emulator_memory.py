@@ -69,8 +69,9 @@ class Memory:
         self.put(at, data)
 
     def compare_exchange(self, region, offset, lane, expected, desired) -> np.ndarray:
-        """Atomic compare and swap, lane after lane; returns the old bytes. Atomics never race."""
+        """Atomic compare and swap, lane after lane; returns the old bytes."""
         at = self.bytes_at("exchanges", region, offset, lane, expected.shape[1])
+        self._ask(self.order.update, at, lane, region)
         old = np.empty_like(expected)
         for i, place in enumerate(at):
             old[i] = self.bytes[place]
@@ -83,6 +84,7 @@ class Memory:
         at = self.bytes_at("updates", region, offset, lane, values.itemsize)
         self.check_ordinary(at)
         self.check_writable(at)
+        self._ask(self.order.update, at, lane, region)
         self.check_valid(at)
         old = np.empty_like(values)
         for i, place in enumerate(at):

@@ -1,8 +1,10 @@
 """Which accesses race: two at one byte, at least one a write, with nothing that orders them.
 
-PTX ISA 9.0, "Memory Consistency Model": what a race leaves behind is undefined. An order answers
-`read` and `write` with None, or with a text and the bytes at fault. `BarrierOrder` is for kernels
-that run in lockstep and have no order but whole barriers; `ClockOrder` is for the others.
+PTX ISA 9.0, "Memory Consistency Model": what a race leaves behind is undefined. Atomics race with
+ordinary accesses, not with each other ("Morally strong operations"). An order answers `read`,
+`write` and `update`, an atomic, with None, or with a text and the bytes at fault. `BarrierOrder` is
+for kernels that run in lockstep and have no order but whole barriers; `ClockOrder` is for the
+others.
 """
 
 import numpy as np
@@ -16,11 +18,15 @@ Race = tuple[str, np.ndarray] | None
 
 
 class BarrierOrder:
-    """Remembers who touched a byte since the last barrier: a thread, several, or nobody."""
+    """Remembers who touched a byte since the last barrier: a thread, several, or nobody.
+
+    `atomic`: all of its writes are atomics.
+    """
 
     def __init__(self, size: int) -> None:
         self.writer = np.full(size, NOBODY, np.int64)
         self.reader = np.full(size, NOBODY, np.int64)
+        self.atomic = np.zeros(size, bool)
 
     def read(self, at: np.ndarray, lane: np.ndarray) -> Race:
         foreign = (self.writer[at] != NOBODY) & (self.writer[at] != lane[:, None])
@@ -35,7 +41,7 @@ class BarrierOrder:
     def write(self, at: np.ndarray, lane: np.ndarray) -> Race:
         mine = np.broadcast_to(lane[:, None], at.shape)
         writer, reader = self.writer[at], self.reader[at]
-        self.writer[at] = mine
+        self.writer[at], self.atomic[at] = mine, False
         foreign = (writer != NOBODY) & (writer != mine) | (self.writer[at] != mine)
         if some(foreign):
             return "two threads write", foreign
@@ -44,10 +50,25 @@ class BarrierOrder:
             return "writes what another thread reads in", foreign
         return None
 
+    def update(self, at: np.ndarray, lane: np.ndarray) -> Race:
+        mine = np.broadcast_to(lane[:, None], at.shape)
+        writer, reader, atomic = self.writer[at], self.reader[at], self.atomic[at]
+        foreign = (writer != NOBODY) & (writer != mine) & ~atomic
+        if some(foreign):
+            return "updates what another thread wrote in", foreign
+        foreign = (reader != NOBODY) & (reader != mine)
+        if some(foreign):
+            return "updates what another thread reads in", foreign
+        self.writer[at], self.atomic[at] = mine, atomic | (writer == NOBODY)
+        several = ((writer != NOBODY) & (writer != mine)) | (self.writer[at] != mine)
+        self.writer[at[several]] = SEVERAL
+        return None
+
     def barrier(self, at: np.ndarray) -> None:
         """What was touched before at the bytes `at` races with nothing after it."""
         self.writer[at] = NOBODY
         self.reader[at] = NOBODY
+        self.atomic[at] = False
 
 
 class _Known:
@@ -100,6 +121,8 @@ class ClockOrder:
         self.writer = np.full(size, NOBODY, np.int32)
         self.stamp = np.zeros(size, np.int32)
         self.readers: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] = {}
+        self.updated = np.zeros(size, bool)
+        self.updates: dict[int, dict[int, int]] = {}
 
     def read(self, at: np.ndarray, lane: np.ndarray) -> Race:
         """An ordinary read by threads of one warp."""
@@ -121,6 +144,18 @@ class ClockOrder:
             twice = self.writer[at] != lane[:, None]
             if some(twice):
                 return "two threads write", twice
+        return race
+
+    def update(self, at: np.ndarray, lane: np.ndarray) -> Race:
+        """An atomic of threads of one warp."""
+        known = _Known(self.clocks, lane)
+        race = self._after_write(at, known, "updates") or self._after_reads(at, known, "updates")
+        if race is None:
+            for places, thread in zip(at.tolist(), lane.tolist(), strict=True):
+                agent, stamp = self.clocks.count_atomic(thread)
+                for place in places:
+                    self.updates.setdefault(place, {})[agent] = stamp
+            self.updated[at] = True
         return race
 
     def read_later(self, at: np.ndarray, threads: np.ndarray, agent: int, stamp: int) -> Race:
@@ -145,17 +180,35 @@ class ClockOrder:
         return race
 
     def _read_of(self, at: np.ndarray, known: "_Known | _KnownByAll") -> Race:
-        return self._after_write(at, known, "reads")
+        return self._after_write(at, known, "reads") or self._after_updates(at, known, "reads")
 
     def _write(self, at: np.ndarray, known: "_Known") -> Race:
-        race = self._after_write(at, known, "writes over")
-        if race is not None:
-            return race
+        return (
+            self._after_write(at, known, "writes over")
+            or self._after_updates(at, known, "writes over")
+            or self._after_reads(at, known, "writes")
+        )
+
+    def _after_reads(self, at: np.ndarray, known: "_Known", verb: str) -> Race:
+        """Whether all reads of each byte are known."""
         for (kind, number), (stamps, masks) in self.readers.items():
             foreign = self._unknown_read(at, known, kind, number, stamps[at], masks)
             if some(foreign):
                 who = f"warp {number}" if kind == "warp" else self.clocks.name(number)
-                return f"writes what {who} reads in", foreign
+                return f"{verb} what {who} reads in", foreign
+        return None
+
+    def _after_updates(self, at: np.ndarray, known: "_Known | _KnownByAll", verb: str) -> Race:
+        """Whether all atomics on each byte are known."""
+        foreign = self.updated[at]
+        for row, column in np.argwhere(foreign):
+            atomics = self.updates[int(at[row, column])]
+            knows = known.of(np.array(list(atomics))[None])
+            late = knows[min(row, len(knows) - 1)] < list(atomics.values())
+            if some(late):
+                foreign[...] = False
+                foreign[row, column] = True
+                return f"{verb} what {self.clocks.name(list(atomics)[late.argmax()])} in", foreign
         return None
 
     def _after_write(self, at: np.ndarray, known: "_Known | _KnownByAll", verb: str) -> Race:
@@ -192,6 +245,10 @@ class ClockOrder:
         self.writer[at], self.stamp[at] = agents, stamps
         for clocks, _ in self.readers.values():
             clocks[at] = 0
+        if self.updates:
+            for place in at[self.updated[at]].tolist():
+                self.updates.pop(place, None)
+            self.updated[at] = False
 
     def _column(self, key: tuple[str, int]) -> tuple[np.ndarray, np.ndarray]:
         if key not in self.readers:

@@ -111,6 +111,46 @@ def test_operations(name):
     assert found.tolist() == [int(n) for n in OPERATIONS[name](numbers())]
 
 
+ONE = """
+      %first_lane = arith.cmpi eq, %tid, %zero : i32
+      scf.if %first_lane { llvm.store %zero, %tile : i32, !llvm.ptr<3> }
+"""
+COUNT = "%old = llvm.atomicrmw add %tile, %tid monotonic : !llvm.ptr<3>, i32\n"
+READ = """
+      %w = llvm.load %tile : !llvm.ptr<3> -> i32
+      llvm.store %w, %to : i32, !llvm.ptr
+"""
+WAITS = ["nvvm.barrier\n", "nvvm.barrier id = %one\n"]
+RACES = {
+    # In lockstep, and warp by warp.
+    "counted before it is cleared": (lambda wait: ONE + COUNT + wait + READ, "updates what"),
+    "read before all have counted": (lambda wait: ONE + wait + COUNT + READ, "reads what"),
+    "cleared before all have read": (
+        lambda wait: ONE + wait + COUNT + wait + READ + COUNT.replace("%old", "%again"),
+        "updates what",
+    ),
+    "cleared before all have counted": (
+        lambda wait: ONE + wait + COUNT + ONE.replace("%first_lane", "%again"),
+        "write",
+    ),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("name", RACES)
+def test_atomics_race_with_ordinary_accesses(name, wait):
+    body, message = RACES[name]
+    text = body(wait) + (wait if "id" in wait else "")  # Makes it run warp by warp.
+    with pytest.raises(EmulatorError, match=f"race: .*{message}"):
+        emulate(text, numbers(64), numbers(64) * 0, block=64)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_atomics_do_not_race_with_each_other(wait):
+    found = emulate(ONE + wait + COUNT + wait + READ, numbers(64), numbers(64) * 0, block=64)
+    assert (found == sum(range(64))).all()
+
+
 BAD = {
     "wanted a monotonic atomic: the code generator drops other orders": (
         "%old = llvm.atomicrmw add %mine, %tid acq_rel : !llvm.ptr<3>, i32"

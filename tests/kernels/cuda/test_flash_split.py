@@ -140,7 +140,7 @@ def always(counters, place, parts):
 
 
 MISTAKES = {
-    "no fence": (_handover, "fence", nothing, "race: reads what another thread wrote in buffer 4"),
+    "no fence": (_handover, "fence", nothing, "race: two threads write buffer 5"),
     "nobody waits": (_handover, "is_last", always, "buffer 4"),
     "slots of another size": (
         _flash_split,

@@ -31,7 +31,7 @@ def test_results(name):
 
 def test_no_fence_is_caught(monkeypatch):
     monkeypatch.setattr(_handover, "fence", lambda: None)
-    with pytest.raises(EmulatorError, match="race: reads what another thread wrote"):
+    with pytest.raises(EmulatorError, match="race: two threads write"):
         check(product("bfloat16", 1, 24, 3072, True), {}, 0)
 
 

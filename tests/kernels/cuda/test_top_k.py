@@ -7,7 +7,7 @@ from cuda_harness import run
 from emulator_memory import EmulatorError
 from reference import evaluate
 
-from heddle.kernels.cuda import _best_of_row, _histogram
+from heddle.kernels.cuda import _best_of_row, _block, _histogram
 
 
 def search(dtype: str, n: int, k: int, smallest: bool = False):
@@ -67,3 +67,20 @@ def test_counting_without_atomics_is_caught(monkeypatch):
     monkeypatch.setattr(_histogram.Counters, "add", add)
     with pytest.raises(EmulatorError, match="race"):
         check(search("float32", 1100, 9), random(1, 1100))
+
+
+@pytest.mark.parametrize("step", ["_collect", "_count_bins"])
+@pytest.mark.usefixtures("narrow")
+def test_counting_without_barriers_is_caught(monkeypatch, step):
+    """Counters are cleared, counted at, and read: each by other threads."""
+    count = getattr(_best_of_row.Search, step)
+
+    def planted(*args):
+        with monkeypatch.context() as here:
+            here.setattr(_block, "barrier", lambda: None)
+            return count(*args)
+
+    monkeypatch.setattr(_best_of_row.Search, step, planted)
+    array = NARROW["int64 that are near"]
+    with pytest.raises(EmulatorError, match="race: updates what another thread wrote"):
+        check(search("int64", 1030, 6), array)

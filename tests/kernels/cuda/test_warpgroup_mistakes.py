@@ -198,7 +198,7 @@ def test_mistakes_with_weights_that_are_widened_change_results(monkeypatch, name
 
 MEETINGS = {
     "no barrier before a piece arrives": ((warpgroup, "meet", nothing), "race: |uninitialised"),
-    "no fence of the GPU": ((_handover, "fence", nothing), "race: reads what"),
+    "no fence of the GPU": ((_handover, "fence", nothing), "race: two threads write"),
 }
 
 
