@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import emulator
 import numpy as np
 import ptx_machine
 from emulator import Buffer, Program, Runnable, launch
@@ -92,6 +93,16 @@ def run_call(
         )
         buffers |= zip(places[reads:], found, strict=True)
     return [buffers[i] for i in range(len(arrays), len(spec.buffers))], status
+
+
+def turned(monkeypatch) -> None:
+    """Blocks begin in the other order from now on, so that another one is the last to end."""
+    run_all = emulator.run_all
+
+    def in_turn(strands, clusters):
+        run_all(dict(reversed(strands.items())), clusters[::-1])
+
+    monkeypatch.setattr(emulator, "run_all", in_turn)
 
 
 def blocks_started(launched, grid: tuple[int, ...]) -> int:

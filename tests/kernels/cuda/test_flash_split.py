@@ -1,11 +1,10 @@
 """Keys of few rows shared out among blocks: results, planted mistakes, launches, assembly."""
 
-import emulator
 import numpy as np
 import pytest
 import ragged_batches as ragged
 from assembler import needs_assembler
-from cuda_harness import run_call
+from cuda_harness import run_call, turned
 from emulator_memory import EmulatorError
 from reference import evaluate, size
 from test_flash import arrays_for, attention, check, in_float64
@@ -78,16 +77,6 @@ def test_dense(name):
     (found,), _ = run_call(spec, arrays, dims)
     largest = np.max(np.abs(arrays[2].astype(np.float64)))
     check(found, in_float64(spec, arrays), spec.result.dtype, largest)
-
-
-def turned(monkeypatch) -> None:
-    """Blocks begin in the other order from now on, so that another one is the last to end."""
-    run_all = emulator.run_all
-
-    def in_turn(strands, clusters):
-        run_all(dict(reversed(strands.items())), clusters)
-
-    monkeypatch.setattr(emulator, "run_all", in_turn)
 
 
 def of_one_row():

@@ -3,18 +3,21 @@
 import re
 
 import cuda_harness
+import numpy as np
 import pytest
 import wgmma_registers
 from grouped_cases import check as check_grouped
 from reference import size
 from row_groups import multiplying
-from test_kernels import check
+from test_kernels import arrays_for, check
 from test_tensor_cores import quantized
 from warpgroup_cases import HOPPER, body, columns, cut_into_pieces, dequantised, product
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import (
+    _partial_sums,
+    _pieces,
     _warpgroup_plan,
     _warpgroup_result,
 )
@@ -24,6 +27,7 @@ from heddle.pipelines.cli import disassembly
 from heddle.runtime.errors import InputError
 
 SHARED = 227 * 1024  # Of a block.
+TOTAL = _partial_sums.Meeting.total
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +86,38 @@ def test_tiles_in_pieces(monkeypatch, name):
     with columns(128):
         check(spec, {f"d{i}": size for i, size in enumerate(dims)})
     assert brought
+
+
+def of_pieces() -> np.ndarray:
+    """A product whose sums cancel from piece to piece: another order of them is another result."""
+    spec = product("bfloat16", 66, 24, 6 * 64, True)
+    a, b = arrays_for(spec, {})
+    a[:, 0], a[:, -1], b[:, 0], b[:, -1] = 2**20, -(2**20), 1, 1
+    with columns(128):
+        return cuda_harness.run(spec, [a, b], {})[0][0]
+
+
+def from_their_own_on(meeting, piece, *others):
+    """The sums of all pieces, but one's own first."""
+    first, count = _pieces.size(piece.first), _pieces.size(piece.count)
+    own, place = _pieces.size(piece.number) - first, _partial_sums.Meeting._place
+
+    def turned(meeting, number, *where):
+        return place(meeting, first + (number - first + own) % count, *where)
+
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(_partial_sums.Meeting, "_place", turned)
+        return TOTAL(meeting, piece, *others)
+
+
+@pytest.mark.parametrize("total", [TOTAL, from_their_own_on])
+def test_it_does_not_matter_who_is_last(monkeypatch, total):
+    """Where pieces are added in their order alone."""
+    cut_into_pieces(monkeypatch)
+    monkeypatch.setattr(_partial_sums.Meeting, "total", total)
+    first = of_pieces()
+    cuda_harness.turned(monkeypatch)
+    assert (first == of_pieces()).all() == (total is TOTAL)
 
 
 @pytest.mark.parametrize("transposed", [True, False])
