@@ -122,9 +122,11 @@ class Plan:
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies and of one that brings, once they have shared them out anew.
 
-        Who gathers windows or looks for groups would spill with less; who widens weights, too.
+        Who gathers windows, looks for groups or brings halves of bytes would spill with less; who
+        widens weights of 8 bits, too.
         """
-        return (232, 40) if self.scaled else (224, 56)
+        wide = isinstance(self.tile, ScaledTile) and self.tile.weights.bits == 8
+        return (232, 40) if wide else (224, 56)
 
     @property
     def stored(self) -> bool:

@@ -62,6 +62,14 @@ def test_by_weights_of_8_and_4_bits(name, arch):
 
 
 @needs_assembler
+@pytest.mark.parametrize("name", SCALED)
+def test_lines_that_are_no_power_of_two(name):
+    """Who brings single elements counts their lines by multiplications."""
+    dtype, held = SCALED[name]
+    check(quantized(dtype, 300, 520, 1152, 4 if held == "uint8" else 8, 32, held), "sm_90a")
+
+
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_as_many_rows_as_a_strip(name, arch):
