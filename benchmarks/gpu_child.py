@@ -124,24 +124,26 @@ def answers(
     """The rows of each item, of those that come before `limits.end`.
 
     `command` with `--first N` starts a child at item N; `hear` gets what it prints beside answers.
-    An item without an answer has one row, with its name and what its child said last.
+    An item without an answer has one row, with its name, its number and what its child said last.
+    Behind one that was silent for too long, others may be silent for half as long: where many
+    kernels never end, more of the rest is answered.
     """
-    first = 0
+    first, silent_s = 0, limits.silent_s
     while first < len(names):
         child, before = _Child([*command, "--first", first], hear), first
         started, silent = False, ""
         try:
             started = child.next(READY, limits.wait(START_S)) is not None
             while started and first < len(names):
-                found = child.next(ANSWER, limits.wait(limits.silent_s))
+                found = child.next(ANSWER, limits.wait(silent_s))
                 if found is None:
                     break
                 yield json.loads(found)
                 first += 1
             if first == len(names):
-                child.next(ANSWER, limits.wait(limits.silent_s))
+                child.next(ANSWER, limits.wait(silent_s))
         except SilenceError as why:
-            silent = str(why)
+            silent, silent_s = str(why), limits.silent_s / 2
         finally:
             status = child.end()
         if first < len(names) and limits.over:
@@ -150,7 +152,8 @@ def answers(
         # One that loses its device ends behind an answer; the next tells whether it is the item.
         if first < len(names) and (silent or first == before):
             said = "\n".join(child.last)[-1000:]
-            text = f"its process {silent or f'ended with status {status}'}: {said}"
+            how = silent or f"ended with status {status}"
+            text = f"item {first} of {len(names)}: its process {how}: {said}"
             yield [{"name": names[first], "failed": [text]}]
             first += 1
             if not started:

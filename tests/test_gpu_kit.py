@@ -180,6 +180,17 @@ def test_a_child_that_fails_is_replaced(child, each, why):
     assert why in rows[1][0]["failed"][0]
 
 
+def test_behind_a_silent_child_others_have_half_the_time(child):
+    module, command = child
+    each = "item in (1, 2) and time.sleep(60)"
+    rows = list(module.answers(command(each), NAMES, limits(module, silent_s=4.0)))
+    texts = [text for (row,) in rows for text in row.get("failed", ())]
+    assert [text.rstrip(" :") for text in texts] == [
+        "item 1 of 4: its process was silent for 4 s",
+        "item 2 of 4: its process was silent for 2 s",
+    ]
+
+
 def test_a_child_may_end_behind_an_answer(child):
     """As one does that has lost its device."""
     module, command = child
