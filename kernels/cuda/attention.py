@@ -2,7 +2,7 @@
 
 A warp works on a few queries. Each of its lanes scores one of 32 keys at a time, so that a key is
 read once for all of them; then each lane adds up its own elements of the values, weighted by what
-the other lanes scored. Scores never leave registers. (On tensor cores: `_flash.py`.)
+the other lanes scored. Scores never leave registers. (On tensor cores: `attend.py`.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import bodies, emit, sizes
-from heddle.kernels.cuda import _block, _flash_calls, _flash_dense, _flash_dense_warpgroup, _frame
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.flash import calls, dense, dense_warpgroup
 from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
@@ -52,10 +53,10 @@ def emit_attention(spec: Spec, machine: Machine) -> None:
     """Emits the loop over keys, and around it the start and end of the queries' results."""
     frame = _frame.frame(spec, machine)
     with frame.unless_empty():
-        if _flash_dense_warpgroup.fits(spec, machine):
-            _flash_dense_warpgroup.emit_dense(frame)
-        elif _flash_dense.fits(spec):
-            _flash_dense.emit_dense(frame)
+        if dense_warpgroup.fits(spec, machine):
+            dense_warpgroup.emit_dense(frame)
+        elif dense.fits(spec):
+            dense.emit_dense(frame)
         else:
             _emit_results(frame)
 
@@ -228,7 +229,7 @@ class _Warp:
     def _mask(self, query: Size, key: Size) -> Any:
         """The mask's value."""
         indices = (self.batch, self._head, query, key)
-        return self._read[3](_flash_dense.place_of_mask(self._frame, indices), 1)
+        return self._read[3](dense.place_of_mask(self._frame, indices), 1)
 
     def _row(self, heads: Size, length: Size, head: Size, number: Size) -> Size:
         """Where the row of `number` in a sequence starts, in the layout of the operands."""
@@ -242,8 +243,8 @@ class _Warp:
 def launch(spec: Spec) -> Launch:
     """A block for every few queries of each head."""
     shape, work = _Shape.of(spec), _work(spec)
-    if _flash_dense.fits(spec):
-        return _flash_dense.launch(spec, work)
+    if dense.fits(spec):
+        return dense.launch(spec, work)
     tiles = fold("ceildiv", shape.queries, WARPS * _queries_of_a_warp(spec))
     grid: Expr = fold("max", 1, product((shape.batch, shape.heads, tiles)))
     return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))
@@ -251,16 +252,16 @@ def launch(spec: Spec) -> Launch:
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """That of a block of warpgroups, where they compute `spec`."""
-    if _flash_dense_warpgroup.fits(spec, machine):
-        return _flash_dense_warpgroup.launch(spec, _work(spec))
+    if dense_warpgroup.fits(spec, machine):
+        return dense_warpgroup.launch(spec, _work(spec))
     return None
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:
     """Calls with few queries, and others, where tensor cores take both."""
-    if not _flash_dense.fits(spec):
+    if not dense.fits(spec):
         return (Portion(spec),)
-    return _flash_calls.split(spec, _flash_dense.few(spec))
+    return calls.split(spec, dense.few(spec))
 
 
 def _work(spec: Spec) -> Expr:

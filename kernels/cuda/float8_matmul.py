@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from heddle.kernels import bodies
 from heddle.kernels.convert import FLOAT8
-from heddle.kernels.cuda import _beside, _by_rows, _product, _tensor_cores, _warpgroup_plan, matmul
+from heddle.kernels.cuda import matmul
+from heddle.kernels.cuda.products import beside, by_rows, matrices, tensor_cores
+from heddle.kernels.cuda.warpgroup import plan
 from heddle.kernels.registry import Kernel
 from heddle.kernels.spec import Spec
 
@@ -26,8 +28,8 @@ KERNEL = Kernel(
     "cuda",
     matmul.emit_matmul,
     matmul.launch,
-    _beside.supports_each(supports, _tensor_cores.joins),
-    space=_product.SPACE,
-    own_launch=_warpgroup_plan.own_launch,
-    split=_by_rows.split,
+    beside.supports_each(supports, tensor_cores.joins),
+    space=matrices.SPACE,
+    own_launch=plan.own_launch,
+    split=by_rows.split,
 )

@@ -13,77 +13,76 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cuda import (
-    _block,
-    _by_rows,
-    _fma,
-    _frame,
-    _mma,
-    _product,
-    _result,
-    _row_pieces,
-    _skinny,
-    _staging,
-    _tensor_cores,
-    _tiles,
-    _warpgroup_plan,
-    _warpgroup_product,
-)
+from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda import matmul as matmul_
-from heddle.kernels.cuda._result import Place
+from heddle.kernels.cuda.products import (
+    by_rows,
+    fma,
+    matrices,
+    mma,
+    outputs,
+    row_pieces,
+    skinny,
+    staging,
+    tensor_cores,
+    tiles,
+)
+from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
+from heddle.kernels.cuda.warpgroup import product as warpgroup_product
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_groups import most
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
-_Sides = tuple[_staging.Matrix, _staging.Matrix]
+_Sides = tuple[staging.Matrix, staging.Matrix]
 
 
 def emit_grouped(spec: Spec, machine: Machine) -> None:
     """Emits the piece of this block."""
     frame = _frame.frame(spec, machine)
-    plan = _warpgroup_plan.plan_for(spec, machine)
+    plan = warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
         if plan:
-            _warpgroup_product.emit_product(frame, plan)
+            warpgroup_product.emit_product(frame, plan)
         elif _on_tensor_cores(spec):
-            _by_rows.emit_ways(frame, _ways(spec))
+            by_rows.emit_ways(frame, _ways(spec))
         else:
             _emit_multiply_adds(frame)
 
 
 def _on_tensor_cores(spec: Spec) -> bool:
-    return (spec.operands[0].dtype, spec.operands[1].dtype) in _mma.KINDS
+    return (spec.operands[0].dtype, spec.operands[1].dtype) in mma.KINDS
 
 
-def _kind(spec: Spec) -> _mma.Kind:
+def _kind(spec: Spec) -> mma.Kind:
     a, b, _ = spec.operands
-    return _mma.KINDS[a.dtype, b.dtype]
+    return mma.KINDS[a.dtype, b.dtype]
 
 
-def _ways(spec: Spec) -> list[_by_rows.Way]:
+def _ways(spec: Spec) -> list[by_rows.Way]:
     """Pieces of 16, 64 and 128 rows, by how many a group has in the mean."""
     kind, transposed, groups = _kind(spec), spec.attr("transposed"), spec.operands[1].shape[0]
-    problem, found = _product.problem(spec), []
+    problem, found = matrices.problem(spec), []
 
-    def way(limit: int | None, rows: int, columns: int, shared: int, emit_at: Any) -> _by_rows.Way:
+    def way(limit: int | None, rows: int, columns: int, shared: int, emit_at: Any) -> by_rows.Way:
         body = partial(_emit_piece, rows, columns, emit_at)
-        return _by_rows.Way(limit, _pieces(spec, rows, columns), shared, body)
+        return by_rows.Way(limit, _pieces(spec, rows, columns), shared, body)
 
     if isinstance(groups, int):
-        for rows, columns in ((16, _tensor_cores.narrow(problem)), (64, 64)):
-            strip = _skinny.Strip(kind, rows, columns, transposed)
-            emit_at = partial(_skinny.emit_strip_at, strip)
-            found.append(way(rows * groups, rows, columns, _skinny.SHARED, emit_at))
-    columns = _product.SPACE.value("columns", spec, "cuda") or _columns(problem.n)
-    tile = _tiles.Tile(kind, columns, transposed)
+        for rows, columns in ((16, tensor_cores.narrow(problem)), (64, 64)):
+            strip = skinny.Strip(kind, rows, columns, transposed)
+            emit_at = partial(skinny.emit_strip_at, strip)
+            found.append(way(rows * groups, rows, columns, skinny.SHARED, emit_at))
+    columns = matrices.SPACE.value("columns", spec, "cuda") or _columns(problem.n)
+    tile = tiles.Tile(kind, columns, transposed)
 
     def emit_tile(frame: _frame.Frame, shared: Any, where: Place, sides: _Sides) -> None:
-        _tiles.emit_tile(frame, tile, shared, where, sides)
+        tiles.emit_tile(frame, tile, shared, where, sides)
 
-    found.append(way(None, _tiles.ROWS, columns, _tiles.shared_bytes(columns), emit_tile))
-    return list(_by_rows.possible(spec, found))
+    found.append(way(None, tiles.ROWS, columns, tiles.shared_bytes(columns), emit_tile))
+    return list(by_rows.possible(spec, found))
 
 
 def _columns(n: Expr) -> int:
@@ -98,15 +97,15 @@ def _pieces(spec: Spec, rows: int, columns: int) -> Expr:
 def _emit_piece(
     rows: int,
     columns: int,
-    emit_at: Callable[[_frame.Frame, _mma.DynamicShared, Place, _Sides], None],
+    emit_at: Callable[[_frame.Frame, mma.DynamicShared, Place, _Sides], None],
     frame: _frame.Frame,
-    shared: _mma.DynamicShared,
+    shared: mma.DynamicShared,
     block: Size,
 ) -> None:
     """Emits a piece of so many rows and columns; one of no group is zeros."""
 
     def body(group: Any, where: Place) -> None:
-        a, b = _staging.matrices(frame, emit.index(0))
+        a, b = staging.matrices(frame, emit.index(0))
         start = group * emit.as_index(where.n) * where.k
         a, b = replace(a, rows=where.m), replace(b, start=start)
         sums = emit.register_type(_kind(frame.spec).sums)
@@ -117,7 +116,7 @@ def _emit_piece(
 
         def zeros() -> list[Any]:
             none = (rows, columns), lambda row, column, lanes: emit.constant(sums, 0, lanes)
-            _result.write(frame, where, *none)
+            outputs.write(frame, where, *none)
             return []
 
         emit.either(compare("greater_equal", group, 0), [], multiplied, zeros)
@@ -126,7 +125,7 @@ def _emit_piece(
 
 
 def _emit_multiply_adds(frame: _frame.Frame) -> None:
-    side = _fma.side_of(frame.spec)
+    side = fma.side_of(frame.spec)
     readers = frame.reader(0), frame.reader(1)
 
     def body(group: Any, where: Place) -> None:
@@ -135,7 +134,7 @@ def _emit_multiply_adds(frame: _frame.Frame) -> None:
         k = select(compare("greater_equal", group, 0), k, 0)
         where = replace(where, n=n, k=k)
         transposed = frame.spec.attr("transposed")
-        _fma.emit_tile_at(frame, readers, transposed, where, (emit.index(0), start))
+        fma.emit_tile_at(frame, readers, transposed, where, (emit.index(0), start))
 
     _in_group(frame, _block.block(), side, side, body)
 
@@ -151,8 +150,8 @@ def _in_group(
     n, k = frame.shape((frame.spec.result.shape[-1], frame.spec.operands[0].shape[-1]))
     pieces = emit.as_index(frame.size(most(frame.spec, rows)))
     n_tiles = emit.as_index(sizes.ceildiv(n, columns))
-    piece, column = _tiles.ordered(block, pieces, n_tiles)
-    group, row, end = _row_pieces.find(frame, piece, rows)
+    piece, column = tiles.ordered(block, pieces, n_tiles)
+    group, row, end = row_pieces.find(frame, piece, rows)
     with emit.when(compare("less", row, end)):
         body(group, Place(emit.index(0), row, column * columns, end, n, k))
 
@@ -160,11 +159,11 @@ def _in_group(
 def launch(spec: Spec) -> Launch:
     """A block for each piece that there may be."""
     if _on_tensor_cores(spec):
-        return _by_rows.launch(spec, _ways(spec))
-    side = _fma.side_of(spec)
+        return by_rows.launch(spec, _ways(spec))
+    side = fma.side_of(spec)
     grid = fold("max", 1, _pieces(spec, side, side))
-    threads = _fma.launch(spec).block
-    return Launch((grid, 1, 1), _product.problem(spec).work, threads)
+    threads = fma.launch(spec).block
+    return Launch((grid, 1, 1), matrices.problem(spec).work, threads)
 
 
 def supports(spec: Spec) -> str | None:
@@ -184,6 +183,6 @@ KERNEL = Kernel(
     launch,
     supports,
     checks=True,
-    space=_product.SPACE,
-    own_launch=_warpgroup_plan.own_launch,
+    space=matrices.SPACE,
+    own_launch=warpgroup_plan.own_launch,
 )

@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert
-from heddle.kernels.cuda import (
-    _beside,
-    _by_rows,
-    _frame,
-    _product,
-    _tensor_cores,
-    _warpgroup_plan,
-    matmul,
-)
+from heddle.kernels.cuda import _frame, matmul
+from heddle.kernels.cuda.products import beside, by_rows, matrices, tensor_cores
+from heddle.kernels.cuda.warpgroup import plan
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
@@ -47,8 +41,8 @@ KERNEL = Kernel(
     "cuda",
     emit_integer,
     matmul.launch,
-    _beside.supports_each(supports, _tensor_cores.joins),
-    space=_product.SPACE,
-    own_launch=_warpgroup_plan.own_launch,
-    split=_by_rows.split,
+    beside.supports_each(supports, tensor_cores.joins),
+    space=matrices.SPACE,
+    own_launch=plan.own_launch,
+    split=by_rows.split,
 )

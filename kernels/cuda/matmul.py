@@ -6,16 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from heddle.kernels import bodies, emit
-from heddle.kernels.cuda import (
-    _beside,
-    _by_rows,
-    _fma,
-    _frame,
-    _product,
-    _tensor_cores,
-    _warpgroup_plan,
-    _warpgroup_product,
-)
+from heddle.kernels.cuda import _frame
+from heddle.kernels.cuda.products import beside, by_rows, fma, matrices, tensor_cores
+from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
+from heddle.kernels.cuda.warpgroup import product
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -23,22 +17,22 @@ from heddle.kernels.spec import Launch, Spec
 def emit_matmul(spec: Spec, machine: Machine, of: Callable[[Any], Any] = lambda x: x) -> None:
     """Emits the product of operands 0 and 1; fused multiply-adds see `of` their readers."""
     frame = _frame.frame(spec, machine)
-    plan = _warpgroup_plan.plan_for(spec, machine)
+    plan = warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
         if plan:
-            _warpgroup_product.emit_product(frame, plan)
-        elif _tensor_cores.fits(spec):
-            _by_rows.emit_ways(frame, _beside.ways(spec, _tensor_cores.ways))
+            product.emit_product(frame, plan)
+        elif tensor_cores.fits(spec):
+            by_rows.emit_ways(frame, beside.ways(spec, tensor_cores.ways))
         else:
             left, right = (of(frame.reader(number)) for number in range(2))
-            _fma.emit_tile(frame, left, right, spec.attr("transposed"))
+            fma.emit_tile(frame, left, right, spec.attr("transposed"))
 
 
 def launch(spec: Spec) -> Launch:
     """A block for each piece of the result."""
-    if _tensor_cores.fits(spec):
-        return _by_rows.launch(spec, _beside.ways(spec, _tensor_cores.ways))
-    return _fma.launch(spec)
+    if tensor_cores.fits(spec):
+        return by_rows.launch(spec, beside.ways(spec, tensor_cores.ways))
+    return fma.launch(spec)
 
 
 def supports(spec: Spec) -> str | None:
@@ -54,8 +48,8 @@ KERNEL = Kernel(
     "cuda",
     emit_matmul,
     launch,
-    _beside.supports_each(supports, _tensor_cores.joins),
-    space=_product.SPACE,
-    own_launch=_warpgroup_plan.own_launch,
-    split=_by_rows.split,
+    beside.supports_each(supports, tensor_cores.joins),
+    space=matrices.SPACE,
+    own_launch=warpgroup_plan.own_launch,
+    split=by_rows.split,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.kernels.cuda import _ragged
+from heddle.kernels.cuda.flash import online
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import Table, keys_of_table, unsupported
 from heddle.kernels.spec import Launch, Spec
@@ -10,17 +10,17 @@ from heddle.kernels.spec import Launch, Spec
 
 def emit_paged_attention(spec: Spec, machine: Machine) -> None:
     """Emits a warp's work."""
-    _ragged.emit_ragged(spec, machine, lambda frame: Table(frame, _ragged.report, 1, 4))
+    online.emit_ragged(spec, machine, lambda frame: Table(frame, online.report, 1, 4))
 
 
 def launch(spec: Spec) -> Launch:
     """A warp for every few heads of each token, or a block for a tile."""
-    return _ragged.launch(spec, keys_of_table(spec))
+    return online.launch(spec, keys_of_table(spec))
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """That of blocks of warpgroups, where they compute `spec`."""
-    return _ragged.own_launch(spec, machine, keys_of_table(spec))
+    return online.own_launch(spec, machine, keys_of_table(spec))
 
 
 KERNEL = Kernel(
@@ -31,5 +31,5 @@ KERNEL = Kernel(
     unsupported,
     checks=True,
     own_launch=own_launch,
-    split=_ragged.split,
+    split=online.split,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from heddle.kernels import emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda._ragged import WARPS, report
+from heddle.kernels.cuda.flash.online import WARPS, report
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import RowSpans, Table
 from heddle.kernels.spec import Launch, Spec, fold, product

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda._ragged import report
+from heddle.kernels.cuda.flash.online import report
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import RowSpans
 from heddle.kernels.sampling import Penalties, unsupported

@@ -8,16 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit
-from heddle.kernels.cuda import (
-    _beside,
-    _by_rows,
-    _fma,
-    _frame,
-    _product,
-    _scaled,
-    _warpgroup_plan,
-    _warpgroup_product,
-)
+from heddle.kernels.cuda import _frame
+from heddle.kernels.cuda.products import beside, by_rows, fma, matrices, scaled
+from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
+from heddle.kernels.cuda.warpgroup import product
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.spec import Launch, Spec
 
@@ -25,21 +19,21 @@ from heddle.kernels.spec import Launch, Spec
 def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the product."""
     frame = _frame.frame(spec, machine)
-    plan = _warpgroup_plan.plan_for(spec, machine)
+    plan = warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
         if plan:
-            _warpgroup_product.emit_product(frame, plan)
-        elif _scaled.fits(spec):
-            _by_rows.emit_ways(frame, _beside.ways(spec, _scaled.ways))
+            product.emit_product(frame, plan)
+        elif scaled.fits(spec):
+            by_rows.emit_ways(frame, beside.ways(spec, scaled.ways))
         else:
-            _fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
+            fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
 
 
 def launch(spec: Spec) -> Launch:
     """A block for each piece of the result."""
-    if _scaled.fits(spec):
-        return _by_rows.launch(spec, _beside.ways(spec, _scaled.ways))
-    return _fma.launch(spec)
+    if scaled.fits(spec):
+        return by_rows.launch(spec, beside.ways(spec, scaled.ways))
+    return fma.launch(spec)
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:
@@ -47,9 +41,9 @@ def split(spec: Spec) -> tuple[Portion, ...]:
 
     Strips of more rows take the registers of all of it, which one kernel for both would do, too.
     """
-    if not _scaled.fits(spec):
+    if not scaled.fits(spec):
         return (Portion(spec),)
-    return _by_rows.split_at(spec, _scaled.FEW, _by_rows.FEW)
+    return by_rows.split_at(spec, scaled.FEW, by_rows.FEW)
 
 
 class _Scaled:
@@ -101,8 +95,8 @@ KERNEL = Kernel(
     "cuda",
     emit_quantized,
     launch,
-    _beside.supports_each(supports, _scaled.joins),
-    space=_product.SPACE,
-    own_launch=_warpgroup_plan.own_launch,
+    beside.supports_each(supports, scaled.joins),
+    space=matrices.SPACE,
+    own_launch=warpgroup_plan.own_launch,
     split=split,
 )

@@ -13,8 +13,8 @@ from typing import Any
 
 from heddle.kernels import bodies, convert, emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda._histogram import Histogram
 from heddle.kernels.cuda._scan import Scan, in_warp
+from heddle.kernels.cuda.ranking.histogram import Histogram
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sampling import CHUNKS, Parameters, Scores, is_finite, parameters, unsupported

@@ -1,7 +1,7 @@
 """Where the k largest (or smallest) elements of each row are, in order; the first of equal ones.
 
 A short row is held in the registers of a warp, which takes the best key that follows the last one,
-k times. A block reads a long row twice for each 128 of k (`_best_of_row`). NaN is the best.
+k times. A block reads a long row twice for each 128 of k (`ranking.best`). NaN is the best.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, ordering
-from heddle.kernels.cuda import _best_of_row, _block, _frame, _rows
+from heddle.kernels.cuda import _block, _frame, _rows
+from heddle.kernels.cuda.ranking import best
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, product
@@ -24,7 +25,7 @@ def emit_top_k(spec: Spec, machine: Machine) -> None:
     rows = _rows.Rows(frame, spec.operands[0].shape, emit.integer(64))
     k = frame.size(spec.result.shape[-1])
     is_short = _rows.group_size(spec.operands[0].shape[-1]) == _block.WARP
-    search = None if is_short else _best_of_row.Search(8 * emit.ITEM_SIZE[kind])
+    search = None if is_short else best.Search(8 * emit.ITEM_SIZE[kind])
 
     def body(row: Any, lanes: int) -> None:
         def key_at(column: Any) -> Any:
@@ -49,17 +50,17 @@ def _distance(key: Any, kind: str) -> Any:
     return emit.like(key, 2 ** (8 * emit.ITEM_SIZE[kind] - 1) - 1) - key
 
 
-def _take_many(search: _best_of_row.Search, distances: _rows.Row, k: Any, put: Any) -> None:
+def _take_many(search: best.Search, distances: _rows.Row, k: Any, put: Any) -> None:
     """Takes as many at a time as a block finds at once."""
 
     def take(first: Any, *taken: Any) -> list[Any]:
-        elements = _best_of_row.Elements(distances, _best_of_row.Range(*taken))
-        count = emit.minimum(emit.as_index(k) - first, _best_of_row.TAKE)
+        elements = best.Elements(distances, best.Range(*taken))
+        count = emit.minimum(emit.as_index(k) - first, best.TAKE)
         found = search.best(elements, count, lambda number, place: put(first + number, place))
         return [found.distance, found.stop]
 
     nothing = [emit.index(0), emit.index(0)]
-    emit.carry(0, k, _best_of_row.TAKE, nothing, take)
+    emit.carry(0, k, best.TAKE, nothing, take)
 
 
 def _take_each(rows: _rows.Rows, keys: _rows.Row, k: Any, lanes: int, put: Any) -> None:

@@ -2,7 +2,7 @@
 
 Of 16 bits it runs on tensor cores: where a chunk of 16 bytes is within one tap, cp.async brings it
 from x to where a chunk of a matrix would be, or zeros where the tap is outside; on sm_90a for wgmma
-(`_warpgroup_windows`). Others go by fused multiply-adds. No matrix of windows is in memory.
+(`warpgroup.windows`). Others go by fused multiply-adds. No matrix of windows is in memory.
 """
 
 from __future__ import annotations
@@ -12,18 +12,12 @@ from math import prod
 from typing import Any
 
 from heddle.kernels import bodies, emit, memory, sizes
-from heddle.kernels.cuda import (
-    _block,
-    _fma,
-    _frame,
-    _mma,
-    _product,
-    _staging,
-    _tiles,
-    _warpgroup_plan,
-    _warpgroup_product,
-)
-from heddle.kernels.cuda._result import Place
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.products import fma, matrices, mma, staging
+from heddle.kernels.cuda.products import tiles as products_tiles
+from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
+from heddle.kernels.cuda.warpgroup import product as warpgroup_product
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -36,24 +30,24 @@ _COLUMNS = 128
 def emit_windows(spec: Spec, machine: Machine) -> None:
     """Emits the tile of this block."""
     frame = _frame.frame(spec, machine)
-    plan = _warpgroup_plan.plan_for(spec, machine)
+    plan = warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
         if plan:
-            _warpgroup_product.emit_product(frame, plan)
+            warpgroup_product.emit_product(frame, plan)
             return
         left = _Left(frame, Windows.of(frame), frame.size(spec.operands[1].shape[0]))
         if _on_tensor_cores(spec):
-            tile = _tiles.Tile(_mma.KINDS[_dtypes(spec)], _COLUMNS, transposed=True)
-            where = _place(frame, left, _tiles.ROWS, _COLUMNS)
-            shared = _mma.DynamicShared("stages")
+            tile = products_tiles.Tile(mma.KINDS[_dtypes(spec)], _COLUMNS, transposed=True)
+            where = _place(frame, left, products_tiles.ROWS, _COLUMNS)
+            shared = mma.DynamicShared("stages")
             a = left.matrix(where)
-            b = _staging.Matrix(frame.inputs[1], a.dtype, emit.index(0), where.stop, where.k)
-            _tiles.emit_tile(frame, tile, shared, where, (a, b))
+            b = staging.Matrix(frame.inputs[1], a.dtype, emit.index(0), where.stop, where.k)
+            products_tiles.emit_tile(frame, tile, shared, where, (a, b))
         else:
-            side = _fma.side_of(spec)
+            side = fma.side_of(spec)
             where = _place(frame, left, side, side)
             sides = left.side(where), frame.reader(1)
-            _fma.emit_tile_at(frame, sides, True, where, (emit.index(0), emit.index(0)))
+            fma.emit_tile_at(frame, sides, True, where, (emit.index(0), emit.index(0)))
 
 
 def _dtypes(spec: Spec) -> tuple[str, str]:
@@ -62,7 +56,7 @@ def _dtypes(spec: Spec) -> tuple[str, str]:
 
 
 def _on_tensor_cores(spec: Spec) -> bool:
-    return _dtypes(spec) in _mma.KINDS
+    return _dtypes(spec) in mma.KINDS
 
 
 def _place(frame: _frame.Frame, left: _Left, rows: int, columns: int) -> Place:
@@ -74,7 +68,7 @@ def _place(frame: _frame.Frame, left: _Left, rows: int, columns: int) -> Place:
     )
     tiles = m_tiles * n_tiles
     group, rest = _block.block() // tiles, _block.block() % tiles
-    row, column = _tiles.ordered(rest, m_tiles, n_tiles)
+    row, column = products_tiles.ordered(rest, m_tiles, n_tiles)
     first = group * each + column * columns
     return Place(emit.index(0), row * rows, first, m, n, left.k, each)
 
@@ -120,7 +114,7 @@ class _Left:
 
 
 @dataclass(frozen=True)
-class _Matrix(_staging.Matrix):
+class _Matrix(staging.Matrix):
     """A matrix whose rows are windows; `channel`: the first one of the group."""
 
     left: _Left
@@ -129,11 +123,11 @@ class _Matrix(_staging.Matrix):
     def whole(self) -> Any:
         """Whether all chunks are aligned, and each within one tap."""
         columns = self.left.each
-        return _staging.Matrix(self.pointer, self.dtype, self.start, self.rows, columns).whole()
+        return staging.Matrix(self.pointer, self.dtype, self.start, self.rows, columns).whole()
 
     def copy(self, target: Any, row: Size, column: Size, position: Size) -> None:
         place, inside = self._find(row, column)
-        _mma.copy(target, _mma.byte_at(self.pointer, place * self.item), inside)
+        mma.copy(target, mma.byte_at(self.pointer, place * self.item), inside)
 
     def elements(self, row: Size, column: Size, position: Size) -> Any:
         dtype = memory.raw(self.dtype)
@@ -146,7 +140,7 @@ class _Matrix(_staging.Matrix):
                 return [memory.load(self.pointer, place, dtype)]
 
             values += emit.either(inside, [kind], there, lambda: [emit.constant(kind, 0)])
-        return _staging.vector.from_elements(emit.widen(kind, self.each), values)
+        return staging.vector.from_elements(emit.widen(kind, self.each), values)
 
     def _find(self, row: Size, column: Size) -> tuple[Any, Any]:
         place, inside = self.left.element(row, column, self.channel)
@@ -188,15 +182,15 @@ def launch(spec: Spec) -> Launch:
     *windows, n = spec.result.shape
     groups, each, k = spec.operands[1].shape
     on_tensor_cores = _on_tensor_cores(spec)
-    side = _fma.side_of(spec)
-    rows, columns = (_tiles.ROWS, _COLUMNS) if on_tensor_cores else (side, side)
+    side = fma.side_of(spec)
+    rows, columns = (products_tiles.ROWS, _COLUMNS) if on_tensor_cores else (side, side)
     m: Expr = product(tuple(windows))
     tiles = product((groups, fold("ceildiv", m, rows), fold("ceildiv", each, columns)))
     work = product((m, n, k, 2))
     if on_tensor_cores:
-        threads, shared = (_staging.THREADS, 1, 1), _tiles.shared_bytes(_COLUMNS)
+        threads, shared = (staging.THREADS, 1, 1), products_tiles.shared_bytes(_COLUMNS)
     else:
-        threads, shared = _fma.launch(spec).block, 0
+        threads, shared = fma.launch(spec).block, 0
     return Launch((fold("max", 1, tiles), 1, 1), work, threads, shared)
 
 
@@ -216,6 +210,6 @@ KERNEL = Kernel(
     emit_windows,
     launch,
     supports,
-    space=_product.SPACE,
-    own_launch=_warpgroup_plan.own_launch,
+    space=matrices.SPACE,
+    own_launch=warpgroup_plan.own_launch,
 )

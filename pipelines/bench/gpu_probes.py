@@ -12,7 +12,9 @@ from typing import Any
 
 from heddle.graph.compiler.codegen import cuda
 from heddle.kernels import emit, memory
-from heddle.kernels.cuda import _block, _mma, _staging, _tma, _warpgroup
+from heddle.kernels.cuda import _block
+from heddle.kernels.cuda.products import mma, staging
+from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine
 from heddle.kernels.spec import Launch
@@ -30,8 +32,8 @@ COLUMNS = 256
 CHAINS, UNROLLED = 8, 8
 """Independent sums of a thread or warp, and how often a step of single ones goes through them."""
 
-_A_BYTES = THREADS // _warpgroup.THREADS * _warpgroup.ROWS * _staging.LINE
-OPERAND_BYTES = _A_BYTES + COLUMNS * _staging.LINE
+_A_BYTES = THREADS // instructions.THREADS * instructions.ROWS * staging.LINE
+OPERAND_BYTES = _A_BYTES + COLUMNS * staging.LINE
 """The input: lines of k of both warpgroups' rows of a, and of the columns of b."""
 
 _WARPS = THREADS // _block.WARP
@@ -50,32 +52,32 @@ class Probe:
     blocks: int = 1
 
 
-def warpgroup_products(kind: _mma.Kind, x: Any, y: Any, steps: Any) -> None:
+def warpgroup_products(kind: mma.Kind, x: Any, y: Any, steps: Any) -> None:
     """Products by wgmma, 64 rows by 256 columns; both sides lie in shared memory, in lines of k."""
-    units = _warpgroup.Matrices(kind, COLUMNS, k_last=True)
-    shared, thread = _mma.DynamicShared("operands"), _block.thread()
-    for place in emit.loop(thread * _mma.CHUNK, OPERAND_BYTES, THREADS * _mma.CHUNK):
-        chunk = memory.load(_mma.byte_at(x, place), 0, "int32", 4, alignment=_mma.CHUNK)
+    units = instructions.Matrices(kind, COLUMNS, k_last=True)
+    shared, thread = mma.DynamicShared("operands"), _block.thread()
+    for place in emit.loop(thread * mma.CHUNK, OPERAND_BYTES, THREADS * mma.CHUNK):
+        chunk = memory.load(mma.byte_at(x, place), 0, "int32", 4, alignment=mma.CHUNK)
         shared.store(chunk, place)
-    _tma.fence()
+    tma.fence()
     _block.barrier()
-    rows = thread // _warpgroup.THREADS * (_warpgroup.ROWS * _staging.LINE)
+    rows = thread // instructions.THREADS * (instructions.ROWS * staging.LINE)
     a, b = units.a(shared.at(rows)), units.b(shared.at(_A_BYTES), 0)
 
     def step(i: Any, sums: Any) -> Sequence[Any]:
-        _warpgroup.fence()
-        for part in range(_staging.LINE // (kind.depth * kind.item)):
+        instructions.fence()
+        for part in range(staging.LINE // (kind.depth * kind.item)):
             sums = units.multiply(sums, units.a_slice(a, part), units.b_slice(b, part))
-        _warpgroup.commit()
-        _warpgroup.wait(1)
+        instructions.commit()
+        instructions.wait(1)
         return [sums]
 
     (sums,) = emit.carry(0, steps, 1, [units.whole(units.zeros())], step)
-    _warpgroup.wait(0)
+    instructions.wait(0)
     _write(y, units.parts(sums), kind.sums)
 
 
-def warp_products(kind: _mma.Kind, x: Any, y: Any, steps: Any) -> None:
+def warp_products(kind: mma.Kind, x: Any, y: Any, steps: Any) -> None:
     """Products by mma.sync, of each warp 16 x 8 results in each of its chains."""
     words = [
         memory.load(x, _block.thread() * (4 + 2 * CHAINS) + i, "int32")
@@ -88,7 +90,7 @@ def warp_products(kind: _mma.Kind, x: Any, y: Any, steps: Any) -> None:
         return [
             value
             for chain, b in enumerate(pairs)
-            for value in _mma.multiply(kind, a, b, sums[4 * chain : 4 * chain + 4])
+            for value in mma.multiply(kind, a, b, sums[4 * chain : 4 * chain + 4])
         ]
 
     _write(y, emit.carry(0, steps, 1, zeros, step), kind.sums)
@@ -114,13 +116,13 @@ def _write(y: Any, values: Sequence[Any], dtype: str) -> None:
     memory.store(total, y, _block.block() * THREADS + _block.thread(), dtype)
 
 
-def _wgmma(kind: _mma.Kind) -> Probe:
-    depth = _staging.LINE // kind.item
-    products = THREADS // _warpgroup.THREADS * _warpgroup.ROWS * COLUMNS * depth
+def _wgmma(kind: mma.Kind) -> Probe:
+    depth = staging.LINE // kind.item
+    products = THREADS // instructions.THREADS * instructions.ROWS * COLUMNS * depth
     return Probe(partial(warpgroup_products, kind), 2 * products, OPERAND_BYTES)
 
 
-def _mma_sync(kind: _mma.Kind) -> Probe:
+def _mma_sync(kind: mma.Kind) -> Probe:
     products = _WARPS * CHAINS * 16 * 8 * kind.depth
     return Probe(partial(warp_products, kind), 2 * products, blocks=2)
 
@@ -131,10 +133,10 @@ def _fma(dtype: str) -> Probe:
 
 _MULTIPLY_ADDS = {f"FMA {dtype}": _fma(dtype) for dtype in ("float32", "float64")}
 _KINDS = {
-    **{dtype: _mma.KINDS[dtype, dtype] for dtype in ("bfloat16", "float16", "int8")},
-    "tf32": _mma.TF32,
+    **{dtype: mma.KINDS[dtype, dtype] for dtype in ("bfloat16", "float16", "int8")},
+    "tf32": mma.TF32,
 }
-_FLOAT8 = _mma.KINDS["float8_e4m3fn", "float8_e4m3fn"]
+_FLOAT8 = mma.KINDS["float8_e4m3fn", "float8_e4m3fn"]
 
 PROBES: dict[str, dict[str, Probe]] = {
     "sm_80": _MULTIPLY_ADDS

@@ -16,7 +16,7 @@ from test_tensor_cores import body, floats, integers, product, quantized
 from heddle.graph import DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _beside
+from heddle.kernels.cuda.products import beside as products_beside
 from heddle.kernels.registry import MACHINES, Portion, find
 from heddle.kernels.spec import Spec
 
@@ -121,13 +121,16 @@ def test_bits_are_those_of_each_product_alone(spec, rows):
 MISTAKES = {
     "one counter for all": ("_COUNTER", 0),
     "one workspace for all": ("_with_memory", lambda frame, place, counter: frame),
-    "the first product for all": ("_turn", lambda own, blocks, count: _beside.emit.index(0)),
+    "the first product for all": (
+        "_turn",
+        lambda own, blocks, count: products_beside.emit.index(0),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_caught(monkeypatch, name):
-    monkeypatch.setattr(_beside, *MISTAKES[name])
+    monkeypatch.setattr(products_beside, *MISTAKES[name])
     with pytest.raises(EmulatorError, match=r"race: (writes over|updates) what thread"):
         check(PARTS["different widths"][0], {})
 

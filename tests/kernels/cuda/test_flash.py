@@ -13,7 +13,9 @@ from reference import numpy_dtype
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _block, _flash_stages, _mma
+from heddle.kernels.cuda import _block
+from heddle.kernels.cuda.flash import stages
+from heddle.kernels.cuda.products import mma
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 
@@ -139,7 +141,7 @@ def without(function, number: int):
 
 
 MISTAKES = {
-    "no wait": (_mma, "wait", 0, "race: reads what a cp.async in flight"),
+    "no wait": (mma, "wait", 0, "race: reads what a cp.async in flight"),
     "no barrier in the loop": (
         _block,
         "barrier",
@@ -163,9 +165,9 @@ def test_a_mistake_is_caught(monkeypatch, name):
 def test_a_wrong_swizzle_gives_wrong_results(monkeypatch):
     spec, dims = attention("bfloat16", 64), {"d0": 2, "d1": 20}
     arrays = arrays_for(spec, dims)
-    beyond = _flash_stages.Layout.beyond
+    beyond = stages.Layout.beyond
     monkeypatch.setattr(
-        _flash_stages.Layout, "beyond", lambda *arguments: beyond(*arguments[:3], arguments[3] ^ 2)
+        stages.Layout, "beyond", lambda *arguments: beyond(*arguments[:3], arguments[3] ^ 2)
     )
     (found,), _ = run_call(spec, arrays, dims)
     assert np.max(np.abs(found.astype(np.float64) - in_float64(spec, arrays))) > 0.1

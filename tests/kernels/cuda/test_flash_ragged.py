@@ -11,7 +11,8 @@ from reference import evaluate
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _block, _flash_tiles
+from heddle.kernels.cuda import _block
+from heddle.kernels.cuda.flash import tiles
 from heddle.kernels.registry import MACHINES
 
 ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
@@ -63,7 +64,7 @@ def test_on_the_emulator(name):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_tiles_in_the_order_of_their_keys(monkeypatch, causal):
-    monkeypatch.setattr(_flash_tiles, "_LONG", (70, 30, 8))
+    monkeypatch.setattr(tiles, "_LONG", (70, 30, 8))
     spec = ragged.attention(
         "ragged_attention", "float16", heads=3, key_heads=1, size=96, causal=causal
     )

@@ -12,8 +12,10 @@ from reference import evaluate, size
 from test_flash_ragged import ROUNDING, batch
 from test_flash_warpgroup import HOPPER, assembled, check_code
 
-from heddle.kernels.cuda import _flash_feed, _flash_tiles, _tma
-from heddle.kernels.cuda import _warpgroup as warpgroup
+from heddle.kernels.cuda.flash import feed as flash_feed
+from heddle.kernels.cuda.flash import tiles
+from heddle.kernels.cuda.warpgroup import instructions as warpgroup
+from heddle.kernels.cuda.warpgroup import tma
 from heddle.kernels.registry import find
 
 PAGED, RAGGED = "paged_attention", "ragged_attention"
@@ -91,7 +93,7 @@ def test_blocks_that_rows_share():
 
 
 def test_what_sees_most_keys_comes_first(monkeypatch):
-    monkeypatch.setattr(_flash_tiles, "_LONG", (150, 90))
+    monkeypatch.setattr(tiles, "_LONG", (150, 90))
     spec = ragged.attention(RAGGED, "bfloat16", heads=1, key_heads=1, size=64)
     dims, arrays = ragged.batch(spec, [130, 20, 17], [130, 200, 100])
     ends = [0, 128, 130, 150, 167]  # Of the tiles, which see 128, 130, 200 and 100 keys.
@@ -123,7 +125,7 @@ def test_what_follows_a_sequence_does_not_matter():
 
 
 def test_values_that_stay_are_seen(monkeypatch):
-    monkeypatch.setattr(_flash_feed.Feed, "_blank_values", lambda feed, number: None)
+    monkeypatch.setattr(flash_feed.Feed, "_blank_values", lambda feed, number: None)
     arrays, dims = beside_nothing()
     (found,), _ = run_call(ONE, arrays, dims, machine=HOPPER)
     assert np.isnan(found[:40].astype(float)).any()
@@ -131,11 +133,11 @@ def test_values_that_stay_are_seen(monkeypatch):
 
 Turn, meet, initialise = warpgroup.Turn, warpgroup.meet, warpgroup.Ring.initialise
 MISTAKES = {
-    "values are blanked without a fence": (_tma, "fence", lambda: None, r"fence\.proxy"),
+    "values are blanked without a fence": (tma, "fence", lambda: None, r"fence\.proxy"),
     "the second does not wait for blanks": (
         warpgroup,
         "meet",
-        lambda number, threads: None if number == _flash_feed._BLANKED else meet(number, threads),
+        lambda number, threads: None if number == flash_feed._BLANKED else meet(number, threads),
         "race|fence",
     ),
     "the other phase": (

@@ -11,7 +11,8 @@ from test_flash import arrays_for, attention, check, in_float64
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _flash_split, _handover
+from heddle.kernels.cuda import _handover
+from heddle.kernels.cuda.flash import split
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 
@@ -27,8 +28,8 @@ def known(spec, queries: int, keys: int):
 @pytest.fixture
 def short(monkeypatch):
     """Parts of one stage of 64 keys, as far as eight of them for all sequences go."""
-    monkeypatch.setattr(_flash_split, "LEAST", 1)
-    monkeypatch.setattr(_flash_split, "BLOCKS", 8)
+    monkeypatch.setattr(split, "LEAST", 1)
+    monkeypatch.setattr(split, "BLOCKS", 8)
 
 
 RAGGED = {
@@ -98,7 +99,7 @@ def test_it_does_not_matter_who_is_last(monkeypatch):
 
 @pytest.mark.usefixtures("short")
 def test_a_sum_that_begins_with_ones_own_part_depends_on_who_is_last(monkeypatch):
-    total, in_order = _flash_split._Slots.total, _handover.in_order
+    total, in_order = split._Slots.total, _handover.in_order
 
     def own_first(slots, *arguments):
         def turned(parts, state, load, add):
@@ -111,7 +112,7 @@ def test_a_sum_that_begins_with_ones_own_part_depends_on_who_is_last(monkeypatch
             patched.setattr(_handover, "in_order", turned)
             return total(slots, *arguments)
 
-    monkeypatch.setattr(_flash_split._Slots, "total", own_first)
+    monkeypatch.setattr(split._Slots, "total", own_first)
     (first,), _ = run_call(*of_one_row())
     turned(monkeypatch)
     (second,), _ = run_call(*of_one_row())
@@ -132,7 +133,7 @@ MISTAKES = {
     "no fence": (_handover, "fence", nothing, "race: two threads write buffer 5"),
     "nobody waits": (_handover, "is_last", always, "buffer 4"),
     "slots of another size": (
-        _flash_split,
+        split,
         "slot",
         lambda size: 15 * size,
         "race: writes|race: two",

@@ -14,8 +14,8 @@ from test_flash import arrays_for, attention, check, in_float64
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _flash_warpgroup
-from heddle.kernels.cuda import _warpgroup as warpgroup
+from heddle.kernels.cuda.flash import warpgroup as flash_warpgroup
+from heddle.kernels.cuda.warpgroup import instructions as warpgroup
 from heddle.kernels.registry import MACHINES, Portion, find
 from heddle.kernels.spec import Operand, Spec
 from heddle.pipelines.cli import disassembly
@@ -100,7 +100,7 @@ MISTAKES = {
     "no wait for an empty stage": (Turn, "wait_until_empty", lambda turn: None, "race"),
     "a stage is never released": (Turn, "arrive_empty", lambda turn: None, "deadlock"),
     "the second does not begin": (
-        _flash_warpgroup._Attention,
+        flash_warpgroup._Attention,
         "_pass_on",
         lambda block: None,
         "deadlock",

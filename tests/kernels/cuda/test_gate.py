@@ -17,9 +17,9 @@ from test_tensor_cores import floats, integers, product, quantized
 from heddle.graph import DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _skinny
 from heddle.kernels.cuda._frame import Frame
-from heddle.kernels.cuda._group_scales import GroupScales
+from heddle.kernels.cuda.products import skinny
+from heddle.kernels.cuda.products.group_scales import GroupScales
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 
@@ -88,7 +88,7 @@ def test_more_rows_by_warpgroups(name):
 
 
 MISTAKES = {
-    "both products in one place": (_skinny.Strip, "b_lines", 0, "uninitialised bytes"),
+    "both products in one place": (skinny.Strip, "b_lines", 0, "uninitialised bytes"),
     "one weight for both": (Frame, "products", lambda self: of_one_weight(self), "Mismatch"),
 }
 products = Frame.products

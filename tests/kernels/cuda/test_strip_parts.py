@@ -8,7 +8,8 @@ from test_tensor_cores import body, integers, product, quantized
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _handover, _scaled, _tensor_cores
+from heddle.kernels.cuda import _handover
+from heddle.kernels.cuda.products import scaled, tensor_cores
 from heddle.kernels.registry import MACHINES, find
 
 PARTS = {
@@ -48,7 +49,7 @@ def test_no_fence_is_caught(monkeypatch):
     ],
 )
 def test_parts_fill_a_gpu_and_their_stages(spec, parts):
-    module = _scaled if spec.op == "quantized_matmul" else _tensor_cores
+    module = scaled if spec.op == "quantized_matmul" else tensor_cores
     way, *_ = module.ways(spec)
     strip, cut, found, _ = way.body.args
     assert found == parts

@@ -14,7 +14,7 @@ from test_kernels import check
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _mma, _scaled, _staging, _tensor_cores, _tiles
+from heddle.kernels.cuda.products import mma, scaled, staging, tensor_cores, tiles
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 from heddle.kernels.tuning import forced
@@ -108,7 +108,7 @@ def test_results(name):
 
 
 def test_strips_of_64_columns(monkeypatch):
-    monkeypatch.setattr(_tensor_cores, "narrow", lambda problem, gate: 64)
+    monkeypatch.setattr(tensor_cores, "narrow", lambda problem, gate: 64)
     check(product("bfloat16", 3, 72, 104, False), {})
     check(product("float16", 16, 24, 72, True), {})
     check(quantized("bfloat16", 2, 72, 288, 4, 32), {})
@@ -138,23 +138,23 @@ def nothing(*_) -> None:
     pass
 
 
-wait, place = _mma.wait, _staging.swizzled
+wait, place = mma.wait, staging.swizzled
 MISTAKES = {
-    "no wait": ((_mma, "wait", nothing), "race: reads what a cp.async in flight"),
+    "no wait": ((mma, "wait", nothing), "race: reads what a cp.async in flight"),
     "a wait for one less": (
-        (_mma, "wait", lambda left: wait(left + 1)),
+        (mma, "wait", lambda left: wait(left + 1)),
         "race: reads what a cp.async in flight",
     ),
-    "no barrier": ((_staging._block, "barrier", nothing), "race: "),
+    "no barrier": ((staging._block, "barrier", nothing), "race: "),
     "copies of 16 bytes everywhere": (
-        (_staging.Matrix, "whole", lambda matrix: _always()),
+        (staging.Matrix, "whole", lambda matrix: _always()),
         "misaligned",
     ),
 }
 
 
 def _always():
-    return _staging.emit.constant(_staging.emit.integer(1), 1)
+    return staging.emit.constant(staging.emit.integer(1), 1)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -204,7 +204,7 @@ def test_columns_of_tiles(m, n, columns, blocks):
     spec = product("bfloat16", m, n, 4096, False)
     launch = find("matmul", "cuda").launch(spec)
     assert launch.grid == (blocks, 1, 1)
-    assert launch.shared == _tiles.shared_bytes(columns) <= SHARED_OF_SM_80
+    assert launch.shared == tiles.shared_bytes(columns) <= SHARED_OF_SM_80
 
 
 def strips():
@@ -215,7 +215,7 @@ def strips():
             quantized("bfloat16", 1, n, 4096, 8, 128),
             quantized("bfloat16", 1, n, 4096, 4, 128),
         ):
-            module = _scaled if spec.op == "quantized_matmul" else _tensor_cores
+            module = scaled if spec.op == "quantized_matmul" else tensor_cores
             (way,) = module.ways(spec)
             yield way, way.body.args[0]
 
@@ -241,13 +241,13 @@ def test_neighbouring_lines_are_in_different_banks(length, width):
     for first in range(0, 32, lines):
         for part in range(0, length // 16, width // 16):
             chunks = [
-                line * length // 16 + _staging.swizzled(line, chunk, length, width)
+                line * length // 16 + staging.swizzled(line, chunk, length, width)
                 for line in range(first, first + lines)
                 for chunk in range(part, part + width // 16)
             ]
             assert len({chunk % 8 for chunk in chunks}) == 8
     for line in range(8):
-        found = {_staging.swizzled(line, c, length, width) for c in range(length // 16)}
+        found = {staging.swizzled(line, c, length, width) for c in range(length // 16)}
         assert found == set(range(length // 16))
 
 
@@ -309,11 +309,11 @@ def test_machine_code(name):
 
 def test_what_comes_before_keeps_a_product_off_tensor_cores():
     for spec in (product("float16", 8, 8, 8, True), integers("int8", 8, 8, 8, True)):
-        assert _tensor_cores.fits(spec)
-        assert not _tensor_cores.fits(fused(spec))
-    assert not _tensor_cores.fits(cases.ALL["matmul, float32"])
+        assert tensor_cores.fits(spec)
+        assert not tensor_cores.fits(fused(spec))
+    assert not tensor_cores.fits(cases.ALL["matmul, float32"])
     spec = quantized("bfloat16", 8, 8, 64, 4, 32)
-    assert _scaled.fits(spec)
-    assert not _scaled.fits(fused(spec))
-    assert not _scaled.fits(quantized("bfloat16", 8, 8, 96, 4, 48))
-    assert not _scaled.fits(cases.quantized("float32", 8))
+    assert scaled.fits(spec)
+    assert not scaled.fits(fused(spec))
+    assert not scaled.fits(quantized("bfloat16", 8, 8, 96, 4, 48))
+    assert not scaled.fits(cases.quantized("float32", 8))

@@ -7,7 +7,8 @@ from cuda_harness import run
 from emulator_memory import EmulatorError
 from reference import evaluate
 
-from heddle.kernels.cuda import _best_of_row, _block, _histogram
+from heddle.kernels.cuda import _block
+from heddle.kernels.cuda.ranking import best, histogram
 
 
 def search(dtype: str, n: int, k: int, smallest: bool = False):
@@ -26,7 +27,7 @@ def random(*shape) -> np.ndarray:
 
 
 def test_more_than_are_taken_at_once():
-    check(search("float32", 1100, _best_of_row.TAKE + 30), random(1, 1100))
+    check(search("float32", 1100, best.TAKE + 30), random(1, 1100))
 
 
 def test_equal_elements_are_more_than_there_is_room_for():
@@ -37,8 +38,8 @@ def test_equal_elements_are_more_than_there_is_room_for():
 @pytest.fixture
 def narrow(monkeypatch):
     """Room for a few elements more than are taken."""
-    monkeypatch.setattr(_best_of_row, "ROOM", 6)
-    monkeypatch.setattr(_best_of_row, "TAKE", 4)
+    monkeypatch.setattr(best, "ROOM", 6)
+    monkeypatch.setattr(best, "TAKE", 4)
 
 
 NARROW = {
@@ -64,7 +65,7 @@ def test_counting_without_atomics_is_caught(monkeypatch):
         counters.store(before + value, place)
         return before
 
-    monkeypatch.setattr(_histogram.Counters, "add", add)
+    monkeypatch.setattr(histogram.Counters, "add", add)
     with pytest.raises(EmulatorError, match="race"):
         check(search("float32", 1100, 9), random(1, 1100))
 
@@ -73,14 +74,14 @@ def test_counting_without_atomics_is_caught(monkeypatch):
 @pytest.mark.usefixtures("narrow")
 def test_counting_without_barriers_is_caught(monkeypatch, step):
     """Counters are cleared, counted at, and read: each by other threads."""
-    count = getattr(_best_of_row.Search, step)
+    count = getattr(best.Search, step)
 
     def planted(*args):
         with monkeypatch.context() as here:
             here.setattr(_block, "barrier", lambda: None)
             return count(*args)
 
-    monkeypatch.setattr(_best_of_row.Search, step, planted)
+    monkeypatch.setattr(best.Search, step, planted)
     array = NARROW["int64 that are near"]
     with pytest.raises(EmulatorError, match="race: updates what another thread wrote"):
         check(search("int64", 1030, 6), array)

@@ -5,7 +5,7 @@ import pytest
 from heddle.graph import DeviceRef, DType, Graph, TensorType, Weight, ops
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.pipeline import lower
-from heddle.kernels.cuda import _warpgroup_plan
+from heddle.kernels.cuda.warpgroup import plan
 from heddle.kernels.registry import MACHINES
 
 
@@ -25,5 +25,5 @@ def test_products_by_weights(dtype, op, product):
     (turn, copied), *products = [(fused, request.spec) for fused, request in asked]
     assert (copied.op, turn.attributes["stage"].value) == ("transpose", "init")
     assert {spec.op for _, spec in products} == {op}
-    plans = [_warpgroup_plan.plan_for(spec, MACHINES["sm_90a"]) for _, spec in products]
+    plans = [plan.plan_for(spec, MACHINES["sm_90a"]) for _, spec in products]
     assert any(plans)

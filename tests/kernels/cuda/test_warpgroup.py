@@ -15,19 +15,16 @@ from warpgroup_cases import HOPPER, body, columns, cut_into_pieces, dequantised,
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import (
-    _partial_sums,
-    _pieces,
-    _warpgroup_plan,
-    _warpgroup_result,
-)
+from heddle.kernels.cuda.products import partial_sums, pieces
+from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
+from heddle.kernels.cuda.warpgroup import result
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.tuning import forced
 from heddle.pipelines.cli import disassembly
 from heddle.runtime.errors import InputError
 
 SHARED = 227 * 1024  # Of a block.
-TOTAL = _partial_sums.Meeting.total
+TOTAL = partial_sums.Meeting.total
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +64,7 @@ def test_results(name):
 
 @pytest.mark.parametrize("transposed", [True, False])
 def test_tiles_of_192_columns(monkeypatch, transposed):
-    monkeypatch.setattr(_warpgroup_plan, "_SLOWER", {192: 1})
+    monkeypatch.setattr(warpgroup_plan, "_SLOWER", {192: 1})
     check(product("bfloat16", 130, 200, 24, transposed), {})
 
 
@@ -99,14 +96,14 @@ def of_pieces() -> np.ndarray:
 
 def from_their_own_on(meeting, piece, *others):
     """The sums of all pieces, but one's own first."""
-    first, count = _pieces.size(piece.first), _pieces.size(piece.count)
-    own, place = _pieces.size(piece.number) - first, _partial_sums.Meeting._place
+    first, count = pieces.size(piece.first), pieces.size(piece.count)
+    own, place = pieces.size(piece.number) - first, partial_sums.Meeting._place
 
     def turned(meeting, number, *where):
         return place(meeting, first + (number - first + own) % count, *where)
 
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(_partial_sums.Meeting, "_place", turned)
+        here.setattr(partial_sums.Meeting, "_place", turned)
         return TOTAL(meeting, piece, *others)
 
 
@@ -114,7 +111,7 @@ def from_their_own_on(meeting, piece, *others):
 def test_it_does_not_matter_who_is_last(monkeypatch, total):
     """Where pieces are added in their order alone."""
     cut_into_pieces(monkeypatch)
-    monkeypatch.setattr(_partial_sums.Meeting, "total", total)
+    monkeypatch.setattr(partial_sums.Meeting, "total", total)
     first = of_pieces()
     cuda_harness.turned(monkeypatch)
     assert (first == of_pieces()).all() == (total is TOTAL)
@@ -124,7 +121,7 @@ def test_it_does_not_matter_who_is_last(monkeypatch, total):
 def test_rows_sorted_by_group(transposed):
     """Of several tiles, of none, and of no group; without TMA where buffers are not aligned."""
     spec = multiplying("grouped_matmul", "bfloat16", 24, 136, "d0", 3, transposed=transposed)
-    assert _warpgroup_plan.plan_for(spec, HOPPER)
+    assert warpgroup_plan.plan_for(spec, HOPPER)
     with forced({spec.op: {"columns": 128}}):
         check_grouped(spec, {"d0": 150}, [0, 130, 130, 145], HOPPER.arch)
         check_grouped(spec, {"d0": 20}, [1, 3, 3, 18], HOPPER.arch, shift=1)
@@ -146,7 +143,7 @@ PLANS = [
 @pytest.mark.parametrize(("m", "n", "k", "width", "cluster", "cut"), PLANS)
 def test_plans_keep_multiprocessors_busy(m, n, k, width, cluster, cut):
     spec = product("bfloat16", m, n, k, True)
-    plan = _warpgroup_plan.plan_for(spec, HOPPER)
+    plan = warpgroup_plan.plan_for(spec, HOPPER)
     assert (plan.tile.columns, plan.cluster, plan.cut) == (width, cluster, cut)
     launch = find("matmul", "cuda").launch_on(spec, HOPPER)
     assert (launch.counters > 0) == (launch.workspace != 0) == cut
@@ -189,7 +186,7 @@ def check_cubin(monkeypatch, text: str) -> None:
     read = ptx.resources
     monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
     cubin = by_ptxas(text)
-    assert (cubin.registers, cubin.spills, cubin.shared) == (_warpgroup_plan.REGISTERS, 0, 0)
+    assert (cubin.registers, cubin.spills, cubin.shared) == (warpgroup_plan.REGISTERS, 0, 0)
     # C7510 and its like: products that wait for one another, and setmaxnreg without effect.
     assert not re.search(r"C75\d\d|serializ", "".join(logs))
 
@@ -213,7 +210,7 @@ def test_assembled(monkeypatch, name):
         (".multicast::cluster", several),
         ("barrier.cluster.wait", several),
         ("mbarrier.try_wait.parity.shared", True),
-        ("cp.async.bulk.tensor.3d.global.shared::cta", _warpgroup_result.by_tma(spec)),
+        ("cp.async.bulk.tensor.3d.global.shared::cta", result.by_tma(spec)),
         ("stmatrix.sync.aligned.m8n8.x4.shared.b16", dtype.endswith("16")),
         ("griddepcontrol.wait", True),
         ("setmaxnreg.inc.sync.aligned.u32", True),
@@ -229,11 +226,11 @@ def test_assembled(monkeypatch, name):
 
 def test_registers_are_those_of_a_multiprocessor():
     """Three warps of the block are on each quarter of one, which has 512 for each of 32 lanes."""
-    assert 3 * _warpgroup_plan.REGISTERS <= 512
+    assert 3 * warpgroup_plan.REGISTERS <= 512
     sizes = 256, 256, 64
     for spec in (product("bfloat16", *sizes, True), quantized("bfloat16", *sizes, 4, 32)):
-        many, few = _warpgroup_plan.plan_for(spec, HOPPER).registers
-        assert 2 * many + few <= 3 * _warpgroup_plan.REGISTERS
+        many, few = warpgroup_plan.plan_for(spec, HOPPER).registers
+        assert 2 * many + few <= 3 * warpgroup_plan.REGISTERS
 
 
 def test_machine_code():

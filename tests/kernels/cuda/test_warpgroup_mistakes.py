@@ -9,16 +9,11 @@ from test_kernels import check
 from test_tensor_cores import quantized
 from warpgroup_cases import HOPPER, columns, cut_into_pieces, product
 
-from heddle.kernels.cuda import (
-    _handover,
-    _staging,
-    _tma,
-    _warpgroup_product,
-    _warpgroup_result,
-    _warpgroup_scaled,
-    _weight_words,
-)
-from heddle.kernels.cuda import _warpgroup as warpgroup
+from heddle.kernels.cuda import _handover
+from heddle.kernels.cuda.products import staging, weight_words
+from heddle.kernels.cuda.warpgroup import instructions as warpgroup
+from heddle.kernels.cuda.warpgroup import product as warpgroup_product
+from heddle.kernels.cuda.warpgroup import result, scaled, tma
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +21,12 @@ def on_hopper(monkeypatch):
     monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
 
 
-Turn, Ring, WayOut = warpgroup.Turn, warpgroup.Ring, _warpgroup_result.WayOut
-Products, WeightWords = _warpgroup_scaled.Products, _weight_words.WeightWords
+Turn, Ring, WayOut = warpgroup.Turn, warpgroup.Ring, result.WayOut
+Products, WeightWords = scaled.Products, weight_words.WeightWords
 SCALES, FRAGMENT = Products._scales, WeightWords.fragment
 MULTIPLY_WORDS = warpgroup.Matrices.multiply_words
 turn, initialise, wait, expect = Ring.turn, Ring.initialise, warpgroup.wait, Turn.expect
-load, meet, read = _tma.load, _warpgroup_product._Block.meet, _tma.wait_until_read
+load, meet, read = tma.load, warpgroup_product._Block.meet, tma.wait_until_read
 IN_FLIGHT = "a copy in flight to the mbarrier at byte"
 
 
@@ -77,7 +72,7 @@ MISTAKES = {
         "deadlock",
     ),
     "nobody is in the mask of a multicast": (
-        (_tma, "load", lambda *args: load(*args[:4])),
+        (tma, "load", lambda *args: load(*args[:4])),
         "deadlock",
     ),
     "one warpgroup releases for both": (
@@ -85,13 +80,13 @@ MISTAKES = {
         "arrivals in a phase|in flight of warpgroup|race: writes over",
     ),
     "blocks do not meet": (
-        (_warpgroup_product._Block, "meet", nothing),
+        (warpgroup_product._Block, "meet", nothing),
         "nobody initialised an mbarrier|initialises it|which ended",
     ),
-    "no proxy fence before a store": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
+    "no proxy fence before a store": ((tma, "fence", nothing), r"no fence\.proxy\.async"),
     "lanes do not meet": ((warpgroup, "meet_in_warp", nothing), "race: (reads|writes)"),
     "a panel is filled while it is stored": (
-        (_tma, "wait_until_read", lambda left: read(0) if left == 0 else None),
+        (tma, "wait_until_read", lambda left: read(0) if left == 0 else None),
         "race: writes what a bulk store",
     ),
     "the block does not wait for its stores": (
@@ -116,7 +111,7 @@ def test_mistakes_are_caught(monkeypatch, name):
 
 ELEMENTS = {
     "parts that are stored do not arrive": ((Turn, "arrive_full", nothing), "deadlock"),
-    "no proxy fence": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
+    "no proxy fence": ((tma, "fence", nothing), r"no fence\.proxy\.async"),
     "no barrier of those who store": ((warpgroup, "meet", nothing), "race: reads|uninitialised"),
 }
 
@@ -157,7 +152,7 @@ SCALED = {
         (warpgroup, "meet", nothing),
         r"race: |uninitialised|no fence\.proxy\.async",
     ),
-    "no proxy fence before a store": ((_tma, "fence", nothing), r"no fence\.proxy\.async"),
+    "no proxy fence before a store": ((tma, "fence", nothing), r"no fence\.proxy\.async"),
 }
 
 
@@ -213,7 +208,7 @@ def test_mistakes_with_pieces_are_caught(monkeypatch, name):
 
 LAYOUTS = {
     "the stride of a descriptor": (warpgroup, "ATOM", warpgroup.ATOM // 2),
-    "the swizzle of panels": (_staging, "swizzled", lambda line, chunk, *_: chunk),
+    "the swizzle of panels": (staging, "swizzled", lambda line, chunk, *_: chunk),
 }
 
 

@@ -11,7 +11,7 @@ from warpgroup_cases import HOPPER, cut_into_pieces
 from warpgroup_cases import body as one_output
 
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _warpgroup_plan
+from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.registry import find
 
 
@@ -48,7 +48,7 @@ RESULTS = {
 @pytest.mark.parametrize("name", RESULTS)
 def test_results(name):
     spec, shift, *dims = RESULTS[name]
-    assert _warpgroup_plan.plan_for(spec, HOPPER)
+    assert warpgroup_plan.plan_for(spec, HOPPER)
     check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
 
 
@@ -56,7 +56,7 @@ def test_results(name):
 def test_no_weights_are_for_strips(m):
     """There would be no scale that could be read in advance."""
     spec = quantized("bfloat16", m, 24, 0, 8, 32)
-    assert _warpgroup_plan.plan_for(spec, HOPPER) is None
+    assert warpgroup_plan.plan_for(spec, HOPPER) is None
     check(spec, {"d0": 66})
 
 
@@ -80,9 +80,9 @@ def test_tiles_in_pieces(monkeypatch, name):
     [(512, 4096, 4096, False), (512, 6144, 4096, True), (2048, 28672, 4096, True)],
 )
 def test_plans_keep_multiprocessors_busy(m, n, k, cut):
-    plan = _warpgroup_plan.plan_for(quantized("bfloat16", m, n, k, 4, 128), HOPPER)
+    plan = warpgroup_plan.plan_for(quantized("bfloat16", m, n, k, 4, 128), HOPPER)
     assert (plan.cluster, plan.cut) == (2, cut)
-    assert 112 <= _warpgroup_plan.launch(plan).grid[0] <= 132
+    assert 112 <= warpgroup_plan.launch(plan).grid[0] <= 132
 
 
 ASSEMBLED = {

@@ -12,7 +12,8 @@ from window_specs import plain
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _mma, _tma, _warpgroup, _warpgroup_plan, _warpgroup_windows
+from heddle.kernels.cuda.products import mma
+from heddle.kernels.cuda.warpgroup import instructions, plan, tma, windows
 from heddle.pipelines.cli import disassembly
 
 SAME = (1, 1, 1, 1)
@@ -24,7 +25,7 @@ def on_hopper(monkeypatch):
 
 
 def by_wgmma(spec):
-    return _warpgroup_plan.plan_for(spec, HOPPER)
+    return plan.plan_for(spec, HOPPER)
 
 
 CASES = {
@@ -78,37 +79,37 @@ def test_what_others_compute(spec):
 
 MISTAKES = {
     # what is planted: where, and what the emulator says
-    "no proxy fence": ((_tma, "fence", lambda: None), r"no fence\.proxy\.async"),
+    "no proxy fence": ((tma, "fence", lambda: None), r"no fence\.proxy\.async"),
     "no wait for a full stage": (
-        (_warpgroup.Turn, "wait_until_full", lambda turn: None),
+        (instructions.Turn, "wait_until_full", lambda turn: None),
         "race: reads|uninitialised",
     ),
     "no wait for an empty stage": (
-        (_warpgroup.Turn, "wait_until_empty", lambda turn: None),
+        (instructions.Turn, "wait_until_empty", lambda turn: None),
         "in flight of warpgroup|arrivals in a phase|race: writes",
     ),
     "an arrival that does not wait for the copies": (
         (
-            _warpgroup_windows.nvvm,
+            windows.nvvm,
             "cp_async_mbarrier_arrive",
-            lambda barrier, noinc: _warpgroup._arrive(barrier),
+            lambda barrier, noinc: instructions._arrive(barrier),
         ),
         "race: reads|in flight|uninitialised",
     ),
-    "an arrival is not counted": ((_warpgroup_windows, "ARRIVALS", 128), "arrivals|race: reads"),
-    "an arrival too many is counted": ((_warpgroup_windows, "ARRIVALS", 130), "deadlock"),
+    "an arrival is not counted": ((windows, "ARRIVALS", 128), "arrivals|race: reads"),
+    "an arrival too many is counted": ((windows, "ARRIVALS", 130), "deadlock"),
     "taps outside are read": (
-        (_mma, "copy", lambda target, source, inside: _copy(target, source, True)),
+        (mma, "copy", lambda target, source, inside: _copy(target, source, True)),
         "out of bounds|outside|uninitialised|reads",
     ),
 }
 
 
-_copy_inside = _mma.copy
+_copy_inside = mma.copy
 
 
 def _copy(target, source, inside):
-    _copy_inside(target, source, _mma.emit.constant(_mma.emit.integer(1), int(inside)))
+    _copy_inside(target, source, mma.emit.constant(mma.emit.integer(1), int(inside)))
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -138,7 +139,7 @@ def test_machine_code(monkeypatch, name):
     text = to_ptx(LARGE[name], HOPPER)
     assert wgmma_registers.check(text)
     cubin = ptx.assemble(text, HOPPER.arch)
-    assert (cubin.registers, cubin.spills, cubin.shared) == (_warpgroup_plan.REGISTERS, 0, 0)
+    assert (cubin.registers, cubin.spills, cubin.shared) == (plan.REGISTERS, 0, 0)
     assert not re.search(r"C75\d\d|serializ", "".join(logs))
     code = disassembly.sass(cubin.data)
     for instruction in ("HGMMA.64x", "UTMALDG.3D", "LDGSTS.E.BYPASS.128", "ARRIVES.LDGSTSBAR"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import cuda_harness
 from cuda_cases import fused, plain, tensor
 
-from heddle.kernels.cuda import _partial_sums, _pieces
+from heddle.kernels.cuda.products import partial_sums, pieces
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Spec, Step
 from heddle.kernels.tuning import forced
@@ -18,12 +18,12 @@ def cut_into_pieces(monkeypatch) -> list[int]:
 
     Each place in a kernel that brings pieces together adds to the list.
     """
-    brought, bring = [], _partial_sums.Meeting.bring
+    brought, bring = [], partial_sums.Meeting.bring
     monkeypatch.setattr(
-        _partial_sums.Meeting, "bring", lambda *args: (brought.append(1), bring(*args))[1]
+        partial_sums.Meeting, "bring", lambda *args: (brought.append(1), bring(*args))[1]
     )
-    monkeypatch.setattr(_pieces, "LEAST", 1)
-    monkeypatch.setattr(_pieces, "COST", 0)
+    monkeypatch.setattr(pieces, "LEAST", 1)
+    monkeypatch.setattr(pieces, "COST", 0)
     monkeypatch.setattr(cuda_harness, "PROCESSORS", 6)
     return brought
 

@@ -1,0 +1,289 @@
+"""Attention on tensor cores: tiles of queries against tiles of keys, softmax on the way.
+
+Dao, "FlashAttention-2", arXiv:2307.08691. The rows of a tile are the queries of all heads that
+share a key head, so that keys are read once for them. Each warp has rows of its own; where 16 rows
+are all there are (decoding), each warp has all of them and keys of its own instead.
+
+Products are summed in float32, and the shares of values are rounded to 16 bits before they are
+multiplied: a result is off by at most that rounding, its own, and for float16 2 ** -25 for each
+key, times the largest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import convert, emit, sizes
+from heddle.kernels.cuda import _block, _frame, _rounding
+from heddle.kernels.cuda.flash import keys as flash_keys
+from heddle.kernels.cuda.flash import softmax, stages
+from heddle.kernels.cuda.flash import split as flash_split
+from heddle.kernels.cuda.flash import warp as flash_warp
+from heddle.kernels.cuda.flash.split import FEW
+from heddle.kernels.cuda.flash.stages import KEYS, KEYS_OF_A_WARP, THREADS, WARPS
+from heddle.kernels.cuda.products import mma
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Spec, fold
+
+vector = dialect("vector")
+
+_SIZES = (32, 64, 96, 128)
+
+Bias = Callable[[Size, Size, Size, Any], Any]
+"""The score of a query, a head of the group and a key, as a mask changes it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The queries of a sequence by the heads of one group, and their keys.
+
+    `query` is where the row of a query and a head of the group begins, in the operand and in the
+    result; `key` where that of a key begins.
+    """
+
+    group: int
+    queries: Size
+    length: Size
+    query: Callable[[Size, Size], Size]
+    key: Callable[[Size], Size]
+    bias: Bias | None = None
+    added: bool = False
+    split: flash_split.Split | None = None
+
+    @property
+    def rows(self) -> Size:
+        """Of all queries of the group."""
+        return self.queries * self.group
+
+    def place(self, row: Size) -> Size:
+        """Where a row begins."""
+        return self.query(sizes.floordiv(row, self.group), sizes.mod(row, self.group))
+
+
+def fits(spec: Spec) -> bool:
+    """Whether tensor cores take the operands; heads have to be known at compile time."""
+    q, k = spec.operands[:2]
+    taken = q.dtype in ("float16", "bfloat16") and k.dtype in (q.dtype, *convert.FLOAT8)
+    return taken and q.shape[-1] in _SIZES
+
+
+def rows(spec: Spec) -> int:
+    """Rows of a tile."""
+    return WARPS * 16 * _down(spec)
+
+
+def tiles(spec: Spec, queries: Expr, group: int) -> Expr:
+    """Tiles of the rows of a sequence."""
+    return fold("ceildiv", fold("mul", queries, group), rows(spec))
+
+
+def shared_bytes(spec: Spec) -> int:
+    """Dynamic shared memory of a block."""
+    few = stages.Layout.deep(_size(spec), FEW)
+    return max(few.total, stages.Layout(_size(spec), rows(spec)).total)
+
+
+def emit_few(
+    frame: _frame.Frame, task: Task, shared: mma.DynamicShared, first: Size, end: Size
+) -> None:
+    """Emits `FEW` rows of a task from row `first` on, as far as they are before `end`."""
+    layout = stages.Layout.deep(_size(frame.spec), FEW)
+    warp = _block.thread() // _block.WARP
+    own = flash_warp.WarpTile(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
+    work = _Tile(frame, task, layout, shared, (first, end), own)
+    _write_together(work, work.attend(task.split))
+
+
+def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
+    """Emits tile number `tile` of a task, whose rows are at least one; 0 where rows are few."""
+    shared, down = mma.DynamicShared("stages"), _down(frame.spec)
+    _block.share_multiprocessor(2)
+
+    def few() -> list[Any]:
+        emit_few(frame, task, shared, emit.index(0), task.rows)
+        return []
+
+    def many() -> list[Any]:
+        layout = stages.Layout(_size(frame.spec), rows(frame.spec))
+        own = flash_warp.WarpTile(_block.thread() // _block.WARP * (16 * down), down, 0, KEYS)
+        work = _Tile(frame, task, layout, shared, (tile * layout.rows, task.rows), own)
+        _write_apart(work, work.attend())
+        return []
+
+    if isinstance(task.rows, int):
+        few() if task.rows <= FEW else many()
+    else:
+        emit.either(emit.compare("less_equal", task.rows, FEW), [], few, many)
+
+
+class _Tile:
+    """A block's tile of rows, from the first to that before an end, and what each warp has."""
+
+    def __init__(
+        self,
+        frame: _frame.Frame,
+        task: Task,
+        layout: stages.Layout,
+        shared: mma.DynamicShared,
+        rows: tuple[Size, Size],
+        own: flash_warp.WarpTile,
+    ) -> None:
+        self.frame, self.task, self.layout, self.shared = frame, task, layout, shared
+        self.first, self.end = (emit.as_index(row) for row in rows)
+        spec = frame.spec
+        stages.store_queries(
+            frame, frame.reader(0), layout, shared, lambda line: task.place(self._inside(line))
+        )
+        pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
+        wide, narrow = (operand.dtype for operand in spec.operands[:2])
+        keys = stages.Keys((pointers[0], pointers[1]), narrow, wide, task.key)
+        self._stages = stages.Stages(keys, layout, shared)
+        bias = task.bias and self._bias
+        scores = softmax.Scores.of(spec.attr("scale"), bias, task.added)
+        _block.barrier()  # The queries are there.
+        self.warp = flash_warp.Warp(spec.operands[0].dtype, layout, shared, own, scores)
+
+    def attend(self, split: flash_split.Split | None = None) -> Sequence[Any]:
+        """Over the keys, a stage at a time; the state of the warp after the last one."""
+        last = emit.minimum(self.first + self.layout.rows, self.end) - 1
+        low, stop = self._range(self.first)[0], self._range(last)[1]
+        start = emit.index(0) if low is None else low
+        count = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
+        if split is not None:
+            before, count = split.share(count)
+            start = start + before * KEYS
+        ranges = [softmax.in_words(self._range(self._inside(line))) for line in self.warp.lines]
+        # Keys that not every row sees: before the window of the last, after the end of the first.
+        late, early = self._range(last)[0], self._range(self.first)[1]
+
+        ahead = self.layout.stages - 1
+
+        def fill(number: Size) -> None:
+            number = emit.as_index(number)
+            with emit.when(emit.compare("less", number, count)):
+                stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
+                self._stages.fill(stage, start + number * KEYS, stop)
+            mma.commit()
+
+        def step(number: Size, *state: Any) -> Sequence[Any]:
+            mma.wait(ahead - 1)
+            _block.barrier()  # The stage is there, and the one before it is free.
+            fill(number + ahead)
+            first = start + number * KEYS
+            edge = emit.compare("greater", first + KEYS, early)
+            if late is not None:
+                edge = edge | emit.compare("less", first, late)
+            stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
+            return self.warp.step(stage, first, edge, ranges, state)
+
+        for number in range(ahead):
+            fill(number)
+        state = emit.carry(0, count, 1, self.warp.start(), step)
+        mma.wait(0)
+        _block.barrier()  # Shared memory is free.
+        return state
+
+    def _inside(self, line: Size) -> Size:
+        """The row of a line; beyond the last one, it is repeated."""
+        return emit.minimum(self.first + line, self.end - 1)
+
+    def _range(self, row: Size) -> softmax.Range:
+        task = self.task
+        return flash_keys.seen(self.frame.spec, task.group, task.queries, task.length, row)
+
+    def _bias(self, line: Size, key: Size, score: Any) -> Any:
+        assert self.task.bias is not None
+        row = self._inside(line)
+        query, member = sizes.floordiv(row, self.task.group), sizes.mod(row, self.task.group)
+        inside = emit.minimum(key, emit.as_index(self.task.length) - 1)
+        return self.task.bias(query, member, inside, score)
+
+    def write(self, rows: int, value: Callable[[Size, Size, int], Any]) -> None:
+        """Writes `value(line, column, lanes)` of `rows` lines, as far as their rows exist."""
+        write, size = self.frame.writer(), self.layout.size
+        count = emit.minimum(self.end - self.first, rows)
+
+        def body(lanes: int) -> None:
+            across = size // lanes
+            for number in emit.loop(_block.thread(), count * across, THREADS):
+                line, column = number // across, number % across * lanes
+                place = self.task.place(self.first + line) + column
+                write(value(line, column, lanes), place)
+
+        _frame.in_vectors(self.frame, [write.inputs], [size], body, most=8)
+
+
+def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
+    """Each warp has its own rows: they go through shared memory in 16 bits."""
+    warp, layout, dtype = tile.warp, tile.layout, tile.frame.spec.result.dtype
+    scales = [softmax.inverse(total) for total in warp.totals(state)]
+    for line, column, pair in warp.pairs(state):
+        low, high = (value * scales[line] for value in pair)
+        place = warp.lines[line] * layout.pitch + column
+        tile.shared.store(_rounding.packed((low, high), dtype), place * 2)
+    _block.barrier()
+    element = emit.memory_type(dtype)
+
+    def value(line: Size, column: Size, lanes: int) -> Any:
+        place = (line * layout.pitch + column) * 2
+        return convert.from_memory(tile.shared.load(place, element, lanes), dtype)
+
+    tile.write(layout.rows, value)
+
+
+def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
+    """Every warp has all rows: what they found is added up in the order of their numbers."""
+    warp, layout, shared = tile.warp, tile.layout, tile.shared
+    number = _block.thread() // _block.WARP * FEW
+    element = emit.register_type("float32")
+    for line, column, pair in warp.pairs(state):
+        both = vector.from_elements(emit.widen(element, 2), list(pair))
+        shared.store(both, ((number + warp.lines[line]) * layout.pitch + column) * 4)
+    tops = warp.split(state)[0]
+    for line, (top, total) in enumerate(zip(tops, warp.totals(state), strict=True)):
+        with emit.when(emit.compare("equal", warp.member, 0)):
+            both = vector.from_elements(emit.widen(element, 2), [top, total])
+            shared.store(both, layout.maxima + (number + warp.lines[line]) * 8)
+    _block.barrier()
+
+    def found(line: Size, column: Size, lanes: int) -> flash_split.Sums:
+        rows = [line + FEW * i for i in range(WARPS)]
+        found = [_block.lanes(shared.load(layout.maxima + row * 8, element, 2)) for row in rows]
+        top = found[0][0]
+        for other, _ in found[1:]:
+            top = emit.maximum(other, top)
+        shift = warp.shift(top)
+        total: Any = emit.constant(element, 0.0)
+        result: Any = emit.constant(element, 0.0, lanes)
+        for row, (other, part) in zip(rows, found, strict=True):
+            weight = warp.power(other, shift)
+            total = emit.fma(part, weight, total)
+            sums = shared.load((row * layout.pitch + column) * 4, element, lanes)
+            result = emit.fma(sums, weight, result)
+        return top, total, result
+
+    def write(sums: flash_split.Found) -> None:
+        def value(line: Size, column: Size, lanes: int) -> Any:
+            _, total, result = sums(line, column, lanes)
+            return convert.rounded(result * softmax.inverse(total), tile.frame.spec.result.dtype)
+
+        tile.write(FEW, value)
+
+    task = tile.task
+    count = emit.minimum(tile.end - tile.first, FEW)
+    flash_split.bring_together(task.split, tile.frame, count, layout.size, warp, found, write)
+
+
+def _down(spec: Spec) -> int:
+    """Tiles of 16 rows in a warp: two, which read keys once for both, where registers suffice."""
+    widened = spec.operands[0].dtype != spec.operands[1].dtype
+    return 2 if _size(spec) <= 64 and not spec.attr("masked") and not widened else 1
+
+
+def _size(spec: Spec) -> int:
+    size = spec.operands[0].shape[-1]
+    assert isinstance(size, int)
+    return size

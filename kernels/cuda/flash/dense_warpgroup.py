@@ -1,0 +1,77 @@
+"""Attention of dense tensors by warpgroups: a block has 128 queries of one head."""
+
+from __future__ import annotations
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.flash import attend, dense, feed, warpgroup
+from heddle.kernels.cuda.products import mma, staging
+from heddle.kernels.registry import Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
+
+
+def fits(spec: Spec, machine: Machine) -> bool:
+    """Whether this computes `spec`: without a mask, and not known to have few queries."""
+    if not dense.fits(spec) or not warpgroup.fits(spec, machine):
+        return False
+    queries = _shape(spec, 0)[2]
+    many = queries >= feed.ROWS // 2 if isinstance(queries, int) else True
+    return many and not dense.is_few(spec) and not spec.attr("masked") and not spec.prologue
+
+
+def launch(spec: Spec, work: Expr) -> Launch:
+    """A block for each tile of queries of each head."""
+    batch, heads, queries, _ = _shape(spec, 0)
+    grid = product((batch, heads, fold("ceildiv", queries, feed.ROWS)))
+    return Launch(
+        (fold("max", 1, grid), 1, 1),
+        work,
+        (warpgroup.THREADS, 1, 1),
+        warpgroup.shared_bytes(spec),
+        tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
+    )
+
+
+def emit_dense(frame: _frame.Frame) -> None:
+    """Emits a block's tile; the result has elements."""
+    spec = frame.spec
+    _, heads, queries, size = frame.shape(_shape(spec, 0))
+    _, key_heads, length, _ = frame.shape(_shape(spec, 1))
+    tiles = frame.size(fold("ceildiv", _shape(spec, 0)[2], feed.ROWS))
+    rest = _block.quotient(_block.block(), tiles)
+    number = _block.block() - rest * tiles
+    batch, head = rest // heads, rest % heads
+    key_head = head // (heads // key_heads)
+
+    def query(number: Size, member: Size) -> Size:
+        return dense.place(spec, (batch, head, number), heads, queries) * size
+
+    def key(number: Size) -> Size:
+        return dense.place(spec, (batch, key_head, number), key_heads, length) * size
+
+    def corner(operand: int, row: Size) -> tuple[Size, Size, Size]:
+        return batch, key_head if operand else head, row
+
+    task = attend.Task(1, queries, length, query, key)
+    # The last tiles of causal attention have the most keys: they come first.
+    first = (emit.as_index(tiles) - 1 - number) * feed.ROWS
+    tile = feed.Tile(task, first, feed.ROWS, corner, bounded=True)
+    warpgroup.emit_tile(frame, mma.DynamicShared("stages"), tile)
+
+
+def _shape(spec: Spec, number: int) -> tuple[Expr, Expr, Expr, Expr]:
+    """Batch, heads, length and size of an operand."""
+    shape, (heads, length) = spec.operands[number].shape, dense.axes(spec)
+    return shape[0], shape[heads], shape[length], shape[3]
+
+
+def _tensor_map(spec: Spec, number: int) -> TensorMap:
+    """Panels of an operand: lines of 128 bytes of a head's rows."""
+    batch, heads, length, size = _shape(spec, number)
+    lines = {"bhsd": (length, 1), "bshd": (1, heads)}[spec.attr("layout")]
+    row = fold("mul", size, 2)
+    strides = (product((heads, length, row)), *(fold("mul", line, row) for line in lines))
+    rows = feed.KEYS if number else feed.ROWS
+    shape = batch, heads, length, size
+    return TensorMap(number, shape, strides, (1, 1, rows, feed.WIDE), staging.LINE)

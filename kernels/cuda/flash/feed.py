@@ -1,0 +1,209 @@
+"""What comes to a block of attention by warpgroups: queries once, keys and values in stages.
+
+The second warpgroup, which is the last to read a stage, fills it again: some of its threads start
+the copies by TMA, so that no warp is there for them alone, and a thread may have 255 registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit, sizes
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.flash import attend, keys, softmax
+from heddle.kernels.cuda.products import mma, pieces, staging
+from heddle.kernels.cuda.warpgroup import instructions, tma
+from heddle.kernels.sizes import Size
+
+CONSUMERS = 2
+"""Warpgroups."""
+
+ROWS = CONSUMERS * instructions.ROWS
+"""Of a block."""
+
+KEYS = 128
+"""Keys that are multiplied at a time."""
+
+QUERY_PANEL, KEY_PANEL = ROWS * staging.LINE, KEYS * staging.LINE
+"""Bytes of a panel: 64 elements of each row, in lines of 128 bytes."""
+
+STAGES = (1, 2, 2)
+"""Of queries, keys and values: operands 0, 1 and 2."""
+
+WIDE = 64
+"""Elements of a line."""
+
+_BLANKED = 3  # The warpgroups have barriers 1 and 2.
+
+
+@dataclass(frozen=True)
+class Tile:
+    """At most `rows` rows of a task, from row `first` on, and the boxes that TMA has of them.
+
+    Corners are given and taken in 32 bits.
+
+    Attributes:
+        corner: Where a box of operand 0, 1 or 2 begins, its column aside: the one with all rows
+            from a row on, or with `lines` keys.
+        lines: Keys of a box.
+        unit: Boxes begin at multiples of so many keys.
+        bounded: What boxes have behind the last key is zero.
+        check: Looks at the box of a key in advance, and reports what is wrong with it.
+    """
+
+    task: attend.Task
+    first: Size
+    rows: int
+    corner: Callable[[int, Any], Sequence[Size]]
+    lines: int = KEYS
+    unit: int = 1
+    bounded: bool = False
+    check: Callable[[Size], None] | None = None
+
+
+class Layout:
+    """Shared memory in bytes: panels of queries, stages of keys and of values, mbarriers."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.panels = size, size // WIDE
+        self.stages = [self.panels * panel for panel in (QUERY_PANEL, KEY_PANEL, KEY_PANEL)]
+        ends = [0]
+        for stage, count in zip(self.stages, STAGES, strict=True):
+            ends.append(ends[-1] + count * stage)
+        *self.first, barriers = ends
+        self.barriers = []
+        for count in STAGES:
+            self.barriers.append(barriers)
+            barriers += instructions.ring_bytes(count)
+        self.total = barriers
+
+
+class Feed:
+    """A tile, and all keys that its rows see."""
+
+    def __init__(self, frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile) -> None:
+        self._frame, self._shared, self._tile, self._task = frame, shared, tile, tile.task
+        spec = frame.spec
+        self._layout = layout = Layout(int(spec.operands[0].shape[-1]))  # type: ignore[arg-type]
+        self._rings = [
+            instructions.Ring(shared, *row)
+            for row in zip(STAGES, layout.stages, layout.barriers, strict=True)
+        ]
+        self._first = emit.as_index(tile.first)
+        self._end = emit.minimum(self._first + tile.rows, emit.as_index(tile.task.rows))
+        (low, early), (late, stop) = self._range(self._first), self._range(self._end - 1)
+        start = emit.index(0) if low is None else low
+        start = start if tile.unit == 1 else start // tile.unit * tile.unit
+        steps = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
+        # In 32 bits, as every thread holds them. Where no key is seen, some come that are masked.
+        self._start, self._early = pieces.word(start), pieces.word(early)
+        self._late = None if late is None else pieces.word(late)  # Not every row sees those before.
+        self._count = pieces.word(emit.maximum(steps, 1))
+        self._thread = _block.thread() % instructions.THREADS
+        self._warpgroup = _block.thread() // instructions.THREADS
+        self._second = emit.compare("equal", self._warpgroup, 1)
+        # Copies of a warp come one after another: neighbouring boxes are for different warps.
+        lane, warp = self._thread % _block.WARP, self._thread // _block.WARP
+        self._box = lane * (instructions.THREADS // _block.WARP) + warp
+
+    def _range(self, row: Size) -> softmax.Range:
+        task = self._task
+        return keys.seen(self._frame.spec, task.group, task.queries, task.length, row)
+
+    def initialise(self) -> None:
+        """Makes the mbarriers, and fills lines that no row has; the block meets after it."""
+        with emit.when(emit.compare("equal", _block.thread(), 0)):
+            for tensor_map in self._frame.tensor_maps:
+                tma.prefetch(tensor_map)
+            for operand, ring in enumerate(self._rings):
+                full = pieces.word(self._boxes(operand))
+                ring.initialise(full=full, empty=pieces.word(CONSUMERS))
+        if self._tile.rows < ROWS:
+            threads = CONSUMERS * instructions.THREADS
+            self._blank(emit.index(0), QUERY_PANEL, self._tile.rows, _block.thread(), threads)
+
+    def _check(self) -> None:
+        """Checks the boxes of all keys that are brought, each by a thread of the block."""
+        if self._tile.check is None:
+            return
+        start, count = (pieces.size(number) for number in (self._start, self._count))
+        stop = emit.minimum(start + count * KEYS, emit.as_index(self._task.length))
+        lines, threads = self._tile.lines, CONSUMERS * instructions.THREADS
+        for key in emit.loop(start + _block.thread() * lines, stop, threads * lines):
+            self._tile.check(key)
+
+    def _boxes(self, operand: int) -> int:
+        """Boxes of a stage."""
+        return KEYS // self._tile.lines if operand else 1
+
+    def _bring(self, operand: int, number: Size) -> None:
+        """Brings the queries (operand 0), or the keys or values of step `number`, if it is one."""
+        step = pieces.word(number)
+        turn = self._rings[operand].turn(step)
+        row = self._start + step * KEYS if operand else pieces.word(self._first)
+
+        needed = self._second & emit.compare("less", self._box, self._boxes(operand))
+        if operand:
+            needed = needed & emit.compare("less", step, self._count)
+        with emit.when(needed):
+            self._copy(operand, turn, row)
+
+    def _copy(self, operand: int, turn: instructions.Turn, row: Size) -> None:
+        """Each thread copies a box, of which it looks for the place while the stage is in use."""
+        layout, number = self._layout, emit.index(0)
+        if self._boxes(operand) > 1:
+            number = self._box
+        lines, panel = self._tile.rows, QUERY_PANEL
+        if operand:
+            lines, panel = self._tile.lines, KEY_PANEL
+        corner = self._tile.corner(operand, row + pieces.word(number) * lines)
+        where = [pieces.word(place) for place in corner]
+        turn.wait_until_empty()
+        turn.expect(layout.panels * lines * staging.LINE)
+        for across in range(layout.panels):
+            start = turn.start + (layout.first[operand] + across * panel)
+            tma.load(
+                self._shared.at(start + number * (lines * staging.LINE)),
+                self._frame.tensor_maps[operand],
+                [*where, pieces.word(across * WIDE)],
+                turn.full,
+            )
+
+    def _blank_values(self, number: Size) -> None:
+        """Zeros in place of what the last step has behind the last key.
+
+        Shares of 0 would not make up for values there that are infinite. The warpgroup that
+        multiplies first writes them.
+        """
+        if self._tile.bounded:
+            return
+        left = pieces.word(self._task.length) - (self._start + number * KEYS)
+
+        def write() -> list[Any]:
+            turn = self._rings[2].turn(number)
+            turn.wait_until_full()
+            start = turn.start + self._layout.first[2]
+            line = pieces.size(emit.maximum(left, 0))
+            self._blank(start, KEY_PANEL, line, self._thread, instructions.THREADS)
+            instructions.meet(1, instructions.THREADS)
+            instructions.arrive(_BLANKED, CONSUMERS * instructions.THREADS)
+            return []
+
+        def wait() -> list[Any]:
+            instructions.meet(_BLANKED, CONSUMERS * instructions.THREADS)
+            return []
+
+        with emit.when(emit.compare("less", left, KEYS)):
+            emit.either(self._second, [], wait, write)
+
+    def _blank(self, start: Size, panel: int, line: Size, thread: Size, threads: int) -> None:
+        """Writes zeros to the lines of panels from `line` on, for those who multiply them."""
+        chunks, lines = staging.LINE // mma.CHUNK, panel // staging.LINE
+        zero = emit.constant(emit.integer(32), 0, mma.CHUNK // 4)
+        for number in range(self._layout.panels):
+            first = start + number * panel
+            for index in emit.loop(line * chunks + thread, lines * chunks, threads):
+                self._shared.store(zero, first + index * mma.CHUNK)
+        tma.fence()

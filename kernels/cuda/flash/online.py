@@ -1,0 +1,206 @@
+"""Attention of ragged rows with an online softmax (Milakov and Gimelshein, arXiv:1805.02867).
+
+A warp works on one token and a few of the query heads that share a key head. Each lane scores one
+of 32 keys at a time, so that a key is read once for all of them; then each lane adds up its own
+elements of the values, weighted by what the other lanes scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heddle.kernels import emit, memory
+from heddle.kernels.cuda import _block, _frame, gather
+from heddle.kernels.cuda.flash import calls, ragged
+from heddle.kernels.functions import vector_math as vm
+from heddle.kernels.registry import Machine, Portion
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+WARPS = 4
+"""Warps of a block."""
+
+_TOGETHER = 4
+"""Most query heads of a warp: as many as the registers hold of their results."""
+
+
+def emit_ragged(spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], Keys]) -> None:
+    """Emits a warp's work, or a block's where tensor cores take the spec."""
+    frame = _frame.frame(spec, machine)
+    with frame.unless_empty():
+        keys = keys_of(frame)
+        tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))
+        spans = RowSpans(frame, report, QUERY_OFFSETS, tokens)
+        if ragged.fits(spec):
+            ragged.emit_ragged(frame, keys, spans)
+            return
+        warp = _block.block() * WARPS + _block.thread() // _block.WARP
+        with emit.when(emit.compare("less", warp, tokens * _parts(spec))):
+            token, part = warp // _parts(spec), warp % _parts(spec)
+            _Warp(frame, keys, frame.writer(), spans.find(token), token, part).attend()
+
+
+def report(frame: _frame.Frame, code: int, value: Any, limit: Any, before: Any) -> None:
+    """Writes the status word; see `heddle.kernels.row_spans.Report`."""
+    gather.report(frame.status, value, limit, code, before)
+
+
+class _Warp:
+    """A token and up to four query heads of one key head.
+
+    The state is, for each head, the greatest score so far, the lane's part of the sum of
+    exponentials, and the lane's elements of the weighted values.
+    """
+
+    def __init__(
+        self,
+        frame: _frame.Frame,
+        keys: Keys,
+        write: _frame.Writer,
+        span: tuple[Any, Any],
+        token: Any,
+        part: Any,
+    ) -> None:
+        spec = frame.spec
+        self._frame, self._spec, self._keys, self._write = frame, spec, keys, write
+        self._row, stop = span
+        self._element = emit.register_type("float32")
+        self._lane = _block.thread() % _block.WARP
+        self._count = _heads_of_a_warp(spec)
+        _, heads, self._size = frame.shape(spec.operands[0].shape)
+        self._key_heads = frame.size(spec.operands[1].shape[-2])
+        self._columns = -(-self._size // _block.WARP)
+        self._first = (token * heads + part * self._count) * self._size
+        self._key_head = part // (_parts(spec) // self._key_heads)
+        self._length = keys.length(self._row)
+        self._position = self._length - (stop - token)
+
+    def attend(self) -> None:
+        """Over 32 keys at a time, and writes."""
+        start, stop = emit.index(0), self._length
+        if self._spec.attr("causal"):
+            stop = emit.maximum(emit.minimum(self._position + 1, stop), 0)
+        if self._spec.attr("window"):
+            start = emit.maximum(self._position + 1 - self._spec.attr("window"), 0)
+        zero = emit.constant(self._element, 0.0)
+        top = emit.constant(self._element, -math.inf)
+        state = [top] * self._count + [zero] * (self._count * (1 + self._columns))
+
+        def step(first: Any, *before: Any) -> Sequence[Any]:
+            return self._step(first, stop, before)
+
+        self._finish(emit.carry(start, stop, _block.WARP, state, step))
+
+    def _step(self, first: Any, stop: Any, state: Sequence[Any]) -> Sequence[Any]:
+        tops, totals = state[: self._count], state[self._count : 2 * self._count]
+        sums = list(state[2 * self._count :])
+        key = first + self._lane
+        inside = emit.compare("less", key, stop)
+        place, _ = self._keys.place(self._row, emit.minimum(key, stop - 1))
+        place = (place * self._key_heads + self._key_head) * self._size
+        new_tops, new_totals, shares = [], [], []
+        for head, (score, top, total) in enumerate(
+            zip(self._scores(place), tops, totals, strict=True)
+        ):
+            score = emit.select(inside, score * self._spec.attr("scale"), -math.inf)
+            best = emit.maximum(_block.across(score, emit.maximum, _block.WARP), top)
+            # Scores may be -inf themselves: then there is nothing to shift by.
+            shift = emit.select(emit.compare("equal", best, -math.inf), 0.0, best)
+            fading, share = vm.exp(top - shift), vm.exp(score - shift)
+            new_tops.append(best)
+            new_totals.append(emit.fma(total, fading, share))
+            shares.append(share)
+            at = slice(head * self._columns, (head + 1) * self._columns)
+            sums[at] = [value * fading for value in sums[at]]
+        count = emit.minimum(stop - first, _block.WARP)
+        return [*new_tops, *new_totals, *self._add_values(place, count, shares, sums)]
+
+    def _scores(self, place: Any) -> list[Any]:
+        """The products of this lane's key with the queries."""
+
+        def add(d: Any, *so_far: Any) -> list[Any]:
+            value = self._load(1, place + d)
+            return [
+                emit.fma(self._load(0, self._first + head * self._size + d), value, total)
+                for head, total in enumerate(so_far)
+            ]
+
+        zeros = [emit.constant(self._element, 0.0)] * self._count
+        return emit.carry(0, self._size, 1, zeros, add)
+
+    def _add_values(
+        self, place: Any, count: Any, shares: Sequence[Any], sums: Sequence[Any]
+    ) -> list[Any]:
+        """Adds value rows, each weighted by what its lane scored, to this lane's elements."""
+        columns = [
+            emit.minimum(self._lane + column * _block.WARP, self._size - 1)
+            for column in range(self._columns)
+        ]
+
+        def add(number: Any, *so_far: Any) -> list[Any]:
+            start = _block.shuffle_from(place, number)
+            values = [self._load(2, start + column) for column in columns]
+            weights = [_block.shuffle_from(share, number) for share in shares]
+            return [
+                emit.fma(weights[i // self._columns], values[i % self._columns], total)
+                for i, total in enumerate(so_far)
+            ]
+
+        return emit.carry(0, count, 1, sums, add)
+
+    def _finish(self, state: Sequence[Any]) -> None:
+        """Divides by the sums of exponentials and writes."""
+        for head in range(self._count):
+            total = _block.across(state[self._count + head], lambda a, b: a + b, _block.WARP)
+            scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
+            for column in range(self._columns):
+                d = self._lane + column * _block.WARP
+                value = state[2 * self._count + head * self._columns + column] * scale
+                with emit.when(emit.compare("less", d, self._size)):
+                    self._write(value, self._first + head * self._size + d)
+
+    def _load(self, number: int, offset: Any) -> Any:
+        return memory.load(self._frame.inputs[number], offset, self._spec.operands[number].dtype)
+
+
+def _heads_of_a_warp(spec: Spec) -> int:
+    """As many as divide the heads of a key head."""
+    return next(n for n in range(_TOGETHER, 0, -1) if group_of(spec) % n == 0)
+
+
+def _parts(spec: Spec) -> int:
+    """Warps of a token."""
+    heads = spec.operands[0].shape[1]
+    assert isinstance(heads, int)
+    return heads // _heads_of_a_warp(spec)
+
+
+def launch(spec: Spec, keys: Expr) -> Launch:
+    """A warp for every few heads of each token, or a block for a tile; it may see all `keys`."""
+    work = _work(spec, keys)
+    if ragged.fits(spec):
+        return ragged.launch(spec, keys, work)
+    tokens = spec.operands[0].shape[0]
+    warps = fold("mul", tokens, _parts(spec))
+    grid = fold("max", 1, fold("ceildiv", warps, WARPS))
+    return Launch((grid, 1, 1), work, (WARPS * _block.WARP, 1, 1))
+
+
+def own_launch(spec: Spec, machine: Machine, keys: Expr) -> Launch | None:
+    """That of blocks of warpgroups, where they compute `spec`."""
+    if not ragged.by_warpgroups(spec, machine):
+        return None
+    return ragged.launch(spec, keys, _work(spec, keys), wide=True)
+
+
+def split(spec: Spec) -> tuple[Portion, ...]:
+    """Calls in which most rows have one token, and others, where tensor cores take both."""
+    if not ragged.fits(spec):
+        return (Portion(spec),)
+    return calls.split(spec, ragged.few(spec))
+
+
+def _work(spec: Spec, keys: Expr) -> Expr:
+    return product((*spec.operands[0].shape, keys, 4))

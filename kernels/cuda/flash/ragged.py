@@ -1,0 +1,95 @@
+"""Attention of ragged rows on tensor cores: the tile of a block, by warps or by warpgroups."""
+
+from __future__ import annotations
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.flash import attend, calls, ragged_warpgroup, stages
+from heddle.kernels.cuda.flash import split as flash_split
+from heddle.kernels.cuda.flash import tiles as flash_tiles
+from heddle.kernels.registry import Machine
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+fits = attend.fits
+"""Whether tensor cores take a spec; heads of ragged rows are static."""
+
+
+def few(spec: Spec) -> Expr:
+    """1 where rows have one token each on average, or less: where most of them decode."""
+    tokens, ends = spec.operands[0].shape[0], spec.operands[QUERY_OFFSETS].shape[0]
+    further = fold("max", 0, fold("sub", fold("add", tokens, 1), ends))
+    return fold("sub", 1, fold("min", 1, further))
+
+
+def by_warpgroups(spec: Spec, machine: Machine) -> bool:
+    """Whether tiles are for warpgroups."""
+    is_few = calls.is_few(spec, few(spec))
+    return fits(spec) and not is_few and ragged_warpgroup.fits(spec, machine)
+
+
+def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
+    """Emits a block's tile."""
+    spec = frame.spec
+    _, heads, size = frame.shape(spec.operands[0].shape)
+    key_heads, group = frame.size(spec.operands[1].shape[-2]), group_of(spec)
+    head = _block.block() % key_heads
+    wide = by_warpgroups(spec, frame.machine)
+    rows = ragged_warpgroup.rows(spec) if wide else attend.rows(spec)
+    in_order = not calls.is_few(spec, few(spec))
+    tiles = flash_tiles.Tiles(frame, keys, spans, rows, in_order)
+    sequence, number, slots = tiles.find(_block.block() // key_heads)
+    with emit.when(emit.compare("greater_equal", sequence, 0)):
+        row = tiles.row(sequence)
+        start, stop, length = (
+            _block.of_all(value) for value in (*tiles.span(sequence)[:2], keys.length(row))
+        )
+
+        def query(number: Size, member: Size) -> Size:
+            return ((start + number) * heads + head * group + member) * size
+
+        def at(number: Size) -> Size:
+            return keys.place(row, number)[0]
+
+        def key(number: Size) -> Size:
+            return (at(number) * key_heads + head) * size
+
+        split, tile = None, number
+        if tiles.splits:
+            parts = flash_split.count(tiles.stages(stop - start, length), tiles.length_of_parts)
+            first, counter = slots * key_heads + head, slots // 2 * key_heads + head
+            has_parts = emit.compare("greater", parts, 1)
+            part, tile = (emit.select(has_parts, *pair) for pair in ((number, 0), (0, number)))
+            split = flash_split.Split(part, parts, first, key_heads, counter)
+        task = attend.Task(group, stop - start, length, query, key, split=split)
+        if wide:
+            ragged_warpgroup.emit_tile(frame, task, tile, (row, start, head), at)
+        else:
+            attend.emit_tile(frame, task, tile)
+
+
+def launch(spec: Spec, keys: Expr, work: Expr, wide: bool = False) -> Launch:
+    """As many blocks as there may be tiles: each sequence may begin one that it does not fill.
+
+    A sequence has so many `keys` at most. `wide`: tiles are for warpgroups.
+    """
+    (tokens, _, size), key_heads = spec.operands[0].shape, spec.operands[1].shape[-2]
+    assert isinstance(size, int)
+    assert isinstance(key_heads, int)
+    rows = ragged_warpgroup.rows(spec) if wide else attend.rows(spec)
+    sequences = fold("add", spec.operands[QUERY_OFFSETS].shape[0], 1)
+    tiles = fold("add", fold("ceildiv", fold("mul", tokens, group_of(spec)), rows), sequences)
+    further: Expr = 0
+    if group_of(spec) <= flash_split.FEW:  # A sequence may have few rows.
+        most = fold("sub", fold("max", 1, spec.operands[QUERY_OFFSETS].shape[0]), 1)
+        further = flash_split.most_further(most, keys, key_heads)
+    common = Launch(
+        (product((fold("add", tiles, further), key_heads)), 1, 1),
+        work,
+        (stages.THREADS, 1, 1),
+        attend.shared_bytes(spec),
+        workspace=flash_split.workspace(product((further, 2, key_heads)), size),
+        counters=flash_split.BLOCKS if further != 0 else 0,
+    )
+    return ragged_warpgroup.widened(spec, common) if wide else common

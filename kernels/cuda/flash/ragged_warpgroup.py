@@ -1,0 +1,132 @@
+"""Attention of ragged rows by warpgroups: where TMA finds them and their keys.
+
+A tile has 128 rows, or as many as the whole queries of a group make: the heads of a group lie
+side by side, so that one box has all their rows. Keys come 128 at a time where they follow one
+another, else as many as the blocks of the cache have, by a thread for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from heddle.kernels import emit, memory
+from heddle.kernels.cuda import _frame
+from heddle.kernels.cuda.flash import attend, feed, split, warpgroup
+from heddle.kernels.cuda.products import mma, pieces, staging
+from heddle.kernels.registry import Machine
+from heddle.kernels.row_spans import group_of
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
+
+_LEAST = 8  # Keys of a box: after so many lines the swizzle repeats.
+
+
+def fits(spec: Spec, machine: Machine) -> bool:
+    """Whether warpgroups take `spec`; blocks of a cache have to divide into boxes."""
+    if not warpgroup.fits(spec, machine) or group_of(spec) > feed.ROWS:
+        return False
+    if not _is_paged(spec):
+        return True
+    size = spec.operands[1].shape[1]
+    if not isinstance(size, int) or size == 0 or size % _LEAST:
+        return False
+    return size % feed.KEYS == 0 or feed.KEYS % size == 0
+
+
+def rows(spec: Spec) -> int:
+    """Rows of a tile: of whole queries."""
+    return feed.ROWS // group_of(spec) * group_of(spec)
+
+
+def widened(spec: Spec, common: Launch) -> Launch:
+    """The launch of blocks of warpgroups, which also take sequences of few rows."""
+    return replace(
+        common,
+        block=(warpgroup.THREADS, 1, 1),
+        shared=warpgroup.shared_bytes(spec),
+        tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
+    )
+
+
+def emit_tile(
+    frame: _frame.Frame,
+    task: attend.Task,
+    number: Size,
+    place: tuple[Size, Size, Size],
+    at: Callable[[Size], Size],
+) -> None:
+    """Emits tile `number` of a task, whose rows are at least one; 0 where rows are few.
+
+    `place` is the row of the batch, its first token and the key head; `at` gives the number of a
+    key among all keys.
+    """
+    row, token, head = place
+    few = emit.compare("less_equal", task.length, 0)
+    if task.group <= split.FEW:
+        few = few | emit.compare("less_equal", task.rows, split.FEW)
+    find = _blocks(frame, row, task.length) if _is_paged(frame.spec) else _neighbours(task, at)
+
+    def corner(operand: int, row: Any) -> tuple[Size, Size]:
+        if operand == 0:
+            return pieces.word(token) + row // task.group, head * task.group
+        return find(row), head
+
+    each, lines = rows(frame.spec), _lines(frame.spec)
+    tile = feed.Tile(task, number * each, each, corner, lines)
+    if _is_paged(frame.spec):
+        tile = replace(tile, unit=lines, check=lambda key: at(key) and None)
+    warpgroup.emit_tile(frame, mma.DynamicShared("stages"), tile, few)
+
+
+def _neighbours(task: attend.Task, at: Callable[[Size], Size]) -> Callable[[Any], Any]:
+    """Finds keys of a sequence that follow one another."""
+    (start,) = emit.either(
+        emit.compare("greater", task.length, 0),
+        [emit.integer(64)],
+        lambda: [at(emit.index(0))],
+        lambda: [emit.index(0)],
+    )
+    return lambda key: pieces.word(start) + key
+
+
+def _blocks(frame: _frame.Frame, row: Size, length: Size) -> Callable[[Any], Any]:
+    """Finds the box of a key in the blocks of the cache, which have been checked before.
+
+    In 32 bits, as warps wait for it. Behind the last box with keys it comes again.
+    """
+    spec, lines = frame.spec, _lines(frame.spec)
+    table, size = frame.inputs[5], int(spec.operands[1].shape[1])  # type: ignore[arg-type]
+    first = pieces.word(row * frame.size(spec.operands[5].shape[1]))
+    blocks = emit.as_index(frame.size(spec.operands[1].shape[0]))
+
+    def find(key: Any) -> Any:
+        last = pieces.word((length - 1) // lines)
+        key = emit.minimum(key // lines, last) * lines
+        block = memory.load(table, pieces.size(first + key // size), "int32")
+        block = emit.minimum(block, pieces.word(blocks - 1), unsigned=True)
+        return block * size + key % size
+
+    return find
+
+
+def _is_paged(spec: Spec) -> bool:
+    return spec.op == "paged_attention"
+
+
+def _lines(spec: Spec) -> int:
+    """Keys of a box."""
+    size = spec.operands[1].shape[1] if _is_paged(spec) else feed.KEYS
+    return min(int(size), feed.KEYS)  # type: ignore[arg-type]
+
+
+def _tensor_map(spec: Spec, number: int) -> TensorMap:
+    """Panels of an operand: lines of 128 bytes of a token's heads, or of a head's keys."""
+    *counts, heads, size = spec.operands[number].shape
+    row = fold("mul", size, 2)
+    strides: tuple[Expr, ...] = (fold("mul", heads, row), row)
+    group = group_of(spec)
+    box = (_lines(spec), 1) if number else (feed.ROWS // group, group)
+    shape = product(tuple(counts)), heads, size
+    return TensorMap(number, shape, strides, (*box, feed.WIDE), staging.LINE)

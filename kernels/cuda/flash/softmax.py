@@ -1,0 +1,173 @@
+"""An online softmax in base two, of the scores that a lane has of some lines and keys.
+
+Scores are fragments of mma.sync.m16n8k16 or of wgmma.m64nNk16, which have the same layout (PTX ISA
+9.0, "Matrix Fragments", "Register Fragments"): lane 4 g + t has of each 8 columns 2 t and 2 t + 1
+of the rows g and g + 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+
+arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
+
+QUAD = 4
+"""Lanes that share a row."""
+
+Bias = Callable[[Size, Size, Any], Any]
+"""The score of a row and a key, as a mask changes it."""
+
+
+Range = tuple[Size | None, Size]
+"""The first key that a row sees, None for all up to the last; and the one after its last."""
+
+
+def in_words(range_: Range) -> Range:
+    """The range in 32 bits: a lane holds those of all its rows."""
+    low, high = range_
+    word = emit.integer(32)
+    return None if low is None else arith.trunci(word, low), arith.trunci(word, high)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How a score becomes a power of two: 2 ** (`factor` * score).
+
+    `before`: scores are multiplied by it first, since they may change sign or get a bias. `apart`:
+    times `factor` a score may be -inf, so that the greatest one is taken off before.
+    """
+
+    factor: float
+    before: float | None
+    bias: Bias | None
+    apart: bool = False
+
+    @staticmethod
+    def of(scale: float, bias: Bias | None, added: bool) -> Scores:
+        """`added`: the bias adds to scaled scores, else it selects.
+
+        What is added may be the least number of its type: a mask that hides nothing where all
+        keys have it.
+        """
+        if added:
+            return Scores(math.log2(math.e), scale, bias, apart=True)
+        if scale <= 0:
+            return Scores(1.0, scale * math.log2(math.e), bias)
+        return Scores(scale * math.log2(math.e), None, bias)
+
+
+class Softmax:
+    """How the scores of a lane become shares.
+
+    Args:
+        scoring: What a score means.
+        keys: How many keys the scores are of.
+        tiles: How many tiles of 16 lines; the lane has scores of two lines of each.
+        first: The first key, of those that are at hand.
+    """
+
+    def __init__(self, scoring: Scores, keys: int, tiles: int, first: Size = 0) -> None:
+        self._scoring, self._keys, self._lines, self._first = scoring, keys, 2 * tiles, first
+        lane = _block.thread() % _block.WARP
+        self.group, self.member = lane // QUAD, lane % QUAD
+
+    def shares(
+        self, scores: Sequence[Any], tops: Sequence[Any], totals: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """The powers of the scores, and of each line: the new maximum and sum, and what fades.
+
+        What was added up for a line before is to be multiplied by the last of these.
+        """
+        scores, tops, totals = list(scores), list(tops), list(totals)
+        fades = []
+        for line in range(self._lines):
+            places = self._places(line)
+            best = tops[line]
+            across = scores[places[0]]
+            for place in places[1:]:
+                across = arith.maxnumf(across, scores[place])
+            best = arith.maxnumf(best, _block.across(across, arith.maxnumf, QUAD))
+            shift = self.shift(best)
+            fade = self.power(tops[line], shift)
+            for place in places:
+                scores[place] = self.power(scores[place], shift)
+            total = scores[places[0]]
+            for place in places[1:]:
+                total = total + scores[place]
+            tops[line], totals[line] = best, emit.fma(totals[line], fade, total)
+            fades.append(fade)
+        return scores, tops, totals, fades
+
+    def shift(self, top: Any) -> Any:
+        """What `power` takes: before the first key that is seen, there is nothing to shift by."""
+        top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
+        return -top if self._scoring.apart else -(top * self._scoring.factor)
+
+    def power(self, score: Any, shift: Any) -> Any:
+        """2 ** (factor * score + shift), where scores are `apart` 2 ** (factor * (score + shift)).
+
+        By ex2.approx.ftz, which errs by 2 ** -22 at most.
+
+        Below 2 ** -126 it is 0: to tell such powers from 0 would take three more instructions.
+        """
+        factor = self._scoring.factor
+        exponent = (
+            (score + shift) * factor if self._scoring.apart else emit.fma(score, factor, shift)
+        )
+        return nvvm.ex2(exponent, ftz=True)
+
+    def sums(self, totals: Sequence[Any]) -> list[Any]:
+        """The sums of the lines, each over all lanes of the row."""
+        return [_block.across(total, lambda a, b: a + b, QUAD) for total in totals]
+
+    def seen(self, scores: Sequence[Any], first: Size, ranges: Sequence[Range]) -> list[Any]:
+        """-inf in place of the scores of keys outside of the ranges."""
+        word, found = emit.integer(32), list(scores)
+        own = arith.trunci(word, first + self._first + self.member * 2)
+
+        def column(end: Any) -> Any:
+            return emit.minimum(emit.maximum(end - own, 0), self._keys)
+
+        for number, (low, high) in enumerate(ranges):
+            start, stop = None if low is None else column(low), column(high)
+            for place in self._places(number):
+                here = emit.constant(word, self._fixed(place))
+                seen = emit.compare("less", here, stop)
+                if start is not None:
+                    seen = seen & emit.compare("less_equal", start, here)
+                found[place] = emit.select(seen, scores[place], -math.inf)
+        return found
+
+    def _places(self, line: int) -> list[int]:
+        """Where the scores of a line are in their fragments."""
+        tiles = self._keys // 8
+        return [
+            (line // 2 * tiles + tile) * 4 + line % 2 * 2 + part
+            for tile in range(tiles)
+            for part in range(2)
+        ]
+
+    def _fixed(self, place: int) -> int:
+        """The column of a score, as far as it is the same in all lanes."""
+        return place // 4 % (self._keys // 8) * 8 + place % 2
+
+    def column(self, place: int) -> Size:
+        """The column of the lane's score at a place."""
+        return self.member * 2 + self._fixed(place)
+
+
+def inverse(total: Any) -> Any:
+    """What to multiply by in place of dividing by a sum of powers; 1 where no key was seen.
+
+    rcp.approx errs by 2 ** -23. A division of full precision would be a call, for which the
+    assembler lets every wgmma of the kernel wait for the one before it.
+    """
+    return nvvm.rcp_approx_ftz_f(emit.select(emit.compare("equal", total, 0.0), 1.0, total))

@@ -1,0 +1,253 @@
+"""Attention by wgmma on sm_90a: two warpgroups with 64 rows each, fed by TMA.
+
+After Shah et al., "FlashAttention-3", arXiv:2407.08608: while the scores of some keys become
+shares, the tensor cores multiply the next keys and the values before, for this warpgroup and, in
+turns, for the other. `feed` brings what they read. Where
+TMA cannot, four warps take 16 rows at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block, _frame, _rounding
+from heddle.kernels.cuda.flash import attend as flash_attend
+from heddle.kernels.cuda.flash import softmax as flash_softmax
+from heddle.kernels.cuda.flash import split, stages
+from heddle.kernels.cuda.flash.feed import (
+    CONSUMERS,
+    KEY_PANEL,
+    KEYS,
+    QUERY_PANEL,
+    STAGES,
+    WIDE,
+    Feed,
+    Layout,
+    Tile,
+)
+from heddle.kernels.cuda.products import mma, pieces, staging
+from heddle.kernels.cuda.warpgroup import instructions, result
+from heddle.kernels.mlir import dialect
+from heddle.kernels.registry import Machine
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Spec, product
+
+llvm = dialect("llvm")
+
+THREADS = CONSUMERS * instructions.THREADS
+
+_SIZES = (64, 128)
+
+
+def fits(spec: Spec, machine: Machine) -> bool:
+    """Whether warpgroups take the operands."""
+    q, k = spec.operands[:2]
+    return machine.arch == "sm_90a" and q.dtype == k.dtype and q.shape[-1] in _SIZES
+
+
+def shared_bytes(spec: Spec) -> int:
+    """Dynamic shared memory of a block."""
+    wide = Layout(int(spec.operands[0].shape[-1])).total  # type: ignore[arg-type]
+    return max(wide, flash_attend.shared_bytes(spec))
+
+
+def emit_tile(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile, few: Any = None) -> None:
+    """Emits what a block does for a tile; `few`: it is not worth two warpgroups."""
+    mapped = _is_mapped(frame)
+
+    def by_warpgroups() -> list[Any]:
+        block = _Attention(frame, shared, tile)
+        block.initialise()
+        _block.barrier()
+        block.attend()
+        return []
+
+    def by_warps() -> list[Any]:
+        end = emit.minimum(emit.as_index(tile.first) + tile.rows, emit.as_index(tile.task.rows))
+        ends = [pieces.word(row) for row in (tile.first, end, split.FEW)]
+        with _block.first_threads(stages.THREADS):
+            for first in emit.loop(*ends):  # In 32 bits: it holds them all the time.
+                rows = (pieces.size(row) for row in (first, ends[1]))
+                flash_attend.emit_few(frame, tile.task, shared, *rows)
+                _block.barrier()  # Shared memory is free.
+        return []
+
+    wide = mapped if few is None else mapped & (few ^ True)
+    emit.either(wide, [], by_warpgroups, by_warps)
+
+
+def _is_mapped(frame: _frame.Frame) -> Any:
+    """Whether there are tensor maps: operands are aligned, and there are keys."""
+    loose: Any = emit.index(0)
+    for pointer in frame.inputs[:3]:
+        loose = loose | llvm.ptrtoint(emit.integer(64), pointer) & (mma.CHUNK - 1)
+    keys = emit.as_index(frame.size(product(frame.spec.operands[1].shape)))
+    return emit.compare("equal", loose, 0) & emit.compare("greater", keys, 0)
+
+
+class _Attention(Feed):
+    """A tile, against all keys that its rows see."""
+
+    def attend(self) -> None:
+        """Attends with the 64 rows of the warpgroup, and writes the results."""
+        spec, layout = self._frame.spec, self._layout
+        self._kind = kind = mma.KINDS[spec.operands[0].dtype, spec.operands[0].dtype]
+        self._of_scores = instructions.Matrices(kind, KEYS, k_last=True)
+        self._of_values = instructions.Matrices(kind, layout.size, k_last=False)
+        self._scores = flash_softmax.Scores.of(spec.attr("scale"), None, False)
+        self._softmax = softmax = flash_softmax.Softmax(self._scores, KEYS, 1)
+        warp = _block.thread() // _block.WARP
+        self._line = warp * result.WARP_ROWS
+        lines = [self._first + self._line + softmax.group + 8 * i for i in range(2)]
+        ranges = [self._range(emit.minimum(line, self._end - 1)) for line in lines]
+        self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
+        self._bring(0, 0)
+        for number in range(max(STAGES)):
+            self._bring(1, number)
+            self._bring(2, number)
+        self._check()
+        self._rings[0].turn(pieces.word(0)).wait_until_full()
+        write = self._frame.writer()
+        self._write_all(self._attended(), write)
+
+    def _attended(self) -> list[Any]:
+        """The results of the thread in float32, as `warpgroup.instructions.Matrices.parts` has them."""
+        first = emit.compare("equal", self._warpgroup, 0)
+        with emit.when(self._second & emit.compare("greater", self._count, 1)):
+            self._pass_on()  # The first warpgroup begins.
+        element = emit.register_type("float32")
+        zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
+        one = pieces.word(1)
+        scores = self._multiply_keys(one - 1)
+        instructions.wait(0)
+        shares, tops, totals, _ = self._shares(one - 1, scores, [top] * 2, [zero] * 2)
+        self._release(1, one - 1)
+        words = len(shares)
+
+        def step(number: Any, *state: Any) -> Sequence[Any]:
+            shares, tops, totals, sums = _split(state, words, 2, 2)
+            instructions.meet(self._warpgroup + 1, CONSUMERS * instructions.THREADS)
+            scores = self._multiply_keys(number)
+            whole = self._add_values(number - 1, shares, sums)
+            with emit.when(first | emit.compare("less", number, self._count - 1)):
+                self._pass_on()
+            instructions.wait(1)
+            shares, tops, totals, fades = self._shares(number, scores, tops, totals)
+            self._release(1, number)
+            instructions.wait(0)
+            sums = self._of_values.settled(whole)
+            self._release(2, number - 1)
+            sums = [part * fades[i % 4 // 2] for i, part in enumerate(sums)]
+            return [*shares, *tops, *totals, *sums]
+
+        begin = [*shares, *tops, *totals, *self._of_values.zeros()]
+        state = emit.carry(one, self._count, one, begin, step)
+        shares, _, totals, sums = _split(state, words, 2, 2)
+        self._blank_values(self._count - 1)
+        whole = self._add_values(self._count - 1, shares, sums)
+        instructions.wait(0)
+        scales = [flash_softmax.inverse(total) for total in self._softmax.sums(totals)]
+        parts = self._of_values.settled(whole)
+        return [part * scales[i % 4 // 2] for i, part in enumerate(parts)]
+
+    def _multiply_keys(self, number: Size) -> Any:
+        """The scores of the keys of step `number`, in flight: a group of its own."""
+        layout, units = self._layout, self._of_scores
+        turn = self._rings[1].turn(number)
+        turn.wait_until_full()
+        first = self._warpgroup * (instructions.ROWS * staging.LINE)
+        sums = None
+        instructions.fence()
+        for panel in range(layout.panels):
+            a = units.a(self._shared.at(first + panel * QUERY_PANEL))
+            start = turn.start + (layout.first[1] + panel * KEY_PANEL)
+            b = units.b(self._shared.at(start), 0)
+            for i in range(WIDE // self._kind.depth):
+                sums = units.multiply(sums, units.a_slice(a, i), units.b_slice(b, i))
+        instructions.commit()
+        return sums
+
+    def _add_values(self, number: Size, shares: Sequence[Any], sums: Sequence[Any]) -> Any:
+        """The sums and the values of step `number` by their shares, in flight: another group."""
+        layout, units = self._layout, self._of_values
+        turn = self._rings[2].turn(number)
+        turn.wait_until_full()
+        b = units.b(self._shared.at(turn.start + layout.first[2]), KEY_PANEL)
+        whole = units.whole(sums)
+        instructions.fence()
+        for i in range(KEYS // self._kind.depth):
+            words = shares[4 * i : 4 * i + 4]
+            whole = units.multiply_words(whole, words, units.b_slice(b, i))
+        instructions.commit()
+        return whole
+
+    def _shares(
+        self, number: Size, sums: Any, tops: Sequence[Any], totals: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """Two shares in a word each, then what `_flash_softmax.Softmax.shares` gives."""
+        scores = self._of_scores.settled(sums)
+        if self._scores.before is not None:
+            scores = [score * self._scores.before for score in scores]
+        first = self._start + number * KEYS
+        edge = emit.compare("greater", first + KEYS, self._early)
+        if self._late is not None:
+            edge = edge | emit.compare("less", first, self._late)
+        scores = emit.either(
+            edge,
+            [score.type for score in scores],
+            lambda: self._softmax.seen(scores, pieces.size(first), self._ranges),
+            lambda: scores,
+        )
+        powers, tops, totals, fades = self._softmax.shares(scores, tops, totals)
+        dtype = self._frame.spec.operands[0].dtype
+        pairs = zip(powers[::2], powers[1::2], strict=True)
+        return [_rounding.packed(pair, dtype) for pair in pairs], tops, totals, fades
+
+    def _pass_on(self) -> None:
+        """The other warpgroup may give work to the tensor cores."""
+        instructions.arrive(2 - self._warpgroup, CONSUMERS * instructions.THREADS)
+
+    def _release(self, operand: int, number: Size) -> None:
+        """The warpgroup does not read a stage any more, which the second fills again."""
+        with emit.when(emit.compare("equal", self._thread, 0)):
+            self._rings[operand].turn(number).arrive_empty()
+        self._bring(operand, number + STAGES[operand])
+
+    def _write_all(self, parts: Sequence[Any], write: _frame.Writer) -> None:
+        """Each warp brings its rows to where its queries were, and from there to the output."""
+        frame, layout, size = self._frame, self._layout, self._layout.size
+        dtype, rows = frame.spec.result.dtype, result.WARP_ROWS
+        panels = [
+            result.Panel(self._shared, dtype, self._line * staging.LINE + number * QUERY_PANEL)
+            for number in range(layout.panels)
+        ]
+        instructions.meet(self._warpgroup + 1, instructions.THREADS)  # The queries are done with.
+        each = len(parts) // layout.panels
+        for number, panel in enumerate(panels):
+            panel.fill(parts[number * each : (number + 1) * each])
+        instructions.meet_in_warp()
+        first = self._first + self._line
+
+        def body(lanes: int) -> None:
+            across = WIDE // lanes
+            for number, panel in enumerate(panels):
+                lane = _block.thread() % _block.WARP
+                for index in emit.loop(lane, rows * across, _block.WARP):
+                    line, column = index // across, index % across * lanes
+                    with emit.when(emit.compare("less", first + line, self._end)):
+                        place = self._task.place(first + line) + number * WIDE
+                        write(panel.load(line, column, lanes), place + column)
+
+        _frame.in_vectors(frame, [write.inputs], [size], body, most=8)
+
+
+def _split(values: Sequence[Any], *sizes: int) -> list[list[Any]]:
+    """Lists of such sizes, and one of the rest."""
+    found, rest = [], list(values)
+    for size in sizes:
+        found.append(rest[:size])
+        rest = rest[size:]
+    return [*found, rest]

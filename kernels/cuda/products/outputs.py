@@ -1,0 +1,130 @@
+"""The way out of a product on tensor cores: from sums in shared memory to the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import convert, emit, sizes
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.products import mma, staging
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+
+vector = dialect("vector")
+
+WARP_COLUMNS = 32
+"""Columns of a warp in `SlicedSums`."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a block's tile is: the product's number in the batch, its first row and column.
+
+    `m`, `n` and `k` are the sizes of the product. Where columns are in groups of `each`, which is
+    not 0 then, the tile ends with its group.
+    """
+
+    number: Size
+    row: Size
+    column: Size
+    m: Size
+    n: Size
+    k: Size
+    each: Size = 0
+
+    @property
+    def stop(self) -> Size:
+        """The column with which the tile ends at the latest."""
+        if isinstance(self.each, int) and self.each == 0:
+            return self.n
+        return (sizes.floordiv(self.column, self.each) + 1) * self.each
+
+    @property
+    def rows(self) -> list[Size]:
+        """What vectors of the result divide."""
+        return [self.n] if isinstance(self.each, int) and self.each == 0 else [self.n, self.each]
+
+
+@dataclass(frozen=True)
+class SlicedSums:
+    """The sums of a tile in `dtype`, `count` times in shared memory: each from a slice of k.
+
+    A warp holds 32 columns of `rows` rows in the registers of mma.sync: for each 16 x 8 of them,
+    row by row, four.
+    """
+
+    shared: mma.DynamicShared
+    dtype: str
+    count: int
+    rows: int
+    columns: int
+
+    @property
+    def pitch(self) -> int:
+        """Elements between two rows: eight more than columns, against conflicts."""
+        return self.columns + 8
+
+    def store(self, sums: Sequence[Any], number: Size, column: Size) -> None:
+        """Puts a warp's sums to the others of slice `number`, from `column` on."""
+        lane = _block.thread() % _block.WARP
+        row, element = number * self.rows + lane // 4, emit.register_type(self.dtype)
+        across = WARP_COLUMNS // 8
+        for position in range(0, len(sums), 2):
+            tile, half = position // 4, position % 4 // 2
+            down, right = tile // across * 16 + half * 8, tile % across * 8
+            pair = vector.from_elements(emit.widen(element, 2), sums[position : position + 2])
+            place = (row + down) * self.pitch + column + lane % 4 * 2 + right
+            self.shared.store(pair, place * 4)
+
+    def total(self, row: Size, column: Size, lanes: int) -> Any:
+        """Neighbouring sums of all slices, added up in their order."""
+        first, *others = (
+            self.shared.load(
+                ((i * self.rows + row) * self.pitch + column) * 4,
+                emit.register_type(self.dtype),
+                lanes,
+            )
+            for i in range(self.count)
+        )
+        return sum(others, first)
+
+
+def write(
+    frame: _frame.Frame,
+    where: Place,
+    tile: tuple[int, int],
+    sums: Callable[[Size, Size, int], Any],
+) -> None:
+    """Writes a tile of so many rows and columns through the epilogue; 256 threads call.
+
+    `sums(row, column, lanes)` are neighbouring ones of the tile; where the spec has a gate, the
+    second half of its columns has the gate's. Neighbouring threads write next to each other.
+    """
+    finish, stop = frame.writer(), where.stop
+    gates = [(product, product.writer()) for product in frame.products()[1:]]
+    rows, columns = tile[0], tile[1] // (1 + len(gates))
+
+    def gated(row: Size, column: Size, lanes: int, position: Size) -> list[Any]:
+        found = []
+        for product, through in gates:
+            value = convert.rounded(sums(row, columns + column, lanes), product.spec.result.dtype)
+            (value,) = through.results(value, position)
+            found.append(convert.rounded(value, product.spec.outputs[0].dtype))
+        return found
+
+    def body(lanes: int) -> None:
+        across = columns // lanes
+        for index in emit.loop(_block.thread(), rows * across, staging.THREADS):
+            row, column = index // across, index % across * lanes
+            inside = emit.compare("less", where.row + row, where.m)
+            inside = inside & emit.compare("less", where.column + column, stop)
+            with emit.when(inside):
+                value = convert.rounded(sums(row, column, lanes), frame.spec.result.dtype)
+                line = where.number * where.m + where.row + row
+                position = line * where.n + where.column + column
+                finish(value, position, gated(row, column, lanes, position))
+
+    inputs = [finish.inputs, *(through.inputs for _, through in gates)]
+    _frame.in_vectors(frame, inputs, where.rows, body, most=8)

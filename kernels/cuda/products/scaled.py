@@ -1,0 +1,283 @@
+"""Products by weights in 8 or 4 bits on tensor cores, as fast as the weights can be read.
+
+Weights become numbers of 16 bits in registers, where they are exact; the sums over one group are
+multiplied by its scales in float32. Blocks are those of `skinny`: few columns, many stages, k
+shared out among warps.
+
+The order along k inside of 32 elements is free, as long as both sides have the same. A lane takes
+eight neighbours of a row of x (16 bytes) and eight of a row of weights, and sorts x into the pairs
+in which weights come out of their word by masks: of 4 bits (0, 4), (1, 5), ..., of 8 bits (0, 2),
+(1, 3), ... 8-bit floats come in the order in which they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit, sizes
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.products import (
+    by_rows,
+    group_scales,
+    matrices,
+    mma,
+    outputs,
+    skinny,
+    staging,
+    strip_parts,
+    tensor_cores,
+)
+from heddle.kernels.cuda.products.weight_words import WeightWords
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Spec, fold
+
+RUN = 32
+"""Elements of k that the lanes of a warp hold at once: four times eight."""
+
+FEW = 16
+"""Rows of the smallest strips."""
+
+_EACH = 8  # Elements of a lane in a run.
+_ALL = outputs.WARP_COLUMNS // 8
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A block's `rows` and `columns` of x by weights of `bits`, `group` of them to a scale.
+
+    `held` is the dtype that holds weights; `products` as `skinny.Strip` has it.
+    """
+
+    kind: mma.Kind
+    rows: int
+    columns: int
+    bits: int
+    group: int
+    held: str
+    products: int = 1
+
+    @property
+    def each(self) -> int:
+        """Columns of each product."""
+        return self.columns // self.products
+
+    @property
+    def warps_along_k(self) -> int:
+        """Warps that share the steps along k of one column."""
+        return skinny.WARPS * outputs.WARP_COLUMNS // self.columns
+
+    @property
+    def depth(self) -> int:
+        """Elements along k of a stage; fewer for many rows, as x takes most of a stage then."""
+        return 256 if self.rows == FEW else 128
+
+    @property
+    def slice(self) -> int:
+        """Elements along k of a stage that one warp multiplies."""
+        return self.depth // self.warps_along_k
+
+    @property
+    def x_line(self) -> int:
+        """Bytes of a line of x."""
+        return self.depth * self.kind.item
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line of weights."""
+        return self.depth * self.bits // 8
+
+    @property
+    def width(self) -> int:
+        """Bytes of weights that a warp reads from a line at once."""
+        return RUN * self.bits // 8
+
+    @property
+    def place(self) -> int:
+        """Where weights begin in a stage."""
+        return self.rows * self.x_line
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a stage."""
+        return self.place + self.columns * self.line
+
+    @property
+    def stages(self) -> int:
+        """As many as there is room for."""
+        return skinny.SHARED // self.stage
+
+    @property
+    def weights(self) -> WeightWords:
+        """What the weights become."""
+        return WeightWords(self.kind, self.bits, self.held)
+
+    @property
+    def span(self) -> int:
+        """Elements along k whose sums a warp scales at once: they are of one group."""
+        return RUN if self.group % self.slice else self.slice
+
+
+def fits(spec: Spec) -> bool:
+    """Whether x has 16 bits, groups are whole runs, and nothing is computed before."""
+    x, *_ = spec.operands
+    kind = mma.KINDS.get((x.dtype, x.dtype))
+    return kind is not None and spec.prologue is None and spec.attr("group") % RUN == 0
+
+
+def joins(spec: Spec) -> bool:
+    """Whether one kernel computes the product and others of the same few rows."""
+    return fits(spec) and by_rows.may_be_few(spec)
+
+
+def ways(spec: Spec) -> Sequence[by_rows.Way]:
+    """The ways to compute the product."""
+    problem, dtype = matrices.problem(spec), spec.operands[0].dtype
+    found = []
+    for most, rows, columns in (
+        (FEW, FEW, tensor_cores.narrow(problem, spec.gate)),
+        (None, 64, 64),
+    ):
+        strip = Strip(
+            mma.KINDS[dtype, dtype],
+            rows,
+            columns,
+            spec.attr("bits"),
+            spec.attr("group"),
+            spec.operands[1].dtype,
+            2 if spec.gate else 1,
+        )
+        down = 1 if most == rows else fold("ceildiv", problem.m, rows)
+        strips = fold("mul", down, fold("ceildiv", problem.n, strip.each))
+        steps = fold("ceildiv", problem.k, strip.depth)
+        found.append(strip_parts.way(most, strip, strips, steps, skinny.SHARED, _emit_strip))
+    return by_rows.possible(spec, found)
+
+
+def _emit_strip(
+    strip: Strip,
+    frame: _frame.Frame,
+    shared: mma.DynamicShared,
+    number: Size,
+    part: strip_parts.Part | None,
+) -> None:
+    problem = matrices.problem(frame.spec)
+    m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
+    if strip.rows > FEW:
+        _block.share_multiprocessor(1)  # 64 sums and their operands do not fit 128 registers.
+    down = sizes.ceildiv(m, strip.rows)
+    row, column = number % down * strip.rows, number // down * strip.each
+    where = outputs.Place(emit.index(0), row, column, m, n, k)
+    x_type, weight_type, scale_type = (operand.dtype for operand in frame.spec.operands)
+    each = 8 // strip.bits  # Weights of a byte.
+    x = staging.Matrix(frame.inputs[0], x_type, 0, m, k)
+    width = RUN * strip.kind.item
+    parts = [staging.Lines(x, 0, strip.rows, strip.x_line, strip.depth, row, True, width)]
+    products = frame.products()
+    for i, product in enumerate(products):
+        weights = staging.Matrix(product.inputs[1], weight_type, 0, n, sizes.floordiv(k, each))
+        place, line = strip.place + i * strip.each * strip.line, strip.line
+        parts.append(
+            staging.Lines(weights, place, strip.each, line, line, column, True, strip.width)
+        )
+    warp = _block.thread() // _block.WARP
+    across = strip.columns // outputs.WARP_COLUMNS
+    slice_, first = warp // across, warp % across * outputs.WARP_COLUMNS
+    lanes = _Lanes(strip, shared, slice_, first)
+    pointers = [product.inputs[2] for product in products]
+    scales = group_scales.GroupScales(
+        pointers, scale_type, strip.each, first, column, (n, k), strip.group
+    )
+
+    def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
+        for start in range(0, strip.slice, strip.span):
+            factors = scales.load(step * strip.depth + slice_ * strip.slice + start)
+            runs = range(start // RUN, (start + strip.span) // RUN)
+            weights = [lanes.weights(stage, run) for run in runs]
+            found: list[Any] = []
+            for i in range(strip.rows // 16):
+                total = lanes.products([lanes.x(stage, run, i) for run in runs], weights)
+                here = sums[len(found) : len(found) + len(total)]
+                pairs = zip(total, factors, here, strict=True)
+                found += [emit.fma(part, factor, before) for part, factor, before in pairs]
+            sums = found
+        return sums
+
+    element = emit.register_type(strip.kind.sums)
+    zeros = [emit.constant(element, 0)] * (strip.rows // 16 * _ALL * 4)
+    ring = staging.Ring(shared, strip.stages, strip.stage)
+    steps = strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
+    sums = ring.stream(parts, steps, zeros, multiply)
+    result = outputs.SlicedSums(
+        shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
+    )
+    whole = 2.0**-strip.weights.place
+    result.store([part * whole for part in sums], slice_, first)
+    _block.barrier()
+    strip_parts.write(frame, where, result, part)
+
+
+class _Lanes:
+    """What the lanes of a warp hold: fragments of x and weights, made from a stage."""
+
+    def __init__(self, strip: Strip, shared: mma.DynamicShared, slice_: Size, first: Size) -> None:
+        self._strip, self._shared = strip, shared
+        lane = _block.thread() % _block.WARP
+        self._line, self._member = lane // 4, lane % 4
+        self._run, self._first = slice_ * (strip.slice // RUN), first
+
+    def x(self, stage: Size, run: int, i: int) -> list[list[Any]]:
+        """The four pairs along k of rows 16 i + 0 to 7, and of the eight rows after them."""
+        found = []
+        for half in range(2):
+            line = self._line + 16 * i + 8 * half
+            chunk = (self._run + run) * (RUN * self._strip.kind.item // mma.CHUNK) + self._member
+            length = self._strip.x_line
+            place = staging.swizzled(line, chunk, length, RUN * self._strip.kind.item)
+            words = self._load(stage + line * length + place * mma.CHUNK, 4)
+            if self._strip.weights.is_float:
+                found.append(words)
+                continue
+            apart = 2 if self._strip.bits == 4 else 1
+            pairs = [(words[j], words[j + apart]) for j in range(4) if not j & apart]
+            found.append([join(a, b) for a, b in pairs for join in (_low, _high)])
+        return found
+
+    def weights(self, stage: Size, run: int) -> list[list[Any]]:
+        """The four pairs along k of each of the four columns of a lane."""
+        strip, found = self._strip, []
+        lane_bytes = _EACH * strip.bits // 8
+        for j in range(_ALL):
+            line = self._first + self._line + 8 * j
+            at = (self._run + run) * strip.width + self._member * lane_bytes
+            chunk, rest = at // mma.CHUNK, at % mma.CHUNK
+            place = staging.swizzled(line, chunk, strip.line, strip.width) * mma.CHUNK
+            start = stage + strip.place + line * strip.line + place + rest
+            words = self._load(start, lane_bytes // 4)
+            found.append([pair for word in words for pair in strip.weights.sorted(word)])
+        return found
+
+    def _load(self, place: Size, words: int) -> list[Any]:
+        return _block.lanes(self._shared.load(place, emit.integer(32), words))
+
+    def products(self, x: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The products of 16 rows and the warp's columns over some runs, four sums each."""
+        found: list[Any] = []
+        for j in range(_ALL):
+            sums = [emit.constant(emit.register_type(self._strip.kind.sums), 0)] * 4
+            for rows, columns in zip(x, weights, strict=True):
+                for pair in (0, 2):
+                    a = [rows[0][pair], rows[1][pair], rows[0][pair + 1], rows[1][pair + 1]]
+                    b = columns[j][pair : pair + 2]
+                    sums = mma.multiply(self._strip.kind, a, b, sums)
+            found += sums
+        return found
+
+
+def _low(a: Any, b: Any) -> Any:
+    return a & 0xFFFF | b << 16
+
+
+def _high(a: Any, b: Any) -> Any:
+    return a >> 16 | b & 0xFFFF0000

@@ -1,0 +1,71 @@
+"""What a block multiplies at once of many rows by weights of 8 and 4 bits, and where it lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from heddle.kernels.cuda.products import mma, staging
+from heddle.kernels.cuda.products.tiles import ROWS
+from heddle.kernels.cuda.products.weight_words import WeightWords
+
+
+@dataclass(frozen=True)
+class ScaledTile:
+    """128 rows of x by as many rows of `weights`, of which `group` along k have one scale.
+
+    A stage has x in panels of lines of 128 bytes, and behind them the weights as they came.
+    """
+
+    weights: WeightWords
+    group: int
+
+    columns = ROWS
+    transposed = True
+    depth = 128
+    """Elements along k of a stage."""
+
+    @property
+    def kind(self) -> mma.Kind:
+        """What tensor cores multiply."""
+        return self.weights.kind
+
+    @property
+    def panel_depth(self) -> int:
+        """Elements along k of a panel of x."""
+        return staging.LINE // self.kind.item
+
+    @property
+    def panel(self) -> int:
+        """Bytes of a panel of x."""
+        return ROWS * staging.LINE
+
+    @property
+    def panels(self) -> int:
+        """Panels of x in a stage."""
+        return self.depth // self.panel_depth
+
+    @property
+    def each(self) -> int:
+        """Weights of a byte."""
+        return 8 // self.weights.bits
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line of weights, which is their swizzle, too."""
+        return self.depth // self.each
+
+    @property
+    def b_place(self) -> int:
+        """Where the weights begin in a stage."""
+        return self.panels * self.panel
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a stage."""
+        return self.b_place + self.columns * self.line
+
+    @property
+    def span(self) -> int:
+        """Elements along k whose sums are scaled at once: they are of one group."""
+        return math.gcd(self.group, self.depth)

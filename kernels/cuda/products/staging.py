@@ -1,0 +1,228 @@
+"""Stages of shared memory that cp.async fills with lines of a matrix, ready for ldmatrix.
+
+The 16-byte chunk c of a line of 128 bytes lies at chunk c ^ (line % 8), so that neither cp.async
+nor ldmatrix meets a bank twice. That is also where TMA's swizzle of 128 bytes puts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.kernels import emit, memory
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.products import matrices as products_matrices
+from heddle.kernels.cuda.products import mma
+from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.sizes import Size
+
+llvm, scf, vector = (dialect(name) for name in ("llvm", "scf", "vector"))
+
+THREADS = 256
+"""Threads that fill and multiply."""
+
+LINE = 128
+"""Bytes of a line, but for narrow tiles of b."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A row-major matrix in global memory: `start` is its first element behind `pointer`."""
+
+    pointer: Any
+    dtype: str
+    start: Size
+    rows: Size
+    columns: Size
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return emit.ITEM_SIZE[self.dtype]
+
+    @property
+    def each(self) -> int:
+        """Elements of a chunk."""
+        return mma.CHUNK // self.item
+
+    def whole(self) -> Any:
+        """Whether all chunks are aligned, an i1; None where rows cannot divide into chunks."""
+        if isinstance(self.columns, int) and self.columns % self.each:
+            return None
+        loose = llvm.ptrtoint(emit.integer(64), self.pointer) & (mma.CHUNK - 1)
+        if not isinstance(self.columns, int):
+            loose = loose | self.columns % self.each
+        return emit.compare("equal", loose, 0)
+
+    def copy(self, target: Any, row: Size, column: Size, position: Size) -> None:
+        """Starts the copy of the chunk at `position`; zeros where it lies outside."""
+        inside = emit.compare("less", row, self.rows) & emit.compare("less", column, self.columns)
+        mma.copy(target, mma.byte_at(self.pointer, position * self.item), inside)
+
+    def elements(self, row: Size, column: Size, position: Size) -> Any:
+        """The chunk at `position` read one by one, as stored; zeros where they lie outside."""
+        dtype = memory.raw(self.dtype)
+        kind = emit.memory_type(dtype)
+        line = emit.compare("less", row, self.rows)
+        values = []
+        for i in range(self.each):
+            inside = line & emit.compare("less", column + i, self.columns)
+            operation = scf.IfOp(inside, [kind], has_else=True)
+            with ir.InsertionPoint(operation.then_block):
+                scf.yield_([memory.load(self.pointer, position + i, dtype)])
+            with ir.InsertionPoint(operation.else_block):
+                scf.yield_([emit.constant(kind, 0)])
+            values.append(operation.results[0])
+        return vector.from_elements(emit.widen(kind, self.each), values)
+
+
+def matrices(frame: _frame.Frame, number: Size) -> tuple[Matrix, Matrix]:
+    """The sides of the batch's product `number`: a [m, k], b [k, n] or transposed [n, k]."""
+    spec = frame.spec
+    problem = products_matrices.problem(spec)
+    m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
+    shapes = (m, k), (n, k) if spec.attr("transposed") else (k, n)
+
+    def matrix(i: int) -> Matrix:
+        operand, (rows, columns) = spec.operands[i], shapes[i]
+        start = products_matrices.start(frame, problem.batch, operand, number, rows * columns)
+        return Matrix(frame.inputs[i], operand.dtype, start, rows, columns)
+
+    return matrix(0), matrix(1)
+
+
+class Lines:
+    """Part of a stage: lines of `length` bytes of a matrix, from byte `place` of the stage on.
+
+    A step of k covers `depth` elements. With `k_last` the matrix has k as its last axis, and lines
+    are its rows from `first` on. Else lines are steps of k, of as many columns from `first` on as
+    fit their length; further columns are in further panels of `depth` lines. `width`: as `swizzled`
+    has it.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        place: int,
+        count: int,
+        length: int,
+        depth: int,
+        first: Size,
+        k_last: bool,
+        width: int = mma.CHUNK,
+    ) -> None:
+        self._matrix, self.whole = matrix, matrix.whole()
+        self._length, self._depth, self._k_last = length, depth, k_last
+        chunks = length // mma.CHUNK
+        self._together = THREADS // chunks
+        self._passes = max(1, count // self._together)
+        line, chunk = _block.thread() // chunks, _block.thread() % chunks
+        along = chunk * matrix.each
+        self._idle = self._together > count
+        self._filling = emit.compare("less", line, count)
+        self._row, self._column = (first + line, along) if k_last else (line, first + along)
+        self._origin = matrix.start + self._row * matrix.columns + self._column
+        self._target = place + line * length + swizzled(line, chunk, length, width) * mma.CHUNK
+
+    def fill(self, shared: mma.DynamicShared, stage: Size, step: Size) -> None:
+        """Starts to fill the stage at byte `stage` with the elements of `step`.
+
+        What lies beyond the matrix is zero.
+        """
+        if self._idle:
+            with emit.when(self._filling):
+                self._fill(shared, stage, step)
+        else:
+            self._fill(shared, stage, step)
+
+    def _fill(self, shared: mma.DynamicShared, stage: Size, step: Size) -> None:
+        if self.whole is None:
+            self._by_elements(shared, stage, step)
+            return
+        operation = scf.IfOp(self.whole, has_else=True)
+        with ir.InsertionPoint(operation.then_block):
+            for i in range(self._passes):
+                self._matrix.copy(shared.at(self._at(stage, i)), *self._source(i, step))
+            scf.yield_([])
+        with ir.InsertionPoint(operation.else_block):
+            self._by_elements(shared, stage, step)
+            scf.yield_([])
+
+    def _by_elements(self, shared: mma.DynamicShared, stage: Size, step: Size) -> None:
+        for i in emit.loop(0, self._passes):
+            value = self._matrix.elements(*self._source(i, step))
+            shared.store(value, self._at(stage, i))
+
+    def _at(self, stage: Size, i: Size) -> Size:
+        return stage + self._target + i * (self._together * self._length)
+
+    def _source(self, i: Size, step: Size) -> tuple[Size, Size, Size]:
+        """Row, column and position in the matrix of the thread's chunk of pass `i`."""
+        if self._k_last:
+            down, right = i * self._together, step * self._depth
+        else:
+            passes = self._depth // self._together  # Of a panel.
+            down = step * self._depth + i % passes * self._together
+            right = i // passes * (self._length // self._matrix.item)
+        position = self._origin + down * self._matrix.columns + right
+        return self._row + down, self._column + right, position
+
+
+def swizzled(line: Size, chunk: Size, length: int, width: int = mma.CHUNK) -> Size:
+    """The place of a chunk in its line of `length` bytes.
+
+    Lines are read `width` bytes at a time, of as many lines as fill all banks (128 bytes) at once:
+    those parts are in different banks then.
+    """
+    together = LINE // max(length, width)  # Lines that are in different banks as they are.
+    if together > 1:
+        return (line // together % (LINE // width // together)) * (width // mma.CHUNK) ^ chunk
+    return (line % (LINE // width)) * (width // mma.CHUNK) ^ chunk
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Stages of `size` bytes that go round: while one is multiplied, the others are filled."""
+
+    shared: mma.DynamicShared
+    stages: int
+    size: int
+
+    def stream(
+        self,
+        parts: Sequence[Lines],
+        steps: tuple[Size, Size],
+        sums: Sequence[Any],
+        multiply: Callable[[Size, Size, Sequence[Any]], Sequence[Any]],
+    ) -> Sequence[Any]:
+        """Takes `sums` through the steps from the first of `steps` to that before the second.
+
+        `multiply(step, stage, sums)` gives the next ones; the stage begins at that byte. Afterwards
+        shared memory is free for other use.
+        """
+        ahead, (first, last) = self.stages - 1, steps
+
+        def fill(step: Size, stage: Size) -> None:
+            with emit.when(emit.compare("less", emit.as_index(step), last)):
+                for part in parts:
+                    part.fill(self.shared, stage, step)
+            mma.commit()
+
+        def body(step: Any, full: Any, empty: Any, *sums: Any) -> Sequence[Any]:
+            mma.wait(ahead - 1)
+            _block.barrier()  # The stage is there, and nobody reads the one before it any more.
+            fill(step + ahead, empty)
+            return [self._next(full), full, *multiply(step, full, sums)]
+
+        for number in range(ahead):
+            fill(first + number, emit.index(number * self.size))
+        ends = [emit.index(0), emit.index(ahead * self.size)]
+        _, _, *found = emit.carry(first, last, 1, [*ends, *sums], body)
+        mma.wait(0)
+        _block.barrier()
+        return found
+
+    def _next(self, stage: Any) -> Any:
+        last = emit.compare("equal", stage, (self.stages - 1) * self.size)
+        return emit.select(last, 0, stage + self.size)

@@ -1,0 +1,75 @@
+"""Which products run on tensor cores, and in which pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from heddle.kernels.cuda.products import by_rows, matrices, mma, skinny, tiles
+from heddle.kernels.spec import Expr, Spec, fold, product
+
+_PROCESSORS = 132  # Of an H100 or H200: by how many blocks at a time a choice counts.
+_NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tiles of 256.
+
+
+def fits(spec: Spec) -> bool:
+    """Whether tensor cores multiply these dtypes, and nothing is computed before."""
+    return mma.kind_of(spec) is not None and spec.prologue is None
+
+
+def joins(spec: Spec) -> bool:
+    """Whether one kernel computes the product and others of the same few rows."""
+    return by_rows.in_strips(spec) and by_rows.may_be_few(spec)
+
+
+def ways(spec: Spec) -> Sequence[by_rows.Way]:
+    """The ways to compute the product of operands 0 and 1."""
+    kind, transposed = mma.kind_of(spec), spec.attr("transposed")
+    assert kind is not None
+    problem = matrices.problem(spec)
+    found = []
+    if by_rows.has_strips(kind, transposed):
+        products = 2 if spec.gate else 1
+        for rows, columns in ((16, narrow(problem, spec.gate)), (by_rows.FEW, 64)):
+            strip = skinny.Strip(kind, rows, columns, transposed, products)
+            found.append(skinny.way(strip, problem))
+    if spec.gate:  # Only what few rows have computes both.
+        return by_rows.possible(spec, found)
+    columns = matrices.SPACE.value("columns", spec, "cuda") or _columns(problem)
+    tile = tiles.Tile(kind, columns, transposed)
+    found.append(
+        by_rows.Way(
+            None,
+            _tiles_of(problem, columns),
+            tiles.shared_bytes(columns),
+            partial(tiles.emit_tiles, tile),
+        )
+    )
+    return by_rows.possible(spec, found)
+
+
+def narrow(problem: matrices.Problem, gate: Spec | None = None) -> int:
+    """The columns of a block for up to 16 rows: 64 where those make blocks enough for a GPU.
+
+    Each block reads all rows, so that wider ones ask less of the L2 cache. With a gate, 64 are 32
+    of both products.
+    """
+    many = isinstance(problem.n, int) and problem.n >= 64 * 128
+    return 64 if gate or many else 32
+
+
+def _columns(problem: matrices.Problem) -> int:
+    """The columns of tiles whose last wave leaves the fewest multiprocessors idle."""
+    wide, narrow = (
+        -(-count // _PROCESSORS) if isinstance(count, int) else None
+        for count in (_tiles_of(problem, columns) for columns in (256, 128))
+    )
+    return 256 if wide and narrow and 2 * wide <= _NARROW * narrow else 128
+
+
+def _tiles_of(problem: matrices.Problem, columns: int) -> Expr:
+    down, across = (
+        fold("ceildiv", size, step)
+        for size, step in ((problem.m, tiles.ROWS), (problem.n, columns))
+    )
+    return product((*problem.batch, down, across))

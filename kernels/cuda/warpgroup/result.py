@@ -1,0 +1,303 @@
+"""The way out of a product by wgmma: a warp's 16 rows go through shared memory to the outputs.
+
+A panel is those rows of as many columns as fill lines of 128 bytes. Each warp has two: TMA stores
+one while the other is filled, and goes on while the next tile is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heddle.kernels import convert, emit
+from heddle.kernels.cuda import _block, _frame, _rounding
+from heddle.kernels.cuda.products import mma, pieces, staging
+from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.warpgroup import instructions, tma
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Spec
+
+vector = dialect("vector")
+
+WARP_ROWS = 16
+"""Rows of a warp, of the 64 of its warpgroup."""
+
+PANEL = WARP_ROWS * staging.LINE
+"""Bytes of a panel."""
+
+PANELS = 2
+"""Of each warp."""
+
+_WARPS = instructions.THREADS // _block.WARP
+
+
+def by_tma(spec: Spec) -> bool:
+    """Whether TMA may store what is computed: one output, which fits where the sums were."""
+    (output, *others), result = spec.outputs, spec.result
+    item = emit.ITEM_SIZE[output.dtype]
+    n = result.shape[-1]
+    whole = not isinstance(n, int) or n * item % mma.CHUNK == 0
+    return not others and item == emit.ITEM_SIZE[result.dtype] and whole
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of a warp's, from byte `start` of shared memory on, as `dtype`."""
+
+    shared: mma.DynamicShared
+    dtype: str
+    start: Size
+
+    @property
+    def each(self) -> int:
+        """Elements of a chunk."""
+        return mma.CHUNK // emit.ITEM_SIZE[self.dtype]
+
+    @property
+    def columns(self) -> int:
+        """Columns of a panel."""
+        return staging.LINE // emit.ITEM_SIZE[self.dtype]
+
+    @property
+    def pointer(self) -> Any:
+        """Where it is."""
+        return self.shared.at(self.start)
+
+    def fill(self, sums: Sequence[Any]) -> None:
+        """Puts the thread's sums, as `instructions.Matrices.parts` has them, of all columns."""
+        lane, pairs = _lane(), [sums[i : i + 2] for i in range(0, len(sums), 2)]
+        if emit.ITEM_SIZE[self.dtype] == 2:
+            words = [_rounding.packed(pair, self.dtype) for pair in pairs]
+            for i in range(0, len(words), 4):  # Rows 0 and 8, then the same 8 columns on.
+                target = self._at(lane % WARP_ROWS, lane // WARP_ROWS + i // 2)
+                instructions.store_matrices(words[i : i + 4], self.shared.at(target))
+            return
+        for i, pair in enumerate(pairs):
+            chunk = lane % 4 // 2 + i // 2 * 2
+            target = self._at(lane // 4 + i % 2 * 8, chunk) + lane % 2 * 8
+            self.shared.store(vector.from_elements(emit.widen(pair[0].type, 2), pair), target)
+
+    def fill_turned(self, sums: Sequence[Any], column: Size) -> None:
+        """Puts the thread's eight sums of 16 bits, of columns by rows of the panel.
+
+        The warp's 16 columns begin at `column`.
+        """
+        lane = _lane()
+        words = [_rounding.packed(sums[i : i + 2], self.dtype) for i in range(0, len(sums), 2)]
+        row, right = lane // 16 * 8 + lane % 8, column // self.each + lane // 8 % 2
+        instructions.store_matrices(words, self.shared.at(self._at(row, right)), turned=True)
+
+    def load(self, row: Size, column: Size, lanes: int) -> Any:
+        """Neighbouring results, in registers."""
+        kind = emit.memory_type(self.dtype)
+        return convert.from_memory(
+            self.shared.load(self._place(row, column), kind, lanes), self.dtype
+        )
+
+    def store(self, value: Any, dtype: str, row: Size, column: Size) -> None:
+        """Puts neighbouring outputs, of as many bytes, where results were."""
+        self.shared.store(convert.to_memory(value, dtype), self._place(row, column))
+
+    def _place(self, row: Size, column: Size) -> Size:
+        return self._at(row, column // self.each) + column % self.each * emit.ITEM_SIZE[self.dtype]
+
+    def _at(self, row: Size, chunk: Size) -> Size:
+        within = staging.swizzled(row, chunk, staging.LINE)
+        return self.start + row * staging.LINE + within * mma.CHUNK
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """A panel's first row and column in a product, of the tile at `where`.
+
+    It may be filled when all but `left` stores of the warp before it have read their panels.
+    """
+
+    where: Place
+    row: Size
+    column: Size
+    left: int
+
+
+class WayOut:
+    """Writes sums of a tile through the epilogue.
+
+    Args:
+        frame: The kernel's; the way out reads its sizes, so that it is made where all see them.
+        shared: Shared memory, where the panels of all warps start at byte `start`.
+        tensor_map: Of the output, with boxes that are panels; None where TMA does not store it.
+    """
+
+    def __init__(
+        self, frame: _frame.Frame, shared: mma.DynamicShared, start: int, tensor_map: Any
+    ) -> None:
+        self._frame, self._shared, self._start = frame, shared, start
+        self._map, self._write = tensor_map, frame.writer()
+
+    def __call__(self, sums: Sequence[Any], where: Place) -> None:
+        """A warp writes its rows of the tile, with the sums that its threads have."""
+
+        def body(lanes: int) -> None:
+            each = self._panel(0).columns // 2
+            for number in range(len(sums) // each):
+                part = sums[number * each : (number + 1) * each]
+                self._put(self._panel(number % PANELS), part, self._spot(where, number), lanes)
+
+        with emit.when(has_rows(where)):
+            self._in_vectors(where, body)
+
+    def together(
+        self, count: int, sums: Callable[[Size, Size, int], Sequence[Any]], where: Place
+    ) -> None:
+        """A warpgroup writes its rows of the tile, whichever of its warps has had them.
+
+        `sums(warp, first, each)` are so many of the `count` that the threads of a warp have had.
+        """
+        first = _warp() // _WARPS * _WARPS
+        rows = where.m - (where.row + first * WARP_ROWS)
+        warps = emit.minimum((emit.maximum(rows, 0) + (WARP_ROWS - 1)) // WARP_ROWS, _WARPS)
+
+        def body(lanes: int) -> None:
+            panel = self._panel(0)
+            each = panel.columns // 2
+            panels = count // each
+            for index in emit.loop(_warp() % _WARPS, warps * panels, _WARPS):
+                warp, number = first + index // panels, index % panels
+                part = sums(warp, number * each, each)
+                self._put(panel, part, self._spot(where, number, warp), lanes)
+
+        self._in_vectors(where, body)
+
+    def turned(self, sums: Sequence[Any], where: Place) -> None:
+        """A warpgroup writes 64 columns of the tile, whose sums lie as columns by rows.
+
+        Its panels are the tile's rows, 16 of them each: every warp has columns of all of them.
+        """
+        warpgroup, number = _warp() // _WARPS, _warp() % _WARPS
+        where = replace(where, column=where.column + warpgroup * instructions.ROWS)
+
+        def body(lanes: int) -> None:
+            for i in range(PANELS):
+                row = where.row + (number * PANELS + i) * WARP_ROWS
+                with emit.when(emit.compare("less", row, where.m)):
+                    self._deliver(self._panel(i), _Spot(where, row, where.column, 0), lanes)
+
+        with emit.when(emit.compare("less", where.column, where.n)):
+            self._wait_until_read(0)
+            instructions.meet(warpgroup + 1, instructions.THREADS)
+            for i in range(_WARPS * PANELS):
+                panel = self._panel(i % PANELS, warpgroup * _WARPS + i // PANELS)
+                panel.fill_turned(sums[8 * i : 8 * i + 8], number * WARP_ROWS)
+            tma.fence()
+            instructions.meet(warpgroup + 1, instructions.THREADS)
+            self._in_vectors(where, body)
+
+    def prefetch(self) -> None:
+        """Brings the map of the output, which is not empty, to the cache of maps, if it is there.
+
+        One thread calls.
+        """
+        if self._map is None:
+            return
+        frame, output = self._frame, self._frame.spec.outputs[0]
+        rows, columns = frame.shape(frame.spec.result.shape[-2:])
+        sides = frame.outputs[0], output.dtype, emit.index(0), rows, columns
+        with emit.when(staging.Matrix(*sides).whole()):
+            tma.prefetch(self._map)
+
+    def finish(self) -> None:
+        """Waits until nothing reads shared memory any more."""
+        if self._map is not None:
+            tma.wait_until_read(0)
+
+    def _wait_until_read(self, left: int) -> None:
+        """Waits until all but `left` stores of the warp have read their panels."""
+        if self._map is not None:
+            with emit.when(_speaks()):
+                tma.wait_until_read(left)
+
+    def _in_vectors(self, where: Place, body: Callable[[int], None]) -> None:
+        most = self._panel(0).each
+        _frame.in_vectors(self._frame, [self._write.inputs], [where.n], body, most=most)
+
+    def _panel(self, number: int, warp: Size | None = None) -> Panel:
+        """A panel of a warp, this one unless told."""
+        start = ((_warp() if warp is None else warp) * PANELS + number) * PANEL + self._start
+        return Panel(self._shared, self._frame.spec.result.dtype, start)
+
+    def _spot(self, where: Place, number: Size, warp: Size | None = None) -> _Spot:
+        """Where a panel lies, number so of the rows of a warp, this one unless told."""
+        row = where.row + (_warp() if warp is None else warp) * WARP_ROWS
+        left = min(number, PANELS - 1) if isinstance(number, int) else 0
+        return _Spot(where, row, where.column + number * self._panel(0).columns, left)
+
+    def _put(self, panel: Panel, sums: Sequence[Any], spot: _Spot, lanes: int) -> None:
+        if self._by_tma(panel, spot, lanes):
+            self._wait_until_read(spot.left)
+        instructions.meet_in_warp()  # All lanes have read the panel before.
+        panel.fill(sums)
+        self._deliver(panel, spot, lanes)
+
+    def _by_tma(self, panel: Panel, spot: _Spot, lanes: int) -> bool:
+        n = spot.where.n if isinstance(spot.where.n, int) else 1
+        whole = lanes == panel.each or (lanes > 1 and n % panel.each == 0)
+        return whole and self._map is not None
+
+    def _deliver(self, panel: Panel, spot: _Spot, lanes: int) -> None:
+        """Writes what is in the panel, put there by the warp, or by others before a barrier."""
+        if self._by_tma(panel, spot, lanes):
+            self._store(panel, spot, lanes)
+            return
+        instructions.meet_in_warp()
+        for row, right, *place in self._vectors(panel, spot, lanes):
+            values = self._results(panel.load(row, right, lanes), spot, place)
+            _frame.store_all(self._frame, values, place[0] * spot.where.n + place[1])
+
+    def _store(self, panel: Panel, spot: _Spot, lanes: int) -> None:
+        if self._frame.spec.epilogue is not None:
+            instructions.meet_in_warp()
+            dtype = self._frame.spec.outputs[0].dtype
+            for row, right, *place in self._vectors(panel, spot, lanes):
+                (value,) = self._results(panel.load(row, right, lanes), spot, place)
+                panel.store(value, dtype, row, right)
+        tma.fence()
+        instructions.meet_in_warp()
+        with emit.when(_speaks()):
+            start = [pieces.word(size) for size in (spot.where.number, spot.row, spot.column)]
+            tma.store(self._map, panel.pointer, start)
+
+    def _results(self, value: Any, spot: _Spot, place: Sequence[Size]) -> list[Any]:
+        row, column = place
+        return self._write.results(value, row * spot.where.n + column, (row, column))
+
+    def _vectors(
+        self, panel: Panel, spot: _Spot, lanes: int
+    ) -> Iterator[tuple[Size, Size, Size, Size]]:
+        """Vectors of a panel: row and column there, and in the whole result."""
+        across, where = panel.columns // lanes, spot.where
+        for index in emit.loop(_lane(), WARP_ROWS * across, _block.WARP):
+            row, right = index // across, index % across * lanes
+            down, along = spot.row + row, spot.column + right
+            inside = emit.compare("less", down, where.m)
+            with emit.when(inside & emit.compare("less", along, where.n)):
+                yield row, right, where.number * where.m + down, along
+
+
+def has_rows(where: Place) -> Any:
+    """Whether a warp has rows of the result, of the tile at `where`."""
+    return emit.compare("less", where.row + _warp() * WARP_ROWS, where.m)
+
+
+def _lane() -> Any:
+    return _block.thread() % _block.WARP
+
+
+def _speaks() -> Any:
+    """Whether this lane speaks for its warp."""
+    return emit.compare("equal", _lane(), 0)
+
+
+def _warp() -> Any:
+    return _block.thread() // _block.WARP

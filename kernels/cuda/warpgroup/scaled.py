@@ -1,0 +1,224 @@
+"""Products of many rows by weights of 8 and 4 bits, by wgmma: weights are its a, in registers.
+
+A consumer has 64 columns of the result and all 128 rows of the tile. Its lanes read the weights of
+their fragments as they came, and widen a run of them while the products of the run before are in
+flight. x is b. The sums of a group are multiplied by its scales in float32, as in
+`products.scaled`. So rows and columns have changed places in registers, which the way out turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heddle.kernels import convert, emit, memory, sizes
+from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda.products import mma, pieces, staging
+from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.products.scaled_tile import ScaledTile
+from heddle.kernels.cuda.products.tiles import ROWS
+from heddle.kernels.cuda.warpgroup import feed, instructions, result, tma
+from heddle.kernels.cuda.warpgroup.plan import Plan
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+
+llvm = dialect("llvm")
+
+_HALVES = 2  # Rows of a fragment that a lane has, eight apart.
+_RUN = 32  # Elements along k that are widened at once; groups are whole runs.
+
+
+class Feed(feed.Feed):
+    """Who fills the stages: the panels of x, then the weights.
+
+    The blocks of a cluster have tiles side by side: each fetches half of the rows of x for both.
+    """
+
+    def _copy(self, piece: pieces.Piece, place: Place, first: Any) -> None:
+        (x, weights, *_), tile = self.frame.tensor_maps, tile_of(self.plan)
+        part = pieces.word(self.rank) * self.plan.half
+        start, row = pieces.size(part * staging.LINE), pieces.word(place.row) + part
+        blocks = pieces.word(3) if self.plan.cluster > 1 else None  # Both of the cluster.
+        zero, column = pieces.word(0), pieces.word(place.column)
+        for turn, k in self._steps_of(piece, first):
+            with emit.when(feed.speaks()):
+                turn.expect(tile.stage)
+                for number in range(tile.panels):
+                    target = self.shared.at(turn.start + start + number * tile.panel)
+                    along = k + number * tile.panel_depth
+                    tma.load(target, x, [zero, row, along], turn.full, blocks)
+                target = self.shared.at(turn.start + tile.b_place)
+                tma.load(target, weights, [zero, column, k // tile.each], turn.full)
+
+    def _sides(self) -> tuple[staging.Matrix, staging.Matrix]:
+        """x, and the weights as bytes."""
+        frame, spec, problem = self.frame, self.plan.spec, self.plan.problem
+        m, n, k = (frame.size(size) for size in (problem.m, problem.n, problem.k))
+        shapes = (m, k), (n, sizes.floordiv(k, tile_of(self.plan).each))
+        x, weights = (
+            staging.Matrix(pointer, operand.dtype, emit.index(0), *shape)
+            for pointer, operand, shape in zip(frame.inputs, spec.operands, shapes, strict=False)
+        )
+        return x, weights
+
+    def _gather(self, piece: pieces.Piece, place: Place, first: Any) -> None:
+        (x, weights), tile = self._sides(), tile_of(self.plan)
+        for turn, k in self._steps_of(piece, first):
+            along = pieces.size(k)
+            for number in range(tile.panels):
+                at = _behind(place.row, along + number * tile.panel_depth)
+                self._fill(x, turn.start + number * tile.panel, ROWS, at)
+            at = _behind(place.column, along // tile.each)
+            self._fill(weights, turn.start + tile.b_place, tile.columns, at, tile.line)
+            self._filled(turn)
+
+
+def _behind(row: Size, column: Size) -> Callable[[Size, Size], tuple[Size, Size]]:
+    """Row and column of a line and an element there, behind such a place."""
+    return lambda line, along: (row + line, column + along)
+
+
+def tile_of(plan: Plan) -> ScaledTile:
+    """The plan's tile."""
+    assert isinstance(plan.tile, ScaledTile)
+    return plan.tile
+
+
+class Products:
+    """What the consumers multiply.
+
+    Args:
+        frame: The kernel's.
+        plan: Its plan.
+        shared: Shared memory, with the stages of `ring`.
+        release: Says that the warp does not read the stage of a step any more.
+    """
+
+    def __init__(
+        self,
+        frame: _frame.Frame,
+        plan: Plan,
+        shared: mma.DynamicShared,
+        ring: instructions.Ring,
+        release: Callable[[Any], None],
+    ) -> None:
+        self._frame, self._shared, self._ring, self._release = frame, shared, ring, release
+        self._tile, problem = tile_of(plan), plan.problem
+        self._units = instructions.Matrices(self._tile.kind, ROWS, k_last=True)
+        self._n = frame.size(problem.n)
+        self._groups = sizes.floordiv(frame.size(problem.k), self._tile.group)
+        thread = _block.thread()
+        lane = thread % _block.WARP
+        self._line = thread // _block.WARP * result.WARP_ROWS + lane // 4
+        self._member = pieces.word(lane % 4)
+
+    def __call__(self, piece: pieces.Piece, place: Place, first: Any) -> Sequence[Any]:
+        """The sums of a thread: `instructions.Matrices.parts` of columns by rows of the tile."""
+        rows = [
+            emit.minimum(place.column + self._line + 8 * half, self._n - 1) * self._groups
+            for half in range(_HALVES)
+        ]
+        count = _HALVES * self._tile.depth // self._tile.span
+
+        def step(i: Any, *state: Any) -> Sequence[Any]:
+            scales, totals = state[:count], state[count:]
+            ahead = self._scales(rows, piece.start + i + 1)
+            turn = self._ring.turn(first + i)
+            turn.wait_until_full()
+            found = self._add(turn, scales, totals)
+            self._release(first + i)
+            return [*ahead, *found]
+
+        zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
+        begin = [*self._scales(rows, piece.start), *self._units.zeros()]
+        totals = emit.carry(zero, piece.length, one, begin, step)[count:]
+        return [total * 2.0**-self._tile.weights.place for total in totals]
+
+    def _add(
+        self, turn: instructions.Turn, scales: Sequence[Any], totals: Sequence[Any]
+    ) -> Sequence[Any]:
+        """`totals` and the products of a stage, each part of it by its scales."""
+        span, sums = self._tile.span, None
+        for start in range(0, self._tile.depth, _RUN):
+            words = self._fragments(turn, start)
+            first = start % span == 0
+            if first and start:
+                parts, totals = self._scaled(sums, scales[:_HALVES], totals)
+                scales = scales[_HALVES:]
+                # Behind this the totals are there: LLVM would put them off, and keep the sums.
+                totals = self._units.settled(self._units.whole(totals))
+                sums = self._units.whole(parts)
+            sums = self._multiply(turn, start, words, sums, adds=not first)
+        return self._scaled(sums, scales, totals)[1]
+
+    def _scales(self, rows: Sequence[Size], step: Any) -> list[Any]:
+        """Those of the thread's columns as stored, for each part of a stage; asked for in advance.
+
+        Beyond k they are those of the last group, of weights that meet zeros.
+        """
+        tile, dtype = self._tile, self._frame.spec.operands[2].dtype
+        last, found = pieces.word(self._groups - 1), []
+        for along in range(0, tile.depth, tile.span):
+            group = emit.minimum((step * tile.depth + along) // tile.group, last)
+            for row in rows:
+                place = memory.at(self._frame.inputs[2], row + pieces.size(group), dtype)
+                found.append(llvm.load(emit.memory_type(dtype), place))
+        return found
+
+    def _fragments(self, turn: instructions.Turn, start: int) -> list[list[Any]]:
+        """The four words of a for each slice of a run, from element `start` of a stage on."""
+        tile = self._tile
+        each = tile.kind.depth // tile.each // 4  # Words of memory that a slice has.
+        found = []
+        for chunk in range(start // tile.each, (start + _RUN) // tile.each, mma.CHUNK):
+            lines = [self._chunk(turn, chunk // mma.CHUNK, half) for half in range(_HALVES)]
+            for at in range(0, mma.CHUNK // 4, each):
+                upper, lower = (
+                    tile.weights.fragment(line[at : at + each], self._member) for line in lines
+                )
+                found.append([word for pair in zip(upper, lower, strict=True) for word in pair])
+        return found
+
+    def _chunk(self, turn: instructions.Turn, chunk: int, half: int) -> list[Any]:
+        """The words of a chunk of one of the thread's lines of weights.
+
+        `staging.swizzled` is the number of the chunk exclusive or what the line says, and eight
+        lines on that is the same: so that one register has the places of all chunks.
+        """
+        length = self._tile.line
+        first = self._line * length + staging.swizzled(self._line, 0, length) * mma.CHUNK
+        at = (turn.start + first ^ chunk * mma.CHUNK) + (self._tile.b_place + 8 * half * length)
+        return _block.lanes(self._shared.load(at, emit.integer(32), mma.CHUNK // 4))
+
+    def _multiply(
+        self,
+        turn: instructions.Turn,
+        start: int,
+        words: Sequence[Sequence[Any]],
+        sums: Any,
+        adds: bool,
+    ) -> Any:
+        """The sums of a run in the registers of `sums`, in flight; of its group if it `adds`."""
+        tile, units = self._tile, self._units
+        panel, along = divmod(start, tile.panel_depth)
+        b = units.b(self._shared.at(turn.start + panel * tile.panel), 0)
+        instructions.fence()
+        for i, slice_ in enumerate(words):
+            right = units.b_slice(b, along // tile.kind.depth + i)
+            sums = units.multiply_words(sums, slice_, right, adds=adds or i > 0)
+        instructions.commit()
+        return sums
+
+    def _scaled(
+        self, sums: Any, scales: Sequence[Any], totals: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Sums that were in flight, and with them `totals`, by the scale of each one's column."""
+        dtype = self._frame.spec.operands[2].dtype
+        factors = [convert.from_memory(scale, dtype) for scale in scales]
+        instructions.wait(0)
+        parts = self._units.settled(sums)
+        totals = [
+            emit.fma(part, factors[i % 4 // 2], total)
+            for i, (part, total) in enumerate(zip(parts, totals, strict=True))
+        ]
+        return parts, totals
