@@ -19,13 +19,14 @@ def fold_constants(module: Any, kind: str) -> None:
         row = ROWS.get(m.name(operation))
         if row is None or not len(operation.operands):
             continue
-        arrays = [_array(value) for value in operation.operands]
+        constants = [_dense(value) for value in operation.operands]
         result = m.tensor(operation.results[0])
         sizes = result.shape.static
-        if sizes is None or any(array is None for array in arrays):
+        if sizes is None or any(dense is None for dense in constants):
             continue
         if not m.sized(operation) or int(result.shape.elements) > MOST_ELEMENTS:
             continue
+        arrays = list(map(constant_array, constants))
         try:
             value = row.reference(*arrays, **m.attrs(operation))
         except IndexError:
@@ -34,9 +35,10 @@ def fold_constants(module: Any, kind: str) -> None:
         m.replace(operation, m.insert(operation, "constant", [], result, {"value": attribute}))
 
 
-def _array(value: Any) -> Any:
+def _dense(value: Any) -> Any:
+    """The elements of a constant, as MLIR has them, else None: to read them takes a while."""
     operation = m.owner(value)
     if operation is None or m.name(operation) != "constant":
         return None
     dense = operation.attributes["value"]
-    return constant_array(dense) if isinstance(dense, ir.DenseElementsAttr) else None
+    return dense if isinstance(dense, ir.DenseElementsAttr) else None

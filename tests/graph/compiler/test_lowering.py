@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
+from heddle.graph.attributes import constant_array
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler import pipeline
+from heddle.graph.compiler.passes import fold_constants
 from heddle.graph.dialect import context
 from heddle.graph.reference import evaluate
 from heddle.kernels.mlir import ir
@@ -35,6 +37,24 @@ def test_every_pass_keeps_the_meaning_of_random_graphs(random_graphs, kind):
                 np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5, err_msg=each.__name__)
 
     check()
+
+
+def test_constants_are_read_where_they_are_folded(monkeypatch):
+    """Large ones, which many ops may have as an operand, are not: that copies them."""
+    read = []
+
+    def counted(dense):
+        read.append(dense)
+        return constant_array(dense)
+
+    monkeypatch.setattr(fold_constants, "constant_array", counted)
+    with Graph("constants", [TensorType(F32, ("n", 300))]) as graph:
+        (x,) = graph.inputs
+        large = ops.constant(np.ones((300, 300), np.float32))
+        scaled = [x @ large + i for i in range(3)]
+        graph.output(*scaled, ops.exp(large), x * ops.exp(graph.constant(2.0)))
+    pipeline.lower(graph.module, "cpu", stop_after="fold_constants")
+    assert len(read) == 1
 
 
 def linear():
