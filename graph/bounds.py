@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import lcm
 
 from heddle.graph.dim import MAXIMUM, Atom, Dim
 from heddle.graph.types import Shape
@@ -23,19 +24,35 @@ def bounds(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
     return low, high
 
 
+def never_negative(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the size is certainly 0 or more, also as a difference of a name and its half."""
+    if bounds(dim, symbols)[0] >= 0:
+        return True
+    divided = []
+    for key, factor in dim.terms:
+        match key:
+            case (("floordiv", inner, by),) if (by.static or 0) > 0:
+                dim = dim - (inner // by) * factor
+                # What a quotient times its divisor is at the least, and at the most.
+                divided.append((factor, inner + 1 - by if factor > 0 else inner, int(by)))
+    whole = lcm(*(by for _, _, by in divided))
+    parts = (end * (factor * whole // by) for factor, end, by in divided)
+    return bool(divided) and bounds(sum(parts, dim * whole), symbols)[0] >= 0
+
+
 def check_sizes(
     shape: Shape, known: Collection[Dim], symbols: Mapping[str, tuple[int, int]]
 ) -> None:
     """Raises GraphError where a size may be below 0; `known` are sizes that tensors have."""
     for dim in shape:
-        if dim.static is None and dim.names <= symbols.keys() and dim not in known:
-            least, _ = bounds(dim, symbols)
-            if least < 0:
-                ranges = ", ".join(f"{name} from {symbols[name][0]}" for name in sorted(dim.names))
-                raise GraphError(
-                    f"wanted dims of 0 or more, got {dim}, which may be {least} ({ranges}); give "
-                    "the Dim a minimum or a maximum"
-                )
+        if dim.static is not None or dim in known or not dim.names <= symbols.keys():
+            continue
+        if not never_negative(dim, symbols):
+            ranges = ", ".join(f"{name} from {symbols[name][0]}" for name in sorted(dim.names))
+            raise GraphError(
+                f"wanted dims of 0 or more, got {dim}, which may be {bounds(dim, symbols)[0]} "
+                f"({ranges}); give the Dim a minimum or a maximum"
+            )
 
 
 def atom_bounds(atom: Atom, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:

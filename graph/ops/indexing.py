@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heddle.graph.bounds import bounds
+from heddle.graph.bounds import never_negative
 from heddle.graph.dim import Dim
 from heddle.graph.location import graph_error
 from heddle.graph.ops.arguments import are_counts, axis_of, is_int, rank_of
@@ -160,7 +160,7 @@ def _from_front(dim: Dim, bound: Any) -> Dim:
 
 def _ordered(sizes: Sequence[Dim], symbols: dict[str, tuple[int, int]]) -> bool:
     """Whether each size is at least the one before it, for all values of the symbols."""
-    return all(bounds(b - a, symbols)[0] >= 0 for a, b in itertools.pairwise(sizes))
+    return all(never_negative(b - a, symbols) for a, b in itertools.pairwise(sizes))
 
 
 def _is_bound(value: Any) -> bool:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heddle.graph import Dim
-from heddle.graph.bounds import bounds
+from heddle.graph.bounds import bounds, never_negative
 from heddle.kernels.spec import EXPR_OPS, fold
 from heddle.runtime.errors import GraphError
 
@@ -78,6 +78,15 @@ def test_text_and_expressions_round_trip(x, values):
 def test_bounds_hold(x, values):
     low, high = bounds(x, dict.fromkeys(NAMES, (1, 9)))
     assert low <= x.evaluate(values) <= high
+    assert never_negative(x, dict.fromkeys(NAMES, (1, 9))) <= (x.evaluate(values) >= 0)
+
+
+def test_differences_of_parts_are_never_negative():
+    n, ranges = Dim("n"), {"n": (1, 9)}
+    for size in (n - n // 2, n - (n + 1) // 2, 3 * (n // 3) + 2 - n, n - n // 2 - n // 3):
+        assert never_negative(size, ranges), size
+    for size in (n // 2 - 1, n - (n + 2) // 2, 2 * (n // 2) - n):
+        assert not never_negative(size, ranges), size
 
 
 @quick

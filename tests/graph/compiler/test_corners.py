@@ -227,3 +227,11 @@ def test_channels_stay_last_between_convolutions():
         for number, (found, wanted) in enumerate(pairs):
             tolerance = 2e-3 if number == 1 else 1e-4
             np.testing.assert_allclose(found.to_numpy(), wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_halves_of_what_is_known_late():
+    with Graph("halves", [TensorType(F32, ("n", 3))]) as graph:
+        (x,) = graph.inputs
+        n = x.shape[0]
+        graph.output(x[n // 2 :] * 2.0, x[: n // 2], ops.concat([-x[(n + 1) // 2 :], x], axis=0))
+    check(graph, *([(n, 3)] for n in (1, 2, 7)))
