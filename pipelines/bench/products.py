@@ -37,14 +37,13 @@ def onednn(case: Case, prepared: Prepared) -> list[Call]:
     torch.set_num_threads(case.threads)
     pack = _floats if op == "matmul" else _integers
     sets = [[torch.from_dlpack(buffer) for buffer in buffers] for buffers in prepared.sets]
-    with torch.inference_mode():
-        return [pack(torch, a, b.t().contiguous()) for a, b in sets]
+    return [pack(torch, a, b.t().contiguous()) for a, b in sets]
 
 
 def _floats(torch: Any, a: Any, weight: Any) -> Call:
     ops = torch.ops.mkldnn
     packed = ops._reorder_linear_weight(weight, a.shape[0])
-    return _inferred(torch, partial(ops._linear_pointwise, a, packed, None, "none", [], ""))
+    return partial(ops._linear_pointwise, a, packed, None, "none", [], "")
 
 
 def _integers(torch: Any, a: Any, weight: Any) -> Call:
@@ -54,15 +53,7 @@ def _integers(torch: Any, a: Any, weight: Any) -> Call:
     scales, zeros = torch.ones(rows), torch.zeros(rows, dtype=torch.int64)
     into: list[Any] = [None, 1.0, 0, torch.float32, "none", [], ""]
     product = torch.ops.onednn.qlinear_pointwise
-    return _inferred(torch, partial(product, a, 1.0, 0, packed, scales, zeros, *into))
-
-
-def _inferred(torch: Any, run: Call) -> Call:
-    def call() -> object:
-        with torch.inference_mode():
-            return run()
-
-    return call
+    return partial(product, a, 1.0, 0, packed, scales, zeros, *into)
 
 
 def cublas(case: Case, prepared: Prepared) -> list[Call]:

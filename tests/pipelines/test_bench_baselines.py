@@ -57,9 +57,6 @@ class FakeTorch:
     def set_num_threads(self, count):
         self.threads = count
 
-    def inference_mode(self):
-        return np.errstate()
-
     def from_dlpack(self, buffer):
         return buffer.to_numpy().view(FakeTensor)
 

@@ -1,6 +1,5 @@
 """The peers of products: oneDNN and cuBLAS, by as much of torch as they use, on NumPy."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,7 +32,6 @@ class Torch:
     """Torch, which keeps in `calls` what was asked of oneDNN and cuBLAS."""
 
     float32, int64 = np.float32, np.int64
-    inference_mode = staticmethod(nullcontext)
 
     def __init__(self, gpu=False):
         self.calls, self.threads = [], 0
