@@ -46,7 +46,9 @@ def run(case: Case, candidates: Sequence[Mapping[str, tuning.Values]]) -> list[R
         if rows[number]["status"] == "ok":
             calls[number] = made
     timings = (
-        interleaved(list(calls.values()), case.max_time, False, clock_of(case)) if calls else []
+        interleaved(list(calls.values()), case.max_time, False, *clock_of(case, len(prepared.sets)))
+        if calls
+        else []
     )
     for number, timing in zip(calls, timings, strict=True):
         rows[number]["turns_us"] = [1e6 * turn for turn in timing.turns]

@@ -78,7 +78,11 @@ def host_clock(chosen: Sequence[Any]) -> float:
 
 
 def interleaved(
-    candidates: Sequence[Sequence[Call]], max_time: float, pause: bool, clock: Clock = host_clock
+    candidates: Sequence[Sequence[Call]],
+    max_time: float,
+    pause: bool,
+    clock: Clock = host_clock,
+    least: int = 1,
 ) -> list[Timing]:
     """Times `candidates`, each given as one call for each set of buffers.
 
@@ -91,8 +95,9 @@ def interleaved(
             has two turns at least.
         pause: Whether to let the threads of the candidate before go to sleep.
         clock: What takes a sample.
+        least: How many calls a sample has at the least.
     """
-    rotation = _Rotation(len(candidates[0]), clock)
+    rotation = _Rotation(len(candidates[0]), clock, least)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -117,8 +122,12 @@ def interleaved(
 class _Rotation:
     """Where the next call is among the sets."""
 
-    def __init__(self, sets: int, clock: Clock) -> None:
-        self.sets, self.clock, self.place = sets, clock, 0
+    def __init__(self, sets: int, clock: Clock, least: int) -> None:
+        self.sets, self.clock, self.least, self.place = sets, clock, least, 0
+
+    def count(self, seconds: float) -> int:
+        """How many calls a sample takes where one takes so many seconds."""
+        return max(self.least, math.ceil(SAMPLE_S / max(seconds, 1e-9)))
 
     def sample(self, calls: Sequence[Call], count: int) -> float:
         chosen = [calls[(self.place + i) % self.sets] for i in range(count)]
@@ -131,17 +140,13 @@ def _warm_up(calls: Sequence[Call], rotation: _Rotation, max_time: float) -> int
     end = time.monotonic() + max_time / 2
     rotation.sample(calls, 1)
     first = rotation.sample(calls, 1)
-    count, last = _count(first), math.inf
+    count, last = rotation.count(first), math.inf
     while time.monotonic() < end:
         window = median(rotation.sample(calls, count) for _ in range(5))
         if abs(window - last) <= STABLE * window:
             break
-        count, last = _count(window), window
+        count, last = rotation.count(window), window
     return count
-
-
-def _count(seconds: float) -> int:
-    return max(1, math.ceil(SAMPLE_S / max(seconds, 1e-9)))
 
 
 def _turn(calls: Sequence[Call], rotation: _Rotation, timing: Timing) -> None:

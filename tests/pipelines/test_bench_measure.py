@@ -57,6 +57,19 @@ def test_short_calls_are_timed_together(clock):
     assert timing.interval[0] == pytest.approx(1e-6)
 
 
+def test_a_sample_may_have_to_go_through_all_sets(clock):
+    log, sizes = [], []
+
+    def timer(chosen):
+        sizes.append(len(chosen))
+        return measure.host_clock(chosen)
+
+    calls = candidate(clock, log, "a", [0.002], sets=5)
+    (timing,) = measure.interleaved([calls], 1, False, timer, least=5)
+    assert timing.calls == 5
+    assert set(sizes[2:]) == {5}  # the first two say how long a call takes
+
+
 def test_the_time_limit_ends_it_unsettled(clock):
     times = [0.01 * (1 + number % 7) for number in range(10000)]
     (timing,) = measure.interleaved([candidate(clock, [], "a", times)], 1.0, False)
