@@ -91,8 +91,8 @@ def wrong(row: Row) -> str:
     for name in ("name", "impl", "dtype", "device", "cache", "threads", "status", "flags"):
         if name not in row:
             return f"one without {name}"
-    for name in ("shape", "environment"):
-        if not isinstance(row.get(name), dict):
+    for name, kind in (("shape", dict), ("environment", dict), ("flags", list)):
+        if not isinstance(row.get(name), kind):
             return f"one with {row.get(name)!r} as {name}"
     for name in ("host", "cpu", "cores", "heddle", "date"):
         if name not in row["environment"]:

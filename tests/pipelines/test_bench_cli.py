@@ -286,6 +286,7 @@ def test_plot(runs, tmp_path):
         ({"status": None}, "one without status"),
         ({"shape": "m=4"}, "one with 'm=4' as shape"),
         ({"environment": None}, "one with None as environment"),
+        ({"flags": "busy"}, "one with 'busy' as flags"),
         ({"environment": {"host": "here"}}, "one whose environment has no cpu"),
         ({"turns_us": None}, "one with None among its times"),
         ({"turns_us": []}, "one with None among its times"),
