@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from heddle.pipelines.bench.case import Case
-from heddle.pipelines.bench.rows import Row
+from heddle.pipelines.bench.rows import Row, failed
 from heddle.runtime.errors import HeddleError
 
 CHILD = (sys.executable, "-m", "heddle.pipelines.bench.child")
@@ -31,14 +32,30 @@ class ChildError(HeddleError):
 
 
 def run(case: Case, command: Sequence[str] = CHILD, setup: float = SETUP_S) -> list[Row]:
-    """The rows of `case`; one row that says so where the child crashed or hung."""
-    request = {"case": case.to_json(), "threads": case.threads}
-    candidates = 1 + len(case.baselines)
+    """The rows of `case`; one row that says so where the child crashed or hung.
+
+    Where there are baselines it may be the fault of one: then Heddle is measured alone, and each
+    baseline beside it in a child of its own.
+    """
+
+    def asked(baselines: tuple[str, ...]) -> list[Row]:
+        request = {"case": replace(case, baselines=baselines).to_json(), "threads": case.threads}
+        rows: list[Row] = ask(request, setup + (2 + len(baselines)) * case.max_time, command)
+        return rows
+
+    def beside(name: str) -> Row:
+        try:
+            return asked((name,))[-1]
+        except ChildError as error:
+            return case.failed("missing", "ChildError", f"{name}: {error}", name)
+
     try:
-        rows: list[Row] = ask(request, setup + (1 + candidates) * case.max_time, command)
+        return asked(case.baselines)
     except ChildError as error:
-        return [case.failed(error.status, "ChildError", str(error))]
-    return rows
+        if not case.baselines:
+            return [case.failed(error.status, "ChildError", str(error))]
+    alone = run(replace(case, baselines=()), command, setup)
+    return alone if failed(alone[0]) else [*alone, *map(beside, case.baselines)]
 
 
 def ask(request: Row, seconds: float, command: Sequence[str] = CHILD) -> Any:

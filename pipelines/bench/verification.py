@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heddle.graph import DeviceRef, Graph, TensorType, compile
+from heddle.graph import Graph, TensorType, compile
 from heddle.pipelines.bench import baselines, data
 from heddle.pipelines.bench.accuracy import error_of
 from heddle.runtime import Buffer, InferenceSession
@@ -34,8 +34,7 @@ class Filler:
 
     def __init__(self, result: TensorType, target: str, session: InferenceSession) -> None:
         self.result = result
-        device = DeviceRef.CPU() if target == "cpu" else DeviceRef.GPU()
-        with Graph("fill", [TensorType(result.dtype, result.shape, device)]) as graph:
+        with Graph("fill", [result]) as graph:
             graph.output(graph.inputs[0])
         self.model = session.load(compile(graph, ["cpu:native" if target == "cpu" else target]))
 

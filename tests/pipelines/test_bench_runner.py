@@ -37,6 +37,31 @@ def test_a_crash_is_a_row():
     assert row["error"]["message"] == "ended by SIGSEGV"
 
 
+CHILD_OF_PEERS = """
+import json, os, signal, sys
+case = json.load(sys.stdin)["case"]
+if {bad!r} in ("heddle", *case["baselines"]):
+    os.kill(os.getpid(), signal.SIGSEGV)
+rows = [{{"impl": name, "status": "ok"}} for name in ("heddle", *case["baselines"])]
+json.dump(rows, sys.stdout)
+"""
+
+
+def test_a_peer_that_crashes_takes_no_figures_with_it():
+    case = Case("exp", {"m": 1}, baselines=("numpy", "torch"))
+    ours, numpy, torch = runner.run(case, child(CHILD_OF_PEERS.format(bad="torch")))
+    assert (ours["impl"], ours["status"]) == ("heddle", "ok")
+    assert (numpy["impl"], numpy["status"]) == ("numpy", "ok")
+    assert (torch["impl"], torch["status"]) == ("torch", "missing")
+    assert torch["error"]["message"] == "torch: ended by SIGSEGV"
+
+
+def test_a_crash_of_our_own_is_no_fault_of_peers():
+    case = Case("exp", {"m": 1}, baselines=("numpy", "torch"))
+    (row,) = runner.run(case, child(CHILD_OF_PEERS.format(bad="heddle")))
+    assert (row["impl"], row["status"]) == ("heddle", "crashed")
+
+
 def test_an_exit_code_comes_with_the_last_line_of_stderr():
     code = "import sys; sys.exit('some trace\\nthe reason')"
     (row,) = runner.run(Case("exp", {"m": 1}), child(code))
