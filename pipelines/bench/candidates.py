@@ -17,7 +17,7 @@ from heddle.pipelines.bench.case import (
 )
 from heddle.pipelines.bench.measure import Call, interleaved
 from heddle.pipelines.bench.rows import Row
-from heddle.pipelines.bench.verification import HEDDLE, verify
+from heddle.pipelines.bench.verification import HEDDLE, Verification
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import HeddleError
 
@@ -33,14 +33,15 @@ def run(case: Case, candidates: Sequence[Mapping[str, tuning.Values]]) -> list[R
     device = device_of(case)
     session = InferenceSession(devices=[device], threads=case.threads)
     prepared = prepare(case, workload, workloads.dtype_of(workload, case.dtype), device)
+    check = Verification(case, prepared, session) if case.verify else None
     rows: list[Row] = [{"status": "ok", "turns_us": []} for _ in candidates]
     calls: dict[int, list[Call]] = {}
     for number, values in enumerate(candidates):
         try:
             with tuning.forced(values):
                 made = heddle_calls(prepared, load(case, prepared, session))
-            if case.verify:
-                rows[number] |= verify(case, prepared, session, {HEDDLE: made})[HEDDLE]
+            if check:
+                rows[number] |= check.row(HEDDLE, made)
         except HeddleError as error:
             rows[number] |= {"status": "error", "message": str(error)}
         if rows[number]["status"] == "ok":
@@ -52,6 +53,8 @@ def run(case: Case, candidates: Sequence[Mapping[str, tuning.Values]]) -> list[R
     )
     for number, timing in zip(calls, timings, strict=True):
         rows[number]["turns_us"] = [1e6 * turn for turn in timing.turns]
+        if check:
+            rows[number] |= check.row(HEDDLE, calls[number], rows[number])
     return [_plain(row) for row in rows]
 
 

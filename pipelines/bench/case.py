@@ -18,7 +18,7 @@ from heddle.pipelines.bench.machine import BUSY
 from heddle.pipelines.bench.measure import Call, Clock, Timing, host_clock, interleaved
 from heddle.pipelines.bench.missing import MissingError
 from heddle.pipelines.bench.rows import Row
-from heddle.pipelines.bench.verification import HEDDLE, verify
+from heddle.pipelines.bench.verification import HEDDLE, Verification
 from heddle.pipelines.bench.workload import Workload
 from heddle.runtime import CPU, Accelerator, Buffer, InferenceSession
 from heddle.runtime._core import cuda_info
@@ -112,7 +112,8 @@ def run(case: Case) -> Iterator[Row]:
             candidates[name] = baselines.calls(name, case, prepared)
         except MissingError as error:
             missing[name] = str(error)
-    errors = verify(case, prepared, session, candidates) if case.verify else {}
+    check = Verification(case, prepared, session) if case.verify else None
+    errors = {name: check.row(name, calls) for name, calls in candidates.items()} if check else {}
     pause = case.threads > 1
     clock = clock_of(case, len(prepared.sets))
     timings = interleaved(list(candidates.values()), case.max_time, pause, *clock)
@@ -126,8 +127,8 @@ def run(case: Case) -> Iterator[Row]:
         rows[HEDDLE]["host_us"] = 1e6 * host.interval[0]
     ours = rows[HEDDLE]["time_us"]
     for name, row in rows.items():
-        if name in errors:
-            row |= errors[name]
+        if check:
+            row |= check.row(name, candidates[name], errors[name])
         if name != HEDDLE:
             row["ratio"] = row["time_us"] / ours
     ratios = [row["ratio"] for row in rows.values() if "ratio" in row]

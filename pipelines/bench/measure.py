@@ -136,9 +136,16 @@ class _Rotation:
 
 
 def _warm_up(calls: Sequence[Call], rotation: _Rotation, max_time: float) -> int:
-    """Calls until the times are stable (or half of `max_time`); how many calls a sample takes."""
+    """Calls until the times are stable (or half of `max_time`); how many calls a sample takes.
+
+    Each set comes first, once: pages that nobody has written and models that nobody has run take
+    longer then.
+    """
     end = time.monotonic() + max_time / 2
-    rotation.sample(calls, 1)
+    for _ in range(-(-rotation.sets // rotation.least)):
+        rotation.sample(calls, rotation.least)
+        if time.monotonic() >= end:
+            break
     first = rotation.sample(calls, 1)
     count, last = rotation.count(first), math.inf
     while time.monotonic() < end:

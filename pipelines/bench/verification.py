@@ -2,7 +2,8 @@
 
 Before each call the output is filled with a byte, of the first set with 0xFF (NaN, or minus one)
 and of the last one with zeros: what a candidate leaves as it was is wrong in one of them, whatever
-another candidate wrote there before.
+another candidate wrote there before. It is done before times are taken and again after them: who
+computes nothing any more is fast.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from heddle.pipelines.bench.accuracy import error_of
 from heddle.runtime import Buffer, InferenceSession
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from heddle.pipelines.bench.case import Case, Prepared
     from heddle.pipelines.bench.measure import Call
@@ -48,27 +49,29 @@ class Filler:
         buffer.synchronize()  # others write to it from streams of their own
 
 
-def verify(
-    case: Case, prepared: Prepared, session: InferenceSession, candidates: Mapping[str, list[Call]]
-) -> dict[str, Row]:
-    """The error of each candidate's results against the op's reference in float64.
+class Verification:
+    """What the results of a case have to be: the op's reference, computed in float64 once."""
 
-    A peer may be less exact than is asked of Heddle; its row shows by how much.
-    """
-    workload = prepared.workload
-    result = workload.result(case.sizes, prepared.dtype)
-    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
-    wanted = workload.row.reference(*wide, **workload.canonical(case.sizes, prepared.dtype))
-    allowed = data.allowed(workload, case.sizes, prepared.dtype)
-    filler = Filler(result, case.target, session)
-    rows: dict[str, Row] = {}
-    for name, calls in candidates.items():
-        errors = []
+    def __init__(self, case: Case, prepared: Prepared, session: InferenceSession) -> None:
+        workload = prepared.workload
+        self.outputs, self.result = prepared.outputs, workload.result(case.sizes, prepared.dtype)
+        wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
+        attrs = workload.canonical(case.sizes, prepared.dtype)
+        self.wanted = workload.row.reference(*wide, **attrs)
+        self.allowed = data.allowed(workload, case.sizes, prepared.dtype)
+        self.filler = Filler(self.result, case.target, session)
+
+    def row(self, name: str, calls: Sequence[Call], before: Row | None = None) -> Row:
+        """The error of a candidate, the greater of this and what was found `before`.
+
+        A peer may be less exact than is asked of Heddle; its row shows by how much.
+        """
+        errors = [before["max_error"]] if before else []
         for number, byte in FILLS:
-            filler.fill(prepared.outputs[number], byte)
-            got = baselines.result_of(name, calls[number](), prepared.outputs[number], result.dtype)
-            errors.append(error_of(got, wanted))
-        rows[name] = {"max_error": max(errors), "tolerance": allowed}
-        if max(errors) > allowed and name == HEDDLE:
-            rows[name]["status"] = "wrong"
-    return rows
+            out = self.outputs[number]
+            self.filler.fill(out, byte)
+            got = baselines.result_of(name, calls[number](), out, self.result.dtype)
+            errors.append(error_of(got, self.wanted))
+        wrong = max(errors) > self.allowed and name == HEDDLE
+        found = {"max_error": max(errors), "tolerance": self.allowed}
+        return {**found, "status": "wrong"} if wrong else found

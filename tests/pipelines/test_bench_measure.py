@@ -57,6 +57,25 @@ def test_short_calls_are_timed_together(clock):
     assert timing.interval[0] == pytest.approx(1e-6)
 
 
+def test_the_first_call_of_each_set_does_not_count(clock):
+    fresh = set(range(400))
+
+    def call(number):
+        clock.now += 0.05 if number in fresh else 0.001
+        fresh.discard(number)
+
+    calls = [lambda number=number: call(number) for number in range(400)]
+    (timing,) = measure.interleaved([calls], 100, False)
+    assert timing.samples == pytest.approx([0.001] * len(timing.samples))
+
+
+def test_slow_first_calls_take_half_of_the_time_at_most(clock):
+    log = []
+    (timing,) = measure.interleaved([candidate(clock, log, "a", [0.1], sets=400)], 1, False)
+    assert len(timing.turns) >= 2
+    assert clock.now < 3
+
+
 def test_a_sample_may_have_to_go_through_all_sets(clock):
     log, sizes = [], []
 
@@ -67,7 +86,8 @@ def test_a_sample_may_have_to_go_through_all_sets(clock):
     calls = candidate(clock, log, "a", [0.002], sets=5)
     (timing,) = measure.interleaved([calls], 1, False, timer, least=5)
     assert timing.calls == 5
-    assert set(sizes[2:]) == {5}  # the first two say how long a call takes
+    assert sizes[:2] == [5, 1]  # all sets; how long a call takes
+    assert set(sizes[2:]) == {5}
 
 
 def test_the_time_limit_ends_it_unsettled(clock):

@@ -195,13 +195,12 @@ def test_candidates_are_compiled_timed_and_verified():
 
 def test_a_candidate_that_does_not_compile_or_is_wrong_is_not_timed(monkeypatch):
     case = Case("transpose", SIZES, verify=True, max_time=0.05)
-    real = candidates.verify
 
-    def wrong(*arguments):
-        row = real(*arguments)["heddle"]
-        return {"heddle": {**row, "status": "wrong", "max_error": 0.5}}
+    class Wrong(candidates.Verification):
+        def row(self, *arguments):
+            return {**super().row(*arguments), "status": "wrong", "max_error": 0.5}
 
-    monkeypatch.setattr(candidates, "verify", wrong)
+    monkeypatch.setattr(candidates, "Verification", Wrong)
     (row,) = candidates.run(case, [{}])
     assert (row["status"], row["turns_us"]) == ("wrong", [])
     assert row["message"].startswith("wrong by 5.0e-01, allowed are ")

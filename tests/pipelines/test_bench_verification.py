@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from heddle.graph import DType
-from heddle.pipelines.bench import candidates, case, verification, workloads
+from heddle.pipelines.bench import candidates, case, workloads
 from heddle.pipelines.bench.accuracy import error_of
-from heddle.pipelines.bench.case import Case
+from heddle.pipelines.bench.case import Case, run
+from heddle.pipelines.bench.verification import Verification
 from heddle.runtime import CPU, InferenceSession
 
 SIZES = {"m": 6, "n": 40}
@@ -21,7 +22,7 @@ def prepared(name, dtype="float32", cache="warm", **sizes):
 
 
 def verified(found, ready, session, calls, name="heddle"):
-    return verification.verify(found, ready, session, {name: calls})[name]
+    return Verification(found, ready, session).row(name, calls)
 
 
 def after(calls, ready, change):
@@ -119,6 +120,21 @@ def test_a_candidate_of_a_tuning_does_not_pass_on_what_another_one_wrote(monkeyp
     assert default["status"] == "ok"
     assert other["status"] == "wrong"
     assert other["turns_us"] == []
+
+
+def test_a_kernel_that_stops_while_it_is_timed_is_wrong(monkeypatch):
+    right = case.heddle_calls
+
+    def calls(*given):
+        (call,), left = right(*given), iter(range(20))
+        return [lambda: call() if next(left, None) is not None else None]
+
+    monkeypatch.setattr(case, "heddle_calls", calls)
+    monkeypatch.setattr(candidates, "heddle_calls", calls)
+    found = Case("exp", SIZES, verify=True, max_time=0.001)
+    (row,) = run(found)
+    assert row["status"] == "wrong"
+    assert candidates.run(found, [{}])[0]["status"] == "wrong"
 
 
 def test_infinities_hide_nothing():
