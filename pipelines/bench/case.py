@@ -14,7 +14,7 @@ from heddle.contexts.numeric import is_number, is_whole
 from heddle.graph import DType, compile
 from heddle.pipelines.bench import baselines, data, machine, workloads
 from heddle.pipelines.bench.device_time import ModelCall, device_clock
-from heddle.pipelines.bench.machine import BUSY
+from heddle.pipelines.bench.machine import BUSY, PER_CACHE
 from heddle.pipelines.bench.measure import Call, Clock, Timing, host_clock, interleaved
 from heddle.pipelines.bench.missing import MissingError
 from heddle.pipelines.bench.rows import Row
@@ -245,7 +245,7 @@ def timed_row(case: Case, prepared: Prepared, name: str, timing: Timing) -> Row:
     cost = prepared.workload.cost(case.sizes, prepared.dtype)
     last = last_cache(case)
     rotated = used_bytes(case, prepared.workload, prepared.dtype) * len(prepared.sets)
-    short = case.cache == "cold" and (not last or rotated < 2 * last)
+    short = case.cache == "cold" and (not last or rotated < PER_CACHE * last)
     flags = {
         "noisy": not timing.settled,
         "busy": timing.others > BUSY,

@@ -9,6 +9,7 @@ import numpy as np
 
 from heddle.graph import DType, TensorType
 from heddle.graph.rounding import held, loaded, stored
+from heddle.pipelines.bench.machine import PER_CACHE
 from heddle.pipelines.bench.workload import Operand, Workload
 from heddle.runtime import CPU, Buffer, Device
 
@@ -105,12 +106,12 @@ def array_of(buffer: Buffer, dtype: DType) -> NDArray[Any]:
 
 
 def sets_wanted(held: int, used: int, last_cache: int, weighted: bool) -> int:
-    """How many sets a cold run rotates over: at least two, and twice the last cache of used bytes.
+    """How many sets a cold run rotates over: at least two, and the last cache `PER_CACHE` times.
 
     Of the `held` bytes of a set a call uses `used`; all sets together are bounded.
     """
     most = min(MOST_WEIGHTS if weighted else MOST_SETS, MOST_BYTES // max(held, 1))
-    return max(min(-(-2 * last_cache // max(used, 1)), most), 2)
+    return max(min(-(-PER_CACHE * last_cache // max(used, 1)), most), 2)
 
 
 def allowed(workload: Workload, sizes: Mapping[str, int], dtype: DType) -> float:

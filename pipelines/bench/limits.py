@@ -30,8 +30,8 @@ Limits = dict[str, Any]
 
 RUNS, RUN_S, MOST_S = 30, 2e-3, 1.0
 PAUSE_S, TRIES, SPREAD_S = 0.05, 3, 6.0
-MEMORY, MEMORY_PER_CACHE = 64 * 2**20, 4
-"""The least bytes that count as memory, and how many times the last cache they are."""
+MEMORY = 64 * 2**20
+"""The least bytes that count as memory."""
 
 TILE_PRODUCTS = {"bfloat16": ("tdpbf16ps", 2 * 16 * 16 * 32), "int8": ("tdpbssd", 2 * 16 * 16 * 64)}
 """The instruction for each dtype of AMX, and its operations on full tiles."""
@@ -102,7 +102,7 @@ def working_sets(threads: int) -> dict[str, int]:
     for level in levels:
         sharing = max(1, min(threads, level.shared))
         found[level.name] = level.size * 3 // 4 // sharing
-    found["memory"] = max(MEMORY, MEMORY_PER_CACHE * machine.last_cache(threads)) // threads
+    found["memory"] = max(MEMORY, machine.PER_CACHE * machine.last_cache(threads)) // threads
     return found
 
 

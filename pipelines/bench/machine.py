@@ -20,6 +20,10 @@ STAT = Path("/proc/stat")
 BUSY = 0.05
 """Others' share of the cores from which on what was measured is flagged."""
 
+PER_CACHE = 4
+"""How many times the last cache is filled by what comes from memory. It does not drop what was used
+longest ago: on a Zen 5 products of one row were 1.2 to 1.35 times as fast over twice as much."""
+
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 

@@ -104,18 +104,18 @@ def test_buffers_keep_values(dtype):
 
 
 def test_how_many_sets_a_cold_run_has():
-    assert data.sets_wanted(1000, 1000, 32_000, False) == 64
+    assert data.sets_wanted(1000, 1000, 16_000, False) == 64
     assert data.sets_wanted(10**9, 10**9, 32_000, False) == 2
     assert data.sets_wanted(16, 16, 32 * 2**20, False) == data.MOST_SETS
     assert data.sets_wanted(16, 16, 32 * 2**20, True) == data.MOST_WEIGHTS
-    assert data.sets_wanted(10**6, 1000, 32_000, False) == 64
+    assert data.sets_wanted(10**6, 1000, 16_000, False) == 64
     assert data.sets_wanted(2**30, 1000, 32_000, False) == 4
     assert data.sets_wanted(2**40, 1000, 32_000, False) == 2
 
 
 def test_a_table_of_which_little_is_picked_does_not_count_as_used(monkeypatch):
     """64 KiB of each call's 8 MiB: what the cache holds is measured by these."""
-    monkeypatch.setattr(case.machine, "last_cache", lambda threads: 2**20)
+    monkeypatch.setattr(case.machine, "last_cache", lambda threads: 2**19)
     found = Case("gather", {"rows": 8192, "m": 32, "n": 256}, cache="cold", max_time=0.001)
     (row,) = run(found)
     used = 32 * (2 * 256 * 4 + 8)
