@@ -114,7 +114,7 @@ class _Attention(Feed):
         self._write_all(self._attended(), write)
 
     def _attended(self) -> list[Any]:
-        """The results of the thread in float32, as `warpgroup.instructions.Matrices.parts` has them."""
+        """The results of the thread in float32, as `instructions.Matrices.parts` has them."""
         first = emit.compare("equal", self._warpgroup, 0)
         with emit.when(self._second & emit.compare("greater", self._count, 1)):
             self._pass_on()  # The first warpgroup begins.
