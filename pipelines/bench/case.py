@@ -99,7 +99,7 @@ def run(case: Case) -> Iterator[Row]:
         HeddleError: The case cannot be run: a name, a dtype, a size, a device.
     """
     workload = workloads.find(case.name)
-    check(case, workload)
+    check_fields(case, workload)
     dtype = workloads.dtype_of(workload, case.dtype)
     device = device_of(case)
     session = InferenceSession(devices=[device], threads=case.threads)
@@ -139,7 +139,7 @@ def run(case: Case) -> Iterator[Row]:
         yield case.failed("missing", "MissingError", reason, name)
 
 
-def check(case: Case, workload: Workload) -> None:
+def check_fields(case: Case, workload: Workload) -> None:
     """Refuses fields that no command line lets through.
 
     Raises:

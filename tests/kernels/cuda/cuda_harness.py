@@ -2,11 +2,11 @@
 
 from functools import lru_cache
 
-import emulator
 import numpy as np
-import ptx_machine
-from emulator import Buffer, Program, Runnable, launch
-from emulator_tensor_map import TensorMap
+from emulator import machine as emulator
+from emulator.machine import Buffer, Program, Runnable, launch
+from emulator.tensor_map import TensorMap
+from ptx import machine as ptx_machine
 from reference import numpy_dtype, shape, size
 
 from heddle.graph.compiler.codegen.cuda import build, to_ptx

@@ -2,7 +2,7 @@
 
 import numpy as np
 from cuda_harness import MACHINE, blocks_started, built, tensor_map
-from emulator import Buffer, launch
+from emulator.machine import Buffer, launch
 from reference import numpy_dtype, shape, size
 
 from heddle.graph.compiler import assemble

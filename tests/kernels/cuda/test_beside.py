@@ -8,7 +8,7 @@ import pytest
 from assembler import needs_assembler
 from cuda_harness import run_call
 from cuda_program import EmulatedModel
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import evaluate, numpy_dtype, size
 from test_kernels import arrays_for, check
 from test_tensor_cores import body, floats, integers, product, quantized

@@ -3,9 +3,9 @@
 import cuda_cases as cases
 import pytest
 from cuda_harness import run
-from emulator import Buffer, launch
-from emulator_memory import EmulatorError
-from emulator_probe import emulate, numbers
+from emulator.machine import Buffer, launch
+from emulator.memory import EmulatorError
+from emulator.probe import emulate, numbers
 from test_kernels import arrays_for
 
 from heddle.kernels.cuda import _block

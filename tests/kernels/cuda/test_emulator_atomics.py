@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from emulator import Buffer, launch
-from emulator_build import assemble, at, block, i32, kernel, llvm, nvvm, thread
-from emulator_memory import EmulatorError
-from emulator_probe import emulate, numbers
+from emulator.build import assemble, at, block, i32, kernel, llvm, nvvm, thread
+from emulator.machine import Buffer, launch
+from emulator.memory import EmulatorError
+from emulator.probe import emulate, numbers
 
 from heddle.kernels import emit
 from heddle.kernels.mlir import context, ir

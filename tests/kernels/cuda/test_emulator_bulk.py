@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from emulator import Buffer, launch
-from emulator_build import assemble, at, attribute, global_pointer, i32, kernel, llvm, nvvm, thread
-from emulator_memory import EmulatorError
+from emulator.build import assemble, at, attribute, global_pointer, i32, kernel, llvm, nvvm, thread
+from emulator.machine import Buffer, launch
+from emulator.memory import EmulatorError
 
 from heddle.kernels import emit
 from heddle.kernels.mlir import context, ir

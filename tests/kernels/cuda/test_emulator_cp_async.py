@@ -1,8 +1,8 @@
 """cp.async, and barriers with numbers: what they copy and order, and the mistakes with them."""
 
 import pytest
-from emulator_memory import EmulatorError
-from emulator_probe import emulate, numbers
+from emulator.memory import EmulatorError
+from emulator.probe import emulate, numbers
 
 COPY = """
   %src = llvm.addrspacecast %from : !llvm.ptr to !llvm.ptr<1>

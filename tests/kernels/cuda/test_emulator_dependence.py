@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from emulator import Buffer, launch
-from emulator_memory import EmulatorError
-from emulator_probe import emulate, numbers
+from emulator.machine import Buffer, launch
+from emulator.memory import EmulatorError
+from emulator.probe import emulate, numbers
 
 from heddle.kernels.mlir import context, ir
 

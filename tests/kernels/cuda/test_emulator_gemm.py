@@ -1,13 +1,13 @@
 """Complete tensor core kernels: right on the emulator, caught when a wait is missing, assembled."""
 
-import emulator_gemm_ampere as ampere
-import emulator_gemm_hopper as hopper
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator import Buffer, launch
-from emulator_build import assemble, to_ptx
-from emulator_memory import EmulatorError
+from emulator import gemm_ampere as ampere
+from emulator import gemm_hopper as hopper
+from emulator.build import assemble, to_ptx
+from emulator.machine import Buffer, launch
+from emulator.memory import EmulatorError
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.kernels.mlir import context, ir

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from emulator_probe import emulate, numbers
+from emulator.probe import emulate, numbers
 
 
 def _permuted(selector: int) -> int:

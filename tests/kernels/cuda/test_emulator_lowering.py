@@ -1,8 +1,8 @@
 """Every nvvm operation that the emulator knows is one that the product's path assembles."""
 
 import pytest
-from emulator_build import to_ptx
-from emulator_rows import BLOCKING, EFFECTS, OPS
+from emulator.build import to_ptx
+from emulator.rows import BLOCKING, EFFECTS, OPS
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.kernels.mlir import context, ir

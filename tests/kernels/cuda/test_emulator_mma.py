@@ -3,8 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator_memory import EmulatorError
-from emulator_probe import emulate, numbers
+from emulator.memory import EmulatorError
+from emulator.probe import emulate, numbers
 
 RANDOM = np.random.default_rng(7)
 LOAD = """nvvm.ldmatrix %mat {{num = {num} : i32, layout = #nvvm.mma_layout<{layout}>,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulator import Buffer, launch
-from emulator_build import at, attribute, i32, kernel, llvm, nvvm, thread
-from emulator_memory import EmulatorError
-from emulator_tensor_map import TensorMap
+from emulator.build import at, attribute, i32, kernel, llvm, nvvm, thread
+from emulator.machine import Buffer, launch
+from emulator.memory import EmulatorError
+from emulator.tensor_map import TensorMap
 
 from heddle.kernels import emit
 from heddle.kernels.mlir import context, ir

@@ -1,14 +1,14 @@
 """wgmma by itself: types, swizzles, both majors, registers of A; and mistakes with it."""
 
-import emulator_wgmma_probe
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator import Buffer, launch
-from emulator_build import arith, assemble, at, i32, kernel, llvm, nvvm, thread
-from emulator_inline import text
-from emulator_memory import EmulatorError
-from emulator_wgmma_probe import (
+from emulator import wgmma_probe
+from emulator.build import arith, assemble, at, i32, kernel, llvm, nvvm, thread
+from emulator.inline import text
+from emulator.machine import Buffer, launch
+from emulator.memory import EmulatorError
+from emulator.wgmma_probe import (
     SPAN_CODE,
     TYPES,
     N,
@@ -248,6 +248,6 @@ def test_inline_ptx_that_is_not_known(monkeypatch):
         run("f16", PLAIN["f16"], assembly("nanosleep.u32 5;"))
     with pytest.raises(EmulatorError, match=r"wanted the PTX .* with side effects, got .*'=r', 1"):
         run("f16", PLAIN["f16"], assembly(text(N, 16, "f32", "bf16", "bf16", 0)))
-    monkeypatch.setattr(emulator_wgmma_probe, "text", lambda n, k, *types: text(n, 8, *types))
+    monkeypatch.setattr(wgmma_probe, "text", lambda n, k, *types: text(n, 8, *types))
     with pytest.raises(EmulatorError, match="knows k16 with sums of f32 for bf16, got k8, f32"):
         run_from_registers()

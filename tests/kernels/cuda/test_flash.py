@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from assembler import needs_assembler
 from cuda_harness import run_call
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import numpy_dtype
 
 from heddle.graph.compiler.codegen import ptx

@@ -6,7 +6,7 @@ import pytest
 import ragged_batches as ragged
 from assembler import needs_assembler
 from cuda_harness import run_call
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import evaluate
 
 from heddle.graph.compiler.codegen import ptx

@@ -7,7 +7,7 @@ import pytest
 import ragged_batches as ragged
 from assembler import needs_assembler
 from cuda_harness import run_call
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import evaluate, size
 from test_flash_ragged import ROUNDING, batch
 from test_flash_warpgroup import HOPPER, assembled, check_code

@@ -5,7 +5,7 @@ import pytest
 import ragged_batches as ragged
 from assembler import needs_assembler
 from cuda_harness import run_call, turned
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import evaluate, size
 from test_flash import arrays_for, attention, check, in_float64
 

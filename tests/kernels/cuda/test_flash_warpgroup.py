@@ -8,7 +8,7 @@ import test_kernels as kernels
 import wgmma_registers
 from assembler import needs_assembler
 from cuda_harness import run_call
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import size
 from test_flash import arrays_for, attention, check, in_float64
 

@@ -9,7 +9,7 @@ from assembler import needs_assembler
 from cuda_cases import gated
 from cuda_harness import run_call
 from cuda_program import EmulatedModel
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import evaluate, numpy_dtype, size
 from test_kernels import arrays_for, check
 from test_tensor_cores import floats, integers, product, quantized

@@ -4,7 +4,7 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 from cuda_harness import run
-from emulator_memory import Memory
+from emulator.memory import Memory
 from reference import evaluate, numpy_dtype, shape
 
 from heddle.kernels.registry import find

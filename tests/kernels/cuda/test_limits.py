@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator import Buffer, launch
+from emulator.machine import Buffer, launch
 
 from heddle.graph.compiler.codegen import cuda, ptx
 from heddle.graph.compiler.codegen.cuda import llvm_ir

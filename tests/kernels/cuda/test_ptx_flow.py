@@ -1,12 +1,12 @@
 """The order in which lanes go through PTX, where they meet again, and what they may read."""
 
 import numpy as np
-import ptx_machine
 import pytest
-from emulator_memory import EmulatorError
-from ptx_flow import blocks_of
-from ptx_probe import kernel, run
-from ptx_text import parse
+from emulator.memory import EmulatorError
+from ptx import machine
+from ptx.flow import blocks_of
+from ptx.probe import kernel, run
+from ptx.text import parse
 
 
 def order(body: str) -> list[str]:
@@ -79,7 +79,7 @@ def test_loops_of_lanes_end_one_by_one():
 
 
 def test_a_loop_that_does_not_end(monkeypatch):
-    monkeypatch.setattr(ptx_machine, "MOST_BLOCKS", 100)
+    monkeypatch.setattr(machine, "MOST_BLOCKS", 100)
     with pytest.raises(EmulatorError, match="does not end: 100 blocks"):
         run("$L: bra.uni $L;", np.zeros(32, np.int32))
 

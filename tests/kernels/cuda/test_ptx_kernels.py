@@ -1,6 +1,6 @@
 """The PTX that artifacts hold: kernels of every kind, as their own tests run them on the emulator.
 
-What is different from those is what runs: what LLVM has made of the MLIR (`ptx_machine`).
+What is different from those is what runs: what LLVM has made of the MLIR (`ptx.machine`).
 """
 
 from collections.abc import Callable

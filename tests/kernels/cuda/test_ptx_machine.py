@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import test_flash_warpgroup as flash
 import test_kernels as kernels
-from emulator_memory import EmulatorError
-from ptx_probe import run
+from emulator.memory import EmulatorError
+from ptx.probe import run
 from test_flash import attention
 from test_tensor_cores import product
 from warpgroup_cases import HOPPER

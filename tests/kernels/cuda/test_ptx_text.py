@@ -1,10 +1,10 @@
 """What of PTX is read, and what is refused."""
 
 import pytest
-from emulator_memory import EmulatorError
-from ptx_machine import Program
-from ptx_probe import kernel
-from ptx_text import Address, Immediate, Register, Symbol, parse
+from emulator.memory import EmulatorError
+from ptx.machine import Program
+from ptx.probe import kernel
+from ptx.text import Address, Immediate, Register, Symbol, parse
 
 HEAD = """.version 9.0
 .target sm_90a

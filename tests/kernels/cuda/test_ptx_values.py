@@ -3,8 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator_memory import EmulatorError
-from ptx_probe import apply, run
+from emulator.memory import EmulatorError
+from ptx.probe import apply, run
 
 NUMBERS = np.array([0, 1, -1, 5, -7, 2**31 - 1, -(2**31), 0x12345678] * 4, np.int32)
 FLOATS = np.array([0, -0.0, 1.5, -2.25, np.inf, -np.inf, np.nan, 1e-40] * 4, np.float32)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from assembler import needs_assembler
 from cuda_harness import run
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import evaluate, numpy_dtype, shape
 
 from heddle.graph.compiler.codegen import ptx

@@ -2,7 +2,7 @@
 
 import pytest
 from assembler import needs_assembler
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from test_kernels import check
 from test_tensor_cores import body, integers, product, quantized
 

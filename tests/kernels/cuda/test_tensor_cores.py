@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cuda_cases import fused, plain, tensor
 from cuda_harness import run
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import numpy_dtype, size
 from test_kernels import check
 

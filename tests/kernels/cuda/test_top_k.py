@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cuda_cases import plain, tensor
 from cuda_harness import run
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from reference import evaluate
 
 from heddle.kernels.cuda import _block

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import cuda_harness
 import pytest
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from test_kernels import check
 from test_tensor_cores import quantized
 from warpgroup_cases import HOPPER, columns, cut_into_pieces, product

@@ -5,7 +5,7 @@ import re
 import cuda_harness
 import pytest
 import wgmma_registers
-from emulator_memory import EmulatorError
+from emulator.memory import EmulatorError
 from warpgroup_cases import HOPPER, cut_into_pieces
 from window_cases import check
 from window_specs import plain
