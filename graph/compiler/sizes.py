@@ -94,7 +94,9 @@ def covers(large: Dim, small: Dim, ranges: Ranges) -> bool:
             times = prod(least[atom] ** count for atom, count in more.items())
             used = min(factor, -(-missing // times)) if times else 0
             left[other], missing = factor - used, missing - used * times
-        if missing > 0:
+            if missing <= 0:  # what is too much of one term is not another one's
+                break
+        else:
             return False
     return True
 

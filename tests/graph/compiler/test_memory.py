@@ -135,6 +135,13 @@ def test_sums_cover_sums():
     assert not covers(*dims("batch", ("sub", "sequence", "batch")), RANGES)
 
 
+def test_what_one_term_has_too_much_is_no_other_term():
+    large, small = Dim("a*p + a*q"), Dim("5*a + 2*q")
+    point = {"a": 1, "p": 8, "q": 100}
+    assert large.evaluate(point) < small.evaluate(point)
+    assert not covers(large, small, {"a": (1, 100), "p": (8, 100), "q": (2, 100)})
+
+
 @given(st.lists(sizes, min_size=1, max_size=3), st.lists(sizes, min_size=1, max_size=3), points)
 def test_what_covers_is_as_large(more, fewer, point):
     large, small = (sum(dims(*map(align, some)), Dim(0)) for some in (more, fewer))
