@@ -41,8 +41,8 @@ def _moves_channels(operation: Any) -> bool:
 
 def _order(operation: Any) -> tuple[int, ...] | None:
     """The permutation that may go behind the op; None where none may."""
-    if not _is_same_on_both_sides(operation):
-        return None
+    if m.name(operation) == "transpose" or not _is_same_on_both_sides(operation):
+        return None  # two transposes are one, as `canonicalize` says, but not in either order
     result = m.tensor(operation.results[0])
     wide = {value for value in operation.operands if _is_wide(value, operation)}
     moved = [value for value in wide if _moves_channels(m.owner(value))]

@@ -187,7 +187,7 @@ class _Attention(Feed):
     def _shares(
         self, number: Size, sums: Any, tops: Sequence[Any], totals: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Two shares in a word each, then what `_flash_softmax.Softmax.shares` gives."""
+        """Two shares in a word each, then what `softmax.Softmax.shares` gives."""
         scores = self._of_scores.settled(sums)
         if self._scores.before is not None:
             scores = [score * self._scores.before for score in scores]

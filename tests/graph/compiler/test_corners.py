@@ -229,6 +229,15 @@ def test_channels_stay_last_between_convolutions():
             np.testing.assert_allclose(found.to_numpy(), wanted, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 3, 2), (0, 2, 1, 3), (0, 2, 3, 1), (3, 1, 2, 0)])
+def test_what_turns_a_convolution_turns_what_it_gives(order):
+    """Also where sizes are alike, so that no shape shows which transpose came first."""
+    with Graph("turned", [TensorType(F32, (4, 4, 4, 4)), TensorType(F32, (4, 4, 1, 1))]) as graph:
+        pixels = ops.conv(*graph.inputs, layout="channels_first")
+        graph.output(ops.permute(pixels, order), ops.permute(ops.relu(pixels), order))
+    check(graph, [(4, 4, 4, 4), (4, 4, 1, 1)])
+
+
 def test_halves_of_what_is_known_late():
     with Graph("halves", [TensorType(F32, ("n", 3))]) as graph:
         (x,) = graph.inputs
