@@ -26,8 +26,8 @@ Run = Callable[..., object]
 """Called with the operands, then `out`, an array of the result's shape, and the op's attributes."""
 
 
-REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
-"""What peers raise where they do not take a dtype or a size."""
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, MemoryError)
+"""What peers raise where they do not take a dtype or a size, or it takes more than there is."""
 
 
 def check(name: str) -> None:

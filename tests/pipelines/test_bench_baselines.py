@@ -110,6 +110,13 @@ def test_a_baseline_that_refuses_a_case_is_a_row(monkeypatch, when):
     assert peer["error"]["message"] == "torch: exp of float32: not implemented for 'Half'"
 
 
+def test_a_baseline_for_which_there_is_no_memory_is_a_row(monkeypatch):
+    monkeypatch.setitem(baselines.BASELINES, "numpy", lambda *_: [lambda: np.empty(2**57)])
+    ours, peer = run(small("exp", baselines=("numpy",)))
+    assert (ours["status"], peer["status"]) == ("ok", "missing")
+    assert peer["error"]["message"].startswith("numpy: exp of float32: Unable to allocate 1.00 EiB")
+
+
 def test_numpy_multiplies_too():
     _, peer = run(small("matmul", baselines=("numpy",)))
     assert peer["status"] == "ok"

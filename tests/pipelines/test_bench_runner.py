@@ -56,6 +56,31 @@ def test_a_peer_that_crashes_takes_no_figures_with_it():
     assert torch["error"]["message"] == "torch: ended by SIGSEGV"
 
 
+CHILD_THAT_PEERS_CROWD = """
+import json, os, signal, sys
+baselines = json.load(sys.stdin)["case"]["baselines"]
+if len(baselines) == 2:
+    os.kill(os.getpid(), signal.SIGSEGV)
+rows = [{"impl": "heddle", "status": "ok"}]
+if "torch" in baselines:
+    rows = [{"impl": "heddle", "status": "error", "error": {"message": "no memory is left"}}]
+elif baselines:
+    rows += [{"impl": "numpy", "status": "ok"}]
+json.dump(rows, sys.stdout)
+"""
+
+
+def test_what_fails_beside_a_peer_alone_is_laid_to_the_peer():
+    case = Case("exp", {"m": 1}, baselines=("numpy", "torch"))
+    found = runner.run(case, child(CHILD_THAT_PEERS_CROWD))
+    assert [(row["impl"], row["status"]) for row in found] == [
+        ("heddle", "ok"),
+        ("numpy", "ok"),
+        ("torch", "missing"),
+    ]
+    assert found[2]["error"]["message"] == "torch: no memory is left"
+
+
 def test_a_crash_of_our_own_is_no_fault_of_peers():
     case = Case("exp", {"m": 1}, baselines=("numpy", "torch"))
     (row,) = runner.run(case, child(CHILD_OF_PEERS.format(bad="heddle")))
