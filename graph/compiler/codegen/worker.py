@@ -61,7 +61,8 @@ def _place(error: Exception) -> str:
         if Path(frame.filename).is_relative_to(KERNELS)
     ]
     rooms = KERNELS / "cpu", KERNELS / "cuda"
-    own = [frame for frame in frames if frame[0].parent in rooms]  # not the helpers that it calls
+    # Not the helpers that it calls, which lie in packages or have an underscore.
+    own = [(path, line) for path, line in frames if path.parent in rooms and path.name[0] != "_"]
     path, line = (own or frames or [(KERNELS, None)])[-1]
     return f"kernels/{path.relative_to(KERNELS)}:{line}: " if line else ""
 

@@ -112,21 +112,32 @@ def test_sources_that_changed_meanwhile_are_noticed(monkeypatch):
     assert found["softmax"] == Failure(reason)
 
 
-def test_a_kernel_that_is_broken_is_named_with_its_line(monkeypatch):
+COLUMNS = Operand("float32", (64, 64)), Operand("float32", (1, 64))
+SUM = Spec("reduce", COLUMNS[:1], COLUMNS[1], COLUMNS[1:], (("axis", 0), ("kind", "sum")))
+
+
+@pytest.mark.parametrize(
+    ("spec", "kernel"), [(Spec("softmax", (F32,), F32, (F32,)), "softmax"), (SUM, "reduce")]
+)
+def test_a_kernel_that_is_broken_is_named_with_its_line(monkeypatch, spec, kernel):
     """Not the line of a helper, nor that of what raises below it."""
 
     def load(*arguments, **options):
         raise AttributeError("'float' object has no attribute 'type'")
 
     monkeypatch.setattr(memory, "load", load)
-    spec = Spec("softmax", (F32,), F32, (F32,)).to_json()
-    job = {"spec": spec, "arch": "x86-64-v3", "values": {}, "sources": pool.fingerprint("cpu")}
+    job = {
+        "spec": spec.to_json(),
+        "arch": "x86-64-v3",
+        "values": {},
+        "sources": pool.fingerprint("cpu"),
+    }
     (key, reason), *others = worker._answer(job).items()
     assert (key, others) == ("error", [])
     place, _, what = reason.partition(": ")
     assert what == "AttributeError: 'float' object has no attribute 'type'"
     path, _, line = place.rpartition(":")
-    assert path == "kernels/cpu/softmax.py"
+    assert path == f"kernels/cpu/{kernel}.py"
     source = (Path(worker.KERNELS).parent / path).read_text().splitlines()
     assert "(" in source[int(line) - 1]
     job["spec"] = Spec("nope", (F32,), F32, (F32,)).to_json()
