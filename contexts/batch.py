@@ -263,7 +263,7 @@ class StepBatch:
     ) -> dict[int, Exception]:
         """Hand each context its next token.
 
-        Several steps may wait for this at once, where no context is in two of them.
+        Up to 16 steps may wait for this at once, where no context is in two of them.
 
         Args:
             contexts: Those of the step, as `write` got them.

@@ -238,6 +238,13 @@ def test_steps_of_other_contexts_may_wait_at_once_and_a_step_may_be_given_up(tex
     assert [c.generated_tokens.tolist() for c in (one, two, three)] == [[5, 8], [6], [7]]
 
 
+def test_so_many_steps_may_wait_at_once_as_the_page_says(text):
+    batch, steps = StepBatch(rows=1, tokens=9, max_length=9), [[text()] for _ in range(16)]
+    for step in steps:
+        batch.write(step)
+    assert all(batch.commit(step, [5]) == {} for step in steps)
+
+
 def test_steps_that_were_given_up_are_forgotten(text):
     batch = written(text())
     first = weakref.ref(batch._owners[0])
