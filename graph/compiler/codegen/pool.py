@@ -14,10 +14,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import IO
 
 from heddle.graph.compiler.cache import Values, decode, fingerprint
 from heddle.kernels.registry import MACHINES
@@ -69,6 +69,7 @@ def run(
     for job in jobs:
         queue.put(job)
     lock = threading.Lock()
+    errors: list[BaseException] = []
 
     def serve() -> None:
         child = _taken(worker)
@@ -81,21 +82,40 @@ def run(
                 outcome = child.compile(job, timeout)
                 with lock:
                     done(job, outcome)
+        except BaseException as error:  # of `done`
+            errors.append(error)
+            _drain(queue)
         finally:
             child.used = time.monotonic()
             _idle.append(child)
 
-    count = min(_children(), len(jobs))
-    with ThreadPoolExecutor(count or 1) as executor:
-        served = [executor.submit(serve) for _ in range(count)]
-        try:
-            for future in served:
-                future.result()
-        except BaseException:  # of `done`, or Ctrl-C: the children end the jobs that they have
-            with suppress(Empty):
-                while True:
-                    queue.get_nowait()
-            raise
+    # An executor takes no work once the main thread has ended, while other threads go on.
+    threads: list[threading.Thread] = []
+    try:
+        for _ in range(min(_children(), len(jobs))):
+            thread = threading.Thread(target=serve)
+            try:
+                thread.start()
+            except RuntimeError as error:  # of the system, which has no more: fewer serve
+                if threads:
+                    break
+                raise CompileError(f"codegen: wanted a thread for a child, got: {error}") from None
+            threads.append(thread)
+        for thread in threads:
+            thread.join()
+    except BaseException:  # Ctrl-C: the children end the jobs that they have
+        _drain(queue)
+        for thread in threads:
+            thread.join()
+        raise
+    if errors:
+        raise errors[0]
+
+
+def _drain(queue: SimpleQueue[Job]) -> None:
+    with suppress(Empty):
+        while True:
+            queue.get_nowait()
 
 
 _idle: list[_Child] = []
@@ -135,13 +155,14 @@ class _Child:
         self.used = 0.0
         self._command = tuple(command)
         self._process: subprocess.Popen[str] | None = None
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (see close)
+        self._errors: IO[str] | None = None
 
     def close(self) -> None:
         if self._process:
             self._process.kill()
         self._end()
-        self._errors.close()
+        if self._errors:
+            self._errors.close()
 
     def serves(self, command: Sequence[str]) -> bool:
         """Whether it is there still, and stays long enough to get a job."""
@@ -152,12 +173,12 @@ class _Child:
     def compile(self, job: Job, timeout: float) -> tuple[Code, ...] | Failure:
         try:
             process = self._process = self._process or self._start()
-        except OSError as error:
+            timer = threading.Timer(timeout, process.kill)
+            timer.start()
+        except (OSError, RuntimeError) as error:  # no file, no process; no thread
             return Failure(f"the code generator did not start: {error}")
         assert process.stdin
         assert process.stdout
-        timer = threading.Timer(timeout, process.kill)
-        timer.start()
         try:
             sources = fingerprint(MACHINES[job.arch].target)
             request = {"spec": job.spec.to_json(), "arch": job.arch, "values": dict(job.values)}
@@ -174,6 +195,7 @@ class _Child:
                 answer = json.loads(line)
                 return Failure(answer["error"]) if "error" in answer else decode(answer["codes"])
             except (ValueError, TypeError, KeyError):
+                process.kill()
                 self._end()
                 return Failure(f"the code generator gave no answer but {line.strip()[:80]!r}")
         self._end()
@@ -182,6 +204,8 @@ class _Child:
         return Failure(f"the code generator died (exit {process.returncode}): {self._last_words()}")
 
     def _start(self) -> subprocess.Popen[str]:
+        if self._errors is None:
+            self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  (see close)
         self._errors.seek(0)
         self._errors.truncate()
         return subprocess.Popen(
@@ -190,6 +214,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            errors="replace",
         )
 
     def _end(self) -> None:
@@ -205,6 +230,7 @@ class _Child:
             self._process = None
 
     def _last_words(self) -> str:
+        assert self._errors
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()] or ["it said nothing"]
         fatal = [line for line in lines if "LLVM ERROR" in line]  # a stack dump may follow it

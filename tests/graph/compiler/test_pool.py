@@ -4,6 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,10 @@ for line in sys.stdin:
         case "babble":
             print("a pass printed this", flush=True)
             continue
+        case "stray":
+            sys.stdout.buffer.write(bytes([255, 10]))
+            sys.stdout.flush()
+            time.sleep(60)
         case "pid":
             answer = {"codes": [{"arch": job["arch"], "format": str(os.getpid()), "data": ""}]}
         case "refuse":
@@ -78,6 +85,69 @@ def test_no_answer_fails_one_job(monkeypatch):
     reason = "the code generator gave no answer but 'a pass printed this'"
     assert found.pop("babble") == Failure(reason)
     assert all(codes[0].data == op.encode() for op, codes in found.items())
+
+
+def test_no_answer_from_a_child_that_stays_fails_one_job(monkeypatch):
+    """It is not waited for, and its bytes need not be text."""
+    start = time.monotonic()
+    found = outcomes(monkeypatch, "a", "stray", "b", jobs=1)
+    reason = "the code generator gave no answer but '\N{REPLACEMENT CHARACTER}'"
+    assert found["stray"] == Failure(reason)
+    assert found["b"][0].data == b"b"
+    assert time.monotonic() - start < 50
+
+
+@pytest.mark.parametrize("missing", ["folder", "thread"])
+def test_what_a_child_needs_is_not_there(monkeypatch, missing):
+    """No folder for temporary files; no thread that watches the time."""
+
+    def none(*arguments, **options):
+        raise FileNotFoundError("none") if missing == "folder" else RuntimeError("none")
+
+    monkeypatch.setattr(pool, "_idle", [])
+    owner, name = (tempfile, "TemporaryFile") if missing == "folder" else (pool.threading, "Timer")
+    monkeypatch.setattr(owner, name, none)
+    found = outcomes(monkeypatch, "a", "b")
+    assert set(found.values()) == {Failure("the code generator did not start: none")}
+    pool._close_idle()
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_as_many_children_as_there_are_threads_for(monkeypatch, threads):
+    class Few(threading.Thread):
+        left = threads
+
+        def start(self):
+            if not Few.left:
+                raise RuntimeError("can't start new thread")
+            Few.left -= 1
+            super().start()
+
+    monkeypatch.setattr(pool.threading, "Thread", Few)
+    if threads:
+        assert outcomes(monkeypatch, "a", "b", jobs=2)["b"][0].data == b"b"
+    else:
+        message = "^codegen: wanted a thread for a child, got: can't start new thread$"
+        with pytest.raises(CompileError, match=message):
+            outcomes(monkeypatch, "a", "b", jobs=2)
+
+
+def test_a_thread_compiles_after_the_main_one_has_ended():
+    program = f"""
+import sys, threading
+sys.path.append({str(Path(__file__).parent)!r})
+from test_pool import CHILD, F32, Job, Spec, run
+
+def compile():
+    main.join()
+    jobs = [Job(Spec("a", (F32,), F32, (F32,)), "x86-64-v3")]
+    run(jobs, lambda _, codes: print(codes), worker=(sys.executable, "-c", CHILD))
+
+main = threading.main_thread()
+threading.Thread(target=compile).start()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout[:6], done.stderr) == ("(Code(", "")
 
 
 def test_no_child(monkeypatch):
