@@ -61,7 +61,7 @@ def put(name: str, value: str) -> None:
 
 
 def cache_folder() -> Path | None:
-    """The kernel cache's folder, or None when the cache is off."""
+    """The kernel cache's folder, or None when the cache is off, or the user has no home for it."""
     # Its import takes as long as that of the whole runtime, where no folder is asked for.
     from pathlib import Path
 
@@ -69,4 +69,9 @@ def cache_folder() -> Path | None:
     if value == "off":
         return None
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(value) if value else Path(base).expanduser() / "heddle"
+    if value:
+        return Path(value)
+    try:
+        return Path(base).expanduser() / "heddle"
+    except RuntimeError:  # neither HOME nor an entry of the user, as in containers
+        return None

@@ -2,7 +2,8 @@
 
 An entry is a file named after its key: the sha256 of its contents, a newline, the contents. It is
 written beside its place and renamed, so that readers and other writers see all of it or none. An
-entry whose checksum does not match is a miss. A folder that cannot be written costs one warning.
+entry whose checksum does not match, or that holds no codes of today, is a miss. A folder that
+cannot be written costs one warning.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class KernelCache:
         digest, _, contents = data.partition(b"\n")
         if digest != hashlib.sha256(contents).hexdigest().encode():
             return None
-        return decode(json.loads(contents))
+        try:
+            return decode(json.loads(contents))
+        except (ValueError, TypeError, KeyError):  # of a version whose codes have other fields
+            return None
 
     def put(self, spec: Spec, arch: str, codes: Sequence[Code], values: Values = ()) -> None:
         """Keeps `codes`; where that fails, warns once and keeps nothing from then on."""

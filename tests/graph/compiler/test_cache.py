@@ -1,6 +1,8 @@
 """The kernel cache: sound entries are found, everything else is a miss."""
 
+import hashlib
 import os
+import pwd
 import subprocess
 import sys
 import warnings
@@ -11,6 +13,7 @@ import pytest
 from heddle.graph.compiler.cache import CacheWarning, KernelCache, assembler, fingerprint, key
 from heddle.graph.compiler.codegen import ptx
 from heddle.kernels.spec import Body, Operand, Spec, Step
+from heddle.runtime import config
 from heddle.runtime.artifact import Code
 
 F32 = Operand("float32", ("d0", 384))
@@ -49,6 +52,14 @@ def test_every_changed_byte_is_a_miss(filled):
         assert cache.get(SPEC, "sm_80") is None
 
 
+@pytest.mark.parametrize("contents", [b'[{"unit": "fpga", "data": ""}]', b"7", b'[{"arch": "a"}]'])
+def test_entry_of_another_version_is_a_miss(filled, contents):
+    """Its checksum is right; what it holds is not what codes are today."""
+    cache, entry = filled
+    entry.write_bytes(hashlib.sha256(contents).hexdigest().encode() + b"\n" + contents)
+    assert cache.get(SPEC, "sm_80") is None
+
+
 def test_folder_that_cannot_be_made_warns_once(tmp_path):
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")
@@ -69,6 +80,17 @@ def test_full_disk_warns_and_leaves_no_partial_entry(tmp_path, monkeypatch):
     with pytest.warns(CacheWarning, match="No space left on device"):
         KernelCache(tmp_path).put(SPEC, "sm_80", CODES)
     assert list((tmp_path / "kernels").iterdir()) == []
+
+
+def test_no_home_is_no_folder(monkeypatch):
+    for name in ("HEDDLE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(user):
+        raise KeyError(user)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert config.cache_folder() is None
 
 
 def test_off_keeps_nothing():
