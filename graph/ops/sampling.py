@@ -194,7 +194,8 @@ def _draw(x: Array, sampling: Array, top_k: int, uniform: float) -> int:
         return -1
     if not temperature > 0 or top_k == 1:
         return int(np.argmax(x))
-    weights = np.floor(np.exp((x - top).astype(np.float64) / temperature) * ONE + 0.5)
+    below = (x - top).astype(np.float64) / min(temperature, np.finfo(np.float32).max)
+    weights = np.floor(np.exp(below) * ONE + 0.5)
     kept = np.argsort(-x, kind="stable")[: top_k if top_k > 0 else len(x)]
     total = weights[kept].sum()
     budget = max(1.0, min(np.ceil(total * np.float64(top_p)), total))
