@@ -26,7 +26,14 @@ from heddle.runtime import config
 from heddle.runtime.artifact import Code
 from heddle.runtime.errors import CompileError
 
-WORKER = (sys.executable, "-m", "heddle.graph.compiler.codegen.worker")
+_PROGRAM = """import sys
+sys.path = [folder for folder in sys.path if folder]
+from heddle.graph.compiler.codegen import worker
+worker.main()
+"""
+"""No module is taken from the working folder, whose files may have any names."""
+
+WORKER = (sys.executable, "-c", _PROGRAM)
 TIMEOUT = 300.0
 """Seconds that one kernel may take."""
 

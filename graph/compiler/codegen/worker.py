@@ -77,7 +77,3 @@ def compile_kernel(spec: Spec, arch: str) -> tuple[Code, ...]:
     from heddle.graph.compiler.codegen.cuda import compile_cuda
 
     return compile_cuda(spec, machine)
-
-
-if __name__ == "__main__":
-    main()

@@ -182,6 +182,15 @@ def test_sources_that_changed_meanwhile_are_noticed(monkeypatch):
     assert found["softmax"] == Failure(reason)
 
 
+def test_files_of_the_working_folder_are_not_modules(monkeypatch, tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemError('mine')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "_idle", [])
+    found = outcomes(monkeypatch, "nope", worker=pool.WORKER)
+    pool._close_idle()
+    assert found["nope"].reason.startswith("CompileError: nope for x86-64-v3: ")
+
+
 COLUMNS = Operand("float32", (64, 64)), Operand("float32", (1, 64))
 SUM = Spec("reduce", COLUMNS[:1], COLUMNS[1], COLUMNS[1:], (("axis", 0), ("kind", "sum")))
 
