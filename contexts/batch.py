@@ -306,8 +306,7 @@ class StepBatch:
                         f"StepBatch: wanted a token for row {row}, got {token}: there was nothing "
                         "to choose from, as where a mask allows no token or logits are no numbers"
                     )
-                if not context.tokens.actively_chunked:
-                    require_matcher("StepBatch", context)
+                require_matcher("StepBatch", context)
                 context.update(token, entry)
             except (AssertionError, ValueError) as error:
                 refused[row] = error

@@ -76,7 +76,8 @@ class GrammarMasks:
         """
         matchers = [context._matcher for context in contexts]
         if None in matchers:
-            _require_matchers(contexts)
+            for context in contexts:
+                require_matcher("GrammarMasks", context)
         if matchers != self._matchers:
             self._check_rows(len(contexts))
             _refuse_shared(contexts)
@@ -115,7 +116,8 @@ class GrammarMasks:
         rows = len(contexts) + sum(map(len, drafts))
         self._check_rows(rows)
         _refuse_shared(contexts)
-        _require_matchers(contexts)
+        for context in contexts:
+            require_matcher("GrammarMasks", context)
         self._memory.turn()
         drafted: list[tuple[LLMatcher, int, list[int]]] = []
         plain: list[tuple[LLMatcher, int]] = []
@@ -173,13 +175,6 @@ class GrammarMasks:
                 f"GrammarMasks: wanted at most {len(self.bitmask)} rows, as it was made for, got "
                 f"{wanted}"
             )
-
-
-def _require_matchers(contexts: Sequence[TextContext]) -> None:
-    """While the prompt is chunked, a matcher may still be compiled: no token comes of that step."""
-    for context in contexts:
-        if not context.tokens.actively_chunked:
-            require_matcher("GrammarMasks", context)
 
 
 def _refuse_shared(contexts: Sequence[TextContext]) -> None:

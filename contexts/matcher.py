@@ -114,10 +114,13 @@ class TrackedMatcher:
 def require_matcher(where: str, context: TextContext) -> None:
     """Refuse a context with a schema and no matcher: its output would be free text.
 
+    While its prompt is chunked, a matcher may still be compiled: no token comes of that step.
+
     Raises:
         ValueError: It is such a one; `where` is who asks.
     """
-    if context._matcher is None and context.json_schema is not None:
+    held = context._matcher is not None or context.json_schema is None
+    if not held and not context.tokens.actively_chunked:
         raise ValueError(
             f"{where}: wanted a matcher for the json_schema of request {context.request_id}, got "
             "none; GrammarCompiler.constrain gives it one"

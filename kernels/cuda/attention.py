@@ -14,8 +14,7 @@ from typing import Any
 
 from heddle.kernels import bodies, emit, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.flash import calls, dense, dense_warpgroup
-from heddle.kernels.functions import vector_math as vm
+from heddle.kernels.cuda.flash import calls, dense, dense_warpgroup, online
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -141,12 +140,9 @@ class _Warp:
             scores = self._scores(first + self._lane, lanes)
             new_tops, new_totals, shares = [], [], []
             for query, (score, top, total) in enumerate(zip(scores, tops, totals, strict=True)):
-                best = emit.maximum(_block.across(score, emit.maximum, _block.WARP), top)
-                # Before the first key that may be attended to, there is nothing to shift by.
-                shift = emit.select(emit.compare("equal", best, -math.inf), 0.0, best)
-                fading, share = vm.exp(top - shift), vm.exp(score - shift)
+                best, total, fading, share = online.add_scores(score, top, total)
                 new_tops.append(best)
-                new_totals.append(emit.fma(total, fading, share))
+                new_totals.append(total)
                 shares.append(share)
                 at = slice(query * self._columns, (query + 1) * self._columns)
                 sums[at] = [part * fading for part in sums[at]]

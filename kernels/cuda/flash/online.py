@@ -47,6 +47,18 @@ def report(frame: _frame.Frame, code: int, value: Any, limit: Any, before: Any) 
     gather.report(frame.status, value, limit, code, before)
 
 
+def add_scores(score: Any, top: Any, total: Any) -> tuple[Any, Any, Any, Any]:
+    """Takes the scores of a warp's lanes into the greatest one so far and a lane's part of the sum.
+
+    Returns both, what the weighted values so far are scaled by, and the lane's own weight.
+    """
+    best = emit.maximum(_block.across(score, emit.maximum, _block.WARP), top)
+    # Scores may be -inf, as before the first key that is seen: then there is nothing to shift by.
+    shift = emit.select(emit.compare("equal", best, -math.inf), 0.0, best)
+    fading, share = vm.exp(top - shift), vm.exp(score - shift)
+    return best, emit.fma(total, fading, share), fading, share
+
+
 class _Warp:
     """A token and up to four query heads of one key head.
 
@@ -105,12 +117,9 @@ class _Warp:
             zip(self._scores(place), tops, totals, strict=True)
         ):
             score = emit.select(inside, score * self._spec.attr("scale"), -math.inf)
-            best = emit.maximum(_block.across(score, emit.maximum, _block.WARP), top)
-            # Scores may be -inf themselves: then there is nothing to shift by.
-            shift = emit.select(emit.compare("equal", best, -math.inf), 0.0, best)
-            fading, share = vm.exp(top - shift), vm.exp(score - shift)
+            best, total, fading, share = add_scores(score, top, total)
             new_tops.append(best)
-            new_totals.append(emit.fma(total, fading, share))
+            new_totals.append(total)
             shares.append(share)
             at = slice(head * self._columns, (head + 1) * self._columns)
             sums[at] = [value * fading for value in sums[at]]
