@@ -45,7 +45,7 @@ std::string dim_named(const Artifact& artifact, const TensorRecord& input, size_
 
 bool is_misplaced(const TensorView& view) {
   if (view.data == nullptr) return view.shape.bytes(view.dtype) != 0;
-  return (reinterpret_cast<uintptr_t>(view.data) & (dtype_size(view.dtype) - 1)) != 0;
+  return !is_aligned(view);
 }
 
 void refuse_memory(const TensorView& view, const std::string& name) {

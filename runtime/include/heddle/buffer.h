@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -24,6 +25,11 @@ struct TensorView {
   Shape shape;
   Storage* storage = nullptr;  ///< What tracks the memory's uses, or null: its owner orders them.
 };
+
+/// Whether a view starts at a multiple of its element, which kernels count on.
+inline bool is_aligned(const TensorView& view) {
+  return (reinterpret_cast<uintptr_t>(view.data) & (dtype_size(view.dtype) - 1)) == 0;
+}
 
 /// A view of the host's memory, which the caller keeps: `host_view(values.data(), {3, 64})`.
 template <class T>

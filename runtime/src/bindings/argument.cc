@@ -23,10 +23,6 @@ std::string class_of(nb::handle object) {
   return nb::cast<nb::str>(object.type().attr("__name__")).c_str();
 }
 
-bool is_aligned(const TensorView& view) {
-  return (reinterpret_cast<uintptr_t>(view.data) & (dtype_size(view.dtype) - 1)) == 0;
-}
-
 bool dense(const Py_buffer& view) {
   if (view.strides == nullptr || view.len == 0) return true;
   Py_ssize_t expected = view.itemsize;
