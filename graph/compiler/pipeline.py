@@ -15,6 +15,7 @@ from heddle.graph.compiler.passes.join import join
 from heddle.graph.compiler.passes.legalize import legalize
 from heddle.graph.compiler.passes.pack import pack
 from heddle.graph.compiler.passes.plan import plan
+from heddle.graph.compiler.passes.recognize import recognize
 from heddle.graph.compiler.passes.select import select
 from heddle.graph.compiler.passes.settle import settle
 from heddle.graph.compiler.passes.sink import sink
@@ -29,6 +30,7 @@ Pass = Callable[[Any, str], None]
 PASSES: tuple[Pass, ...] = (
     canonicalize,  # the same graph, simpler
     fold_constants,  # what is known now is computed now
+    recognize,  # what is written out in other ops becomes one
     legalize,  # only forms that kernels take
     sink,  # channels stay last from one convolution to the next
     pack,  # CPU: matmuls read packed panels

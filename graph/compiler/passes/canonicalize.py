@@ -140,6 +140,57 @@ def _slice_of_slice(operation: Any) -> Any:
     )
 
 
+def _attention_of_turned(operation: Any) -> Any:
+    """Attention of three transposes of heads and sequence: its kernels read either order."""
+    attrs, (query, key, value, *mask) = m.attrs(operation), operation.operands
+    layouts = {"bhsd": "bshd", "bshd": "bhsd"}
+    turned = [m.owner(each) for each in (query, key, value)]
+    if any(
+        above is None or m.name(above) != "transpose" or m.attrs(above)["permutation"] != _HEADS
+        for above in turned
+    ):
+        return None
+    operands = [*(above.operands[0] for above in turned), *mask]  # type: ignore[union-attr]
+    attrs["layout"] = layouts[attrs["layout"]]
+    made = m.create(operation, "attention", operands, **attrs)
+    return m.create(operation, "transpose", [made], permutation=_HEADS)
+
+
+def _attention_of_repeated(operation: Any) -> Any:
+    """Heads of keys that are repeated for each of the queries that they serve: they do that."""
+    query, key, value, *mask = operation.operands
+    attrs = m.attrs(operation)
+    axis = 1 if attrs["layout"] == "bhsd" else 2
+    key, value = (_unrepeated(each, axis) for each in (key, value))
+    if key is None or value is None or key.type != value.type:
+        return None
+    return m.create(operation, "attention", [query, key, value, *mask], **attrs)
+
+
+def _unrepeated(value: Any, axis: int) -> Any | None:
+    """`value` before each element along `axis` was repeated, by way of one axis more."""
+    wide = value
+    if m.owner_name(value) == "reshape":
+        wide = _operand(m.owner(value))
+    if m.owner_name(wide) != "broadcast_to":
+        return None
+    narrow = _operand(m.owner(wide))
+    spread, before = m.tensor(wide).shape, m.tensor(narrow).shape
+    after = m.tensor(value).shape
+    if wide is value or spread == after:  # one head for all
+        return narrow if before == Shape((*after[:axis], 1, *after[axis + 1 :])) else None
+    kept = Shape((*spread[: axis + 1], *spread[axis + 2 :]))
+    joined = (*spread[:axis], spread[axis] * spread[axis + 1], *spread[axis + 2 :])
+    if len(spread) != len(after) + 1 or Shape(joined) != after:
+        return None
+    if before != Shape((*spread[: axis + 1], 1, *spread[axis + 2 :])):
+        return None
+    return m.create(m.owner(value), "reshape", [narrow], shape=kept)
+
+
+_HEADS = (0, 2, 1, 3)
+
+
 def _concat_of_one(operation: Any) -> Any:
     return _operand(operation) if len(operation.operands) == 1 else None
 
@@ -183,4 +234,5 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "transpose": (_transpose_of_transpose, _only_ones_move),
     "slice": (_slice_of_all, _slice_of_slice),
     "concat": (_concat_of_one,),
+    "attention": (_attention_of_turned, _attention_of_repeated),
 }

@@ -1,0 +1,144 @@
+"""What hides scores from a softmax: conditions, numbers that are added, the order of positions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.forms.positions import HIDDEN, Band, band_of
+from heddle.graph.compiler.forms.reading import made, number
+from heddle.graph.compiler.specs import source
+from heddle.graph.dtype import DType
+from heddle.graph.types import Shape
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Scores are `fill` where `condition` is not `seen`, or have it added there."""
+
+    condition: Any
+    seen: bool
+    fill: float
+
+
+@dataclass(frozen=True)
+class Mask:
+    """All that hides scores of [..., queries, keys]; `leaves` are what the form reads for it."""
+
+    hidden: tuple[Hidden, ...] = ()
+    terms: tuple[Any, ...] = ()
+    bands: tuple[tuple[Band, Mask], ...] = ()
+    leaves: tuple[Any, ...] = ()
+
+    def __or__(self, other: Mask) -> Mask:
+        return Mask(
+            self.hidden + other.hidden,
+            self.terms + other.terms,
+            self.bands + other.bands,
+            self.leaves + other.leaves,
+        )
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """What is hidden by is made of these."""
+        return tuple(each.condition for each in self.hidden) + self.terms
+
+    def settled(self) -> tuple[Mask, Band]:
+        """The mask without bands that are an attribute of attention, and those as one.
+
+        A window is one of causal attention alone.
+        """
+        causal = any(band.causal for band, _ in self.bands)
+        attribute = (
+            reduce(Band.both, (band for band, _ in self.bands), Band()) if causal else Band()
+        )
+        left = () if causal else tuple(mask for _, mask in self.bands)
+        return reduce(Mask.__or__, left, replace(self, bands=())), attribute
+
+    def fits(self, dtype: DType) -> bool:
+        """Whether attention of `dtype` takes it."""
+        fills = [each.fill for each in self.hidden if each.fill != -math.inf]
+        terms = [m.tensor(_unwidened(term, dtype)).dtype for term in self.terms]
+        return not (fills and dtype is DType.float16) and all(term is dtype for term in terms)
+
+    def make(self, like: Any, dtype: DType) -> list[Any]:
+        """The mask operand of attention before `like`; none where nothing is hidden."""
+
+        def made(op: str, *operands: Any) -> Any:
+            return m.create(like, op, operands)
+
+        def seen(each: Hidden) -> Any:
+            return each.condition if each.seen else made("logical_not", each.condition)
+
+        def filled(each: Hidden) -> Any:
+            lowest = max(each.fill, dtype.range[0])
+            zero, fill = (m.number(like, value, dtype) for value in (0.0, lowest))
+            return made("where", seen(each), zero, fill)
+
+        never = [seen(each) for each in self.hidden if each.fill == -math.inf]
+        terms = [_unwidened(term, dtype) for term in self.terms]
+        terms += [filled(each) for each in self.hidden if each.fill != -math.inf]
+        condition = [reduce(lambda a, b: made("logical_and", a, b), never)] if never else []
+        total = [reduce(lambda a, b: made("add", a, b), terms)] if terms else []
+        if condition and total:
+            return [made("where", *condition, *total, m.number(like, -math.inf, dtype))]
+        return condition or total
+
+
+NOTHING = Mask()
+"""The mask that hides nothing."""
+
+
+def chosen(condition: Any, fill: float | None, scores: Shape, seen: bool = True) -> Mask | None:
+    """The mask of scores that are kept where `condition` is `seen`, and `fill` elsewhere."""
+    if fill is None or not fill <= HIDDEN:
+        return None
+    negated, parts = made(condition, "logical_not"), made(condition, *(_ALL if seen else _ANY))
+    if negated is not None:
+        return chosen(negated.operands[0], fill, scores, not seen)
+    if parts is not None:
+        both = [chosen(part, fill, scores, seen) for part in parts.operands]
+        return both[0] | both[1] if both[0] and both[1] else None
+    condition = source(condition)
+    mask = Mask((Hidden(condition, seen, fill),))
+    band = band_of(condition, scores, seen)
+    return _banded(mask, band if fill == -math.inf or _all_see(scores) else None)
+
+
+def added(term: Any, scores: Shape) -> Mask:
+    """The mask of scores that have `term` added to them."""
+    choice = made(term, "where")
+    if choice is not None:
+        condition, first, second = choice.operands
+        for zero, fill, seen in ((first, second, True), (second, first, False)):
+            mask = chosen(condition, number(fill), scores, seen) if number(zero) == 0 else None
+            if mask is not None:
+                return mask
+    return _banded(
+        Mask(terms=(source(term),)), band_of(term, scores, True) if _all_see(scores) else None
+    )
+
+
+_ALL, _ANY = ("logical_and",), ("logical_or",)
+
+
+def _banded(mask: Mask, band: Band | None) -> Mask:
+    return mask if band is None else Mask(bands=((band, mask),))
+
+
+def _all_see(scores: Shape) -> bool:
+    """Whether there are as many keys as queries: with fewer, some queries see none."""
+    queries, keys = scores[-2:]
+    more = (keys - queries).static
+    return more is not None and more >= 0
+
+
+def _unwidened(term: Any, dtype: DType) -> Any:
+    """A term before it was cast from `dtype`."""
+    widened = made(term, "cast")
+    if widened is not None and m.tensor(widened.operands[0]).dtype is dtype:
+        return widened.operands[0]
+    return term

@@ -1,0 +1,244 @@
+"""Rotary position embedding, written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from heddle.graph.attributes import constant_array, constant_attr
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.forms.reading import Found, Product, product
+from heddle.graph.compiler.specs import source
+from heddle.graph.dim import Dim
+from heddle.graph.types import Shape, TensorType
+from heddle.kernels.mlir import ir
+
+Maker = Callable[[], Any]
+"""Makes a value that rope reads."""
+
+MOST_OPS = 8
+"""Ops between where a table gets two like halves and where it is read."""
+
+
+def of_whole(operation: Any, kind: str) -> Found | None:
+    """`x * cos + concat(-b, a) * sin`, a and b the halves of x, tables of two like halves."""
+    terms = [_pairs(value) for value in operation.operands]
+    for first, second in permutations(terms):
+        for (x, cos), (turned, sin) in ((f, s) for f in first for s in second):
+            if _window(x) != _turned(turned) or not _fit(operation, x, cos, sin):
+                continue
+            tables = [_half(operation, source(table), MOST_OPS) for table in (cos, sin)]
+            if tables[0] and tables[1]:
+                makers = partial(source, x), tables[0], tables[1]
+                return _found(operation, (x, cos, sin), makers, interleaved=False)
+    return None
+
+
+def of_halves(operation: Any, kind: str) -> Found | None:
+    """`concat(a * cos - b * sin, b * cos + a * sin)`, a and b the halves of x."""
+    last = m.tensor(operation.results[0]).rank - 1
+    if len(operation.operands) != 2 or m.attrs(operation)["axis"] != last:
+        return None
+    return _of_parts(operation, *operation.operands, interleaved=False)
+
+
+def of_pairs(operation: Any, kind: str) -> Found | None:
+    """`stack(a * cos - b * sin, b * cos + a * sin)` put in rows, of pairs (a, b) of x."""
+    stack, result = m.owner(operation.operands[0]), m.tensor(operation.results[0]).shape
+    if stack is None or m.name(stack) != "concat" or len(stack.operands) != 2 or not result:
+        return None
+    parts = [m.owner(value) for value in stack.operands]
+    if any(part is None or m.name(part) != "reshape" for part in parts):
+        return None
+    half = result[-1].divided(Dim(2))
+    values = [part.operands[0] for part in parts]  # type: ignore[union-attr]
+    wide = Shape((*result[:-1], half or 0, 2))
+    if m.tensor(stack.results[0]).shape != wide or m.attrs(stack)["axis"] != len(result):
+        return None
+    if any(m.tensor(value).shape != wide[:-1] for value in values):
+        return None
+    return _of_parts(operation, *values, interleaved=True)
+
+
+def _of_parts(operation: Any, first: Any, second: Any, *, interleaved: bool) -> Found | None:
+    """Rope from the two parts of its result."""
+    minus, plus = m.owner(first), m.owner(second)
+    if minus is None or plus is None or (m.name(minus), m.name(plus)) != ("sub", "add"):
+        return None
+    kept, taken = (_pairs(value) for value in minus.operands)
+    sums = {frozenset(pair) for value in plus.operands for pair in _pairs(value)}
+    for (a, cos), (b, sin) in ((k, t) for k in kept for t in taken):
+        x = _joined(_window(a), _window(b), interleaved)
+        if x is None or not {frozenset((b, cos)), frozenset((a, sin))} <= sums:
+            continue
+        if _fit(operation, a, cos, sin) and x.type == m.tensor(operation.results[0]):
+            makers = partial(x.made, operation), partial(source, cos), partial(source, sin)
+            return _found(operation, (x.base, cos, sin), makers, interleaved=interleaved)
+    return None
+
+
+def _found(
+    operation: Any, leaves: tuple[Any, Any, Any], makers: tuple[Maker, ...], *, interleaved: bool
+) -> Found:
+    def make() -> Any:
+        operands = [maker() for maker in makers]
+        return m.create(operation, "rope", operands, interleaved=interleaved)
+
+    return Found(tuple(map(source, leaves)), make)
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    """The two factors of `value` in both orders; none where it is something else."""
+    found = product(value)
+    if len(found.above) != 2 or found != Product(1.0, found.above):
+        return []
+    return list(permutations(found.above))
+
+
+def _fit(operation: Any, x: Any, cos: Any, sin: Any) -> bool:
+    """Whether x is as wide as the tables, which are alike."""
+    x, cos, sin = (m.tensor(v) for v in (x, source(cos), source(sin)))
+    alike = cos == sin and cos.dtype is x.dtype and 0 < cos.rank <= x.rank
+    return alike and cos.shape[-1] == x.shape[-1]
+
+
+@dataclass(frozen=True)
+class _Window:
+    """`size` elements of the last axis of `base`, from `start` on, each `step`-th."""
+
+    base: Any
+    start: int
+    size: int
+    step: int = 1
+
+    @property
+    def type(self) -> TensorType:
+        """Its type."""
+        type = m.tensor(self.base)
+        return TensorType(type.dtype, (*type.shape[:-1], self.size), type.device)
+
+    def made(self, like: Any) -> Any:
+        """Its elements, one after another, before `like`."""
+        shape, rank = self.type.shape, self.type.rank
+        if shape == m.tensor(self.base).shape:
+            return self.base
+        starts = Shape((*[0] * (rank - 1), self.start))
+        return m.create(like, "slice", [self.base], starts=starts, steps=(1,) * rank, sizes=shape)
+
+
+def _window(value: Any) -> _Window | None:
+    """What `value` is a window of, which may be itself."""
+    operation, size = m.owner(value), (m.tensor(value).shape or (Dim("none"),))[-1].static
+    name = m.name(operation) if operation is not None else ""
+    if size is None:
+        return None
+    if name == "slice":
+        return _sliced(operation) or _Window(value, 0, size)
+    inner = m.owner(operation.operands[0]) if name == "reshape" else None  # type: ignore[union-attr]
+    pairs = _sliced(inner) if inner is not None and m.name(inner) == "slice" else None
+    above = m.owner(pairs.base) if pairs else None
+    if pairs and pairs.size == 1 and above is not None and m.name(above) == "reshape":
+        x, shape = above.operands[0], m.tensor(value).shape
+        whole = Shape((*shape[:-1], 2 * size))
+        if m.tensor(x).shape == whole and m.tensor(pairs.base).shape == (*shape, 2):
+            return _Window(x, pairs.start, size, 2)
+    return _Window(value, 0, size)
+
+
+def _sliced(operation: Any) -> _Window | None:
+    """The window that a slice of the last axis alone is."""
+    attrs, base = m.attrs(operation), operation.operands[0]
+    *others, step = attrs["steps"]
+    start, size = attrs["starts"][-1].static, attrs["sizes"][-1].static
+    whole = attrs["sizes"][:-1] == m.tensor(base).shape[:-1] and set(others) <= {1}
+    if not whole or start is None or size is None or step < 1:
+        return None
+    return _Window(base, start, size, step)
+
+
+def _joined(first: _Window | None, second: _Window | None, interleaved: bool) -> _Window | None:
+    """The window whose halves they are, or whose pairs."""
+    if first is None or second is None:
+        return None
+    step, apart = (2, 1) if interleaved else (1, first.size)
+    if first.step != step or second != _Window(first.base, first.start + apart, first.size, step):
+        return None
+    return _Window(first.base, first.start, 2 * first.size)
+
+
+def _turned(value: Any) -> _Window | None:
+    """The x of `concat(-b, a)`."""
+    joined = m.owner(value)
+    if joined is None or m.name(joined) != "concat" or len(joined.operands) != 2:
+        return None
+    negative, a = product(joined.operands[0]), joined.operands[1]
+    if negative != Product(-1.0, negative.above[:1]) or not negative.above:
+        return None
+    if m.attrs(joined)["axis"] != m.tensor(value).rank - 1:
+        return None
+    return _joined(_window(a), _window(negative.above[0]), False)
+
+
+def _half(like: Any, value: Any, most: int) -> Maker | None:
+    """Makes the first half of `value` along its last axis, where the second one is the same."""
+    operation, type = m.owner(value), m.tensor(value)
+    if operation is None or not most or not type.rank:
+        return None
+    name, size = m.name(operation), type.shape[-1].static
+    if size is None or size % 2:
+        return None
+    if name == "constant":
+        return _half_of_constant(like, operation, size // 2)
+    operands = list(operation.operands)
+    if name == "concat":
+        same = len(operands) == 2 and operands[0] == operands[1]
+        along = m.attrs(operation)["axis"] == type.rank - 1
+        return partial(source, operands[0]) if same and along else None
+    attrs = m.attrs(operation)
+    if not m.elementwise(operation) and not _keeps_last_axis(operation):
+        return None
+    several = operands if m.elementwise(operation) else operands[:1]
+    wide = [m.tensor(v).rank and m.tensor(v).shape[-1] != 1 for v in several]
+    halves = [
+        _half(like, source(v), most - 1) if w else partial(source, v)
+        for v, w in zip(several, wide, strict=True)
+    ]
+    if None in halves:
+        return None
+    if name == "reshape":
+        attrs["shape"] = Shape((*type.shape[:-1], size // 2))
+
+    def make() -> Any:
+        made = [half() for half in halves if half]
+        return m.create(like, name, made + operands[len(made) :], **attrs)
+
+    return make
+
+
+def _keeps_last_axis(operation: Any) -> bool:
+    """Whether the last axis of what an op moves is that of its result."""
+    name, attrs = m.name(operation), m.attrs(operation)
+    before, after = (m.tensor(v) for v in (operation.operands[0], operation.results[0]))
+    if name == "reshape":
+        return before.shape[-1:] == after.shape[-1:]
+    if name == "transpose":
+        return bool(attrs["permutation"][-1] == after.rank - 1)
+    return name == "gather" and bool(attrs["axis"] != before.rank - 1)
+
+
+def _half_of_constant(like: Any, operation: Any, size: int) -> Maker | None:
+    dense, type = operation.attributes["value"], m.tensor(operation.results[0])
+    if not isinstance(dense, ir.DenseElementsAttr):
+        return None
+    array = constant_array(dense)
+    first, second = array[..., :size], array[..., size:]
+    if not np.array_equal(first, second):
+        return None
+    half = TensorType(type.dtype, (*type.shape[:-1], size), type.device)
+    attribute = constant_attr(np.ascontiguousarray(first), type.dtype)
+    return lambda: m.insert(like, "constant", [], half, {"value": attribute})

@@ -1,0 +1,223 @@
+"""Attention, its masks and the order of positions."""
+
+import math
+
+import numpy as np
+import pytest
+from written import attrs, check, found, softmax, written
+
+from heddle.graph import Dim, DType, TensorType, compile, ops
+from heddle.runtime import InferenceSession
+
+F32, BF16 = DType.float32, DType.bfloat16
+
+
+def heads(x, count=4):
+    """`[batch, sequence, count * 16]` as `[batch, count, sequence, 16]`."""
+    batch, sequence, _ = x.shape
+    return ops.permute(ops.reshape(x, (batch, sequence, count, 16)), (0, 2, 1, 3))
+
+
+def turned(x):
+    return ops.transpose(x, -1, -2)
+
+
+def before(queries, keys, window=0):
+    """Whether a query may see a key, by their positions at the end of the keys."""
+    row = ops.unsqueeze(ops.range(keys - queries, keys), 1)
+    column = ops.range(0, keys)
+    seen = column <= row
+    return ops.logical_and(seen, row - column < window) if window else seen
+
+
+def causal(scores, window=0):
+    return ops.where(before(*scores.shape[-2:], window), scores, -math.inf)
+
+
+QKV = [TensorType(F32, ("b", size, 64)) for size in ("s", "t", "t")]
+SAME = [TensorType(F32, ("b", "s", 64))] * 3
+SIZES = [{"b": 1, "s": 1, "t": 1}, {"b": 2, "s": 3, "t": 19}]
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda q, k: (q @ turned(k)) * 0.25,
+        lambda q, k: 0.25 * (q @ turned(k)),
+        lambda q, k: (q @ turned(k)) / 4.0,
+        lambda q, k: (q * 0.25) @ turned(k),
+        lambda q, k: (q / 2.0) @ turned(k) / 2.0,
+    ],
+)
+@pytest.mark.parametrize("soft", [softmax, ops.softmax])
+def test_attention_by_its_scale(scale, soft):
+    def write(q, k, v):
+        q, k, v = map(heads, (q, k, v))
+        return soft(scale(q, k)) @ v
+
+    graph = written(write, *QKV)
+    assert found(graph) == ["attention"]
+    assert attrs(graph, "attention")["scale"] == 0.25
+    check(graph, *SIZES)
+
+
+@pytest.mark.parametrize(
+    ("hide", "causal", "window"),
+    [
+        (causal, True, 0),
+        (lambda s: causal(s, 3), True, 3),
+        (lambda s: ops.where(ops.logical_not(before(*s.shape[-2:])), -math.inf, s), True, 0),
+        (lambda s: s + ops.where(before(*s.shape[-2:]), 0.0, -1e9), True, 0),
+        (lambda s: s + ops.where(before(*s.shape[-2:]), 0.0, -100.0), False, 0),
+        (lambda s: ops.where(ops.range(0, s.shape[-1]) < 3, s, -math.inf), False, 0),
+    ],
+)
+def test_attention_by_the_order_of_positions(hide, causal, window):
+    """Where it is what `causal` says, nothing is read for it."""
+
+    def write(q, k, v):
+        q, k, v = map(heads, (q, k, v))
+        return ops.softmax(hide(q @ turned(k) * 0.25)) @ v
+
+    graph = written(write, *SAME)
+    assert "attention" in found(graph)
+    kept = attrs(graph, "attention")
+    assert (kept["causal"], kept["window"]) == (causal, window)
+    check(graph, {"b": 2, "s": 1}, {"b": 1, "s": 9})
+
+
+@pytest.mark.parametrize("late", [-math.inf, float(np.finfo(np.float32).min)])
+def test_attention_by_a_constant_of_positions(late):
+    """Every size is known, and the mask is an array of the user's."""
+    drawn = np.where(np.tri(5, dtype=bool), 0, late).astype(np.float32)
+
+    def write(q, k, v):
+        return ops.softmax(q @ turned(k) + ops.constant(drawn, F32)) @ v
+
+    graph = written(write, *[TensorType(F32, (3, 5, 8))] * 3)
+    assert found(graph) == ["attention"]
+    assert attrs(graph, "attention")["causal"]
+    check(graph, {})
+
+
+def test_attention_of_later_queries():
+    """As a decoder's: queries are the last of the keys."""
+    past, new = Dim("past", 0, 50), Dim("new", 1, 9)
+
+    def write(q, k, v, old_k, old_v):
+        k, v = ops.concat([old_k, k], axis=1), ops.concat([old_v, v], axis=1)
+        return ops.softmax(causal(q @ turned(k))) @ v
+
+    types = [TensorType(F32, (2, size, 16)) for size in (new, new, new, past, past)]
+    graph = written(write, *types)
+    assert found(graph) == ["concat", "concat", "attention"]
+    assert attrs(graph, "attention")["causal"]
+    check(graph, {"past": 0, "new": 3}, {"past": 7, "new": 2})
+
+
+BOOL, TERM = TensorType(DType.bool, ("b", 1, 1, "t")), TensorType(F32, ("b", 1, "s", "t"))
+
+
+@pytest.mark.parametrize(
+    ("hide", "types"),
+    [
+        (lambda s, seen: ops.where(seen, s, -math.inf), [BOOL]),
+        (lambda s, seen: ops.where(seen, -math.inf, s), [BOOL]),
+        (lambda s, seen: ops.where(seen, s, -1e9), [BOOL]),
+        (lambda s, seen: ops.where(ops.logical_or(seen, ops.logical_not(seen)), s, -1e9), [BOOL]),
+        (lambda s, term: s + term, [TERM]),
+        (lambda s, seen, term: ops.where(seen, term + s, -math.inf), [BOOL, TERM]),
+        (lambda s, seen, term: ops.where(seen, s, -1e9) + term, [BOOL, TERM]),
+    ],
+)
+def test_attention_by_its_mask(hide, types):
+    def write(q, k, v, *masks):
+        q, k, v = map(heads, (q, k, v))
+        return ops.softmax(hide(q @ turned(k) * 0.25, *masks)) @ v
+
+    graph = written(write, *QKV, *types)
+    assert "attention" in found(graph)
+    assert not {"matmul", "softmax"} & set(found(graph))
+    check(graph, *SIZES)
+
+
+def test_a_row_that_sees_nothing_is_the_mean_as_it_is_written():
+    """-1e9 in the place of each score leaves them equal; -inf is the op's zeros."""
+
+    def write(fill):
+        return lambda q, k, v, seen: ops.softmax(ops.where(seen, q @ turned(k), fill)) @ v
+
+    q, k, v = np.random.default_rng(0).normal(size=(3, 1, 4, 8)).astype(np.float32)
+    seen = np.zeros((4, 4), bool)
+    for fill, wanted in ((-1e9, v.mean(axis=1, keepdims=True)), (-math.inf, 0 * v[:, :1])):
+        types = [TensorType(F32, (1, 4, 8))] * 3 + [TensorType(DType.bool, (4, 4))]
+        graph = written(write(fill), *types)
+        assert "attention" in found(graph)
+        model = InferenceSession(threads=1).load(compile(graph, "cpu:x86-64-v3"))
+        (result,) = model.execute(q, k, v, seen)
+        np.testing.assert_allclose(result.to_numpy(), wanted.repeat(4, axis=1), atol=1e-6)
+
+
+def test_attention_of_one_head_and_of_grouped_ones():
+    def plain(q, k, v):
+        return ops.softmax(q @ turned(k)) @ v
+
+    for shape in (("s", 16), (3, "s", 16), ("b", 3, "s", 16)):
+        graph = written(plain, *[TensorType(F32, shape)] * 3)
+        assert found(graph) == ["attention"]
+        check(graph, {"b": 2, "s": 9})
+
+    def repeated(q, k, v):
+        k, v = (ops.repeat_interleave(heads(x, 2), 3, axis=1) for x in (k, v))
+        return plain(heads(q, 6), k, v)
+
+    types = [TensorType(F32, ("b", "s", 16 * count)) for count in (6, 2, 2)]
+    graph = written(repeated, *types)
+    assert found(graph) == ["attention"]
+    assert attrs(graph, "attention")["layout"] == "bshd"
+    check(graph, {"b": 2, "s": 9})
+
+    def grouped(q, k, v):
+        k, v = (ops.unsqueeze(heads(x, 2), 2) for x in (k, v))
+        q = ops.reshape(heads(q, 6), (q.shape[0], 2, 3, q.shape[1], 16))
+        return ops.softmax(causal(q @ turned(k))) @ v
+
+    graph = written(grouped, *types)
+    assert found(graph) == ["attention"]
+    check(graph, {"b": 2, "s": 9})
+
+
+def test_attention_in_more_bits_between():
+    """Scores of 16 bits are cast for their softmax, and its shares back."""
+
+    def write(q, k, v):
+        scores = ops.cast(q @ turned(k), F32) * 0.25
+        return ops.cast(ops.softmax(causal(scores)), BF16) @ v
+
+    graph = written(write, *[TensorType(BF16, (3, "s", 16))] * 3)
+    assert found(graph) == ["attention"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda q, k, v: ops.softmax(q @ turned(k), axis=-2) @ v,
+        lambda q, k, v: ops.softmax(ops.exp(q @ turned(k))) @ v,
+        lambda q, k, v: ops.softmax(causal(q @ turned(k)) * 2.0) @ v,
+        lambda q, k, v: ops.softmax(q @ turned(k)) @ v[..., :8],
+        lambda q, k, v: ops.matmul(ops.softmax(q @ turned(k)), v, precision="tf32"),
+    ],
+)
+def test_other_products_of_a_softmax_stay(write):
+    graph = written(write, *[TensorType(F32, (3, "s", 16))] * 3)
+    assert "attention" not in found(graph)
+    check(graph, {"s": 9})
+
+
+def test_heads_that_no_kernel_takes_stay():
+    def write(q, k, v):
+        return ops.softmax(q @ turned(k)) @ v
+
+    for kind, size in (("cpu", 264), ("cuda", 264)):
+        assert "attention" not in found(written(write, *[TensorType(F32, (2, 5, size))] * 3), kind)
+    assert "attention" not in found(written(write, *[TensorType(F32, (2, 5, "d"))] * 3))

@@ -1,0 +1,109 @@
+"""Rotary position embedding."""
+
+import numpy as np
+import pytest
+from written import attrs, check, found, written
+
+from heddle.graph import DType, TensorType, ops
+
+F32 = DType.float32
+HEADS, TABLE = TensorType(F32, ("n", 4, 16)), TensorType(F32, ("n", 1, 8))
+
+
+def halves(x):
+    half = int(x.shape[-1]) // 2
+    return x[..., :half], x[..., half:]
+
+
+def by_halves(x, cos, sin):
+    a, b = halves(x)
+    return ops.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def by_turning(x, cos, sin):
+    a, b = halves(x)
+    wide_cos, wide_sin = (ops.concat([t, t], axis=-1) for t in (cos, sin))
+    return x * wide_cos + ops.concat([-b, a], axis=-1) * wide_sin
+
+
+def by_pairs(x, cos, sin):
+    a, b = x[..., 0::2], x[..., 1::2]
+    pairs = ops.stack([a * cos - b * sin, sin * a + cos * b], axis=-1)
+    return ops.reshape(pairs, x.shape)
+
+
+def by_an_axis_of_pairs(x, cos, sin):
+    wide = ops.reshape(x, (*x.shape[:-1], 8, 2))
+    a, b = wide[..., 0], wide[..., 1]
+    return ops.reshape(ops.stack([a * cos - b * sin, b * cos + a * sin], axis=-1), x.shape)
+
+
+@pytest.mark.parametrize(
+    ("write", "interleaved"),
+    [(by_halves, False), (by_turning, False), (by_pairs, True), (by_an_axis_of_pairs, True)],
+)
+def test_rope(write, interleaved):
+    graph = written(write, HEADS, TABLE, TABLE)
+    assert found(graph) == ["rope"]
+    assert attrs(graph, "rope")["interleaved"] == interleaved
+    check(graph, {"n": 5})
+
+
+def test_rope_of_a_part_of_each_head():
+    def write(x, cos, sin):
+        return ops.concat([by_turning(x[..., :16], cos, sin), x[..., 16:]], axis=-1)
+
+    graph = written(write, TensorType(F32, ("n", 4, 24)), TABLE, TABLE)
+    assert found(graph) == ["rope", "concat"]
+    check(graph, {"n": 5})
+
+
+def test_rope_by_tables_of_angles():
+    """Cosines of angles that are written twice, as of the tables of transformers."""
+
+    def angles(x, several):
+        twice = ops.concat([several, several], axis=-1)
+        cos, sin = (ops.unsqueeze(f(twice) * 2.0, 1) for f in (ops.cos, ops.sin))
+        a, b = halves(x)
+        return x * cos + ops.concat([-b, a], axis=-1) * sin
+
+    graph = written(angles, HEADS, TensorType(F32, ("n", 8)))
+    assert found(graph).count("rope") == 1
+    assert "concat" not in found(graph)
+    check(graph, {"n": 5})
+
+    drawn = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    table = np.concatenate([drawn, drawn], axis=-1)
+
+    def gathered(x, positions):
+        places = ops.cast(ops.round(ops.abs(positions)), DType.int64)
+        cos = ops.unsqueeze(ops.gather(ops.constant(table, F32), places, axis=0), 1)
+        a, b = halves(x)
+        return x * cos + ops.concat([-b, a], axis=-1) * cos
+
+    graph = written(gathered, HEADS, TensorType(F32, ("n",)))
+    assert "rope" in found(graph)
+    check(graph, {"n": 5})
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, cos, sin: by_turning(x, cos, sin) + 0.0 * x[..., :1],  # found, for comparison
+        lambda x, c, s: x * ops.concat([c, s], -1) + ops.concat([-halves(x)[1], halves(x)[0]], -1),
+        lambda x, c, s: ops.concat(
+            [halves(x)[0] * c + halves(x)[1] * s, halves(x)[1] * c + halves(x)[0] * s], -1
+        ),
+        lambda x, c, s: ops.concat(
+            [halves(x)[1] * c - halves(x)[0] * s, halves(x)[0] * c + halves(x)[1] * s], -1
+        ),
+        lambda x, c, s: (
+            x * ops.concat([c, c], -1)
+            + ops.concat([halves(x)[1], halves(x)[0]], -1) * ops.concat([s, s], -1)
+        ),
+    ],
+)
+def test_other_rotations_stay(write):
+    graph = written(write, HEADS, TABLE, TABLE)
+    assert ("rope" in found(graph)) == ("by_turning" in write.__code__.co_names)
+    check(graph, {"n": 5})
