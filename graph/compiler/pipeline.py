@@ -8,6 +8,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.passes.canonicalize import canonicalize
+from heddle.graph.compiler.passes.cut import cut
 from heddle.graph.compiler.passes.fold_constants import fold_constants
 from heddle.graph.compiler.passes.fuse import fuse
 from heddle.graph.compiler.passes.hoist import hoist
@@ -31,6 +32,7 @@ PASSES: tuple[Pass, ...] = (
     canonicalize,  # the same graph, simpler
     fold_constants,  # what is known now is computed now
     recognize,  # what is written out in other ops becomes one
+    cut,  # what slices leave out is not computed
     legalize,  # only forms that kernels take
     sink,  # channels stay last from one convolution to the next
     pack,  # CPU: matmuls read packed panels

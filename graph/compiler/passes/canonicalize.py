@@ -118,6 +118,22 @@ def _only_ones_move(operation: Any) -> Any:
     return m.create(operation, "reshape", [value], shape=m.tensor(operation.results[0]).shape)
 
 
+def _ones_off_transpose(operation: Any) -> Any:
+    """A reshape that takes axes of one element off a transpose takes them off in front of it."""
+    turned, shape = m.owner(_operand(operation)), m.tensor(operation.results[0]).shape
+    if turned is None or m.name(turned) != "transpose" or m.only_user(turned.results[0]) is None:
+        return None
+    (x,), order = turned.operands, m.attrs(turned)["permutation"]
+    before = m.tensor(x).shape
+    kept = [axis for axis in order if before[axis] != 1]
+    if len(kept) == len(order) or Shape(before[axis] for axis in kept) != shape:
+        return None
+    axes = sorted(kept)
+    inner = m.create(operation, "reshape", [x], shape=Shape(before[axis] for axis in axes))
+    permutation = tuple(map(axes.index, kept))
+    return m.create(operation, "transpose", [inner], permutation=permutation)
+
+
 def _slice_of_all(operation: Any) -> Any:
     forward = all(step == 1 for step in m.attrs(operation)["steps"])
     return _same_type(operation) if forward else None
@@ -229,7 +245,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "mul": (_neutral(1.0, (0, 1)),),
     "div": (_neutral(1.0, (1,)),),
     "cast": (_same_type, _cast_of_cast),
-    "reshape": (_same_type, _twice),
+    "reshape": (_same_type, _twice, _ones_off_transpose),
     "broadcast_to": (_same_type, _twice),
     "transpose": (_transpose_of_transpose, _only_ones_move),
     "slice": (_slice_of_all, _slice_of_slice),

@@ -1,0 +1,117 @@
+"""Slices move in front of the ops whose results they cut, so that what is cut off is not computed.
+
+Of `(x @ w)[:, -1]` one row is multiplied, of `x[0]` behind a norm one is normalized; and a product
+whose columns are read in parts, as queries, keys and values of one weight, becomes one for each
+part: kernels of several products share what they read, and nothing is copied out of a result.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.cuts import Cut, cut_of, rule_of, sliced, whole
+from heddle.graph.compiler.passes.canonicalize import canonicalize
+from heddle.graph.compiler.stages import known_at_init
+
+PRODUCTS = ("matmul", "quantized_matmul")
+"""Ops that may become one for each part of their columns."""
+
+MOST_PARTS = 4
+"""Parts of one product: as many as a kernel computes beside each other."""
+
+
+def cut(module: Any, kind: str) -> None:
+    """Moves each slice as far to the front as it pays."""
+    while _swept(module):
+        canonicalize(module, kind)
+
+
+def _swept(module: Any) -> bool:
+    """Whether a slice has moved; those that move meet what is in front of them in the same walk."""
+    early, changed = known_at_init(module), False
+    for operation in reversed(m.operations(module)):
+        slices = _slices(operation)
+        cuts = list(dict.fromkeys(slices.values()))
+        if not cuts or not _pays(operation, cuts, early):
+            continue
+        for each in cuts:
+            value = _moved(operation, each, early)
+            for result in [result for result, cut in slices.items() if cut == each]:
+                m.replace(m.owner(result), value)
+        operation.erase()
+        changed = True
+    return changed
+
+
+def _slices(operation: Any) -> dict[Any, Cut]:
+    """The cuts of an op's result, by the slices that alone read it; else none."""
+    users = m.users(operation.results[0])[::-1]  # in the order in which they were added
+    if any(m.name(user) != "slice" for user in users):
+        return {}
+    return {m.result(user): cut_of(user) for user in users}
+
+
+def _pays(operation: Any, cuts: list[Cut], early: set[Any]) -> bool:
+    """Whether less is computed, or a product is computed in parts."""
+    if operation.results[0] in early:
+        return (
+            m.name(operation) == "transpose"
+        )  # of a weight, which the kernel's panels are made of
+    if len(cuts) > 1:
+        return _are_apart(cuts) and all(_is_of_product(operation, each, early) for each in cuts)
+    (only,) = cuts
+    late = _late(operation, only, early)
+    if late is None or all(axis.size == axis.of for axis in only):
+        return False  # it has to stay, or only turns an axis around
+    return len(late) <= 1 or any(axis.halves for axis in only)
+
+
+def _late(operation: Any, each: Cut, early: set[Any]) -> list[tuple[Any, Cut]] | None:
+    """What would be cut instead, and is not known at load; None where the slice has to stay."""
+    rule = rule_of(operation)
+    found = rule(operation, each) if rule else None
+    if found is None:
+        return None
+    pairs = zip(operation.operands, found[0], strict=True)
+    return [(value, cut) for value, cut in pairs if cut and not whole(cut) and value not in early]
+
+
+def _are_apart(cuts: list[Cut]) -> bool:
+    """Whether they are a few parts of one axis that share nothing."""
+    axes = {place for cut in cuts for place, axis in enumerate(cut) if not axis.whole}
+    if len(axes) != 1 or len(cuts) > MOST_PARTS:
+        return False
+    (place,) = axes
+    parts = [cut[place] for cut in cuts]
+    ranges = [(part.start.static, (part.start + part.size).static) for part in parts]
+    known = sorted((begin, end) for begin, end in ranges if begin is not None and end is not None)
+    forward = all(part.step == 1 for part in parts) and len(known) == len(parts)
+    return forward and all(one[1] <= other[0] for one, other in pairwise(known))
+
+
+def _is_of_product(operation: Any, each: Cut, early: set[Any]) -> bool:
+    """Whether a cut is one of the columns of a product by a weight, behind ops of its own."""
+    late = _late(operation, each, early)
+    if m.name(operation) in PRODUCTS:
+        return late == []
+    if late is None or len(late) != 1:
+        return False
+    ((value, above),) = late
+    before = m.owner(value) if m.only_user(value) is not None else None
+    return before is not None and _is_of_product(before, above, early)
+
+
+def _moved(operation: Any, each: Cut, early: set[Any]) -> Any:
+    """The op on what is left of its operands."""
+    rule = rule_of(operation)
+    found = rule(operation, each) if rule else None
+    assert found is not None, "whether it pays was asked before"
+    cuts, attrs = found
+    operands = []
+    for value, cut in zip(operation.operands, cuts, strict=True):
+        operands.append(sliced(operation, value, cut))
+        if value in early:
+            early.add(operands[-1])
+    return m.create(operation, m.name(operation), operands, **{**m.attrs(operation), **attrs})
