@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.specs import source
 from heddle.graph.dim import Dim
@@ -38,9 +40,15 @@ def made(value: Any, *names: str) -> Any | None:
 
 
 def number(value: Any) -> float | None:
-    """The number that all elements of `value` are, None where they are not known to be one."""
+    """The number that all elements of `value` are, None where they are not known to be one.
+
+    Of float32 it is the shortest that is rounded to it, as a person has written it.
+    """
     found = m.splat(source(value))
-    return None if found is None else float(found)
+    if found is None:
+        return None
+    is_single = m.tensor(value).dtype is DType.float32
+    return float(str(np.float32(found))) if is_single else float(found)
 
 
 def close(found: float | None, wanted: float, dtype: DType) -> bool:

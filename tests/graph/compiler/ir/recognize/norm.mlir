@@ -20,7 +20,7 @@ module {
     %1 = constant() {value = dense<1.000000e+00> : tensor<64xf32>} : () -> f32[64]
     %2 = constant() {value = dense<0.000000e+00> : tensor<f32>} : () -> f32[]
     %3 = constant() {value = dense<0.000000e+00> : tensor<64xf32>} : () -> f32[64]
-    %4 = layer_norm(%arg0, %1, %3) {epsilon = 9.9999997473787516E-6 : f64} : (f32[n, 64], f32[64], f32[64]) -> f32[n, 64]
+    %4 = layer_norm(%arg0, %1, %3) {epsilon = 1.000000e-05 : f64} : (f32[n, 64], f32[64], f32[64]) -> f32[n, 64]
     %5 = mul(%4, %arg1) : (f32[n, 64], f32[n, 1]) -> f32[n, 64]
     return %5 : f32[n, 64]
   }
