@@ -181,6 +181,17 @@ def replace(operation: Any, value: Any) -> None:
     operation.erase()
 
 
+def discard(value: Any) -> None:
+    """Erases the op of `value`, and those that it reads, while nobody else reads them."""
+    operation = owner(value)
+    if operation is None or users(value):
+        return
+    operands = list(operation.operands)
+    operation.erase()
+    for operand in operands:
+        discard(operand)
+
+
 def line(operation: Any) -> str:
     """The user's file and line, `"model.py:12"`: without folders, the same on every machine."""
     return line_of(operation.location)

@@ -8,7 +8,7 @@ from typing import Any
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.masks import NOTHING, Mask, added, chosen
 from heddle.graph.compiler.forms.positions import Band
-from heddle.graph.compiler.forms.reading import Found, number
+from heddle.graph.compiler.forms.reading import Found, number, product
 from heddle.graph.compiler.parts import Parts
 from heddle.graph.compiler.passes.canonicalize import holds
 from heddle.graph.compiler.specs import request, source
@@ -39,17 +39,6 @@ def attention(operation: Any, kind: str) -> Found | None:
     if form is None or not form.has_kernel(kind):
         return None
     return Found((*form.operands, *scores.mask.leaves), form.make)
-
-
-def discard(value: Any) -> None:
-    """Erases the op of `value`, and those that it reads, while nobody else reads them."""
-    operation = m.owner(value)
-    if operation is None or m.users(value):
-        return
-    operands = list(operation.operands)
-    operation.erase()
-    for operand in operands:
-        discard(operand)
 
 
 @dataclass(frozen=True)
@@ -109,17 +98,11 @@ def _masked(name: str, operands: list[Any], shape: Shape) -> list[tuple[Any, Mas
 
 
 def _scaled(value: Any) -> tuple[Any, float]:
-    """`value` as another one times a number."""
-    operation = m.owner(value)
-    name = m.name(operation) if operation is not None else ""
-    if name in ("mul", "div"):
-        first, second = operation.operands  # type: ignore[union-attr]
-        factor = number(second)
-        if factor is not None and (name == "mul" or factor != 0):
-            return first, factor if name == "mul" else 1 / factor
-        if name == "mul" and (factor := number(first)) is not None:
-            return second, factor
-    return value, 1.0
+    """`value` as another one of its shape, times a number."""
+    scaled = product(value, 2)
+    if len(scaled.above) != 1 or scaled.below or scaled.above[0].type != value.type:
+        return value, 1.0
+    return scaled.above[0], scaled.number
 
 
 def _narrowed(value: Any) -> Any:
@@ -190,7 +173,7 @@ class _Form:
         value = self.make()
         made = m.owner(m.owner(value).operands[0])  # type: ignore[union-attr]
         spec = request(Parts((), made, (), tuple(made.results))).spec  # type: ignore[union-attr]
-        discard(value)
+        m.discard(value)
         row = registry.find(spec.op, kind)
         return row is not None and row.supports(spec) is None
 

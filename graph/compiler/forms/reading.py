@@ -14,11 +14,16 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 
-TOLERANCE = {2: 2**-8, 4: 1e-6, 8: 1e-12}
-"""How far a number may be off, relative to it, by the bytes of its dtype."""
+TOLERANCE = {
+    DType.bfloat16: 2**-8,
+    DType.float16: 2**-11,
+    DType.float32: 1e-6,
+    DType.float64: 1e-12,
+}
+"""How far a number may be off, relative to it: rounding, and the digits that people write."""
 
-MOST_FACTORS = 8
-"""Factors of a product that are looked for; forms have fewer."""
+MOST_PRODUCTS = 8
+"""How deep factors of factors are looked for."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def number(value: Any) -> float | None:
 
 def close(found: float | None, wanted: float, dtype: DType) -> bool:
     """Whether `found` is `wanted` as `dtype` has it."""
-    return found is not None and abs(found - wanted) <= TOLERANCE[dtype.size] * abs(wanted)
+    return found is not None and abs(found - wanted) <= TOLERANCE.get(dtype, 0.0) * abs(wanted)
 
 
 def orders(operation: Any) -> Iterator[tuple[Any, Any]]:
@@ -85,7 +90,7 @@ class Product:
         return Product(self.number / other.number, above, below)
 
 
-def product(value: Any, most: int = MOST_FACTORS) -> Product:
+def product(value: Any, most: int = MOST_PRODUCTS) -> Product:
     """What `value` is a product of: factors that only it reads are taken apart in turn."""
     operation = m.owner(value)
     name = m.name(operation) if operation is not None else ""

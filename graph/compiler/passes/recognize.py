@@ -51,5 +51,8 @@ def _recognized(operation: Any, forms: tuple[Form, ...], kind: str) -> Any | Non
     for form in forms:
         found = form(operation, kind)
         if found is not None and closed(operation, found.leaves):
-            return found.make()
+            value = found.make()
+            if value.type == operation.results[0].type:
+                return value
+            m.discard(value)  # a factor of one, say, made the result wider
     return None

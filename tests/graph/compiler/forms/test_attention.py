@@ -214,6 +214,16 @@ def test_other_products_of_a_softmax_stay(write):
     check(graph, {"s": 9})
 
 
+def test_scores_that_a_factor_makes_wider():
+    def write(q, k, v):
+        scores = q @ turned(k) * ops.constant(np.full((3, 5, 5), 0.25, np.float32), F32)
+        return ops.softmax(scores) @ v
+
+    types = [TensorType(F32, (1, 5, 16))] * 3
+    assert "attention" not in found(written(write, *types))
+    check(written(write, *types), {})
+
+
 def test_heads_that_no_kernel_takes_stay():
     def write(q, k, v):
         return ops.softmax(q @ turned(k)) @ v

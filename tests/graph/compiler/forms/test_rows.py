@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from written import check, found, softmax, written
 
@@ -63,6 +64,22 @@ def test_rows_and_activations(name, write):
     graph = written(write, ROWS, *[VECTOR] * vectors)
     assert found(graph) == [name]
     check(graph, {"n": 1}, {"n": 7})
+
+
+def test_factors_that_make_it_wider():
+    """Ones change no number, but the shape: the op alone would have another one."""
+    wide = np.ones((5, 64), np.float32)
+    one_row = TensorType(F32, (1, 64))
+    for write in (
+        lambda x: (
+            ops.exp(x - ops.max(x, axis=-1))
+            * ops.constant(wide, F32)
+            / ops.sum(ops.exp(x - ops.max(x, axis=-1)), -1)
+        ),
+        lambda x: x * ops.constant(wide, F32) * ops.rsqrt(variance(x) + 1e-6),
+        lambda x: x * ops.constant(0.5 * wide, F32) * (1.0 + ops.erf(x * math.sqrt(0.5))),
+    ):
+        check(written(write, one_row), {})
 
 
 def test_what_stays_of_a_norm_is_behind_it():
