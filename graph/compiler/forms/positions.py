@@ -131,7 +131,7 @@ def _affine(value: Any, most: int = MOST_TERMS) -> _Affine | None:
         return None
     known, operation = number(value), m.owner(value)
     if known is not None:
-        return _Affine(0, 0, Dim(int(known)))
+        return _Affine(0, 0, _whole(int(known)))
     name = m.name(operation) if operation is not None else ""
     if name == "iota":
         return _counted(operation)
@@ -157,7 +157,12 @@ def _counted(iota: Any) -> _Affine | None:
     if start is None or step != 1:
         return None
     column = 0 if attrs["size"] == 1 else 1
-    return _Affine(0, column, attrs["first"] + int(start))
+    return _Affine(0, column, attrs["first"] + _whole(int(start)))
+
+
+def _whole(number: int) -> Dim:
+    """A number, which may be less than 0, as what sizes are added to."""
+    return Dim(number) if number >= 0 else -Dim(-number)
 
 
 def _along(vector: _Affine | None, shape: Shape, result: Shape) -> _Affine | None:

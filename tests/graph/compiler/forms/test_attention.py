@@ -30,6 +30,14 @@ def before(queries, keys, window=0):
     return ops.logical_and(seen, row - column < window) if window else seen
 
 
+def places(scores):
+    return ops.range(0, scores.shape[-1])
+
+
+def row_of(scores):
+    return ops.unsqueeze(ops.range(0, scores.shape[-2]), 1)
+
+
 def causal(scores, window=0):
     return ops.where(before(*scores.shape[-2:], window), scores, -math.inf)
 
@@ -69,6 +77,8 @@ def test_attention_by_its_scale(scale, soft):
         (lambda s: ops.where(ops.logical_not(before(*s.shape[-2:])), -math.inf, s), True, 0),
         (lambda s: s + ops.where(before(*s.shape[-2:]), 0.0, -1e9), True, 0),
         (lambda s: s + ops.where(before(*s.shape[-2:]), 0.0, -100.0), False, 0),
+        (lambda s: ops.where(places(s) - row_of(s) <= -1, -math.inf, s), False, 0),
+        (lambda s: ops.where(places(s) + -1 < row_of(s), s, -math.inf), True, 0),
         (lambda s: ops.where(ops.range(0, s.shape[-1]) < 3, s, -math.inf), False, 0),
     ],
 )
