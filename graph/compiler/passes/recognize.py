@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.forms import activations, attention, rotary, rows
+from heddle.graph.compiler.forms import activations, attention, rotary, rows, windows
 from heddle.graph.compiler.forms.reading import Form, closed
 from heddle.graph.compiler.passes.canonicalize import canonicalize
 from heddle.graph.compiler.passes.fold_constants import fold_constants
@@ -22,6 +22,7 @@ ROUNDS: tuple[dict[str, tuple[Form, ...]], ...] = (
         "div": (rows.softmax, rows.norm, activations.silu, activations.sigmoid, activations.gelu),
         "concat": (rotary.of_halves,),
         "reshape": (rotary.of_pairs,),
+        **dict.fromkeys(("conv", "avg_pool", "max_pool"), (windows.padded,)),
     },
     {"matmul": (attention.attention,)},  # of a softmax, which may have been written out
 )
