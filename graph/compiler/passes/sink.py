@@ -3,7 +3,7 @@
 A convolution with channels first is one with channels last between two transposes (`legalize`).
 Ops that compute each element on its own, concatenations and reductions are the same on either side
 of a transpose, so that goes behind them, where it meets the one that the next convolution has in
-front, and both are gone.
+front, and both are gone. One of what lies in memory stays, where nothing behind the ops ends it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.passes.canonicalize import canonicalize
-from heddle.graph.compiler.specs import source
+from heddle.graph.compiler.specs import PRODUCTS, source
 from heddle.graph.dim import Dim
 from heddle.graph.types import Shape
 
@@ -48,6 +48,8 @@ def _order(operation: Any) -> tuple[int, ...] | None:
     moved = [value for value in wide if _moves_channels(m.owner(value))]
     if not moved or not all(value in moved or _is_moved_back(value) for value in wide):
         return None
+    if m.elementwise(operation) and not (any(map(_is_computed, moved)) or _ends_before(operation)):
+        return None  # the kernel that turns what is in memory may compute the op as well
     # A transpose that something else reads stays, and a wider one costs more.
     if not all(_is_same_on_both_sides(user) for value in moved for user in m.users(value)):
         return None
@@ -62,11 +64,46 @@ def _order(operation: Any) -> tuple[int, ...] | None:
 
 def _is_moved_back(value: Any) -> bool:
     """Whether a convolution reads `value` with channels last: one transpose is for both."""
-    back = (0, *range(2, m.tensor(value).rank), 1)
-    return any(
-        m.name(user) == "transpose" and m.attrs(user)["permutation"] == back
-        for user in m.users(value)
-    )
+    return any(_moves_back(user) for user in m.users(value))
+
+
+def _moves_back(operation: Any) -> bool:
+    """Whether the op moves channels to the end."""
+    if m.name(operation) != "transpose":
+        return False
+    order = m.attrs(operation)["permutation"]
+    return order == (0, *range(2, len(order)), 1)
+
+
+def _is_computed(value: Any) -> bool:
+    """Whether a kernel makes what a transpose moves to `value`, and may compute the op as well."""
+    operation = m.owner(value)
+    if operation is not None and m.name(operation) in ("broadcast_to", "reshape", "transpose"):
+        return _is_computed(operation.operands[0])
+    return operation is not None and m.name(operation) not in m.SOURCES
+
+
+def _ends_before(operation: Any) -> bool:
+    """Whether what is made of the op is reduced, or read with the channels last."""
+    found, number = [operation.results[0]], 0
+    while number < len(found):
+        value = found[number]
+        number += 1
+        for user in m.users(value):
+            if m.name(user) in REDUCTIONS or _reads_moved_back(value, user):
+                continue
+            if not m.elementwise(user) and m.name(user) != "concat":
+                return False
+            if user.results[0] not in found:
+                found.append(user.results[0])
+    return True
+
+
+def _reads_moved_back(value: Any, user: Any) -> bool:
+    """Whether `user` reads `value` with channels last: it moves them, or reads a transposed b."""
+    if m.name(user) in PRODUCTS:
+        return m.tensor(value).rank == 3 and list(user.operands).index(value) == 1
+    return _moves_back(user)
 
 
 def _is_same_on_both_sides(operation: Any) -> bool:
