@@ -115,15 +115,15 @@ class Table:
 
     def length(self, row: Any) -> Any:
         """See `Keys`; no row has more keys than its table holds."""
+        return _of_row(row, lambda: self._checked(row)[0])
 
-        def checked() -> Any:
-            found = memory.load(self._lengths, row, "int64")
-            wrong = compare("greater", found, self._capacity, unsigned=True)
-            with emit.when(wrong):
-                self._report(self._frame, OUT_OF_RANGE, found, self._capacity + 1, emit.index(0))
-            return select(wrong, 0, found)
-
-        return _of_row(row, checked)
+    def _checked(self, row: Any) -> tuple[Any, Any]:
+        """How many keys a row has, 0 where that is wrong, and whether it is, which is reported."""
+        found = memory.load(self._lengths, row, "int64")
+        wrong = compare("greater", found, self._capacity, unsigned=True)
+        with emit.when(wrong):
+            self._report(self._frame, OUT_OF_RANGE, found, self._capacity + 1, emit.index(0))
+        return select(wrong, 0, found), wrong
 
     def place(self, row: Any, key: Any) -> tuple[Any, Any]:
         """See `Keys`."""
@@ -138,12 +138,13 @@ class Table:
     def put(self, spans: RowSpans, token: Any, write: Callable[[Any], None]) -> None:
         """Emits `write(place)` for a new token's place; one outside of the cache is reported."""
         row, stop = spans.find(token)
-        length = self.length(row)
-        with emit.when(compare("greater", length, 0)):
+        with emit.when(compare("greater_equal", row, 0)):
+            length, wrong = self._checked(row)
             position = length - (stop - token)
-            with emit.when(compare("less", position, 0)):
+            early = compare("less", position, 0)
+            with emit.when(early & (wrong ^ True)):
                 self._report(self._frame, OUT_OF_RANGE, position, length, emit.index(0))
-            with emit.when(compare("greater_equal", position, 0)):
+            with emit.when(early ^ True):
                 place, known = self.place(row, position)
                 with emit.when(known):
                     write(place)

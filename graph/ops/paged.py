@@ -306,7 +306,8 @@ def paged_write(
 
     Where the caller passes the memory of the cache as the output too, nothing but the new tokens
     is written, as long as nothing reads the old cache afterwards. Errors are those of
-    `paged_attention`; after one, the rows of the step are undefined.
+    `paged_attention`, and a row of more new tokens than its length; after one, the rows of the step
+    are undefined.
     """
     result, size = cache.copy(), cache.shape[1]
     rows = zip(row_offsets, row_offsets[1:], lengths, block_tables, strict=False)

@@ -241,6 +241,7 @@ def test_memory_of_another_input_is_refused(step):
     [
         (5, 1, 6, "wanted offsets from 0 to 5 that do not fall, got 5 after 6"),
         (6, 0, 17, "wanted an index inside a size of 17, got 17"),
+        (6, 1, 0, "wanted an index inside a size of 0, got -[1-4]"),
         (7, (0, 1), BLOCKS, "wanted an index inside a size of 9, got 9"),
     ],
 )

@@ -265,10 +265,11 @@ def test_offsets_of_keys_are_checked():
     assert run(spec, wrong(arrays, 4, 2, 5), dims)[1].tolist() == [2, 5, 16, 6]
 
 
-def test_more_new_tokens_than_the_row_is_long():
+@pytest.mark.parametrize("length", [4, 0])
+def test_more_new_tokens_than_the_row_is_long(length):
     spec = ragged.writing()
-    dims, arrays = ragged.batch(spec, [5], [5])
-    assert run(spec, wrong(arrays, 3, 0, 4), dims)[1].tolist() == [1, -1, 4, 0]
+    dims, arrays = ragged.batch(spec, [length + 1], [length + 1])
+    assert run(spec, wrong(arrays, 3, 0, length), dims)[1].tolist() == [1, -1, length, 0]
 
 
 def test_a_cache_without_blocks_is_not_read():

@@ -66,6 +66,14 @@ def test_what_is_wrong_is_reported(name):
         assert run(spec, changed, dims)[1] == status
 
 
+@pytest.mark.parametrize("length", [4, 0])
+def test_more_new_tokens_than_the_row_is_long(length):
+    spec = CASES["writing"]
+    dims, arrays = ragged.batch(spec, [length + 1], [length + 1])
+    arrays[3][0] = length
+    assert run(spec, arrays, dims)[1] == [1, -1, length, 0]
+
+
 @needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("size", [128, 256])
