@@ -10,8 +10,8 @@ from heddle.kernels.emit import compare, select
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, product
 
-OUT_OF_RANGE, FALLING = 1, 2
-"""Codes of the status word: an index out of range; offsets that fall or end too late."""
+OUT_OF_RANGE, FALLING, OUT_OF_RANGE_UNSIGNED = 1, 2, 3
+"""Codes of the status word: an index out of range; offsets that fall or end too late; a uint64."""
 
 QUERY_OFFSETS = 3
 """The operand of attention over ragged rows that holds where the queries of each row begin."""
@@ -148,6 +148,11 @@ class Table:
                 place, known = self.place(row, position)
                 with emit.when(known):
                     write(place)
+
+
+def out_of_range(dtype: str) -> int:
+    """The code for an index of that dtype."""
+    return OUT_OF_RANGE_UNSIGNED if dtype == "uint64" else OUT_OF_RANGE
 
 
 def _of_row(row: Any, count: Callable[[], Any]) -> Any:

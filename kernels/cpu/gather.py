@@ -13,6 +13,7 @@ from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import out_of_range
 from heddle.kernels.rows import AGAIN, AHEAD
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -52,7 +53,7 @@ def _row(frame: host.Frame, stream: Stream, task: Any) -> None:
     outer, number = sizes.split(task, (1, count))
     chosen = convert.cast(memory.load(indices, number, kind), kind, "int64")
     with emit.when(compare("greater_equal", chosen, limit, unsigned=True)):
-        report(frame, chosen, limit)
+        report(frame, chosen, limit, kind)
     chosen = clamped(chosen, limit)
     # The next slice may be anywhere: its first lines are asked for from the end of this one.
     after = memory.load(indices, sizes.least(number + 1, count - 1), kind)
@@ -108,7 +109,7 @@ def elements(
         place = number + further
 
         def gathered(chosen: Any = chosen, place: Any = place, mask: Any = mask) -> list[Any]:
-            check(frame, chosen, limit)
+            check(frame, chosen, limit, kind)
             places = clamped(chosen, limit) + base
             value = memory.gather(table, places, dtype, inside if mask is None else mask & inside)
             memory.store(value, frame.outputs[0], place, dtype, mask)
@@ -130,11 +131,12 @@ def elements(
             gathered()
 
 
-def check(frame: host.Frame, chosen: Any, limit: Size) -> None:
-    """Reports a vector of indices of which one is out of range."""
+def check(frame: host.Frame, chosen: Any, limit: Size, kind: str) -> None:
+    """Reports a vector of indices, which are of dtype `kind`, of which one is out of range."""
     # As unsigned numbers the negative ones are the greatest.
     with emit.when(any_lane(compare("greater_equal", chosen, limit, unsigned=True))):
-        report(frame, crosslane.across(chosen, partial(emit.maximum, unsigned=True)), limit)
+        worst = crosslane.across(chosen, partial(emit.maximum, unsigned=True))
+        report(frame, worst, limit, kind)
 
 
 def clamped(chosen: Any, limit: Size) -> Any:
@@ -143,9 +145,10 @@ def clamped(chosen: Any, limit: Size) -> Any:
     return emit.maximum(select(compare("less", chosen, high), chosen, high), emit.like(chosen, 0))
 
 
-def report(frame: host.Frame, value: Any, limit: Size) -> None:
-    """Writes the status word: an index out of range, which one, and the limit."""
-    for place, word in enumerate((emit.index(1), value, emit.as_index(limit))):
+def report(frame: host.Frame, value: Any, limit: Size, kind: str) -> None:
+    """Writes the status word: an index of dtype `kind` out of range, which one, and the limit."""
+    code = emit.index(out_of_range(kind))
+    for place, word in enumerate((code, value, emit.as_index(limit))):
         memory.store(word, frame.status, place, "int64")
 
 

@@ -47,7 +47,7 @@ def emit_group_rows(spec: Spec, machine: Machine) -> None:
         for row in emit.loop(0, rows):
             group = group_of(row)
             with emit.when(emit.compare("greater_equal", group, groups, unsigned=True)):
-                report(frame, group, groups)
+                report(frame, group, groups, spec.operands[0].dtype)
             raise_count(clamped(group, groups) + 1)
 
         def add(number: Any, before: Any) -> list[Any]:

@@ -11,13 +11,11 @@ from heddle.kernels import bodies, convert, emit, memory, sizes
 from heddle.kernels.cuda import _frame
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import out_of_range
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 llvm = dialect("llvm")
-
-OUT_OF_RANGE = 1
-"""The status word's code for an index out of range."""
 
 
 def emit_gather(spec: Spec, machine: Machine) -> None:
@@ -37,16 +35,15 @@ def emit_gather(spec: Spec, machine: Machine) -> None:
             outer, number = sizes.floordiv(row, selected), sizes.mod(row, selected)
             wanted = convert.cast(indices(number, 1), indices.dtype, "int64")
             index = emit.minimum(emit.maximum(wanted, 0), limit - 1)
-            with emit.when(emit.compare("not_equal", wanted, index)):
-                report(frame.status, wanted, limit)
-            write(table((outer * limit + index) * inner + column, lanes), position)
+            with emit.when(emit.compare("greater_equal", wanted, limit, unsigned=True)):
+                report(frame.status, wanted, limit, out_of_range(indices.dtype))
+            with emit.when(emit.compare("greater", limit, 0)):
+                write(table((outer * limit + index) * inner + column, lanes), position)
 
     _frame.in_vectors(frame, [table.inputs, write.inputs], [inner], body)
 
 
-def report(
-    status: Any, index: Size, limit: Size, code: int = OUT_OF_RANGE, before: Any = None
-) -> None:
+def report(status: Any, index: Size, limit: Size, code: int, before: Any = None) -> None:
     """Writes the status word unless another thread has; `before` is its last number."""
     relaxed = llvm.AtomicOrdering.monotonic
     word = emit.index(code)

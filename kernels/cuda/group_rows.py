@@ -14,6 +14,7 @@ from heddle.kernels.cuda._scan import Scan
 from heddle.kernels.cuda.gather import report
 from heddle.kernels.emit import compare, select
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import out_of_range
 from heddle.kernels.spec import Launch, Spec, fold
 
 
@@ -34,7 +35,7 @@ def emit_group_rows(spec: Spec, machine: Machine) -> None:
             found = convert.cast(memory.load(frame.inputs[0], row, dtype), dtype, "int64")
             group = emit.minimum(emit.maximum(found, 0), groups - 1)
             with emit.when(compare("not_equal", found, group)):
-                report(frame.status, found, emit.index(groups))
+                report(frame.status, found, emit.index(groups), out_of_range(dtype))
             return [group]
 
         (found,) = emit.either(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from heddle.kernels import convert, emit, memory, sizes
 from heddle.kernels.cuda import _frame, gather
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.row_spans import out_of_range
 from heddle.kernels.spec import Spec, product
 
 
@@ -22,8 +23,8 @@ def emit_take_along(spec: Spec, machine: Machine) -> None:
         row = sizes.floordiv(position, count)
         wanted = convert.cast(indices(position, 1), indices.dtype, "int64")
         index = emit.minimum(emit.maximum(wanted, 0), limit - 1)
-        with emit.when(emit.compare("not_equal", wanted, index)):
-            gather.report(frame.status, wanted, limit)
+        with emit.when(emit.compare("greater_equal", wanted, limit, unsigned=True)):
+            gather.report(frame.status, wanted, limit, out_of_range(indices.dtype))
         with emit.when(emit.compare("greater", limit, 0)):
             write(x(row * limit + index, 1), position)
 

@@ -15,6 +15,9 @@ namespace {
 // The status word's code for offsets that fall or leave what they point into; else it is an index.
 constexpr int64_t kFallingOffsets = 2;
 
+// The code for an index whose value is a uint64.
+constexpr int64_t kUnsignedIndex = 3;
+
 // Plans are small; this many shapes are remembered.
 constexpr size_t kPlans = 32;
 
@@ -39,7 +42,10 @@ uint64_t Routine::next_number() {
 namespace {
 
 Error status_error(const Routine& routine, const Step& step, const int64_t* status) {
-  const std::string limit = std::to_string(status[2]), value = std::to_string(status[1]);
+  const std::string limit = std::to_string(status[2]);
+  const std::string value = status[0] == kUnsignedIndex
+                                ? std::to_string(static_cast<uint64_t>(status[1]))
+                                : std::to_string(status[1]);
   std::string text = "wanted an index inside a size of " + limit + ", got " + value;
   if (status[0] == kFallingOffsets) {
     text = "wanted offsets from 0 to " + limit + " that do not fall, got " + value + " after " +

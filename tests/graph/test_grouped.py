@@ -158,3 +158,12 @@ def test_values_that_are_wrong_are_errors_of_the_run():
         model.execute(x, weights, np.array([0, 1, 1, 2]), np.array([3]))
     with pytest.raises(IndexError, match="wanted groups from 0 to 2"):
         evaluate(graph, [x, weights, np.array([0, 1, 1, 2]), np.array([-1])])
+
+
+def test_an_index_of_64_bits_is_told_without_a_sign():
+    with Graph("g", [TensorType(F32, (5, 2)), TensorType(DType.uint64, (2,))]) as graph:
+        x, indices = graph.inputs
+        graph.output(ops.gather(x, indices, axis=0), ops.group_order(indices, groups=5))
+    model = InferenceSession().load(compile(graph, "cpu:native"))
+    with pytest.raises(InputError, match=f"inside a size of 5, got {2**64 - 1}$"):
+        model.execute(np.ones((5, 2), np.float32), np.array([2**64 - 1, 0], np.uint64))

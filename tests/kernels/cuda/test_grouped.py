@@ -83,6 +83,8 @@ def test_a_wrong_group_is_reported(chosen):
     (order,), status = run(sorting("order", 3), [np.array([0, chosen, 2])], {"d0": 3})
     assert status == [1, chosen, 3, 0]
     assert sorted(order) == [0, 1, 2]
+    _, status = run(sorting("order", 3, "uint64"), [np.uint64([0, chosen % 2**64, 2])], {"d0": 3})
+    assert status == [3, chosen, 3, 0]
 
 
 def test_refusals():

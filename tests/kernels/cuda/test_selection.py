@@ -111,6 +111,20 @@ def test_an_index_outside_is_reported_and_clamped():
     assert status == [1, 300, 300, 0]
 
 
+@pytest.mark.parametrize(("kind", "bad"), [("int64", -1), ("uint64", 2**64 - 1), ("int32", 7)])
+@pytest.mark.parametrize("rows", [7, 0])
+@pytest.mark.parametrize("op", ["gather", "take_along"])
+def test_an_index_outside_is_reported_and_nothing_outside_is_read(op, rows, kind, bad):
+    """The emulator refuses what reads outside of a buffer."""
+    attrs = {"axis": 0} if op == "gather" else {}
+    tensors = cases.tensor("float32", "d0"), cases.tensor(kind, 5)
+    spec = cases.plain(op, list(tensors), cases.tensor("float32", 5), **attrs)
+    arrays = [np.ones(rows, np.float32), np.array([bad] * 5, kind)]
+    found, status = run(spec, arrays, {"d0": rows})
+    assert status == [3 if kind == "uint64" else 1, -1 if bad == 2**64 - 1 else bad, rows, 0]
+    assert rows == 0 or found[0].tolist() == [1] * 5
+
+
 def test_refusals():
     for op, reason in (("top_k", "no order"), ("cumsum", "no sum"), ("iota", "no steps")):
         spec = specs("bool")[op]
