@@ -14,8 +14,12 @@ from gpu_operands import floats
 
 GRAPH_S, TURNS, REPLAYS = 2e-3, 5, 10
 
-POISON = 0xFF
-"""NaN in every float, -1 or the largest in integers."""
+POISONS = 0xFF, 0xFE
+"""Bytes of outputs without results: NaN in every float, -1 or the largest in integers, true; and,
+because a bool may have to be true, something else with false."""
+
+MOST_COMPARED = 1 << 22
+"""Elements of a timing's result that are compared: all of a large one would take seconds."""
 
 
 class Kit:
@@ -49,16 +53,16 @@ class Kit:
         """`array` on the device; what NumPy lacks as its bits."""
         return gpu_operands.buffer(array, dtype).to(self.device)
 
-    def poisoned(self, case: dict[str, Any]) -> tuple[Any, ...]:
-        """Outputs of a case that hold no results."""
-        return tuple(map(self._poisoned, case["results"]))
+    def poisoned(self, case: dict[str, Any], poison: int = POISONS[0]) -> tuple[Any, ...]:
+        """Outputs of a case that hold no results, but the byte `poison` again and again."""
+        return tuple(self._poisoned(result, poison) for result in case["results"])
 
-    def _poisoned(self, result: dict[str, Any]) -> Any:
+    def _poisoned(self, result: dict[str, Any], poison: int) -> Any:
         from heddle.runtime import Buffer
 
         made = Buffer(result["dtype"], tuple(result["shape"]))
         bits = made.to_numpy().view(np.uint8) if made.nbytes else np.zeros(0, np.uint8)
-        bits[...] = 1 if result["dtype"] == "bool" else POISON
+        bits[...] = poison & 1 if result["dtype"] == "bool" else poison
         return made.to(self.device)
 
 
@@ -93,8 +97,14 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     outputs = kit.poisoned(case)
     model.execute(*inputs, out=outputs)
     compare("launched", outputs)
+    outputs = kit.poisoned(case, POISONS[1])
     for _ in range(2):
         model.execute(*inputs, out=outputs)
+    # Other results, or the right ones from before would hide a graph that does nothing.
+    pairs = zip(gpu_operands.drawn(case, 1, held), case["operands"], strict=True)
+    others = [kit.buffer(a, o["dtype"]) for a, o in pairs if not o["weight"]]
+    model.execute(*others, out=outputs)
+    model.execute(*inputs, out=outputs)
     compare("again", outputs)
     if kit.device.kind == "cuda":
         outputs = kit.poisoned(case)
@@ -103,8 +113,34 @@ def check(kit: Kit, case: dict[str, Any]) -> dict[str, Any]:
     return {"error": worst, "failed": failed}
 
 
+def some(array: Any) -> Any:
+    """At most about `MOST_COMPARED` elements; their distance is odd, so they are of all columns."""
+    flat = array.reshape(-1)
+    return flat[:: flat.size // MOST_COMPARED | 1]
+
+
+def unfit(kit: Kit, case: dict[str, Any], call: tuple[Any, Any, Any]) -> list[str]:
+    """What shows, without a reference, that a timed call has not computed all of its result."""
+    from heddle.pipelines.bench.accuracy import error_of
+
+    model, inputs, outputs = call
+    others = kit.poisoned(case, POISONS[1])
+    model.execute(*inputs, out=others)
+    dtype = case["results"][0]["dtype"]
+    mine, other = (floats(some(made[0].to_numpy()), dtype) for made in (outputs, others))
+    if wrong := np.count_nonzero(~np.isfinite(mine)):
+        return [f"{wrong} of {mine.size} elements are not finite"]
+    error = error_of(other, mine)
+    if error > case["tolerances"][0]:
+        return [f"into other memory the result is another, by {error:.1e}"]
+    return []
+
+
 def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
-    """Times a case beside its peer."""
+    """Times a case beside its peer, and looks at the result.
+
+    A peer that refuses the case costs its own figures alone.
+    """
     from heddle.pipelines.bench.accuracy import error_of
     from heddle.runtime import replay
     from heddle.runtime._core import cuda_info
@@ -120,7 +156,11 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
         kept.append([kit.buffer(a, o["dtype"]) if o["weight"] else next(mine) for a, o in pairs])
     once = statistics.median(replay(calls, count=3))
     repeats = max(1, round(GRAPH_S / max(once, 1e-7)))
-    peer = peers.graph_of(case, kept, repeats) if peers else None
+    peer, failed = None, []
+    try:
+        peer = peers.graph_of(case, kept, repeats) if peers else None
+    except Exception as error:
+        failed.append(f"peer: {type(error).__name__}: {error}")
     ours: list[float] = []
     theirs: list[float] = []
     for turn in range(TURNS):
@@ -139,11 +179,14 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
         "gb_s": round(case["bytes"] / median / 1e9, 1),
         "tflop_s": round(case["operations"] / median / 1e12, 2),
     }
+    failed += unfit(kit, case, calls[0])
     if peer:
-        row["peer"] = peer.name
+        row |= {"peer": peer.name, "peer_refused": peer.refused}
         row["peer_us"] = round(1e6 * statistics.median(theirs), 3)
         row["ratio"] = round(row["peer_us"] / row["us"], 3)
-        dtype = case["results"][0]["dtype"]
-        mine = floats(calls[0][2][0].to_numpy(), dtype).astype(np.float64)
-        row["difference"] = error_of(mine, peer.result())
-    return row
+        mine = floats(some(calls[0][2][0].to_numpy()), case["results"][0]["dtype"])
+        row["difference"] = error = error_of(mine, some(peer.result()))
+        allowed = 2 * case["tolerances"][0]  # each is allowed its own
+        if error > allowed:
+            failed.append(f"differs from the peer by {error:.1e}, allowed {allowed:.1e}")
+    return row | ({"failed": failed} if failed else {})

@@ -21,6 +21,10 @@ MOST_DRAWN = 2**22 + 15
 each 10^8. The number is odd: rows of a matrix do not begin with the same ones."""
 
 
+ALIKE = 3
+"""The first floats of each operand are 1: random ones are never equal, as comparisons want them."""
+
+
 def buffer(array: Any, dtype: str) -> Any:
     """`array` as a Buffer of the host."""
     from heddle.runtime import Buffer
@@ -83,6 +87,7 @@ def _drawn(seed: tuple[int, int], operand: dict[str, Any]) -> Any:
         span = (2 if dtype == "bool" else 8) - least
         return (_below(source, count, span) + least).reshape(shape).astype(dtype)
     found = _nearly_normal(source, min(count, MOST_DRAWN))
+    found[:ALIKE] = 1
     if dtype != "float64":
         found = found.astype(np.float32)
     if values == "positive":

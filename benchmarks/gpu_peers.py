@@ -1,9 +1,14 @@
-"""What `benchmarks/gpu.py` compares with: torch's functions, which call cuBLAS and cuDNN."""
+"""What `benchmarks/gpu.py` compares with: torch's functions, which call cuBLAS and cuDNN.
+
+Some have several forms: the fastest one is the peer. `compiled` is a kernel of Triton's, which
+torch.compile writes.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,51 +17,76 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 EPSILON = 1e-5
 
-BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
-"""Of attention, the first one that takes the case."""
+TRIED = 5
+"""Replays of each form, the best of which tells how fast it is."""
+
+# float32 as float32, whatever the environment says: Heddle rounds no operand either.
+torch.backends.cuda.matmul.allow_tf32 = False
+
+Call = Callable[[], Any]
+Form = Callable[..., Call]
+"""Makes a call of tensors; what it does to them at first is not timed."""
 
 
-def _attention(causal: bool) -> Callable[..., Any]:
+def _turned(a: Any, b: Any) -> Call:
+    """The product with columns of b that lie in memory one behind the other, as nn.Linear's do."""
+    return partial(torch.matmul, a, b.mT.contiguous().mT)
+
+
+def _attention(backend: Any, causal: bool) -> Form:
     def run(query: Any, key: Any, value: Any) -> Any:
-        with sdpa_kernel(BACKENDS, set_priority=True):
+        with sdpa_kernel(backend):
             return functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
-    return run
+    return lambda *tensors: partial(run, *tensors)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "matmul": torch.matmul,
-    "attention": _attention(False),
-    "attention_causal": _attention(True),
-    "rms_norm": lambda x, w: functional.rms_norm(x, x.shape[-1:], w, EPSILON),
-    "layer_norm": lambda x, w, b: functional.layer_norm(x, x.shape[-1:], w, b, EPSILON),
-    "softmax": lambda x: torch.softmax(x, -1),
-    "silu": functional.silu,
-    "add": torch.add,
-    "transpose": lambda x: x.t().contiguous(),
-    "sum": lambda x: torch.sum(x, -1, keepdim=True),
+def _attentions(causal: bool) -> dict[str, Form]:
+    backends = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+    return {name: _attention(backend, causal) for name, backend in backends.items()}
+
+
+def _both(function: Callable[..., Any]) -> dict[str, Form]:
+    """As it is and compiled, which happens at the first call."""
+    compiled = torch.compile(function, dynamic=False)
+    return {"eager": partial(partial, function), "compiled": partial(partial, compiled)}
+
+
+FORMS: dict[str, dict[str, Form]] = {
+    "matmul": {"b as [k, n]": partial(partial, torch.matmul), "b as [n, k]": _turned},
+    "attention": _attentions(False),
+    "attention_causal": _attentions(True),
+    "rms_norm": _both(lambda x, w: functional.rms_norm(x, x.shape[-1:], w, EPSILON)),
+    "layer_norm": _both(lambda x, w, b: functional.layer_norm(x, x.shape[-1:], w, b, EPSILON)),
+    "softmax": _both(lambda x: torch.softmax(x, -1)),
+    "silu": _both(lambda x: functional.silu(x)),
+    "add": _both(lambda x, y: torch.add(x, y)),
+    "transpose": _both(lambda x: x.t().contiguous()),
+    "sum": _both(lambda x: torch.sum(x, -1, keepdim=True)),
 }
 """By workload; a workload without one has no peer."""
 
 
 class Graph:
-    """A peer's calls over all sets, `repeats` times, as one CUDA graph."""
+    """The calls of all sets, `repeats` times, as one CUDA graph, each set with a result of its own.
 
-    name = f"torch {torch.__version__}"
+    `refused` says why other forms did not run.
+    """
 
-    def __init__(self, function: Callable[..., Any], sets: list[list[Any]], repeats: int) -> None:
-        self._function, self._first = function, sets[0]
+    def __init__(self, form: str, calls: Sequence[Call], repeats: int) -> None:
+        self.name = f"torch {torch.__version__}, {form}"
+        self.refused: list[str] = []
         with torch.inference_mode():
             side = torch.cuda.Stream()
             with torch.cuda.stream(side):  # what a library sets up at its first call
-                for tensors in sets:
-                    function(*tensors)
+                for call in calls:
+                    call()
             side.synchronize()
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
+                # Results of a round are there until the next one's are: memory rotates, as ours.
                 for _ in range(repeats):
-                    for tensors in sets:
-                        function(*tensors)
+                    self._results = [call() for call in calls]
         for _ in range(2):
             self._graph.replay()
         torch.cuda.synchronize()
@@ -73,27 +103,44 @@ class Graph:
         return [1e-3 * a.elapsed_time(b) for a, b in itertools.pairwise(ends)]
 
     def result(self) -> Any:
-        """The result for the first set, in float64 on the host."""
-        with torch.inference_mode():
-            return self._function(*self._first).double().cpu().numpy()
+        """What the replays have written for the first set, on the host."""
+        found = self._results[0]
+        return (found.float() if found.is_floating_point() else found).cpu().numpy()
 
 
 def graph_of(case: dict[str, Any], sets: list[list[Any]], repeats: int) -> Graph | None:
-    """The peer of `case` on `sets` of Buffers of the device, or None."""
-    function = FUNCTIONS.get(case["name"])
-    if function is None:
-        return None
-    return Graph(function, [[torch.from_dlpack(b) for b in s] for s in sets], repeats)
+    """The fastest peer of `case` on `sets` of Buffers of the device, or None.
+
+    Raises:
+        RuntimeError: All forms refuse the case.
+    """
+    forms = FORMS.get(case["name"], {})
+    tensors = [[torch.from_dlpack(buffer) for buffer in buffers] for buffers in sets]
+    best, fastest, refused = None, float("inf"), []
+    for name, form in forms.items():
+        try:
+            made = Graph(name, [form(*each) for each in tensors], repeats)
+            seconds = min(made.replay(TRIED))
+        except Exception as error:
+            refused.append(f"{name}: {type(error).__name__}: {error}")
+            continue
+        if seconds < fastest:
+            best, fastest = made, seconds
+    if forms and best is None:
+        raise RuntimeError("; ".join(refused))
+    if best:
+        best.refused = refused
+    return best
 
 
 def limits() -> dict[str, float]:
     """The device's own ceilings: copy bandwidth in GB/s, a bfloat16 product in TFLOP/s."""
     with torch.inference_mode():
         source = torch.randn(1 << 30, device="cuda")
-        copied = Graph(torch.clone, [[source]], 4)
+        copied = Graph("copy", [partial(torch.clone, source)], 4)
         seconds = min(copied.replay(10)) / 4
         bandwidth = 2 * source.nbytes / seconds / 1e9
         del source, copied
         a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        seconds = min(Graph(torch.matmul, [[a, b]], 4).replay(10)) / 4
+        seconds = min(Graph("product", [partial(torch.matmul, a, b)], 4).replay(10)) / 4
     return {"copy_gb_s": round(bandwidth, 1), "tflop_s": round(2 * 8192**3 / seconds / 1e12, 1)}
