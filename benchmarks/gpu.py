@@ -6,9 +6,10 @@ One call does all that needs a GPU. It builds the runtime from this checkout (Py
 C++ compiler; nanobind comes with the kit) and needs NumPy; CuPy for the step inputs of contexts,
 torch for the peers. Checks run each kernel on random operands into outputs filled with a poison,
 by plain launches and as a graph, against float64. A timing is one CUDA graph of calls over operands
-that rotate over at least twice the L2 cache, replayed in turns with the peer's graph; times are
-medians of replays on the device. Decoding steps of a large model follow (`gpu_decode.py`), and the
-tools of compute-sanitizer, where it is installed, watch the checks once more.
+that rotate over at least twice the L2 cache, replayed in turns with the peer's graph, the fastest
+of its forms; times are medians of replays on the device. Decoding steps of a large model follow
+(`gpu_decode.py`), and the tools of compute-sanitizer, where it is installed, watch the checks once
+more.
 
 Each part runs in a process of its own, which is replaced where a kernel has broken its context or
 does not come to an end (`gpu_child.py`): the rest goes on. Results are JSON, written after each
@@ -22,6 +23,8 @@ import functools
 import importlib.util
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,12 +67,26 @@ def peers() -> Any:
     return gpu_peers
 
 
+def clocks() -> str:
+    """Clocks, power and what holds them back, right behind work, as nvidia-smi tells them."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    asked = "clocks.sm,clocks.mem,clocks.max.sm,power.draw,power.limit,clocks_event_reasons.active"
+    command = [program, f"--query-gpu={asked}", "--format=csv"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stdout or done.stderr).strip()
+
+
 def timed(kit: Kit, case: dict[str, Any]) -> Rows:
     """The row of a timing; the first is of the device's own limits."""
     row = {"name": case["name"], "sizes": case["sizes"]}
     try:
         if case is LIMITS:
-            row |= peers().limits() if peers() else {}
+            row |= (peers().limits() if peers() else {}) | {"clocks": clocks()}
         else:
             row = time_one(kit, case, peers())
     except Exception as error:

@@ -253,3 +253,20 @@ def test_steps_of_fewer_rows_stay_where_more_do_not_fit(scripts, monkeypatch, ca
     rows = decode.time_held(kit, "int8")
     assert [row.get("us") for row in rows] == [1.0, 1.0, None]
     assert rows[2]["failed"] == ["MemoryError: no room"]
+
+
+def test_limits_tell_the_clocks(scripts, tmp_path, monkeypatch):
+    """And a program that fails or is not there costs no limits."""
+    gpu = importlib.import_module("gpu")
+    monkeypatch.setattr(gpu, "peers", lambda: SimpleNamespace(limits=lambda: {"copy_gb_s": 1.0}))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu.timed(None, gpu.LIMITS)[0]["clocks"] == ""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 1980 MHz, $1\n")
+    program.chmod(0o755)
+    (row,) = gpu.timed(None, gpu.LIMITS)
+    assert row["clocks"].startswith("1980 MHz, --query-gpu=clocks.sm")
+    program.write_text("no program")
+    (row,) = gpu.timed(None, gpu.LIMITS)
+    assert "nvidia-smi" in row["clocks"]
+    assert row["copy_gb_s"] == 1.0
