@@ -36,8 +36,9 @@ def _word(pair: Any, dtype: str) -> Any:
 def _rounded(value: Any) -> Any:
     """The bits of float32 rounded to bfloat16."""
     lanes = emit.lanes_of(value)
-    if lanes == 1:
-        return emit.bitcast(arith.truncf(ir.BF16Type.get(), value), emit.integer(16))
+    if lanes <= 2:
+        narrow = arith.truncf(emit.widen(ir.BF16Type.get(), lanes), value)
+        return emit.bitcast(narrow, emit.integer(16))
     words = [_word(pair, "bfloat16") for pair in crosslane.parts(value, lanes // 2)]
     whole = vector.from_elements(emit.widen(emit.integer(32), lanes // 2), words)
     return vector.bitcast(emit.widen(emit.integer(16), lanes), whole)

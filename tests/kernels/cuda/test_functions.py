@@ -71,6 +71,15 @@ def test_on_the_emulator(name):
     np.testing.assert_allclose(found, wanted, rtol=rtol)
 
 
+def test_two_float64_are_rounded_to_bfloat16():
+    """As many as a vector of 16 bytes has: one word."""
+    x, narrow = cases.tensor("float64", "d0", 8), Step("cast", (0,), "bfloat16")
+    body = Body((x,), (narrow, Step("cast", (1,), "float64")), (2,))
+    array = np.random.default_rng(3).standard_normal((5, 8))
+    (found,), _ = run(Spec("map", (x,), x, (x,), (), body), [array], {"d0": 5})
+    np.testing.assert_array_equal(found, array.astype(numpy_dtype("bfloat16")).astype(np.float64))
+
+
 @needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", [name for name in CASES if "bfloat16" not in name])
