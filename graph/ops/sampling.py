@@ -159,7 +159,7 @@ def sample_tokens(
     answer is the first of the largest logits. Else, in this order:
 
     1. A token's weight is `e^((x - largest) / temperature)` in units of 2^-30, rounded: below a
-       2^31st part of the best one's probability a token is not drawn.
+       2^31st part of the best one's none is drawn. Temperatures end at 2^-128 and at 2^126.
     2. The `top_k` largest logits stay, of equal ones the first; 0 or less: all.
     3. Of these stay the best ones until they have `top_p` of the weight together, at least one
        (Holtzman et al., arXiv:1904.09751).
@@ -194,7 +194,7 @@ def _draw(x: Array, sampling: Array, top_k: int, uniform: float) -> int:
         return -1
     if not temperature > 0 or top_k == 1:
         return int(np.argmax(x))
-    below = (x - top).astype(np.float64) / min(temperature, np.finfo(np.float32).max)
+    below = (x - top).astype(np.float64) / np.clip(temperature, 2.0**-128, 2.0**126)
     weights = np.floor(np.exp(below) * ONE + 0.5)
     kept = np.argsort(-x, kind="stable")[: top_k if top_k > 0 else len(x)]
     total = weights[kept].sum()
@@ -245,7 +245,7 @@ def penalize(logits: Array, sampling: Array, seen: Array, seen_offsets: Array) -
         for token, count in seen[start:stop]:
             x = result[i, token]
             x = x / repetition if x > 0 else x * repetition
-            result[i, token] = x - frequency * np.float32(count) - presence * (count > 0)
+            result[i, token] = x - frequency * np.float32(count) - (presence if count > 0 else 0)
     return result
 
 

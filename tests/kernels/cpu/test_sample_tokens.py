@@ -75,6 +75,13 @@ def test_both_zeros_are_one_logit():
     assert set(found) == {0, 1, 2}
 
 
+@pytest.mark.parametrize(("temperature", "distance"), [(1e-45, 1e-39), (np.inf, 3e37)])
+def test_temperatures_end_where_their_inverses_do(temperature, distance):
+    logits = rows.logits(99, 5) * np.float32(distance)
+    (found,) = check(rows.drawing(), *rows.step(logits, temperature, 1, 0, 0))
+    assert len(set(found)) > 1
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_rows_without_an_answer(arch):
     dims, arrays, wanted = rows.broken()
@@ -109,6 +116,19 @@ def test_penalties(dtype):
         (found,), status = run(rows.penalizing(dtype), arrays, dims, cuts=cuts)
         assert status.tolist() == [0, 0, 0, 0]
         assert found.tobytes() == wanted.tobytes()
+
+
+def test_an_infinite_penalty_spares_what_was_not_generated():
+    """Whose count is 0: infinity times it is no number."""
+    dims, arrays = rows.penalties()
+    arrays[1][:, 4] = np.inf
+    (found,), _ = run(rows.penalizing(), arrays, dims)
+    (wanted,) = evaluate(rows.penalizing(), dims, arrays)
+    for row, (start, stop) in enumerate(pairwise(arrays[3])):
+        tokens = arrays[2][start:stop, 0]
+        np.testing.assert_array_equal(found[row, tokens], wanted[row, tokens])
+    assert np.isinf(wanted).any()
+    assert not np.isnan(wanted).any()
 
 
 @pytest.mark.parametrize(
