@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import bodies, convert, crosslane, emit
-from heddle.kernels.cuda import _frame
+from heddle.kernels import bodies, convert, emit
+from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import beside, by_rows, fma, matrices, scaled
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.cuda.warpgroup import product
+from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.spec import Launch, Spec
+
+vector = dialect("vector")
 
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
@@ -77,7 +80,8 @@ class _Scaled:
         if lanes == 1:
             halves = emit.select(emit.compare("equal", position % 2, 1), high, low)
         else:
-            halves = crosslane.shuffle(low, high, [i // 2 + i % 2 * count for i in range(lanes)])
+            each = [x for pair in zip(*map(_block.lanes, (low, high)), strict=True) for x in pair]
+            halves = vector.from_elements(emit.widen(each[0].type, lanes), each)
         return convert.cast(halves, "uint8", "float32") - 8.0
 
 
