@@ -96,7 +96,8 @@ def chosen(condition: Any, fill: float | None, scores: Shape, seen: bool = True)
     """The mask of scores that are kept where `condition` is `seen`, and `fill` elsewhere."""
     if fill is None or not fill <= HIDDEN:
         return None
-    negated, parts = made(condition, "logical_not"), made(condition, *(_ALL if seen else _ANY))
+    negated = made(condition, "logical_not")
+    parts = made(condition, "logical_and" if seen else "logical_or")
     if negated is not None:
         return chosen(negated.operands[0], fill, scores, not seen)
     if parts is not None:
@@ -117,12 +118,8 @@ def added(term: Any, scores: Shape) -> Mask:
             mask = chosen(condition, number(fill), scores, seen) if number(zero) == 0 else None
             if mask is not None:
                 return mask
-    return _banded(
-        Mask(terms=(source(term),)), band_of(term, scores, True) if _all_see(scores) else None
-    )
-
-
-_ALL, _ANY = ("logical_and",), ("logical_or",)
+    band = band_of(term, scores, True) if _all_see(scores) else None
+    return _banded(Mask(terms=(source(term),)), band)
 
 
 def _banded(mask: Mask, band: Band | None) -> Mask:
@@ -132,8 +129,8 @@ def _banded(mask: Mask, band: Band | None) -> Mask:
 def _all_see(scores: Shape) -> bool:
     """Whether there are as many keys as queries: with fewer, some queries see none."""
     queries, keys = scores[-2:]
-    more = (keys - queries).static
-    return more is not None and more >= 0
+    more = keys - queries
+    return more.name is not None or (more.static is not None and more.static >= 0)
 
 
 def _unwidened(term: Any, dtype: DType) -> Any:

@@ -38,8 +38,8 @@ def row_of(scores):
     return ops.unsqueeze(ops.range(0, scores.shape[-2]), 1)
 
 
-def causal(scores, window=0):
-    return ops.where(before(*scores.shape[-2:], window), scores, -math.inf)
+def causal(scores, window=0, fill=-math.inf):
+    return ops.where(before(*scores.shape[-2:], window), scores, fill)
 
 
 QKV = [TensorType(F32, ("b", size, 64)) for size in ("s", "t", "t")]
@@ -110,13 +110,14 @@ def test_attention_by_a_constant_of_positions(late):
     check(graph, {})
 
 
-def test_attention_of_later_queries():
+@pytest.mark.parametrize("fill", [-math.inf, -1e9])
+def test_attention_of_later_queries(fill):
     """As a decoder's: queries are the last of the keys."""
     past, new = Dim("past", 0, 50), Dim("new", 1, 9)
 
     def write(q, k, v, old_k, old_v):
         k, v = ops.concat([old_k, k], axis=1), ops.concat([old_v, v], axis=1)
-        return ops.softmax(causal(q @ turned(k))) @ v
+        return ops.softmax(causal(q @ turned(k), fill=fill)) @ v
 
     types = [TensorType(F32, (2, size, 16)) for size in (new, new, new, past, past)]
     graph = written(write, *types)
