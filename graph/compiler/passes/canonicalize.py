@@ -177,14 +177,15 @@ def _attention_of_repeated(operation: Any) -> Any:
     query, key, value, *mask = operation.operands
     attrs = m.attrs(operation)
     axis = 1 if attrs["layout"] == "bhsd" else 2
-    key, value = (_unrepeated(each, axis) for each in (key, value))
-    if key is None or value is None or key.type != value.type:
+    found = [each for wide in (key, value) if (each := _unrepeated(wide, axis))]
+    if len(found) != 2 or found[0][1] != found[1][1]:
         return None
-    return m.create(operation, "attention", [query, key, value, *mask], **attrs)
+    parts = [m.create(operation, "reshape", [narrow], shape=shape) for narrow, shape in found]
+    return m.create(operation, "attention", [query, *parts, *mask], **attrs)
 
 
-def _unrepeated(value: Any, axis: int) -> Any | None:
-    """`value` before each element along `axis` was repeated, by way of one axis more."""
+def _unrepeated(value: Any, axis: int) -> tuple[Any, Shape] | None:
+    """`value` before each element along `axis` was repeated, by way of one axis more; its shape."""
     wide = value
     if m.owner_name(value) == "reshape":
         wide = _operand(m.owner(value))
@@ -194,14 +195,15 @@ def _unrepeated(value: Any, axis: int) -> Any | None:
     spread, before = m.tensor(wide).shape, m.tensor(narrow).shape
     after = m.tensor(value).shape
     if wide is value or spread == after:  # one head for all
-        return narrow if before == Shape((*after[:axis], 1, *after[axis + 1 :])) else None
+        one = Shape((*after[:axis], 1, *after[axis + 1 :]))
+        return (narrow, one) if before == one else None
     kept = Shape((*spread[: axis + 1], *spread[axis + 2 :]))
     joined = (*spread[:axis], spread[axis] * spread[axis + 1], *spread[axis + 2 :])
     if len(spread) != len(after) + 1 or Shape(joined) != after:
         return None
-    if before != Shape((*spread[: axis + 1], 1, *spread[axis + 2 :])):
-        return None
-    return m.create(m.owner(value), "reshape", [narrow], shape=kept)
+    return (
+        (narrow, kept) if before == Shape((*spread[: axis + 1], 1, *spread[axis + 2 :])) else None
+    )
 
 
 _HEADS = (0, 2, 1, 3)
