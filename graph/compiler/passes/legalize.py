@@ -11,6 +11,7 @@ from heddle.graph.dtype import DType
 from heddle.graph.ops.rounded import LARGEST, LEAST
 from heddle.graph.ops.windows import MOVES
 from heddle.graph.types import Shape
+from heddle.kernels.mlir import passmanager
 
 MOST_PARTS = 128
 """Operands of one concat; a kernel has at most 256 buffers, those of an epilogue among them."""
@@ -24,6 +25,8 @@ def legalize(module: Any, kind: str) -> None:
         value = rewrite(operation) if rewrite else None
         if value is not None:
             m.replace(operation, value)
+    # What several of them read in front of them, as products of one left side do, is there once.
+    passmanager.PassManager.parse("builtin.module(func.func(cse))").run(module.operation)
 
 
 def _along_last(operation: Any) -> Any:

@@ -167,6 +167,9 @@ def test_rows_are_rounded_once_for_all_products():
     kernels = re.findall(r'kernel = "(\w+)-', text)
     # Once for each size of groups and number of bits, of what one kernel has computed for all.
     assert (kernels.count("round_rows"), kernels.count("map")) == (4, 1)
+    module = pipeline.lower(graph.module, "cuda", stop_after="legalize")
+    rounded = [op for op in m.operations(module) if m.name(op) == "round"]
+    assert len(rounded) == len({op.operands[0] for op in rounded}) == 3  # sizes of groups
 
 
 def test_packing_happens_at_load():
