@@ -24,9 +24,9 @@ def written(write, *types, weights=()):
     return graph
 
 
-def shapes(graph, *names):
+def shapes(graph, *names, kind="cpu", **given):
     """The shapes of the results of the ops called so, after the pass, in order."""
-    module = pipeline.lower(graph.module, "cpu", stop_after="cut")
+    module = pipeline.lower(graph.module, kind, stop_after="cut", **given)
     found = (op for op in m.operations(module) if m.name(op) in names)
     return [str(m.tensor(op.results[0]).shape) for op in found]
 
@@ -134,6 +134,69 @@ def test_one_weight_of_gate_and_up():
     graph = written(write, X, weights=[(256, 64)])
     assert not any("slice" in ops for ops in launched(graph))
     check(graph, *SIZES)
+
+
+def test_narrow_columns_stay():
+    """A kernel computes 32 columns for one: as the start and the end of an answer by one weight."""
+    graph = written(lambda x, w: tuple(ops.chunk(x @ w, 2, axis=-1)), X, weights=[(64, 2)])
+    assert shapes(graph, "matmul") == ["[b, s, 2]"]
+    graph = written(lambda x, w: tuple(ops.split(x @ w, [64, 248], -1)), X, weights=[(64, 312)])
+    assert shapes(graph, "matmul") == ["[b, s, 64]", "[b, s, 248]"]
+
+
+def test_many_ops_behind_a_product():
+    """More than Python calls within each other."""
+
+    def write(x, w):
+        x = x @ w
+        for op in (ops.tanh, ops.exp) * 600:
+            x = op(x)
+        return tuple(ops.chunk(x, 2, axis=-1))
+
+    assert shapes(written(write, X, weights=[(64, 2)]), "matmul") == ["[b, s, 2]"]
+
+
+def test_a_weight_that_others_read_stays_whole():
+    """It would be packed twice: all of it, and the part."""
+
+    def write(x, y, w):
+        return (x @ w.T)[..., :64], y @ w.T
+
+    assert shapes(written(write, X, X, weights=[(128, 64)]), "matmul") == ["[b, s, 128]"] * 2
+
+    def tied(i, x, w):
+        return ops.gather(w, i, axis=0), (x @ w.T)[..., :64]
+
+    ids = TensorType(DType.int64, ("b",))
+    assert shapes(written(tied, ids, X, weights=[(128, 64)]), "matmul") == ["[b, s, 128]"]
+
+
+@pytest.mark.parametrize("parts", [qkv_by_parts, qkv_by_axis])
+def test_weights_on_a_gpu_are_cut_where_the_artifact_has_the_parts(parts):
+    """Its kernels read a weight as it is, so parts that are made at load are memory on top."""
+    graph = written(lambda x, w, b: parts(x, w, b), X, weights=[(64, 192), (192,)])
+    assert shapes(graph, "matmul", kind="cuda") == ["[b, s, 192]"]
+    assert shapes(graph, "matmul", kind="cuda", embedded=True) == ["[b, s, 64]"] * 3
+
+
+def test_what_is_known_at_load_stays_so():
+    """A cut that differs from call to call would turn, or pack, a weight in each of them."""
+    n = TensorType(F32, (Dim("n", 1, 128),))
+
+    def columns(x, y, w):
+        return (x @ w)[..., : y.shape[0]] + y
+
+    graph = written(columns, X, n, weights=[(64, 128)])
+    assert launched(graph) == [["matmul_packed"], ["slice"], ["add"]]
+    check(graph, {"b": 2, "s": 3, "n": 5}, {"b": 1, "s": 1, "n": 128})
+
+    graph = written(lambda y, w: w.T[: y.shape[0]], n, weights=[(64, 128)])
+    assert launched(graph) == [["slice"]]
+    check(graph, {"n": 5})
+    # Of one column, less is read and computed.
+    graph = written(lambda x, y, w: (x @ w)[..., y.shape[0] - 1], X, n, weights=[(64, 128)])
+    assert shapes(graph, "matmul") == ["[b, s, 1]"]
+    check(graph, {"b": 2, "s": 3, "n": 5})
 
 
 def test_parts_of_what_is_no_product_stay():
