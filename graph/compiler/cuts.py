@@ -59,13 +59,15 @@ def whole(cut: Iterable[Axis]) -> bool:
     return all(axis.whole for axis in cut)
 
 
-def sliced(like: Any, value: Any, cut: Cut | None) -> Any:
-    """The slice of `value`, before `like`."""
+def sliced(like: Any, value: Any, cut: Cut | None, location: Any) -> Any:
+    """The slice of `value`, before `like`, at the line of the slice that it stands for."""
     if cut is None or whole(cut):
         return value
     starts, sizes = Shape(axis.start for axis in cut), Shape(axis.size for axis in cut)
     steps = tuple(axis.step for axis in cut)
-    return m.create(like, "slice", [value], starts=starts, steps=steps, sizes=sizes)
+    made = m.create(like, "slice", [value], starts=starts, steps=steps, sizes=sizes)
+    made.owner.location = location
+    return made
 
 
 def rule_of(operation: Any) -> Rule | None:

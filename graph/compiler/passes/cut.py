@@ -42,9 +42,10 @@ def _swept(module: Any, kind: str) -> bool:
         if not cuts or not _pays(operation, cuts, early, kind):
             continue
         for each in cuts:
-            value = _moved(operation, each, early)
-            for result in [result for result, cut in slices.items() if cut == each]:
-                m.replace(m.owner(result), value)
+            replaced = [result.owner for result, cut in slices.items() if cut == each]
+            value = _moved(operation, each, early, replaced[0].location)
+            for one in replaced:
+                m.replace(one, value)
         operation.erase()
         changed = True
     return changed
@@ -144,15 +145,15 @@ def _fills_panels(columns: Axis) -> bool:
     return columns.whole or (size is not None and 8 * (-size % PANEL) <= size)
 
 
-def _moved(operation: Any, each: Cut, early: set[Any]) -> Any:
-    """The op on what is left of its operands."""
+def _moved(operation: Any, each: Cut, early: set[Any], location: Any) -> Any:
+    """The op on what is left of its operands, by slices that have the location."""
     rule = rule_of(operation)
     found = rule(operation, each) if rule else None
     assert found is not None, "whether it pays was asked before"
     cuts, attrs = found
     operands = []
     for value, cut in zip(operation.operands, cuts, strict=True):
-        operands.append(sliced(operation, value, cut))
+        operands.append(sliced(operation, value, cut, location))
         if value in early and (cut is None or _is_known(cut)):
             early.add(operands[-1])
     return m.create(operation, m.name(operation), operands, **{**m.attrs(operation), **attrs})

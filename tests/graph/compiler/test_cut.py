@@ -199,6 +199,17 @@ def test_what_is_known_at_load_stays_so():
     check(graph, {"b": 2, "s": 3, "n": 5})
 
 
+def test_a_slice_has_the_line_of_the_one_that_it_stands_for():
+    def write(x, y):
+        both = x + y
+        return both[:, -1]
+
+    module = pipeline.lower(written(write, X, X).module, "cpu")
+    lines = [m.label(op) for op in m.operations(module) if m.name(op) == "fused"]
+    first = write.__code__.co_firstlineno
+    assert lines == [f"slice (test_cut.py:{first + 2})"] * 2 + [f"add (test_cut.py:{first + 1})"]
+
+
 def test_parts_of_what_is_no_product_stay():
     """Nothing would be saved: each element is wanted."""
     graph = written(lambda x: tuple(ops.chunk(ops.exp(x), 2, axis=-1)), X)
