@@ -64,12 +64,16 @@ def _matmul(operation: Any) -> Any:
         wide_b = Shape(shape_b[-2:])
     if (wide_a, wide_b) == (shape_a, shape_b):
         return None
-    if wide_a != shape_a:
-        a = m.create(operation, "broadcast_to", [a], shape=wide_a)
-    if wide_b != shape_b:
-        op = "reshape" if len(wide_b) == 2 else "broadcast_to"
-        b = m.create(operation, op, [b], shape=wide_b)
+    a, b = (_spread(operation, value, wide) for value, wide in ((a, wide_a), (b, wide_b)))
     return m.create(operation, m.name(operation), [a, b], **m.attrs(operation))
+
+
+def _spread(operation: Any, value: Any, shape: Shape) -> Any:
+    """`value` in a shape that it broadcasts to, not copied where it lacks dims of 1 alone."""
+    if m.tensor(value).shape == shape:
+        return value
+    alike = m.tensor(value).shape.elements == shape.elements
+    return m.create(operation, "reshape" if alike else "broadcast_to", [value], shape=shape)
 
 
 def _conv(operation: Any) -> Any:
