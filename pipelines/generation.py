@@ -159,7 +159,7 @@ class TextGenerator:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """This thread's turn; first the requests of closed streams go."""
-        with self._turns:
+        with self._turns.take():
             while self._closed:
                 self._drop([self._closed.popleft()])
             yield

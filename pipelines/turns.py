@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Turns:
@@ -15,33 +17,32 @@ class Turns:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._taken = False
-        self._waiting: deque[threading.Lock] = deque()
+        self._turns: deque[threading.Lock] = deque()  # the first one has come, the others wait
 
-    def __enter__(self) -> None:
-        with self._guard:
-            if not self._taken:
-                self._taken = True
-                return
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Waits for a turn, which is given back at the end, wherever a Ctrl-C comes."""
+        turn = threading.Lock()
+        turn.acquire()
         try:
-            turn.acquire()
-        except BaseException:  # Ctrl-C, perhaps when the turn had come
             with self._guard:
-                if turn in self._waiting:
-                    self._waiting.remove(turn)
-                else:
-                    self._pass_on()
-            raise
+                self._turns.append(turn)
+                self._open_first()
+            turn.acquire()
+            yield
+        finally:
+            try:
+                self._leave(turn)
+            except BaseException:  # Ctrl-C on the way: what is done already is not done again
+                self._leave(turn)
+                raise
 
-    def __exit__(self, *error: object) -> None:
+    def _leave(self, turn: threading.Lock) -> None:
         with self._guard:
-            self._pass_on()
+            if turn in self._turns:
+                self._turns.remove(turn)
+            self._open_first()
 
-    def _pass_on(self) -> None:
-        if self._waiting:
-            self._waiting.popleft().release()
-        else:
-            self._taken = False
+    def _open_first(self) -> None:
+        if self._turns and self._turns[0].locked():
+            self._turns[0].release()

@@ -1,6 +1,7 @@
 """Threads that take turns, and a generator that several of them use."""
 
 import gc
+import signal
 import threading
 import time
 
@@ -33,18 +34,38 @@ def test_turns_come_in_order_and_a_loop_keeps_none_waiting():
 
     def loop():
         while len(order) < 3:
-            with turns:
+            with turns.take():
                 first.set()
                 time.sleep(0.05)
 
     def once(number):
         first.wait()
         time.sleep(0.1 * number)
-        with turns:
+        with turns.take():
             order.append(number)
 
     together(loop, *(lambda number=number: once(number) for number in range(3)))
     assert order == [0, 1, 2]
+
+
+def test_wherever_ctrl_c_comes_the_turn_is_given_back():
+    """By a timer, so that it comes between any two steps of the interpreter."""
+    turns = Turns()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for number in range(2000):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, (10 + number % 50) * 1e-6)
+                while True:
+                    with turns.take():
+                        pass
+            except KeyboardInterrupt:
+                pass
+            assert not turns._turns
+            assert not turns._guard.locked()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_who_gives_up_waiting_holds_nobody_up(monkeypatch):
@@ -61,17 +82,21 @@ def test_who_gives_up_waiting_holds_nobody_up(monkeypatch):
             if self.count == 2:
                 raise KeyboardInterrupt
 
+        def locked(self):
+            return True
+
         def release(self):
             pass
 
-    with turns:
+    with turns.take():
         with monkeypatch.context() as patched:
             patched.setattr(threading, "Lock", Interrupted)
-            with pytest.raises(KeyboardInterrupt), turns:
+            with pytest.raises(KeyboardInterrupt), turns.take():
                 pass
-        assert not turns._waiting
-    with turns:
+        assert len(turns._turns) == 1
+    with turns.take():
         pass
+    assert not turns._turns
 
 
 def test_several_threads_generate_what_one_would(make_generator):
