@@ -3,9 +3,9 @@
     python benchmarks/bandwidth.py [--dtype bfloat16] [--threads 2] [--peer torch] [--save]
 
 Each operation runs on 64 MiB and more of float32, or of 16 bits, by as many sets of buffers as fill
-twice the last cache, in turns with two copies of `heddle bench`'s limits: one with ordinary stores
-and one past the cache. `share` is the operation's bytes a second, inputs read and outputs written
-once, over those of the faster copy: medians of the same turns.
+the last cache four times, in turns with two copies of `heddle bench`'s limits: one with ordinary
+stores and one past the cache. `share` is the operation's bytes a second, inputs read and outputs
+written once, over those of the faster copy: medians of the same turns.
 Outputs are the caller's. `torch` is eager PyTorch in the same turns, which makes a
 new output in each call: its median, and `ratio`, that over Heddle's.
 """

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle.graph.targets import native_cpu, native_level
-from heddle.pipelines.bench.machine import last_cache
+from heddle.pipelines.bench.machine import PER_CACHE, last_cache
 from heddle.pipelines.bench.measure import host_clock
 
 RESULTS = Path(__file__).parent / "results"
@@ -26,8 +26,8 @@ LEVELS = {"x86-64-v3": "_avx2", "x86-64-v4": "_avx512", "sapphirerapids": "_amx"
 CPUS = {"znver4": "_zen4"}
 """And those of that level where it is another CPU than the Zen 5 that came first."""
 
-STREAMED = max(128 << 20, 2 * last_cache(len(os.sched_getaffinity(0))))
-"""Bytes that take turns so that each comes from memory: twice what the last cache holds."""
+STREAMED = max(128 << 20, PER_CACHE * last_cache(len(os.sched_getaffinity(0))))
+"""Bytes that take turns so that each comes from memory."""
 
 PAUSE_S, PAUSES = 0.02, 25
 """Of a rest between turns: as many pauses at most."""

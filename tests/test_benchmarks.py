@@ -1,11 +1,13 @@
 """What the scripts in `benchmarks/` measure; none of them is run."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from heddle.graph import DType
+from heddle.pipelines.bench.machine import PER_CACHE, last_cache
 from heddle.runtime import InferenceSession
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -46,6 +48,7 @@ def test_calls_take_turns(scripts):
     for _ in range(3):
         call()
     assert log == ["a", "b", "a"]
+    assert PER_CACHE * last_cache(len(os.sched_getaffinity(0))) <= measure.STREAMED
     assert measure.sets(measure.STREAMED) == 1
     assert measure.sets(measure.STREAMED - 1) == 2
 
