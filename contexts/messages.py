@@ -90,7 +90,8 @@ class TokenGeneratorResponseFormat(_Items):
 
     Attributes:
         type: `text`, `json_object` or `json_schema`.
-        json_schema: The schema for `json_schema`, as it is or as the item `schema`.
+        json_schema: The schema for `json_schema`, as it is or as the item `schema`. None, as some
+            clients send it, is none: an empty dict.
 
     Raises:
         ValueError: Another type, or a schema that is no dict or, where there is to be one, is not
@@ -106,6 +107,8 @@ class TokenGeneratorResponseFormat(_Items):
                 "response format: wanted type 'text', 'json_object' or 'json_schema', "
                 f"got {self.type!r}"
             )
+        if self.json_schema is None:
+            object.__setattr__(self, "json_schema", {})
         if not isinstance(self.json_schema, dict):
             raise ValueError(
                 "response format: wanted json_schema as a dict, as json.loads makes one of a "

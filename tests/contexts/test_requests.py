@@ -140,7 +140,10 @@ def test_audio_requests():
         ({"type": "json_schema"}, "wanted json_schema with the schema, got none"),
         ({"type": "json_schema", "json_schema": {}}, "wanted json_schema with the schema"),
         ({"type": "json_schema", "json_schema": "{}"}, "wanted json_schema as a dict, .* got '{}'"),
-        ({"type": "json_schema", "json_schema": None}, "wanted json_schema as a dict, .* got None"),
+        (
+            {"type": "json_schema", "json_schema": None},
+            "wanted json_schema with the schema, got none",
+        ),
         ({"type": "json_schema", "json_schema": [1]}, "wanted json_schema as a dict, .* got .1."),
     ],
 )
@@ -148,3 +151,10 @@ def test_a_response_format_has_its_schema_as_a_dict(items, got):
     with pytest.raises(ValueError, match=f"^response format: {got}"):
         TextGenerationRequest("a", 0, "", "x", response_format=items)
     assert TokenGeneratorResponseFormat("json_object").json_schema == {}
+
+
+@pytest.mark.parametrize("type", ["text", "json_object"])
+def test_null_is_no_schema(type):
+    items = {"type": type, "json_schema": None}
+    asked = TextGenerationRequest("a", 0, "", "x", response_format=items)
+    assert asked.response_format == TokenGeneratorResponseFormat(type)
