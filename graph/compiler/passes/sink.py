@@ -72,7 +72,7 @@ def _moves_back(operation: Any) -> bool:
     if m.name(operation) != "transpose":
         return False
     order = m.attrs(operation)["permutation"]
-    return order == (0, *range(2, len(order)), 1)
+    return bool(order == (0, *range(2, len(order)), 1))
 
 
 def _is_computed(value: Any) -> bool:
