@@ -26,16 +26,23 @@ MOST_OPS = 8
 
 
 def of_whole(operation: Any, kind: str) -> Found | None:
-    """`x * cos + concat(-b, a) * sin`, a and b the halves of x, tables of two like halves."""
+    """`x * cos + concat(-b, a) * sin`, a and b the halves of x, tables of two like halves.
+
+    Or `stack(-b, a)` put in rows, of pairs (a, b) of x, and tables of pairs of like elements.
+    """
     terms = [_pairs(value) for value in operation.operands]
     for first, second in permutations(terms):
         for (x, cos), (turned, sin) in ((f, s) for f in first for s in second):
-            if _window(x) != _turned(turned) or not _fit(operation, x, cos, sin):
+            window, (turn, interleaved) = _window(x), _turned(turned)
+            if not window or window != turn or not _fit(operation, x, cos, sin):
                 continue
-            tables = [_half(operation, source(table), MOST_OPS) for table in (cos, sin)]
-            if tables[0] and tables[1]:
-                makers = partial(source, x), tables[0], tables[1]
-                return _found(operation, (x, cos, sin), makers, interleaved=False)
+            first_table, second_table = (
+                _half(operation, source(table), interleaved, MOST_OPS) for table in (cos, sin)
+            )
+            if first_table and second_table:
+                makers = partial(source, x), first_table, second_table
+                leaves = x, window.base, cos, sin
+                return _found(operation, leaves, makers, interleaved=interleaved)
     return None
 
 
@@ -49,20 +56,10 @@ def of_halves(operation: Any, kind: str) -> Found | None:
 
 def of_pairs(operation: Any, kind: str) -> Found | None:
     """`stack(a * cos - b * sin, b * cos + a * sin)` put in rows, of pairs (a, b) of x."""
-    stack, result = m.owner(operation.operands[0]), m.tensor(operation.results[0]).shape
-    if stack is None or m.name(stack) != "concat" or len(stack.operands) != 2 or not result:
+    parts = _stacked(operation)
+    if parts is None or m.tensor(parts[0]).shape[:-1] != m.tensor(operation.results[0]).shape[:-1]:
         return None
-    parts = [m.owner(value) for value in stack.operands]
-    if any(part is None or m.name(part) != "reshape" for part in parts):
-        return None
-    half = result[-1].divided(Dim(2))
-    values = [part.operands[0] for part in parts]  # type: ignore[union-attr]
-    wide = Shape((*result[:-1], half or 0, 2))
-    if m.tensor(stack.results[0]).shape != wide or m.attrs(stack)["axis"] != len(result):
-        return None
-    if any(m.tensor(value).shape != wide[:-1] for value in values):
-        return None
-    return _of_parts(operation, *values, interleaved=True)
+    return _of_parts(operation, *parts, interleaved=True)
 
 
 def _of_parts(operation: Any, first: Any, second: Any, *, interleaved: bool) -> Found | None:
@@ -83,7 +80,7 @@ def _of_parts(operation: Any, first: Any, second: Any, *, interleaved: bool) -> 
 
 
 def _found(
-    operation: Any, leaves: tuple[Any, Any, Any], makers: tuple[Maker, ...], *, interleaved: bool
+    operation: Any, leaves: tuple[Any, ...], makers: tuple[Maker, ...], *, interleaved: bool
 ) -> Found:
     def make() -> Any:
         operands = [maker() for maker in makers]
@@ -171,21 +168,43 @@ def _joined(first: _Window | None, second: _Window | None, interleaved: bool) ->
     return _Window(first.base, first.start, 2 * first.size)
 
 
-def _turned(value: Any) -> _Window | None:
-    """The x of `concat(-b, a)`."""
-    joined = m.owner(value)
-    if joined is None or m.name(joined) != "concat" or len(joined.operands) != 2:
+def _stacked(reshape: Any) -> list[Any] | None:
+    """The first and the second elements of the pairs that lie in the rows of a reshape's result."""
+    result, stack = m.tensor(reshape.results[0]).shape, m.owner(reshape.operands[0])
+    if stack is None or m.name(stack) not in ("concat", "broadcast_to"):
         return None
-    negative, a = product(joined.operands[0]), joined.operands[1]
+    wide = m.tensor(stack.results[0]).shape
+    parts = [m.owner(value) for value in stack.operands]
+    if any(part is None or m.name(part) != "reshape" for part in parts):
+        return None
+    values = [part.operands[0] for part in parts]  # type: ignore[union-attr]
+    if not result or len(wide) < 2 or wide[-1] != 2 or result[-1] != wide[-2] * 2:
+        return None
+    if any(m.tensor(value).shape != wide[:-1] for value in values):
+        return None
+    if m.name(stack) == "broadcast_to":
+        column = m.tensor(stack.operands[0]).shape == (*wide[:-1], 1)
+        return 2 * values if column else None
+    return values if len(values) == 2 and m.attrs(stack)["axis"] == len(wide) - 1 else None
+
+
+def _turned(value: Any) -> tuple[_Window | None, bool]:
+    """The x of `concat(-b, a)`, or of `stack(-b, a)` put in rows, and which of them it is."""
+    operation = m.owner(value)
+    name, interleaved = m.owner_name(value), m.owner_name(value) == "reshape"
+    parts = _stacked(operation) if interleaved else None
+    if name == "concat" and m.attrs(operation)["axis"] == m.tensor(value).rank - 1:
+        parts = list(operation.operands)  # type: ignore[union-attr]
+    if parts is None or len(parts) != 2:
+        return None, interleaved
+    negative = product(parts[0])
     if negative != Product(-1.0, negative.above[:1]) or not negative.above:
-        return None
-    if m.attrs(joined)["axis"] != m.tensor(value).rank - 1:
-        return None
-    return _joined(_window(a), _window(negative.above[0]), False)
+        return None, interleaved
+    return _joined(_window(parts[1]), _window(negative.above[0]), interleaved), interleaved
 
 
-def _half(like: Any, value: Any, most: int) -> Maker | None:
-    """Makes the first half of `value` along its last axis, where the second one is the same."""
+def _half(like: Any, value: Any, interleaved: bool, most: int) -> Maker | None:
+    """Makes one of two like halves of `value` along its last axis, or one of each like pair."""
     operation, type = m.owner(value), m.tensor(value)
     if operation is None or not most or not type.rank:
         return None
@@ -193,19 +212,23 @@ def _half(like: Any, value: Any, most: int) -> Maker | None:
     if size is None or size % 2:
         return None
     if name == "constant":
-        return _half_of_constant(like, operation, size // 2)
+        return _half_of_constant(like, operation, interleaved)
     operands = list(operation.operands)
+    pairs = _stacked(operation) if interleaved and name == "reshape" else None
+    if pairs and pairs[0] == pairs[1]:
+        shape = Shape((*type.shape[:-1], size // 2))
+        return lambda: m.create(like, "reshape", pairs[:1], shape=shape)
     if name == "concat":
         same = len(operands) == 2 and operands[0] == operands[1]
         along = m.attrs(operation)["axis"] == type.rank - 1
-        return partial(source, operands[0]) if same and along else None
+        return partial(source, operands[0]) if same and along and not interleaved else None
     attrs = m.attrs(operation)
     if not m.elementwise(operation) and not _keeps_last_axis(operation):
         return None
     several = operands if m.elementwise(operation) else operands[:1]
     wide = [m.tensor(v).rank and m.tensor(v).shape[-1] != 1 for v in several]
     halves = [
-        _half(like, source(v), most - 1) if w else partial(source, v)
+        _half(like, source(v), interleaved, most - 1) if w else partial(source, v)
         for v, w in zip(several, wide, strict=True)
     ]
     if None in halves:
@@ -231,12 +254,15 @@ def _keeps_last_axis(operation: Any) -> bool:
     return name == "gather" and bool(attrs["axis"] != before.rank - 1)
 
 
-def _half_of_constant(like: Any, operation: Any, size: int) -> Maker | None:
+def _half_of_constant(like: Any, operation: Any, interleaved: bool) -> Maker | None:
     dense, type = operation.attributes["value"], m.tensor(operation.results[0])
     if not isinstance(dense, ir.DenseElementsAttr):
         return None
     array = constant_array(dense)
+    size = array.shape[-1] // 2
     first, second = array[..., :size], array[..., size:]
+    if interleaved:
+        first, second = array[..., ::2], array[..., 1::2]
     if not np.array_equal(first, second):
         return None
     half = TensorType(type.dtype, (*type.shape[:-1], size), type.device)

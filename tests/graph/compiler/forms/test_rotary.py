@@ -38,10 +38,23 @@ def by_an_axis_of_pairs(x, cos, sin):
     return ops.reshape(ops.stack([a * cos - b * sin, b * cos + a * sin], axis=-1), x.shape)
 
 
-@pytest.mark.parametrize(
-    ("write", "interleaved"),
-    [(by_halves, False), (by_turning, False), (by_pairs, True), (by_an_axis_of_pairs, True)],
-)
+def by_turning_pairs(x, cos, sin):
+    a, b = x[..., 0::2], x[..., 1::2]
+    turned = ops.reshape(ops.stack([-b, a], axis=-1), x.shape)
+    wide_cos = ops.repeat_interleave(cos, 2, axis=-1)
+    return x * wide_cos + turned * ops.reshape(ops.stack([sin, sin], axis=-1), (x.shape[0], 1, 16))
+
+
+FORMS = {
+    by_halves: False,
+    by_turning: False,
+    by_pairs: True,
+    by_an_axis_of_pairs: True,
+    by_turning_pairs: True,
+}
+
+
+@pytest.mark.parametrize(("write", "interleaved"), FORMS.items())
 def test_rope(write, interleaved):
     graph = written(write, HEADS, TABLE, TABLE)
     assert found(graph) == ["rope"]
@@ -49,12 +62,16 @@ def test_rope(write, interleaved):
     check(graph, {"n": 5})
 
 
-def test_rope_of_a_part_of_each_head():
-    def write(x, cos, sin):
-        return ops.concat([by_turning(x[..., :16], cos, sin), x[..., 16:]], axis=-1)
+@pytest.mark.parametrize("write", FORMS)
+def test_rope_of_a_part_of_each_head(write):
+    """Of what is computed: all of it is read beside the part, too."""
 
-    graph = written(write, TensorType(F32, ("n", 4, 24)), TABLE, TABLE)
-    assert found(graph) == ["rope", "concat"]
+    def part(x, cos, sin):
+        x = ops.exp(x)
+        return ops.concat([write(x[..., :16], cos, sin), x[..., 16:]], axis=-1)
+
+    graph = written(part, TensorType(F32, ("n", 4, 24)), TABLE, TABLE)
+    assert found(graph) == ["exp", "rope", "concat"]
     check(graph, {"n": 5})
 
 
@@ -85,6 +102,17 @@ def test_rope_by_tables_of_angles():
     assert "rope" in found(graph)
     check(graph, {"n": 5})
 
+    def in_pairs(x, several):
+        scale = ops.constant(np.repeat(drawn[0], 2), F32)
+        wide = (ops.repeat_interleave(f(several), 2, axis=-1) for f in (ops.cos, ops.sin))
+        cos, sin = (ops.unsqueeze(table * scale, 1) for table in wide)
+        turned = ops.reshape(ops.stack([-x[..., 1::2], x[..., 0::2]], axis=-1), x.shape)
+        return x * cos + turned * sin
+
+    graph = written(in_pairs, HEADS, TensorType(F32, ("n", 8)))
+    assert sorted(found(graph)) == ["cos", "mul", "mul", "rope", "sin"]
+    check(graph, {"n": 5})
+
 
 @pytest.mark.parametrize(
     "write",
@@ -96,6 +124,15 @@ def test_rope_by_tables_of_angles():
         ),
         lambda x, c, s: ops.concat(
             [halves(x)[1] * c - halves(x)[0] * s, halves(x)[0] * c + halves(x)[1] * s], -1
+        ),
+        lambda x, c, s: (  # halves turned, tables of pairs
+            x * ops.repeat_interleave(c, 2, -1)
+            + ops.concat([-halves(x)[1], halves(x)[0]], -1) * ops.repeat_interleave(s, 2, -1)
+        ),
+        lambda x, c, s: (  # pairs turned, tables of halves
+            x * ops.concat([c, c], -1)
+            + ops.reshape(ops.stack([-x[..., 1::2], x[..., 0::2]], -1), x.shape)
+            * ops.concat([s, s], -1)
         ),
         lambda x, c, s: (
             x * ops.concat([c, c], -1)
