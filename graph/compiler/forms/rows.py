@@ -105,13 +105,19 @@ def _normal(value: Any) -> _Normal | None:
         return None
     inverse = [(each, without(ratio.above, each), ratio.below) for each in ratio.above]
     roots = [(each, ratio.above, without(ratio.below, each)) for each in ratio.below]
-    for op, found in (("rsqrt", inverse), ("sqrt", roots)):
+    for op, power, found in (("rsqrt", -0.5, inverse), ("sqrt", 0.5, roots)):
         for root, above, below in found:
-            square = _mean_square(made(root, op))
+            square = _mean_square(made(root, op) or _power(root, power))
             others = without(above or (), square[0]) if square and not below else None
             if square and others is not None:
                 return _Normal(*square, others)
     return None
+
+
+def _power(value: Any, power: float) -> Any | None:
+    """The op that `value` is that power by."""
+    found = made(value, "pow")
+    return found if found and number(found.operands[1]) == power else None
 
 
 def _mean_square(root: Any | None) -> tuple[Any, float] | None:
