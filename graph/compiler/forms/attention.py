@@ -58,11 +58,9 @@ def _scores(value: Any, most: int = MOST_STEPS) -> _Scores | None:
         return None
     name, operands = m.name(operation), list(operation.operands)
     if name == "matmul":
-        query, scale = _scaled(operands[0])
-        if m.only_user(operands[0]) is None:
-            query, scale = operands[0], 1.0
+        (query, scale), (keys, factor) = map(_scaled, operands)
         full = m.attrs(operation)["precision"] == "full"
-        return _Scores(query, operands[1], scale) if full else None
+        return _Scores(query, keys, scale * factor) if full else None
     if name == "cast":
         narrow, wide = (m.tensor(v).dtype for v in (operands[0], value))
         return _scores(operands[0], most - 1) if holds(wide, narrow) else None
@@ -98,9 +96,14 @@ def _masked(name: str, operands: list[Any], shape: Shape) -> list[tuple[Any, Mas
 
 
 def _scaled(value: Any) -> tuple[Any, float]:
-    """`value` as another one of its shape, times a number."""
+    """`value`, if one op alone reads it, as another one of its shape, times a number."""
     scaled = product(value, 2)
-    if len(scaled.above) != 1 or scaled.below or scaled.above[0].type != value.type:
+    if (
+        m.only_user(value) is None
+        or len(scaled.above) != 1
+        or scaled.below
+        or scaled.above[0].type != value.type
+    ):
         return value, 1.0
     return scaled.above[0], scaled.number
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.positions import HIDDEN, Band, band_of
-from heddle.graph.compiler.forms.reading import made, number
-from heddle.graph.compiler.specs import source
+from heddle.graph.compiler.forms.reading import bare, made, number
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
+
+MOST_PARTS = 6
+"""How deep conditions are looked for in conditions."""
 
 
 @dataclass(frozen=True)
@@ -92,18 +94,24 @@ NOTHING = Mask()
 """The mask that hides nothing."""
 
 
-def chosen(condition: Any, fill: float | None, scores: Shape, seen: bool = True) -> Mask | None:
-    """The mask of scores that are kept where `condition` is `seen`, and `fill` elsewhere."""
+def chosen(
+    condition: Any, fill: float | None, scores: Shape, seen: bool = True, most: int = MOST_PARTS
+) -> Mask | None:
+    """The mask of scores that are kept where `condition` is `seen`, and `fill` elsewhere.
+
+    A condition is taken apart where a part of it is a band; else it stays as it is.
+    """
     if fill is None or not fill <= HIDDEN:
         return None
+    condition = bare(condition)
     negated = made(condition, "logical_not")
     parts = made(condition, "logical_and" if seen else "logical_or")
-    if negated is not None:
-        return chosen(negated.operands[0], fill, scores, not seen)
-    if parts is not None:
-        both = [chosen(part, fill, scores, seen) for part in parts.operands]
-        return both[0] | both[1] if both[0] and both[1] else None
-    condition = source(condition)
+    if negated is not None and most:
+        return chosen(negated.operands[0], fill, scores, not seen, most - 1)
+    if parts is not None and most:
+        both = [chosen(part, fill, scores, seen, most - 1) for part in parts.operands]
+        if both[0] and both[1] and (both[0].bands or both[1].bands):
+            return both[0] | both[1]
     mask = Mask((Hidden(condition, seen, fill),))
     band = band_of(condition, scores, seen)
     return _banded(mask, band if fill == -math.inf or _all_see(scores) else None)
@@ -111,6 +119,7 @@ def chosen(condition: Any, fill: float | None, scores: Shape, seen: bool = True)
 
 def added(term: Any, scores: Shape) -> Mask:
     """The mask of scores that have `term` added to them."""
+    term = bare(term)
     choice = made(term, "where")
     if choice is not None:
         condition, first, second = choice.operands
@@ -119,7 +128,7 @@ def added(term: Any, scores: Shape) -> Mask:
             if mask is not None:
                 return mask
     band = band_of(term, scores, True) if _all_see(scores) else None
-    return _banded(Mask(terms=(source(term),)), band)
+    return _banded(Mask(terms=(term,)), band)
 
 
 def _banded(mask: Mask, band: Band | None) -> Mask:

@@ -12,6 +12,7 @@ from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.reading import made, number
 from heddle.graph.compiler.specs import source
 from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import ir
 
@@ -40,7 +41,6 @@ def band_of(mask: Any, scores: Shape, seen: bool) -> Band | None:
 
     A mask of numbers is added to them; one of bools says what is `seen`, or what is not.
     """
-    mask = source(mask)
     shape = m.tensor(mask).shape
     if shape[-2:] != scores[-2:] or any(dim != 1 for dim in shape[:-2]):
         return None
@@ -79,7 +79,7 @@ def _drawn(constant: Any, seen: bool) -> Band | None:
     array = array.reshape(array.shape[-2:])
     if array.dtype == bool:
         inside = array if seen else ~array
-    elif np.all((array == 0) | (array <= HIDDEN)):
+    elif np.all((array == 0) | (array.astype(np.float64) <= HIDDEN)):
         inside = array == 0
     else:
         return None
@@ -125,9 +125,9 @@ class _Affine:
 
 
 def _affine(value: Any, most: int = MOST_TERMS) -> _Affine | None:
-    """What `value` is of its last two indices, if it is signed integers that count."""
+    """What `value` is of its last two indices, if it is integers that count and do not wrap."""
     value, dtype = source(value), m.tensor(value).dtype
-    if not dtype.is_integer or dtype.range[0] == 0 or not most:
+    if dtype not in (DType.int32, DType.int64) or not most:
         return None
     known, operation = number(value), m.owner(value)
     if known is not None:

@@ -44,6 +44,19 @@ def made(value: Any, *names: str) -> Any | None:
     return operation if operation is not None and m.name(operation) in names else None
 
 
+def bare(value: Any) -> Any:
+    """`value` before broadcasts, and before it got axes of one element in front."""
+    value = source(value)
+    while m.owner_name(value) == "reshape":
+        inner = m.owner(value).operands[0]  # type: ignore[union-attr]
+        shape, before = m.tensor(value).shape, m.tensor(inner).shape
+        more = len(shape) - len(before)
+        if more <= 0 or shape != (*[1] * more, *before):
+            break
+        value = source(inner)
+    return value
+
+
 def number(value: Any) -> float | None:
     """The number that all elements of `value` are, None where they are not known to be one.
 

@@ -1,6 +1,7 @@
 """Attention, its masks and the order of positions."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -30,6 +31,10 @@ def before(queries, keys, window=0):
     return ops.logical_and(seen, row - column < window) if window else seen
 
 
+def with_heads(mask):
+    return ops.unsqueeze(ops.unsqueeze(mask, 0), 0)
+
+
 def places(scores):
     return ops.range(0, scores.shape[-1])
 
@@ -55,6 +60,7 @@ SIZES = [{"b": 1, "s": 1, "t": 1}, {"b": 2, "s": 3, "t": 19}]
         lambda q, k: (q @ turned(k)) / 4.0,
         lambda q, k: (q * 0.25) @ turned(k),
         lambda q, k: (q / 2.0) @ turned(k) / 2.0,
+        lambda q, k: (q * 0.5) @ (turned(k) * 0.5),
     ],
 )
 @pytest.mark.parametrize("soft", [softmax, ops.softmax])
@@ -80,6 +86,8 @@ def test_attention_by_its_scale(scale, soft):
         (lambda s: ops.where(places(s) - row_of(s) <= -1, -math.inf, s), False, 0),
         (lambda s: ops.where(places(s) + -1 < row_of(s), s, -math.inf), True, 0),
         (lambda s: ops.where(ops.range(0, s.shape[-1]) < 3, s, -math.inf), False, 0),
+        (lambda s: ops.where(with_heads(before(*s.shape[-2:])), s, -1e9), True, 0),
+        (lambda s: s + with_heads(ops.where(before(*s.shape[-2:], 3), 0.0, -1e9)), True, 3),
     ],
 )
 def test_attention_by_the_order_of_positions(hide, causal, window):
@@ -108,6 +116,55 @@ def test_attention_by_a_constant_of_positions(late):
     assert found(graph) == ["attention"]
     assert attrs(graph, "attention")["causal"]
     check(graph, {})
+
+
+def test_positions_that_wrap_are_a_mask():
+    """Of 8 bits, place 128 is -128: before all others."""
+
+    def write(q, k, v):
+        places = ops.cast(ops.range(0, q.shape[1]), DType.int8)
+        seen = places <= ops.unsqueeze(places, 1)
+        return ops.softmax(ops.where(seen, q @ turned(k), -math.inf)) @ v
+
+    graph = written(write, *[TensorType(F32, (1, Dim("s", 1, 200), 8))] * 3)
+    assert not attrs(graph, "attention")["causal"]
+    check(graph, {"s": 150})
+
+
+def test_conditions_stay_as_they_are_where_no_part_is_of_positions():
+    """What is shared is not made again: it would be 3^40 conditions, and 3000 deep."""
+
+    def shared(a, b):
+        for _ in range(40):
+            a = ops.logical_and(ops.logical_and(a, b), ops.logical_and(b, ops.logical_and(a, b)))
+        return a
+
+    def deep(a, b):
+        for _ in range(3000):
+            a = ops.logical_and(a, ops.logical_xor(a, b))
+        return a
+
+    for condition, each in ((shared, 120), (deep, 3000)):
+
+        def write(q, k, v, a, b, condition=condition):
+            return ops.softmax(ops.where(condition(a, b), q @ turned(k), -math.inf)) @ v
+
+        types = [TensorType(F32, (1, 4, 8))] * 3 + [TensorType(DType.bool, (4, 4))] * 2
+        names = found(written(write, *types))
+        assert names[-1] == "attention"
+        assert names.count("logical_and") == each
+
+
+def test_a_constant_of_16_bits_is_read_without_a_warning():
+    drawn = np.where(np.tri(5, dtype=bool), 0, -math.inf).astype(np.float16)
+
+    def write(q, k, v):
+        return ops.softmax(q @ turned(k) + ops.constant(drawn, DType.float16)) @ v
+
+    graph = written(write, *[TensorType(DType.float16, (3, 5, 8))] * 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert attrs(graph, "attention")["causal"]
 
 
 @pytest.mark.parametrize("fill", [-math.inf, -1e9])
