@@ -75,7 +75,8 @@ def reduce_max(x: Array, *, axis: int = -1) -> Array:
 
     Where a symbolic axis is empty at run time: -inf, or the least integer.
     """
-    return np.max(x, axis=axis, keepdims=True)
+    least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    return np.max(x, axis=axis, keepdims=True, initial=least)
 
 
 @_reduction(dtype=rules.numeric, shape=_kept_of_some, name="min")
@@ -84,7 +85,8 @@ def reduce_min(x: Array, *, axis: int = -1) -> Array:
 
     Where a symbolic axis is empty at run time: inf, or the greatest integer.
     """
-    return np.min(x, axis=axis, keepdims=True)
+    greatest = np.iinfo(x.dtype).max if x.dtype.kind in "iu" else np.inf
+    return np.min(x, axis=axis, keepdims=True, initial=greatest)
 
 
 @_reduction(dtype=rules.floating, shape=_along_some, cost=costs.each_operand(costs.EXP + 4))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from heddle.graph.bounds import bounds
@@ -43,8 +45,11 @@ _SAMPLES = (sample("k m n", axis=2), sample("k m n", axis=0), sample("n", axis=0
     cost=costs.each_operand(2),
 )
 def argmax(x: Array, *, axis: int = -1) -> Array:
-    """Where the largest value along `axis` is; the first of equal ones, of NaNs where there are."""
-    return np.argmax(x, axis=axis, keepdims=True)
+    """Where the largest value along `axis` is; the first of equal ones, of NaNs where there are.
+
+    Where a symbolic axis is empty at run time: 0.
+    """
+    return _first(np.argmax, x, axis)
 
 
 @row(
@@ -55,8 +60,18 @@ def argmax(x: Array, *, axis: int = -1) -> Array:
     cost=costs.each_operand(2),
 )
 def argmin(x: Array, *, axis: int = -1) -> Array:
-    """Where the smallest value along `axis` is, as `argmax`: the first of equal ones or NaNs."""
-    return np.argmin(x, axis=axis, keepdims=True)
+    """Where the smallest value along `axis` is, as `argmax`: the first of equal ones or NaNs.
+
+    Where a symbolic axis is empty at run time: 0.
+    """
+    return _first(np.argmin, x, axis)
+
+
+def _first(best: Callable[..., Array], x: Array, axis: int) -> Array:
+    """`best` along the axis, where NumPy raises for an empty one."""
+    if x.shape[axis] == 0:
+        return np.zeros_like(np.sum(x, axis=axis, keepdims=True), np.int64)
+    return best(x, axis=axis, keepdims=True)
 
 
 def _as_many(types: Types, attrs: Attrs) -> Shape:

@@ -40,7 +40,12 @@ def emit_top_k(spec: Spec, machine: Machine) -> None:
             _take_each(rows, rows.read(lanes, key_at), k, lanes, put)
         else:
             distances = rows.stream(lanes, lambda column: _distance(key_at(column), kind))
-            _take_many(search, distances, k, put)
+            some = compare("greater", emit.as_index(rows.length), 0)
+            with emit.when(some):
+                _take_many(search, distances, k, put)
+            # Of nothing only argmax and argmin ask for one.
+            with emit.when((some ^ True) & compare("equal", rows.member, 0)):
+                put(emit.index(0), emit.index(0))
 
     rows.each([x.inputs], body)
 

@@ -29,6 +29,20 @@ def check(graph, *cases, weights=None):
             np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", [F32, DType.float16, DType.uint8, I64])
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
+def test_axes_that_are_empty_when_the_model_runs(dtype, axis):
+    """The least and the greatest there is, 0 for a place, and NaN for a mean; NumPy raises."""
+    with Graph("empty", [TensorType(dtype, (Dim("m", 0, 9), Dim("n", 0, 9)))]) as graph:
+        (x,) = graph.inputs
+        reductions = [ops.argmax, ops.argmin, ops.max, ops.min, ops.sum, ops.cumsum]
+        more = [ops.mean, ops.softmax] if dtype.is_float else []
+        graph.output(*(op(x, axis=axis) for op in reductions + more))
+    arrays = [np.ones(sizes, dtype.to_numpy()) for sizes in ((0, 3), (3, 0), (0, 0), (2, 2))]
+    check(graph, *([array] for array in arrays))
+
+
 def test_ranges_and_orders_of_symbolic_sizes():
     with Graph("orders", [TensorType(F32, ("m", N))]) as graph:
         (x,) = graph.inputs

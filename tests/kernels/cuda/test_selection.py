@@ -94,6 +94,18 @@ def test_cumsum_of_several_steps(dtype, length):
     np.testing.assert_array_equal(found, np.cumsum(array, axis=-1, dtype=array.dtype))
 
 
+@pytest.mark.parametrize("smallest", [False, True])
+def test_the_best_of_nothing_is_at_0(smallest):
+    spec = cases.plain(
+        "top_k",
+        [cases.tensor("float32", 3, "d0")],
+        cases.tensor("int64", 3, 1),
+        smallest=smallest,
+    )
+    (found,), _ = run(spec, [np.zeros((3, 0), np.float32)], {"d0": 0})
+    assert found.tolist() == [[0]] * 3
+
+
 def test_cumsum_without_a_barrier_is_caught(monkeypatch):
     barrier, calls = _block.barrier, iter(range(9))
     monkeypatch.setattr(_block, "barrier", lambda: next(calls) == 0 or barrier())
