@@ -46,7 +46,7 @@ class Parameters:
         inverse: 1 / temperature, float32, positive and finite.
         greedy: Whether the first of the largest logits is the answer.
         top_k: How many tokens are kept at most, from 1 to the row's length.
-        top_p: Which share of their weight, float64.
+        top_p: Which share of their weight, float64 from 0 to 1.
         least: The least weight of a token, int32.
         uniform: From 0 to 1, float64.
     """
@@ -89,7 +89,7 @@ def parameters(frame: Any, row: Any, length: Any) -> Parameters:
         inverse,
         cold | compare("equal", top_k, 1),
         top_k,
-        _wide(top_p),
+        _wide(emit.maximum(emit.minimum(top_p, 1.0), 0.0)),
         arith.trunci(emit.integer(32), _ceiling(least)),
         (first - 2.0**-24) + second * 2.0**-23,
     )

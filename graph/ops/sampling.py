@@ -167,7 +167,8 @@ def sample_tokens(
     5. The token is where the running sum of the weights, in the order of tokens, passes u times
        their sum: u of 46 bits from `random_uniform` for the seed and the row's step.
 
-    A row whose largest logit is not a finite number (NaN, or nothing is allowed) gives -1.
+    A row whose largest logit is not a finite number (NaN, or nothing is allowed) gives -1. A NaN
+    stands for temperature 0, top_p 1 or min_p 0.
     """
     seeds = np.stack([sampling_integers[:, 1], steps], axis=1)
     first, second = random_uniform.row.compute(seeds, size=Dim(2)).astype(np.float64).T
@@ -198,9 +199,10 @@ def _draw(x: Array, sampling: Array, top_k: int, uniform: float) -> int:
     weights = np.floor(np.exp(below) * ONE + 0.5)
     kept = np.argsort(-x, kind="stable")[: top_k if top_k > 0 else len(x)]
     total = weights[kept].sum()
-    budget = max(1.0, min(np.ceil(total * np.float64(top_p)), total))
+    top_p, min_p = np.clip(np.nan_to_num((top_p, min_p), nan=(1, 0)), 0, 1).astype(np.float64)
+    budget = max(1.0, np.ceil(total * top_p))
     kept = kept[np.cumsum(weights[kept]) - weights[kept] < budget]
-    kept = np.sort(kept[weights[kept] >= np.clip(min_p, 0, 1) * ONE])
+    kept = np.sort(kept[weights[kept] >= min_p * ONE])
     sums = np.cumsum(weights[kept])
     return int(kept[np.searchsorted(sums, np.floor(sums[-1] * uniform), side="right")])
 

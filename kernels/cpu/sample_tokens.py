@@ -252,7 +252,7 @@ class _Sampler:
 
     def _around_share(self) -> list[Any]:
         """Around the share p: an error e of the sample's weights moves it by about p (1 - p) e."""
-        p = emit.minimum(emit.maximum(self.settings.top_p, 0.0), 1.0)
+        p = self.settings.top_p
         slack = p * (1.0 - p) * 0.2 + 0.01
         total = arith.sitofp(p.type, self.first.total())
         low, high = (

@@ -20,6 +20,12 @@ SETTINGS = {
     "min_p": (1, 1, 0.2, 0),
     "the best": (1, 1, 1, 0),
     "all": (0.9, 0.8, 0.02, 30),
+    "temperature is NaN": (np.nan, 0.8, 0.02, 0),
+    "top_p is NaN": (1, np.nan, 0, 0),
+    "top_p is NaN, top_k": (1, np.nan, 0, 7),
+    "min_p is NaN": (1, 0.8, np.nan, 0),
+    "infinities": (1, np.inf, -np.inf, 7),
+    "other infinities": (1, -np.inf, np.inf, 7),
 }
 
 
