@@ -189,20 +189,18 @@ def sample_tokens(
 
 
 def _draw(x: Array, sampling: Array, top_k: int, uniform: float) -> int:
-    temperature, top_p, min_p = sampling
+    temperature, top_p, min_p = map(float, np.where(np.isnan(sampling), (0, 1, 0), sampling))
     top = np.max(x, initial=-np.inf)
     if not np.isfinite(top):
         return -1
-    if not temperature > 0 or top_k == 1:
+    if temperature <= 0 or top_k == 1:
         return int(np.argmax(x))
     below = (x - top).astype(np.float64) / np.clip(temperature, 2.0**-128, 2.0**126)
     weights = np.floor(np.exp(below) * ONE + 0.5)
     kept = np.argsort(-x, kind="stable")[: top_k if top_k > 0 else len(x)]
-    total = weights[kept].sum()
-    top_p, min_p = np.clip(np.nan_to_num((top_p, min_p), nan=(1, 0)), 0, 1).astype(np.float64)
-    budget = max(1.0, np.ceil(total * top_p))
+    budget = max(1.0, np.ceil(weights[kept].sum() * min(top_p, 1.0)))
     kept = kept[np.cumsum(weights[kept]) - weights[kept] < budget]
-    kept = np.sort(kept[weights[kept] >= min_p * ONE])
+    kept = np.sort(kept[weights[kept] >= min(min_p, 1.0) * ONE])
     sums = np.cumsum(weights[kept])
     return int(kept[np.searchsorted(sums, np.floor(sums[-1] * uniform), side="right")])
 

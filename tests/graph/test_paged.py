@@ -246,11 +246,10 @@ def test_memory_of_another_input_is_refused(step):
     ],
 )
 def test_wrong_rows(step, number, place, value, message):
-    _, model = step
     arrays = step_arrays()
     arrays[number][place] = value
     with pytest.raises(InputError, match=rf"^paged_write \(test_paged\.py:\d+\): {message}$"):
-        model.execute(*arrays)
+        step[1].execute(*arrays)
 
 
 def test_a_cache_that_is_read_afterwards_is_not_changed():

@@ -71,8 +71,8 @@ def _moves_back(operation: Any) -> bool:
     """Whether the op moves channels to the end."""
     if m.name(operation) != "transpose":
         return False
-    order = m.attrs(operation)["permutation"]
-    return bool(order == (0, *range(2, len(order)), 1))
+    order: tuple[int, ...] = m.attrs(operation)["permutation"]
+    return order == (0, *range(2, len(order)), 1)
 
 
 def _is_computed(value: Any) -> bool:
