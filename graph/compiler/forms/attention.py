@@ -8,7 +8,7 @@ from typing import Any
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.masks import NOTHING, Mask, added, chosen
 from heddle.graph.compiler.forms.positions import Band
-from heddle.graph.compiler.forms.reading import Found, number, product
+from heddle.graph.compiler.forms.reading import Found, number, product, unwidened
 from heddle.graph.compiler.parts import Parts
 from heddle.graph.compiler.passes.canonicalize import holds
 from heddle.graph.compiler.specs import request, source
@@ -17,7 +17,7 @@ from heddle.graph.types import Shape
 from heddle.kernels import registry
 
 SWAPPED = {rank: (*range(rank - 2), rank - 1, rank - 2) for rank in range(2, 6)}
-"""The permutation of keys between the two products, by their rank."""
+"""The permutation that turns keys, by their rank."""
 
 MOST_STEPS = 8
 """Ops between the products and the softmax."""
@@ -38,7 +38,7 @@ def attention(operation: Any, kind: str) -> Found | None:
     form = _Form.of(operation, scores, values)
     if form is None or not form.has_kernel(kind):
         return None
-    return Found((*form.operands, *scores.mask.leaves), form.make)
+    return Found((scores.query, scores.keys, values, *scores.mask.leaves), form.make)
 
 
 @dataclass(frozen=True)
@@ -123,27 +123,31 @@ class _Form:
 
     operation: Any
     scale: float
-    operands: tuple[Any, Any, Any]  # queries, turned keys, values
+    operands: tuple[Any, Any, Any]  # queries, keys before they are turned, values
+    order: tuple[int, ...]  # of the axes of these keys
     shapes: tuple[Shape, Shape]
     mask: Mask
     band: Band
 
     @staticmethod
     def of(operation: Any, scores: _Scores, values: Any) -> _Form | None:
-        query, keys = scores.query, scores.keys
-        above = m.owner(keys)
+        result = m.tensor(operation.results[0])
+        query, turned = (unwidened(v, result.dtype) for v in (scores.query, scores.keys))
+        above = m.owner(turned)
         if above is None or m.name(above) != "transpose":
             return None  # they would have to be turned first
-        shape, turned, result = (m.tensor(v) for v in (query, keys, operation.results[0]))
+        keys, order = unwidened(above.operands[0], result.dtype), m.attrs(above)["permutation"]
+        shape, behind = m.tensor(query), m.tensor(keys)
         rank = shape.rank
-        if not rank == turned.rank == m.tensor(values).rank or shape != result:
+        if not rank == behind.rank == m.tensor(values).rank or shape != result:
             return None
-        if len({m.tensor(v).dtype for v in (query, keys, values)}) > 1:
+        if len({type.dtype for type in (shape, behind, m.tensor(values))}) > 1:
             return None
         mask, band = scores.mask.settled()
         if not mask.fits(shape.dtype):
             return None
-        each = Shape((*turned.shape[:-2], turned.shape[-1], turned.shape[-2]))
+        order = tuple(order[axis] for axis in SWAPPED[rank])
+        each = Shape(behind.shape[axis] for axis in order)
         if each != m.tensor(values).shape:
             return None
         shapes = _with_heads(shape.shape), _with_heads(each)
@@ -152,14 +156,14 @@ class _Form:
             return None
         if rank == 5 and (each[2] != 1 or any(_of_heads(value) for value in mask.values)):
             return None
-        return _Form(operation, scores.scale, (query, keys, values), shapes, mask, band)
+        return _Form(operation, scores.scale, (query, keys, values), order, shapes, mask, band)
 
     def make(self) -> Any:
         """The attention, in the shape of the form."""
         query, keys, values = self.operands
         like = self.operation
         queries, several = self.shapes
-        keys = m.create(like, "transpose", [keys], permutation=SWAPPED[m.tensor(keys).rank])
+        keys = m.create(like, "transpose", [keys], permutation=self.order)
         pairs = (query, queries), (keys, several), (values, several)
         operands = [m.create(like, "reshape", [value], shape=shape) for value, shape in pairs]
         for mask in self.mask.make(like, m.tensor(query).dtype):

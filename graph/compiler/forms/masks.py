@@ -9,7 +9,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.positions import HIDDEN, Band, band_of
-from heddle.graph.compiler.forms.reading import bare, made, number
+from heddle.graph.compiler.forms.reading import bare, made, number, unwidened
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 
@@ -63,7 +63,7 @@ class Mask:
     def fits(self, dtype: DType) -> bool:
         """Whether attention of `dtype` takes it."""
         fills = [each.fill for each in self.hidden if each.fill != -math.inf]
-        terms = [m.tensor(_unwidened(term, dtype)).dtype for term in self.terms]
+        terms = [m.tensor(unwidened(term, dtype)).dtype for term in self.terms]
         return not (fills and dtype is DType.float16) and all(term is dtype for term in terms)
 
     def make(self, like: Any, dtype: DType) -> list[Any]:
@@ -81,7 +81,7 @@ class Mask:
             return made("where", seen(each), zero, fill)
 
         never = [seen(each) for each in self.hidden if each.fill == -math.inf]
-        terms = [_unwidened(term, dtype) for term in self.terms]
+        terms = [unwidened(term, dtype) for term in self.terms]
         terms += [filled(each) for each in self.hidden if each.fill != -math.inf]
         condition = [reduce(lambda a, b: made("logical_and", a, b), never)] if never else []
         total = [reduce(lambda a, b: made("add", a, b), terms)] if terms else []
@@ -140,11 +140,3 @@ def _all_see(scores: Shape) -> bool:
     queries, keys = scores[-2:]
     more = keys - queries
     return more.name is not None or (more.static is not None and more.static >= 0)
-
-
-def _unwidened(term: Any, dtype: DType) -> Any:
-    """A term before it was cast from `dtype`."""
-    widened = made(term, "cast")
-    if widened is not None and m.tensor(widened.operands[0]).dtype is dtype:
-        return widened.operands[0]
-    return term

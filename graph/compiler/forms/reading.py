@@ -57,6 +57,14 @@ def bare(value: Any) -> Any:
     return value
 
 
+def unwidened(value: Any, dtype: DType) -> Any:
+    """`value` before it was cast from `dtype`."""
+    widened = made(value, "cast")
+    if widened is not None and m.tensor(widened.operands[0]).dtype is dtype:
+        return widened.operands[0]
+    return value
+
+
 def number(value: Any) -> float | None:
     """The number that all elements of `value` are, None where they are not known to be one.
 

@@ -265,6 +265,16 @@ def test_attention_in_more_bits_between():
     graph = written(write, *[TensorType(BF16, (3, "s", 16))] * 3)
     assert found(graph) == ["attention"]
 
+    def wide(turn):
+        return lambda q, k, v: (
+            ops.cast(ops.softmax(causal(ops.cast(q, F32) @ turn(k) * 0.25)), q.dtype) @ v
+        )
+
+    for turn in (lambda k: ops.cast(turned(k), F32), lambda k: turned(ops.cast(k, F32))):
+        graph = written(wide(turn), *[TensorType(DType.float16, (3, "s", 16))] * 3)
+        assert found(graph) == ["attention"]
+        check(graph, {"s": 9}, tolerance=2e-3)
+
 
 @pytest.mark.parametrize(
     "write",
