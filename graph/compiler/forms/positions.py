@@ -98,9 +98,10 @@ def _between(distance: _Affine, scores: Shape) -> Band | None:
     """The band where `distance`, of a query and a key, is at most 0."""
     queries, keys = scores[-2:]
     before = keys - queries
-    if (distance.row, distance.column) == (-1, 1) and -distance.rest == before:
+    row = distance.row if queries != 1 else -distance.column  # the only one is row 0
+    if (row, distance.column) == (-1, 1) and -distance.rest == before:
         return Band(causal=True)
-    if (distance.row, distance.column) == (1, -1):
+    if (row, distance.column) == (1, -1):
         window = (1 + before - distance.rest).static
         return Band(window=window) if window is not None and window > 0 else None
     return None

@@ -170,17 +170,19 @@ def test_a_constant_of_16_bits_is_read_without_a_warning():
 @pytest.mark.parametrize("fill", [-math.inf, -1e9])
 def test_attention_of_later_queries(fill):
     """As a decoder's: queries are the last of the keys."""
-    past, new = Dim("past", 0, 50), Dim("new", 1, 9)
+    past = Dim("past", 0, 50)
 
     def write(q, k, v, old_k, old_v):
         k, v = ops.concat([old_k, k], axis=1), ops.concat([old_v, v], axis=1)
-        return ops.softmax(causal(q @ turned(k), fill=fill)) @ v
+        return ops.softmax(causal(q @ turned(k), 3, fill)) @ v
 
-    types = [TensorType(F32, (2, size, 16)) for size in (new, new, new, past, past)]
-    graph = written(write, *types)
-    assert found(graph) == ["concat", "concat", "attention"]
-    assert attrs(graph, "attention")["causal"]
-    check(graph, {"past": 0, "new": 3}, {"past": 7, "new": 2})
+    for new in (Dim("new", 1, 9), Dim(1)):
+        types = [TensorType(F32, (2, size, 16)) for size in (new, new, new, past, past)]
+        graph = written(write, *types)
+        assert found(graph) == ["concat", "concat", "attention"]
+        kept = attrs(graph, "attention")
+        assert (kept["causal"], kept["window"]) == (True, 3)
+        check(graph, *({"past": size, "new": 2} if new != 1 else {"past": size} for size in (0, 7)))
 
 
 BOOL, TERM = TensorType(DType.bool, ("b", 1, 1, "t")), TensorType(F32, ("b", 1, "s", "t"))
