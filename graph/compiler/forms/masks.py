@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+from heddle.graph.bounds import never_negative
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.positions import HIDDEN, Band, band_of
 from heddle.graph.compiler.forms.reading import bare, made, number, unwidened
+from heddle.graph.dim import MAXIMUM
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 
@@ -137,6 +139,5 @@ def _banded(mask: Mask, band: Band | None) -> Mask:
 
 def _all_see(scores: Shape) -> bool:
     """Whether there are as many keys as queries: with fewer, some queries see none."""
-    queries, keys = scores[-2:]
-    more = keys - queries
-    return more.name is not None or (more.static is not None and more.static >= 0)
+    more = scores[-1] - scores[-2]
+    return never_negative(more, dict.fromkeys(more.names, (0, MAXIMUM)))

@@ -43,8 +43,8 @@ def row_of(scores):
     return ops.unsqueeze(ops.range(0, scores.shape[-2]), 1)
 
 
-def causal(scores, window=0, fill=-math.inf):
-    return ops.where(before(*scores.shape[-2:], window), scores, fill)
+def causal(scores, window=0, late=-math.inf):
+    return ops.where(before(*scores.shape[-2:], window), scores, late)
 
 
 QKV = [TensorType(F32, ("b", size, 64)) for size in ("s", "t", "t")]
@@ -167,14 +167,14 @@ def test_a_constant_of_16_bits_is_read_without_a_warning():
         assert attrs(graph, "attention")["causal"]
 
 
-@pytest.mark.parametrize("fill", [-math.inf, -1e9])
-def test_attention_of_later_queries(fill):
+@pytest.mark.parametrize("late", [-math.inf, -1e9])
+def test_attention_of_later_queries(late):
     """As a decoder's: queries are the last of the keys."""
     past = Dim("past", 0, 50)
 
     def write(q, k, v, old_k, old_v):
         k, v = ops.concat([old_k, k], axis=1), ops.concat([old_v, v], axis=1)
-        return ops.softmax(causal(q @ turned(k), 3, fill)) @ v
+        return ops.softmax(causal(q @ turned(k), 3, late)) @ v
 
     for new in (Dim("new", 1, 9), Dim(1)):
         types = [TensorType(F32, (2, size, 16)) for size in (new, new, new, past, past)]
