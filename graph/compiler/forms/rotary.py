@@ -98,10 +98,12 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _fit(operation: Any, x: Any, cos: Any, sin: Any) -> bool:
-    """Whether x is as wide as the tables, which are alike."""
-    x, cos, sin = (m.tensor(v) for v in (x, source(cos), source(sin)))
+    """Whether the tables, which are alike, are as wide as x, and have no more rows."""
+    x, cos, sin = (m.tensor(source(v)) for v in (x, cos, sin))
     alike = cos == sin and cos.dtype is x.dtype and 0 < cos.rank <= x.rank
-    return alike and cos.shape[-1] == x.shape[-1]
+    rows = zip(cos.shape[-2::-1], x.shape[-2::-1], strict=False)
+    fit = all(table in (1, each) for table, each in rows)
+    return alike and fit and cos.shape[-1:] == x.shape[-1:]
 
 
 @dataclass(frozen=True)

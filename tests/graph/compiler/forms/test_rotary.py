@@ -75,6 +75,14 @@ def test_rope_of_a_part_of_each_head(write):
     check(graph, {"n": 5})
 
 
+@pytest.mark.parametrize("write", [by_halves, by_turning])
+def test_tables_of_more_rows_stay(write):
+    """What is turned by them has as many rows as they have."""
+    graph = written(write, TensorType(F32, (1, 1, 16)), *[TensorType(F32, (3, 1, 8))] * 2)
+    assert "rope" not in found(graph)
+    check(graph, {})
+
+
 def test_rope_by_tables_of_angles():
     """Cosines of angles that are written twice, as of the tables of transformers."""
 
