@@ -59,11 +59,12 @@ def sigmoid(operation: Any, kind: str) -> Found | None:
     if factors.number != 1 or factors.above or len(factors.below) != 1:
         return None
     exponential = _plus_one(factors.below[0], "exp")
-    negative = made(exponential.operands[0], "neg") if exponential else None
-    x = negative.operands[0] if negative else None
-    if x is None or m.tensor(x) != m.tensor(operation.results[0]):
+    negative = product(exponential.operands[0]) if exponential else Product()
+    if len(negative.above) != 1 or negative != Product(-1.0, negative.above):
         return None
-    return _found(operation, "sigmoid", x)
+    (x,) = negative.above
+    alike = m.tensor(x) == m.tensor(operation.results[0])
+    return _found(operation, "sigmoid", x) if alike else None
 
 
 def _found(operation: Any, op: str, x: Any, **attrs: Any) -> Found:

@@ -54,7 +54,10 @@ ROW_FORMS = {
         lambda x: x / (1.0 + ops.exp(-x)),
         lambda x: x * (1.0 / (1.0 + ops.exp(x * -1.0))),
     ],
-    "sigmoid": [lambda x: 1.0 / (ops.exp(-x) + 1.0)],
+    "sigmoid": [
+        lambda x: 1.0 / (ops.exp(-x) + 1.0),
+        lambda x: 1.0 / (1.0 + ops.exp(x * -1.0)),
+    ],
 }
 
 
