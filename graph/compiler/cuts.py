@@ -70,9 +70,10 @@ def sliced(like: Any, value: Any, cut: Cut | None, location: Any) -> Any:
     return made
 
 
-def rule_of(operation: Any) -> Rule | None:
-    """The rule of an op; None where none is known."""
-    return _elementwise if m.elementwise(operation) else RULES.get(m.name(operation))
+def needed(operation: Any, cut: Cut) -> Found | None:
+    """What the op's rule finds for a cut of its result; None where no rule is known, too."""
+    rule = _elementwise if m.elementwise(operation) else RULES.get(m.name(operation))
+    return rule(operation, cut) if rule else None
 
 
 def _shape(value: Any) -> Shape:

@@ -11,6 +11,7 @@ from heddle.graph.compiler.collapse import collapse
 from heddle.graph.compiler.parts import FREE, Parts
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
+from heddle.kernels import registry
 from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
 
 PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
@@ -55,6 +56,12 @@ def request(parts: Parts) -> Request:
         inputs = others + inputs[1:]
     spec, dims = _rename(collapse(spec))
     return Request(spec, dims, tuple(inputs), tuple(range(len(spec.buffers))))
+
+
+def has_kernel(spec: Spec, kind: str) -> bool:
+    """Whether a kernel of that kind of target computes it."""
+    row = registry.find(spec.op, kind)
+    return row is not None and row.supports(spec) is None
 
 
 def _gated(parts: Parts) -> tuple[Spec, list[Any]]:

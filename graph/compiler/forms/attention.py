@@ -11,10 +11,9 @@ from heddle.graph.compiler.forms.positions import Band
 from heddle.graph.compiler.forms.reading import Found, number, product, unwidened
 from heddle.graph.compiler.parts import Parts
 from heddle.graph.compiler.passes.canonicalize import holds
-from heddle.graph.compiler.specs import request, source
+from heddle.graph.compiler.specs import has_kernel, request, source
 from heddle.graph.dim import Dim
 from heddle.graph.types import Shape
-from heddle.kernels import registry
 
 SWAPPED = {rank: (*range(rank - 2), rank - 1, rank - 2) for rank in range(2, 6)}
 """The permutation that turns keys, by their rank."""
@@ -181,8 +180,7 @@ class _Form:
         made = m.owner(m.owner(value).operands[0])  # type: ignore[union-attr]
         spec = request(Parts((), made, (), tuple(made.results))).spec  # type: ignore[union-attr]
         m.discard(value)
-        row = registry.find(spec.op, kind)
-        return row is not None and row.supports(spec) is None
+        return has_kernel(spec, kind)
 
 
 def _of_heads(mask: Any) -> bool:

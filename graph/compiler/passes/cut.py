@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.cuts import Axis, Cut, cut_of, rule_of, sliced, whole
+from heddle.graph.compiler.cuts import Axis, Cut, cut_of, needed, sliced, whole
 from heddle.graph.compiler.passes.canonicalize import canonicalize
 from heddle.graph.compiler.stages import known_at_init
 from heddle.graph.ops.linear import PANEL
@@ -76,8 +76,7 @@ def _pays(operation: Any, cuts: list[Cut], early: set[Any], kind: str) -> bool:
 
 def _late(operation: Any, each: Cut, early: set[Any], kind: str) -> list[tuple[Any, Cut]] | None:
     """What would be cut instead in each call; None where the slice has to stay."""
-    rule = rule_of(operation)
-    found = rule(operation, each) if rule else None
+    found = needed(operation, each)
     if found is None:
         return None
     pairs = zip(operation.operands, found[0], strict=True)
@@ -147,8 +146,7 @@ def _fills_panels(columns: Axis) -> bool:
 
 def _moved(operation: Any, each: Cut, early: set[Any], location: Any) -> Any:
     """The op on what is left of its operands, by slices that have the location."""
-    rule = rule_of(operation)
-    found = rule(operation, each) if rule else None
+    found = needed(operation, each)
     assert found is not None, "whether it pays was asked before"
     cuts, attrs = found
     operands = []

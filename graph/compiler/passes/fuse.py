@@ -18,9 +18,8 @@ from typing import Any
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.groups import Group, Grouping, outline
 from heddle.graph.compiler.parts import BESIDE
-from heddle.graph.compiler.specs import request, seen
+from heddle.graph.compiler.specs import has_kernel, request, seen
 from heddle.graph.compiler.stages import known_at_init
-from heddle.kernels import registry
 
 FOLDED = ("broadcast_to", "transpose")
 """Ops that may end up inside of the kernels that read them, and then are not needed themselves."""
@@ -218,8 +217,7 @@ class _Fuser:
         spec = request(group.parts()).spec
         if len(spec.inputs) > MOST_INPUTS or len(spec.written) > MOST_OUTPUTS:
             return False
-        row = registry.find(spec.op, self.kind)
-        return row is not None and row.supports(spec) is None
+        return has_kernel(spec, self.kind)
 
     def _early(self, operation: Any) -> bool:
         return operation.results[0] in self.early
