@@ -14,7 +14,7 @@ MOST_ELEMENTS = 1 << 14
 
 
 def fold_constants(module: Any, kind: str) -> None:
-    """Replaces what is known by `heddle.constant`; folding goes on through chains."""
+    """Replaces what is known by `heddle.constant`, through chains; constants that it was of go."""
     for operation in m.operations(module):
         row = ROWS.get(m.name(operation))
         if row is None or not len(operation.operands):
@@ -32,7 +32,10 @@ def fold_constants(module: Any, kind: str) -> None:
         except IndexError:
             continue  # a gather beyond its table is the model's error, when it runs
         attribute = constant_attr(value.reshape(sizes), result.dtype)
+        operands = dict.fromkeys(operation.operands)
         m.replace(operation, m.insert(operation, "constant", [], result, {"value": attribute}))
+        for operand in operands:
+            m.discard(operand)
 
 
 def _dense(value: Any) -> Any:

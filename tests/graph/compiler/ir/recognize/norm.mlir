@@ -16,12 +16,10 @@ func.func @main(%x: f32[n, 64], %scale: f32[n, 1]) -> (f32[n, 64]) attributes {h
 // gives
 module {
   func.func @main(%arg0: f32[n, 64], %arg1: f32[n, 1]) -> f32[n, 64] attributes {heddle.symbols = {n = [1, 9]}} {
-    %0 = constant() {value = dense<1.000000e+00> : tensor<f32>} : () -> f32[]
-    %1 = constant() {value = dense<1.000000e+00> : tensor<64xf32>} : () -> f32[64]
-    %2 = constant() {value = dense<0.000000e+00> : tensor<f32>} : () -> f32[]
-    %3 = constant() {value = dense<0.000000e+00> : tensor<64xf32>} : () -> f32[64]
-    %4 = layer_norm(%arg0, %1, %3) {epsilon = 1.000000e-05 : f64} : (f32[n, 64], f32[64], f32[64]) -> f32[n, 64]
-    %5 = mul(%4, %arg1) : (f32[n, 64], f32[n, 1]) -> f32[n, 64]
-    return %5 : f32[n, 64]
+    %0 = constant() {value = dense<1.000000e+00> : tensor<64xf32>} : () -> f32[64]
+    %1 = constant() {value = dense<0.000000e+00> : tensor<64xf32>} : () -> f32[64]
+    %2 = layer_norm(%arg0, %0, %1) {epsilon = 1.000000e-05 : f64} : (f32[n, 64], f32[64], f32[64]) -> f32[n, 64]
+    %3 = mul(%2, %arg1) : (f32[n, 64], f32[n, 1]) -> f32[n, 64]
+    return %3 : f32[n, 64]
   }
 }
