@@ -36,10 +36,11 @@ def cut(module: Any, kind: str) -> None:
 def _swept(module: Any, kind: str) -> bool:
     """Whether a slice has moved; those that move meet what is in front of them in the same walk."""
     early, changed = known_at_init(module), False
+    bound: set[tuple[Any, Cut]] = set()
     for operation in reversed(m.operations(module)):
         slices = _slices(operation)
         cuts = list(dict.fromkeys(slices.values()))
-        if not cuts or not _pays(operation, cuts, early, kind):
+        if not cuts or not _pays(operation, cuts, early, kind, bound):
             continue
         for each in cuts:
             replaced = [result.owner for result, cut in slices.items() if cut == each]
@@ -59,12 +60,19 @@ def _slices(operation: Any) -> dict[Any, Cut]:
     return {m.result(user): cut_of(user) for user in users}
 
 
-def _pays(operation: Any, cuts: list[Cut], early: set[Any], kind: str) -> bool:
-    """Whether less is computed, or a product is computed in parts."""
+def _pays(
+    operation: Any, cuts: list[Cut], early: set[Any], kind: str, bound: set[tuple[Any, Cut]]
+) -> bool:
+    """Whether less is computed, or a product is computed in parts.
+
+    `bound` is what is known to be on the way to a product: its last op looks at all others.
+    """
     if operation.results[0] in early:  # a kernel's panels are made of a weight that is turned
         return m.name(operation) == "transpose" and all(map(_is_known, cuts))
     if len(cuts) > 1:
-        return _are_apart(cuts) and all(_is_of_product(operation, c, early, kind) for c in cuts)
+        return _are_apart(cuts) and all(
+            _is_of_product(operation, each, early, kind, bound) for each in cuts
+        )
     (only,) = cuts
     late = _late(operation, only, early, kind)
     if late is None or all(axis.size == axis.of for axis in only):
@@ -124,18 +132,26 @@ def _are_apart(cuts: list[Cut]) -> bool:
     return forward and all(one[1] <= other[0] for one, other in pairwise(known))
 
 
-def _is_of_product(operation: Any, each: Cut, early: set[Any], kind: str) -> bool:
+def _is_of_product(
+    operation: Any, each: Cut, early: set[Any], kind: str, bound: set[tuple[Any, Cut]]
+) -> bool:
     """Whether a cut is one of the columns of a product by a weight, behind ops of its own."""
-    while m.name(operation) not in PRODUCTS:
+    way = [(operation.results[0], each)]
+    while m.name(operation) not in PRODUCTS and way[-1] not in bound:
         late = _late(operation, each, early, kind)
         if late is None or len(late) != 1:
             return False
+        way += late
         ((value, each),) = late
         above = m.owner(value) if m.only_user(value) is not None else None
         if above is None:
             return False
         operation = above
-    return _late(operation, each, early, kind) == [] and _fills_panels(each[-1])
+    found = way[-1] in bound or (
+        _late(operation, each, early, kind) == [] and _fills_panels(each[-1])
+    )
+    bound.update(way if found else ())
+    return found
 
 
 def _fills_panels(columns: Axis) -> bool:

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler import pipeline
+from heddle.graph.compiler.cuts import needed
+from heddle.graph.compiler.passes import cut
 from heddle.graph.reference import evaluate
 from heddle.runtime import InferenceSession
 
@@ -144,16 +146,31 @@ def test_narrow_columns_stay():
     assert shapes(graph, "matmul") == ["[b, s, 64]", "[b, s, 248]"]
 
 
-def test_many_ops_behind_a_product():
-    """More than Python calls within each other."""
+def behind(steps, columns):
+    """Both halves of a product's columns, behind many ops."""
 
     def write(x, w):
         x = x @ w
-        for op in (ops.tanh, ops.exp) * 600:
-            x = op(x)
+        for _ in range(steps):
+            x = ops.exp(ops.tanh(x))
         return tuple(ops.chunk(x, 2, axis=-1))
 
-    assert shapes(written(write, X, weights=[(64, 2)]), "matmul") == ["[b, s, 2]"]
+    return shapes(written(write, X, weights=[(64, columns)]), "matmul")
+
+
+def test_many_ops_behind_a_product():
+    """More than Python calls within each other."""
+    assert behind(600, 2) == ["[b, s, 2]"]
+
+
+def test_parts_behind_many_ops_are_looked_at_in_linear_time(monkeypatch):
+    """Each op on the way to the product is asked a few times, not by all that are behind it."""
+    asked, counts = [], []
+    monkeypatch.setattr(cut, "needed", lambda *given: asked.append(1) or needed(*given))
+    for steps in (20, 40):
+        assert behind(steps, 64) == ["[b, s, 32]"] * 2
+        counts.append(len(asked))
+    assert counts[1] < 3.5 * counts[0]  # of both: three times as much
 
 
 def test_a_weight_that_others_read_stays_whole():
