@@ -8,7 +8,7 @@ from typing import Any
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.masks import NOTHING, Mask, added, chosen
 from heddle.graph.compiler.forms.positions import Band
-from heddle.graph.compiler.forms.reading import Found, number, product, unwidened
+from heddle.graph.compiler.forms.reading import Found, last_axis, number, scaled, unwidened
 from heddle.graph.compiler.parts import Parts
 from heddle.graph.compiler.passes.canonicalize import holds
 from heddle.graph.compiler.specs import has_kernel, request, source
@@ -23,31 +23,41 @@ MOST_STEPS = 8
 
 
 def attention(operation: Any, kind: str) -> Found | None:
-    """`softmax(q @ k.T * scale + mask) @ v`, of 2 axes (a head) to 5 (of keys and of queries)."""
+    """`softmax(q @ k.T * scale + mask) @ v`, of 2 axes (a head) to 5 (of keys and of queries).
+
+    Batch and heads may be one axis in some of the products and two in others.
+    """
     if m.name(operation) != "matmul" or m.attrs(operation)["precision"] != "full":
         return None
     shares, values = operation.operands
-    softmax = m.owner(_narrowed(shares))
-    if softmax is None or m.name(softmax) != "softmax":
+    softmax, heads = _softmax(shares)
+    if softmax is None or m.tensor(shares).rank not in SWAPPED or not last_axis(softmax):
         return None
-    rank = m.tensor(shares).rank
     scores = _scores(softmax.operands[0])
-    if scores is None or rank not in SWAPPED or m.attrs(softmax)["axis"] != rank - 1:
-        return None
-    form = _Form.of(operation, scores, values)
-    if form is None or not form.has_kernel(kind):
+    scores = scores.parted(heads) if scores and heads else scores
+    form = _Form.of(operation, scores, values) if scores else None
+    if scores is None or form is None or not form.has_kernel(kind):
         return None
     return Found((scores.query, scores.keys, values, *scores.mask.leaves), form.make)
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """`query @ keys * scale + mask`; `keys` are turned."""
+    """`query @ keys * scale + mask`; `keys` are turned.
+
+    `heads`: the axes of batch and heads, where they are one axis somewhere.
+    """
 
     query: Any
     keys: Any
     scale: float = 1.0
     mask: Mask = NOTHING
+    heads: Shape | None = None
+
+    def parted(self, heads: Shape | None) -> _Scores | None:
+        """The scores with these axes, unless they have others."""
+        known = heads is not None and self.heads in (None, heads)
+        return replace(self, heads=heads) if known else None
 
 
 def _scores(value: Any, most: int = MOST_STEPS) -> _Scores | None:
@@ -57,14 +67,17 @@ def _scores(value: Any, most: int = MOST_STEPS) -> _Scores | None:
         return None
     name, operands = m.name(operation), list(operation.operands)
     if name == "matmul":
-        (query, scale), (keys, factor) = map(_scaled, operands)
+        (query, scale), (keys, factor) = map(scaled, operands)
         full = m.attrs(operation)["precision"] == "full"
         return _Scores(query, keys, scale * factor) if full else None
+    if name == "reshape":
+        inside = _scores(operands[0], most - 1)
+        return inside.parted(_parted(operation)) if inside else None
     if name == "cast":
         narrow, wide = (m.tensor(v).dtype for v in (operands[0], value))
         return _scores(operands[0], most - 1) if holds(wide, narrow) else None
     if name in ("mul", "div"):
-        unscaled, factor = _scaled(value)
+        unscaled, factor = scaled(value)
         inside = _scores(unscaled, most - 1) if unscaled != value else None
         if inside is None or inside.mask != NOTHING:
             return None  # the mask would be scaled, too
@@ -77,6 +90,15 @@ def _scores(value: Any, most: int = MOST_STEPS) -> _Scores | None:
     return None
 
 
+def _parted(reshape: Any) -> Shape | None:
+    """Batch and heads, where a reshape makes one axis of them, or of one axis them."""
+    shapes = [m.tensor(value).shape for value in (reshape.operands[0], reshape.results[0])]
+    short, long = sorted(shapes, key=len)
+    if (len(short), len(long)) != (3, 4) or short != (long[0] * long[1], *long[2:]):
+        return None
+    return Shape(long[:2])
+
+
 def _masked(name: str, operands: list[Any], shape: Shape) -> list[tuple[Any, Mask]]:
     """What may be scores in an op that masks, and the mask that its other operands are then."""
     found: list[tuple[Any, Any, Mask | None]] = []
@@ -87,6 +109,11 @@ def _masked(name: str, operands: list[Any], shape: Shape) -> list[tuple[Any, Mas
         condition, first, second = operands
         for scores, fill, seen in ((first, second, True), (second, first, False)):
             found.append((scores, condition, chosen(condition, number(fill), shape, seen)))
+    elif name == "maximum":  # with the lowest number, only what sees nothing changes
+        for scores, lowest in (operands, operands[::-1]):
+            least, dtype = number(lowest), m.tensor(lowest).dtype
+            no_more = least is not None and least <= dtype.range[0]
+            found.append((scores, lowest, NOTHING if no_more else None))
     return [
         (scores, replace(mask, leaves=(source(leaf),)))
         for scores, leaf, mask in found
@@ -94,26 +121,26 @@ def _masked(name: str, operands: list[Any], shape: Shape) -> list[tuple[Any, Mas
     ]
 
 
-def _scaled(value: Any) -> tuple[Any, float]:
-    """`value`, if one op alone reads it, as another one of its shape, times a number."""
-    scaled = product(value, 2)
-    if (
-        m.only_user(value) is None
-        or len(scaled.above) != 1
-        or scaled.below
-        or scaled.above[0].type != value.type
-    ):
-        return value, 1.0
-    return scaled.above[0], scaled.number
-
-
-def _narrowed(value: Any) -> Any:
-    """The softmax behind a cast back to the dtype of the values."""
+def _softmax(shares: Any) -> tuple[Any | None, Shape | None]:
+    """The softmax behind a cast back to the dtype of the values, and a reshape; its new axes."""
+    heads, value = None, shares
+    for _ in range(2):
+        operation = m.owner(value)
+        name = m.name(operation) if operation is not None else ""
+        if operation is None or name not in ("cast", "reshape"):
+            break
+        if name == "reshape":
+            heads = _parted(operation)
+            known = heads is not None
+        else:
+            wide, narrow = (m.tensor(v).dtype for v in (operation.operands[0], value))
+            known = holds(wide, narrow)
+        if not known:
+            return None, None
+        value = operation.operands[0]
     operation = m.owner(value)
-    if operation is None or m.name(operation) != "cast":
-        return value
-    wide, narrow = (m.tensor(v).dtype for v in (operation.operands[0], value))
-    return operation.operands[0] if holds(wide, narrow) else value
+    found = operation is not None and m.name(operation) == "softmax"
+    return (operation, heads) if found else (None, None)
 
 
 @dataclass(frozen=True)
@@ -132,30 +159,37 @@ class _Form:
     def of(operation: Any, scores: _Scores, values: Any) -> _Form | None:
         result = m.tensor(operation.results[0])
         query, turned = (unwidened(v, result.dtype) for v in (scores.query, scores.keys))
-        above = m.owner(turned)
+        above, heads = m.owner(turned), scores.heads
+        if above is not None and m.name(above) == "reshape":
+            heads = _parted(above)
+            above = m.owner(above.operands[0])
+            if scores.heads not in (None, heads):
+                return None
         if above is None or m.name(above) != "transpose":
             return None  # they would have to be turned first
         keys, order = unwidened(above.operands[0], result.dtype), m.attrs(above)["permutation"]
-        shape, behind = m.tensor(query), m.tensor(keys)
-        rank = shape.rank
-        if not rank == behind.rank == m.tensor(values).rank or shape != result:
-            return None
-        if len({type.dtype for type in (shape, behind, m.tensor(values))}) > 1:
+        types = [m.tensor(value) for value in (query, keys, values)]
+        if any(type.dtype is not result.dtype for type in types):
             return None
         mask, band = scores.mask.settled()
-        if not mask.fits(shape.dtype):
+        rank = types[1].rank
+        if not mask.fits(result.dtype) or rank not in SWAPPED:
             return None
         order = tuple(order[axis] for axis in SWAPPED[rank])
-        each = Shape(behind.shape[axis] for axis in order)
-        if each != m.tensor(values).shape:
+        each = Shape(types[1].shape[axis] for axis in order)
+        shapes = [types[0].shape, each, types[2].shape, result.shape]
+        heads = heads or _heads_before(query, keys, values)
+        queries, several, others, wanted = (_with_heads(s, heads) for s in shapes)
+        if not queries or not several or several != others or queries != wanted:
             return None
-        shapes = _with_heads(shape.shape), _with_heads(each)
-        queries, several = shapes
+        if heads is None and len(set(map(len, shapes))) > 1:
+            return None
         if queries[0] != several[0] or queries[1].divided(several[1]) is None:
             return None
         if rank == 5 and (each[2] != 1 or any(_of_heads(value) for value in mask.values)):
             return None
-        return _Form(operation, scores.scale, (query, keys, values), order, shapes, mask, band)
+        operands, alike = (query, keys, values), (queries, several)
+        return _Form(operation, scores.scale, operands, order, alike, mask, band)
 
     def make(self) -> Any:
         """The attention, in the shape of the form."""
@@ -165,14 +199,21 @@ class _Form:
         keys = m.create(like, "transpose", [keys], permutation=self.order)
         pairs = (query, queries), (keys, several), (values, several)
         operands = [m.create(like, "reshape", [value], shape=shape) for value, shape in pairs]
-        for mask in self.mask.make(like, m.tensor(query).dtype):
-            shape = m.tensor(mask).shape
-            if len(shape) == 5:  # of keys' and of queries' heads there are none
-                mask = m.create(like, "reshape", [mask], shape=Shape((*shape[:2], *shape[3:])))
-            operands.append(mask)
+        operands += self.mask.make(like, m.tensor(query).dtype, self._laid)
         attrs = {"causal": self.band.causal, "window": self.band.window, "layout": "bhsd"}
         made = m.create(like, "attention", operands, scale=self.scale, **attrs)
-        return m.create(like, "reshape", [made], shape=m.tensor(query).shape)
+        return m.create(like, "reshape", [made], shape=m.tensor(like.results[0]).shape)
+
+    def _laid(self, mask: Any) -> Any:
+        """A value that hides scores, with the axes that the attention has."""
+        shape, (batch, heads, *_) = m.tensor(mask).shape, self.shapes[0]
+        if len(shape) == 5:  # of keys' and of queries' heads there are none
+            shape = Shape((*shape[:2], *shape[3:]))
+        elif len(shape) == 3 and shape[0] == batch * heads:
+            shape = Shape((batch, heads, *shape[1:]))
+        else:
+            return mask
+        return m.create(self.operation, "reshape", [mask], shape=shape)
 
     def has_kernel(self, kind: str) -> bool:
         """Whether a kernel computes it."""
@@ -188,9 +229,21 @@ def _of_heads(mask: Any) -> bool:
     return any(dim != 1 for dim in m.tensor(mask).shape[-4:-2])
 
 
-def _with_heads(shape: Shape) -> Shape:
-    """A shape of 2 to 5 axes as [batch, heads, sequence, size]."""
+def _heads_before(*values: Any) -> Shape | None:
+    """Batch and heads, where they have become one axis of each value in the same way."""
+    above = [m.owner(value) for value in values]
+    found = {
+        _parted(each) if each is not None and m.name(each) == "reshape" else None for each in above
+    }
+    return found.pop() if len(found) == 1 and m.tensor(values[0]).rank == 3 else None
+
+
+def _with_heads(shape: Shape, heads: Shape | None) -> Shape | None:
+    """A shape as [batch, heads, sequence, size]: of 2 to 5 axes, or with `heads` as one or two."""
     *leading, sequence, size = shape
+    if heads:
+        known = leading in ([*heads], [heads[0] * heads[1]])
+        return Shape((*heads, sequence, size)) if known else None
     if len(leading) == 3:
         leading = [leading[0], leading[1] * leading[2]]
     return Shape((*[Dim(1)] * (2 - len(leading)), *leading, sequence, size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -68,14 +69,18 @@ class Mask:
         terms = [m.tensor(unwidened(term, dtype)).dtype for term in self.terms]
         return not (fills and dtype is DType.float16) and all(term is dtype for term in terms)
 
-    def make(self, like: Any, dtype: DType) -> list[Any]:
-        """The mask operand of attention before `like`; none where nothing is hidden."""
+    def make(self, like: Any, dtype: DType, laid: Callable[[Any], Any]) -> list[Any]:
+        """The mask operand of attention before `like`; none where nothing is hidden.
+
+        `laid` gives a value the axes of the attention.
+        """
 
         def made(op: str, *operands: Any) -> Any:
             return m.create(like, op, operands)
 
         def seen(each: Hidden) -> Any:
-            return each.condition if each.seen else made("logical_not", each.condition)
+            condition = laid(each.condition)
+            return condition if each.seen else made("logical_not", condition)
 
         def filled(each: Hidden) -> Any:
             lowest = max(each.fill, dtype.range[0])
@@ -83,7 +88,7 @@ class Mask:
             return made("where", seen(each), zero, fill)
 
         never = [seen(each) for each in self.hidden if each.fill == -math.inf]
-        terms = [unwidened(term, dtype) for term in self.terms]
+        terms = [laid(unwidened(term, dtype)) for term in self.terms]
         terms += [filled(each) for each in self.hidden if each.fill != -math.inf]
         condition = [reduce(lambda a, b: made("logical_and", a, b), never)] if never else []
         total = [reduce(lambda a, b: made("add", a, b), terms)] if terms else []

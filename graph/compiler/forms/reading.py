@@ -140,6 +140,19 @@ def _factor(value: Any, most: int) -> Product:
     return product(value, most)
 
 
+def scaled(value: Any) -> tuple[Any, float]:
+    """`value`, if one op alone reads it, as another one of its shape, times a number."""
+    found = product(value, 2)
+    if (
+        m.only_user(value) is None
+        or len(found.above) != 1
+        or found.below
+        or found.above[0].type != value.type
+    ):
+        return value, 1.0
+    return found.above[0], found.number
+
+
 def without(values: tuple[Any, ...], value: Any) -> tuple[Any, ...] | None:
     """`values` without the first that is `value`; None where none is."""
     if value not in values:

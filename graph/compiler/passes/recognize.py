@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler.forms import activations, attention, rotary, rows, windows
+from heddle.graph.compiler.forms import activations, attention, rotary, rows, scaling, windows
 from heddle.graph.compiler.forms.reading import Form, closed
 from heddle.graph.compiler.passes.canonicalize import canonicalize
 from heddle.graph.compiler.passes.fold_constants import fold_constants
@@ -25,6 +25,7 @@ ROUNDS: tuple[dict[str, tuple[Form, ...]], ...] = (
         **dict.fromkeys(("conv", "avg_pool", "max_pool"), (windows.padded,)),
     },
     {"matmul": (attention.attention,)},  # of a softmax, which may have been written out
+    dict.fromkeys(scaling.SCALED, (scaling.attention,)),
 )
 """The forms that end in an op, in the order in which they are looked for."""
 

@@ -5,22 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
-from written import attrs, check, found, softmax, written
+from written import attrs, check, found, heads, softmax, turned, written
 
 from heddle.graph import Dim, DType, TensorType, compile, ops
 from heddle.runtime import InferenceSession
 
 F32, BF16 = DType.float32, DType.bfloat16
-
-
-def heads(x, count=4):
-    """`[batch, sequence, count * 16]` as `[batch, count, sequence, 16]`."""
-    batch, sequence, _ = x.shape
-    return ops.permute(ops.reshape(x, (batch, sequence, count, 16)), (0, 2, 1, 3))
-
-
-def turned(x):
-    return ops.transpose(x, -1, -2)
 
 
 def before(queries, keys, window=0):

@@ -30,6 +30,12 @@ def attrs(graph, name):
     return m.attrs(operation)
 
 
+def kernels(graph, kind="cpu"):
+    """The kernels of the graph, in the order of their calls."""
+    module = pipeline.lower(graph.module, kind)
+    return [op.attributes["kernel"].value for op in m.operations(module) if m.name(op) == "fused"]
+
+
 def check(graph, *sizes, tolerance=2e-6):
     """Compiled and run, it is what the graph says as it is written."""
     model = InferenceSession(threads=1).load(compile(graph, "cpu:x86-64-v3"))
@@ -48,3 +54,13 @@ def check(graph, *sizes, tolerance=2e-6):
 def softmax(x):
     shares = ops.exp(x - ops.max(x, axis=-1))
     return shares / ops.sum(shares, axis=-1)
+
+
+def turned(x):
+    return ops.transpose(x, -1, -2)
+
+
+def heads(x, count=4):
+    """`[batch, sequence, count * 16]` as `[batch, count, sequence, 16]`."""
+    batch, sequence, _ = x.shape
+    return ops.permute(ops.reshape(x, (batch, sequence, count, 16)), (0, 2, 1, 3))
