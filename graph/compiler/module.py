@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from heddle.graph import dialect
-from heddle.graph.attributes import constant_attr, encode
+from heddle.graph.attributes import constant_attr, encode, read_symbols
 from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS
@@ -55,6 +55,12 @@ def returned(module: Any) -> Any:
     """The function's return."""
     ops = block(module).operations
     return ops[len(ops) - 1].operation
+
+
+def ranges(value: Any) -> dict[str, tuple[int, int]]:
+    """The inclusive range of each symbolic dim of the function that `value` is in."""
+    function = value.owner.owner if isinstance(value.owner, ir.Block) else value.owner.parent
+    return read_symbols(function.attributes["heddle.symbols"])
 
 
 def inner(fused: Any) -> list[Any]:

@@ -12,7 +12,6 @@ from heddle.graph.bounds import never_negative
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.forms.positions import HIDDEN, Band, band_of
 from heddle.graph.compiler.forms.reading import bare, made, number, unwidened
-from heddle.graph.dim import MAXIMUM
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 
@@ -121,7 +120,7 @@ def chosen(
             return both[0] | both[1]
     mask = Mask((Hidden(condition, seen, fill),))
     band = band_of(condition, scores, seen)
-    return _banded(mask, band if fill == -math.inf or _all_see(scores) else None)
+    return _banded(mask, band if fill == -math.inf or _all_see(condition, scores) else None)
 
 
 def added(term: Any, scores: Shape) -> Mask:
@@ -134,7 +133,7 @@ def added(term: Any, scores: Shape) -> Mask:
             mask = chosen(condition, number(fill), scores, seen) if number(zero) == 0 else None
             if mask is not None:
                 return mask
-    band = band_of(term, scores, True) if _all_see(scores) else None
+    band = band_of(term, scores, True) if _all_see(term, scores) else None
     return _banded(Mask(terms=(term,)), band)
 
 
@@ -142,7 +141,6 @@ def _banded(mask: Mask, band: Band | None) -> Mask:
     return mask if band is None else Mask(bands=((band, mask),))
 
 
-def _all_see(scores: Shape) -> bool:
+def _all_see(mask: Any, scores: Shape) -> bool:
     """Whether there are as many keys as queries: with fewer, some queries see none."""
-    more = scores[-1] - scores[-2]
-    return never_negative(more, dict.fromkeys(more.names, (0, MAXIMUM)))
+    return never_negative(scores[-1] - scores[-2], m.ranges(mask))

@@ -9,9 +9,10 @@ import numpy as np
 
 from heddle.graph.attributes import constant_array
 from heddle.graph.compiler import module as m
+from heddle.graph.compiler.forms.drawn import Drawn, drawn_of
 from heddle.graph.compiler.forms.reading import made, number
 from heddle.graph.compiler.specs import source
-from heddle.graph.dim import Dim
+from heddle.graph.dim import MAXIMUM, Dim
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import ir
@@ -44,9 +45,9 @@ def band_of(mask: Any, scores: Shape, seen: bool) -> Band | None:
     shape = m.tensor(mask).shape
     if shape[-2:] != scores[-2:] or any(dim != 1 for dim in shape[:-2]):
         return None
-    constant = made(mask, "constant")
-    if constant is not None:
-        return _drawn(constant, seen)
+    drawn = drawn_of(mask)
+    if drawn is not None:
+        return _drawn(drawn, seen, scores)
     comparison = made(mask, *_COMPARED)
     if comparison is None:
         return None
@@ -70,28 +71,34 @@ _COMPARED = {
 """As `a - b <= 0`: whether a and b change places, and whether one is added to the left side."""
 
 
-def _drawn(constant: Any, seen: bool) -> Band | None:
-    """The band of a constant, element by element."""
-    dense = constant.attributes["value"]
-    if not isinstance(dense, ir.DenseElementsAttr):
-        return None
-    array = constant_array(dense)
-    array = array.reshape(array.shape[-2:])
-    if array.dtype == bool:
-        inside = array if seen else ~array
-    elif np.all((array == 0) | (array.astype(np.float64) <= HIDDEN)):
-        inside = array == 0
+def _drawn(drawn: Drawn, seen: bool, scores: Shape) -> Band | None:
+    """The band of what a constant shows through a window, element by element."""
+    inside = drawn.array
+    if inside.dtype == bool:
+        inside = inside if seen else ~inside
+    elif np.all((inside == 0) | (inside.astype(np.float64) <= HIDDEN)):
+        inside = inside == 0
     else:
         return None
-    queries, keys = inside.shape
-    if not queries:
+    rows, columns = inside.shape
+    shown = np.flatnonzero(inside.any(axis=1))
+    if not len(shown):
         return None
-    window = int(inside[-1].sum())
-    late = np.tri(queries, keys, keys - queries, dtype=bool)
-    near = late & ~np.tri(queries, keys, keys - queries - window, dtype=bool)
-    if np.array_equal(inside, late):
-        return Band(causal=True)
-    return Band(causal=True, window=window) if np.array_equal(inside, near) and window else None
+    first, last = int(shown[0]), int(shown[-1])
+    # In row i the columns up to i + late, and where there are some in front of them, after i + far.
+    late = int(np.flatnonzero(inside[first])[-1]) - first
+    skipped = int(np.argmax(inside[last]))
+    far = skipped - last - 1 if skipped else None
+    wanted = np.tri(rows, columns, late, dtype=bool)
+    if far is not None:
+        wanted &= ~np.tri(rows, columns, far, dtype=bool)
+    if not np.array_equal(inside, wanted):
+        return None
+    moved = drawn.column - drawn.row
+    band = _between(_Affine(-1, 1, moved - late), scores)
+    if far is None or band is None:
+        return band
+    return Band(causal=band.causal, window=late - far)
 
 
 def _between(distance: _Affine, scores: Shape) -> Band | None:
@@ -134,6 +141,8 @@ def _affine(value: Any, most: int = MOST_TERMS) -> _Affine | None:
     if known is not None:
         return _Affine(0, 0, _whole(int(known)))
     name = m.name(operation) if operation is not None else ""
+    if name == "constant":
+        return _listed(operation)
     if name == "iota":
         return _counted(operation)
     operands = [] if operation is None else list(operation.operands)
@@ -159,6 +168,24 @@ def _counted(iota: Any) -> _Affine | None:
         return None
     column = 0 if attrs["size"] == 1 else 1
     return _Affine(0, column, attrs["first"] + _whole(int(start)))
+
+
+def _listed(constant: Any) -> _Affine | None:
+    """Positions of a known number, which were computed already."""
+    dense = constant.attributes["value"]
+    if not isinstance(dense, ir.DenseElementsAttr):
+        return None
+    array = constant_array(dense)
+    if not array.ndim or not array.size or array.size != np.prod(array.shape[-2:]):
+        return None
+    table = array.reshape(array.shape[-2:] if array.ndim > 1 else (1, -1))
+    if np.abs(table).max() > MAXIMUM:
+        return None
+    (rows, columns), start = table.shape, int(table[0, 0])
+    row = int(table[1, 0]) - start if rows > 1 else 0
+    column = int(table[0, 1]) - start if columns > 1 else 0
+    counted = start + row * np.arange(rows)[:, None] + column * np.arange(columns)
+    return _Affine(row, column, _whole(start)) if np.array_equal(table, counted) else None
 
 
 def _whole(number: int) -> Dim:
