@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -34,7 +34,9 @@ def of_whole(operation: Any, kind: str) -> Found | None:
     for first, second in permutations(terms):
         for (x, cos), (turned, sin) in ((f, s) for f in first for s in second):
             window, (turn, interleaved) = _window(x), _turned(turned)
-            if not window or window != turn or not _fit(operation, x, cos, sin):
+            if not window or not turn or window != turn.outermost:
+                continue
+            if not _fit(operation, x, cos, sin):
                 continue
             first_table, second_table = (
                 _half(operation, source(table), interleaved, MOST_OPS) for table in (cos, sin)
@@ -121,6 +123,14 @@ class _Window:
         type = m.tensor(self.base)
         return TensorType(type.dtype, (*type.shape[:-1], self.size), type.device)
 
+    @property
+    def outermost(self) -> _Window:
+        """The same window of what `base` is a window of."""
+        outer = _window(self.base)
+        if outer is None or outer.step != 1:
+            return self
+        return replace(self, base=outer.base, start=outer.start + self.start)
+
     def made(self, like: Any) -> Any:
         """Its elements, one after another, before `like`."""
         shape, rank = self.type.shape, self.type.rank
@@ -138,15 +148,23 @@ def _window(value: Any) -> _Window | None:
         return None
     if name == "slice":
         return _sliced(operation) or _Window(value, 0, size)
-    inner = m.owner(operation.operands[0]) if name == "reshape" else None  # type: ignore[union-attr]
-    pairs = _sliced(inner) if inner is not None and m.name(inner) == "slice" else None
-    above = m.owner(pairs.base) if pairs else None
-    if pairs and pairs.size == 1 and above is not None and m.name(above) == "reshape":
-        x, shape = above.operands[0], m.tensor(value).shape
-        whole = Shape((*shape[:-1], 2 * size))
-        if m.tensor(x).shape == whole and m.tensor(pairs.base).shape == (*shape, 2):
-            return _Window(x, pairs.start, size, 2)
+    column = operation.operands[0] if name == "reshape" else None  # type: ignore[union-attr]
+    if column is not None and m.tensor(column).shape == (*m.tensor(value).shape, 1):
+        return _column(column) or _Window(value, 0, size)
     return _Window(value, 0, size)
+
+
+def _column(value: Any) -> _Window | None:
+    """The window that `value` [..., size, 1] is of what is put in pairs [..., size, 2]."""
+    operation = m.owner(value)
+    pairs = _sliced(operation) if operation is not None and m.name(operation) == "slice" else None
+    above = m.owner(pairs.base) if pairs and pairs.size == 1 else None
+    if pairs is None or above is None or m.name(above) != "reshape":
+        return None
+    x, (*leading, size, two) = above.operands[0], m.tensor(pairs.base).shape
+    if two != 2 or size.static is None or m.tensor(x).shape != (*leading, 2 * size):
+        return None
+    return _Window(x, pairs.start, size.static, 2)
 
 
 def _sliced(operation: Any) -> _Window | None:
@@ -171,22 +189,26 @@ def _joined(first: _Window | None, second: _Window | None, interleaved: bool) ->
 
 
 def _stacked(reshape: Any) -> list[Any] | None:
-    """The first and the second elements of the pairs that lie in the rows of a reshape's result."""
+    """The first and the second elements of the pairs that lie in the rows of a reshape's result.
+
+    They are [..., size], or columns [..., size, 1] where they are not made of such rows.
+    """
     result, stack = m.tensor(reshape.results[0]).shape, m.owner(reshape.operands[0])
     if stack is None or m.name(stack) not in ("concat", "broadcast_to"):
         return None
     wide = m.tensor(stack.results[0]).shape
-    parts = [m.owner(value) for value in stack.operands]
-    if any(part is None or m.name(part) != "reshape" for part in parts):
-        return None
-    values = [part.operands[0] for part in parts]  # type: ignore[union-attr]
     if not result or len(wide) < 2 or wide[-1] != 2 or result[-1] != wide[-2] * 2:
         return None
-    if any(m.tensor(value).shape != wide[:-1] for value in values):
+    columns = list(stack.operands)
+    if any(m.tensor(value).shape != (*wide[:-1], 1) for value in columns):
         return None
+    values = []
+    for column in columns:
+        above = m.owner(column)
+        row = above.operands[0] if above is not None and m.name(above) == "reshape" else column
+        values.append(row if m.tensor(row).shape == wide[:-1] else column)
     if m.name(stack) == "broadcast_to":
-        column = m.tensor(stack.operands[0]).shape == (*wide[:-1], 1)
-        return 2 * values if column else None
+        return 2 * values
     return values if len(values) == 2 and m.attrs(stack)["axis"] == len(wide) - 1 else None
 
 
@@ -202,7 +224,8 @@ def _turned(value: Any) -> tuple[_Window | None, bool]:
     negative = product(parts[0])
     if negative != Product(-1.0, negative.above[:1]) or not negative.above:
         return None, interleaved
-    return _joined(_window(parts[1]), _window(negative.above[0]), interleaved), interleaved
+    first, second = (_column(value) or _window(value) for value in (parts[1], negative.above[0]))
+    return _joined(first, second, interleaved), interleaved
 
 
 def _half(like: Any, value: Any, interleaved: bool, most: int) -> Maker | None:

@@ -15,6 +15,10 @@ def halves(x):
     return x[..., :half], x[..., half:]
 
 
+def pairs(x):
+    return ops.reshape(x, (*x.shape[:-1], 8, 2))
+
+
 def by_halves(x, cos, sin):
     a, b = halves(x)
     return ops.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)
@@ -28,12 +32,12 @@ def by_turning(x, cos, sin):
 
 def by_pairs(x, cos, sin):
     a, b = x[..., 0::2], x[..., 1::2]
-    pairs = ops.stack([a * cos - b * sin, sin * a + cos * b], axis=-1)
-    return ops.reshape(pairs, x.shape)
+    stacked = ops.stack([a * cos - b * sin, sin * a + cos * b], axis=-1)
+    return ops.reshape(stacked, x.shape)
 
 
 def by_an_axis_of_pairs(x, cos, sin):
-    wide = ops.reshape(x, (*x.shape[:-1], 8, 2))
+    wide = pairs(x)
     a, b = wide[..., 0], wide[..., 1]
     return ops.reshape(ops.stack([a * cos - b * sin, b * cos + a * sin], axis=-1), x.shape)
 
@@ -45,12 +49,31 @@ def by_turning_pairs(x, cos, sin):
     return x * wide_cos + turned * ops.reshape(ops.stack([sin, sin], axis=-1), (x.shape[0], 1, 16))
 
 
+def by_turning_an_axis_of_pairs(x, cos, sin):
+    """As GPT-J turns each two."""
+    wide = pairs(x)
+    turned = ops.stack([-wide[..., 1], wide[..., 0]], axis=-1)
+    cos, sin = (ops.repeat_interleave(table, 2, axis=-1) for table in (cos, sin))
+    return x * cos + ops.reshape(turned, x.shape) * sin
+
+
+def by_turning_columns(x, cos, sin):
+    """Tables get the axis of heads here."""
+    wide = pairs(x)
+    turned = ops.concat([-wide[..., 1:], wide[..., :1]], axis=-1)
+    cos, sin = (ops.reshape(table, (x.shape[0], 8)) for table in (cos, sin))
+    cos, sin = (ops.repeat_interleave(ops.unsqueeze(t, 1), 2, axis=-1) for t in (cos, sin))
+    return ops.reshape(turned, x.shape) * sin + cos * x
+
+
 FORMS = {
     by_halves: False,
     by_turning: False,
     by_pairs: True,
     by_an_axis_of_pairs: True,
     by_turning_pairs: True,
+    by_turning_an_axis_of_pairs: True,
+    by_turning_columns: True,
 }
 
 
@@ -59,7 +82,7 @@ def test_rope(write, interleaved):
     graph = written(write, HEADS, TABLE, TABLE)
     assert found(graph) == ["rope"]
     assert attrs(graph, "rope")["interleaved"] == interleaved
-    check(graph, {"n": 5})
+    check(graph, {"n": 1}, {"n": 5})
 
 
 @pytest.mark.parametrize("write", FORMS)
@@ -141,6 +164,16 @@ def test_rope_by_tables_of_angles():
             x * ops.concat([c, c], -1)
             + ops.reshape(ops.stack([-x[..., 1::2], x[..., 0::2]], -1), x.shape)
             * ops.concat([s, s], -1)
+        ),
+        lambda x, c, s: (  # pairs the other way round
+            x * ops.repeat_interleave(c, 2, -1)
+            + ops.reshape(ops.stack([x[..., 1::2], -x[..., 0::2]], -1), x.shape)
+            * ops.repeat_interleave(s, 2, -1)
+        ),
+        lambda x, c, s: (  # columns of other pairs
+            x * ops.repeat_interleave(c, 2, -1)
+            + ops.reshape(ops.stack([-pairs(x[:, ::-1])[..., 1], pairs(x)[..., 0]], -1), x.shape)
+            * ops.repeat_interleave(s, 2, -1)
         ),
         lambda x, c, s: (
             x * ops.concat([c, c], -1)
