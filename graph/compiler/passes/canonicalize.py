@@ -68,6 +68,28 @@ def _cast_of_cast(operation: Any) -> Any:
     return value if value.type == operation.results[0].type else _remade(operation, value)
 
 
+def _cast_of_broadcast(operation: Any) -> Any:
+    """A cast of what was broadcast casts each element once."""
+    spread = m.owner(_operand(operation))
+    if spread is None or m.name(spread) != "broadcast_to":
+        return None
+    shape = m.tensor(operation.results[0]).shape
+    return m.create(operation, "broadcast_to", [_remade(operation, _operand(spread))], shape=shape)
+
+
+def _broadcast_beside(operation: Any) -> Any:
+    """A broadcast to the sizes that the other operand has anyway."""
+    operands = list(operation.operands)
+    spread = [m.owner_name(value) == "broadcast_to" for value in operands]
+    if spread.count(True) != 1:
+        return None
+    place = spread.index(True)
+    if m.tensor(operands[1 - place]).shape != m.tensor(operation.results[0]).shape:
+        return None
+    operands[place] = _operand(m.owner(operands[place]))
+    return m.create(operation, m.name(operation), operands, **m.attrs(operation))
+
+
 def _neutral(number: float, sides: tuple[int, ...]) -> Rule:
     """An operand that is `number` everywhere, in a place where it changes nothing."""
 
@@ -242,11 +264,11 @@ _MANTISSA = {
 }
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "add": (_neutral(-0.0, (0, 1)),),
-    "sub": (_neutral(0.0, (1,)),),
-    "mul": (_neutral(1.0, (0, 1)),),
-    "div": (_neutral(1.0, (1,)),),
-    "cast": (_same_type, _cast_of_cast),
+    "add": (_neutral(-0.0, (0, 1)), _broadcast_beside),
+    "sub": (_neutral(0.0, (1,)), _broadcast_beside),
+    "mul": (_neutral(1.0, (0, 1)), _broadcast_beside),
+    "div": (_neutral(1.0, (1,)), _broadcast_beside),
+    "cast": (_same_type, _cast_of_cast, _cast_of_broadcast),
     "reshape": (_same_type, _twice, _ones_off_transpose),
     "broadcast_to": (_same_type, _twice),
     "transpose": (_transpose_of_transpose, _only_ones_move),
