@@ -26,30 +26,34 @@ def gelu(operation: Any, kind: str) -> Found | None:
     """`x / 2 * (1 + erf(x / sqrt(2)))`, and the form with tanh."""
     result = operation.results[0]
     half, dtype = product(result), m.tensor(result).dtype
-    if half.below or len(half.above) != 2 or not close(half.number, 0.5, dtype):
+    if half.below or not close(half.number, 0.5, dtype):
         return None
-    for x, share in (half.above, half.above[::-1]):
+    for share in half.above:
         function = _plus_one(share, "erf", "tanh")
-        if function is None or m.tensor(x) != m.tensor(result):
+        if function is None:
             continue
         of = {"erf": _is_over_root_of_two, "tanh": _is_tanh_form}[m.name(function)]
-        if of(function.operands[0], x, dtype):
-            approximate = "none" if m.name(function) == "erf" else "tanh"
-            return _found(operation, "gelu", x, approximate=approximate)
+        factors = without(half.above, share) or ()
+        for x in factors:
+            if of(function.operands[0], x, dtype):
+                approximate = "none" if m.name(function) == "erf" else "tanh"
+                return _gated(operation, "gelu", x, share, factors, approximate=approximate)
     return None
 
 
 def silu(operation: Any, kind: str) -> Found | None:
     """`x * sigmoid(x)` and `x / (1 + exp(-x))`."""
     factors = product(operation.results[0])
-    if factors.number != 1 or len(factors.above) + len(factors.below) != 2:
+    if factors.number != 1 or len(factors.below) > 1:
         return None
-    for x in factors.above:
-        others = without(factors.above, x)
-        share = made(others[0], "sigmoid") if others else None
-        alike = share.operands[0] == x if share else _is_logistic(factors.below, x)
-        if alike and m.tensor(x) == m.tensor(operation.results[0]):
-            return _found(operation, "silu", x)
+    for share in factors.below or factors.above:
+        function = made(share, "sigmoid")
+        x = function.operands[0] if function else None
+        if factors.below:
+            x = _of_logistic(share)
+        others = factors.above if factors.below else without(factors.above, share) or ()
+        if x is not None and x in others:
+            return _gated(operation, "silu", x, share, others)
     return None
 
 
@@ -58,17 +62,33 @@ def sigmoid(operation: Any, kind: str) -> Found | None:
     factors = product(operation.results[0])
     if factors.number != 1 or factors.above or len(factors.below) != 1:
         return None
-    exponential = _plus_one(factors.below[0], "exp")
-    negative = product(exponential.operands[0]) if exponential else Product()
-    if len(negative.above) != 1 or negative != Product(-1.0, negative.above):
+    x = _of_logistic(factors.below[0])
+    if x is None or m.tensor(x) != m.tensor(operation.results[0]):
         return None
-    (x,) = negative.above
-    alike = m.tensor(x) == m.tensor(operation.results[0])
-    return _found(operation, "sigmoid", x) if alike else None
+    return Found((x,), lambda: m.create(operation, "sigmoid", [x]))
 
 
-def _found(operation: Any, op: str, x: Any, **attrs: Any) -> Found:
-    return Found((x,), lambda: m.create(operation, op, [x], **attrs))
+def _gated(
+    operation: Any, op: str, x: Any, share: Any, above: tuple[Any, ...], **attrs: Any
+) -> Found | None:
+    """`op` of `x`, which is its `share` of x, times all others `above`: gates before the share.
+
+    Where x and its share are in one operand, that alone is the form.
+    """
+    others = without(above, x) or ()
+    factors = [product(operand) for operand in operation.operands]
+    if others and any(x in each.above and share in each.above + each.below for each in factors):
+        return None
+    if not others and m.tensor(x) != m.tensor(operation.results[0]):
+        return None
+
+    def make() -> Any:
+        value = m.create(operation, op, [x], **attrs)
+        for other in others:
+            value = m.create(operation, "mul", [value, other])
+        return value
+
+    return Found((x, *others), make)
 
 
 def _plus_one(value: Any, *names: str) -> Any | None:
@@ -80,9 +100,12 @@ def _plus_one(value: Any, *names: str) -> Any | None:
     return None
 
 
-def _is_logistic(below: tuple[Any, ...], x: Any) -> bool:
-    exponential = _plus_one(below[0], "exp") if len(below) == 1 else None
-    return exponential is not None and product(exponential.operands[0]) == Product(-1.0, (x,))
+def _of_logistic(below: Any) -> Any | None:
+    """The x of `1 + exp(-x)`."""
+    exponential = _plus_one(below, "exp")
+    negative = product(exponential.operands[0]) if exponential else Product()
+    alone = len(negative.above) == 1 and negative == Product(-1.0, negative.above)
+    return negative.above[0] if alone else None
 
 
 def _is_over_root_of_two(value: Any, x: Any, dtype: DType) -> bool:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from written import check, found, softmax, written
+from written import check, found, kernels, softmax, written
 
 from heddle.graph import DType, TensorType, ops
 
@@ -87,6 +87,39 @@ def test_factors_that_make_it_wider():
         check(written(write, one_row), {})
 
 
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("silu", lambda x, y: x * y * ops.sigmoid(x)),
+        ("silu", lambda x, y: ops.sigmoid(x) * (y * x)),
+        ("silu", lambda x, y: y * x / (1.0 + ops.exp(-x))),
+        ("silu", lambda x, y: x / (1.0 + ops.exp(-x)) * y),
+        ("silu", lambda x, y: x * y * (1.0 / (1.0 + ops.exp(-x)))),
+        ("gelu", lambda x, y: y * 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))),
+        ("gelu", lambda x, y: 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5))) * y),
+        (
+            "gelu",
+            lambda x, y: (1 + ops.tanh(0.7978845608 * x * (1 + 0.044715 * x * x))) * (x * y / 2),
+        ),
+    ],
+)
+def test_gates_before_and_behind_their_activation(name, write):
+    """SwiGLU and GEGLU (arXiv:2002.05202) have the kernels of the op, whatever the order."""
+    graph = written(write, ROWS, ROWS)
+    assert found(graph) == [name, "mul"]
+    approximate = {"approximate": "tanh"} if "tanh" in write.__code__.co_names else {}
+    named = written(lambda x, y: getattr(ops, name)(x, **approximate) * y, ROWS, ROWS)
+    for kind in ("cpu", "cuda"):
+        assert kernels(graph, kind) == kernels(named, kind)
+    check(graph, {"n": 1}, {"n": 7})
+
+
+def test_two_gates_are_two_activations():
+    graph = written(lambda x, y: x * ops.sigmoid(x) * (y * ops.sigmoid(y)), ROWS, ROWS)
+    assert sorted(found(graph)) == ["mul", "silu", "silu"]
+    check(graph, {"n": 7})
+
+
 def test_what_stays_of_a_norm_is_behind_it():
     """A scale for each row, as of an adaptive norm; casts as Llama has them."""
     rows = TensorType(F32, ("n", 1))
@@ -124,6 +157,10 @@ def test_what_stays_of_a_norm_is_behind_it():
         lambda x: x / (1.0 + ops.exp(x)),
         lambda x: x / (2.0 + ops.exp(-x)),
         lambda x: (x + 1.0) * ops.sigmoid(x),
+        lambda x: x * centered(x) * ops.sigmoid(-x),
+        lambda x: centered(x) / x / (1.0 + ops.exp(-x)),
+        lambda x: 2.0 * x * centered(x) * ops.sigmoid(x),
+        lambda x: x * centered(x) * (1.0 + ops.erf(x * math.sqrt(0.5))),
     ],
 )
 def test_what_is_something_else_stays(write):
