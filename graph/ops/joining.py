@@ -46,7 +46,10 @@ def pad(x: TensorValue, paddings: Sequence[int], value: float = 0) -> TensorValu
     """`value` around `x`: `paddings` has for each dim how much before and how much behind it."""
     rank = rank_of("pad", x)
     if not are_counts(paddings) or len(paddings) != 2 * rank:
-        raise graph_error(f"pad: wanted {2 * rank} sizes of 0 or more, got {paddings!r}")
+        raise graph_error(
+            f"pad: wanted {2 * rank} sizes of 0 or more, before and behind each dim, "
+            f"got {paddings!r}"
+        )
     fill = constant(value, x.dtype, x.device)
     for axis in builtins.range(rank):
         sizes = paddings[2 * axis : 2 * axis + 2]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops.row import ROWS, Promotion
 from heddle.graph.types import TensorType
@@ -61,8 +62,9 @@ def promote(graph: Any, operands: list[Any], promotion: Promotion) -> list[Tenso
     for index, operand in enumerate(operands):
         if not isinstance(operand, TensorValue):
             if dtype is None or index < fixed or not isinstance(operand, (bool, int, float)):
+                hint = "; see ops.size" if isinstance(operand, Dim) else ""
                 raise GraphError(
-                    f"operand {index}: wanted a tensor value, got {type(operand).__name__}"
+                    f"operand {index}: wanted a tensor value, got {type(operand).__name__}{hint}"
                 )
             check_fits(operand, dtype)
             operands[index] = graph.constant(operand, dtype, _device(operands))
@@ -83,7 +85,7 @@ def _dtype_of(numbers: Sequence[Any]) -> DType | None:
 def check_fits(number: bool | int | float, dtype: DType) -> None:
     """Raises GraphError unless `dtype` holds the Python number; a float may round."""
     if isinstance(number, bool) is not (dtype is DType.bool):
-        raise GraphError(f"wanted a number of dtype {dtype}, got {number}")
+        raise GraphError(f"wanted a number of dtype {dtype}, got {number}; cast first")
     if isinstance(number, float) and not dtype.is_float:
         raise GraphError(f"wanted a number of dtype {dtype}, got the float {number}; cast first")
     low, high = dtype.range

@@ -110,8 +110,8 @@ def test_a_number_takes_the_tensors_dtype(number):
         (DType.uint8, -1, "add: wanted a number from 0 to 255 (uint8), got -1"),
         (DType.int32, 0.5, "add: wanted a number of dtype int32, got the float 0.5; cast first"),
         (DType.float32, 10**400, "add: wanted a number from -3.4028234663852886e+38 to 3.40"),
-        (DType.int32, True, "add: wanted a number of dtype int32, got True"),
-        (DType.bool, 1, "add: wanted a number of dtype bool, got 1"),
+        (DType.int32, True, "add: wanted a number of dtype int32, got True; cast first"),
+        (DType.bool, 1, "add: wanted a number of dtype bool, got 1; cast first"),
         (
             DType.float16,
             1e5,
