@@ -68,6 +68,24 @@ def _matmul(operation: Any) -> Any:
     return m.create(operation, m.name(operation), [a, b], **m.attrs(operation))
 
 
+def _matmul_of_panels(operation: Any) -> Any:
+    """One column is a sum of products, of which a panel would have 32; others as `_matmul`.
+
+    Beside other products of its left side it stays one: they share a kernel, and a norm in it.
+    """
+    a, b = operation.operands
+    shape, result = m.tensor(b).shape, m.tensor(operation.results[0])
+    beside = any(user != operation and m.name(user) == "matmul" for user in m.users(a))
+    if shape[-1] != 1 or beside:
+        return _matmul(operation)
+    wide = result.dtype if result.dtype.size > 4 else DType.float32
+    row = m.create(operation, "reshape", [b], shape=Shape((*shape[:-2], 1, shape[-2])))
+    sides = [m.cast(operation, side, wide) for side in (a, row)]
+    terms = m.create(operation, "mul", sides)
+    total = m.create(operation, "sum", [terms], axis=m.tensor(terms).rank - 1)
+    return m.cast(operation, total, result.dtype)
+
+
 def _spread(operation: Any, value: Any, shape: Shape) -> Any:
     """`value` in a shape that it broadcasts to, not copied where it lacks dims of 1 alone."""
     if m.tensor(value).shape == shape:
@@ -160,6 +178,7 @@ REWRITES: dict[str, Callable[[Any], Any]] = {
 }
 
 REWRITES_OF: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "cuda": {"quantized_matmul": _quantized_matmul}
+    "cpu": {"matmul": _matmul_of_panels},
+    "cuda": {"quantized_matmul": _quantized_matmul},
 }
 """Those of one kind of target."""
