@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from heddle.graph.compiler import choices
 from heddle.graph.compiler import module as m
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
@@ -275,4 +276,13 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "slice": (_slice_of_all, _slice_of_slice),
     "concat": (_concat_of_one,),
     "attention": (_attention_of_turned, _attention_of_repeated),
+    "where": (choices.of_known, choices.of_bools, choices.of_opposite),
+    "less": (choices.never_less,),
 }
+
+for _name in (
+    *("add", "sub", "mul", "div", "neg", "cast", "maximum", "minimum"),
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_not", "logical_or", "logical_xor"),
+):
+    RULES[_name] = (*RULES.get(_name, ()), choices.of_numbers)
