@@ -1,0 +1,132 @@
+"""Opens an ONNX file, checks it, and leaves only operators that are known or have no body.
+
+Format: https://onnx.ai/onnx/repo-docs/IR.html. Operators: https://onnx.ai/onnx/operators/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heddle.pipelines.onnx.table import DOMAINS, OPERATORS, canonical
+from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
+
+if TYPE_CHECKING:
+    import onnx
+
+OLDEST = 7
+"""The first opset whose operators broadcast as NumPy does."""
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """The model in the file `path`, with the weights that lie beside it.
+
+    Raises:
+        ArtifactError: No such file, or it is no ONNX model, or its weights are not beside it.
+        GraphError: It breaks ONNX's rules, or is older than opset 7.
+    """
+    onnx = _library()
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file", ArtifactReason.NOT_FOUND)
+    try:
+        model = onnx.load(path)
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path}: {error}", ArtifactReason.NOT_FOUND) from None
+    except Exception as error:  # protobuf's own kinds, by its implementation
+        raise ArtifactError(
+            f"{path}: wanted an ONNX model: {error}", ArtifactReason.MALFORMED
+        ) from None
+    if not model.graph.output:
+        raise ArtifactError(
+            f"{path}: wanted an ONNX model, found no graph with outputs", ArtifactReason.MALFORMED
+        )
+    return checked(model, str(path), path)
+
+
+def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx.ModelProto:
+    """The model after ONNX's own checks, its functions inlined.
+
+    Raises:
+        GraphError: It breaks ONNX's rules, or is older than opset 7.
+    """
+    onnx = _library()
+    try:
+        # A path is read again, so that a model beyond protobuf's 2 GB is checked, too.
+        onnx.checker.check_model(path or model)
+    except onnx.checker.ValidationError as error:
+        raise GraphError(f"{name}: wanted a valid ONNX model: {_first(error)}") from None
+    opset = opsets(model).get("", OLDEST)
+    if opset < OLDEST:
+        raise GraphError(f"{name}: wanted opset {OLDEST} or newer, got {opset}")
+    return _without_functions(model)
+
+
+def opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """The version of each domain's operators; that of ONNX itself is the domain `""`."""
+    return {canonical(row.domain): row.version for row in model.opset_import}
+
+
+def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Every node, those of inner graphs included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from nodes(inner)
+
+
+def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the bodies of functions in the place of calls, where no operator is known."""
+    from onnx import inliner
+
+    local = {(canonical(row.domain), row.name) for row in model.functions}
+    if local:
+        model = inliner.inline_local_functions(model, convert_version=True)
+    versions = opsets(model)
+    done: set[tuple[str, str]] = set()
+    while True:
+        found = {
+            (node.domain, node.op_type)
+            for node in nodes(model.graph)
+            if (canonical(node.domain), node.op_type) not in OPERATORS
+            and _has_body(canonical(node.domain), node.op_type, versions)
+        } - done
+        if not found:
+            return model
+        done |= found
+        try:
+            model = inliner.inline_selected_functions(
+                model, sorted(found), exclude=False, inline_schema_functions=True
+            )
+        except RuntimeError:  # a body that depends on types which the file does not tell
+            return model
+
+
+def _has_body(domain: str, kind: str, versions: dict[str, int]) -> bool:
+    """Whether ONNX itself says what an operator is made of."""
+    from onnx import defs
+
+    if domain not in DOMAINS or not defs.has(kind, domain):
+        return False
+    try:
+        schema = defs.get_schema(kind, versions.get(domain, 1), domain)
+    except defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _first(error: Exception) -> str:
+    """The first line that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), str(error))
+
+
+def _library() -> Any:
+    try:
+        import onnx
+        import onnx.checker
+    except ImportError:
+        raise GraphError(
+            "onnx: wanted the package onnx, which is not installed; pip install 'heddle[onnx]'"
+        ) from None
+    return onnx

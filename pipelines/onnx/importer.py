@@ -1,0 +1,228 @@
+"""Builds a graph from an ONNX file, node by node.
+
+What a node gives is known while the file is read, where its inputs are: sizes are dims and what is
+computed of them, other numbers are computed by ONNX's own reference. The rest becomes ops. Only
+nodes that an output needs are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import heddle.pipelines.onnx.operators  # noqa: F401 - fills the table
+from heddle.graph import DType, Graph, TensorValue, Weight
+from heddle.graph.location import read_from
+from heddle.pipelines.onnx import file, inputs, known
+from heddle.pipelines.onnx.node import NarrowerError, Node
+from heddle.pipelines.onnx.table import OPERATORS
+from heddle.pipelines.onnx.values import Value, constant
+from heddle.runtime.errors import GraphError
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+FEW = 1024
+"""Elements that a constant has at most: more become a weight, and are not computed with here."""
+
+RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"}
+"""Nodes without inputs that still are not known."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an ONNX file holds.
+
+    Attributes:
+        graph: The graph; inputs and outputs have the file's names.
+        weights: The arrays of the graph's weights, by name.
+    """
+
+    graph: Graph
+    weights: dict[str, NDArray[Any]]
+
+
+def load(
+    path: str | Path, *, dims: inputs.Dims | None = None, shapes: inputs.Shapes | None = None
+) -> Imported:
+    """The graph of an ONNX file (https://onnx.ai), and its weights.
+
+        found = load("model.onnx", dims={"batch": (1, 64), "sequence": 128})
+        artifact = compile(found.graph, weights=found.weights, embed_weights=True)
+
+    Args:
+        path: The file; weights beside it are found by the names that it has for them.
+        dims: What names of sizes mean: a size, a range `(minimum, maximum)`, or another name. A
+            size that the file has no name for is called after its input and axis, `ids_0`.
+        shapes: The dims of inputs, in the place of those in the file.
+
+    Raises:
+        ArtifactError: The file or its weights are missing, or it is no ONNX model.
+        GraphError: The model breaks ONNX's rules, or has an operator, a dtype or a size that only
+            the data tells, which Heddle cannot build; the message names the node.
+    """
+    path = Path(path)
+    return build(file.read(path), path.stem, path.name, dims or {}, shapes or {})
+
+
+def build(
+    model: onnx.ModelProto,
+    name: str,
+    where: str,
+    dims: inputs.Dims | None = None,
+    shapes: inputs.Shapes | None = None,
+) -> Imported:
+    """The graph called `name` of a model after `file.checked`; errors name it `where`."""
+    dims = dict(dims or {})
+    while True:
+        try:
+            with read_from(where, 0):
+                return _built(model, name, where, dims, shapes or {})
+        except NarrowerError as error:
+            dims[error.name] = error.range
+
+
+def _built(
+    model: onnx.ModelProto, name: str, where: str, dims: inputs.Dims, shapes: inputs.Shapes
+) -> Imported:
+    held = {row.name for row in model.graph.initializer}
+    given = [row for row in model.graph.input if row.name not in held]
+    with Graph(name, inputs.types(given, dims, shapes), [row.name for row in given]) as graph:
+        building = _Importer(graph, where, file.opsets(model))
+        values = {row.name: Value(value) for row, value in zip(given, graph.inputs, strict=True)}
+        names = [row.name for row in model.graph.output]
+        results = building.results(model.graph, values, names)
+        graph.output(*(value.tensor for value in results), names=names)
+    return Imported(graph, building.weights)
+
+
+class _Importer:
+    """The graph under construction, and the weights that were found so far."""
+
+    def __init__(self, graph: Graph, where: str, versions: Mapping[str, int]) -> None:
+        self.graph, self.where, self.versions = graph, where, versions
+        self.weights: dict[str, NDArray[Any]] = {}
+        self._count = 0
+
+    def results(
+        self, proto: onnx.GraphProto, values: Mapping[str, Value], names: Sequence[str]
+    ) -> list[Value]:
+        """The values `names` of a graph, which sees `values`."""
+        from onnx import numpy_helper
+
+        found = dict(values)
+        for row in proto.initializer:
+            found[row.name] = self._held(row.name, numpy_helper.to_array(row))
+        if proto.sparse_initializer:
+            raise GraphError(f"{self.where}: wanted dense weights, got sparse ones")
+        for node in needed(proto, names):
+            found |= self._node(node, found)
+        return [found[name] for name in names]
+
+    def _held(self, name: str, array: NDArray[Any]) -> Value:
+        """Numbers of the file: a weight where they are many floats, else a constant."""
+        wide = array.dtype.kind not in "biu" or array.dtype.itemsize == 1
+        if array.size <= 1 or not (wide and array.dtype != bool):
+            return Value(known=array)
+        if name in self.weights:
+            return Value(known=array)
+
+        def weight() -> TensorValue:
+            dtype = DType.from_numpy(array.dtype)
+            self.weights[name] = array
+            return self.graph.add_weight(Weight(name, dtype, array.shape))
+
+        return Value(weight, array)
+
+    def _node(self, proto: onnx.NodeProto, found: Mapping[str, Value]) -> dict[str, Value]:
+        """The outputs of a node by their names."""
+        self._count += 1
+        values = [found[name] if name else None for name in proto.input]
+        node = Node(proto, values, self.versions, self._count)
+        try:
+            with read_from(self.where, node.line):
+                results = self._computed(node, found)
+        except (GraphError, TypeError, ValueError, OverflowError) as error:
+            text, place = str(error), f"{self.where}:{node.line}: "
+            if text.startswith(f"{self.where}:") and not text.startswith(place):
+                raise  # of a node in a branch
+            raise GraphError(f"{place}{node}: {text.removeprefix(place)}") from error
+        pairs = zip(node.outputs, results, strict=False)
+        return {name: value for name, value in pairs if name and value is not None}
+
+    def _computed(self, node: Node, found: Mapping[str, Value]) -> Sequence[Value | None]:
+        if node.kind == "If" and not node.domain:
+            return self._chosen(node, found)
+        computed = known.of_sizes(node)
+        if computed is not None:
+            return computed
+        build = OPERATORS.get((node.domain, node.kind))
+        if self._is_folded(node, build is None):
+            return self._folded(node)
+        if build is None:
+            node.refuse("Heddle cannot build this operator")
+        results = build(node)
+        if isinstance(results, TensorValue):
+            results = [results]
+        return [None if value is None else Value(value) for value in results]
+
+    def _is_folded(self, node: Node, only_here: bool) -> bool:
+        """Whether the node is computed now: all is known and small, or nothing else can do it."""
+        given = [value for value in node.values if value is not None]
+        if node.domain or node.kind in RANDOM or any(value.known is None for value in given):
+            return False
+        if any(value.has_dims for value in given):
+            return False
+        if node.kind == "Constant":
+            return True
+        return only_here or sum(value.known.size for value in given if value.known is not None) <= FEW
+
+    def _folded(self, node: Node) -> list[Value]:
+        """The outputs by ONNX's reference."""
+        from onnx.reference import ReferenceEvaluator
+
+        given = {
+            name: value.known
+            for name, value in zip(node.proto.input, node.values, strict=True)
+            if value is not None
+        }
+        try:
+            evaluator = ReferenceEvaluator(node.proto, opsets={"": node.version})
+            results = evaluator.run(None, given)
+        except Exception as error:  # the reference raises whatever its NumPy code does
+            node.refuse(f"ONNX's reference cannot compute it: {error}")
+        if node.kind == "Constant":
+            return [self._held(node.outputs[0], np.asarray(results[0]))]
+        return [_small(np.asarray(array)) for array in results]
+
+    def _chosen(self, node: Node, found: Mapping[str, Value]) -> list[Value]:
+        """The outputs of the branch that an If takes, which has to be known."""
+        condition = node.number(0, "the condition")
+        branch: Any = node["then_branch" if condition else "else_branch"]
+        return self.results(branch, found, [row.name for row in branch.output])
+
+
+def needed(proto: onnx.GraphProto, names: Sequence[str]) -> list[onnx.NodeProto]:
+    """The nodes that the values `names` are made of, in their order."""
+    wanted, kept = set(names), []
+    for node in reversed(proto.node):
+        if wanted.isdisjoint(node.output):
+            continue
+        kept.append(node)
+        wanted.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                wanted.update(name for row in file.nodes(inner) for name in row.input)
+                wanted.update(row.name for row in inner.output)
+    return kept[::-1]
+
+
+def _small(array: NDArray[Any]) -> Value:
+    return Value(partial(constant, array), array)
+

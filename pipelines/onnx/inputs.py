@@ -1,0 +1,115 @@
+"""The types of a model's inputs: what the file says, and what the caller adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from heddle.graph import Dim, TensorType
+from heddle.graph.dim import DimLike
+from heddle.kernels.spec import Expr
+from heddle.pipelines.onnx.node import dtype_of
+from heddle.runtime.errors import GraphError
+
+if TYPE_CHECKING:
+    import onnx
+
+Dims: TypeAlias = "Mapping[str, DimLike | tuple[int, int]]"
+"""What names of sizes mean: a size, another name, or a range of sizes."""
+
+Shapes: TypeAlias = "Mapping[str, Sequence[DimLike]]"
+"""The dims of inputs, instead of those in the file."""
+
+
+def types(inputs: Sequence[onnx.ValueInfoProto], dims: Dims, shapes: Shapes) -> list[TensorType]:
+    """The type of each input.
+
+    A size without a name is called after the input and the axis, `ids_0`; a name that is no
+    identifier loses what identifiers do not have.
+
+    Raises:
+        GraphError: An input is no tensor of a dtype that Heddle has, or has no rank; or `dims` or
+            `shapes` name what the model does not have.
+    """
+    known = {row.name for row in inputs}
+    for name in shapes:
+        if name not in known:
+            raise GraphError(f"shapes: wanted one of {', '.join(sorted(known))}, got {name!r}")
+    texts = {row.name: _texts(row, shapes.get(row.name)) for row in inputs}
+    whole = {text for row in texts.values() for text in row if _is_name(text)}
+    read = {name: [_dim(text, whole) for text in row] for name, row in texts.items()}
+    names = {name for row in read.values() for dim in row for name in dim.names}
+    for name in dims:
+        if name not in names:
+            listed = ", ".join(sorted(names)) or "none"
+            raise GraphError(f"dims: wanted one of the model's ({listed}), got {name!r}")
+    meant = {name: _meant(name, value) for name, value in dims.items()}
+    return [
+        TensorType(_dtype(row), [_substituted(dim, meant) for dim in read[row.name]])
+        for row in inputs
+    ]
+
+
+def _dtype(row: onnx.ValueInfoProto) -> Any:
+    def refuse(what: str) -> None:
+        raise GraphError(f"input {row.name!r}: {what}")
+
+    if row.type.WhichOneof("value") != "tensor_type":
+        refuse(f"wanted a tensor, got {row.type.WhichOneof('value')}")
+    return dtype_of(row.type.tensor_type.elem_type, refuse)
+
+
+def _texts(row: onnx.ValueInfoProto, given: Sequence[DimLike] | None) -> list[str]:
+    """The sizes of an input, each as a text."""
+    type = row.type.tensor_type
+    if given is not None:
+        rank = len(type.shape.dim) if type.HasField("shape") else len(given)
+        if len(given) != rank:
+            raise GraphError(f"input {row.name!r}: wanted {rank} dims, got {list(given)}")
+        return [str(size) for size in given]
+    if not type.HasField("shape"):
+        raise GraphError(f"input {row.name!r}: wanted a rank, found none; say its shape")
+    return [
+        str(dim.dim_value)
+        if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
+        else dim.dim_param or f"{row.name}_{axis}"
+        for axis, dim in enumerate(type.shape.dim)
+    ]
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier()
+
+
+def _dim(text: str, whole: Iterable[str]) -> Dim:
+    """The dim of a text: a size, a name, or what is computed of the names in `whole`."""
+    if _is_name(text):
+        return Dim(text)
+    try:
+        dim = Dim(text)
+    except GraphError:
+        dim = None
+    if dim is not None and dim.names <= set(whole):
+        return dim
+    name = re.sub(r"\W+", "_", text).strip("_")
+    return Dim(name if _is_name(name) else f"_{name}")
+
+
+def _meant(name: str, value: DimLike | tuple[int, int]) -> Dim:
+    if isinstance(value, tuple):
+        return Dim(name, *value)
+    return Dim(value)
+
+
+def _substituted(dim: Dim, meant: Mapping[str, Dim]) -> Dim:
+    """The dim with what names mean in their place."""
+    if dim.name is not None:
+        return meant.get(dim.name, dim)
+
+    def put(expr: Expr) -> Expr:
+        if isinstance(expr, tuple):
+            return (expr[0], put(expr[1]), put(expr[2]))
+        return meant[expr].expr if isinstance(expr, str) and expr in meant else expr
+
+    return Dim.from_expr(put(dim.expr)) if dim.names & meant.keys() else dim

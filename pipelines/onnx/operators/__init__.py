@@ -1,0 +1,16 @@
+"""Every ONNX operator that Heddle builds; importing this fills the table."""
+
+from heddle.pipelines.onnx.operators import (  # noqa: F401
+    activations,
+    arithmetic,
+    convolution,
+    indexing,
+    linear,
+    logic,
+    normalization,
+    pooling,
+    quantization,
+    reductions,
+    resizing,
+    shaping,
+)

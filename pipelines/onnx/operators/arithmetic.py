@@ -1,0 +1,158 @@
+"""Numbers, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from heddle.graph import DType, TensorValue, ops
+from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.table import operator
+
+
+def _binary(name: str, function: Callable[..., Any]) -> None:
+    operator(name)(lambda node: function(*node.tensors()))
+
+
+def _unary(name: str, function: Callable[[TensorValue], Any]) -> None:
+    operator(name)(lambda node: function(node(0)))
+
+
+_binary("Add", ops.add)
+_binary("Sub", ops.sub)
+_binary("Mul", ops.mul)
+_unary("Sqrt", ops.sqrt)
+_unary("Exp", ops.exp)
+_unary("Log", ops.log)
+_unary("Sin", ops.sin)
+_unary("Cos", ops.cos)
+_unary("Erf", ops.erf)
+_unary("Neg", ops.neg)
+_unary("Abs", ops.abs)
+_unary("Floor", ops.floor)
+_unary("Ceil", ops.ceil)
+_unary("Round", ops.round)
+_unary("Identity", lambda x: x)
+_unary("Reciprocal", lambda x: 1 / x)
+_unary("Tan", lambda x: ops.sin(x) / ops.cos(x))
+_unary("Sinh", lambda x: (ops.exp(x) - ops.exp(-x)) / 2)
+_unary("Cosh", lambda x: (ops.exp(x) + ops.exp(-x)) / 2)
+
+
+@operator("Div")
+def div(node: Node) -> TensorValue:
+    """Integers are divided towards zero."""
+    x, y = node.tensors()
+    return truncated(x, y) if x.dtype.is_integer else ops.div(x, y)
+
+
+def truncated(x: TensorValue, y: TensorValue) -> TensorValue:
+    """The quotient of integers, rounded towards zero."""
+    quotient = ops.floor_divide(x, y)
+    if not x.dtype.is_signed:
+        return quotient
+    inexact = ops.logical_and(ops.not_equal(ops.mod(x, y), 0), quotient < 0)
+    return quotient + ops.cast(inexact, x.dtype)
+
+
+@operator("Mod")
+def mod(node: Node) -> TensorValue:
+    """With the divisor's sign, or with `fmod` that of what is divided."""
+    x, y = node.tensors()
+    if not node["fmod"]:
+        return ops.mod(x, y)
+    magnitude = ops.mod(ops.abs(x), ops.abs(y))
+    return ops.where(x < 0, -magnitude, magnitude)
+
+
+@operator("Pow")
+def power(node: Node) -> TensorValue:
+    """In the base's dtype; a small whole exponent is multiplied out by the compiler."""
+    x, y = node.tensors()
+    exponent = node.values[1]
+    known = exponent.known if exponent is not None else None
+    if known is not None and known.size == 1 and known.dtype != object:
+        number = known.reshape(())[()].item()
+        if number == 2:
+            return x * x
+        if number == int(number) and x.dtype.is_float:
+            return ops.pow(x, float(number))
+        if x.dtype.is_float:
+            return ops.pow(x, number)
+    if x.dtype.is_float:
+        return ops.pow(x, ops.cast(y, x.dtype))
+    wide = DType.float64
+    return ops.cast(ops.round(ops.pow(ops.cast(x, wide), ops.cast(y, wide))), x.dtype)
+
+
+@operator("Max")
+def largest(node: Node) -> TensorValue:
+    """The largest of all inputs."""
+    return reduce(ops.maximum, node.tensors())
+
+
+@operator("Min")
+def smallest(node: Node) -> TensorValue:
+    """The smallest of all inputs."""
+    return reduce(ops.minimum, node.tensors())
+
+
+@operator("Sum")
+def total(node: Node) -> TensorValue:
+    """The sum of all inputs."""
+    return reduce(ops.add, node.tensors())
+
+
+@operator("Mean")
+def mean(node: Node) -> TensorValue:
+    """The mean of all inputs."""
+    return reduce(ops.add, node.tensors()) / len(node.values)
+
+
+@operator("Sign")
+def sign(node: Node) -> TensorValue:
+    """-1, 0 or 1."""
+    x = node(0)
+    above = ops.cast(x > 0, x.dtype)
+    return above - ops.cast(x < 0, x.dtype) if x.dtype.is_signed else above
+
+
+@operator("Clip")
+def clip(node: Node) -> TensorValue:
+    """Between bounds that are attributes or inputs; either may be left out."""
+    x = node(0)
+    low: Any = node["min"] if node.version < 11 else node.optional(1)
+    high: Any = node["max"] if node.version < 11 else node.optional(2)
+    if low is not None:
+        x = ops.maximum(x, low)
+    return x if high is None else ops.minimum(x, high)
+
+
+@operator("Cast")
+def cast(node: Node) -> TensorValue:
+    """To a dtype; floats of 8 bits saturate unless the node says otherwise."""
+    return _cast(node, node.dtype("to"))
+
+
+@operator("CastLike")
+def cast_like(node: Node) -> TensorValue:
+    """To the dtype of the second input."""
+    return _cast(node, node(1).dtype)
+
+
+def _cast(node: Node, dtype: DType) -> TensorValue:
+    if dtype.is_float8 and node["saturate"] != 0:
+        return ops.saturating_cast(node(0), dtype)
+    return ops.cast(node(0), dtype)
+
+
+@operator("CumSum")
+def cumsum(node: Node) -> TensorValue:
+    """Along an axis; the other way round with `reverse`, without the element with `exclusive`."""
+    x = node(0)
+    axis = node.axes([node.number(1, "the axis")], x.rank)[0]
+    sums = ops.cumsum(x, axis=axis)
+    if node["reverse"]:
+        sums = ops.sum(x, axis=axis) - sums + x
+    return sums - x if node["exclusive"] else sums

@@ -1,0 +1,156 @@
+"""What indices choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from heddle.graph import Dim, DType, Shape, TensorValue, ops
+from heddle.graph.bounds import bounds
+from heddle.graph.dim import MAXIMUM
+from heddle.pipelines.onnx.node import NarrowerError, Node
+from heddle.pipelines.onnx.table import operator
+
+
+@operator("Gather")
+def gather(node: Node) -> TensorValue:
+    """The entries along an axis that indices name; from the end where they are negative."""
+    x = node(0)
+    axis = node.axis(x.rank)
+    return ops.gather(x, from_front(node, 1, x.shape[axis]), axis=axis)
+
+
+def from_front(node: Node, number: int, dim: Dim) -> TensorValue:
+    """The indices of an input, counted from the front of a dim."""
+    value = node.values[number]
+    if value is not None and value.known is not None and not value.has_dims:
+        known = value.known.astype(np.int64)
+        if not known.size or known.min() >= 0:
+            return ops.constant(known)
+        if dim.static is not None:
+            return ops.constant(np.where(known < 0, known + dim.static, known))
+    indices = node(number)
+    if not indices.dtype.is_signed:
+        return indices
+    return ops.where(indices < 0, indices + ops.size(dim, indices.dtype), indices)
+
+
+@operator("GatherElements")
+def gather_elements(node: Node) -> TensorValue:
+    """For each place the element along an axis that its own index names."""
+    x = node(0)
+    axis = node.axis(x.rank)
+    indices = from_front(node, 1, x.shape[axis])
+    order = [*(i for i in range(x.rank) if i != axis), axis]
+    for other in order[:-1]:
+        if indices.shape[other] != x.shape[other]:
+            cut = [slice(None)] * x.rank
+            cut[other] = slice(0, indices.shape[other])
+            x = x[tuple(cut)]
+    if axis == x.rank - 1:
+        return ops.take_along(x, indices)
+    moved = ops.take_along(ops.permute(x, order), ops.permute(indices, order))
+    return ops.permute(moved, [order.index(i) for i in range(x.rank)])
+
+
+@operator("GatherND")
+def gather_nd(node: Node) -> TensorValue:
+    """The parts that rows of indices name, one index for each of the first axes."""
+    x, indices = node(0), node(1)
+    if node["batch_dims"]:
+        node.refuse(f"wanted batch_dims of 0, got {node['batch_dims']}")
+    count = int(indices.shape[-1])
+    place = None
+    for axis in range(count):
+        one = indices[..., axis]
+        dim = x.shape[axis]
+        one = ops.where(one < 0, one + ops.size(dim, one.dtype), one)
+        place = one if place is None else place * ops.size(dim, one.dtype) + one
+    flat = Shape((Shape(x.shape[:count]).elements, *x.shape[count:]))
+    return ops.gather(ops.reshape(x, flat), place, axis=0)
+
+
+@operator("Slice")
+def cut(node: Node) -> TensorValue:
+    """From starts to ends by steps; ends beyond a size are that size."""
+    x = node(0)
+    axes: Any
+    if node.version < 10:
+        starts, ends, axes = node["starts"], node["ends"], node["axes"]
+        steps = [1] * len(starts)
+    else:
+        starts, ends = node.sizes(1, "the starts"), node.sizes(2, "the ends")
+        axes = node.ints(3, "the axes")
+        steps = node.ints(4, "the steps", [1] * len(starts))
+    axes = node.axes(range(len(starts)) if axes is None else axes, x.rank)
+    index = [slice(None)] * x.rank
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        index[axis] = _bounds(x, axis, start, end, step)
+    return x[tuple(index)]
+
+
+def _bounds(x: TensorValue, axis: int, start: Any, end: Any, step: int) -> slice:
+    dim = x.shape[axis]
+    if isinstance(end, int) and abs(end) >= MAXIMUM:
+        end = None  # beyond what any size is
+    if isinstance(start, int) and abs(start) >= MAXIMUM:
+        start = None
+    if dim.static is not None and isinstance(end, int) and step < 0 and end < -dim.static:
+        end = None
+    if isinstance(end, Dim) and end.name is not None and dim.static is not None:
+        low, high = x.graph.symbols[end.name]
+        if high > dim.static >= low:
+            raise NarrowerError(end.name, (low, dim.static))
+    if isinstance(end, int) and end >= 0 and dim.static is None:
+        least, most = bounds(dim, x.graph.symbols)
+        if most <= end:
+            end = None
+        elif least < end:
+            end = Dim.from_expr(("min", dim.expr, end))
+    return slice(start, end, step)
+
+
+@operator("OneHot")
+def one_hot(node: Node) -> TensorValue:
+    """One of two values: the second where an index is the place along a new axis."""
+    indices, depth = node(0), int(node.number(1, "the depth"))
+    axis = node.axes([node["axis"]], indices.rank + 1)[0]
+    whole = indices if indices.dtype.is_integer else ops.cast(indices, DType.int64)
+    if whole.dtype.is_signed:
+        whole = ops.where(whole < 0, whole + depth, whole)
+    shape = [1] * (indices.rank + 1)
+    shape[axis] = depth
+    places = ops.reshape(ops.range(depth, dtype=whole.dtype), shape)
+    here = ops.equal(ops.unsqueeze(whole, axis), places)
+    off, on = ops.split(node(2), [1, 1])
+    return ops.where(here, on, off)
+
+
+@operator("TopK")
+def top_k(node: Node) -> list[TensorValue]:
+    """The k largest or smallest along an axis and where they are."""
+    x = node(0)
+    axis = node.axis(x.rank)
+    k = node["k"] if node.version < 10 else int(node.number(1, "k"))
+    if node["largest"] in (None, 1):
+        return list(ops.top_k(x, k, axis=axis))
+    if not x.dtype.is_signed:
+        node.refuse(f"wanted a signed dtype for the smallest, got {x.dtype}")
+    values, places = ops.top_k(-x, k, axis=axis)
+    return [-values, places]
+
+
+@operator("ArgMax", "ArgMin")
+def argument(node: Node) -> TensorValue:
+    """Where the largest or the smallest element is; the first or the last of equal ones."""
+    x = node(0)
+    axis = node.axis(x.rank)
+    find = ops.argmax if node.kind == "ArgMax" else ops.argmin
+    if node["select_last_index"]:
+        turned = [slice(None)] * x.rank
+        turned[axis] = slice(None, None, -1)
+        found = ops.size(x.shape[axis]) - 1 - find(x[tuple(turned)], axis=axis)
+    else:
+        found = find(x, axis=axis)
+    return found if node["keepdims"] else ops.squeeze(found, axis)

@@ -1,0 +1,116 @@
+"""Quantized tensors: 8-bit integers with scales and zero points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heddle.graph import DType, TensorValue, ops
+from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.table import operator
+
+
+def _along(node: Node, x: TensorValue, value: TensorValue, axis: int) -> TensorValue:
+    """A scale or a zero point as it broadcasts with x: one, or one for each place on an axis."""
+    if value.rank == 0 or value.shape.elements == 1:
+        return ops.reshape(value, ())
+    if node["block_size"]:
+        repeats = node["block_size"]
+        return ops.repeat_interleave(value, repeats, axis=axis)
+    shape: list[Any] = [1] * x.rank
+    shape[axis] = value.shape[0]
+    return ops.reshape(value, shape)
+
+
+@operator("DequantizeLinear")
+def dequantize(node: Node) -> TensorValue:
+    """`(x - zero point) * scale`."""
+    x = node(0)
+    axis = node.axis(x.rank) if node["axis"] is not None and x.rank > 1 else 0
+    scale = _along(node, x, node(1), axis)
+    whole = ops.cast(x, scale.dtype)
+    if node.has(2):
+        whole = whole - ops.cast(_along(node, x, node(2), axis), scale.dtype)
+    return whole * scale
+
+
+@operator("QuantizeLinear")
+def quantize(node: Node) -> TensorValue:
+    """`round(x / scale) + zero point`, within the dtype's range."""
+    x = node(0)
+    axis = node.axis(x.rank) if node["axis"] is not None and x.rank > 1 else 0
+    scale = _along(node, x, node(1), axis)
+    given = node["output_dtype"]
+    dtype = node(2).dtype if node.has(2) else node.dtype("output_dtype") if given else DType.uint8
+    if not x.dtype.is_float:
+        x = ops.cast(x, scale.dtype)
+    if dtype.is_float8:
+        return ops.saturating_cast(x / scale, dtype)
+    rounded = ops.round(x / scale)
+    if node.has(2):
+        rounded = rounded + ops.cast(_along(node, x, node(2), axis), rounded.dtype)
+    low, high = dtype.range
+    return ops.cast(ops.clip(rounded, float(low), float(high)), dtype)
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize(node: Node) -> list[TensorValue]:
+    """To uint8 by the range of x, which holds 0: the integers, the scale and the zero point."""
+    x = node(0)
+    flat = ops.reshape(x, (x.shape.elements,))
+    low = ops.minimum(ops.squeeze(ops.min(flat), 0), 0.0)
+    high = ops.maximum(ops.squeeze(ops.max(flat), 0), 0.0)
+    scale = (high - low) / 255
+    zero = ops.clip(ops.round(-low / scale), 0.0, 255.0)
+    whole = ops.clip(ops.round(x / scale) + zero, 0.0, 255.0)
+    return [ops.cast(whole, DType.uint8), scale, ops.cast(zero, DType.uint8)]
+
+
+@operator("MatMulInteger")
+def matmul_integer(node: Node) -> TensorValue:
+    """The exact product of 8-bit integers less their zero points, as int32."""
+    return _product(node, 0, 1, 2, 3)
+
+
+def _product(node: Node, a: int, b: int, a_zero: int, b_zero: int) -> TensorValue:
+    """By integers where b is signed; zero points become sums of rows and columns."""
+    x, y = node(a), node(b)
+    wide = DType.int32
+    if y.dtype is DType.uint8:
+        # b - 128 is signed, and so is its zero point less 128.
+        y = ops.cast(ops.cast(y, wide) - 128, DType.int8)
+        shift = 128
+    else:
+        shift = 0
+    result = ops.integer_matmul(x, y)
+    k = ops.size(x.shape[-1], wide)
+    of_y: Any = None
+    if node.has(b_zero):
+        of_y = ops.cast(node(b_zero), wide) - shift
+    elif shift:
+        of_y = ops.constant(-shift, wide)
+    if of_y is not None:
+        of_y = of_y if of_y.rank == 0 else ops.reshape(of_y, (1, -1)) if of_y.rank == 1 else of_y
+        rows = ops.sum(ops.cast(x, wide), axis=-1)
+        result = result - rows * of_y
+    if node.has(a_zero):
+        of_x = ops.cast(node(a_zero), wide)
+        of_x = of_x if of_x.rank == 0 else ops.reshape(of_x, (-1, 1)) if of_x.rank == 1 else of_x
+        columns = ops.sum(ops.cast(y, wide), axis=-2)
+        result = result - of_x * columns
+        if of_y is not None:
+            result = result + of_x * of_y * k
+    return result
+
+
+@operator("QLinearMatMul")
+def quantized_matmul(node: Node) -> TensorValue:
+    """The product of quantized tensors, quantized: a, scale, zero, b, scale, zero, scale, zero."""
+    product = ops.cast(_product(node, 0, 3, 2, 5), DType.float32)
+    scale = ops.cast(node(1), DType.float32) * ops.cast(node(4), DType.float32)
+    return _requantized(product * scale, node(6), node(7))
+
+
+def _requantized(x: TensorValue, scale: TensorValue, zero: TensorValue) -> TensorValue:
+    rounded = ops.round(x / ops.cast(scale, x.dtype)) + ops.cast(zero, x.dtype)
+    low, high = zero.dtype.range
+    return ops.cast(ops.clip(rounded, float(low), float(high)), zero.dtype)

@@ -1,0 +1,105 @@
+"""Reductions of several axes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from heddle.graph import TensorValue, ops
+from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.table import operator
+
+INPUTS = {"ReduceSum": 13}
+"""Since which opset the axes are an input; since 18 for all others."""
+
+
+def reduced(x: TensorValue, axes: list[int], function: Callable[..., Any], keep: bool) -> Any:
+    """`function` along one axis after another, the last one first."""
+    for axis in sorted(axes, reverse=True):
+        x = function(x, axis=axis)
+    if not keep:
+        for axis in sorted(axes, reverse=True):
+            x = ops.squeeze(x, axis)
+    return x
+
+
+def _reduction(
+    name: str,
+    function: Callable[..., Any],
+    before: Callable[[TensorValue], Any] = lambda x: x,
+    behind: Callable[[TensorValue], Any] = lambda x: x,
+) -> None:
+    """Says that a node is `behind` of the reduction of `before` of its input."""
+
+    def build(node: Node) -> TensorValue:
+        x = node(0)
+        since = INPUTS.get(node.kind, 18)
+        given = node["axes"] if node.version < since else node.ints(1, "the axes")
+        if not given and node["noop_with_empty_axes"]:
+            return x if name in _PLAIN else behind(before(x))
+        axes = node.axes(given or range(x.rank), x.rank)
+        result: TensorValue = behind(reduced(before(x), axes, function, bool(node["keepdims"])))
+        return result
+
+    operator(name)(build)
+
+
+_PLAIN = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
+
+
+def _largest(x: TensorValue, axis: int) -> TensorValue:
+    return ops.cast(ops.max(_as_numbers(x), axis=axis), x.dtype)
+
+
+def _smallest(x: TensorValue, axis: int) -> TensorValue:
+    return ops.cast(ops.min(_as_numbers(x), axis=axis), x.dtype)
+
+
+def _as_numbers(x: TensorValue) -> TensorValue:
+    from heddle.graph import DType
+
+    return ops.cast(x, DType.uint8) if x.dtype is DType.bool else x
+
+
+def _mean(x: TensorValue, axis: int) -> Any:
+    if x.dtype.is_float:
+        return ops.mean(x, axis=axis)
+    from heddle.pipelines.onnx.operators.arithmetic import truncated
+
+    return truncated(ops.sum(x, axis=axis), ops.size(x.shape[axis], x.dtype))
+
+
+def _product(x: TensorValue, axis: int) -> TensorValue:
+    """One element after another: there is no kernel that multiplies a row."""
+    dim = x.shape[axis]
+    result = None
+    for place in range(int(dim)):
+        one = x[(*[slice(None)] * axis, slice(place, place + 1))]
+        result = one if result is None else result * one
+    return ops.broadcast_to(ops.constant(1, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]]) if result is None else result
+
+
+_reduction("ReduceSum", ops.sum)
+_reduction("ReduceMean", _mean)
+_reduction("ReduceMax", _largest)
+_reduction("ReduceMin", _smallest)
+_reduction("ReduceProd", _product)
+_reduction("ReduceL1", ops.sum, ops.abs)
+_reduction("ReduceL2", ops.sum, lambda x: x * x, ops.sqrt)
+_reduction("ReduceSumSquare", ops.sum, lambda x: x * x)
+_reduction("ReduceLogSum", ops.sum, behind=ops.log)
+
+
+@operator("ReduceLogSumExp")
+def log_sum_exp(node: Node) -> TensorValue:
+    """`log(sum(exp(x)))`, less the largest before, so that nothing overflows."""
+    x = node(0)
+    given = node["axes"] if node.version < 18 else node.ints(1, "the axes")
+    axes = node.axes(given or range(x.rank), x.rank)
+    top = reduced(x, axes, ops.max, keep=True)
+    base = ops.where(ops.equal(ops.abs(top), float("inf")), 0.0, top)
+    result = ops.log(reduced(ops.exp(x - base), axes, ops.sum, keep=True)) + base
+    if not node["keepdims"]:
+        for axis in sorted(axes, reverse=True):
+            result = ops.squeeze(result, axis)
+    return result

@@ -1,0 +1,148 @@
+"""Resize: each axis by itself, as a choice of elements or a product with a small matrix."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from heddle.graph import DType, TensorValue, ops
+from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.table import operator
+
+
+@operator("Resize", "Upsample")
+def resize(node: Node) -> TensorValue:
+    """Along each axis whose size changes; sizes have to be known when the file is read."""
+    x = node(0)
+    scales, sizes = _wanted(node, x)
+    for axis, (scale, size) in enumerate(zip(scales, sizes, strict=True)):
+        old = x.shape[axis].static
+        if scale == 1 and (size is None or size == old):
+            continue
+        if old is None:
+            x = _repeated(node, x, axis, scale)
+            continue
+        x = _along(node, x, axis, scale, math.floor(old * scale) if size is None else size)
+    return x
+
+
+def _wanted(node: Node, x: TensorValue) -> tuple[list[float], list[int | None]]:
+    """The factor and the new size of each axis."""
+    axes = node.axes(node["axes"] or range(x.rank), x.rank)
+    scales, sizes = [1.0] * x.rank, [None] * x.rank  # type: list[float], list[Any]
+    if node.kind == "Upsample" and node.version < 9:
+        return list(node["scales"]), sizes
+    place = 1 if node.kind == "Upsample" or node.version < 11 else 2
+    if node.has(place) and node.known(place, "the scales").size:
+        given = node.known(place, "the scales").tolist()
+        for axis, scale in zip(axes, given, strict=True):
+            scales[axis] = scale
+        return scales, sizes
+    new = node.ints(3, "the sizes")
+    if new is None:
+        node.refuse("wanted scales or sizes, got neither")
+    factors = [size / int(x.shape[axis]) for axis, size in zip(axes, new, strict=True)]
+    policy = node["keep_aspect_ratio_policy"] or "stretch"
+    if policy != "stretch":
+        factor = min(factors) if policy == "not_larger" else max(factors)
+        factors = [factor] * len(axes)
+        new = [math.floor(factor * int(x.shape[axis]) + 0.5) for axis in axes]
+    for axis, size, factor in zip(axes, new, factors, strict=True):
+        scales[axis], sizes[axis] = factor, size
+    return scales, sizes
+
+
+def _repeated(node: Node, x: TensorValue, axis: int, scale: float) -> TensorValue:
+    """Every element `scale` times, where the size is not known."""
+    mode = node["coordinate_transformation_mode"] or "asymmetric"
+    whole = scale == int(scale) and (node["mode"] or "nearest") == "nearest"
+    rounding = node["nearest_mode"] or "floor"
+    fits = (mode == "asymmetric" and rounding == "floor") or (
+        mode in ("half_pixel", "pytorch_half_pixel") and rounding.startswith("round")
+    )
+    if not (whole and fits):
+        node.refuse(f"wanted a known size along axis {axis} to resize, got {x.shape}")
+    return ops.repeat_interleave(x, int(scale), axis=axis)
+
+
+def _along(node: Node, x: TensorValue, axis: int, scale: float, size: int) -> TensorValue:
+    old = int(x.shape[axis])
+    places = _places(node, old, size, scale, axis, x.rank)
+    mode = node["mode"] or "nearest"
+    if mode == "nearest":
+        chosen = _nearest(node["nearest_mode"] or "floor", places)
+        return ops.gather(x, ops.constant(np.clip(chosen, 0, old - 1).astype(np.int64)), axis=axis)
+    if node["coordinate_transformation_mode"] == "tf_crop_and_resize":
+        node.refuse("wanted to resize without cropping, got tf_crop_and_resize")
+    weights = _weights(node, mode, places, old, scale)
+    wide = x if x.dtype.is_float else ops.cast(x, DType.float32)
+    matrix = ops.constant(weights.astype(np.float32), DType.float32)
+    matrix = ops.cast(matrix, wide.dtype)
+    last = x.rank - 1
+    moved = wide if axis == last else ops.transpose(wide, axis, last)
+    result = moved @ matrix.T
+    result = result if axis == last else ops.transpose(result, axis, last)
+    return result if x.dtype.is_float else ops.cast(ops.round(result), x.dtype)
+
+
+def _places(node: Node, old: int, new: int, scale: float, axis: int, rank: int) -> Any:
+    """Where the elements of the result lie in the input."""
+    at = np.arange(new, dtype=np.float64)
+    # Upsample, and Resize before opset 11, know no other way than this.
+    match node["coordinate_transformation_mode"] or "asymmetric":
+        case "half_pixel":
+            return (at + 0.5) / scale - 0.5
+        case "half_pixel_symmetric":
+            adjustment = new / (scale * old)
+            return old / 2 * (1 - adjustment) + (at + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (at + 0.5) / scale - 0.5 if new > 1 else np.zeros(new)
+        case "align_corners":
+            return at * (old - 1) / (new - 1) if new > 1 else np.zeros(new)
+        case "asymmetric":
+            return at / scale
+        case other:
+            node.refuse(f"wanted another coordinate_transformation_mode than {other!r}")
+
+
+def _nearest(mode: str, places: Any) -> Any:
+    match mode:
+        case "round_prefer_floor":
+            return np.ceil(places - 0.5)
+        case "round_prefer_ceil":
+            return np.floor(places + 0.5)
+        case "ceil":
+            return np.ceil(places)
+    return np.floor(places)
+
+
+def _weights(node: Node, mode: str, places: Any, old: int, scale: float) -> Any:
+    """`[new, old]`: how much of each element goes into one of the result."""
+    shrinks = bool(node["antialias"]) and scale < 1
+    stretch = scale if shrinks else 1.0
+    reach = 2 if mode == "cubic" else 1
+    coefficient = -0.75 if node["cubic_coeff_a"] is None else node["cubic_coeff_a"]
+    matrix = np.zeros((len(places), old))
+    for row, place in enumerate(places):
+        first = math.floor(place - reach / stretch) + (0 if shrinks else 1)
+        last = math.ceil(place + reach / stretch) + (1 if shrinks else 0)
+        columns = np.arange(first, max(last, first + 1) + 1)
+        shares = _shares(mode, (columns - place) * stretch, coefficient)
+        if node["exclude_outside"]:
+            shares = np.where((columns < 0) | (columns >= old), 0, shares)
+        if shrinks or node["exclude_outside"]:
+            shares = shares / shares.sum()
+        np.add.at(matrix[row], np.clip(columns, 0, old - 1), shares)
+    return matrix
+
+
+def _shares(mode: str, distance: Any, a: float) -> Any:
+    """Linear, or cubic by Keys (1981)."""
+    x = np.abs(distance)
+    if mode == "linear":
+        return np.maximum(1 - x, 0)
+    inner = ((a + 2) * x - (a + 3)) * x * x + 1
+    outer = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, inner, np.where(x < 2, outer, 0))
