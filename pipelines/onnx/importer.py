@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,8 @@ from heddle.graph import DType, Graph, TensorValue, Weight
 from heddle.graph.location import read_from
 from heddle.pipelines.onnx import file, inputs, known
 from heddle.pipelines.onnx.node import NarrowerError, Node
-from heddle.pipelines.onnx.table import OPERATORS
-from heddle.pipelines.onnx.values import Value, constant
+from heddle.pipelines.onnx.table import OPERATORS, Operator
+from heddle.pipelines.onnx.values import Value
 from heddle.runtime.errors import GraphError
 
 if TYPE_CHECKING:
@@ -163,8 +162,9 @@ class _Importer:
         if computed is not None:
             return computed
         build = OPERATORS.get((node.domain, node.kind))
-        if self._is_folded(node, build is None):
-            return self._folded(node)
+        folded = self._folded(node, build is not None) if self._is_folded(node, build) else None
+        if folded is not None:
+            return folded
         if build is None:
             node.refuse("Heddle cannot build this operator")
         results = build(node)
@@ -172,19 +172,17 @@ class _Importer:
             results = [results]
         return [None if value is None else Value(value) for value in results]
 
-    def _is_folded(self, node: Node, only_here: bool) -> bool:
-        """Whether the node is computed now: all is known and small, or nothing else can do it."""
+    def _is_folded(self, node: Node, build: Operator | None) -> bool:
+        """Whether to compute the node now: all is known, and little, or nothing else can do it."""
         given = [value for value in node.values if value is not None]
         if node.domain or node.kind in RANDOM or any(value.known is None for value in given):
             return False
         if any(value.has_dims for value in given):
             return False
-        if node.kind == "Constant":
-            return True
-        return only_here or sum(value.known.size for value in given if value.known is not None) <= FEW
+        return build is None or sum(np.size(value.known) for value in given) <= FEW
 
-    def _folded(self, node: Node) -> list[Value]:
-        """The outputs by ONNX's reference."""
+    def _folded(self, node: Node, is_built: bool) -> list[Value] | None:
+        """The outputs by ONNX's reference; None where the node is to be built instead."""
         from onnx.reference import ReferenceEvaluator
 
         given = {
@@ -193,13 +191,15 @@ class _Importer:
             if value is not None
         }
         try:
-            evaluator = ReferenceEvaluator(node.proto, opsets={"": node.version})
-            results = evaluator.run(None, given)
+            evaluator = ReferenceEvaluator(node.proto, opsets={node.domain: node.version})
+            results = [np.asarray(array) for array in evaluator.run(None, given)]
         except Exception as error:  # the reference raises whatever its NumPy code does
+            if is_built:
+                return None
             node.refuse(f"ONNX's reference cannot compute it: {error}")
-        if node.kind == "Constant":
-            return [self._held(node.outputs[0], np.asarray(results[0]))]
-        return [_small(np.asarray(array)) for array in results]
+        if is_built and sum(array.size for array in results) > FEW:
+            return None
+        return [self._held(*pair) for pair in zip(node.outputs, results, strict=False)]
 
     def _chosen(self, node: Node, found: Mapping[str, Value]) -> list[Value]:
         """The outputs of the branch that an If takes, which has to be known."""
@@ -221,8 +221,3 @@ def needed(proto: onnx.GraphProto, names: Sequence[str]) -> list[onnx.NodeProto]
                 wanted.update(name for row in file.nodes(inner) for name in row.input)
                 wanted.update(row.name for row in inner.output)
     return kept[::-1]
-
-
-def _small(array: NDArray[Any]) -> Value:
-    return Value(partial(constant, array), array)
-

@@ -76,7 +76,11 @@ def _product(x: TensorValue, axis: int) -> TensorValue:
     for place in range(int(dim)):
         one = x[(*[slice(None)] * axis, slice(place, place + 1))]
         result = one if result is None else result * one
-    return ops.broadcast_to(ops.constant(1, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]]) if result is None else result
+    return (
+        ops.broadcast_to(ops.constant(1, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
+        if result is None
+        else result
+    )
 
 
 _reduction("ReduceSum", ops.sum)
