@@ -52,9 +52,8 @@ def find(name: str) -> Checkpoint:
         return minilm()
     if not Path(name).is_dir():
         found = "a file" if Path(name).exists() else "no such folder"
-        raise _missing(
-            f"model {name!r}: wanted 'minilm', a folder, or FILE.py:FUNCTION, found {found}"
-        )
+        wanted = "'minilm', a folder, FILE.onnx or FILE.py:FUNCTION"
+        raise _missing(f"model {name!r}: wanted {wanted}, found {found}")
     return Checkpoint(Path(name))
 
 

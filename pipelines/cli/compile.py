@@ -26,6 +26,7 @@ from heddle.pipelines.cli.options import (
         "heddle compile minilm -t cpu -t cuda:sm_90a -o minilm.heddle",
         "heddle compile minilm --dtype bfloat16",
         "heddle compile path/to/llama --quantize int8 --embed-weights",
+        "heddle compile model.onnx --dim batch=1:64 --dim sequence=128",
         "heddle compile model.py:build --weights model.safetensors",
         "heddle compile model.py:build --stop-after fuse",
     ),
@@ -57,6 +58,18 @@ from heddle.pipelines.cli.options import (
     help="What a model computes in; by default float32, or as a language model is stored.",
 )
 @quantize_options
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    help="What a size of an ONNX file may be: NAME=8, NAME=1:64, or NAME=OTHER; repeatable.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    help="The sizes of an ONNX file's input: INPUT=batch,128; repeatable.",
+)
 @click.option("--embed-weights", is_flag=True, help="Put the weights into the artifact.")
 @click.option("--stop-after", metavar="PASS", help="Print the module after this pass and stop.")
 @click.option(
@@ -74,6 +87,8 @@ def compile_command(
     quantize: str | None,
     group: int,
     activations: str,
+    dims: tuple[str, ...],
+    shapes: tuple[str, ...],
     embed_weights: bool,
     stop_after: str | None,
     dump: Path | None,
@@ -83,11 +98,13 @@ def compile_command(
 
     SOURCE is minilm (all-MiniLM-L6-v2, if its package is installed), a folder with config.json,
     model.safetensors and tokenizer.json of a BERT encoder or of a language model (Llama, Mistral,
-    Qwen2, Qwen3), or FILE.py:FUNCTION, a function without arguments that returns a Graph.
+    Qwen2, Qwen3), a file MODEL.onnx, whose weights go into the artifact, or FILE.py:FUNCTION, a
+    function without arguments that returns a Graph.
     """
     from heddle.graph import DType, compile
     from heddle.graph.compiler.pipeline import passes_until
     from heddle.graph.targets import Target
+    from heddle.pipelines.cli.onnx_sizes import read_sizes
     from heddle.pipelines.cli.source import load
     from heddle.pipelines.weights import select
     from heddle.runtime import config
@@ -99,18 +116,20 @@ def compile_command(
     if dump:
         config.put("HEDDLE_DUMP", str(dump))
     held = quantization(quantize, group, activations)
-    found = load(source, DType(dtype) if dtype else None, held)
+    found = load(source, DType(dtype) if dtype else None, held, read_sizes(dims, shapes))
     if stop_after:
         click.echo(compile(found.graph, targets, stop_after=stop_after))
         return
+    if weights and found.arrays:
+        raise click.UsageError(f"--weights: wanted a source without its own, got {source}")
     file = weights or found.weights
-    if embed_weights and file is None:
+    if embed_weights and file is None and not found.arrays:
         raise click.UsageError(
             f"--embed-weights: wanted --weights with those of {source}, got none"
         )
     output = output or Path(f"{found.graph.name}.heddle")
     start = time.perf_counter()
-    arrays = select(file, found.graph.weights) if file else None
+    arrays = select(file, found.graph.weights) if file else found.arrays or None
     if arrays is not None and (missing := [n for n in found.graph.weights if n not in arrays]):
         raise InputError(f"{file}: wanted {names_of(missing)}, got none of that name")
     with progress("compiling") as report:
@@ -118,7 +137,7 @@ def compile_command(
             found.graph,
             targets=targets,
             weights=arrays,
-            embed_weights=embed_weights,
+            embed_weights=embed_weights or bool(found.arrays),
             output=output,
             progress=report,
         )

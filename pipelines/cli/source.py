@@ -1,42 +1,58 @@
-"""What `heddle compile` is given: a known model, a checkpoint's folder, or a Python function."""
+"""What `heddle compile` is given: a model, a checkpoint's folder, an ONNX file, or a function."""
 
 from __future__ import annotations
 
 import importlib.util
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 
 import click
 
 from heddle.graph import DType, Graph
-from heddle.pipelines import checkpoint, language_model, weights
+from heddle.pipelines import checkpoint, language_model, onnx, weights
+from heddle.pipelines.cli.onnx_sizes import Sizes
 from heddle.pipelines.models import bert, llama, llama_config
+from heddle.pipelines.weights import Array
 from heddle.runtime.errors import CompileError, InputError
 
 
 @dataclass(frozen=True)
 class Source:
-    """A graph and, where the source has one, the file with its weights."""
+    """A graph and, where the source has them, the file with its weights, or these themselves."""
 
     graph: Graph
     weights: Path | None = None
+    arrays: Mapping[str, Array] = field(default_factory=dict)
 
 
 def load(
-    text: str, dtype: DType | None = None, quantization: llama.Quantization | None = None
+    text: str,
+    dtype: DType | None = None,
+    quantization: llama.Quantization | None = None,
+    sizes: Sizes | None = None,
 ) -> Source:
-    """The graph that `text` means: `minilm`, a folder, or `model.py:function`.
+    """The graph that `text` means: `minilm`, a folder, `model.onnx`, or `model.py:function`.
 
-    `dtype` is what a checkpoint's model computes in, by default float32 for an encoder and what its
-    weights are stored in for a language model, whose weights `quantization` makes smaller.
+    `sizes` are those of an ONNX file. `dtype` is what a checkpoint's model
+    computes in, by default float32 for an encoder and what its weights are stored in for a language
+    model, whose weights `quantization` makes smaller.
     """
     path, colon, function = text.rpartition(":")
-    if colon and path.endswith(".py"):
+    is_function, is_onnx = bool(colon) and path.endswith(".py"), text.endswith(".onnx")
+    if is_function or is_onnx:
         for option, value in (("--dtype", dtype), ("--quantize", quantization)):
             if value is not None:
                 raise click.UsageError(f"{option}: wanted minilm or a model's folder, got {text!r}")
+    if is_onnx:
+        given = sizes or Sizes()
+        found_in = onnx.load(text, dims=given.dims, shapes=given.shapes)
+        return Source(found_in.graph, arrays=found_in.weights)
+    if sizes is not None:
+        raise click.UsageError(f"{sizes.option}: wanted an ONNX file, got {text!r}")
+    if is_function:
         return Source(from_function(Path(path), function))
     found = checkpoint.find(text)
     if llama_config.read_object(found.config).get("model_type") in llama_config.MODEL_TYPES:

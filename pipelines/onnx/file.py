@@ -24,6 +24,7 @@ def read(path: Path) -> onnx.ModelProto:
 
     Raises:
         ArtifactError: No such file, or it is no ONNX model, or its weights are not beside it.
+        ModuleNotFoundError: The package onnx is not installed.
         GraphError: It breaks ONNX's rules, or is older than opset 7.
     """
     onnx = _library()
@@ -103,17 +104,20 @@ def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
             return model
 
 
-def _has_body(domain: str, kind: str, versions: dict[str, int]) -> bool:
+def _has_body(domain: str, name: str, versions: dict[str, int]) -> bool:
     """Whether ONNX itself says what an operator is made of."""
     from onnx import defs
 
-    if domain not in DOMAINS or not defs.has(kind, domain):
+    if domain not in DOMAINS or not defs.has(name, domain):
         return False
     try:
-        schema = defs.get_schema(kind, versions.get(domain, 1), domain)
+        schema = defs.get_schema(name, versions.get(domain, 1), domain)
     except defs.SchemaError:
         return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    # The stubs of onnx do not have these two.
+    return any(
+        getattr(schema, f"has_{kind}") for kind in ("function", "context_dependent_function")
+    )
 
 
 def _first(error: Exception) -> str:
@@ -126,7 +130,7 @@ def _library() -> Any:
         import onnx
         import onnx.checker
     except ImportError:
-        raise GraphError(
-            "onnx: wanted the package onnx, which is not installed; pip install 'heddle[onnx]'"
+        raise ModuleNotFoundError(
+            "wanted the package onnx, which is not installed; pip install 'heddle[onnx]'"
         ) from None
     return onnx

@@ -17,7 +17,8 @@ import numpy as np
 import heddle.pipelines.onnx.operators  # noqa: F401 - fills the table
 from heddle.graph import DType, Graph, TensorValue, Weight
 from heddle.graph.location import read_from
-from heddle.pipelines.onnx import file, inputs, known
+from heddle.pipelines.onnx import file, inputs
+from heddle.pipelines.onnx.known import of_sizes
 from heddle.pipelines.onnx.node import NarrowerError, Node
 from heddle.pipelines.onnx.table import OPERATORS, Operator
 from heddle.pipelines.onnx.values import Value
@@ -117,19 +118,20 @@ class _Importer:
 
         found = dict(values)
         for row in proto.initializer:
-            found[row.name] = self._held(row.name, numpy_helper.to_array(row))
+            found[row.name] = self._held(row.name, numpy_helper.to_array(row), 1)
         if proto.sparse_initializer:
             raise GraphError(f"{self.where}: wanted dense weights, got sparse ones")
         for node in needed(proto, names):
             found |= self._node(node, found)
         return [found[name] for name in names]
 
-    def _held(self, name: str, array: NDArray[Any]) -> Value:
-        """Numbers of the file: a weight where they are many floats, else a constant."""
-        wide = array.dtype.kind not in "biu" or array.dtype.itemsize == 1
-        if array.size <= 1 or not (wide and array.dtype != bool):
-            return Value(known=array)
-        if name in self.weights:
+    def _held(self, name: str, array: NDArray[Any], most: int) -> Value:
+        """Numbers of the file: a weight where they are more than `most` floats or 8-bit integers.
+
+        Others are a constant: sizes, places, masks.
+        """
+        whole = array.dtype == bool or (array.dtype.kind in "iu" and array.dtype.itemsize > 1)
+        if array.size <= most or whole or name in self.weights:
             return Value(known=array)
 
         def weight() -> TensorValue:
@@ -158,7 +160,7 @@ class _Importer:
     def _computed(self, node: Node, found: Mapping[str, Value]) -> Sequence[Value | None]:
         if node.kind == "If" and not node.domain:
             return self._chosen(node, found)
-        computed = known.of_sizes(node)
+        computed = of_sizes(node)
         if computed is not None:
             return computed
         build = OPERATORS.get((node.domain, node.kind))
@@ -175,11 +177,12 @@ class _Importer:
     def _is_folded(self, node: Node, build: Operator | None) -> bool:
         """Whether to compute the node now: all is known, and little, or nothing else can do it."""
         given = [value for value in node.values if value is not None]
-        if node.domain or node.kind in RANDOM or any(value.known is None for value in given):
+        known = [value.known for value in given if value.known is not None]
+        if node.domain or node.kind in RANDOM or len(known) < len(given):
             return False
         if any(value.has_dims for value in given):
             return False
-        return build is None or sum(np.size(value.known) for value in given) <= FEW
+        return build is None or sum(array.size for array in known) <= FEW
 
     def _folded(self, node: Node, is_built: bool) -> list[Value] | None:
         """The outputs by ONNX's reference; None where the node is to be built instead."""
@@ -199,7 +202,7 @@ class _Importer:
             node.refuse(f"ONNX's reference cannot compute it: {error}")
         if is_built and sum(array.size for array in results) > FEW:
             return None
-        return [self._held(*pair) for pair in zip(node.outputs, results, strict=False)]
+        return [self._held(*pair, FEW) for pair in zip(node.outputs, results, strict=False)]
 
     def _chosen(self, node: Node, found: Mapping[str, Value]) -> list[Value]:
         """The outputs of the branch that an If takes, which has to be known."""

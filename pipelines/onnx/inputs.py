@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from heddle.graph import Dim, TensorType
 from heddle.graph.dim import DimLike
+from heddle.graph.location import graph_error
 from heddle.kernels.spec import Expr
 from heddle.pipelines.onnx.node import dtype_of
 from heddle.runtime.errors import GraphError
@@ -29,13 +30,14 @@ def types(inputs: Sequence[onnx.ValueInfoProto], dims: Dims, shapes: Shapes) -> 
     identifier loses what identifiers do not have.
 
     Raises:
-        GraphError: An input is no tensor of a dtype that Heddle has, or has no rank; or `dims` or
-            `shapes` name what the model does not have.
+        GraphError: An input is no tensor of a dtype that Heddle has; or `dims` or `shapes` name
+            what the model does not have.
     """
+    dtypes = [_dtype(row) for row in inputs]
     known = {row.name for row in inputs}
     for name in shapes:
         if name not in known:
-            raise GraphError(f"shapes: wanted one of {', '.join(sorted(known))}, got {name!r}")
+            raise graph_error(f"shapes: wanted one of {', '.join(sorted(known))}, got {name!r}")
     texts = {row.name: _texts(row, shapes.get(row.name)) for row in inputs}
     whole = {text for row in texts.values() for text in row if _is_name(text)}
     read = {name: [_dim(text, whole) for text in row] for name, row in texts.items()}
@@ -43,17 +45,17 @@ def types(inputs: Sequence[onnx.ValueInfoProto], dims: Dims, shapes: Shapes) -> 
     for name in dims:
         if name not in names:
             listed = ", ".join(sorted(names)) or "none"
-            raise GraphError(f"dims: wanted one of the model's ({listed}), got {name!r}")
+            raise graph_error(f"dims: wanted one of the model's ({listed}), got {name!r}")
     meant = {name: _meant(name, value) for name, value in dims.items()}
     return [
-        TensorType(_dtype(row), [_substituted(dim, meant) for dim in read[row.name]])
-        for row in inputs
+        TensorType(dtype, [_substituted(dim, meant) for dim in read[row.name]])
+        for row, dtype in zip(inputs, dtypes, strict=True)
     ]
 
 
 def _dtype(row: onnx.ValueInfoProto) -> Any:
     def refuse(what: str) -> None:
-        raise GraphError(f"input {row.name!r}: {what}")
+        raise graph_error(f"input {row.name!r}: {what}")
 
     if row.type.WhichOneof("value") != "tensor_type":
         refuse(f"wanted a tensor, got {row.type.WhichOneof('value')}")
@@ -62,19 +64,16 @@ def _dtype(row: onnx.ValueInfoProto) -> Any:
 
 def _texts(row: onnx.ValueInfoProto, given: Sequence[DimLike] | None) -> list[str]:
     """The sizes of an input, each as a text."""
-    type = row.type.tensor_type
+    dims = row.type.tensor_type.shape.dim
     if given is not None:
-        rank = len(type.shape.dim) if type.HasField("shape") else len(given)
-        if len(given) != rank:
-            raise GraphError(f"input {row.name!r}: wanted {rank} dims, got {list(given)}")
+        if len(given) != len(dims):
+            raise graph_error(f"input {row.name!r}: wanted {len(dims)} dims, got {list(given)}")
         return [str(size) for size in given]
-    if not type.HasField("shape"):
-        raise GraphError(f"input {row.name!r}: wanted a rank, found none; say its shape")
     return [
         str(dim.dim_value)
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
         else dim.dim_param or f"{row.name}_{axis}"
-        for axis, dim in enumerate(type.shape.dim)
+        for axis, dim in enumerate(dims)
     ]
 
 

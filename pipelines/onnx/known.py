@@ -136,7 +136,7 @@ def _chosen(op: str) -> Callable[[Any, Any], Any]:
 
 
 def _dim(size: Any) -> Dim:
-    return Dim(0) + size
+    return size if isinstance(size, Dim) else Dim(0) + int(size)
 
 
 def _reduced(node: Node, given: Sequence[Known]) -> Known | None:

@@ -104,7 +104,7 @@ def celu(node: Node) -> TensorValue:
 def selu(node: Node) -> TensorValue:
     """`gamma * elu(x)` (Klambauer et al., arXiv:1706.02515)."""
     low = node["alpha"] * _exp_of_negative(node(0))
-    return node["gamma"] * _below_zero(node(0), low)
+    return ops.mul(node["gamma"], _below_zero(node(0), low))
 
 
 @operator("HardSigmoid")

@@ -6,6 +6,7 @@ import numpy as np
 
 from heddle.graph import Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.operators.normalization import by_channel
 from heddle.pipelines.onnx.operators.windows import moves
 from heddle.pipelines.onnx.table import operator
@@ -74,7 +75,6 @@ def _transposed_pads(
     for axis, (dim, stride, reach) in enumerate(zip(x.shape[2:], strides, reaches, strict=True)):
         total = stride * (int(dim) - 1) + more[axis] + reach + 1 - wanted[axis - rank]
         less = total // 2
-        start = total - less if mode == "SAME_UPPER" or mode != "SAME_LOWER" else less
         start = less if mode in ("SAME_UPPER", "NOTSET") else total - less
         starts.append(start)
         ends.append(total - start - more[axis])
@@ -90,9 +90,8 @@ def _with_zeros(x: TensorValue, strides: list[int]) -> TensorValue:
         around = [0] * (2 * (x.rank + 1))
         around[2 * axis + 3] = stride - 1
         wide = ops.pad(ops.unsqueeze(x, axis + 1), around)
-        flat = [*x.shape[:axis], dim * stride, *x.shape[axis + 1 :]]
-        kept = (slice(None),) * axis
-        x = ops.reshape(wide, flat)[(*kept, slice(0, dim * stride - (stride - 1)))]
+        flat = ops.reshape(wide, [*x.shape[:axis], dim * stride, *x.shape[axis + 1 :]])
+        x = flat[along(axis, slice(0, dim * stride - (stride - 1)))]
     return x
 
 

@@ -47,7 +47,7 @@ def _spelled(node: Node, terms: Sequence[str], operands: Sequence[TensorValue]) 
     spelled = []
     for term, operand in zip(terms, operands, strict=True):
         count = operand.rank - len(term.replace(DOTS, ""))
-        if count < 0 or count and DOTS not in term or count > 10:
+        if count < 0 or (count and DOTS not in term) or count > 10:
             node.refuse(f"wanted as many letters as axes in {operand.shape}, got {term!r}")
         spelled.append(term.replace(DOTS, "0123456789"[10 - count :]))
     return spelled

@@ -153,10 +153,8 @@ def lp_norm(node: Node) -> TensorValue:
     """Over the sum of magnitudes, or the root of that of squares; 0 where that is 0."""
     x = node(0)
     axis = node.axis(x.rank)
-    if node["p"] == 1:
-        size = ops.sum(ops.abs(x), axis=axis)
-    else:
-        size = ops.sqrt(ops.sum(x * x, axis=axis))
+    squares = node["p"] != 1
+    size = ops.sqrt(ops.sum(x * x, axis=axis)) if squares else ops.sum(ops.abs(x), axis=axis)
     return ops.where(ops.equal(size, 0), 0.0, x / size)
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
-from heddle.graph import TensorValue, ops
+from heddle.graph import DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.arithmetic import truncated
+from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.table import operator
 
 INPUTS = {"ReduceSum": 13}
 """Since which opset the axes are an input; since 18 for all others."""
 
 
-def reduced(x: TensorValue, axes: list[int], function: Callable[..., Any], keep: bool) -> Any:
+def reduced(
+    x: TensorValue, axes: Sequence[int], function: Callable[..., Any], keep: bool
+) -> TensorValue:
     """`function` along one axis after another, the last one first."""
     for axis in sorted(axes, reverse=True):
         x = function(x, axis=axis)
@@ -56,31 +61,21 @@ def _smallest(x: TensorValue, axis: int) -> TensorValue:
 
 
 def _as_numbers(x: TensorValue) -> TensorValue:
-    from heddle.graph import DType
-
     return ops.cast(x, DType.uint8) if x.dtype is DType.bool else x
 
 
 def _mean(x: TensorValue, axis: int) -> Any:
     if x.dtype.is_float:
         return ops.mean(x, axis=axis)
-    from heddle.pipelines.onnx.operators.arithmetic import truncated
-
     return truncated(ops.sum(x, axis=axis), ops.size(x.shape[axis], x.dtype))
 
 
 def _product(x: TensorValue, axis: int) -> TensorValue:
     """One element after another: there is no kernel that multiplies a row."""
-    dim = x.shape[axis]
-    result = None
-    for place in range(int(dim)):
-        one = x[(*[slice(None)] * axis, slice(place, place + 1))]
-        result = one if result is None else result * one
-    return (
-        ops.broadcast_to(ops.constant(1, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
-        if result is None
-        else result
-    )
+    ones = [x[along(axis, slice(i, i + 1))] for i in range(int(x.shape[axis]))]
+    empty = [dim if i != axis else 1 for i, dim in enumerate(x.shape)]
+    one = ops.constant(1, x.dtype)
+    return reduce(ops.mul, ones) if ones else ops.broadcast_to(one, empty)
 
 
 _reduction("ReduceSum", ops.sum)

@@ -91,7 +91,8 @@ def _places(node: Node, old: int, new: int, scale: float, axis: int, rank: int) 
     """Where the elements of the result lie in the input."""
     at = np.arange(new, dtype=np.float64)
     # Upsample, and Resize before opset 11, know no other way than this.
-    match node["coordinate_transformation_mode"] or "asymmetric":
+    mode = node["coordinate_transformation_mode"] or "asymmetric"
+    match mode:
         case "half_pixel":
             return (at + 0.5) / scale - 0.5
         case "half_pixel_symmetric":
@@ -103,8 +104,7 @@ def _places(node: Node, old: int, new: int, scale: float, axis: int, rank: int) 
             return at * (old - 1) / (new - 1) if new > 1 else np.zeros(new)
         case "asymmetric":
             return at / scale
-        case other:
-            node.refuse(f"wanted another coordinate_transformation_mode than {other!r}")
+    return node.refuse(f"wanted another coordinate_transformation_mode than {mode!r}")
 
 
 def _nearest(mode: str, places: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from heddle.graph import Dim, DType, Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.table import operator
 
 
@@ -96,10 +97,9 @@ def split(node: Node) -> list[TensorValue]:
         if size is None:
             if (each := x.shape[axis].divided(count)) is None:
                 node.refuse(f"wanted {count} to divide {x.shape[axis]}")
-            before = (slice(None),) * axis
-            return [x[(*before, slice(each * i, each * (i + 1)))] for i in range(count)]
-        each = -(-size // count)
-        sizes = [min(each, size - each * number) for number in range(count)]
+            return [x[along(axis, slice(each * i, each * (i + 1)))] for i in range(count)]
+        most = -(-size // count)
+        sizes = [min(most, size - most * number) for number in range(count)]
     return ops.split(x, sizes, axis)
 
 
@@ -113,8 +113,7 @@ def pad(node: Node) -> TensorValue:
     around = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     for axis, (before, behind) in around.items():
         if min(before, behind) < 0:
-            cut = slice(max(-before, 0), x.shape[axis] - max(-behind, 0))
-            x = x[(*[slice(None)] * axis, cut)]
+            x = x[along(axis, slice(max(-before, 0), x.shape[axis] - max(-behind, 0)))]
     around = {axis: (max(a, 0), max(b, 0)) for axis, (a, b) in around.items()}
     if node["mode"] in (None, "constant"):
         listed = [size for axis in range(x.rank) for size in around.get(axis, (0, 0))]

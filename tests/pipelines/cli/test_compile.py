@@ -8,6 +8,8 @@ from safetensors.numpy import save_file
 
 from heddle.runtime import Artifact, config
 
+SOURCES = "'minilm', a folder, FILE.onnx or FILE.py:FUNCTION"
+
 MODEL = """
 from heddle.graph import Dim, DType, Graph, TensorType, Weight
 
@@ -98,12 +100,12 @@ def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkey
         (
             ["nope"],
             1,
-            "model 'nope': wanted 'minilm', a folder, or FILE.py:FUNCTION, found no such folder\n",
+            f"model 'nope': wanted {SOURCES}, found no such folder\n",
         ),
         (
             ["line.py"],
             1,
-            "model 'line.py': wanted 'minilm', a folder, or FILE.py:FUNCTION, found a file\n",
+            f"model 'line.py': wanted {SOURCES}, found a file\n",
         ),
         (["nope.py:build"], 1, "nope.py: wanted a Python file, found none"),
         (["line.py:missing"], 1, "line.py: wanted a function named 'missing', found none"),

@@ -1,0 +1,30 @@
+"""Models in ONNX's text form (https://onnx.ai/onnx/repo-docs/Syntax.html), as graphs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+
+from heddle.graph import reference
+from heddle.pipelines.onnx import Imported, file, importer
+
+HEADER = '<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1]>\n'
+
+
+def parsed(text: str, opset: int = 21) -> onnx.ModelProto:
+    """The model of a graph in text form."""
+    return onnx.parser.parse_model(HEADER.format(opset=opset) + text)
+
+
+def imported(text: str, opset: int = 21, **sizes: Any) -> Imported:
+    """The graph of a text, and its weights."""
+    model = file.checked(parsed(text, opset), "m.onnx")
+    return importer.build(model, "m", "m.onnx", **sizes)
+
+
+def computed(text: str, *inputs: Any, opset: int = 21, **sizes: Any) -> Sequence[np.ndarray]:
+    """What a text computes of its inputs, by the reference."""
+    found = imported(text, opset, **sizes)
+    return reference.evaluate(found.graph, inputs, found.weights)

@@ -1,0 +1,376 @@
+"""ONNX files as graphs: sizes, weights, what is known, and what is refused."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx_texts import computed, imported, parsed
+
+from heddle.graph import DType
+from heddle.pipelines.onnx import load
+from heddle.runtime.errors import ArtifactError, GraphError
+
+RNG = np.random.default_rng(0)
+
+
+def types(found):
+    return [str(value.type) for value in found.graph.inputs]
+
+
+def ops_of(found):
+    """The names of the ops, without constants and weights."""
+    names = [view.operation.name for view in found.graph.module.body.operations[0].entry_block]
+    hidden = ("heddle.constant", "heddle.weight", "func.return")
+    return [name.removeprefix("heddle.") for name in names if name not in hidden]
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape, np.float32)
+
+
+def test_names_and_types_are_those_of_the_file():
+    found = imported("m (float[batch, 8] x, int64[batch] n) => (float[batch, 8] y) { y = Relu(x) }")
+    assert types(found) == ["float32[batch, 8] on cpu:0", "int64[batch] on cpu:0"]
+    text = str(found.graph)
+    assert 'heddle.name = "x"' in text
+    assert 'heddle.name = "n"' in text
+    assert 'heddle.outputs = ["y"]' in text
+
+
+def test_a_size_without_a_name_gets_one():
+    found = imported("m (float[?, batch, 2] x) => (float[?, batch, 2] y) { y = Relu(x) }")
+    assert types(found) == ["float32[x_0, batch, 2] on cpu:0"]
+
+
+def named(*dims):
+    """A model of one input whose sizes have these names, which the text form cannot write."""
+    model = parsed("m (float[a, b] x, float[c] z) => (float[a, b] y) { y = Relu(x) }")
+    rows = [*model.graph.input[0].type.tensor_type.shape.dim]
+    rows += model.graph.input[1].type.tensor_type.shape.dim
+    for row, name in zip(rows, dims, strict=True):
+        row.dim_param = name
+    return model
+
+
+@pytest.mark.parametrize(
+    ("dims", "wanted"),
+    [
+        (("past", "new", "past + new"), ["float32[past, new]", "float32[new + past]"]),
+        (("a.b", "n", "n"), ["float32[a_b, n]", "float32[n]"]),
+        (("2x", "n", "other + n"), ["float32[_2x, n]", "float32[other_n]"]),
+    ],
+)
+def test_names_that_are_formulas_or_no_names(tmp_path, dims, wanted):
+    onnx.save(named(*dims), tmp_path / "m.onnx")
+    assert types(load(tmp_path / "m.onnx")) == [f"{type} on cpu:0" for type in wanted]
+
+
+TWO = "m (float[a, b] x, float[a, b] z) => (float[a, b] y) { y = Add(x, z) }"
+
+
+@pytest.mark.parametrize(
+    ("dims", "wanted", "ranges"),
+    [
+        ({"a": 4}, "float32[4, b]", {"b": (1, 2**31 - 1)}),
+        ({"a": (0, 8)}, "float32[a, b]", {"a": (0, 8), "b": (1, 2**31 - 1)}),
+        ({"a": "b", "b": (2, 3)}, "float32[b, b]", {"b": (2, 3)}),
+    ],
+)
+def test_dims_say_what_sizes_are(dims, wanted, ranges):
+    found = imported(TWO, dims=dims)
+    assert types(found) == [f"{wanted} on cpu:0"] * 2
+    assert found.graph.symbols == ranges
+
+
+def test_shapes_replace_those_of_the_file():
+    found = imported(TWO, shapes={"x": ["n", 8], "z": ["n", 8]})
+    assert types(found) == ["float32[n, 8] on cpu:0"] * 2
+
+
+def test_a_table_of_positions_narrows_the_sequence():
+    text = """m (int64[batch, sequence] ids) => (float[batch, sequence, 4] y)
+    <float[512, 4] table, float[9, 4] words> {
+        shape = Shape(ids)
+        one = Constant <value_ints = [1]> ()
+        zero = Constant <value_ints = [0]> ()
+        end = Gather(shape, one)
+        positions = Slice(table, zero, end, zero)
+        x = Gather(words, ids)
+        y = Add(x, positions)
+    }"""
+    model = parsed(text)
+    table, words = floats(512, 4), floats(9, 4)
+    model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    model.graph.initializer.append(numpy_helper.from_array(words, "words"))
+    from heddle.graph import reference
+    from heddle.pipelines.onnx import file, importer
+
+    found = importer.build(file.checked(model, "m"), "m", "m", {"sequence": (3, 1000)})
+    assert found.graph.symbols["sequence"] == (3, 512)
+    assert found.weights.keys() == {"table", "words"}
+    ids = RNG.integers(0, 9, (2, 5))
+    (y,) = reference.evaluate(found.graph, [ids], found.weights)
+    np.testing.assert_array_equal(y, words[ids] + table[:5])
+
+
+SPLIT = """m (float[batch, sequence, 12] x) => (float[batch, sequence, 12] y) {
+    shape = Shape(x)
+    zero = Constant <value_int = 0> ()
+    one = Constant <value_int = 1> ()
+    batch = Gather(shape, zero)
+    sequence = Gather(shape, one)
+    heads = Constant <value_int = 3> ()
+    size = Constant <value_int = -1> ()
+    axes = Constant <value_ints = [0]> ()
+    a = Unsqueeze(batch, axes)
+    b = Unsqueeze(sequence, axes)
+    c = Unsqueeze(heads, axes)
+    d = Unsqueeze(size, axes)
+    wanted = Concat <axis = 0> (a, b, c, d)
+    split = Reshape(x, wanted)
+    turned = Transpose <perm = [0, 2, 1, 3]> (split)
+    back = Transpose <perm = [0, 2, 1, 3]> (turned)
+    y = Reshape(back, shape)
+}"""
+
+
+def test_shapes_are_computed_while_the_file_is_read():
+    found = imported(SPLIT)
+    assert ops_of(found) == ["reshape", "transpose", "transpose", "reshape"]
+    x = floats(2, 5, 12)
+    np.testing.assert_array_equal(computed(SPLIT, x)[0], x)
+
+
+def test_a_size_may_be_a_number_of_the_run():
+    text = """m (float[n, 4] x) => (float[4] y, int64[2] s) {
+        s = Shape(x)
+        axes = Constant <value_ints = [0]> ()
+        zero = Constant <value_int = 0> ()
+        n = Gather(s, zero)
+        count = Cast <to = 1> (n)
+        total = ReduceSum <keepdims = 0> (x, axes)
+        y = Div(total, count)
+    }"""
+    x = floats(3, 4)
+    y, shape = computed(text, x)
+    np.testing.assert_allclose(y, x.mean(0), rtol=1e-6)
+    assert shape.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("formula", "wanted"),
+    [
+        ("r = Add(n, two)", lambda n: n + 2),
+        ("r = Sub(n, two)", lambda n: n - 2),
+        ("r = Mul(n, two)", lambda n: n * 2),
+        ("r = Div(n, two)", lambda n: n // 2),
+        ("r = Min(n, two)", lambda n: min(n, 2)),
+        ("r = Max(n, two, n)", lambda n: max(n, 2)),
+        ("e = Equal(n, minus) r = Where(e, two, n)", lambda n: n),
+    ],
+)
+@pytest.mark.parametrize("n", [2, 5])
+def test_sizes_that_are_computed(formula, wanted, n):
+    text = f"""m (float[n] x) => (float[r] y) {{
+        s = Shape(x)
+        zero = Constant <value_int = 0> ()
+        two = Constant <value_ints = [2]> ()
+        minus = Constant <value_ints = [-1]> ()
+        n = Slice(s, zeros, ones)
+        {formula}
+        one = Constant <value_float = 1.0> ()
+        y = Expand(one, r)
+    }}""".replace(
+        "zero = Constant <value_int = 0> ()",
+        """zeros = Constant <value_ints = [0]> ()
+        ones = Constant <value_ints = [1]> ()""",
+    )
+    (y,) = computed(text, floats(n), dims={"n": (2, 9)})
+    assert y.shape == (wanted(n),)
+
+
+def test_few_numbers_are_constants_and_many_floats_weights():
+    found = imported(
+        """m (float[2] x) => (float[2] y) <float[1] one = {1}, int64[2] n = {3, 4}, float[2] w = {1, 2}>
+        { a = Add(x, one)  b = Cast <to = 1> (n)  c = Mul(a, b)  y = Mul(c, w) }"""
+    )
+    assert list(found.weights) == ["w"]
+    assert found.weights["w"].tolist() == [1, 2]
+
+
+def test_a_weight_that_an_operator_wants_to_know_is_known():
+    text = """m (float[1, 2] x) => (float[1, 4] y) <float[2] scales = {1, 2}>
+    { y = Resize <mode = "nearest", nearest_mode = "floor",
+                  coordinate_transformation_mode = "asymmetric"> (x, , scales) }"""
+    assert not imported(text).weights
+    (y,) = computed(text, np.array([[1, 2]], np.float32))
+    assert y.tolist() == [[1, 1, 2, 2]]
+
+
+def test_what_no_output_needs_is_not_looked_at():
+    found = imported(
+        """m (float[2] x) => (float[2] y) { dead = NonZero(x)  more = Cast <to = 1> (dead)
+        y = Relu(x) }"""
+    )
+    assert ops_of(found) == ["relu"]
+
+
+BRANCHES = """m (float[2, n] x) => (float[k, n] y) <bool flag = {FLAG}> {
+    y = If (flag) <
+        then_branch = yes () => (float[k, n] a) { a = Relu(x) },
+        else_branch = no () => (float[k, n] b) { c = Neg(x)  b = Abs(c) }
+    >
+}"""
+
+
+@pytest.mark.parametrize(("flag", "wanted"), [(1, ["relu"]), (0, ["neg", "abs"])])
+def test_a_branch_that_is_known_is_taken(flag, wanted):
+    assert ops_of(imported(BRANCHES.replace("FLAG", str(flag)))) == wanted
+
+
+def test_a_branch_that_is_not_known_is_refused():
+    text = BRANCHES.replace("float[2, n] x)", "float[2, n] x, bool flag)")
+    text = text.replace(" <bool flag = {FLAG}>", "")
+    with pytest.raises(GraphError, match=r"^m.onnx:1: If 'y': wanted the condition known when"):
+        imported(text)
+
+
+def test_functions_of_the_model_and_of_onnx_are_replaced():
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21, "own": 1]>
+        m (float[n] x) => (float[n] y) { d = own.twice(x)  y = ThresholdedRelu <alpha = 1.5> (d) }
+        <domain: "own", opset_import: ["": 21]> twice (a) => (b) { b = Add(a, a) }"""
+    )
+    from heddle.graph import reference
+    from heddle.pipelines.onnx import file, importer
+
+    found = importer.build(file.checked(model, "m"), "m", "m")
+    (y,) = reference.evaluate(found.graph, [np.array([0.5, 1, 2], np.float32)])
+    assert y.tolist() == [0, 2, 4]
+
+
+def test_weights_beside_the_file(tmp_path):
+    w = floats(16, 8)
+    model = parsed(
+        "m (float[n, 16] x) => (float[n, 8] y) { y = MatMul(x, w) }".replace(
+            "{ y", "<float[16, 8] w> { y"
+        )
+    )
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    onnx.save(
+        model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    np.testing.assert_array_equal(load(tmp_path / "m.onnx").weights["w"], w)
+    (tmp_path / "m.data").unlink()
+    with pytest.raises((ArtifactError, GraphError), match=r"m\.data"):
+        load(tmp_path / "m.onnx")
+
+
+def test_initializers_that_are_listed_as_inputs_are_none():
+    model = parsed("m (float[2] x, float[2] w) => (float[2] y) { y = Mul(x, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(floats(2), "w"))
+    from heddle.pipelines.onnx import file, importer
+
+    found = importer.build(file.checked(model, "m"), "m", "m")
+    assert types(found) == ["float32[2] on cpu:0"]
+    assert list(found.weights) == ["w"]
+
+
+def test_dtypes():
+    text = "m (bfloat16[2] a, float8e4m3fn[2] b, double[2] c, bool[2] d) => (float16[2] y) {" + (
+        "y = Cast <to = 10> (a) }"
+    )
+    found = imported(text)
+    wanted = [DType.bfloat16, DType.float8_e4m3fn, DType.float64, DType.bool]
+    assert [value.dtype for value in found.graph.inputs] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "message"),
+    [
+        (
+            "m (float[n] x) => (float[n] y) { y = NonZero(x) }",
+            {},
+            r"^m.onnx:1: NonZero 'y': Heddle cannot build this operator$",
+        ),
+        (
+            "m (float[n] x, int64[1] s) => (float[k] y) { y = Reshape(x, s) }",
+            {},
+            r"^m.onnx:1: Reshape 'y': wanted the shape made of sizes, got what the model computes",
+        ),
+        (
+            "m (float[n] x, int64[1] s) => (float[k] y) { a = Relu(x) y = Tile(a, s) }",
+            {},
+            r"^m.onnx:2: Tile 'y': wanted the repeats known when the file is read",
+        ),
+        (
+            "m (float[a, 4] x, float[b, 4] z) => (float[a, 4] y) { y = Add(x, z) }",
+            {},
+            r"^m.onnx:1: Add 'y': add: ",
+        ),
+        (
+            "m (string[n] x) => (string[n] y) { y = Identity(x) }",
+            {},
+            r"^m.onnx: input 'x': wanted a dtype of bool, .*, got string$",
+        ),
+        (
+            "m (seq(float[n]) x) => (float[n] y) { i = Constant <value_int = 0> () "
+            "y = SequenceAt(x, i) }",
+            {},
+            r"^m.onnx: input 'x': wanted a tensor, got sequence_type$",
+        ),
+        (TWO, {"dims": {"c": 3}}, r"^m.onnx: dims: wanted one of the model's \(a, b\), got 'c'$"),
+        (TWO, {"shapes": {"q": [3]}}, r"^m.onnx: shapes: wanted one of x, z, got 'q'$"),
+        (TWO, {"shapes": {"x": [3]}}, r"^m.onnx: input 'x': wanted 2 dims, got \[3\]$"),
+        (
+            "m (float[n] x) => (float[n] y) { y = Softmax <axis = 1> (x) }",
+            {},
+            r"^m.onnx:1: Softmax 'y': wanted an axis from -1 to 0, got 1$",
+        ),
+    ],
+)
+def test_what_is_refused(text, sizes, message):
+    with pytest.raises(GraphError, match=message):
+        imported(text, **sizes)
+
+
+def test_old_opsets_are_refused():
+    with pytest.raises(GraphError, match=r"^m.onnx: wanted opset 7 or newer, got 6$"):
+        imported("m (float[2] x) => (float[2] y) { y = Relu(x) }", opset=6)
+
+
+def test_a_model_that_breaks_the_rules_is_refused():
+    with pytest.raises(GraphError, match=r"^m.onnx: wanted a valid ONNX model: .*nothing"):
+        imported("m (float[2] x) => (float[2] y) { y = Relu <nothing = 3> (x) }")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08\x0a", b"no model at all"])
+def test_a_file_of_something_else(tmp_path, content):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"m.onnx: wanted an ONNX model") as caught:
+        load(path)
+    assert caught.value.reason == "malformed"
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ArtifactError, match=r"m.onnx: no such file$") as caught:
+        load(tmp_path / "m.onnx")
+    assert caught.value.reason == "not_found"
+
+
+def test_the_package_is_asked_for_where_it_is_missing(tmp_path, monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def missing(name, *rest):
+        if name == "onnx":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"package onnx, .*; pip install 'heddle\[onnx\]'"
+    ):
+        load(tmp_path / "m.onnx")
