@@ -203,6 +203,9 @@ def _plain(row: Any) -> Any:
     value = helper.get_attribute_value(row)
     if isinstance(value, bytes):
         return value.decode()
+    if isinstance(value, float):
+        # Held in 32 bits: what was meant is the shortest number that is rounded to it.
+        return float(str(np.float32(value)))
     if isinstance(value, (list, tuple)):
         return [item.decode() if isinstance(item, bytes) else item for item in value]
     return value
