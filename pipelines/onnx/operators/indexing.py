@@ -10,6 +10,7 @@ from heddle.graph import Dim, DType, Shape, TensorValue, ops
 from heddle.graph.bounds import bounds
 from heddle.graph.dim import MAXIMUM
 from heddle.pipelines.onnx.node import NarrowerError, Node
+from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.table import operator
 
 
@@ -18,6 +19,9 @@ def gather(node: Node) -> TensorValue:
     """The entries along an axis that indices name; from the end where they are negative."""
     x = node(0)
     axis = node.axis(x.rank)
+    value = node.values[1]
+    if value is not None and value.known is not None and not value.known.ndim:
+        return x[along(axis, value.known[()])]  # one entry is a slice, which costs less
     return ops.gather(x, from_front(node, 1, x.shape[axis]), axis=axis)
 
 

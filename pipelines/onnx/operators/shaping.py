@@ -169,10 +169,11 @@ def eye_like(node: Node) -> TensorValue:
 @operator("Trilu")
 def triangle(node: Node) -> TensorValue:
     """The upper or the lower triangle, from the diagonal k on."""
-    x, k = node(0), node.number(1, "k", 0)
-    rows, columns = (ops.range(dim) for dim in x.shape[-2:])
-    distance = columns - ops.unsqueeze(rows, 1)
-    kept = distance >= k if node["upper"] else distance <= k
+    x = node(0)
+    k = node.sizes(1, "k")[0] if node.has(1) else 0
+    rows, columns = x.shape[-2:]
+    diagonal, places = ops.unsqueeze(ops.range(k, rows + k), 1), ops.range(columns)
+    kept = places >= diagonal if node["upper"] else places <= diagonal
     return ops.where(kept, x, ops.constant(0, x.dtype))
 
 

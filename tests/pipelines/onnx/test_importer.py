@@ -189,6 +189,37 @@ def test_sizes_that_are_computed(formula, wanted, n):
     assert y.shape == (wanted(n),)
 
 
+def test_a_triangle_behind_a_past():
+    text = """m (float[p, 2] past, float[t, 2] x) => (float[a, b] y) {
+        zero = Constant <value_ints = [0]> ()
+        one = Constant <value_ints = [1]> ()
+        none = Constant <value_float = -inf> ()
+        of_past = Shape(past)
+        of_x = Shape(x)
+        p = Gather(of_past, zero)
+        t = Gather(of_x, zero)
+        all = Add(p, t)
+        shape = Concat <axis = 0> (t, all)
+        full = Expand(none, shape)
+        next = Add(p, one)
+        k = Squeeze(next, zero)
+        y = Trilu <upper = 1> (full, k)
+    }""".replace("-inf", "-1e30")
+    past, x = floats(3, 2), floats(2, 2)
+    (y,) = computed(text, past, x, dims={"p": (0, 9)})
+    np.testing.assert_array_equal(y < -1, np.arange(5) >= np.arange(4, 6)[:, None])
+
+
+def test_one_entry_is_a_slice():
+    text = """m (float[3, n] x) => (float[n] y, float[2, n] z)
+    <int64 i = {-1}, int64[2] j = {2, -3}> { y = Gather(x, i)  z = Gather(x, j) }"""
+    assert ops_of(imported(text)) == ["slice", "reshape", "gather"]
+    x = floats(3, 4)
+    y, z = computed(text, x)
+    np.testing.assert_array_equal(y, x[-1])
+    np.testing.assert_array_equal(z, x[[2, 0]])
+
+
 def test_few_numbers_are_constants_and_many_floats_weights():
     found = imported(
         """m (float[2] x) => (float[2] y) <float[1] one = {1}, int64[2] n = {3, 4}, float[2] w = {1, 2}>
