@@ -222,7 +222,8 @@ def test_one_entry_is_a_slice():
 
 def test_few_numbers_are_constants_and_many_floats_weights():
     found = imported(
-        """m (float[2] x) => (float[2] y) <float[1] one = {1}, int64[2] n = {3, 4}, float[2] w = {1, 2}>
+        """m (float[2] x) => (float[2] y)
+        <float[1] one = {1}, int64[2] n = {3, 4}, float[2] w = {1, 2}>
         { a = Add(x, one)  b = Cast <to = 1> (n)  c = Mul(a, b)  y = Mul(c, w) }"""
     )
     assert list(found.weights) == ["w"]

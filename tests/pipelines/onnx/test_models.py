@@ -21,6 +21,7 @@ from heddle.runtime import InferenceSession
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import onnx_bert
+from onnx_texts import imported
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 """Models of ONNX's collection, each weight a single number, with what they compute."""
@@ -53,7 +54,7 @@ def test_an_encoder_has_the_kernels_of_one_that_names_its_ops(encoder, tiny, kin
     own, read = kernels(graph, kind), kernels(load(encoder, dims=graph.symbols).graph, kind)
     for name in ("attention", "layer_norm", "matmul", "matmul_packed"):
         assert count(read, name) == count(own, name)
-    # Its mask and the length of its embeddings are written out in more steps, and an index may be negative.
+    # Its mask and the length of its results take more steps, and an index may be negative.
     assert read.total() <= own.total() + 4
 
 
@@ -77,6 +78,39 @@ def test_an_encoder_computes_what_its_checkpoint_does(encoder, tiny):
         (wanted,) = model.execute(ids.astype(np.int32), mask.astype(bool))
         (got,) = session.load(artifact).execute(ids, mask)
         np.testing.assert_allclose(got.to_numpy(), wanted.to_numpy(), atol=2e-6)
+
+
+CAUSAL = """m (float[b, 4, t, 16] q, float[b, 4, t, 16] k, float[b, 4, t, 16] v)
+=> (float[b, 4, t, 16] y) {
+    one = Constant <value_floats = [1.0]> ()
+    zero = Constant <value_floats = [0.0]> ()
+    lowest = Constant <value_floats = [-3e38]> ()
+    none = Add(lowest, lowest)
+    sizes = Shape <start = 2, end = 3> (q)
+    square = Concat <axis = 0> (sizes, sizes)
+    ones = Expand(one, square)
+    triangle = Trilu <upper = 0> (ones)
+    hidden = Equal(triangle, zero)
+    mask = Where(hidden, none, zero)
+    turned = Transpose <perm = [0, 1, 3, 2]> (k)
+    root = Constant <value_floats = [0.5]> ()
+    less = Mul(q, root)
+    small = Mul(turned, root)
+    scores = MatMul(less, small)
+    masked = Add(scores, mask)
+    shares = Softmax <axis = -1> (masked)
+    y = MatMul(shares, v)
+}"""
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_attention_as_exporters_write_it_is_one_kernel_without_a_mask(kind):
+    module = pipeline.lower(imported(CAUSAL).graph.module, kind)
+    (fused,) = [op for op in m.operations(module) if m.name(op) == "fused"]
+    (attention,) = [op for op in m.inner(fused) if m.name(op) == "attention"]
+    assert m.attrs(attention)["causal"]
+    assert m.attrs(attention)["scale"] == 0.25
+    assert len(attention.operands) == 3
 
 
 def test_a_picture_network_computes_what_onnx_says():
