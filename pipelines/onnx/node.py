@@ -159,6 +159,26 @@ class Node:
         """
         raise GraphError(what)
 
+    def refuse_set(self, *names: str) -> None:
+        """Raises GraphError where one of these attributes is anything but 0.
+
+        Raises:
+            GraphError: One is.
+        """
+        for name in names:
+            if self[name]:
+                self.refuse(f"wanted {name} of 0, got {self[name]}")
+
+    def refuse_inputs(self, **numbers: int) -> None:
+        """Raises GraphError where one of these inputs, a name and its number, is there.
+
+        Raises:
+            GraphError: One is.
+        """
+        for name, number in numbers.items():
+            if self.has(number):
+                self.refuse(f"wanted no input {name}, got {self(number).shape}")
+
     def _value(self, number: int) -> Value:
         value = self.values[number] if number < len(self.values) else None
         if value is None:

@@ -43,9 +43,7 @@ def gemm(node: Node) -> TensorValue:
 def fused_matmul(node: Node) -> TensorValue:
     """`alpha * a @ b`, either side transposed."""
     a, b = node(0), node(1)
-    for name in ("transBatchA", "transBatchB"):
-        if node[name]:
-            node.refuse(f"wanted {name} of 0, got {node[name]}")
+    node.refuse_set("transBatchA", "transBatchB")
     a = a.T if node["transA"] else a
     b = b.T if node["transB"] else b
     alpha = 1 if node["alpha"] is None else node["alpha"]
