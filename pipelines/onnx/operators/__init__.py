@@ -3,6 +3,8 @@
 from heddle.pipelines.onnx.operators import (  # noqa: F401
     activations,
     arithmetic,
+    attention,
+    attention_contrib,
     convolution,
     indexing,
     linear,
@@ -12,5 +14,6 @@ from heddle.pipelines.onnx.operators import (  # noqa: F401
     quantization,
     reductions,
     resizing,
+    rotary,
     shaping,
 )
