@@ -12,6 +12,7 @@ from heddle.pipelines.onnx.operators import (  # noqa: F401
     normalization,
     pooling,
     quantization,
+    recurrent,
     reductions,
     resizing,
     rotary,
