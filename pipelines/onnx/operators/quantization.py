@@ -1,4 +1,4 @@
-"""Quantized tensors: 8-bit integers with scales and zero points."""
+"""Quantized tensors: integers of 8 bits, or weights of 4, with scales and zero points."""
 
 from __future__ import annotations
 
@@ -114,3 +114,52 @@ def _requantized(x: TensorValue, scale: TensorValue, zero: TensorValue) -> Tenso
     rounded = ops.round(x / ops.cast(scale, x.dtype)) + ops.cast(zero, x.dtype)
     low, high = zero.dtype.range
     return ops.cast(ops.clip(rounded, float(low), float(high)), zero.dtype)
+
+
+@operator("MatMulNBits", domain="com.microsoft")
+def matmul_blocks(node: Node) -> TensorValue:
+    """ONNX Runtime's `x @ w.T + bias` for `w = (q - zero point) * scale`, by blocks of k.
+
+    Inputs are x, q `[n, blocks, bytes]`, scales `[n, blocks]`, zero points and, as the sixth, the
+    bias. Zero points other than the middle add the product of the blocks' sums of x by
+    `(middle - zero point) * scale`, which is exact but for rounding.
+    """
+    node.refuse_set("weight_prepacked")
+    node.refuse_inputs(g_idx=4)
+    x, bits, size = node(0), node["bits"] or 4, node["block_size"]
+    n, k = node["N"], node["K"]
+    if bits not in (4, 8) or size % 32 or k % size:
+        node.refuse(
+            "wanted bits of 4 or 8, and a block_size that 32 divides and that divides K, "
+            f"got {bits}, {size} and K of {k}"
+        )
+    blocks = k // size
+    scales = ops.reshape(node(2), [n, blocks])
+    held = ops.reshape(node(1), [n, k * bits // 8])
+    if bits == 8:
+        held = ops.cast(ops.cast(held, DType.int32) - 128, DType.int8)
+    rows = ops.unsqueeze(x, 0) if x.rank == 1 else x
+    result = ops.quantized_matmul(rows, held, scales, bits=bits, group=size)
+    if node.has(3):
+        parts = ops.reshape(ops.cast(rows, DType.float32), [*rows.shape[:-1], blocks, size])
+        sums = ops.squeeze(ops.sum(parts), -1)
+        shift = 2 ** (bits - 1) - _zero_points(node, n, blocks, bits)
+        more = sums @ (shift * ops.cast(scales, DType.float32)).T
+        result = ops.cast(ops.cast(result, DType.float32) + more, x.dtype)
+    if node.has(5):
+        result = result + node(5)
+    return ops.squeeze(result, 0) if x.rank == 1 else result
+
+
+def _zero_points(node: Node, n: int, blocks: int, bits: int) -> TensorValue:
+    """The zero points as float32 `[n, blocks]`: floats, or integers packed as the weights are."""
+    given = node(3)
+    if given.dtype is not DType.uint8:
+        return ops.reshape(ops.cast(given, DType.float32), [n, blocks])
+    each = -(-blocks * bits // 8)
+    packed = ops.cast(ops.reshape(given, [n, each]), DType.int32)
+    if bits == 4:
+        high = ops.floor_divide(packed, 16)
+        pairs = ops.stack([packed - high * 16, high], axis=2)
+        packed = ops.reshape(pairs, [n, 2 * each])[:, :blocks]
+    return ops.cast(packed, DType.float32)
