@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from heddle.graph import DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.normalization import by_channel
+from heddle.pipelines.onnx.operators.windows import moves
 from heddle.pipelines.onnx.table import operator
 
 
@@ -114,6 +117,43 @@ def _requantized(x: TensorValue, scale: TensorValue, zero: TensorValue) -> Tenso
     rounded = ops.round(x / ops.cast(scale, x.dtype)) + ops.cast(zero, x.dtype)
     low, high = zero.dtype.range
     return ops.cast(ops.clip(rounded, float(low), float(high)), zero.dtype)
+
+
+@operator("ConvInteger")
+def conv_integer(node: Node) -> TensorValue:
+    """The exact convolution of 8-bit integers less their zero points, as int32."""
+    return ops.cast(_convolution(node, 0, 1, 2, 3), DType.int32)
+
+
+@operator("QLinearConv")
+def quantized_conv(node: Node) -> TensorValue:
+    """The convolution of quantized tensors, quantized: as in QLinearMatMul, and an int32 bias."""
+    result = ops.cast(_convolution(node, 0, 3, 2, 5), DType.int32)
+    if node.has(8):
+        result = result + by_channel(node(8), result.rank)
+    scale = node(1) * _by_output(node(4), result.rank - 1)
+    return _requantized(ops.cast(result, DType.float32) * scale, node(6), node(7))
+
+
+def _convolution(node: Node, x: int, weights: int, x_zero: int, weights_zero: int) -> TensorValue:
+    """By floats, in which every sum is a whole number that they have."""
+    _, each, *kernel = (int(dim) for dim in node(weights).shape)
+    products = each * math.prod(kernel)
+    dtype = DType.float32 if products * 255**2 <= 2**24 else DType.float64
+    left, right = ops.cast(node(x), dtype), ops.cast(node(weights), dtype)
+    if node.has(x_zero):
+        left = left - ops.reshape(ops.cast(node(x_zero), dtype), ())
+    if node.has(weights_zero):
+        right = right - _by_output(ops.cast(node(weights_zero), dtype), right.rank)
+    around = moves(node, left, kernel)
+    return ops.conv(left, right, **around, groups=node["group"], layout="channels_first")
+
+
+def _by_output(value: TensorValue, rank: int) -> TensorValue:
+    """One number, or one for each channel, as it broadcasts along the first of `rank` axes."""
+    if value.shape.elements == 1:
+        return ops.reshape(value, ())
+    return ops.reshape(value, [-1, *[1] * (rank - 1)])
 
 
 @operator("MatMulNBits", domain="com.microsoft")

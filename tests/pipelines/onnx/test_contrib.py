@@ -292,3 +292,13 @@ def test_layers_of_many_steps_are_refused(normal: Any) -> None:
     inputs["x"] = normal(2, 1, 4)
     with pytest.raises(GraphError, match=r"wanted activations of Sigmoid, .* got Affine"):
         computed("RNN", inputs, domain="", hidden_size=6, activations=["Affine"])
+
+
+def test_sums_of_integers_are_exact_beyond_what_float32_holds() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(200, 256, (1, 300, 3, 3)), rng.integers(-128, -100, (2, 300, 3, 3))
+    inputs = {"x": x.astype(np.uint8), "w": w.astype(np.int8), "zero": np.array(7, np.uint8)}
+    [found] = computed("ConvInteger", inputs, known=("w", "zero"), domain="")
+    wanted = np.sum((x - 7) * w, axis=(1, 2, 3))
+    assert abs(wanted).max() > 2**24
+    np.testing.assert_array_equal(found.ravel(), wanted)
