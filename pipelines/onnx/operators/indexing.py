@@ -158,3 +158,32 @@ def argument(node: Node) -> TensorValue:
     else:
         found = find(x, axis=axis)
     return found if node["keepdims"] else ops.squeeze(found, axis)
+
+
+@operator("Hardmax")
+def hardmax(node: Node) -> TensorValue:
+    """1 where the first of the largest elements along an axis is, else 0."""
+    x = node(0)
+    axis = node.axis(x.rank)
+    if node.version < 13 and axis != x.rank - 1:
+        node.refuse(f"wanted the last axis before opset 13, got {axis}")
+    shape: list[Any] = [1] * x.rank
+    shape[axis] = x.shape[axis]
+    places = ops.reshape(ops.range(x.shape[axis]), shape)
+    return ops.cast(ops.equal(places, ops.argmax(x, axis=axis)), x.dtype)
+
+
+@operator("ReverseSequence")
+def reverse_sequence(node: Node) -> TensorValue:
+    """The first elements of each row the other way round, as many as its length says."""
+    x = node(0)
+    if {node["time_axis"], node["batch_axis"]} != {0, 1}:
+        node.refuse("wanted axes 0 and 1 as time_axis and batch_axis")
+    rows = x if node["batch_axis"] == 0 else ops.transpose(x, 0, 1)
+    batch, steps = rows.shape[:2]
+    places, lengths = ops.range(steps), ops.unsqueeze(ops.cast(node(1), DType.int64), 1)
+    places = ops.where(places < lengths, lengths - 1 - places, places)
+    places = places + ops.unsqueeze(ops.range(batch), 1) * ops.size(steps)
+    flat = ops.reshape(rows, [batch * steps, *rows.shape[2:]])
+    turned = ops.gather(flat, places, axis=0)
+    return turned if node["batch_axis"] == 0 else ops.transpose(turned, 0, 1)
