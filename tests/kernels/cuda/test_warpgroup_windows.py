@@ -43,6 +43,15 @@ CASES = {
     ),
     "one axis, columns that do not divide": ("bfloat16", (3, 50, 24), 21, (3,), 1, None, (1, 1)),
     "no taps but one": ("bfloat16", ("d0", 6, 7, 72), 136, (1, 1)),
+    "more rounds than stages, in a cluster": (
+        "bfloat16",
+        (1, 10, 16, 64),
+        24,
+        (3, 3),
+        1,
+        None,
+        SAME,
+    ),
     "windows outside of x": ("bfloat16", (2, 3, 40, 8), 8, (2, 2), 1, None, (5, 5, 2, 3)),
 }
 

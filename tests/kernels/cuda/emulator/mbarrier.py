@@ -156,13 +156,14 @@ def arrive_at(space: int, of_cluster: bool = False) -> Callable:
     """An arrival; its scope is the block, unless it is `of_cluster`.
 
     In that of the block, one at another's mbarrier hands over what the thread has waited for, of
-    the async proxy, alone.
+    the async proxy, alone: whatever address it is named by.
     """
 
     def run(grid: Grid, found: Mbarrier, threads, counts=None):
         times = len(threads) if counts is None else int(counts.sum())
         brought = grid.cluster.clocks.release(threads)
-        if space != SHARED and not of_cluster:
+        own = found.maker // grid.threads == threads[0] // grid.threads
+        if not own and not of_cluster:
             brought.known[grid.cluster.clocks.generic] = 0
             brought.fenced[grid.cluster.clocks.generic] = 0
         found.arrive(times, brought)
