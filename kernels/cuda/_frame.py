@@ -254,15 +254,18 @@ def in_vectors(
     rows: Sequence[Size],
     body: Callable[[int], None],
     most: int = 16,
+    written: bool = True,
 ) -> None:
     """Emits `body(lanes)` for vectors, and `body(1)` for where vectors do not fit.
 
     A vector is 16 bytes of the widest dtype that moves in vectors, and at most `most` elements.
     Vectors fit where each of `rows`, and each row of `inputs`, divides into them, and the
-    pointers are aligned to 16 bytes.
+    pointers are aligned to 16 bytes. `written`: outputs move in vectors, too.
     """
-    outputs = [operand.dtype for operand in frame.spec.outputs]
-    moved = [*zip(frame.outputs, outputs, strict=True), *(p for g in inputs for p in g.streamed)]
+    moved = [pair for group in inputs for pair in group.streamed]
+    if written:
+        dtypes = [operand.dtype for operand in frame.spec.outputs]
+        moved = [*zip(frame.outputs, dtypes, strict=True), *moved]
     widest = max(emit.ITEM_SIZE[dtype] for _, dtype in moved)
     lanes = min(most, frame.machine.vector_bytes // widest)
     lengths = [*rows, *(group.row for group in inputs)]

@@ -57,10 +57,12 @@ class Rows:
         self._reducer = _block.Reducer("partial", self._group, element)
         self.member = _block.thread() % self._group
 
-    def each(self, inputs: Sequence[Inputs], body: Callable[[Any, int], None]) -> None:
+    def each(
+        self, inputs: Sequence[Inputs], body: Callable[[Any, int], None], written: bool = True
+    ) -> None:
         """Emits `body(row, lanes)` for the row of this thread's group.
 
-        `inputs` are those that the body reads in vectors.
+        `inputs` are those that the body reads in vectors; `written`: it writes in vectors, too.
         """
         groups = THREADS // self._group
         row = _block.block() * groups + _block.thread() // self._group
@@ -69,7 +71,7 @@ class Rows:
             with emit.when(emit.compare("less", row, self._rows)):
                 body(row, lanes)
 
-        in_vectors(self._frame, inputs, [self.length], guarded)
+        in_vectors(self._frame, inputs, [self.length], guarded, written=written)
 
     def read(self, lanes: int, value: Callable[[Any], Any]) -> Row:
         """The row of `value(column)`, of `lanes` elements each: held in registers if it is short.

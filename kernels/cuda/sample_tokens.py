@@ -22,26 +22,31 @@ from heddle.kernels.sampling_cut import Cuts, WeightAt
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 _WARPS = _frame.THREADS // _block.WARP
+_MOST = 4  # Logits of a vector: each of them has the code of a weight.
 
 
 def emit_sample_tokens(spec: Spec, machine: Machine) -> None:
     """Emits a block's work."""
     frame = _frame.frame(spec, machine)
-    sampler = _Sampler(frame)
-    with emit.when(compare("less", sampler.row, frame.size(spec.result.shape[0]))):
-        token = sampler.token()
-        with emit.when(compare("equal", sampler.thread, 0)):
-            memory.store(token, frame.outputs[0], sampler.row, "int64")
+    x, (rows, length) = frame.reader(0), frame.shape(spec.operands[0].shape)
+
+    def body(lanes: int) -> None:
+        sampler = _Sampler(frame, x, lanes)
+        with emit.when(compare("less", sampler.row, rows)):
+            token = sampler.token()
+            with emit.when(compare("equal", sampler.thread, 0)):
+                memory.store(token, frame.outputs[0], sampler.row, "int64")
+
+    _frame.in_vectors(frame, [x.inputs], [length], body, most=_MOST, written=False)
 
 
 class _Sampler:
-    """The block's row, and its shared memory."""
+    """The block's row, which is read in vectors of `width`, and its shared memory."""
 
     lanes = 1
 
-    def __init__(self, frame: _frame.Frame) -> None:
-        self.frame = frame
-        self.dtype = frame.spec.operands[0].dtype
+    def __init__(self, frame: _frame.Frame, x: _frame.Reader, width: int) -> None:
+        self.frame, self.x, self.width = frame, x, width
         self.length = emit.as_index(frame.size(frame.spec.operands[0].shape[1]))
         self.parts = emit.index(_frame.THREADS)
         self.row, self.thread = _block.block(), _block.thread()
@@ -70,11 +75,11 @@ class _Sampler:
 
         return emit.either(is_finite(top), [self.word], choose, lambda: [emit.index(-1)])[0]
 
-    def x_at(self, column: Any) -> Any:
-        """The logit at `column`; what is not allowed is -inf."""
-        x = memory.load(self.frame.inputs[0], self.row * self.length + column, self.dtype)
+    def x_at(self, column: Any, width: int) -> list[Any]:
+        """The logits from `column` on, a multiple of `width`; what is not allowed is -inf."""
+        found = _block.lanes(self.x(self.row * self.length + column, width))
         if len(self.frame.inputs) <= 4:
-            return x
+            return found
         words = emit.as_index(self.frame.size(self.frame.spec.operands[4].shape[1]))
 
         def load() -> list[Any]:
@@ -84,18 +89,22 @@ class _Sampler:
         none = emit.constant(emit.integer(32), 0)
         inside = compare("less", column, words * 32)
         (bits,) = emit.either(inside, [none.type], load, lambda: [none])
-        bit = (bits >> convert.cast(column % 32, "int64", "int32")) & 1
-        return select(compare("equal", bit, 1), x, -math.inf)
+        bits = bits >> convert.cast(column % 32, "int64", "int32")
+        return [
+            select(compare("equal", bits >> i & 1, 1), x, -math.inf) for i, x in enumerate(found)
+        ]
 
     def columns(self, values: list[Any], body: Callable[..., list[Any]]) -> list[Any]:
         """`body(column, x, *values)` gives the next values, over this thread's columns."""
-        return emit.carry(
-            self.thread,
-            self.length,
-            _frame.THREADS,
-            values,
-            lambda i, *v: body(i, self.x_at(i), *v),
-        )
+
+        def vector(column: Any, *values: Any) -> list[Any]:
+            following = list(values)
+            for i, x in enumerate(self.x_at(column, self.width)):
+                following = body(column + i, x, *following)
+            return following
+
+        first, stride = self.thread * self.width, _frame.THREADS * self.width
+        return emit.carry(first, self.length, stride, values, vector)
 
     def _first_of(self, top: Any) -> list[Any]:
         """The first place of `top`."""
@@ -134,21 +143,25 @@ class _Sampler:
         lane, warp = self.thread % _block.WARP, self.thread // _block.WARP
         zero = emit.index(0)
 
-        def wide_at(column: Any) -> Any:
-            x = self.x_at(column)
+        def wide_at(column: Any, width: int) -> Any:
+            """The weights of so many logits from `column` on, added up."""
+            total = zero
+            for i, x in enumerate(self.x_at(column, width)):
 
-            def weight() -> list[Any]:
-                return [convert.cast(weight_at(column, x), "int32", "int64")]
+                def weight(column: Any = column + i, x: Any = x) -> list[Any]:
+                    return [convert.cast(weight_at(column, x), "int32", "int64")]
 
-            reaches = compare("greater_equal", x, least)
-            return emit.either(reaches, [self.word], weight, lambda: [zero])[0]
+                reaches = compare("greater_equal", x, least)
+                total = total + emit.either(reaches, [self.word], weight, lambda: [zero])[0]
+            return total
 
         _block.barrier()  # Nobody may still read the sums of the search before.
         for chunk in emit.loop(warp, CHUNKS, _WARPS):
             start = chunk * size
             stop = sizes.least(start + size, self.length)
+            first, stride = start + lane * self.width, _block.WARP * self.width
             (part,) = emit.carry(
-                start + lane, stop, _block.WARP, [zero], lambda i, part: [part + wide_at(i)]
+                first, stop, stride, [zero], lambda i, part: [part + wide_at(i, self.width)]
             )
             part = _block.across(part, lambda a, b: a + b, _block.WARP)
             with emit.when(compare("equal", lane, 0)):
@@ -174,7 +187,9 @@ class _Sampler:
         def step(first: Any, before: Any) -> list[Any]:
             column = first + lane
             inside = compare("less", column, self.length)
-            (weight,) = emit.either(inside, [self.word], lambda: [wide_at(column)], lambda: [zero])
+            (weight,) = emit.either(
+                inside, [self.word], lambda: [wide_at(column, 1)], lambda: [zero]
+            )
             sums = in_warp(weight)
             with emit.when(is_in(before + sums - weight, weight)):
                 self.found.store(column, 0)

@@ -47,7 +47,7 @@ def emit_top_k(spec: Spec, machine: Machine) -> None:
             with emit.when((some ^ True) & compare("equal", rows.member, 0)):
                 put(emit.index(0), emit.index(0))
 
-    rows.each([x.inputs], body)
+    rows.each([x.inputs], body, written=False)
 
 
 def _distance(key: Any, kind: str) -> Any:

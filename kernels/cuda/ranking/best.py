@@ -202,7 +202,10 @@ class Search:
     def _walk(self, take: Any, before: Any) -> Sequence[Any]:
         """The bin in which number `take` is, how many are before it, and in it."""
         first = _block.thread() * _OWN
-        counts = [convert.cast(self._bins.load(first + i), "int32", "int64") for i in range(_OWN)]
+        counts = [
+            convert.cast(count, "int32", "int64")
+            for count in _block.lanes(self._bins.load(first, _OWN))
+        ]
         earlier = before + self._scan(sum(counts[1:], counts[0]))[0]
         for i, count in enumerate(counts):
             here = compare("less", earlier, take) & compare("greater_equal", earlier + count, take)

@@ -64,15 +64,18 @@ class Histogram:
     def total(self) -> Any:
         """See `Histogram`."""
         _block.barrier()
-        own = [self._weights.load(_block.thread() * _OWN + i) for i in range(_OWN)]
+        own = _block.lanes(self._weights.load(_block.thread() * _OWN, _OWN))
         return self._scan(sum(own[1:], own[0]))[1]
 
     def walk(self, by: str, limit: Any, count: Any, weight: Any, bins: Any) -> list[Any]:
         """See `Histogram`."""
         _block.barrier()
         first = _block.thread() * _OWN
-        counts = [self.count(first + i) for i in range(_OWN)]
-        weights = [self._weights.load(first + i) for i in range(_OWN)]
+        counts = [
+            convert.cast(count, "int32", "int64")
+            for count in _block.lanes(self._counts.load(first, _OWN))
+        ]
+        weights = _block.lanes(self._weights.load(first, _OWN))
         counted, every = self._scan(sum(counts[1:], counts[0]))
         weighed, whole = self._scan(sum(weights[1:], weights[0]))
         with emit.when(compare("equal", _block.thread(), 0)):
