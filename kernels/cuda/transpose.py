@@ -2,7 +2,7 @@
 
 Where the last axis stays last, rows are copied in a sweep. Otherwise blocks move tiles of 32 x 32
 between the two last axes through shared memory, so that reads and writes are both contiguous; a
-tile's rows are 33 long, so that its columns lie in different banks.
+tile's rows are a word of 4 bytes longer, so that its columns lie in different banks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _emit_rows(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...]) 
 def _emit_tiles(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...]) -> None:
     read, write = frame.reader(0), frame.writer()
     dtype = frame.spec.result.dtype
-    tile = _block.SharedArray("tile", emit.memory_type(dtype), TILE * (TILE + 1))
+    pitch = TILE + max(1, 4 // emit.ITEM_SIZE[dtype])
+    tile = _block.SharedArray("tile", emit.memory_type(dtype), TILE * pitch)
     # Along x the input is contiguous, along y the output.
     width, y_axis = shape[-1], plan.order[-1]
     height, stride = shape[y_axis], sizes.product(shape[y_axis + 1 :])
@@ -66,13 +67,13 @@ def _emit_tiles(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...])
         with emit.when(inside):
             value = read(read_start + y * stride + x, 1)
             stored = convert.to_memory(value, dtype)
-            tile.store(stored, (row + first) * (TILE + 1) + column)
+            tile.store(stored, (row + first) * pitch + column)
     _block.barrier()
     for first in range(0, TILE, _ROWS_AT_ONCE):
         x, y = x_start + row + first, y_start + column
         inside = _less(x, width) & _less(y, height)
         with emit.when(inside):
-            stored = tile.load(column * (TILE + 1) + row + first)
+            stored = tile.load(column * pitch + row + first)
             value = convert.from_memory(stored, dtype)
             write(value, write_start + x * step + y)
 
