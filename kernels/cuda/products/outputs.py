@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import convert, emit, sizes
+from heddle.kernels import convert, crosslane, emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma, staging
 from heddle.kernels.mlir import dialect
@@ -47,6 +47,27 @@ class Place:
         return [self.n] if isinstance(self.each, int) and self.each == 0 else [self.n, self.each]
 
 
+def turn(row: Size, column: Size) -> Size:
+    """What `^` moves a column of sums by, around that of a tile's row.
+
+    In every second 32 columns, of the next row in the others, fours change places: threads that
+    read eight neighbours each, in two vectors, would else meet the same banks.
+    """
+    return (row + column // 32) % 2 * 4
+
+
+def load_sums(shared: mma.DynamicShared, dtype: str, start: Size, column: Size, lanes: int) -> Any:
+    """Neighbouring sums of 4 bytes, at most 8, of the row that begins at element `start`.
+
+    `column` is that of the first where `turn` has moved it.
+    """
+    element = emit.register_type(dtype)
+    found = [
+        shared.load((start + (column ^ i)) * 4, element, min(lanes, 4)) for i in range(0, lanes, 4)
+    ]
+    return found[0] if lanes <= 4 else crosslane.shuffle(found[0], found[1], range(lanes))
+
+
 @dataclass(frozen=True)
 class SlicedSums:
     """The sums of a tile in `dtype`, `count` times in shared memory: each from a slice of k.
@@ -70,22 +91,20 @@ class SlicedSums:
         """Puts a warp's sums to the others of slice `number`, from `column` on."""
         lane = _block.thread() % _block.WARP
         row, element = number * self.rows + lane // 4, emit.register_type(self.dtype)
+        along = column + (lane % 4 * 2 ^ turn(lane // 4, column))
         across = WARP_COLUMNS // 8
         for position in range(0, len(sums), 2):
             tile, half = position // 4, position % 4 // 2
             down, right = tile // across * 16 + half * 8, tile % across * 8
             pair = vector.from_elements(emit.widen(element, 2), sums[position : position + 2])
-            place = (row + down) * self.pitch + column + lane % 4 * 2 + right
+            place = (row + down) * self.pitch + along + right
             self.shared.store(pair, place * 4)
 
     def total(self, row: Size, column: Size, lanes: int) -> Any:
         """Neighbouring sums of all slices, added up in their order."""
+        place = column ^ turn(row, column)
         first, *others = (
-            self.shared.load(
-                ((i * self.rows + row) * self.pitch + column) * 4,
-                emit.register_type(self.dtype),
-                lanes,
-            )
+            load_sums(self.shared, self.dtype, (i * self.rows + row) * self.pitch, place, lanes)
             for i in range(self.count)
         )
         return sum(others, first)

@@ -56,6 +56,11 @@ class Tile:
         return self.kind.item == 4 and not self.transposed
 
     @property
+    def width(self) -> int:
+        """Bytes of a line of b that are read at a time: a chunk, or eight words."""
+        return 2 * mma.CHUNK if self.words_across else mma.CHUNK
+
+    @property
     def warp_columns(self) -> int:
         """Columns of a warp."""
         return self.columns // _ACROSS
@@ -72,8 +77,11 @@ class Tile:
 
     @property
     def pitch(self) -> int:
-        """Elements between two rows of sums in shared memory: eight more, against conflicts."""
-        return self.columns + 8
+        """Elements between two rows of sums in shared memory.
+
+        More than columns: two rows of a store of 16 bytes, or four of 8, meet no bank twice.
+        """
+        return self.columns + (16 if self.bytes_across else 8)
 
 
 def shared_bytes(columns: int) -> int:
@@ -118,7 +126,14 @@ def emit_tile(
     parts = [
         staging.Lines(a, 0, ROWS, line, tile.depth, where.row, True),
         staging.Lines(
-            b, tile.b_place, tile.columns, line, tile.depth, where.column, tile.transposed
+            b,
+            tile.b_place,
+            tile.columns,
+            line,
+            tile.depth,
+            where.column,
+            tile.transposed,
+            tile.width,
         ),
     ]
     sums = _multiplied(tile, shared, parts, sizes.ceildiv(where.k, tile.depth))
@@ -197,7 +212,8 @@ class _Fragments:
                 at = column + 8 * j + lane // 4
                 panel, chunk = at // self._tile.depth, at % self._tile.depth // each
                 for line in (lane % 4, lane % 4 + 4):
-                    where = staging.swizzled(line, chunk, length) * mma.CHUNK + at % each * 4
+                    turned = staging.swizzled(line, chunk, length, self._tile.width)
+                    where = turned * mma.CHUNK + at % each * 4
                     places.append((panel * self._tile.depth + line) * length + where)
             return places
         panel, chunk = column // self._tile.depth, column % self._tile.depth // each
@@ -271,17 +287,19 @@ def _store(tile: Tile, shared: mma.DynamicShared, sums: Sequence[Any]) -> None:
     lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
     row = warp // _ACROSS * _WARP_ROWS + lane // 4
     column = warp % _ACROSS * tile.warp_columns
-    across = tile.warp_columns // 8
+    across, each = tile.warp_columns // 8, 4 if tile.bytes_across else 2
+    places = [lane % 4 * each ^ outputs.turn(lane // 4, column + first) for first in (0, 32)]
     for number in range(0, len(sums) // 4, 2):
         down, right = number // across * 16, number % across * 8
         for half in range(2):
             a, b = (
                 list(sums[4 * i + 2 * half : 4 * i + 2 * half + 2]) for i in (number, number + 1)
             )
+            place = places[right // 32]
             if tile.bytes_across:
-                parts = [(lane % 4 * 4, [a[0], b[0], a[1], b[1]])]
+                parts = [(place, [a[0], b[0], a[1], b[1]])]
             else:
-                parts = [(lane % 4 * 2, a), (lane % 4 * 2 + 8, b)]
+                parts = [(place, a), (place + 8, b)]
             for place, values in parts:
                 value = vector.from_elements(emit.widen(element, len(values)), values)
                 line = (row + down + 8 * half) * tile.pitch
@@ -290,9 +308,9 @@ def _store(tile: Tile, shared: mma.DynamicShared, sums: Sequence[Any]) -> None:
 
 def write(frame: _frame.Frame, tile: Tile, shared: mma.DynamicShared, where: Place) -> None:
     """Writes the tile whose sums lie in shared memory, rows of `tile.pitch`; 256 threads call."""
-    element = emit.register_type(tile.kind.sums)
 
     def sums(row: Size, column: Size, lanes: int) -> Any:
-        return shared.load((row * tile.pitch + column) * 4, element, lanes)
+        place = column ^ outputs.turn(row, column)
+        return outputs.load_sums(shared, tile.kind.sums, row * tile.pitch, place, lanes)
 
     outputs.write(frame, where, (ROWS, tile.columns), sums)
