@@ -1,11 +1,14 @@
 """Runs a spec's CUDA kernel on the emulator, on arrays."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
 from emulator import machine as emulator
 from emulator.machine import Buffer, Program, Runnable, launch
 from emulator.tensor_map import TensorMap
+from emulator.traffic import FRAMES, Traffic
 from ptx import machine as ptx_machine
 from reference import numpy_dtype, shape, size
 
@@ -21,10 +24,26 @@ of_ptx = False
 """Whether what runs is the PTX that an artifact holds, not the MLIR that it is made of."""
 PROCESSORS = 2
 """Multiprocessors of the GPU that is emulated: so few that grids are cut."""
+_traffic: Traffic | None = None
+
+
+@contextmanager
+def counting(machine: Machine) -> Iterator[Traffic]:
+    """Counts the accesses of the kernels that run, on `machine` unless they say otherwise."""
+    global _traffic, MACHINE
+    before, _traffic, MACHINE = (_traffic, MACHINE), Traffic(), machine
+    try:
+        yield _traffic
+    finally:
+        _traffic, MACHINE = before
 
 
 def built(spec: Spec, machine: Machine) -> tuple[ir.Context, Runnable]:
     """The kernel, and the context that it is in."""
+    if _traffic is not None:
+        emulated = context()
+        with emulated, ir.Location.unknown(), ir.loc_tracebacks(max_depth=FRAMES):
+            return emulated, Program(build(spec, machine), _traffic.effects())
     space = find(spec.op, "cuda").space
     values = tuple(space.values(spec, machine).items()) if space else ()
     return (_built if keeps else _built.__wrapped__)(spec, machine, values, of_ptx)

@@ -9,7 +9,7 @@ lockstep. Where there is more (asynchronous copies, mbarriers, matrix units), ea
 own until it waits, and vector clocks tell what is ordered.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -25,7 +25,7 @@ from emulator.grid import BUFFER_BITS, WARP, Grid
 from emulator.memory import EmulatorError, Memory, Region
 from emulator.races import BarrierOrder, ClockOrder
 from emulator.regions import Slots, compile_block
-from emulator.rows import Ordering
+from emulator.rows import EFFECTS, Ordering
 from emulator.schedule import run_all
 from emulator.tensor_map import TensorMap
 from emulator.types import number, size_of
@@ -61,13 +61,16 @@ class Runnable(Protocol):
 
 
 class Program:
-    """A module's one kernel, whose operations are looked at once for all of its launches."""
+    """A module's one kernel, whose operations are looked at once for all of its launches.
 
-    def __init__(self, module: ir.Module) -> None:
+    `effects`: what its operations do, as `rows` has it, or as `traffic` counts it.
+    """
+
+    def __init__(self, module: ir.Module, effects: Mapping[str, Callable] = EFFECTS) -> None:
         kernel = next(op.operation for op in module.body if op.operation.name == "llvm.func")
         self.module = module  # Which holds the operations.
         self.order = Ordering.of(kernel)
-        self._slots = Slots()
+        self._slots = Slots(effects)
         self.arguments = self._slots.of(kernel.regions[0].blocks[0].arguments)
         self.arrays = _shared_arrays(module)
         self.cluster, self.registers = 1, number(kernel, "nvvm.maxnreg")

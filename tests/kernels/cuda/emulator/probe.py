@@ -1,8 +1,11 @@
 """A frame for a few operations, to ask the emulator what it makes of them."""
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
-from emulator.machine import Buffer, launch
+from emulator.machine import Buffer, Program, launch
+from emulator.rows import EFFECTS
 from heddle.kernels.mlir import context, ir
 
 PRELUDE = """
@@ -32,9 +35,13 @@ def emulate(
     grid: int = 1,
     block: int = 32,
     words: int = 1,
+    effects: Mapping[str, Callable] = EFFECTS,
     **options,
 ):
-    """Runs `body` with an input `x`, an output `y` and `words` of shared memory for each thread."""
+    """Runs `body` with an input `x`, an output `y` and `words` of shared memory for each thread.
+
+    `effects`: as `Program` has it.
+    """
     text = f"""
       llvm.mlir.global private @tile() {{addr_space = 3 : i32, alignment = 16 : i64}}
         : !llvm.array<{block * words} x i32>
@@ -45,7 +52,7 @@ def emulate(
       }}"""
     buffers = [Buffer(x, **options), Buffer(y, written=True)]
     with context(), ir.Location.unknown():
-        launch(ir.Module.parse(text), grid, block, buffers, [len(x)])
+        launch(Program(ir.Module.parse(text), effects), grid, block, buffers, [len(x)])
     return y
 
 

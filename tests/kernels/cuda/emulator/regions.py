@@ -6,7 +6,7 @@ active lanes is narrowed, and the results of both sides are merged.
 Blocks are coroutines: they yield what an operation waits for (`cluster.Wait`).
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,13 @@ Run = Callable[[Grid, Mask], Coroutine]
 
 
 class Slots:
-    """Numbers of the values of a kernel: to find one by its `ir.Value` in each step is slow."""
+    """Numbers of the values of a kernel: to find one by its `ir.Value` in each step is slow.
 
-    def __init__(self) -> None:
+    `effects` are the rows for what its operations do, beside those that compute.
+    """
+
+    def __init__(self, effects: Mapping[str, Callable] = EFFECTS) -> None:
+        self.effects = effects
         self._numbers: dict[ir.Value, int] = {}
 
     def of(self, values: Iterable[ir.Value]) -> list[int]:
@@ -71,8 +75,8 @@ def _steps(
                 yield op, _value_step(op, OPS[name](op), slots), False
             else:
                 constants[slots.of(op.results)[0]] = OPS[name](op)()
-        elif name in EFFECTS:
-            yield op, _effect_step(op, EFFECTS[name](op), slots), False
+        elif name in slots.effects:
+            yield op, _effect_step(op, slots.effects[name](op), slots), False
         elif name in CONTROL:
             yield op, CONTROL[name](op, slots), True
         elif name in BLOCKING:
