@@ -23,7 +23,7 @@ from heddle.kernels.cuda.flash import split as flash_split
 from heddle.kernels.cuda.flash import warp as flash_warp
 from heddle.kernels.cuda.flash.split import FEW
 from heddle.kernels.cuda.flash.stages import KEYS, KEYS_OF_A_WARP, THREADS, WARPS
-from heddle.kernels.cuda.products import mma
+from heddle.kernels.cuda.products import mma, outputs
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
@@ -241,7 +241,8 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
     element = emit.register_type("float32")
     for line, column, pair in warp.pairs(state):
         both = vector.from_elements(emit.widen(element, 2), list(pair))
-        shared.store(both, ((number + warp.lines[line]) * layout.pitch + column) * 4)
+        row, place = number + warp.lines[line], column ^ outputs.turn(warp.lines[line], column)
+        shared.store(both, (row * layout.pitch + place) * 4)
     tops = warp.split(state)[0]
     for line, (top, total) in enumerate(zip(tops, warp.totals(state), strict=True)):
         with emit.when(emit.compare("equal", warp.member, 0)):
@@ -250,7 +251,7 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
     _block.barrier()
 
     def found(line: Size, column: Size, lanes: int) -> flash_split.Sums:
-        rows = [line + FEW * i for i in range(WARPS)]
+        rows, place = [line + FEW * i for i in range(WARPS)], column ^ outputs.turn(line, column)
         found = [_block.lanes(shared.load(layout.maxima + row * 8, element, 2)) for row in rows]
         top = found[0][0]
         for other, _ in found[1:]:
@@ -261,7 +262,7 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
         for row, (other, part) in zip(rows, found, strict=True):
             weight = warp.power(other, shift)
             total = emit.fma(part, weight, total)
-            sums = shared.load((row * layout.pitch + column) * 4, element, lanes)
+            sums = outputs.load_sums(shared, "float32", row * layout.pitch, place, lanes)
             result = emit.fma(sums, weight, result)
         return top, total, result
 
