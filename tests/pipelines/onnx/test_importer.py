@@ -6,8 +6,8 @@ import pytest
 from onnx import numpy_helper
 from onnx_texts import computed, imported, parsed
 
-from heddle.graph import DType
-from heddle.pipelines.onnx import load
+from heddle.graph import DType, reference
+from heddle.pipelines.onnx import file, importer, load
 from heddle.runtime.errors import ArtifactError, GraphError
 
 RNG = np.random.default_rng(0)
@@ -102,9 +102,6 @@ def test_a_table_of_positions_narrows_the_sequence():
     table, words = floats(512, 4), floats(9, 4)
     model.graph.initializer.append(numpy_helper.from_array(table, "table"))
     model.graph.initializer.append(numpy_helper.from_array(words, "words"))
-    from heddle.graph import reference
-    from heddle.pipelines.onnx import file, importer
-
     found = importer.build(file.checked(model, "m"), "m", "m", {"sequence": (3, 1000)})
     assert found.graph.symbols["sequence"] == (3, 512)
     assert found.weights.keys() == {"table", "words"}
@@ -273,9 +270,6 @@ def test_functions_of_the_model_and_of_onnx_are_replaced():
         m (float[n] x) => (float[n] y) { d = own.twice(x)  y = ThresholdedRelu <alpha = 1.5> (d) }
         <domain: "own", opset_import: ["": 21]> twice (a) => (b) { b = Add(a, a) }"""
     )
-    from heddle.graph import reference
-    from heddle.pipelines.onnx import file, importer
-
     found = importer.build(file.checked(model, "m"), "m", "m")
     (y,) = reference.evaluate(found.graph, [np.array([0.5, 1, 2], np.float32)])
     assert y.tolist() == [0, 2, 4]
@@ -301,8 +295,6 @@ def test_weights_beside_the_file(tmp_path):
 def test_initializers_that_are_listed_as_inputs_are_none():
     model = parsed("m (float[2] x, float[2] w) => (float[2] y) { y = Mul(x, w) }")
     model.graph.initializer.append(numpy_helper.from_array(floats(2), "w"))
-    from heddle.pipelines.onnx import file, importer
-
     found = importer.build(file.checked(model, "m"), "m", "m")
     assert types(found) == ["float32[2] on cpu:0"]
     assert list(found.weights) == ["w"]
@@ -364,6 +356,13 @@ def test_dtypes():
 def test_what_is_refused(text, sizes, message):
     with pytest.raises(GraphError, match=message):
         imported(text, **sizes)
+
+
+def test_outputs_may_have_no_rank():
+    model = parsed("m (float[n, 2] x) => (float[n, 2] y) { y = Relu(x) }")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    found = importer.build(file.checked(model, "m"), "m", "m")
+    assert ops_of(found) == ["relu"]
 
 
 def test_old_opsets_are_refused():
