@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from heddle.kernels import bodies, broadcast, emit, memory, sizes
+from heddle.kernels import bodies, broadcast, convert, emit, memory, sizes
 from heddle.kernels.cuda import _block
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine, find
@@ -222,12 +222,13 @@ class Writer:
     ) -> list[Any]:
         """What the outputs get for the lanes of `value`, the root's result from `position` on.
 
-        `place` as `Inputs.load` has it; `gates`: what the spec's gate gives there.
+        A 16-bit result is rounded before the epilogue sees it, as if it had been stored. `place` as `Inputs.load` has it; `gates`: what the spec's gate gives there.
         """
         if self._body is None:
             return [value]
-        lanes = emit.lanes_of(value)
-        dtypes = [self._frame.spec.result.dtype, *(o.dtype for o in self._body.inputs)]
+        lanes, dtype = emit.lanes_of(value), self._frame.spec.result.dtype
+        value = convert.rounded(value, dtype)
+        dtypes = [dtype, *(o.dtype for o in self._body.inputs)]
         values = [value, *self.inputs.load(position, lanes, place), *gates]
         return bodies.evaluate(self._body, values, dtypes, lanes, stored=True)
 

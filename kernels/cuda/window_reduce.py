@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from heddle.kernels import bodies, convert, sizes
+from heddle.kernels import bodies, sizes
 from heddle.kernels.cuda import _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, fold, product
@@ -29,7 +29,7 @@ def emit_reduce(spec: Spec, machine: Machine) -> None:
                 reduced: Callable[[Load], Any], position: Any = position, channel: Any = channel
             ) -> None:
                 value = reduced(lambda number, place: readers[number](place + channel, lanes))
-                write(convert.rounded(value, spec.result.dtype), position)
+                write(value, position)
 
             row = sizes.floordiv(position, windows.channels)
             Reduction(frame, windows, row).emit(lanes, put)

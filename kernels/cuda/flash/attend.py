@@ -269,7 +269,7 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
     def write(sums: flash_split.Found) -> None:
         def value(line: Size, column: Size, lanes: int) -> Any:
             _, total, result = sums(line, column, lanes)
-            return convert.rounded(result * softmax.inverse(total), tile.frame.spec.result.dtype)
+            return result * softmax.inverse(total)
 
         tile.write(FEW, value)
 

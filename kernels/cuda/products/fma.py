@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from heddle.kernels import convert, emit, sizes
+from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import matrices
 from heddle.kernels.cuda.products.outputs import Place
@@ -132,8 +132,7 @@ def emit_tile_at(
         zero = emit.constant(element, 0, EACH)
         sums = emit.carry(0, k, cut.depth, [zero] * EACH, step)
         row, column = first_row + cut.row, first_column + cut.column
-        for i, total in enumerate(sums):
-            value = convert.rounded(total, spec.result.dtype)
+        for i, value in enumerate(sums):
             start = (number * m + row + i) * n + column
             for j, part in enumerate([value] if lanes == EACH else _block.lanes(value)):
                 inside = emit.compare("less", row + i, m) & emit.compare("less", column + j, stop)

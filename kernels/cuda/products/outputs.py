@@ -128,8 +128,7 @@ def write(
     def gated(row: Size, column: Size, lanes: int, position: Size) -> list[Any]:
         found = []
         for product, through in gates:
-            value = convert.rounded(sums(row, columns + column, lanes), product.spec.result.dtype)
-            (value,) = through.results(value, position)
+            (value,) = through.results(sums(row, columns + column, lanes), position)
             found.append(convert.rounded(value, product.spec.outputs[0].dtype))
         return found
 
@@ -140,10 +139,10 @@ def write(
             inside = emit.compare("less", where.row + row, where.m)
             inside = inside & emit.compare("less", where.column + column, stop)
             with emit.when(inside):
-                value = convert.rounded(sums(row, column, lanes), frame.spec.result.dtype)
                 line = where.number * where.m + where.row + row
                 position = line * where.n + where.column + column
-                finish(value, position, gated(row, column, lanes, position))
+                gate = gated(row, column, lanes, position)
+                finish(sums(row, column, lanes), position, gate)
 
     inputs = [finish.inputs, *(through.inputs for _, through in gates)]
     _frame.in_vectors(frame, inputs, where.rows, body, most=8)
