@@ -75,7 +75,7 @@ def _transposed_pads(
     for axis, (dim, stride, reach) in enumerate(zip(x.shape[2:], strides, reaches, strict=True)):
         total = stride * (int(dim) - 1) + more[axis] + reach + 1 - wanted[axis - rank]
         less = total // 2
-        start = less if mode in ("SAME_UPPER", "NOTSET") else total - less
+        start = less if mode == "SAME_UPPER" else total - less
         starts.append(start)
         ends.append(total - start - more[axis])
     return starts, ends
