@@ -329,6 +329,8 @@ _FUNCTIONS = V4 | DOTS | _PARTS | {"avx512bf16.add": _ADD, "avx512bf16.normal": 
 _INTRINSIC = re.compile(r"@llvm\.x86\.(avx512[\w.]+)\(")
 _CALLED = re.compile(r"@(avx512[\w.]+)\(")
 _ROUNDING = re.compile(r"fptrunc <(\d+) x float> (\S+) to <\1 x bfloat>")
+# `emit.opaque` of a register that the host lacks: freeze is another value to LLVM as well.
+_OPAQUE = re.compile(r'call (<\d+ x \w+>) asm "", "=v,0"\(<\d+ x \w+> (\S+)\)')
 _OTHER_OPERANDS = re.compile(
     r"@avx512\.mask\.(?!reduce.*, i32 9, .*, i\d+ -1, i32 4\)|scalef.*, i\d+ -1, i32 4\)).*"
     r"|@avx512\.fpclass\.ps\.512\((?!.*, i32 32\)|<16 x float> %a, i32\)).*"
@@ -344,6 +346,8 @@ def emulated(text: str, host: Machine) -> str:
         text = _ROUNDING.sub(rf"call <\1 x bfloat> @{_ROUNDED}.\1(<\1 x float> \2)", text)
         text = re.sub(r"bfloat 0xR(\w+)", lambda bits: f"i16 {int(bits[1], 16)}", text)
         text = text.replace("bfloat", "i16")
+    if host.vector_bytes < 64:
+        text = _OPAQUE.sub(r"freeze \1 \2", text)
     for name in sorted(set(_INTRINSIC.findall(text))):
         if name not in _FUNCTIONS:
             raise NotImplementedError(name)
