@@ -24,7 +24,7 @@ def collapse(spec: Spec) -> Spec:
         first, *others = map(collapse, spec.each)
         return replace(first, beside=tuple(others), source=spec.source and collapse(spec.source))
     rank = len(spec.result.shape)
-    maps, fences = _ROOTS.get(spec.op, _opaque)(spec)
+    maps, begins = _ROOTS.get(spec.op, _opaque)(spec)
     bodies = [body for body in (spec.prologue, spec.epilogue) if body]
     views: list[_Root | _View] = [
         *(_Root(operand.shape, axes) for operand, axes in zip(spec.operands, maps, strict=True)),
@@ -32,8 +32,8 @@ def collapse(spec: Spec) -> Spec:
     ]
     runs: list[list[int]] = []
     for axis in range(rank):
-        fenced = axis in fences or axis - 1 in fences
-        if runs and not fenced and all(v.merges(runs[-1], axis, spec.result.shape) for v in views):
+        joins = bool(runs) and axis not in begins
+        if joins and all(v.merges(runs[-1], axis, spec.result.shape) for v in views):
             runs[-1].append(axis)
         else:
             runs.append([axis])
@@ -112,7 +112,7 @@ def _apply(spec: Spec, maps: Sequence[Axes], runs: list[list[int]]) -> Spec:
     )
 
 
-# Where the operands' axes are in the result, and the result's axes that keep to themselves.
+# Where the operands' axes are in the result, and the result's axes that begin a run.
 
 _Map = tuple[list[Axes], set[int]]
 
@@ -133,7 +133,16 @@ def _last_axis(spec: Spec) -> _Map:
 
 def _along_axis(spec: Spec) -> _Map:
     whole = tuple(range(len(spec.result.shape)))
-    return [whole] * len(spec.operands), {spec.attr("axis")}
+    axis = int(spec.attr("axis"))
+    return [whole] * len(spec.operands), {axis, axis + 1}
+
+
+def _cumsum(spec: Spec) -> _Map:
+    """What lies behind its axis and has no size goes with it: then it is the last one."""
+    maps, begins = _along_axis(spec)
+    axis = int(spec.attr("axis"))
+    behind = spec.result.shape[axis + 1 :]
+    return maps, {axis} if all(size == 1 for size in behind) else begins
 
 
 def _matmul(spec: Spec) -> _Map:
@@ -182,7 +191,7 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "softmax": _last_axis,
     "layer_norm": _last_axis,
     "rms_norm": _last_axis,
-    "cumsum": _last_axis,
+    "cumsum": _cumsum,
     "top_k": _rows,
     "take_along": _rows,
     "random_uniform": _rows,

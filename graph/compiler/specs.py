@@ -295,7 +295,7 @@ def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
 _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     **dict.fromkeys(("sum", "mean", "max", "min"), _reduce),
     **dict.fromkeys(("argmax", "argmin", "top_k_indices"), _arg),  # k is the result's last size
-    **dict.fromkeys(("softmax", "cumsum"), _without("axis")),  # legalize makes it the last
+    "softmax": _without("axis"),  # legalize makes it the last
     "iota": _without("size", "first"),
     "random_uniform": _without("size"),
     "slice": _without("sizes", "starts"),

@@ -37,11 +37,16 @@ STAGE = "stage"
 
 def split(spec: Spec) -> tuple[Portion, ...]:
     """Those of calls that are reduced at once, and of others both steps."""
+    return in_steps(spec, _strips(spec), FEW)
+
+
+def in_steps(spec: Spec, tasks: Expr, few: int) -> tuple[Portion, ...]:
+    """One step of so many `tasks`, and two for large arrays where these are less than `few`."""
     shape, axis = spec.operands[0].shape, spec.attr("axis")
     nbytes = product((*shape, emit.ITEM_SIZE[spec.operands[0].dtype]))
-    few = fold("sub", 1, fold("min", 1, fold("floordiv", _strips(spec), FEW)))
+    fewer = fold("sub", 1, fold("min", 1, fold("floordiv", tasks, few)))
     reached = (fold("floordiv", nbytes, LARGE), fold("floordiv", shape[axis], LONG))
-    factors = (few, *(fold("min", 1, size) for size in reached))
+    factors = (fewer, *(fold("min", 1, size) for size in reached))
     both = 0 if 0 in factors else product(factors)
     found = (("whole", fold("sub", 1, both)), ("parts", both), ("joins", both))
     return tuple(
@@ -53,15 +58,20 @@ def split(spec: Spec) -> tuple[Portion, ...]:
 
 def launch(spec: Spec, total: str) -> Launch:
     """One task for each strip of columns, of each part; totals are of dtype `total`."""
-    shape, axis, stage = spec.operands[0].shape, spec.attr("axis"), spec.attr(STAGE)
-    held = product((*shape[:axis], PARTS, *shape[axis + 1 :], emit.ITEM_SIZE[total]))
-    tasks, together = _strips(spec), WIDTH // STRIP
+    stage, tasks, together = spec.attr(STAGE), _strips(spec), WIDTH // STRIP
+    held = workspace(spec, total)
     if stage == "joins":
         return Launch((tasks, together, 1), held, workspace=held)
     work = rows.launch(spec, 4).work
     if stage == "parts":
         return Launch((fold("mul", tasks, PARTS), together, 1), work, workspace=held)
     return Launch((tasks, together, 1), work)
+
+
+def workspace(spec: Spec, total: str) -> Expr:
+    """The bytes of the totals of all parts, of dtype `total`."""
+    shape, axis = spec.operands[0].shape, spec.attr("axis")
+    return product((*shape[:axis], PARTS, *shape[axis + 1 :], emit.ITEM_SIZE[total]))
 
 
 def _strips(spec: Spec) -> Expr:
@@ -140,13 +150,13 @@ def emit_columns(frame: host.Frame, reduction: Reduction) -> None:
         for column, mask in columns():
             put(column, mask, memory.load(running, column - start, reduction.dtype, lanes))
 
-    for line, low, high in _lines(frame.first, frame.last, strips):
+    for line, low, high in lines(frame.first, frame.last, strips):
         end = sizes.least(high * STRIP, length)
         for start in emit.loop(low * STRIP, end, WIDTH):
             down(line, start, sizes.least(start + WIDTH, end))
 
 
-def _lines(first: Any, last: Any, strips: Size) -> Iterator[tuple[Any, Any, Any]]:
+def lines(first: Any, last: Any, strips: Size) -> Iterator[tuple[Any, Any, Any]]:
     """Emits the Python body of a `for line, low, high in` this: a line's strips among the tasks."""
     with emit.when(compare("less", first, last)):  # else there may be no strips
         for line in emit.loop(sizes.floordiv(first, strips), sizes.ceildiv(last, strips)):

@@ -1,7 +1,8 @@
-"""The sums of each element of a row and all before it.
+"""The sums of each element along an axis and all before it.
 
-A task is one row. Within a vector the sums of blocks of 1, 2, 4, ... lanes are put together; the
-last lane goes on to the next vector. float16 and bfloat16 are added in float32.
+Along the last axis a task is one row. Within a vector the sums of blocks of 1, 2, 4, ... lanes are
+put together; the last lane goes on to the next vector. Along another axis it is a strip of columns
+(`_column_sums`). float16 and bfloat16 are added in float32.
 """
 
 from __future__ import annotations
@@ -9,18 +10,27 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import bodies, crosslane, emit, host, rows, sizes
-from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.cpu import _column_sums
+from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.spec import Launch, Spec
 
 
 def launch(spec: Spec) -> Launch:
-    """One task for each row."""
-    return rows.launch(spec, 8)
+    """One task for each row, or for each strip of columns."""
+    return rows.launch(spec, 8) if _along_rows(spec) else _column_sums.launch(spec)
+
+
+def split(spec: Spec) -> tuple[Portion, ...]:
+    """See `_column_sums.split`; rows are added up by one kernel."""
+    return (Portion(spec),) if _along_rows(spec) else _column_sums.split(spec)
 
 
 def emit_cumsum(spec: Spec, machine: Machine) -> None:
-    """Emits the loop over rows."""
+    """Emits the loop over tasks in one of the two forms."""
     frame = host.frame(spec, machine)
+    if not _along_rows(spec):
+        _column_sums.emit_columns(frame)
+        return
     dtype = spec.operands[0].dtype
     lanes = rows.lanes_for(spec, machine)
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
@@ -57,6 +67,10 @@ def _prefix(x: Any) -> Any:
     return x
 
 
+def _along_rows(spec: Spec) -> bool:
+    return bool(spec.attr("axis") == len(spec.result.shape) - 1)
+
+
 def supports(spec: Spec) -> str | None:
     """Numbers."""
     if spec.operands[0].dtype == "bool":
@@ -64,4 +78,4 @@ def supports(spec: Spec) -> str | None:
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("cumsum", "cpu", emit_cumsum, launch, supports)
+KERNEL = Kernel("cumsum", "cpu", emit_cumsum, launch, supports, split=split)

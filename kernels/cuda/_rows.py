@@ -30,6 +30,11 @@ def grid(shape: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
     return fold("max", 1, fold("ceildiv", rows, THREADS // group_size(shape[-1]))), 1, 1
 
 
+def around(shape: Sequence[Expr], axis: int) -> tuple[Expr, Expr, Expr]:
+    """The sizes before, of and after an axis of `shape`."""
+    return product(tuple(shape[:axis])), shape[axis], product(tuple(shape[axis + 1 :]))
+
+
 def supports_floats(spec: Spec) -> str | None:
     """The floating dtypes, with any body."""
     if not emit.is_float(spec.result.dtype):

@@ -105,8 +105,7 @@ def _is_last(spec: Spec) -> bool:
 
 def _around(spec: Spec) -> tuple[Expr, Expr, Expr]:
     """The sizes before, of and after the axis."""
-    shape, axis = spec.operands[0].shape, spec.attr("axis")
-    return product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+    return _rows.around(spec.operands[0].shape, spec.attr("axis"))
 
 
 def _row_shape(spec: Spec) -> Sequence[Expr]:

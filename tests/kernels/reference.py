@@ -326,7 +326,7 @@ _ROOTS = {
         seeds, size=size(spec.result.shape[-1], dims)
     ),
     "top_k": _top_k,
-    "cumsum": lambda spec, dims, x: np.cumsum(_precise(x), axis=-1),
+    "cumsum": lambda spec, dims, x: np.cumsum(_precise(x), axis=spec.attr("axis")),
     "iota": _iota,
     "take_along": _take_along,
     "reduce": _reduce,

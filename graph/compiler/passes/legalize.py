@@ -170,7 +170,7 @@ def _quantized_matmul(operation: Any) -> Any:
 
 
 REWRITES: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("softmax", "argmax", "argmin", "cumsum"), _along_last),
+    **dict.fromkeys(("softmax", "argmax", "argmin"), _along_last),
     **dict.fromkeys(("matmul", "integer_matmul", "float8_matmul"), _matmul),
     **dict.fromkeys(("max_pool", "avg_pool"), _channels_last),
     "concat": _concat,

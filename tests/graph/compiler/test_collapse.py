@@ -59,6 +59,22 @@ def test_a_reductions_axis_is_renumbered(axis, merged, at):
     assert spec.attr("axis") == at
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "merged", "at"),
+    [
+        (("a", "b", "c", "d"), 1, ("a", "b", ("mul", "c", "d")), 1),
+        (("a", "b", 3, 1, 1), 2, (("mul", "a", "b"), 3), 1),
+        (("a", "b", 1, 1), 2, (("mul", "a", "b"), 1), 1),
+        (("a", 1, 5), 0, ("a", 5), 0),
+    ],
+)
+def test_sums_are_of_the_last_axis_where_ones_are_behind(shape, axis, merged, at):
+    x = f32(*shape)
+    spec = collapse(Spec("cumsum", (x,), x, (x,), (("axis", axis),)))
+    assert spec.operands[0].shape == spec.result.shape == merged
+    assert spec.attr("axis") == at
+
+
 def test_matmul_rows_merge_where_b_has_no_batch():
     a, result = f32("a", "b", 8), f32("a", "b", 6)
     plain = collapse(Spec("matmul", (a, f32(8, 6)), result, (result,), (("transposed", False),)))

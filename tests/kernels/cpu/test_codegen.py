@@ -103,7 +103,7 @@ def _specs() -> dict[str, Spec]:
         "rope": Spec("rope", (even, angles, angles), even, (even,), (("interleaved", True),)),
         "top_k": Spec("top_k", (x,), best, (best,), (("smallest", False),)),
         "take_along": Spec("take_along", (x, best), picked, (picked,)),
-        "cumsum": Spec("cumsum", (x,), x, (x,)),
+        "cumsum": Spec("cumsum", (x,), x, (x,), (("axis", 1),)),
         "iota": Spec("iota", (scalar, scalar), row, (row,), starts=(0,)),
         "random_uniform": Spec("random_uniform", (Operand("int64", ("d0", 2)),), x, (x,)),
         "penalize": sampling_rows.penalizing(),

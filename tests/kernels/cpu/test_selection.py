@@ -20,7 +20,8 @@ def best(dtype, shape, k, smallest=False, epilogue=None):
 
 def sums(dtype, shape, prologue=None, epilogue=None):
     x = Operand(dtype, shape)
-    return Spec("cumsum", (x,), x, (x,), (), prologue, epilogue)
+    axis = (("axis", len(shape) - 1),)
+    return Spec("cumsum", (x,), x, (x,), axis, prologue, epilogue)
 
 
 def count(dtype, size, first=0):

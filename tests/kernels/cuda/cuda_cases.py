@@ -121,7 +121,11 @@ def attention(dtype: str, mask: Operand | None = None, head: int = 32, **attrs) 
 def floating(dtype: str) -> dict[str, Spec]:
     x, row = tensor(dtype, "d0", 24), tensor(dtype, 24)
     wide, widths = tensor(dtype, "d0", "d1"), tensor(dtype, "d1")
+    columns = tensor(dtype, 2, "d0", "d1")
     return {
+        "cumsum": plain("cumsum", [x], x, axis=1),
+        "cumsum blocks": plain("cumsum", [wide], wide, axis=1),
+        "cumsum columns": plain("cumsum", [columns], columns, axis=1),
         "softmax": plain("softmax", [x], x),
         "softmax blocks": plain("softmax", [wide], wide),
         "layer_norm": plain("layer_norm", [x, row, row], x, epsilon=1e-5),

@@ -21,12 +21,15 @@ NUMBERS = ("float32", "float64", "bfloat16", "int8", "uint32", "int64")
 def specs(dtype: str) -> dict[str, Spec]:
     tensor = cases.tensor
     short, long = tensor(dtype, "d0", 40), tensor(dtype, "d0", "d1")
+    columns, few = tensor(dtype, 2, "d1", "d0", 7), tensor(dtype, 3, "d1", 5)
     indices, scalar = tensor("int64", "d0", 6), tensor(dtype)
     return {
         "top_k": cases.plain("top_k", [short], indices, smallest=False),
         "top_k blocks": cases.plain("top_k", [long], indices, smallest=True),
-        "cumsum": cases.plain("cumsum", [short], short),
-        "cumsum blocks": cases.plain("cumsum", [long], long),
+        "cumsum": cases.plain("cumsum", [short], short, axis=1),
+        "cumsum blocks": cases.plain("cumsum", [long], long, axis=1),
+        "cumsum columns": cases.plain("cumsum", [columns], columns, axis=1),
+        "cumsum of few columns": cases.plain("cumsum", [few], few, axis=1),
         "iota": cases.plain("iota", [scalar, scalar], tensor(dtype, 40), starts=("d0",)),
         "take_along": cases.plain("take_along", [long, indices], tensor(dtype, "d0", 6)),
     }
@@ -82,7 +85,7 @@ def longer(dtype: str, length: int) -> tuple[Spec, np.ndarray]:
     """A row that takes a block several steps."""
     x = cases.tensor(dtype, "d0", length)
     array = np.random.default_rng(1).integers(0, 3, (1, length)).astype(numpy_dtype(dtype))
-    return cases.plain("cumsum", [x], x), array
+    return cases.plain("cumsum", [x], x, axis=1), array
 
 
 @pytest.mark.parametrize(
