@@ -64,6 +64,7 @@ _PAGED = (
 )
 _PAGED_SIZES = {"b": (8,), "s": (1,), "t": (1024,), "h": (32,), "g": (8,), "d": (128,)}
 _AXIS = {**MATRIX, "axis": (1,)}
+_COLUMNS = {"b": (2,), "s": (200, 2048), "n": (4096,)}
 _SAMPLING = Operand("m 6", "float32", values="sampling", below="m")
 _LOGITS = {"m": (64,), "n": (131072,)}
 _TABLE = Operand("rows n"), Operand("m", "int64", values="index", below="rows")
@@ -74,6 +75,7 @@ _OTHERS = (
         Workload(op, op, (_X,), _AXIS, _axis)
         for op in ("sum", "mean", "max", "min", "argmax", "argmin", "cumsum", "softmax")
     ),
+    Workload("cumsum_columns", "cumsum", (Operand("b s n"),), _COLUMNS, _attrs(axis=1)),
     Workload("layer_norm", "layer_norm", (_X, _ROW, _ROW), MATRIX),
     Workload("rms_norm", "rms_norm", (_X, _ROW), MATRIX),
     Workload("matmul", "matmul", (_A, Operand("k n", weight=True)), _PRODUCT),

@@ -24,7 +24,7 @@ from heddle.graph.compiler.stages import known_at_init
 FOLDED = ("broadcast_to", "transpose")
 """Ops that may end up inside of the kernels that read them, and then are not needed themselves."""
 
-PROLOGUES = ("reduce", "softmax", "layer_norm", "rms_norm", "round_rows")
+PROLOGUES = ("reduce", "cumsum", "softmax", "layer_norm", "rms_norm", "round_rows")
 """Roots that read each element of operand 0 a fixed number of times; others would recompute it."""
 
 SOURCES = ("layer_norm", "rms_norm")

@@ -87,6 +87,8 @@ ROWS: dict[str, Case] = {
     "top_k by histograms": (top_k.test_narrowing, "int64", True),
     "cumsum": (selection.test_on_the_emulator, "cumsum, float32", 0),
     "cumsum of long rows": (selection.test_on_the_emulator, "cumsum blocks, int8", 0),
+    "cumsum of columns": (selection.test_on_the_emulator, "cumsum columns, bfloat16", 0),
+    "cumsum of few columns": (selection.test_on_the_emulator, "cumsum of few columns, float64", 0),
     "take_along": (selection.test_on_the_emulator, "take_along, float32", 0),
     "iota": (selection.test_on_the_emulator, "iota, int64", 0),
     "an index outside": (selection.test_an_index_outside_is_reported_and_clamped,),

@@ -97,6 +97,15 @@ def test_cumsum_of_several_steps(dtype, length):
     np.testing.assert_array_equal(found, np.cumsum(array, axis=-1, dtype=array.dtype))
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 5), (2, 0, 5), (2, 3, 0), (1, 1, 1)])
+def test_cumsum_of_columns_of_nothing_or_one(shape):
+    dims = dict(zip(("d0", "d1", "d2"), shape, strict=True))
+    x = cases.tensor("int32", *dims)
+    (found,), _ = run(cases.plain("cumsum", [x], x, axis=1), [np.ones(shape, np.int32)], dims)
+    assert found.shape == shape
+    assert found.sum() == np.prod(shape)
+
+
 @pytest.mark.parametrize("smallest", [False, True])
 def test_the_best_of_nothing_is_at_0(smallest):
     spec = cases.plain(
