@@ -55,7 +55,7 @@ def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx
     try:
         # A path is read again, so that a model beyond protobuf's 2 GB is checked, too.
         onnx.checker.check_model(path or model)
-    except onnx.checker.ValidationError as error:
+    except Exception as error:  # also what its C++ code says in texts that are no UTF-8
         # Some exporters leave out the ranks of outputs, which are known from what makes them.
         shapeless = [r for r in model.graph.output if not r.type.tensor_type.HasField("shape")]
         if not shapeless or "Field 'shape'" not in str(error):
@@ -63,7 +63,10 @@ def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx
     opset = opsets(model).get("", OLDEST)
     if opset < OLDEST:
         raise GraphError(f"{name}: wanted opset {OLDEST} or newer, got {opset}")
-    return _without_functions(model)
+    try:
+        return _without_functions(model)
+    except (RuntimeError, onnx.checker.ValidationError) as error:
+        raise GraphError(f"{name}: wanted functions that fit their calls: {error}") from None
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """Builds a graph from an ONNX file, node by node.
 
 What a node gives is known while the file is read, where its inputs are: sizes are dims and what is
-computed of them, other numbers are computed by ONNX's own reference. The rest becomes ops. Only
-nodes that an output needs are looked at.
+computed of them, other numbers are computed as the model would, or by ONNX's own reference where
+Heddle has no operator. The rest becomes ops. Only nodes that an output needs are looked at.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import heddle.pipelines.onnx.operators  # noqa: F401 - fills the table
-from heddle.graph import DType, Graph, TensorValue, Weight
-from heddle.graph.location import read_from
+from heddle.graph import Dim, DType, Graph, TensorValue, Weight, reference
+from heddle.graph.location import graph_error, read_from
 from heddle.pipelines.onnx import file, inputs
 from heddle.pipelines.onnx.known import of_sizes
 from heddle.pipelines.onnx.node import NarrowerError, Node
-from heddle.pipelines.onnx.table import OPERATORS, Operator
-from heddle.pipelines.onnx.values import Value
+from heddle.pipelines.onnx.table import OPERATORS, Operator, Results
+from heddle.pipelines.onnx.values import Value, constant
 from heddle.runtime.errors import GraphError
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def build(
             with read_from(where, 0):
                 return _built(model, name, where, dims, shapes or {})
         except NarrowerError as error:
-            dims[error.name] = error.range
+            renamed = [name for name, meant in dims.items() if meant == error.name]
+            dims |= dict.fromkeys(renamed, Dim(error.name, *error.range))
+            if error.name in dims or not renamed:
+                dims[error.name] = error.range
 
 
 def _built(
@@ -118,12 +121,17 @@ class _Importer:
 
         found = dict(values)
         for row in proto.initializer:
-            found[row.name] = self._held(row.name, numpy_helper.to_array(row), 1)
+            try:
+                array = numpy_helper.to_array(row)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                wanted = f"wanted {list(row.dims)} elements of a dtype"
+                raise graph_error(f"initializer {row.name!r}: {wanted}: {error}") from None
+            found[row.name] = self._held(row.name, array, 1)
         if proto.sparse_initializer:
             raise GraphError(f"{self.where}: wanted dense weights, got sparse ones")
         for node in needed(proto, names):
             found |= self._node(node, found)
-        return [found[name] for name in names]
+        return [_of(found, name) for name in names]
 
     def _held(self, name: str, array: NDArray[Any], most: int) -> Value:
         """Numbers of the file: a weight where they are more than `most` floats or 8-bit integers.
@@ -135,6 +143,8 @@ class _Importer:
             return Value(known=array)
 
         def weight() -> TensorValue:
+            if name in self.weights:  # of another branch
+                return constant(array)
             dtype = DType.from_numpy(array.dtype)
             self.weights[name] = array
             return self.graph.add_weight(Weight(name, dtype, array.shape))
@@ -144,12 +154,12 @@ class _Importer:
     def _node(self, proto: onnx.NodeProto, found: Mapping[str, Value]) -> dict[str, Value]:
         """The outputs of a node by their names."""
         self._count += 1
-        values = [found[name] if name else None for name in proto.input]
-        node = Node(proto, values, self.versions, self._count)
+        node = Node(proto, [], self.versions, self._count)
         try:
             with read_from(self.where, node.line):
+                node.values = [_of(found, name) if name else None for name in proto.input]
                 results = self._computed(node, found)
-        except (GraphError, TypeError, ValueError, OverflowError) as error:
+        except (GraphError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             text, place = str(error), f"{self.where}:{node.line}: "
             if text.startswith(f"{self.where}:") and not text.startswith(place):
                 raise  # of a node in a branch
@@ -164,15 +174,13 @@ class _Importer:
         if computed is not None:
             return computed
         build = OPERATORS.get((node.domain, node.kind))
-        folded = self._folded(node, build is not None) if self._is_folded(node, build) else None
-        if folded is not None:
-            return folded
+        if self._is_folded(node, build):
+            results = self._folded(node, build)
+            if results is not None:
+                return [self._held(*pair, FEW) for pair in zip(node.outputs, results, strict=False)]
         if build is None:
             node.refuse("Heddle cannot build this operator")
-        results = build(node)
-        if isinstance(results, TensorValue):
-            results = [results]
-        return [None if value is None else Value(value) for value in results]
+        return [None if value is None else Value(value) for value in _listed(build(node))]
 
     def _is_folded(self, node: Node, build: Operator | None) -> bool:
         """Whether to compute the node now: all is known, and little, or nothing else can do it."""
@@ -184,10 +192,18 @@ class _Importer:
             return False
         return build is None or sum(array.size for array in known) <= FEW
 
-    def _folded(self, node: Node, is_built: bool) -> list[Value] | None:
-        """The outputs by ONNX's reference; None where the node is to be built instead."""
+    def _folded(self, node: Node, build: Operator | None) -> list[NDArray[Any]] | None:
+        """The outputs, as the model would compute them; None where they are many.
+
+        What Heddle cannot build is computed by ONNX's reference.
+        """
         from onnx.reference import ReferenceEvaluator
 
+        if build is not None:
+            try:
+                return self._by_itself(node, build)
+            except GraphError:
+                pass
         given = {
             name: value.known
             for name, value in zip(node.proto.input, node.values, strict=True)
@@ -195,20 +211,40 @@ class _Importer:
         }
         try:
             evaluator = ReferenceEvaluator(node.proto, opsets={node.domain: node.version})
-            results = [np.asarray(array) for array in evaluator.run(None, given)]
+            return [np.asarray(array) for array in evaluator.run(None, given)]
         except Exception as error:  # the reference raises whatever its NumPy code does
-            if is_built:
-                return None
             node.refuse(f"ONNX's reference cannot compute it: {error}")
-        if is_built and sum(array.size for array in results) > FEW:
+
+    def _by_itself(self, node: Node, build: Operator) -> list[NDArray[Any]] | None:
+        """The outputs of a graph of this node alone; None where they are many."""
+        values = [None if value is None else Value(known=value.known) for value in node.values]
+        with Graph("known", []) as graph:
+            alone = Node(node.proto, values, self.versions, node.line)
+            results = [value for value in _listed(build(alone)) if value is not None]
+            graph.output(*results)
+        sizes = [value.shape.elements.static for value in results]
+        if any(size is None or size > FEW for size in sizes):
             return None
-        return [self._held(*pair, FEW) for pair in zip(node.outputs, results, strict=False)]
+        # The package onnx brings those dtypes that NumPy lacks.
+        dtypes = [np.dtype(value.dtype.value) for value in results]
+        arrays = reference.evaluate(graph, [])
+        return [array.astype(dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
 
     def _chosen(self, node: Node, found: Mapping[str, Value]) -> list[Value]:
         """The outputs of the branch that an If takes, which has to be known."""
         condition = node.number(0, "the condition")
         branch: Any = node["then_branch" if condition else "else_branch"]
         return self.results(branch, found, [row.name for row in branch.output])
+
+
+def _of(found: Mapping[str, Value], name: str) -> Value:
+    if name not in found:
+        raise graph_error(f"wanted {name!r}, an output that Heddle does not build")
+    return found[name]
+
+
+def _listed(results: Results) -> Sequence[TensorValue | None]:
+    return [results] if isinstance(results, TensorValue) else results
 
 
 def needed(proto: onnx.GraphProto, names: Sequence[str]) -> list[onnx.NodeProto]:

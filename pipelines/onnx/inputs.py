@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from heddle.graph import Dim, TensorType
@@ -38,9 +39,14 @@ def types(inputs: Sequence[onnx.ValueInfoProto], dims: Dims, shapes: Shapes) -> 
     for name in shapes:
         if name not in known:
             raise graph_error(f"shapes: wanted one of {', '.join(sorted(known))}, got {name!r}")
-    texts = {row.name: _texts(row, shapes.get(row.name)) for row in inputs}
-    whole = {text for row in texts.values() for text in row if _is_name(text)}
-    read = {name: [_dim(text, whole) for text in row] for name, row in texts.items()}
+    named = {_read(dim.dim_param) for row in inputs for dim in row.type.tensor_type.shape.dim}
+    texts = {row.name: _texts(row, shapes.get(row.name), named) for row in inputs}
+    every = dict.fromkeys(text for row in texts.values() for text in row)
+    whole = {text for text in every if _is_name(text)}
+    dims_of: dict[str, Dim] = {}
+    for text in (*whole, *every):
+        dims_of.setdefault(text, _dim(text, whole, dims_of.values()))
+    read = {name: [dims_of[text] for text in row] for name, row in texts.items()}
     names = {name for row in read.values() for dim in row for name in dim.names}
     for name in dims:
         if name not in names:
@@ -62,7 +68,9 @@ def _dtype(row: onnx.ValueInfoProto) -> Any:
     return dtype_of(row.type.tensor_type.elem_type, refuse)
 
 
-def _texts(row: onnx.ValueInfoProto, given: Sequence[DimLike] | None) -> list[str]:
+def _texts(
+    row: onnx.ValueInfoProto, given: Sequence[DimLike] | None, named: Collection[str]
+) -> list[str]:
     """The sizes of an input, each as a text."""
     dims = row.type.tensor_type.shape.dim
     if given is not None:
@@ -72,27 +80,42 @@ def _texts(row: onnx.ValueInfoProto, given: Sequence[DimLike] | None) -> list[st
     return [
         str(dim.dim_value)
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
-        else dim.dim_param or f"{row.name}_{axis}"
+        else _read(dim.dim_param) or _free(f"{row.name}_{axis}", named)
         for axis, dim in enumerate(dims)
     ]
 
 
+def _read(name: str | bytes) -> str:
+    """A name of the file; protobuf gives bytes where it is no UTF-8."""
+    return name.decode(errors="replace") if isinstance(name, bytes) else name
+
+
+def _free(name: str, taken: Collection[object]) -> str:
+    """The name, with a line behind it where it is taken."""
+    while name in taken:
+        name += "_"
+    return name
+
+
 def _is_name(text: str) -> bool:
-    return text.isidentifier()
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
-def _dim(text: str, whole: Iterable[str]) -> Dim:
-    """The dim of a text: a size, a name, or what is computed of the names in `whole`."""
+def _dim(text: str, whole: Collection[str], taken: Collection[Dim]) -> Dim:
+    """The dim of a text: a size, a name, or what is computed of the names in `whole`.
+
+    Another text gets a name that is not `taken`.
+    """
     if _is_name(text):
         return Dim(text)
     try:
         dim = Dim(text)
     except GraphError:
         dim = None
-    if dim is not None and dim.names <= set(whole):
+    if dim is not None and dim.names <= set(whole) and (dim.static is None or dim.static >= 0):
         return dim
     name = re.sub(r"\W+", "_", text).strip("_")
-    return Dim(name if _is_name(name) else f"_{name}")
+    return Dim(_free(name if _is_name(name) else f"_{name}", taken))
 
 
 def _meant(name: str, value: DimLike | tuple[int, int]) -> Dim:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from heddle.graph import Dim
+from heddle.graph import Dim, DType
 from heddle.graph.bounds import bounds, never_negative
 from heddle.graph.value import current_graph
 from heddle.pipelines.onnx.node import Node
@@ -33,7 +33,14 @@ def of_sizes(node: Node) -> list[Value] | None:
     if compute is None or (node.kind in _CHOSEN and any(value.has_dims for value in given[1:])):
         return None
     result = compute(node, [_known(value) for value in given])
-    return None if result is None else [Value(known=result)]
+    if result is None:
+        return None
+    dtype = given[1 if node.kind == "Where" else 0].dtype
+    if node.kind == "Cast":
+        dtype = node.dtype("to")
+    if result.dtype != object and result.dtype != bool:
+        result = result.astype(dtype.to_numpy())
+    return [Value(known=result, dtype=dtype)]
 
 
 def _known(value: Value) -> Known:
@@ -73,7 +80,10 @@ def _squeeze(node: Node, given: Sequence[Known]) -> Known:
 
 
 def _reshape(node: Node, given: Sequence[Known]) -> Known:
-    return given[0].reshape([int(size) for size in given[1]])
+    shape = [int(size) for size in given[1]]
+    if not node["allowzero"]:
+        shape = [given[0].shape[i] if size == 0 else size for i, size in enumerate(shape)]
+    return given[0].reshape(shape)
 
 
 def _slice(node: Node, given: Sequence[Known]) -> Known:
@@ -92,7 +102,7 @@ def _slice(node: Node, given: Sequence[Known]) -> Known:
 
 
 def _cast(node: Node, given: Sequence[Known]) -> Known | None:
-    return given[0] if node.dtype("to").is_integer else None
+    return given[0] if node.dtype("to") in (DType.int32, DType.int64) else None
 
 
 def _where(node: Node, given: Sequence[Known]) -> Known:

@@ -194,6 +194,8 @@ def dtype_of(number: int, refuse: Any) -> DType:
     """The dtype that ONNX gives `number` (TensorProto.DataType)."""
     import onnx
 
+    if number not in onnx.TensorProto.DataType.values():
+        refuse(f"wanted a dtype of {', '.join(DType.__members__)}, got the number {number}")
     name = onnx.TensorProto.DataType.Name(number).lower()
     name = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn"}.get(
         name, name.replace("float8e5m2", "float8_e5m2")
@@ -224,8 +226,10 @@ def _plain(row: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, float):
-        # Held in 32 bits: what was meant is the shortest number that is rounded to it.
-        return float(str(np.float32(value)))
+        # Held in 32 bits: what was meant is the shortest number that is rounded to it, but for the
+        # largest one, above which that is.
+        meant = float(str(np.float32(value)))
+        return value if abs(meant) > float(np.finfo(np.float32).max) else meant
     if isinstance(value, (list, tuple)):
         return [item.decode() if isinstance(item, bytes) else item for item in value]
     return value

@@ -24,9 +24,13 @@ class Value:
     """
 
     def __init__(
-        self, tensor: TensorValue | Callable[[], TensorValue] | None = None, known: Any = None
+        self,
+        tensor: TensorValue | Callable[[], TensorValue] | None = None,
+        known: Any = None,
+        dtype: DType = DType.int64,
     ) -> None:
-        self._tensor = tensor
+        """`dtype` is that of dims among what is known."""
+        self._tensor, self._dtype = tensor, dtype
         self.known: Known | None = known if known is None else np.asarray(known)
 
     @property
@@ -34,10 +38,17 @@ class Value:
         """The value in the graph; known numbers become a constant there once they are asked for."""
         if self._tensor is None:
             assert self.known is not None
-            self._tensor = constant(self.known)
+            self._tensor = constant(self.known, self._dtype)
         elif not isinstance(self._tensor, TensorValue):
             self._tensor = self._tensor()
         return self._tensor
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        if self.known is None:
+            return self.tensor.dtype
+        return self._dtype if self.has_dims else DType.from_numpy(self.known.dtype)
 
     @property
     def has_dims(self) -> bool:
@@ -57,12 +68,12 @@ def sizes(items: Any, shape: tuple[int, ...] | None = None) -> Known:
     return array.reshape(shape)
 
 
-def constant(known: Known) -> TensorValue:
-    """Known numbers in the graph; a dim is a number of the run there."""
+def constant(known: Known, dtype: DType = DType.int64) -> TensorValue:
+    """Known numbers in the graph; a dim is a number of the run there, of the `dtype`."""
     if known.dtype != object:
         return ops.constant(known)
     scalars = [
-        ops.size(item) if isinstance(item, Dim) else ops.constant(item, DType.int64)
+        ops.size(item, dtype) if isinstance(item, Dim) else ops.constant(item, dtype)
         for item in known.ravel()
     ]
     if not known.ndim:
