@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.graph import TensorValue, ops
+from heddle.graph import DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.table import operator
 
@@ -141,7 +141,9 @@ def softsign(node: Node) -> TensorValue:
 def shrink(node: Node) -> TensorValue:
     """`x` nearer to zero by `bias`, zero within `lambd` of it."""
     x, bias, lambd = node(0), node["bias"], node["lambd"]
-    return ops.where(x < -lambd, x + bias, ops.where(x > lambd, x - bias, 0.0))
+    wide = x if x.dtype.is_float else ops.cast(x, DType.float64)
+    near = ops.where(wide > lambd, wide - bias, 0.0)
+    return ops.cast(ops.where(wide < -lambd, wide + bias, near), x.dtype)
 
 
 @operator("Dropout")
@@ -152,7 +154,8 @@ def dropout(node: Node) -> list[TensorValue]:
         node.refuse("wanted a model that runs, got one that trains")
     if len(node.outputs) < 2:
         return [x]
-    return [x, ops.broadcast_to(ops.constant(True), x.shape)]
+    dtype = DType.bool if node.version >= 10 else x.dtype
+    return [x, ops.broadcast_to(ops.cast(ops.constant(True), dtype), x.shape)]
 
 
 def _below_zero(x: TensorValue, low: Any) -> TensorValue:

@@ -8,6 +8,7 @@ from typing import Any
 
 from heddle.graph import DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.axes import along, backwards
 from heddle.pipelines.onnx.table import operator
 
 
@@ -62,6 +63,8 @@ def mod(node: Node) -> TensorValue:
     x, y = node.tensors()
     if not node["fmod"]:
         return ops.mod(x, y)
+    if not x.dtype.is_signed:
+        return ops.mod(x, y)
     magnitude = ops.mod(ops.abs(x), ops.abs(y))
     return ops.where(x < 0, -magnitude, magnitude)
 
@@ -74,16 +77,21 @@ def power(node: Node) -> TensorValue:
     known = exponent.known if exponent is not None else None
     if known is not None and known.size == 1 and known.dtype != object:
         number = known.reshape(())[()].item()
+        more = [1] * (known.ndim - x.rank)
+        x = ops.reshape(x, [*more, *x.shape]) if more else x
         if number == 2:
             return x * x
-        if number == int(number) and x.dtype.is_float:
-            return ops.pow(x, float(number))
         if x.dtype.is_float:
-            return ops.pow(x, number)
+            return ops.pow(x, float(number))
     if x.dtype.is_float:
         return ops.pow(x, ops.cast(y, x.dtype))
     wide = DType.float64
-    return ops.cast(ops.round(ops.pow(ops.cast(x, wide), ops.cast(y, wide))), x.dtype)
+    exponents = ops.cast(y, wide)
+    powers = ops.pow(ops.cast(x, wide), exponents)
+    if y.dtype.is_float:  # what is no whole number loses its fraction
+        whole = ops.equal(exponents, ops.round(exponents))
+        return ops.cast(ops.where(whole, ops.round(powers), powers), x.dtype)
+    return ops.cast(ops.round(powers), x.dtype)
 
 
 @operator("Max")
@@ -152,7 +160,9 @@ def cumsum(node: Node) -> TensorValue:
     """Along an axis; the other way round with `reverse`, without the element with `exclusive`."""
     x = node(0)
     axis = node.axes([node.number(1, "the axis")], x.rank)[0]
-    sums = ops.cumsum(x, axis=axis)
-    if node["reverse"]:
-        sums = ops.sum(x, axis=axis) - sums + x
-    return sums - x if node["exclusive"] else sums
+    sums = ops.cumsum(backwards(x, axis) if node["reverse"] else x, axis=axis)
+    if node["exclusive"]:
+        first = [dim if i != axis else 1 for i, dim in enumerate(x.shape)]
+        zeros = ops.broadcast_to(ops.constant(0, x.dtype), first)
+        sums = ops.concat([zeros, sums], axis=axis)[along(axis, slice(0, x.shape[axis]))]
+    return backwards(sums, axis) if node["reverse"] else sums

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from heddle.graph import TensorValue, ops
+
 
 def along(axis: int, index: Any) -> tuple[Any, ...]:
     """The index of a tensor that chooses `index` on one axis and all of the others."""
     return (*[slice(None)] * axis, index)
+
+
+def backwards(x: TensorValue, axis: int) -> TensorValue:
+    """The elements along an axis in the opposite order."""
+    dim = x.shape[axis]
+    if dim.static is not None:
+        return x[along(axis, slice(None, None, -1))]
+    return ops.gather(x, ops.size(dim) - 1 - ops.range(dim), axis=axis)

@@ -74,8 +74,8 @@ def _transposed_pads(
     starts, ends = [], []
     for axis, (dim, stride, reach) in enumerate(zip(x.shape[2:], strides, reaches, strict=True)):
         total = stride * (int(dim) - 1) + more[axis] + reach + 1 - wanted[axis - rank]
-        less = total // 2
-        start = less if mode == "SAME_UPPER" else total - less
+        less = max(total, 0) // 2
+        start = less if mode == "SAME_UPPER" else max(total, 0) - less
         starts.append(start)
         ends.append(total - start - more[axis])
     return starts, ends

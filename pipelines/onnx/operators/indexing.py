@@ -10,7 +10,7 @@ from heddle.graph import Dim, DType, Shape, TensorValue, ops
 from heddle.graph.bounds import bounds
 from heddle.graph.dim import MAXIMUM
 from heddle.pipelines.onnx.node import NarrowerError, Node
-from heddle.pipelines.onnx.operators.axes import along
+from heddle.pipelines.onnx.operators.axes import along, backwards
 from heddle.pipelines.onnx.table import operator
 
 
@@ -90,29 +90,56 @@ def cut(node: Node) -> TensorValue:
     axes = node.axes(range(len(starts)) if axes is None else axes, x.rank)
     index = [slice(None)] * x.rank
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        index[axis] = _bounds(x, axis, start, end, step)
+        dim = x.shape[axis]
+        if step == -1 and dim.static is None and _is_backwards(dim, start, end, x.graph.symbols):
+            x = backwards(x, axis)
+        else:
+            index[axis] = _bounds(x, axis, start, end, step)
     return x[tuple(index)]
 
 
 def _bounds(x: TensorValue, axis: int, start: Any, end: Any, step: int) -> slice:
+    """The slice of one axis; ONNX's ends lie inside of it or are what they are nearest to."""
     dim = x.shape[axis]
-    if isinstance(end, int) and abs(end) >= MAXIMUM:
-        end = None  # beyond what any size is
-    if isinstance(start, int) and abs(start) >= MAXIMUM:
-        start = None
-    if dim.static is not None and isinstance(end, int) and step < 0 and end < -dim.static:
-        end = None
+    if dim.static is not None and isinstance(start, int) and isinstance(end, int):
+        return _inside(dim.static, start, end, step)
     if isinstance(end, Dim) and end.name is not None and dim.static is not None:
         low, high = x.graph.symbols[end.name]
         if high > dim.static >= low:
             raise NarrowerError(end.name, (low, dim.static))
-    if isinstance(end, int) and end >= 0 and dim.static is None:
-        least, most = bounds(dim, x.graph.symbols)
-        if most <= end:
-            end = None
-        elif least < end:
-            end = Dim.from_expr(("min", dim.expr, end))
+    if step > 0:
+        start, end = (_at_most(dim, place, x.graph.symbols) for place in (start, end))
+        if start == dim or end == 0:
+            return slice(0, 0)
     return slice(start, end, step)
+
+
+def _inside(size: int, start: int, end: int, step: int) -> slice:
+    """Of a size that is known: a step back begins at the last element and ends before the first."""
+    start, end = (place + size if place < 0 else place for place in (start, end))
+    least, most = (0, size) if step > 0 else (-1, size - 1)
+    start, end = min(max(start, 0), most), min(max(end, least), most)
+    return slice(start, None if end < 0 else end, step)
+
+
+def _at_most(dim: Dim, place: Any, symbols: dict[str, tuple[int, int]]) -> Any:
+    """The place from the front, which is no more than the dim, and no less than 0."""
+    if not isinstance(place, int):
+        return place
+    least, most = bounds(dim, symbols)
+    if abs(place) >= min(most, MAXIMUM):
+        return dim if place > 0 else Dim(0)
+    if abs(place) <= least:
+        return place if place >= 0 else dim + place
+    return place if place < 0 else Dim.from_expr(("min", dim.expr, place))
+
+
+def _is_backwards(dim: Dim, start: Any, end: Any, symbols: dict[str, tuple[int, int]]) -> bool:
+    """Whether steps back go from the last element to the first, whatever the size."""
+    if not isinstance(start, int) or not isinstance(end, int):
+        return False
+    most = min(bounds(dim, symbols)[1], MAXIMUM)
+    return (start == -1 or start >= most - 1) and end < -most
 
 
 @operator("OneHot")
@@ -152,9 +179,7 @@ def argument(node: Node) -> TensorValue:
     axis = node.axis(x.rank)
     find = ops.argmax if node.kind == "ArgMax" else ops.argmin
     if node["select_last_index"]:
-        turned = [slice(None)] * x.rank
-        turned[axis] = slice(None, None, -1)
-        found = ops.size(x.shape[axis]) - 1 - find(x[tuple(turned)], axis=axis)
+        found = ops.size(x.shape[axis]) - 1 - find(backwards(x, axis), axis=axis)
     else:
         found = find(x, axis=axis)
     return found if node["keepdims"] else ops.squeeze(found, axis)

@@ -11,6 +11,9 @@ from heddle.graph import DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.table import operator
 
+LARGEST = 2**20
+"""The places of as many are computed while the file is read."""
+
 
 @operator("Resize", "Upsample")
 def resize(node: Node) -> TensorValue:
@@ -24,7 +27,10 @@ def resize(node: Node) -> TensorValue:
         if old is None:
             x = _repeated(node, x, axis, scale)
             continue
-        x = _along(node, x, axis, scale, math.floor(old * scale) if size is None else size)
+        new = math.floor(np.float32(old) * np.float32(scale)) if size is None else size
+        if new > LARGEST:
+            node.refuse(f"wanted at most {LARGEST} elements along axis {axis}, got {new}")
+        x = _along(node, x, axis, scale, new)
     return x
 
 
@@ -69,7 +75,7 @@ def _repeated(node: Node, x: TensorValue, axis: int, scale: float) -> TensorValu
 
 def _along(node: Node, x: TensorValue, axis: int, scale: float, size: int) -> TensorValue:
     old = int(x.shape[axis])
-    places = _places(node, old, size, scale, axis, x.rank)
+    places = _places(node, old, size, scale)
     mode = node["mode"] or "nearest"
     if mode == "nearest":
         chosen = _nearest(node["nearest_mode"] or "floor", places)
@@ -87,9 +93,12 @@ def _along(node: Node, x: TensorValue, axis: int, scale: float, size: int) -> Te
     return result if x.dtype.is_float else ops.cast(ops.round(result), x.dtype)
 
 
-def _places(node: Node, old: int, new: int, scale: float, axis: int, rank: int) -> Any:
-    """Where the elements of the result lie in the input."""
-    at = np.arange(new, dtype=np.float64)
+def _places(node: Node, old: int, new: int, scale: Any) -> Any:
+    """Where the elements of the result lie in the input, in float32 as other runtimes have it.
+
+    So 3 / 0.6 is 5, and not what is just below.
+    """
+    at, scale = np.arange(new, dtype=np.float32), np.float32(scale)
     # Upsample, and Resize before opset 11, know no other way than this.
     mode = node["coordinate_transformation_mode"] or "asymmetric"
     match mode:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from heddle.graph import Dim, DType, Shape, TensorValue, ops
+from heddle.graph.bounds import bounds
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.table import operator
@@ -41,10 +42,14 @@ def transpose(node: Node) -> TensorValue:
 
 @operator("Squeeze")
 def squeeze(node: Node) -> TensorValue:
-    """Without axes of size 1."""
+    """Without axes of size 1; which they are must not depend on the run."""
     x = node(0)
     given = node.setting("axes", 1)
     if given is None:
+        for dim in x.shape:
+            low, high = bounds(dim, x.graph.symbols)
+            if dim.static is None and low <= 1 <= high:
+                node.refuse(f"wanted axes, or sizes that are never or always 1, got {x.shape}")
         given = [axis for axis, dim in enumerate(x.shape) if dim == 1]
     for axis in sorted(node.axes(given, x.rank), reverse=True):
         x = ops.squeeze(x, axis)
@@ -117,7 +122,7 @@ def pad(node: Node) -> TensorValue:
     around = {axis: (max(a, 0), max(b, 0)) for axis, (a, b) in around.items()}
     if node["mode"] in (None, "constant"):
         listed = [size for axis in range(x.rank) for size in around.get(axis, (0, 0))]
-        return ops.pad(x, listed, value)
+        return ops.pad(x, listed, bool(value) if x.dtype is DType.bool else value)
     for axis, sides in around.items():
         if any(sides):
             x = _padded_by_itself(node, x, axis, *sides)
@@ -153,7 +158,8 @@ def counted(node: Node) -> TensorValue:
         known = node.known(0, "the start")
         return ops.range(start, limit, step, dtype=DType.from_numpy(known.dtype))
     first, last = node.sizes(0, "the start")[0], node.sizes(1, "the limit")[0]
-    return ops.range(first, last, node.number(2, "the step"))
+    dtype = next(end.dtype for end in ends if end is not None)
+    return ops.range(first, last, node.number(2, "the step"), dtype=dtype)
 
 
 @operator("EyeLike")
@@ -174,7 +180,7 @@ def triangle(node: Node) -> TensorValue:
     rows, columns = x.shape[-2:]
     diagonal, places = ops.unsqueeze(ops.range(k, rows + k), 1), ops.range(columns)
     kept = places >= diagonal if node["upper"] else places <= diagonal
-    return ops.where(kept, x, ops.constant(0, x.dtype))
+    return ops.where(kept, x, ops.cast(ops.constant(0), x.dtype))
 
 
 @operator("DepthToSpace")
