@@ -77,6 +77,14 @@ def test_softmax_of_an_old_opset_that_is_known():
 
 
 @pytest.mark.parametrize(
+    ("node", "wanted"), [("Unsqueeze <axes = [0]>", [[[3]]]), ("Squeeze <axes = [0]>", [3])]
+)
+def test_old_opsets_that_the_reference_gets_wrong(node, wanted):
+    text = f"m (float[2] x) => (float[k] y) <float[1, 1] w = {{3}}> {{ y = {node} (w) }}"
+    assert computed(text, X[:2], opset=11)[0].tolist() == wanted
+
+
+@pytest.mark.parametrize(
     "formula", ["y = Identity(c)", "g = Gather(c, one)  y = Add(g, k)", "y = Add(c, k)"]
 )
 def test_sizes_keep_the_dtype_that_they_are_cast_to(formula):
