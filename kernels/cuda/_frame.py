@@ -222,7 +222,8 @@ class Writer:
     ) -> list[Any]:
         """What the outputs get for the lanes of `value`, the root's result from `position` on.
 
-        A 16-bit result is rounded before the epilogue sees it, as if it had been stored. `place` as `Inputs.load` has it; `gates`: what the spec's gate gives there.
+        A 16-bit result is rounded before the epilogue sees it, as if it had been stored. `place`
+        as `Inputs.load` has it; `gates`: what the spec's gate gives there.
         """
         if self._body is None:
             return [value]

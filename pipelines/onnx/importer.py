@@ -182,7 +182,8 @@ class _Importer:
             return computed
         build = OPERATORS.get((node.domain, node.kind))
         if self._is_folded(node, build):
-            results = self._folded(node, build)
+            with np.errstate(all="ignore"):  # infinities are results like others
+                results = self._folded(node, build)
             if results is not None:
                 return [self._held(*pair, FEW) for pair in zip(node.outputs, results, strict=False)]
         if build is None:

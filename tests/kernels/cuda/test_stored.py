@@ -26,9 +26,7 @@ def test_what_is_widened_behind_an_op_has_its_bits(name):
         value = getattr(ops, name)(*graph.inputs)
         graph.output(ops.cast(value, DType.float32) * 1.0, ops.cast(value, DType.float32) + 0.25)
     rng = np.random.default_rng(0)
-    arrays = [
-        rng.standard_normal(type.shape.static).astype(ml_dtypes.bfloat16) for type in types
-    ]
+    arrays = [rng.standard_normal(type.shape.static).astype(ml_dtypes.bfloat16) for type in types]
     model = EmulatedModel(graph, {})
     assert len(model.program.kernels) == 1
     (plain, more), _ = model(*arrays)

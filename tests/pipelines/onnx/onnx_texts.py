@@ -10,6 +10,9 @@ import onnx.parser
 from heddle.graph import reference
 from heddle.pipelines.onnx import Imported, file, importer
 
+TWO = "m (float[a, b] x, float[a, b] z) => (float[a, b] y) { y = Add(x, z) }"
+"""A model of two inputs whose sizes may differ."""
+
 HEADER = '<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1]>\n'
 
 
@@ -28,3 +31,15 @@ def computed(text: str, *inputs: Any, opset: int = 21, **sizes: Any) -> Sequence
     """What a text computes of its inputs, by the reference."""
     found = imported(text, opset, **sizes)
     return reference.evaluate(found.graph, inputs, found.weights)
+
+
+def types(found: Imported) -> list[str]:
+    """The types of the inputs."""
+    return [str(value.type) for value in found.graph.inputs]
+
+
+def ops_of(found: Imported) -> list[str]:
+    """The names of the ops, without constants and weights."""
+    names = [view.operation.name for view in found.graph.module.body.operations[0].entry_block]
+    hidden = ("heddle.constant", "heddle.weight", "func.return")
+    return [name.removeprefix("heddle.") for name in names if name not in hidden]
