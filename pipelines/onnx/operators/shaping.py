@@ -180,7 +180,7 @@ def triangle(node: Node) -> TensorValue:
     rows, columns = x.shape[-2:]
     diagonal, places = ops.unsqueeze(ops.range(k, rows + k), 1), ops.range(columns)
     kept = places >= diagonal if node["upper"] else places <= diagonal
-    return ops.where(kept, x, ops.cast(ops.constant(0), x.dtype))
+    return ops.where(kept, x, ops.constant(False if x.dtype is DType.bool else 0, x.dtype))
 
 
 @operator("DepthToSpace")
