@@ -92,7 +92,7 @@ def rows(dtype: str) -> dict[str, Call]:
     short, long, any_length = (tensor(dtype, "d0", n) for n in (1024, 4096, "d1"))
     weights = tensor(dtype, 1024), tensor(dtype, 4096)
     heads, angles = tensor(dtype, "d0", "d1", 4, 128), tensor(dtype, "d1", 1, 64)
-    best = tensor("int64", "d0", 8)
+    best, columns = tensor("int64", "d0", 8), tensor(dtype, 2, "d0", 96)
     return {
         "softmax, a warp": call(plain("softmax", [short], short), 16),
         "softmax, a block": call(plain("softmax", [any_length], any_length), 4, 4096),
@@ -109,8 +109,9 @@ def rows(dtype: str) -> dict[str, Call]:
         "rope, neighbours": call(
             plain("rope", [heads, angles, angles], heads, interleaved=True), 2, 8
         ),
-        "cumsum, a warp": call(plain("cumsum", [short], short), 16),
-        "cumsum, a block": call(plain("cumsum", [any_length], any_length), 4, 4096),
+        "cumsum, a warp": call(plain("cumsum", [short], short, axis=1), 16),
+        "cumsum, a block": call(plain("cumsum", [any_length], any_length, axis=1), 4, 4096),
+        "cumsum, columns": call(plain("cumsum", [columns], columns, axis=1), 128),
         "top_k, a warp": call(plain("top_k", [short], best, smallest=False), 16),
         "top_k, a block": call(plain("top_k", [any_length], best, smallest=False), 2, 4096),
     }
