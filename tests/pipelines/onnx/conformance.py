@@ -81,37 +81,30 @@ def _run(case: Any) -> str:
         arrays = dict(zip(names, map(_array, inputs), strict=True))
         if any(array.dtype.kind in "OSU" for array in arrays.values()):
             return "texts"
-        built = _built(case, arrays)
-        given = [arrays[row.name] for row in _inputs(built)]
-        graph = importer.build(built, case.name, case.name)
-        results = reference.evaluate(graph.graph, given, graph.weights)
+        found, given = _built(case, arrays)
+        results = reference.evaluate(found.graph, [arrays[name] for name in given], found.weights)
         for got, value in zip(results, map(_array, wanted), strict=True):
             if why := _difference(got, value, case):
                 return why
     return ""
 
 
-def _built(case: Any, arrays: dict[str, Any]) -> onnx.ModelProto:
-    """The case's model, with as few inputs as initializers as it can be read with."""
+def _built(case: Any, arrays: dict[str, Any]) -> tuple[importer.Imported, list[str]]:
+    """The case's graph, with as few initializers as it can be read with, and its inputs' names."""
     for count in range(len(arrays) + 1):
         model = onnx.ModelProto()
         model.CopyFrom(case.model)
-        for name in list(arrays)[len(arrays) - count :]:
+        given = list(arrays)[: len(arrays) - count]
+        for name in list(arrays)[len(given) :]:
             model.graph.initializer.append(numpy_helper.from_array(arrays[name], name))
-        model = file.checked(model, case.name)
         try:
-            importer.build(model, case.name, case.name)
+            found = importer.build(file.checked(model, case.name), case.name, case.name)
         except GraphError as error:
-            if count == len(arrays) or not any(text in str(error) for text in SETTINGS):
+            if not given or not any(text in str(error) for text in SETTINGS):
                 raise
         else:
-            return model
+            return found, given
     raise AssertionError("the last round returns or raises")
-
-
-def _inputs(model: onnx.ModelProto) -> list[Any]:
-    held = {row.name for row in model.graph.initializer}
-    return [row for row in model.graph.input if row.name not in held]
 
 
 def _array(value: Any) -> np.ndarray:
