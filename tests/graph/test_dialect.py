@@ -284,3 +284,14 @@ def test_a_context_loads_the_dialect_once_each():
         assert ir.Module.parse(module(VALID[1]))
     with second:
         assert ir.Module.parse(module(VALID[1]))
+
+
+def test_the_definition_is_built_once(monkeypatch):
+    """Each graph has a context of its own, and building the dialect takes 20 ms."""
+
+    def again():
+        raise AssertionError("the dialect is built again")
+
+    dialect.context()
+    monkeypatch.setattr(dialect.Heddle, "_emit_dialect", again)
+    dialect.context()
