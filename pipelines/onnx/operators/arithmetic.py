@@ -61,9 +61,7 @@ def truncated(x: TensorValue, y: TensorValue) -> TensorValue:
 def mod(node: Node) -> TensorValue:
     """With the divisor's sign, or with `fmod` that of what is divided."""
     x, y = node.tensors()
-    if not node["fmod"]:
-        return ops.mod(x, y)
-    if not x.dtype.is_signed:
+    if not node["fmod"] or not x.dtype.is_signed:
         return ops.mod(x, y)
     magnitude = ops.mod(ops.abs(x), ops.abs(y))
     return ops.where(x < 0, -magnitude, magnitude)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from heddle.graph import Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
-from heddle.pipelines.onnx.operators.axes import along
+from heddle.pipelines.onnx.operators.axes import along, backwards
 from heddle.pipelines.onnx.operators.normalization import by_channel
 from heddle.pipelines.onnx.operators.windows import moves
 from heddle.pipelines.onnx.table import operator
@@ -98,9 +96,8 @@ def _with_zeros(x: TensorValue, strides: list[int]) -> TensorValue:
 def _turned(weights: TensorValue, groups: int) -> TensorValue:
     """`[channels, n / groups, *kernel]` as `[n, channels / groups, *kernel]`, turned around."""
     channels, each, *kernel = weights.shape
-    for axis, dim in enumerate(kernel, 2):
-        places = np.arange(int(dim))[::-1].copy()
-        weights = ops.gather(weights, ops.constant(places), axis=axis)
+    for axis in range(2, weights.rank):
+        weights = backwards(weights, axis)
     inner = int(channels) // groups
     split = ops.reshape(weights, [groups, inner, each, *kernel])
     swapped = ops.permute(split, [0, 2, 1, *range(3, split.rank)])

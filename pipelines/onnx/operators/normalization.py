@@ -32,14 +32,9 @@ def layer_norm(node: Node) -> list[TensorValue | None]:
 def _layer_norm(
     node: Node, x: TensorValue, gamma: TensorValue, beta: TensorValue | None, epsilon: float
 ) -> list[TensorValue | None]:
-    axis = node.axis(x.rank) if node["axis"] is not None else x.rank - 1
-    tail = Shape(x.shape[axis:])
-    rows = x if axis == x.rank - 1 else ops.reshape(x, [*x.shape[:axis], tail.elements])
-    gamma = ops.reshape(ops.broadcast_to(gamma, tail), [tail.elements])
-    if beta is None:
-        beta = ops.broadcast_to(ops.constant(0, x.dtype), gamma.shape)
-    else:
-        beta = ops.reshape(ops.broadcast_to(beta, tail), [tail.elements])
+    axis, rows = _rows(node, x)
+    beta = ops.constant(0, x.dtype) if beta is None else beta
+    gamma, beta = (_of_row(value, x, axis) for value in (gamma, beta))
     result = ops.reshape(ops.layer_norm(rows, gamma, beta, epsilon=epsilon), x.shape)
     if not any(node.outputs[1:3]):
         return [result]
@@ -51,25 +46,29 @@ def _layer_norm(
     return [result, ops.reshape(mean, shape), ops.reshape(deviation, shape)]
 
 
-@operator("RMSNormalization")
+@operator("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_norm(node: Node) -> TensorValue:
-    """Of the axes from `axis` on."""
-    return _rms_norm(node, node(0), node(1))
-
-
-@operator("SimplifiedLayerNormalization")
-def simplified_layer_norm(node: Node) -> TensorValue:
-    """ONNX Runtime's name of it."""
+    """Of the axes from `axis` on; the second name is ONNX Runtime's."""
     return _rms_norm(node, node(0), node(1))
 
 
 def _rms_norm(node: Node, x: TensorValue, gamma: TensorValue) -> TensorValue:
-    axis = node.axis(x.rank) if node["axis"] is not None else x.rank - 1
+    axis, rows = _rows(node, x)
     epsilon = 1e-5 if node["epsilon"] is None else node["epsilon"]
+    result = ops.rms_norm(rows, _of_row(gamma, x, axis), epsilon=epsilon)
+    return ops.reshape(result, x.shape)
+
+
+def _rows(node: Node, x: TensorValue) -> tuple[int, TensorValue]:
+    """The first axis that is normalized, by default the last one, and x with all from it as one."""
+    axis = node.axis(x.rank) if node["axis"] is not None else x.rank - 1
+    return axis, ops.reshape(x, [*x.shape[:axis], Shape(x.shape[axis:]).elements])
+
+
+def _of_row(value: TensorValue, x: TensorValue, axis: int) -> TensorValue:
+    """A parameter of the axes of x from `axis` on, as these are in a row."""
     tail = Shape(x.shape[axis:])
-    rows = x if axis == x.rank - 1 else ops.reshape(x, [*x.shape[:axis], tail.elements])
-    gamma = ops.reshape(ops.broadcast_to(gamma, tail), [tail.elements])
-    return ops.reshape(ops.rms_norm(rows, gamma, epsilon=epsilon), x.shape)
+    return ops.reshape(ops.broadcast_to(value, tail), [tail.elements])
 
 
 @operator("SkipLayerNormalization", domain="com.microsoft")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from heddle.graph import DType, TensorValue, ops
@@ -74,8 +75,6 @@ def lp_pool(node: Node) -> TensorValue:
         kernel = node["kernel_shape"]
         given = moves(node, x, kernel)
         given = _padded(given, rounded_up(node, x, kernel, given))
-        count = 1
-        for size in kernel:
-            count *= size
-        total = ops.avg_pool(powers, tuple(kernel), **given, layout="channels_first") * count
+        means = ops.avg_pool(powers, tuple(kernel), **given, layout="channels_first")
+        total = means * math.prod(kernel)
     return ops.sqrt(total) if p == 2 else ops.pow(total, 1 / p)

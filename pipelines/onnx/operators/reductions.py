@@ -12,9 +12,6 @@ from heddle.pipelines.onnx.operators.arithmetic import truncated
 from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.table import operator
 
-INPUTS = {"ReduceSum": 13}
-"""Since which opset the axes are an input; since 18 for all others."""
-
 
 def reduced(
     x: TensorValue, axes: Sequence[int], function: Callable[..., Any], keep: bool
@@ -22,10 +19,21 @@ def reduced(
     """`function` along one axis after another, the last one first."""
     for axis in sorted(axes, reverse=True):
         x = function(x, axis=axis)
-    if not keep:
-        for axis in sorted(axes, reverse=True):
-            x = ops.squeeze(x, axis)
+    return x if keep else _squeezed(x, axes)
+
+
+def _squeezed(x: TensorValue, axes: Sequence[int]) -> TensorValue:
+    for axis in sorted(axes, reverse=True):
+        x = ops.squeeze(x, axis)
     return x
+
+
+def _axes(node: Node, x: TensorValue) -> list[int]:
+    """The axes: an attribute, in newer opsets an input. Without them it is all, or none."""
+    given = node["axes"] or node.ints(1, "the axes")
+    if not given and node["noop_with_empty_axes"]:
+        return []
+    return node.axes(given or range(x.rank), x.rank)
 
 
 def _reduction(
@@ -38,18 +46,11 @@ def _reduction(
 
     def build(node: Node) -> TensorValue:
         x = node(0)
-        since = INPUTS.get(node.kind, 18)
-        given = node["axes"] if node.version < since else node.ints(1, "the axes")
-        if not given and node["noop_with_empty_axes"]:
-            return x if name in _PLAIN else behind(before(x))
-        axes = node.axes(given or range(x.rank), x.rank)
-        result: TensorValue = behind(reduced(before(x), axes, function, bool(node["keepdims"])))
+        total = reduced(before(x), _axes(node, x), function, bool(node["keepdims"]))
+        result: TensorValue = behind(total)
         return result
 
     operator(name)(build)
-
-
-_PLAIN = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 
 
 def _largest(x: TensorValue, axis: int) -> TensorValue:
@@ -93,12 +94,8 @@ _reduction("ReduceLogSum", ops.sum, behind=ops.log)
 def log_sum_exp(node: Node) -> TensorValue:
     """`log(sum(exp(x)))`, less the largest before, so that nothing overflows."""
     x = node(0)
-    given = node["axes"] if node.version < 18 else node.ints(1, "the axes")
-    axes = node.axes(given or range(x.rank), x.rank)
+    axes = _axes(node, x)
     top = reduced(x, axes, ops.max, keep=True)
     base = ops.where(ops.equal(ops.abs(top), float("inf")), 0.0, top)
     result = ops.log(reduced(ops.exp(x - base), axes, ops.sum, keep=True)) + base
-    if not node["keepdims"]:
-        for axis in sorted(axes, reverse=True):
-            result = ops.squeeze(result, axis)
-    return result
+    return result if node["keepdims"] else _squeezed(result, axes)

@@ -270,3 +270,9 @@ def test_dropout_of_an_old_opset_has_a_mask_of_numbers():
 
     assert [array.dtype for array in reference.evaluate(found.graph, [X[:2]])] == dtypes
     assert DType.from_numpy(dtypes[0]) is DType.float32
+
+
+def test_log_sum_exp_of_no_axes_is_its_input():
+    text = "m (float[3] x) => (float[3] y) { y = ReduceLogSumExp <noop_with_empty_axes = 1> (x) }"
+    x = np.array([1, -2, 300], np.float32)
+    np.testing.assert_array_equal(computed(text, x)[0], x)
