@@ -50,10 +50,12 @@ def of_rows(spec: Spec, counts: list[int], lengths: list[int]) -> Call:
     return Call(spec, dims, lambda: arrays)
 
 
-def of_groups(spec: Spec, rows: int, offsets: list[int]) -> Call:
-    """A product of rows that are sorted by group."""
-    dims = {"d0": rows}
-    return Call(spec, dims, lambda: row_groups.arrays(spec, dims, offsets))
+def two_groups() -> Call:
+    """A product of 70 rows by each of two matrices."""
+    kind = "grouped_matmul"
+    spec = row_groups.multiplying(kind, "bfloat16", 64, 128, "d0", 2, transposed=True)
+    dims = {"d0": 140}
+    return Call(spec, dims, lambda: row_groups.arrays(spec, dims, [0, 70, 140]))
 
 
 def moves(dtype: str) -> dict[str, Call]:
@@ -184,7 +186,7 @@ def windows(dtype: str, *shape: int) -> Call:
 
 def products() -> dict[str, Call]:
     """By fused multiply-adds and by mma.sync."""
-    half, groups = "bfloat16", [0, 70, 140]
+    half = "bfloat16"
     return {
         "matmul, float32": call(product("float32", 128, 128, 48, False)),
         "matmul transposed, float32": call(product("float32", 128, 128, 48, True)),
@@ -196,11 +198,7 @@ def products() -> dict[str, Call]:
         "matmul, TF32": call(product("float32", 80, 128, 64, False, precision="tf32")),
         "integer_matmul, tiles": call(bytes_of(80, 128, 128, False)),
         "window_matmul, tiles": windows(half, 1, 5, 16, 16),
-        "grouped_matmul, tiles": of_groups(
-            row_groups.multiplying("grouped_matmul", half, 64, 128, "d0", 2, transposed=True),
-            140,
-            groups,
-        ),
+        "grouped_matmul, tiles": two_groups(),
         "matmul, 16 rows": call(product(half, 16, 64, 512, False)),
         "matmul transposed, 16 rows": call(product(half, 16, 64, 512, True)),
         "matmul transposed, 64 rows": call(body(product(half, 64, 128, 256, True))),
@@ -243,18 +241,14 @@ def attentions() -> dict[str, Call]:
 
 
 def by_warpgroups() -> dict[str, Call]:
-    half, groups = "bfloat16", [0, 70, 140]
+    half = "bfloat16"
     of, rows_of = ragged.attention, ([70, 1], [140, 90])
     return {
         "matmul": call(product(half, 256, 128, 128, False)),
         "matmul transposed, a body": call(body(product(half, 256, 128, 128, True))),
         "integer_matmul": call(bytes_of(256, 128, 256, True)),
         "window_matmul": windows(half, 1, 10, 16, 64),
-        "grouped_matmul": of_groups(
-            row_groups.multiplying("grouped_matmul", half, 64, 128, "d0", 2, transposed=True),
-            140,
-            groups,
-        ),
+        "grouped_matmul": two_groups(),
         "quantized_matmul, 8 bits": call(scaled(130, 128, 128, 8)),
         "quantized_matmul, 4 bits": call(body(scaled(130, 128, 256, 4))),
         "attention of 128": attention((2, 1), 128, 64, 256),
