@@ -23,10 +23,12 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -108,6 +110,16 @@ def steps_of(kit: Kit, case: dict[str, Any]) -> Rows:
 LIMITS: dict[str, Any] = {"name": "limits", "sizes": {}}
 
 
+def in_turns(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first case of each name, then the second of each: where time ends, all have some."""
+    places: Counter[str] = Counter()
+    turns: list[tuple[int, dict[str, Any]]] = []
+    for case in cases:
+        turns.append((places[case["name"]], case))
+        places[case["name"]] += 1
+    return [case for _, case in sorted(turns, key=lambda turn: turn[0])]
+
+
 @dataclass(frozen=True)
 class Part:
     """What is answered item by item: `items` of a kit's content, by `answer`, with such limits."""
@@ -116,11 +128,19 @@ class Part:
     answer: Callable[[Kit, dict[str, Any]], Rows]
     silent_s: float
 
+    def chosen(self, content: dict[str, Any], wanted: str) -> list[dict[str, Any]]:
+        """The items in whose name, dtype and sizes the pattern `wanted` is found."""
+        return [
+            case
+            for case in self.items(content)
+            if re.search(wanted, f"{case['name']} {case.get('dtype', '')} {case.get('sizes', '')}")
+        ]
+
 
 PARTS = {
-    "checks": Part(lambda content: content["checks"], checked, 30),
+    "checks": Part(lambda content: content["checks"], checked, 15),
     "steps": Part(lambda content: [{"name": "steps"}], steps_of, 60),
-    "timings": Part(lambda content: [LIMITS, *content["timings"]], timed, 60),
+    "timings": Part(lambda content: [LIMITS, *in_turns(content["timings"])], timed, 60),
     "decode": Part(
         lambda content: [{"name": held} for held in gpu_decode.HELD],
         lambda kit, case: gpu_decode.time_held(kit, case["name"]),
@@ -135,10 +155,10 @@ LOST = ("session is lost", "CUDA error", "CUDA_ERROR")
 """What an error says behind which a process should not go on."""
 
 
-def work(kit: Kit, part: Part, first: int) -> None:
+def work(kit: Kit, part: Part, wanted: str, first: int) -> None:
     """What a child does: answers items from `first` on, until the device is lost."""
     gpu_child.ready()
-    for case in part.items(kit.content)[first:]:
+    for case in part.chosen(kit.content, wanted)[first:]:
         try:
             rows = part.answer(kit, case)
         except Exception as error:
@@ -174,6 +194,7 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=Path("build/gpu"))
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     parser.add_argument("--only", choices=names, action="append")
+    parser.add_argument("--match", default="", help="only what has this pattern in name and sizes")
     parser.add_argument("--seconds", type=float, default=200, help="most seconds of a part")
     parser.add_argument("--total", type=float, default=560, help="most seconds of the whole call")
     parser.add_argument("--first", type=int, help="answer as a child does, from this item on")
@@ -182,7 +203,7 @@ def main() -> None:
     folder = gpu_build.unpacked(options.kit, where / "kit")
     if options.first is not None:
         gpu_build.use(where)
-        work(Kit(folder, options.device), PARTS[options.only[0]], options.first)
+        work(Kit(folder, options.device), PARTS[options.only[0]], options.match, options.first)
         return
     gpu_build.build(where, folder)
     gpu_build.use(where)
@@ -190,11 +211,11 @@ def main() -> None:
 
     content = json.loads((folder / "kit.json").read_text())
     child = [sys.executable, Path(__file__).resolve(), folder, "--device", options.device]
-    child += ["--build", where, "--only"]
+    child += ["--build", where, "--match", options.match, "--only"]
 
     def answers(name: str) -> Iterator[Rows]:
         part = PARTS["checks" if name == "sanitizer" else name]
-        items = [case["name"] for case in part.items(content)]
+        items = [case["name"] for case in part.chosen(content, options.match)]
         if name == "sanitizer":
             limits = gpu_child.Limits(SANITIZED_S, end)
             yield gpu_sanitizer.watch([*child, "checks"], items, limits)
