@@ -161,7 +161,9 @@ def _quantized_matmul(operation: Any) -> Any:
     largest = made("max", made("abs", groups), axis=len(leading) + 1)
     known = made("greater_equal", largest, number(LEAST))
     inverse = made("where", known, made("div", number(LARGEST), largest), number(0.0))
-    integers = made("round", made("mul", groups, inverse))
+    # The product in float64, where it is exact: it is rounded once, as on a CPU, halves too.
+    wide = (m.cast(operation, side, DType.float64) for side in (groups, inverse))
+    integers = m.cast(operation, made("round", made("mul", *wide)), DType.float32)
     scale = made("mul", largest, number(1 / LARGEST))
     scale = made("add", scale, made("mul", largest, number(0.0)))  # NaN where it is not finite
     x = made("reshape", made("mul", integers, scale), shape=type.shape)
