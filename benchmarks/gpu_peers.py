@@ -20,6 +20,8 @@ EPSILON = 1e-5
 TRIED = 5
 """Replays of each form, the best of which tells how fast it is."""
 
+torch.backends.cudnn.benchmark = True  # Of its convolutions, too, the fastest is the peer.
+
 # float32 as float32, whatever the environment says: Heddle rounds no operand either.
 torch.backends.cuda.matmul.allow_tf32 = False
 
@@ -31,6 +33,52 @@ Form = Callable[..., Call]
 def _turned(a: Any, b: Any) -> Call:
     """The product with columns of b that lie in memory one behind the other, as nn.Linear's do."""
     return partial(torch.matmul, a, b.mT.contiguous().mT)
+
+
+def _conv(x: Any, weight: Any) -> Call:
+    """With channels last, as ours; what it gives is turned back without a copy."""
+    pixels = x.permute(0, 3, 1, 2)
+    kernels = weight.to(memory_format=torch.channels_last)
+    padding = weight.shape[-1] // 2
+    return lambda: functional.conv2d(pixels, kernels, padding=padding).permute(0, 2, 3, 1)
+
+
+def _groups(a: Any, b: Any, offsets: Any) -> Call:
+    """Groups of as many rows each, which the timings have, as a batch."""
+    rows = a.view(b.shape[0], -1, a.shape[-1])
+    return lambda: torch.bmm(rows, b).view(a.shape[0], -1)
+
+
+def _grouped(a: Any, b: Any, offsets: Any) -> Call:
+    columns, ends = b.mT.contiguous().mT, offsets[1:].int()
+    return lambda: torch._grouped_mm(a, columns, ends)
+
+
+def _int8(a: Any, b: Any) -> Call:
+    return partial(torch._int_mm, a, b.mT.contiguous().mT)
+
+
+def _float8(a: Any, b: Any) -> Call:
+    one = torch.ones((), device=a.device)
+    options = {"scale_a": one, "scale_b": one, "out_dtype": torch.float32}
+    return partial(torch._scaled_mm, a, b.mT.contiguous().mT, **options)
+
+
+def _rotated(x: Any, cos: Any, sin: Any) -> Any:
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def _prompt(query: Any, key: Any, value: Any, *offsets: Any) -> Call:
+    """One row of tokens, whose query heads share key heads."""
+    heads = [side.transpose(0, 1)[None] for side in (query, key, value)]
+
+    def run() -> Any:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            found = functional.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
+        return found[0].transpose(0, 1)
+
+    return run
 
 
 def _attention(backend: Any, causal: bool) -> Form:
@@ -63,6 +111,12 @@ FORMS: dict[str, dict[str, Form]] = {
     "add": _both(lambda x, y: torch.add(x, y)),
     "transpose": _both(lambda x: x.t().contiguous()),
     "sum": _both(lambda x: torch.sum(x, -1, keepdim=True)),
+    "rope": _both(_rotated),
+    "conv": {"cuDNN": _conv},
+    "grouped_matmul": {"batch": _groups, "groups": _grouped},
+    "integer_matmul": {"int8": _int8},
+    "float8_matmul": {"float8": _float8},
+    "ragged_attention": {"cuDNN": _prompt},
 }
 """By workload; a workload without one has no peer."""
 
@@ -115,7 +169,7 @@ def graph_of(case: dict[str, Any], sets: list[list[Any]], repeats: int) -> Graph
         RuntimeError: All forms refuse the case.
     """
     forms = FORMS.get(case["name"], {})
-    tensors = [[torch.from_dlpack(buffer) for buffer in buffers] for buffers in sets]
+    tensors = [[_tensor(buffer) for buffer in buffers] for buffers in sets] if forms else []
     best, fastest, refused = None, float("inf"), []
     for name, form in forms.items():
         try:
@@ -133,14 +187,22 @@ def graph_of(case: dict[str, Any], sets: list[list[Any]], repeats: int) -> Graph
     return best
 
 
+def _tensor(buffer: Any) -> Any:
+    """The memory of a Buffer; that of 8-bit floats, which DLPack of old has not, as a copy."""
+    if buffer.dtype.startswith("float8"):
+        bits = torch.from_numpy(buffer.to_numpy().view("uint8").copy()).cuda()
+        return bits.view(getattr(torch, buffer.dtype))
+    return torch.from_dlpack(buffer)
+
+
 def limits() -> dict[str, float]:
     """The device's own ceilings: copy bandwidth in GB/s, a bfloat16 product in TFLOP/s."""
     with torch.inference_mode():
-        source = torch.randn(1 << 30, device="cuda")
-        copied = Graph("copy", [partial(torch.clone, source)], 4)
-        seconds = min(copied.replay(10)) / 4
+        source = torch.randn(1 << 28, device="cuda")
+        target = torch.empty_like(source)
+        seconds = min(Graph("copy", [partial(target.copy_, source)], 8).replay(10)) / 8
         bandwidth = 2 * source.nbytes / seconds / 1e9
-        del source, copied
+        del source, target
         a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
         seconds = min(Graph("product", [partial(torch.matmul, a, b)], 4).replay(10)) / 4
     return {"copy_gb_s": round(bandwidth, 1), "tflop_s": round(2 * 8192**3 / seconds / 1e12, 1)}
