@@ -4,8 +4,8 @@
 bfloat16, and with int8 and int4 weights in groups of 128; weights are random, the same bits over
 and over. A launch is one CUDA graph of the whole step, from tokens to the next ones, with caches of
 1024 tokens for each row. The bound is the time in which a copy of 2 GiB moves as many bytes as the
-step's weights and caches have, measured in turns. On a CPU a tiny model is tried instead, by plain
-calls.
+step's weights and caches have, measured in turns. Which kernels a step's time goes to is told of
+plain launches. On a CPU a tiny model is tried instead, by plain calls.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_timeline
 import numpy as np
 
 LARGE: dict[str, Any] = {
@@ -164,6 +165,8 @@ def time_rows(model: Any, moved: Any, rows: int, device: Any) -> dict[str, Any]:
     step, rate = statistics.median(steps), 2 * COPY / statistics.median(copies)
     row = {"us": round(1e6 * step, 1), "gb": round(nbytes / 1e9, 3)}
     row |= {"copy_gb_s": round(rate / 1e9, 1), "of_the_bound": round(nbytes / rate / step, 3)}
+    if device.kind == "cuda":
+        row["kernels"] = gpu_timeline.of_call(lambda: model.execute(*call[1], out=call[2]))
     tokens, logits = (buffer.to_numpy() for buffer in call[2][:2])
     if (tokens < 0).any() or not np.isfinite(logits).all():
         row["failed"] = [f"wanted tokens and finite logits, got {tokens.tolist()}"]

@@ -281,3 +281,14 @@ def test_limits_tell_the_clocks(scripts, tmp_path, monkeypatch):
     (row,) = gpu.timed(None, gpu.LIMITS)
     assert "nvidia-smi" in row["clocks"]
     assert row["copy_gb_s"] == 1.0
+
+
+def test_a_kernel_is_given_the_time_since_the_one_before_it(scripts):
+    """Not that in which it waited for that one; and what nobody waited for is not lost."""
+    timeline = importlib.import_module("gpu_timeline")
+    spans = [("norm", 0.0, 2.0), ("product", 1.0, 9.0), ("norm", 3.0, 10.5), ("copy", 12.0, 12.5)]
+    assert timeline.shares(spans) == {
+        "product": {"launches": 1, "us": 7.0},
+        "norm": {"launches": 2, "us": 3.5},
+        "copy": {"launches": 1, "us": 2.0},
+    }

@@ -21,8 +21,8 @@ from heddle.kernels.spec import Launch, Spec
 from heddle.runtime.artifact import Code
 from heddle.runtime.errors import CompileError
 
-NAME = "kernel"
-"""The symbol of the function."""
+NAME = "heddle"
+"""The symbol of a function, and what that of an op's kernel begins with, as profilers show it."""
 
 TRIPLE = "nvptx64-nvidia-cuda"
 FEATURES = {"sm_80": "+ptx80", "sm_90a": "+ptx84"}
@@ -40,24 +40,29 @@ def compile_cuda(spec: Spec, machine: Machine) -> tuple[Code, ...]:
     Raises:
         CompileError: The assembler refuses what was generated.
     """
-    return _codes(to_ptx(spec, machine), machine)
+    return _codes(to_ptx(spec, machine), machine, symbol(spec))
+
+
+def symbol(spec: Spec) -> str:
+    """The symbol of the kernel's function."""
+    return f"{NAME}_{spec.op}"
 
 
 def assemble(module: Any, machine: Machine) -> tuple[Code, ...]:
     """The same of a module that `function` made, in the current context."""
-    return _codes(_generate(llvm_ir(module), machine.arch), machine)
+    return _codes(_generate(llvm_ir(module), machine.arch), machine, NAME)
 
 
-def _codes(text: str, machine: Machine) -> tuple[Code, ...]:
+def _codes(text: str, machine: Machine, symbol: str) -> tuple[Code, ...]:
     assembled = ptx.assemble(text, machine.arch)
-    portable = Code(machine.arch, "ptx", text.encode() + b"\0", symbol=NAME)
+    portable = Code(machine.arch, "ptx", text.encode() + b"\0", symbol=symbol)
     if assembled is None:
         return (portable,)
     cubin = Code(
         machine.arch,
         "cubin",
         assembled.data,
-        symbol=NAME,
+        symbol=symbol,
         registers=assembled.registers,
         spills=assembled.spills,
     )
@@ -65,7 +70,7 @@ def _codes(text: str, machine: Machine) -> tuple[Code, ...]:
 
 
 def to_ptx(spec: Spec, machine: Machine) -> str:
-    """The PTX text of one kernel function named `NAME`."""
+    """The PTX text of one kernel function, named `symbol(spec)`."""
     with context(), ir.Location.unknown():
         text = llvm_ir(build(spec, machine))
     return _generate(text, machine.arch)
@@ -96,18 +101,23 @@ def build(spec: Spec, machine: Machine) -> Any:
             len(spec.dims),
             kernel.launch_on(spec, machine),
             lambda: kernel.emit(spec, machine),
+            symbol(spec),
         )
 
 
-def function(pointers: int, dims: int, launch: Launch, body: Callable[[], None]) -> Any:
+def function(
+    pointers: int, dims: int, launch: Launch, body: Callable[[], None], symbol: str = NAME
+) -> Any:
     """A module with one kernel, whose body is what `body` emits, in the current context.
 
     Its parameters are so many pointers and dims, and the tensor maps of `launch`.
     """
-    return verified(lambda: _function(pointers, dims, launch, body))
+    return verified(lambda: _function(pointers, dims, launch, body, symbol))
 
 
-def _function(pointers: int, dims: int, launch: Launch, body: Callable[[], None]) -> Any:
+def _function(
+    pointers: int, dims: int, launch: Launch, body: Callable[[], None], symbol: str
+) -> Any:
     kinds = [emit.pointer_type()] * pointers + [emit.integer(64)] * dims
     kinds += [emit.pointer_type()] * len(launch.tensor_maps)
     parameters = ", ".join(str(kind) for kind in kinds)
@@ -115,7 +125,7 @@ def _function(pointers: int, dims: int, launch: Launch, body: Callable[[], None]
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         kind = ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({parameters})>"))
-        made = llvm_dialect.LLVMFuncOp(NAME, kind)
+        made = llvm_dialect.LLVMFuncOp(symbol, kind)
         made.attributes["nvvm.kernel"] = ir.UnitAttr.get()
         made.attributes["nvvm.reqntid"] = ir.DenseI32ArrayAttr.get([launch.block[0]])
         if launch.cluster > 1:

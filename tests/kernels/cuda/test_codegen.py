@@ -86,7 +86,7 @@ def test_cubin_and_ptx_of_one_symbol():
     codes = cuda.compile_cuda(SPEC, MACHINE)
     assert codes[-1].format == "ptx"
     assert codes[-1].data.endswith(b"\0")
-    assert all((code.arch, code.symbol) == ("sm_90a", "kernel") for code in codes)
+    assert all((code.arch, code.symbol) == ("sm_90a", cuda.symbol(SPEC)) for code in codes)
     if len(codes) == 2:
         assert codes[0].format == "cubin"
         assert codes[0].registers > 16

@@ -38,7 +38,7 @@ def test_a_kernel_is_complete_and_the_document_tells_its_resources(name):
 
 def check_complete(text, arch):
     assert f".version {VERSION[arch]}\n.target {arch}\n" in text
-    assert text.count(".visible .entry kernel(") == 1
+    assert text.count(".visible .entry heddle_") == 1
     assert ".reqntid" in text
     assert "ld.global" in text
     # Nothing is called (libdevice, printf), and no array lives in local memory.
