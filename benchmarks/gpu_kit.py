@@ -15,9 +15,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +189,22 @@ def rows_of(workload: Workload, sizes: dict[str, int], dtype: DType) -> dict[str
     return found
 
 
-def make(folder: Path, names: Collection[str], timed: Collection[Any], gpu: str | None) -> None:
-    """Writes a kit's files: checks of the workloads `names`, and the timings `timed`.
+def make(
+    folder: Path,
+    names: Collection[str],
+    timed: Sequence[Any],
+    gpu: str | None,
+    share: tuple[int, int] = (0, 1),
+) -> dict[str, Any]:
+    """Writes artifacts and arrays of a kit: checks of the workloads `names`, the timings `timed`.
 
     Both are compiled for the target `gpu`; checks are for this machine's CPU as well, and without
-    a `gpu` for that alone.
+    a `gpu` for that alone. `share` (i, n): every n-th of them, from the i-th on. What it gives is
+    the kit's content, each with its number.
     """
     folder.mkdir(parents=True, exist_ok=True)
     targets = ("cpu:native", gpu) if gpu else ("cpu:native",)
+    first, step = share
 
     def written(
         path: str, case: dict[str, Any], graph: Graph, held: dict[str, Any], *targets: str
@@ -202,16 +214,25 @@ def make(folder: Path, names: Collection[str], timed: Collection[Any], gpu: str 
             np.savez(folder / f"{path}.npz", **held)
         return {**case, "path": path}
 
-    listed: dict[str, Any] = {"numpy": np.__version__, "checks": [], "timings": []}
-    for number, (case, graph, held) in enumerate(checks(names)):
-        listed["checks"].append(written(f"check{number}", case, graph, held, *targets))
-    for number, (name, dtype, sizes) in enumerate(timed):
+    listed: dict[str, Any] = {"checks": {}, "timings": {}}
+    for number, made in islice(enumerate(checks(names)), first, None, step):
+        listed["checks"][number] = written(f"check{number}", *made, *targets)
+    for number, (name, dtype, sizes) in islice(enumerate(timed), first, None, step):
         workload = workloads.WORKLOADS[name]
         sizes = sizes_of(workload, sizes)
         case, rows = (make(workload, sizes, DType[dtype]) for make in (case_of, rows_of))
         graph = workload.graph(sizes, DType[dtype])
-        listed["timings"].append(written(f"time{number}", case, graph, rows, targets[-1]))
-    (folder / "kit.json").write_text(json.dumps(listed, indent=1))
+        listed["timings"][number] = written(f"time{number}", case, graph, rows, targets[-1])
+    return listed
+
+
+def finish(folder: Path, shares: Iterable[dict[str, Any]]) -> None:
+    """Writes what is in a kit: the content of all `shares`, in the order of their numbers."""
+    content: dict[str, Any] = {"numpy": np.__version__}
+    for part in ("checks", "timings"):
+        rows = {number: row for share in shares for number, row in share[part].items()}
+        content[part] = [rows[number] for number in sorted(rows)]
+    (folder / "kit.json").write_text(json.dumps(content, indent=1))
 
 
 def pack(folder: Path, kit: Path) -> None:
@@ -229,7 +250,16 @@ if __name__ == "__main__":
     parser.add_argument("--target", default="cuda")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        make(Path(made), workloads.WORKLOADS, TIMED, options.target)
-        gpu_decode.make(Path(made))
-        pack(Path(made), options.kit)
+        folder, count = Path(made), os.cpu_count() or 1
+        with ProcessPoolExecutor(count, get_context("spawn")) as children:
+            decode = children.submit(gpu_decode.make, folder)
+            shares = [
+                children.submit(
+                    make, folder, list(workloads.WORKLOADS), TIMED, options.target, (number, count)
+                )
+                for number in range(count)
+            ]
+            finish(folder, [share.result() for share in shares])
+            decode.result()
+        pack(folder, options.kit)
     print(f"{options.kit}: {options.kit.stat().st_size / 2**20:.1f} MiB")

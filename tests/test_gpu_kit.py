@@ -55,7 +55,8 @@ def make(gpu_kit, folder):
     with pytest.MonkeyPatch.context() as patch:  # as little as shows everything
         patch.setattr(gpu_kit, "SMALL", gpu_kit.SMALL[:1])
         patch.setattr(gpu_kit, "LARGER", (("matmul", "bfloat16", {"m": 30, "n": 52, "k": 20}),))
-        gpu_kit.make(folder, WORKLOADS, timed, None)
+        shares = [gpu_kit.make(folder, WORKLOADS, timed, None, (i, 2)) for i in range(2)]
+        gpu_kit.finish(folder, shares)
     return folder
 
 

@@ -37,7 +37,7 @@ def folder(scripts, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # as little as shows everything
         patch.setattr(gpu_kit, "SMALL", gpu_kit.SMALL[:1])
         patch.setattr(gpu_kit, "LARGER", ())
-        gpu_kit.make(made, CHECKED, TIMED, None)
+        gpu_kit.finish(made, [gpu_kit.make(made, CHECKED, TIMED, None)])
     return made
 
 
