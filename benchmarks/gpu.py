@@ -38,6 +38,7 @@ from typing import Any
 import gpu_build
 import gpu_child
 import gpu_decode
+import gpu_runtime
 import gpu_sanitizer
 from gpu_case import Kit, check, time_one
 
@@ -139,6 +140,11 @@ class Part:
 
 PARTS = {
     "checks": Part(lambda content: content["checks"], checked, 15),
+    "runtime": Part(
+        lambda content: [{"name": name} for name in gpu_runtime.NAMES],
+        lambda kit, case: [gpu_runtime.answer(kit, case["name"])],
+        60,
+    ),
     "steps": Part(lambda content: [{"name": "steps"}], steps_of, 60),
     "timings": Part(lambda content: [LIMITS, *in_turns(content["timings"])], timed, 60),
     "decode": Part(
@@ -225,7 +231,7 @@ def main() -> None:
 
     wanted: Iterable[str] = options.only or names
     if options.device == "cpu":
-        wanted = [name for name in wanted if name not in ("steps", "timings")]
+        wanted = [name for name in wanted if name not in ("runtime", "steps", "timings")]
     found = {"date": datetime.now(timezone.utc).strftime("%Y-%m-%d"), "cuda": _core.cuda_info()}
     failures = run_parts({name: answers(name) for name in wanted}, found, options.out)
     if failures:

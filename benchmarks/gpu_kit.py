@@ -28,6 +28,7 @@ from typing import Any
 import gpu_decode
 import gpu_kit_step
 import gpu_operands
+import gpu_runtime
 import numpy as np
 from gpu_kit_sizes import LARGER, SMALL, TIMED
 
@@ -261,5 +262,6 @@ if __name__ == "__main__":
             ]
             finish(folder, [share.result() for share in shares])
             decode.result()
+            gpu_runtime.make(folder, options.target)
         pack(folder, options.kit)
     print(f"{options.kit}: {options.kit.stat().st_size / 2**20:.1f} MiB")

@@ -292,3 +292,15 @@ def test_a_kernel_is_given_the_time_since_the_one_before_it(scripts):
         "norm": {"launches": 2, "us": 3.5},
         "copy": {"launches": 1, "us": 2.0},
     }
+
+
+def test_what_is_asked_of_the_runtime_holds_where_it_can_be_asked(scripts, tmp_path):
+    """What needs no GPU is asked on the CPU; a wrong answer is told."""
+    runtime = importlib.import_module("gpu_runtime")
+    runtime.make(tmp_path, "cpu")
+    device = heddle.runtime.CPU()
+    session = heddle.runtime.InferenceSession([device])
+    kit = SimpleNamespace(device=device, session=session, folder=tmp_path)
+    assert [runtime.answer(kit, name)["failed"] for name in ("numpy", "graphs")] == [[], []]
+    (failure,) = runtime.answer(kit, "fault")["failed"]
+    assert "not on a CUDA device" in failure
