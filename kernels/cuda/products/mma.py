@@ -1,4 +1,4 @@
-"""What tensor cores of sm_80 and up are fed by: cp.async, ldmatrix, mma.sync (PTX ISA 9.0)."""
+"""What feeds tensor cores of sm_80 and up: cp.async, ldmatrix, mma.sync; stmatrix (PTX ISA 9.0)."""
 
 from __future__ import annotations
 
@@ -127,6 +127,17 @@ def load_matrices(pointer: Any, transposed: bool) -> list[Any]:
         results=[_structure("i32")],
     )
     return _parts(found, emit.integer(32))
+
+
+def store_matrices(words: Sequence[Any], pointer: Any, turned: bool = False) -> None:
+    """stmatrix.x4 of sm_90: the way back; where they are `turned`, lane i points to a column."""
+    nvvm.stmatrix(
+        pointer,
+        list(words),
+        ir.Attribute.parse(f"#nvvm.mma_layout<{'col' if turned else 'row'}>"),
+        ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
+        ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
+    )
 
 
 def multiply(kind: Kind, a: Sequence[Any], b: Sequence[Any], sums: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What warpgroups multiply with on sm_90a: mbarriers, wgmma, stmatrix (PTX ISA 9.0).
+"""What warpgroups multiply with on sm_90a: mbarriers, wgmma, barriers (PTX ISA 9.0).
 
 Matrices lie in shared memory in lines of 128 bytes, whose chunks of 16 are swizzled
 (`products.staging`).
@@ -52,6 +52,7 @@ def registers(count: int, action: str) -> None:
 class Turn:
     """A stage in one of its rounds: its first byte, its two mbarriers, and the round's parity."""
 
+    number: Any
     start: Any
     full: Any
     empty: Any
@@ -64,6 +65,10 @@ class Turn:
     def wait_until_full(self) -> None:
         """Waits until all is there that comes in this round."""
         _wait(self.full, self.parity)
+
+    def is_full(self) -> Any:
+        """Whether all is there that comes in this round: then the thread has waited for it."""
+        return nvvm.mbarrier_test_wait(self.full, self.parity, results=[emit.integer(1)])
 
     def expect(self, size: int) -> None:
         """The thread arrives at `full`, which then waits for so many bytes by TMA as well."""
@@ -86,8 +91,8 @@ class Ring:
     """Stages of `size` bytes at the start of shared memory; their mbarriers from `barriers` on."""
 
     def __init__(self, shared: mma.DynamicShared, stages: int, size: int, barriers: int) -> None:
-        self.stages = stages
-        self._shared, self._size, self._barriers = shared, size, barriers
+        self.stages, self.size = stages, size
+        self._shared, self._barriers = shared, barriers
 
     def initialise(self, full: Any, empty: Any) -> None:
         """One thread makes the mbarriers, for so many arrivals (i32); the block meets after it."""
@@ -98,13 +103,23 @@ class Ring:
 
     def turn(self, step: Any) -> Turn:
         """The stage of `step`, an i32 that counts the rounds of all stages."""
-        number = step % self.stages
+        return self.at(step % self.stages, step // self.stages % 2)
+
+    def at(self, number: Any, parity: Any) -> Turn:
+        """The stage of that number (i32), in a round of that parity."""
         return Turn(
-            arith.extui(emit.integer(64), number * self._size),
+            number,
+            arith.extui(emit.integer(64), number * self.size),
             self._barrier(number),
             self._barrier(number + self.stages),
-            step // self.stages % 2,
+            parity,
         )
+
+    def after(self, turn: Turn) -> Turn:
+        """The stage of the next step: what loops carry, as `turn` divides."""
+        last = emit.compare("equal", turn.number, self.stages - 1)
+        number = emit.select(last, 0, turn.number + 1)
+        return self.at(number, emit.select(last, turn.parity ^ 1, turn.parity))
 
     def _barrier(self, number: Any) -> Any:
         return self._shared.at(number * _BARRIER_BYTES + self._barriers)
@@ -156,12 +171,12 @@ class Matrices:
 
     def a_slice(self, descriptor: Any, i: int) -> Any:
         """The descriptor of slice `i` of k."""
-        return _behind(descriptor, i * self.kind.depth * self.kind.item)
+        return behind(descriptor, i * self.kind.depth * self.kind.item)
 
     def b_slice(self, descriptor: Any, i: int) -> Any:
         """The descriptor of slice `i` of k."""
         step = self.kind.item if self.k_last else staging.LINE
-        return _behind(descriptor, i * self.kind.depth * step)
+        return behind(descriptor, i * self.kind.depth * step)
 
     def zeros(self) -> list[Any]:
         """The `parts` of sums that are zero.
@@ -268,35 +283,26 @@ def wait(left: int) -> None:
     nvvm.wgmma_wait_group_sync_aligned(left)
 
 
+def behind(descriptor: Any, size: int, times: Any = 1) -> Any:
+    """The descriptor of what lies so many bytes behind, `times` (i32) that.
+
+    The low word alone changes: 18 bits of a place in shared memory do not overflow there.
+    """
+    low = arith.trunci(emit.integer(32), descriptor) + times * (size >> 4)
+    return arith.extui(emit.integer(64), low) | descriptor & -1 << 32
+
+
 def _descriptor(pointer: Any, leading: int) -> Any:
     """Manual, "Matrix Descriptor Format": an atom is the stride, the swizzle is of 128 bytes."""
     start = arith.extui(emit.integer(64), llvm.ptrtoint(emit.integer(32), pointer))
     return (start >> 4) & 0x3FFF | (1 << 62 | ATOM >> 4 << 32 | leading >> 4 << 16)
 
 
-def _behind(descriptor: Any, size: int) -> Any:
-    return descriptor + (size >> 4)
-
-
 def _position(i: int) -> Any:
     return ir.DenseI64ArrayAttr.get([i])
 
 
-# Results
-
-
-def store_matrices(words: Sequence[Any], pointer: Any, turned: bool = False) -> None:
-    """stmatrix.x4: four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8.
-
-    Where they are `turned`, to its column.
-    """
-    nvvm.stmatrix(
-        pointer,
-        list(words),
-        ir.Attribute.parse(f"#nvvm.mma_layout<{'col' if turned else 'row'}>"),
-        ir.Attribute.parse("#nvvm.ld_st_matrix_shape<m = 8, n = 8>"),
-        ir.Attribute.parse("#nvvm.ld_st_matrix_elt_type<b16>"),
-    )
+# Meetings
 
 
 def meet_in_warp() -> None:

@@ -63,6 +63,10 @@ class _Block:
         self._shared = shared = mma.DynamicShared("stages")
         self._ring = instructions.Ring(shared, plan.stages, tile.stage, plan.barriers)
         self._rank = tma.rank() if plan.cluster > 1 else 0
+        # Of all lanes alike: so it is in registers of the warp, and descriptors with it.
+        self._warpgroup = pieces.size(
+            _block.shuffle_from(pieces.word(_block.thread() // instructions.THREADS), 0)
+        )
         # Few rows: the tiles of a cluster lie side by side, so that none is without rows.
         # Those that share a do, too.
         beside: Any = plan.scaled
@@ -236,34 +240,41 @@ class _Block:
         """The sums of a thread, as `instructions.Matrices.parts` has them."""
         tile = self._plan.tile
         units = instructions.Matrices(tile.kind, tile.columns, tile.transposed)
-        rows = _block.thread() // instructions.THREADS * (instructions.ROWS * staging.LINE)
+        a = units.a(self._shared.at(self._warpgroup * (instructions.ROWS * staging.LINE)))
+        b = units.b(self._shared.at(tile.b_place), tile.depth * staging.LINE)
 
-        def step(i: Any, sums: Any) -> Sequence[Any]:
-            turn = self._ring.turn(first + i)
-            turn.wait_until_full()
+        def step(i: Any, number: Any, parity: Any, there: Any, before: Any, sums: Any) -> Any:
+            turn = self._ring.at(number, parity)
+            left, right = (instructions.behind(side, self._ring.size, number) for side in (a, b))
+            with emit.when(there ^ 1):
+                turn.wait_until_full()
             if self._plan.gathers:
                 tma.fence()  # What threads have copied is read by the async proxy.
-            a = units.a(self._shared.at(turn.start + rows))
-            b = units.b(self._shared.at(turn.start + tile.b_place), tile.depth * staging.LINE)
             instructions.fence()
             for slice_ in range(tile.depth // tile.kind.depth):
-                sums = units.multiply(sums, units.a_slice(a, slice_), units.b_slice(b, slice_))
+                at_slice = units.a_slice(left, slice_), units.b_slice(right, slice_)
+                sums = units.multiply(sums, *at_slice)
             instructions.commit()
+            following = self._ring.after(turn)
+            there = following.is_full()  # Asked while products run, of use in the next step.
             instructions.wait(1)  # This step goes on, the one before it is done.
             with emit.when(emit.compare("greater", i, 0)):
-                self._release(first + i - 1)
-            return [sums]
+                self._release(self._ring.at(before, parity))
+            return [following.number, following.parity, there, number, sums]
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
-        (sums,) = emit.carry(zero, piece.length, one, [units.whole(units.zeros())], step)
+        turn = self._ring.turn(first)
+        no = emit.constant(emit.integer(1), 0)
+        begin = [turn.number, turn.parity, no, zero, units.whole(units.zeros())]
+        *_, last, sums = emit.carry(zero, piece.length, one, begin, step)
         instructions.wait(0)
         with emit.when(emit.compare("greater", piece.length, 0)):
-            self._release(first + piece.length - 1)
+            self._release(self._ring.at(last, zero))
         return units.parts(sums)
 
-    def _release(self, step: Any) -> None:
+    def _release(self, turn: instructions.Turn) -> None:
         """The warpgroup does not read a stage any more, and says so to all who write it."""
-        turn, thread = self._ring.turn(step), _block.thread() % instructions.THREADS
+        thread = _block.thread() % instructions.THREADS
         if self._plan.cluster == 1:
             with emit.when(emit.compare("equal", thread, 0)):
                 turn.arrive_empty()

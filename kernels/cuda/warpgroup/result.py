@@ -72,7 +72,7 @@ class Panel:
             words = [_rounding.packed(pair, self.dtype) for pair in pairs]
             for i in range(0, len(words), 4):  # Rows 0 and 8, then the same 8 columns on.
                 target = self._at(lane % WARP_ROWS, lane // WARP_ROWS + i // 2)
-                instructions.store_matrices(words[i : i + 4], self.shared.at(target))
+                mma.store_matrices(words[i : i + 4], self.shared.at(target))
             return
         for i, pair in enumerate(pairs):
             chunk = lane % 4 // 2 + i // 2 * 2
@@ -87,7 +87,7 @@ class Panel:
         lane = _lane()
         words = [_rounding.packed(sums[i : i + 2], self.dtype) for i in range(0, len(sums), 2)]
         row, right = lane // 16 * 8 + lane % 8, column // self.each + lane // 8 % 2
-        instructions.store_matrices(words, self.shared.at(self._at(row, right)), turned=True)
+        mma.store_matrices(words, self.shared.at(self._at(row, right)), turned=True)
 
     def load(self, row: Size, column: Size, lanes: int) -> Any:
         """Neighbouring results, in registers."""

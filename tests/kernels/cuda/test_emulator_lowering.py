@@ -77,6 +77,7 @@ HOPPER = f"""
   nvvm.mbarrier.expect_tx %s, %i : !llvm.ptr<3>, i32
   nvvm.mbarrier.arrive.expect_tx %s, %i : !llvm.ptr<3>, i32
   nvvm.mbarrier.try_wait.parity %s, %i, %n : !llvm.ptr<3>, i32, i32
+  %complete = nvvm.mbarrier.test.wait %s, %i : !llvm.ptr<3>, i32 -> i1
   %far = nvvm.mapa %s, %i : !llvm.ptr<3> -> !llvm.ptr<7>
   nvvm.mbarrier.arrive %far {{scope = #nvvm.mem_scope<cluster>}} : !llvm.ptr<7>
   nvvm.cluster.arrive {{aligned}}

@@ -127,6 +127,21 @@ def test_a_warp_barrier_lets_one_lane_arrive_for_all():
     assert execute(one_arrives_for_all).tolist() == [*range(32), *range(32)]
 
 
+def test_who_finds_a_phase_complete_has_waited_for_it():
+    def body(y, base, barrier):
+        start(barrier, 32)
+        with when("less", thread(), 32):
+            put(base, thread() * 4, thread() + 1)
+            arrive(barrier)
+        complete = nvvm.mbarrier_test_wait(barrier, i32(0), results=[emit.integer(1)])
+        with emit.when(complete):
+            put(y, thread() * 4, get(base, thread() % 32 * 4))
+
+    found, written = execute(body).reshape(2, 32).tolist(), [*range(1, 33)]
+    assert found[0] == written
+    assert found[1] in (written, [0] * 32)  # Of another warp, when it asks.
+
+
 BAD = {
     "nobody initialised an mbarrier at byte 1024": lambda y, base, b: arrive(b),
     "wanted a count of 1 to 1048575 arrivals, got 0": lambda y, base, b: start(b, 0),

@@ -2,11 +2,12 @@
 
 PTX ISA 9.0, "Parallel Synchronization and Communication Instructions: mbarrier": phases and their
 completion (no pending arrivals, no pending bytes), "tx-count", init, arrive, expect_tx,
-arrive.expect_tx, complete_tx, try_wait.parity; fence.mbarrier_init. An arrival releases what its
-thread knows, a wait that succeeds acquires it, and with it what was copied in that phase.
+arrive.expect_tx, complete_tx, try_wait.parity, test_wait.parity; fence.mbarrier_init. An arrival
+releases what its thread knows, a wait that succeeds acquires it, and with it what was copied in
+that phase.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -184,26 +185,56 @@ def arrive_and_expect_at(space: int) -> Callable:
 
 
 def wait_at(space: int) -> Callable:
-    where = access(space, BYTES, BYTES)
+    each = _awaited_in(space)
 
     def run(grid: Grid, mask: Mask, address, parity, ticks):
+        for found, odd, _, threads in each(grid, mask, address, parity):
+            if not found.passed(odd):
+                yield (lambda found=found, odd=odd: found.passed(odd)), _Reason(found, odd)
+            _acquire(grid, found, threads)
+
+    return run
+
+
+def test_at(space: int) -> Callable:
+    """Of each lane, whether its phase is complete: then it has waited for it."""
+    each = _awaited_in(space)
+
+    def run(grid: Grid, mask: Mask, address, parity) -> np.ndarray:
+        complete = np.zeros(len(grid.lane), bool)
+        for found, odd, lanes, threads in each(grid, mask, address, parity):
+            if found.passed(odd):
+                complete[np.flatnonzero(mask)[lanes]] = True
+                _acquire(grid, found, threads)
+        return complete
+
+    return run
+
+
+def _awaited_in(space: int) -> Callable:
+    """Each mbarrier that lanes ask for, the parity, which of the lanes ask, and their threads."""
+    where = access(space, BYTES, BYTES)
+
+    def run(grid: Grid, mask: Mask, address, parity) -> Iterator:
         if not mask.any():
             return
         _, region, offset, threads = where(grid, mask, address)
         parities = grid.spread(parity)[mask]
         if ((parities != 0) & (parities != 1)).any():
             raise EmulatorError(f"wanted the parity of a phase, 0 or 1, got {parities.max()}")
-        clocks = grid.cluster.clocks
         for rank, start, odd in dict.fromkeys(zip(region, offset, parities, strict=True)):
             found = find(grid, rank, start)
-            mine = threads[(region == rank) & (offset == start) & (parities == odd)]
-            check_made(grid, found, mine, False)
-            if not found.passed(odd):
-                yield (lambda found=found, odd=odd: found.passed(odd)), _Reason(found, odd)
-            clocks.acquire(mine, found.released)
-            clocks.learn(mine, found.agent, found.phase)
+            lanes = (region == rank) & (offset == start) & (parities == odd)
+            check_made(grid, found, threads[lanes], False)
+            yield found, odd, lanes, threads[lanes]
 
     return run
+
+
+def _acquire(grid: Grid, found: Mbarrier, threads: np.ndarray) -> None:
+    clocks = grid.cluster.clocks
+    clocks.acquire(threads, found.released)
+    clocks.learn(threads, found.agent, found.phase)
 
 
 def passed_at(space: int) -> Callable:
@@ -256,6 +287,7 @@ EFFECTS = {
     "nvvm.mbarrier.arrive": arrive,
     "nvvm.mbarrier.expect_tx": lambda op: expect_at(_space(op)),
     "nvvm.mbarrier.arrive.expect_tx": lambda op: arrive_and_expect_at(_space(op)),
+    "nvvm.mbarrier.test.wait": lambda op: test_at(space_of(op.operands[0])),
     "nvvm.fence.mbarrier.init": lambda op: fence_init,
     # "membar / fence": fence.proxy.async
     "nvvm.fence.proxy": _fence_proxy,

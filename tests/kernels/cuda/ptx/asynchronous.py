@@ -133,6 +133,13 @@ def try_wait(form, line: Instruction, use: Operands):
     return run
 
 
+def test_wait(form, line: Instruction, use: Operands) -> Step:
+    put, address = use.write(line.operands[0]), use.address(line.operands[1])
+    parity = use.read(line.operands[2], I32)
+    test = mbarrier.test_at(SHARED)
+    return lambda state: put(state, test(state.grid, state.mask, address(state), parity(state)))
+
+
 # "Asynchronous Warpgroup Level Matrix Instructions"
 
 
@@ -288,6 +295,7 @@ ROWS = _compiled(
         r"mbarrier\.arrive\.expect_tx\.shared\.b64": _at(
             lambda form: mbarrier.arrive_and_expect_at(SHARED)
         ),
+        r"mbarrier\.test_wait\.parity\.shared\.b64": test_wait,
         r"fence\.mbarrier_init\.release\.cluster": done(mbarrier.fence_init),
         r"fence\.proxy\.async\.shared::cta": done(mbarrier.fence_proxy),
         r"fence\.acq_rel\.gpu": done(atomics.fence_of_gpu),
