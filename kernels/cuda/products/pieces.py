@@ -19,8 +19,8 @@ arith = dialect("arith")
 LEAST = 8
 """Steps of a part, at least."""
 
-COST = 16
-"""What it takes to bring a tile's pieces together, in steps."""
+COST = 32
+"""What it takes to bring a tile's pieces together, in steps of a line."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,21 @@ class Pieces:
     Args:
         tiles, steps: How many tiles there are, and steps of each, at least one.
         cluster: Blocks of a cluster.
-        cut: Whether tiles may be cut.
+        cost: How many steps a cut has to save; None: tiles are not cut.
+        kept: Whether (an i1) what tiles share is in the L2 cache for pieces, too.
     """
 
-    def __init__(self, tiles: Any, steps: Any, cluster: int, cut: bool) -> None:
-        self._steps, self._cut = steps, cut
+    def __init__(self, tiles: Any, steps: Any, cluster: int, cost: int | None, kept: Any) -> None:
+        self._steps, self._cut = steps, cost is not None
         self._groups, self._own = (word(x) // cluster for x in (_block.blocks(), _block.block()))
         self._whole = tiles // self._groups
         rest = tiles - self._whole * self._groups
         self._units, parts = rest * steps, rest
-        if cut:
+        if cost is not None:
             most = emit.minimum(self._groups, self._units // LEAST)
             most = emit.maximum(most, rest)
-            saves = emit.compare("greater", (most - rest) * steps, most * COST)
-            parts = emit.select(saves, most, rest)
+            saves = emit.compare("greater", (most - rest) * steps, most * cost)
+            parts = emit.select(saves & kept, most, rest)
         self._parts = emit.maximum(parts, 1)
         self._begin, self._end = (self._start(self._own + i) for i in range(2))
 
@@ -98,11 +99,11 @@ class Pieces:
         return ((unit + 1) * self._parts - 1) // emit.maximum(self._units, 1)
 
 
-def last_wave(rest: int, steps: int, groups: int) -> float:
+def last_wave(rest: int, steps: int, groups: int, cost: int) -> float:
     """How many steps it takes to make the rest of the tiles, of so many steps each."""
     parts = max(rest, min(groups, rest * steps // LEAST))
-    if (parts - rest) * steps > parts * COST:
-        return rest * steps / parts + COST
+    if (parts - rest) * steps > parts * cost:
+        return rest * steps / parts + cost
     return steps if rest else 0
 
 

@@ -25,14 +25,20 @@ REGISTERS = 168
 """Of a thread at launch."""
 
 THREADS = (CONSUMERS + 1) * instructions.THREADS
+ROWS_TOGETHER = 2048
+"""Rows of tiles that are made side by side: what they read stays in the L2 cache."""
+
+KEPT = 20 * 2**20
+"""Bytes of those rows that stay there while pieces of tiles read them, each at its own step."""
+
 _SHARED = 227 * 1024  # Bytes that a block can have.
 _PANELS = (CONSUMERS * instructions.THREADS // _block.WARP * result.PANELS) * result.PANEL
 _SLOWER = {
     256: 1.0,
     192: 1.03,
-    128: 1.1,
+    128: 1.12,
 }  # Tiles of so many columns: they read more for each product.
-_ALONE = 1.05  # The same of blocks that have no other to share b with.
+_ALONE = 1.005  # The same of blocks that have no other to share b with.
 _WRITING = 2  # Steps in whose time a tile is written, beyond what other work hides.
 _MOST_AXES = 2  # Of windows: with more of them, who gathers spills.
 _LARGE = 4096  # What sizes that are not known are taken for.
@@ -79,6 +85,16 @@ class Plan:
         That is b; where b is `scaled`, a.
         """
         return (self.tile.columns if self.tile.transposed else self.tile.depth) // self.cluster
+
+    @property
+    def line(self) -> int:
+        """Bytes of a row that a step multiplies."""
+        return self.tile.depth * self.tile.kind.item
+
+    @property
+    def cost(self) -> int | None:
+        """Steps that it takes to bring the pieces of a tile together, if it may be cut."""
+        return products_pieces.COST * staging.LINE // self.line if self.cut else None
 
     @property
     def tiles(self) -> Expr:
@@ -272,7 +288,9 @@ def _time(plan: Plan) -> float:
     down, across = -(-m // (products_tiles.ROWS * down)), -(-n // (tile.columns * across))
     groups, steps = _handover.PROCESSORS // plan.cluster, max(1, -(-k // tile.depth))
     whole, rest = divmod(math.prod(batch) * down * across, groups)
-    last = products_pieces.last_wave(rest, steps, groups) if plan.cut else steps * min(rest, 1)
+    last: float = steps * min(rest, 1)
+    if plan.cost is not None and min(m, ROWS_TOGETHER) * steps * plan.line <= KEPT:
+        last = products_pieces.last_wave(rest, steps, groups, plan.cost)
     slower = _SLOWER[tile.columns] * (_ALONE if plan.cluster == 1 else 1)
     return (whole * steps + last + _WRITING * (whole + 1)) * tile.columns * slower
 

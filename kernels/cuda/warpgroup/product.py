@@ -18,12 +18,11 @@ from heddle.kernels.cuda.products import mma, partial_sums, pieces, row_pieces, 
 from heddle.kernels.cuda.products import tiles as products_tiles
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.warpgroup import feed, instructions, result, scaled, tma, windows
-from heddle.kernels.cuda.warpgroup.plan import CONSUMERS, REGISTERS, Plan
+from heddle.kernels.cuda.warpgroup.plan import CONSUMERS, KEPT, REGISTERS, ROWS_TOGETHER, Plan
 from heddle.kernels.row_groups import most
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product
 
-_ROWS_TOGETHER = 2048  # Of tiles that are made side by side: what they read stays in the L2 cache.
 _WARPS = instructions.THREADS // _block.WARP
 
 
@@ -83,7 +82,9 @@ class _Block:
         tiles = self._tiles_down * self._tiles_across * pieces.word(number)
         steps = sizes.greatest(sizes.ceildiv(self._k, tile.depth), 1)
         self._steps = pieces.word(steps)
-        self._pieces = pieces.Pieces(tiles, self._steps, plan.cluster, plan.cut)
+        rows = emit.minimum(pieces.word(self._m), ROWS_TOGETHER)
+        kept = emit.compare("less_equal", rows * self._steps, KEPT // plan.line)
+        self._pieces = pieces.Pieces(tiles, self._steps, plan.cluster, plan.cost, kept)
         stores = frame.tensor_maps[-1] if plan.stored else None
         self.feed = _feed_of(plan)(frame, plan, shared, self._ring, self._rank, self._beside)
         self._meeting = partial_sums.Meeting(
@@ -120,7 +121,7 @@ class _Block:
         """
         each = self._tiles_down * self._tiles_across
         number, rest = tile // each, tile % each
-        together = _ROWS_TOGETHER // (products_tiles.ROWS * self._plan.cluster)
+        together = ROWS_TOGETHER // (products_tiles.ROWS * self._plan.cluster)
         group, rest = (
             rest // (self._tiles_across * together),
             rest % (self._tiles_across * together),
