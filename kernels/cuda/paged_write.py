@@ -10,9 +10,10 @@ from typing import Any
 
 from heddle.kernels import emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda._spans import WarpSpans
 from heddle.kernels.cuda.flash.online import WARPS, report
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import RowSpans, Table
+from heddle.kernels.row_spans import Table
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 
@@ -21,7 +22,7 @@ def emit_paged_write(spec: Spec, machine: Machine) -> None:
     frame = _frame.frame(spec, machine)
     tokens, *inner = frame.shape(spec.operands[1].shape)
     size = sizes.product(tuple(inner))
-    spans, table = RowSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
+    spans, table = WarpSpans(frame, report, 2, tokens), Table(frame, report, 0, 3)
     token, size = (
         _block.block() * WARPS + _block.thread() // _block.WARP,
         sizes.product(tuple(inner)),

@@ -10,12 +10,13 @@ from typing import Any
 
 from heddle.kernels import emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda._spans import WarpSpans
 from heddle.kernels.cuda.flash.online import WARPS, report
 from heddle.kernels.cuda.paged_write import copy
 from heddle.kernels.cuda.rope import turned
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.rotation import supports
-from heddle.kernels.row_spans import RowSpans, Table
+from heddle.kernels.row_spans import Table
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 _BLOCKS = 8  # On a multiprocessor: 64 registers for each thread.
@@ -27,7 +28,7 @@ def emit_rotate_and_write(spec: Spec, machine: Machine) -> None:
     _block.share_multiprocessor(_BLOCKS)
     tokens, key_heads, size = frame.shape(spec.operands[2].shape)
     heads = frame.size(spec.operands[4].shape[1])
-    spans, table = RowSpans(frame, report, 7, tokens), Table(frame, report, 0, 8)
+    spans, table = WarpSpans(frame, report, 7, tokens), Table(frame, report, 0, 8)
     warp = _block.block() * WARPS + _block.thread() // _block.WARP
     token, head = (f(warp, frame.size(_warps(spec))) for f in (sizes.floordiv, sizes.mod))
     streamed = [

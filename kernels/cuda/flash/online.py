@@ -13,10 +13,11 @@ from typing import Any
 
 from heddle.kernels import emit, memory
 from heddle.kernels.cuda import _block, _frame, gather
+from heddle.kernels.cuda._spans import WarpSpans
 from heddle.kernels.cuda.flash import calls, ragged
 from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.registry import Machine, Portion
-from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 WARPS = 4
@@ -32,7 +33,7 @@ def emit_ragged(spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], 
     with frame.unless_empty():
         keys = keys_of(frame)
         tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))
-        spans = RowSpans(frame, report, QUERY_OFFSETS, tokens)
+        spans = WarpSpans(frame, report, QUERY_OFFSETS, tokens)
         if ragged.fits(spec):
             ragged.emit_ragged(frame, keys, spans)
             return
