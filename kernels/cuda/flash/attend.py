@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, emit, sizes
@@ -82,15 +83,15 @@ def tiles(spec: Spec, queries: Expr, group: int) -> Expr:
 
 def shared_bytes(spec: Spec) -> int:
     """Dynamic shared memory of a block."""
-    few = stages.Layout.deep(_size(spec), FEW)
-    return max(few.total, stages.Layout(_size(spec), rows(spec)).total)
+    few = stages.Layout.deep(_size(spec), FEW, _narrow(spec))
+    return max(few.total, stages.Layout(_size(spec), rows(spec), _narrow(spec)).total)
 
 
 def emit_few(
     frame: _frame.Frame, task: Task, shared: mma.DynamicShared, first: Size, end: Size
 ) -> None:
     """Emits `FEW` rows of a task from row `first` on, as far as they are before `end`."""
-    layout = stages.Layout.deep(_size(frame.spec), FEW)
+    layout = stages.Layout.deep(_size(frame.spec), FEW, _narrow(frame.spec))
     warp = _block.thread() // _block.WARP
     own = flash_warp.WarpTile(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
     work = _Tile(frame, task, layout, shared, (first, end), own)
@@ -107,7 +108,7 @@ def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
         return []
 
     def many() -> list[Any]:
-        layout = stages.Layout(_size(frame.spec), rows(frame.spec))
+        layout = stages.Layout(_size(frame.spec), rows(frame.spec), _narrow(frame.spec))
         own = flash_warp.WarpTile(_block.thread() // _block.WARP * (16 * down), down, 0, KEYS)
         work = _Tile(frame, task, layout, shared, (tile * layout.rows, task.rows), own)
         _write_apart(work, work.attend())
@@ -140,7 +141,7 @@ class _Tile:
         pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
         wide, narrow = (operand.dtype for operand in spec.operands[:2])
         keys = stages.Keys((pointers[0], pointers[1]), narrow, wide, task.key)
-        self._stages = stages.Stages(keys, layout, shared)
+        self._stages = stages.Stages(keys, layout, shared, own.keys == KEYS_OF_A_WARP)
         bias = task.bias and self._bias
         scores = softmax.Scores.of(spec.attr("scale"), bias, task.added)
         _block.barrier()  # The queries are there.
@@ -170,14 +171,15 @@ class _Tile:
 
         def step(number: Size, *state: Any) -> Sequence[Any]:
             mma.wait(ahead - 1)
-            _block.barrier()  # The stage is there, and the one before it is free.
+            self._stages.meet()  # The stage is there, and the one before it is free.
             fill(number + ahead)
             first = start + number * KEYS
             edge = emit.compare("greater", first + KEYS, early)
             if late is not None:
                 edge = edge | emit.compare("less", first, late)
             stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
-            return self.warp.step(stage, first, edge, ranges, state)
+            keys, values = self._stages.keys(stage), partial(self._stages.values, stage)
+            return self.warp.step(keys, values, first, edge, ranges, state)
 
         for number in range(ahead):
             fill(number)
@@ -280,8 +282,12 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
 
 def _down(spec: Spec) -> int:
     """Tiles of 16 rows in a warp: two, which read keys once for both, where registers suffice."""
-    widened = spec.operands[0].dtype != spec.operands[1].dtype
-    return 2 if _size(spec) <= 64 and not spec.attr("masked") and not widened else 1
+    return 2 if _size(spec) <= 64 and not spec.attr("masked") and not _narrow(spec) else 1
+
+
+def _narrow(spec: Spec) -> bool:
+    """Whether keys and values have 8 bits."""
+    return spec.operands[0].dtype != spec.operands[1].dtype
 
 
 def _size(spec: Spec) -> int:

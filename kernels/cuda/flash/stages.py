@@ -1,19 +1,20 @@
 """Shared memory of a block of attention: its queries, then stages of keys and values.
 
 Lines are rows of a head, of 16-byte chunks. They are permuted so that neither cp.async nor ldmatrix
-meets a bank twice in eight lines.
+meets a bank twice in eight lines. Keys and values of 8-bit floats lie in the stages as they are, and
+are widened when their turn comes: first the keys, then the values in their place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from heddle.kernels import convert, emit, memory
+from heddle.kernels import convert, emit
 from heddle.kernels.cuda import _block, _float8, _frame
 from heddle.kernels.cuda.products import mma
+from heddle.kernels.cuda.warpgroup.instructions import meet_in_warp
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
@@ -44,18 +45,20 @@ _PAD = 8  # Elements between rows of results, against conflicts.
 class Layout:
     """Where things are in shared memory, in bytes, for heads of `size` and a tile of `rows`.
 
-    With `stages` of keys and values.
+    With `stages` of keys and values, which are `narrow` where they are of 8 bits.
     """
 
     size: int
     rows: int
+    narrow: bool
     stages: int = 2
 
     @staticmethod
-    def deep(size: int, rows: int) -> Layout:
+    def deep(size: int, rows: int, narrow: bool) -> Layout:
         """The layout with as many stages as there is room for, so that as much is on its way."""
-        one = Layout(size, rows)
-        return Layout(size, rows, min(_STAGES, (_ROOM - one.first_stage) // one.stage))
+        one = Layout(size, rows, narrow)
+        count = min(_STAGES, (_ROOM - one.first_stage) // one.stage)
+        return Layout(size, rows, narrow, count)
 
     @property
     def line(self) -> int:
@@ -70,12 +73,27 @@ class Layout:
     @property
     def stage(self) -> int:
         """Bytes of a stage: keys and values."""
-        return 2 * KEYS * self.line
+        return 2 * self.half
+
+    @property
+    def half(self) -> int:
+        """Bytes of the keys of a stage."""
+        return KEYS * self.size if self.narrow else KEYS * self.line
+
+    @property
+    def wide(self) -> int:
+        """Where narrow keys and values are widened to, behind the queries."""
+        return self.rows * self.line
 
     @property
     def first_stage(self) -> int:
-        """Where stages begin, behind the queries."""
-        return self.rows * self.line
+        """Where stages begin."""
+        return self.wide + (KEYS * self.line if self.narrow else 0)
+
+    @property
+    def values(self) -> int:
+        """How far values are behind the keys for whoever multiplies."""
+        return 0 if self.narrow else self.half
 
     @property
     def pitch(self) -> int:
@@ -139,7 +157,7 @@ def store_queries(
 class Keys:
     """Keys and values in global memory: `place` is where the row of a key begins in both.
 
-    In shared memory they are `wide`: 8-bit floats are widened on the way.
+    They are multiplied as `wide`.
     """
 
     pointers: tuple[Any, Any]
@@ -149,16 +167,26 @@ class Keys:
 
 
 class Stages:
-    """The stages of keys and values."""
+    """The stages of keys and values; `alone`: a warp needs nothing but what it copies itself."""
 
-    def __init__(self, keys: Keys, layout: Layout, shared: mma.DynamicShared) -> None:
+    def __init__(
+        self, keys: Keys, layout: Layout, shared: mma.DynamicShared, alone: bool
+    ) -> None:
         self._keys, self._layout, self._shared = keys, layout, shared
+        self.meet = meet_in_warp if alone else _block.barrier
         bits = [llvm.ptrtoint(emit.integer(64), pointer) for pointer in keys.pointers]
         loose = (bits[0] | bits[1]) & (mma.CHUNK - 1)
         self._aligned = emit.compare("equal", loose, 0)
-        self._halves = tuple(zip((0, KEYS * layout.line), keys.pointers, strict=True))
+        self._halves = tuple(zip((0, layout.half), keys.pointers, strict=True))
+        # So many elements are a chunk, so many chunks a line, of which a warp copies a span.
+        self._item = 1 if layout.narrow else 2
+        self._each = mma.CHUNK // self._item
+        self._chunks = layout.size // self._each
+        self._span = layout.span // 2 if layout.narrow else layout.span
+        self._lines = _block.WARP // self._span
         self._lane = _block.thread() % _block.WARP
         self._first = _block.thread() // _block.WARP * KEYS_OF_A_WARP
+        self._line, self._chunk = self._lane // self._span, self._lane % self._span
 
     def fill(self, stage: Size, first: Size, stop: Size) -> None:
         """Starts to fill the stage at byte `stage` with the keys from `first` on.
@@ -173,67 +201,89 @@ class Stages:
             lambda: [self._keys.place(mine)],
             lambda: [emit.index(0)],
         )
-
         with emit.when(self._aligned):
-            if self._keys.dtype == self._keys.wide:
-                self._copy(stage, place, stop - first)
-            else:
-                self._widen(stage, place, stop - first)
+            self._copy(stage, place, stop - first)
         self._move(stage, first, stop)
+
+    def keys(self, stage: Size) -> Size:
+        """Where the keys of the stage at byte `stage` can be multiplied."""
+        return self._widened(stage) if self._layout.narrow else stage
+
+    def values(self, stage: Size) -> Size:
+        """The same of its values, `Layout.values` bytes behind; the keys are not there any more."""
+        if not self._layout.narrow:
+            return stage
+        self.meet()
+        return self._widened(stage + self._layout.half)
 
     def _copy(self, stage: Size, place: Any, count: Size) -> None:
         """Copies the lane's chunks of `count` keys, each at `place` of the lane of its number."""
-        for target, pointer, source, inside in self._chunks(stage, place, count):
-            mma.copy(self._shared.at(target), mma.byte_at(pointer, source * 2), inside)
-
-    def _widen(self, stage: Size, place: Any, count: Size) -> None:
-        """The same, of 8-bit floats: all of a lane's are on their way before it widens one."""
-        widen = _float8.halves if self._keys.wide == "float16" else _float8.bfloats
-        word = emit.integer(32)
-
-        def read(pointer: Any, source: Any) -> list[Any]:
-            there = mma.byte_at(pointer, source)
-            return [llvm.load(emit.widen(word, 2), there, alignment=_EACH)]
-
-        found = []
-        for target, pointer, source, inside in self._chunks(stage, place, count):
-            load, kind = partial(read, pointer, source), [emit.widen(word, 2)]
-            codes = emit.either(inside, kind, load, lambda: [emit.constant(word, 0, 2)])[0]
-            found.append((target, codes))
-        for target, codes in found:
-            words = [pair for four in _block.lanes(codes) for pair in widen(four, self._keys.dtype)]
-            self._shared.store(vector.from_elements(emit.widen(word, 4), words), target)
-
-    def _chunks(
-        self, stage: Size, place: Any, count: Size
-    ) -> Iterator[tuple[Size, Any, Size, Any]]:
-        """The lane's chunks: the byte of each, pointer and element it is from, if it is there."""
-        layout, span = self._layout, self._layout.span
-        line, chunk = self._lane // span, self._lane % span
-        start = stage + layout.at(self._first + line, chunk)
-        for down in range(0, KEYS_OF_A_WARP, _block.WARP // span):
-            source = _block.shuffle_from(place, line + down) + chunk * _EACH
-            inside = emit.compare("less", self._first + line + down, count)
-            for across in range(0, layout.chunks, span):
-                target = layout.beyond(start, down, across)
+        for down in range(0, KEYS_OF_A_WARP, self._lines):
+            source = _block.shuffle_from(place, self._line + down) + self._chunk * self._each
+            inside = emit.compare("less", self._first + self._line + down, count)
+            for across in range(0, self._chunks, self._span):
+                target = stage + self._own(down, across)
                 for behind, pointer in self._halves:
-                    yield target + behind, pointer, source + across * _EACH, inside
+                    there = mma.byte_at(pointer, (source + across * self._each) * self._item)
+                    mma.copy(self._shared.at(target + behind), there, inside)
+
+    def _own(self, down: int, across: int) -> Size:
+        """The byte in a stage of the lane's chunk so many lines and chunks from its first.
+
+        Nobody but the lane reads what is narrow: its chunks are where no bank is met twice.
+        """
+        if self._layout.narrow:
+            number = down // self._lines * (self._chunks // self._span) + across // self._span
+            start = self._first * self._layout.size
+            return start + (self._lane + number * _block.WARP) * mma.CHUNK
+        start = self._layout.at(self._first + self._line, self._chunk)
+        return self._layout.beyond(start, down, across)
+
+    def _widened(self, half: Size) -> Size:
+        """Widens what the lane has copied of the keys or values at byte `half`; where it is."""
+        widen = _float8.halves if self._keys.wide == "float16" else _float8.bfloats
+        layout, word = self._layout, emit.integer(32)
+        start = layout.wide + layout.at(self._first + self._line, self._chunk * 2)
+        for down in range(0, KEYS_OF_A_WARP, self._lines):
+            for across in range(0, self._chunks, self._span):
+                codes = self._shared.load(half + self._own(down, across), word, 4)
+                words = [
+                    pair for four in _block.lanes(codes) for pair in widen(four, self._keys.dtype)
+                ]
+                for i in range(2):
+                    chunk = vector.from_elements(emit.widen(word, 4), words[4 * i :][:4])
+                    self._shared.store(chunk, layout.beyond(start, down, across * 2 + i))
+        self.meet()
+        return emit.index(layout.wide)
 
     def _move(self, stage: Size, first: Size, stop: Size) -> None:
         """Does what `_copy` does, element by element, where pointers are not aligned."""
-        layout, keys = self._layout, self._keys
-        kind = emit.memory_type(keys.wide)
-        total = emit.select(self._aligned, 0, emit.index(KEYS * layout.size))
-        for number in emit.loop(_block.thread(), total, THREADS):
-            line, column = number // layout.size, number % layout.size
-            inside = emit.compare("less", first + line, stop)
+        size, kind = self._layout.size, emit.memory_type(self._keys.dtype)
+        total = emit.select(self._aligned, 0, emit.index(KEYS_OF_A_WARP * size))
+        for number in emit.loop(self._lane, total, _block.WARP):
+            line, column = number // size, number % size
+            key = first + self._first + line
 
-            def read(key: Size = first + line, column: Size = column) -> list[Any]:
-                source = keys.place(key) + column
-                found = [memory.load(pointer, source, keys.dtype) for pointer in keys.pointers]
-                return [convert.to_memory(value, keys.wide) for value in found]
+            def read(key: Size = key, column: Size = column) -> list[Any]:
+                there = (self._keys.place(key) + column) * self._item
+                return [
+                    llvm.load(kind, mma.byte_at(pointer, there), alignment=self._item)
+                    for pointer in self._keys.pointers
+                ]
 
-            values = emit.either(inside, [kind] * 2, read, lambda: [emit.constant(kind, 0)] * 2)
-            target = stage + layout.at(line, column // _EACH) + column % _EACH * 2
+            zeros = [emit.constant(kind, 0)] * 2
+            inside = emit.compare("less", key, stop)
+            values = emit.either(inside, [kind] * 2, read, lambda zeros=zeros: zeros)
+            target = stage + self._element(line, column)
             for value, (behind, _) in zip(values, self._halves, strict=True):
                 self._shared.store(value, target + behind)
+
+    def _element(self, line: Size, column: Size) -> Size:
+        """The byte in a stage of an element of one of the warp's lines, see `_own`."""
+        chunk, rest = column // self._each, column % self._each * self._item
+        if not self._layout.narrow:
+            return self._layout.at(self._first + line, chunk) + rest
+        lane = line % self._lines * self._span + chunk % self._span
+        number = line // self._lines * (self._chunks // self._span) + chunk // self._span
+        start = self._first * self._layout.size
+        return start + (lane + number * _block.WARP) * mma.CHUNK + rest

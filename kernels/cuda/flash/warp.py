@@ -8,7 +8,7 @@ bits, are the fragment of a 16 x 16 matrix that multiplies the values: scores st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from heddle.kernels import emit
 from heddle.kernels.cuda import _block
 from heddle.kernels.cuda._rounding import packed
 from heddle.kernels.cuda.flash import softmax
-from heddle.kernels.cuda.flash.stages import KEYS, Layout
+from heddle.kernels.cuda.flash.stages import Layout
 from heddle.kernels.cuda.products import mma
 from heddle.kernels.sizes import Size
 
@@ -52,7 +52,7 @@ class Warp(softmax.Softmax):
         lane = _block.thread() % _block.WARP
         self._q = layout.at(tile.line + lane % 16, lane // 16)
         self._k = layout.at(tile.key + lane % 8 + lane // 16 * 8, lane // 8 % 2)
-        self._v = layout.at(tile.key + lane % 16, lane // 16) + KEYS * layout.line
+        self._v = layout.at(tile.key + lane % 16, lane // 16) + layout.values
         self._slices = layout.size // 16
         # One line of tiles: queries stay in registers.
         self._held = [self._queries(i, 0) for i in range(self._slices)] if tile.down == 1 else None
@@ -84,17 +84,20 @@ class Warp(softmax.Softmax):
 
     def step(
         self,
-        stage: Size,
+        keys: Size,
+        values: Callable[[], Size],
         first: Size,
         edge: Any,
         ranges: Sequence[softmax.Range],
         state: Sequence[Any],
     ) -> list[Any]:
-        """The state after the keys from `first` on, which are at byte `stage`.
+        """The state after the keys from `first` on, which are at byte `keys`.
+
+        `values()` brings their values, and says which byte they are `Layout.values` behind.
 
         Where `edge` holds, keys outside of the `ranges` of the lines are not seen.
         """
-        scores = self._biased(self._scores(stage), first)
+        scores = self._biased(self._scores(keys), first)
         scores = emit.either(
             edge,
             [value.type for value in scores],
@@ -108,7 +111,7 @@ class Warp(softmax.Softmax):
         for place in range(len(sums)):
             line = place // across * 2 + place % 4 // 2
             sums[place] = sums[place] * fades[line]
-        return [*tops, *totals, *self._add_values(stage, shares, sums)]
+        return [*tops, *totals, *self._add_values(values(), shares, sums)]
 
     def totals(self, state: Sequence[Any]) -> list[Any]:
         """The sums of powers of the lines, each over all lanes of the row."""

@@ -143,13 +143,13 @@ def without(function, number: int):
 MISTAKES = {
     "no wait": (mma, "wait", 0, "race: reads what a cp.async in flight"),
     "no barrier in the loop": (
-        _block,
-        "barrier",
-        1,
+        stages,
+        "meet_in_warp",
+        0,
         "race: reads what a cp.async in flight|race: writes what",
     ),
     "no barrier after the queries": (_block, "barrier", 0, "race: reads what thread"),
-    "no barrier before the result": (_block, "barrier", 2, "race: writes what warp"),
+    "no barrier before the result": (_block, "barrier", 1, "race: writes"),
 }
 
 

@@ -11,8 +11,7 @@ from reference import evaluate
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda import _block
-from heddle.kernels.cuda.flash import tiles
+from heddle.kernels.cuda.flash import stages, tiles
 from heddle.kernels.registry import MACHINES
 
 ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
@@ -110,10 +109,7 @@ def test_what_is_wrong_is_reported(number, place, value, status):
 
 def test_a_missing_barrier_is_caught(monkeypatch):
     spec, rows = CASES["paged, one token each"]
-    calls = iter(range(1000))
-    barrier = _block.barrier
-    # The first two are for the sums of tiles and slots, then come those of few queries.
-    monkeypatch.setattr(_block, "barrier", lambda: next(calls) == 3 or barrier())
+    monkeypatch.setattr(stages, "meet_in_warp", lambda: None)
     dims, arrays = batch(spec, *rows)
     with pytest.raises(EmulatorError, match=r"race: reads what a cp\.async in flight"):
         run_call(spec, arrays, dims)
