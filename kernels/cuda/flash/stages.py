@@ -1,13 +1,13 @@
 """Shared memory of a block of attention: its queries, then stages of keys and values.
 
 Lines are rows of a head, of 16-byte chunks. They are permuted so that neither cp.async nor ldmatrix
-meets a bank twice in eight lines. Keys and values of 8-bit floats lie in the stages as they are, and
-are widened when their turn comes: first the keys, then the values in their place.
+meets a bank twice in eight lines. Keys and values of 8-bit floats lie in the stages as they are,
+and are widened when their turn comes: first the keys, then the values in their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,9 +169,7 @@ class Keys:
 class Stages:
     """The stages of keys and values; `alone`: a warp needs nothing but what it copies itself."""
 
-    def __init__(
-        self, keys: Keys, layout: Layout, shared: mma.DynamicShared, alone: bool
-    ) -> None:
+    def __init__(self, keys: Keys, layout: Layout, shared: mma.DynamicShared, alone: bool) -> None:
         self._keys, self._layout, self._shared = keys, layout, shared
         self.meet = meet_in_warp if alone else _block.barrier
         bits = [llvm.ptrtoint(emit.integer(64), pointer) for pointer in keys.pointers]
