@@ -1,13 +1,16 @@
 """Permutations of axes.
 
 Where the last axis stays last, rows are copied in a sweep. Otherwise blocks move tiles of 32 x 32
-between the two last axes through shared memory, so that reads and writes are both contiguous; a
+between the two last axes through shared memory, so that reads and writes are both contiguous, of 16
+bits of 64 x 64 and in pairs. A thread reads all that it moves before it stores the first of it. A
 tile's rows are a word of 4 bytes longer, so that its columns lie in different banks.
 """
 
 from __future__ import annotations
 
-from heddle.kernels import bodies, convert, emit, memory, sizes
+from typing import Any
+
+from heddle.kernels import bodies, convert, crosslane, emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.permutation import Permutation, offset, result_offset
 from heddle.kernels.registry import Kernel, Machine
@@ -15,7 +18,6 @@ from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 TILE = 32
-_ROWS_AT_ONCE = _frame.THREADS // TILE
 
 
 def emit_transpose(spec: Spec, machine: Machine) -> None:
@@ -46,36 +48,65 @@ def _emit_rows(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...]) 
 def _emit_tiles(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...]) -> None:
     read, write = frame.reader(0), frame.writer()
     dtype = frame.spec.result.dtype
-    pitch = TILE + max(1, 4 // emit.ITEM_SIZE[dtype])
-    tile = _block.SharedArray("tile", emit.memory_type(dtype), TILE * pitch)
+    edge, element = _edge(frame.spec), emit.memory_type(dtype)
+    pitch = edge + max(1, 4 // emit.ITEM_SIZE[dtype])
+    tile = _block.SharedArray("tile", element, edge * pitch)
     # Along x the input is contiguous, along y the output.
     width, y_axis = shape[-1], plan.order[-1]
     height, stride = shape[y_axis], sizes.product(shape[y_axis + 1 :])
-    x_tiles, y_tiles = (sizes.ceildiv(extent, TILE) for extent in (width, height))
+    x_tiles, y_tiles = (sizes.ceildiv(extent, edge) for extent in (width, height))
     batch = tuple(shape[axis] for axis in plan.outer)
-    column, row = _block.thread() % TILE, _block.thread() // TILE
     within, x_tile = sizes.floordiv(_block.block(), x_tiles), sizes.mod(_block.block(), x_tiles)
     number, y_tile = sizes.floordiv(within, y_tiles), sizes.mod(within, y_tiles)
     where = dict(zip(plan.outer, sizes.split(number, batch), strict=True))
     read_start = offset(shape, where)
     write_start, step = result_offset(plan.order, shape, where)
-    x_start, y_start = x_tile * TILE, y_tile * TILE
+    x_start, y_start = x_tile * edge, y_tile * edge
 
-    for first in range(0, TILE, _ROWS_AT_ONCE):
-        x, y = x_start + column, y_start + row + first
-        inside = _less(x, width) & _less(y, height)
-        with emit.when(inside):
-            value = read(read_start + y * stride + x, 1)
-            stored = convert.to_memory(value, dtype)
-            tile.store(stored, (row + first) * pitch + column)
-    _block.barrier()
-    for first in range(0, TILE, _ROWS_AT_ONCE):
-        x, y = x_start + row + first, y_start + column
-        inside = _less(x, width) & _less(y, height)
-        with emit.when(inside):
-            stored = tile.load(column * pitch + row + first)
-            value = convert.from_memory(stored, dtype)
-            write(value, write_start + x * step + y)
+    def line(y: Size) -> Size:
+        """Where a row of the tile begins: all even ones before the odd ones, in tiles of pairs."""
+        return (y if edge == TILE else y % 2 * TILE + y // 2) * pitch
+
+    def body(lanes: int) -> None:
+        across = edge // lanes
+        column, row = _block.thread() % across * lanes, _block.thread() // across
+        at_once, kind = _frame.THREADS // across, emit.widen(element, lanes)
+        found = []
+        for y in (row + first for first in range(0, edge, at_once)):
+            place = read_start + (y_start + y) * stride + x_start + column
+
+            def load(place: Size = place) -> list[Any]:
+                return [convert.to_memory(read(place, lanes), dtype)]
+
+            inside = _less(x_start + column, width) & _less(y_start + y, height)
+            zeros = emit.constant(element, 0, lanes)
+            found += emit.either(inside, [kind], load, lambda zeros=zeros: [zeros])
+        for number, stored in enumerate(found):
+            tile.store(stored, line(row + number * at_once) + column)
+        _block.barrier()
+        for x in (row * lanes + first for first in range(0, edge, at_once * lanes)):
+            stored = [tile.load(line(column + i) + x, lanes) for i in range(lanes)]
+            for i, turned in enumerate(_turned(stored)):
+                inside = _less(x_start + x + i, width) & _less(y_start + column, height)
+                with emit.when(inside):
+                    place = write_start + (x_start + x + i) * step + y_start + column
+                    write(convert.from_memory(turned, dtype), place)
+
+    if edge == TILE:
+        body(1)
+    else:
+        _frame.in_vectors(frame, [read.inputs, write.inputs], [width, height], body, most=2)
+
+
+def _turned(rows: list[Any]) -> list[Any]:
+    """One row of one element, or two of two, as columns."""
+    return rows if len(rows) == 1 else [crosslane.shuffle(*rows, [i, 2 + i]) for i in range(2)]
+
+
+def _edge(spec: Spec) -> int:
+    """Rows and columns of a tile: twice as many of 16 bits, which move in pairs."""
+    items = {emit.ITEM_SIZE[one.dtype] for one in (spec.operands[0], spec.result)}
+    return 2 * TILE if items == {2} else TILE
 
 
 def _less(a: Size, b: Size) -> Size:
@@ -90,7 +121,7 @@ def launch(spec: Spec) -> Launch:
     if not plan.copies:
         turned = len(plan.shape) - 1, plan.order[-1]
         tiles = tuple(
-            fold("ceildiv", size, TILE) if axis in turned else size
+            fold("ceildiv", size, _edge(spec)) if axis in turned else size
             for axis, size in enumerate(plan.shape)
         )
         grid = fold("max", 1, product(tiles)), 1, 1
