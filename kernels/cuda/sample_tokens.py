@@ -1,14 +1,15 @@
 """The next token of each row of logits: what it means is said by `graph/ops/sampling.py`.
 
-A block works on a row, which it reads for its largest logit, for a histogram of weights where top-k
-or top-p cut (`kernels/sampling_cut.py`: no sort), and for the sums of weights of its parts.
+A block works on a row, which it reads for its largest logit, for histograms of weights where top-k
+or top-p cut (`kernels/sampling_cut.py`: no sort), and for the sums of weights of its parts. Most
+logits are too small to matter then: a thread reads eight vectors and looks at their largest.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, memory, sizes
@@ -16,13 +17,17 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda._scan import Scan, in_warp
 from heddle.kernels.cuda.ranking.histogram import Histogram
 from heddle.kernels.emit import compare, select
+from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sampling import CHUNKS, Parameters, Scores, is_finite, parameters, unsupported
 from heddle.kernels.sampling_cut import Cuts, WeightAt
 from heddle.kernels.spec import Launch, Spec, fold, product
 
+arith = dialect("arith")
+
 _WARPS = _frame.THREADS // _block.WARP
 _MOST = 4  # Logits of a vector: each of them has the code of a weight.
+_TOGETHER = 8  # Vectors that are on their way at once.
 
 
 def emit_sample_tokens(spec: Spec, machine: Machine) -> None:
@@ -63,7 +68,12 @@ class _Sampler:
         """The token of the row, in every thread."""
         lowest = emit.constant(emit.register_type("float32"), -math.inf)
         maximum = partial(bodies.maximum, "float32")
-        (top,) = self.columns([lowest], lambda column, x, top: [maximum(top, x)])
+        first, stride = self._own
+
+        def larger(start: Any, top: Any) -> list[Any]:
+            return [reduce(maximum, self._ahead(start, self.length, stride), top)]
+
+        (top,) = emit.carry(first, self.length, stride * _TOGETHER, [lowest], larger)
         self.floor = self.largest(top, emit.minimum)
         top = self.largest(top, maximum)
 
@@ -94,8 +104,49 @@ class _Sampler:
             select(compare("equal", bits >> i & 1, 1), x, -math.inf) for i, x in enumerate(found)
         ]
 
-    def columns(self, values: list[Any], body: Callable[..., list[Any]]) -> list[Any]:
-        """`body(column, x, *values)` gives the next values, over this thread's columns."""
+    @property
+    def _own(self) -> tuple[Any, int]:
+        """The first column of the thread in a sweep of the block, and how far the next one is."""
+        return self.thread * self.width, _frame.THREADS * self.width
+
+    def _ahead(self, start: Any, stop: Any, stride: int) -> list[Any]:
+        """The logits of some vectors from `start` on; instead of those beyond `stop` the first."""
+        columns = [start + i * stride for i in range(_TOGETHER)]
+        columns = [select(compare("less", column, stop), column, start) for column in columns]
+        return [x for column in columns for x in self.x_at(column, self.width)]
+
+    def vectors(
+        self,
+        span: tuple[Any, Any, int],
+        least: Any,
+        values: list[Any],
+        body: Callable[..., list[Any]],
+    ) -> list[Any]:
+        """`body(column, *values)` gives the next values, over the vectors of a thread in `span`.
+
+        It begins, ends and has a stride. Vectors without a logit that reaches `least` may be left
+        out.
+        """
+        first, stop, stride = span
+
+        def some(start: Any, *values: Any) -> list[Any]:
+            # No logit is NaN where this is asked; across the vectors, so that all have to be there.
+            largest = _halved(self._ahead(start, stop, stride))
+            end = emit.minimum(start + stride * _TOGETHER, stop)
+            return emit.either(
+                compare("greater_equal", largest, least),
+                [value.type for value in values],
+                lambda: emit.carry(start, end, stride, list(values), body),
+                lambda: list(values),
+            )
+
+        return emit.carry(first, stop, stride * _TOGETHER, values, some)
+
+    def columns(self, least: Any, values: list[Any], body: Callable[..., list[Any]]) -> list[Any]:
+        """`body(column, x, *values)` gives the next values, over this thread's columns.
+
+        Those of logits below `least` may be left out.
+        """
 
         def vector(column: Any, *values: Any) -> list[Any]:
             following = list(values)
@@ -103,8 +154,8 @@ class _Sampler:
                 following = body(column + i, x, *following)
             return following
 
-        first, stride = self.thread * self.width, _frame.THREADS * self.width
-        return emit.carry(first, self.length, stride, values, vector)
+        first, stride = self._own
+        return self.vectors((first, self.length, stride), least, values, vector)
 
     def _first_of(self, top: Any) -> list[Any]:
         """The first place of `top`."""
@@ -112,7 +163,7 @@ class _Sampler:
         def nearest(column: Any, x: Any, best: Any) -> list[Any]:
             return [emit.minimum(select(compare("equal", x, top), column, self.length), best)]
 
-        (best,) = self.columns([self.length], nearest)
+        (best,) = self.columns(top, [self.length], nearest)
         return [self.nearest(best, emit.minimum)]
 
     def _draw(self, scores: Scores, settings: Parameters) -> list[Any]:
@@ -135,7 +186,7 @@ class _Sampler:
                 body(x)
             return []
 
-        self.columns([], at)
+        self.columns(least, [], at)
 
     def passed(self, least: Any, weight_at: WeightAt, target_of: Callable[[Any], Any]) -> Any:
         """See `heddle.kernels.sampling_cut.Row`."""
@@ -160,8 +211,11 @@ class _Sampler:
             start = chunk * size
             stop = sizes.least(start + size, self.length)
             first, stride = start + lane * self.width, _block.WARP * self.width
-            (part,) = emit.carry(
-                first, stop, stride, [zero], lambda i, part: [part + wide_at(i, self.width)]
+            (part,) = self.vectors(
+                (first, stop, stride),
+                least,
+                [zero],
+                lambda i, part: [part + wide_at(i, self.width)],
             )
             part = _block.across(part, lambda a, b: a + b, _block.WARP)
             with emit.when(compare("equal", lane, 0)):
@@ -199,6 +253,16 @@ class _Sampler:
             emit.carry(chunk * size, chunk * size + size, _block.WARP, [before], step)
         _block.barrier()
         return self.found.load(0)
+
+
+def _halved(numbers: list[Any]) -> Any:
+    """The largest of a power of two of numbers, by halves."""
+    while len(numbers) > 1:
+        half = len(numbers) // 2
+        numbers = [
+            arith.maxnumf(*pair) for pair in zip(numbers[:half], numbers[half:], strict=True)
+        ]
+    return numbers[0]
 
 
 def launch(spec: Spec) -> Launch:
