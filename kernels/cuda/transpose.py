@@ -71,7 +71,7 @@ def _emit_tiles(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...])
         across = edge // lanes
         column, row = _block.thread() % across * lanes, _block.thread() // across
         at_once, kind = _frame.THREADS // across, emit.widen(element, lanes)
-        found = []
+        zeros, found = emit.constant(element, 0, lanes), []
         for y in (row + first for first in range(0, edge, at_once)):
             place = read_start + (y_start + y) * stride + x_start + column
 
@@ -79,8 +79,7 @@ def _emit_tiles(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...])
                 return [convert.to_memory(read(place, lanes), dtype)]
 
             inside = _less(x_start + column, width) & _less(y_start + y, height)
-            zeros = emit.constant(element, 0, lanes)
-            found += emit.either(inside, [kind], load, lambda zeros=zeros: [zeros])
+            found += emit.either(inside, [kind], load, lambda: [zeros])
         for number, stored in enumerate(found):
             tile.store(stored, line(row + number * at_once) + column)
         _block.barrier()
@@ -100,7 +99,10 @@ def _emit_tiles(frame: _frame.Frame, plan: Permutation, shape: tuple[Size, ...])
 
 def _turned(rows: list[Any]) -> list[Any]:
     """One row of one element, or two of two, as columns."""
-    return rows if len(rows) == 1 else [crosslane.shuffle(*rows, [i, 2 + i]) for i in range(2)]
+    if len(rows) == 1:
+        return rows
+    first, second = rows
+    return [crosslane.shuffle(first, second, [i, 2 + i]) for i in range(2)]
 
 
 def _edge(spec: Spec) -> int:

@@ -257,6 +257,7 @@ class Stages:
     def _move(self, stage: Size, first: Size, stop: Size) -> None:
         """Does what `_copy` does, element by element, where pointers are not aligned."""
         size, kind = self._layout.size, emit.memory_type(self._keys.dtype)
+        zero = emit.constant(kind, 0)
         total = emit.select(self._aligned, 0, emit.index(KEYS_OF_A_WARP * size))
         for number in emit.loop(self._lane, total, _block.WARP):
             line, column = number // size, number % size
@@ -269,9 +270,8 @@ class Stages:
                     for pointer in self._keys.pointers
                 ]
 
-            zeros = [emit.constant(kind, 0)] * 2
             inside = emit.compare("less", key, stop)
-            values = emit.either(inside, [kind] * 2, read, lambda zeros=zeros: zeros)
+            values = emit.either(inside, [kind] * 2, read, lambda: [zero] * 2)
             target = stage + self._element(line, column)
             for value, (behind, _) in zip(values, self._halves, strict=True):
                 self._shared.store(value, target + behind)
