@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from heddle.kernels import emit, sizes
+from heddle.kernels import convert, emit, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.products import outputs
+from heddle.kernels.cuda.products import mma, outputs, staging
 from heddle.kernels.sizes import Size
 
 _ALL = outputs.WARP_COLUMNS // 8
+_ITEM = 2  # Bytes of a scale.
+_COPIED = 4  # Bytes that cp.async copies at least.
 
 
-class GroupScales:
+def together(depth: int, group: int) -> int:
+    """How many groups of a column have their scales in a stage of `depth` elements.
+
+    Those of its elements, or of as many bytes as are copied at least; none where a group may end
+    inside of a stage and go on in the next.
+    """
+    if depth % group and group % depth:
+        return 0
+    return max(depth // group, _COPIED // _ITEM)
+
+
+class StagedScales:
     """Those of a warp's columns from `first` on in a strip of products, `each` columns of each.
+
+    They come in the stages of the ring, beside the weights: a step that asked for them when it
+    needs them would wait for memory.
 
     Args:
         pointers: The scales of each product, in `dtype`.
@@ -22,6 +38,8 @@ class GroupScales:
         column: The strip's first column in each product.
         shape: The sizes n and k.
         group: Elements along k to a scale.
+        depth: Elements along k of a stage.
+        place: Where they begin in a stage of `shared`.
     """
 
     def __init__(
@@ -33,14 +51,67 @@ class GroupScales:
         column: Size,
         shape: tuple[Size, Size],
         group: int,
+        depth: int,
+        shared: mma.DynamicShared,
+        place: int,
+    ) -> None:
+        n, k = shape
+        self._shared, self._dtype = shared, dtype
+        self._group, self._depth, self._together = group, depth, together(depth, group)
+        self._size = self._together * _ITEM
+        self._place = (first + _block.thread() % 4 * 2) * self._size + place
+        groups, repeats = sizes.floordiv(k, group), self._together * group // depth
+        self.parts = [
+            staging.Lines(
+                staging.Matrix(pointer, dtype, 0, n, groups, chunk=self._size),
+                place + i * each * self._size,
+                each,
+                self._size,
+                self._together,
+                column,
+                True,
+                repeats=repeats,
+            )
+            for i, pointer in enumerate(pointers)
+        ]
+
+    def load(self, stage: Size, step: Size, inner: Size) -> list[Any]:
+        """The scale of each sum of 16 rows, for the elements of `step` from `inner` on.
+
+        Beyond k it is zero.
+        """
+        if self._group < self._depth:
+            number = inner // self._group
+        else:
+            number = step // (self._group // self._depth) % self._together
+        start, kind = stage + self._place + number * _ITEM, emit.memory_type(self._dtype)
+        places = [(8 * j + i) * self._size for j in range(_ALL) for i in range(2)]
+        found = [self._shared.load(start + place, kind, 1) for place in places]
+        return _of_sums([convert.from_memory(scale, self._dtype) for scale in found])
+
+
+class GroupScales:
+    """As `StagedScales`, but from memory when they are needed: for groups of any length."""
+
+    def __init__(
+        self,
+        pointers: Sequence[Any],
+        dtype: str,
+        each: int,
+        first: Size,
+        column: Size,
+        shape: tuple[Size, Size],
+        group: int,
+        depth: int,
     ) -> None:
         (self._pointer, *gate), (n, k) = pointers, shape
         for pointer in gate:
             is_gate = emit.compare("greater_equal", first, each)
             self._pointer = emit.select(is_gate, pointer, self._pointer)
             first = first % each
-        self._dtype, self._group = dtype, group
+        self._dtype, self._group, self._depth = dtype, group, depth
         self._groups = sizes.floordiv(k, group)
+        self.parts: list[staging.Lines] = []
         column = column + first + _block.thread() % 4 * 2
         self._rows = [
             emit.minimum(column + 8 * j + i, n - 1) * self._groups
@@ -48,11 +119,17 @@ class GroupScales:
             for i in range(2)
         ]
 
-    def load(self, at: Size) -> list[Any]:
-        """The scale of each sum of 16 rows, for the elements from `at` along k on.
+    def load(self, _stage: Size, step: Size, inner: Size) -> list[Any]:
+        """The scale of each sum of 16 rows, for the elements of `step` from `inner` on.
 
         Beyond k it is that of the last group, of weights that are zero there, or meet zeros.
         """
-        group = emit.minimum(at // self._group, self._groups - 1)
-        found = [_frame.load(self._pointer, row + group, self._dtype, 1) for row in self._rows]
-        return [found[2 * j + part % 2] for j in range(_ALL) for part in range(4)]
+        group = emit.minimum((step * self._depth + inner) // self._group, self._groups - 1)
+        return _of_sums(
+            [_frame.load(self._pointer, row + group, self._dtype, 1) for row in self._rows]
+        )
+
+
+def _of_sums(scales: Sequence[Any]) -> list[Any]:
+    """The scale of each sum, from those of a lane's columns."""
+    return [scales[2 * j + part % 2] for j in range(_ALL) for part in range(4)]

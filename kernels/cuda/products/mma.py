@@ -97,13 +97,17 @@ def byte_at(pointer: Any, offset: Any) -> Any:
     return llvm.getelementptr(pointer.type, pointer, where, [_DYNAMIC], emit.integer(8), flags)
 
 
-def copy(target: Any, source: Any, inside: Any) -> None:
-    """cp.async: a chunk from global to shared memory; zeros, and no access, if not `inside`."""
+def copy(target: Any, source: Any, inside: Any, size: int = CHUNK) -> None:
+    """cp.async: a chunk from global to shared memory; zeros, and no access, if not `inside`.
+
+    Of less than 16 bytes it goes through the first cache, which keeps the rest of their sector.
+    """
     word = emit.integer(32)
-    count = emit.select(inside, emit.constant(word, CHUNK), 0)
+    count = emit.select(inside, emit.constant(word, size), 0)
     place = llvm.addrspacecast(ir.Type.parse("!llvm.ptr<1>"), source)
-    cached = ir.Attribute.parse("#nvvm<load_cache_modifier cg>")
-    nvvm.cp_async_shared_global(target, place, CHUNK, cached, cp_size=count)
+    level = "cg" if size == CHUNK else "ca"
+    cached = ir.Attribute.parse(f"#nvvm<load_cache_modifier {level}>")
+    nvvm.cp_async_shared_global(target, place, size, cached, cp_size=count)
 
 
 def commit() -> None:

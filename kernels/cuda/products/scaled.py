@@ -29,7 +29,7 @@ from heddle.kernels.cuda.products import (
     strip_parts,
     tensor_cores,
 )
-from heddle.kernels.cuda.products.weight_words import WeightWords
+from heddle.kernels.cuda.products.weight_words import WeightWords, halves_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec, fold
 
@@ -38,6 +38,9 @@ RUN = 32
 
 FEW = 16
 """Rows of the smallest strips."""
+
+SHARED = 104 * 1024
+"""Bytes of a block's stages at most: two blocks fit a multiprocessor of sm_90a."""
 
 _EACH = 8  # Elements of a lane in a run.
 _ALL = outputs.WARP_COLUMNS // 8
@@ -99,14 +102,24 @@ class Strip:
         return self.rows * self.x_line
 
     @property
+    def groups(self) -> int:
+        """Groups of each column that a stage has scales of; 0 where it has none."""
+        return group_scales.together(self.depth, self.group)
+
+    @property
+    def scales(self) -> int:
+        """Where scales begin in a stage, behind the weights."""
+        return self.place + self.columns * self.line
+
+    @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return self.place + self.columns * self.line
+        return self.scales + self.columns * self.groups * self.kind.item
 
     @property
     def stages(self) -> int:
         """As many as there is room for."""
-        return skinny.SHARED // self.stage
+        return SHARED // self.stage
 
     @property
     def weights(self) -> WeightWords:
@@ -151,7 +164,7 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
         down = 1 if most == rows else fold("ceildiv", problem.m, rows)
         strips = fold("mul", down, fold("ceildiv", problem.n, strip.each))
         steps = fold("ceildiv", problem.k, strip.depth)
-        found.append(strip_parts.way(most, strip, strips, steps, skinny.SHARED, _emit_strip))
+        found.append(strip_parts.way(most, strip, strips, steps, SHARED, _emit_strip))
     return by_rows.possible(spec, found)
 
 
@@ -185,14 +198,18 @@ def _emit_strip(
     across = strip.columns // outputs.WARP_COLUMNS
     slice_, first = warp // across, warp % across * outputs.WARP_COLUMNS
     lanes = _Lanes(strip, shared, slice_, first)
-    pointers = [product.inputs[2] for product in products]
-    scales = group_scales.GroupScales(
-        pointers, scale_type, strip.each, first, column, (n, k), strip.group
-    )
+    pointers, shape = [product.inputs[2] for product in products], (n, k)
+    whose = pointers, scale_type, strip.each, first, column, shape, strip.group, strip.depth
+    scales: group_scales.StagedScales | group_scales.GroupScales
+    if strip.groups:
+        scales = group_scales.StagedScales(*whose, shared, strip.scales)
+    else:
+        scales = group_scales.GroupScales(*whose)
+    parts += scales.parts
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
         for start in range(0, strip.slice, strip.span):
-            factors = scales.load(step * strip.depth + slice_ * strip.slice + start)
+            factors = scales.load(stage, step, slice_ * strip.slice + start)
             runs = range(start // RUN, (start + strip.span) // RUN)
             weights = [lanes.weights(stage, run) for run in runs]
             found: list[Any] = []
@@ -241,7 +258,7 @@ class _Lanes:
                 continue
             apart = 2 if self._strip.bits == 4 else 1
             pairs = [(words[j], words[j + apart]) for j in range(4) if not j & apart]
-            found.append([join(a, b) for a, b in pairs for join in (_low, _high)])
+            found.append([half for pair in pairs for half in halves_of(*pair)])
         return found
 
     def weights(self, stage: Size, run: int) -> list[list[Any]]:
@@ -273,11 +290,3 @@ class _Lanes:
                     sums = mma.multiply(self._strip.kind, a, b, sums)
             found += sums
         return found
-
-
-def _low(a: Any, b: Any) -> Any:
-    return a & 0xFFFF | b << 16
-
-
-def _high(a: Any, b: Any) -> Any:
-    return a >> 16 | b & 0xFFFF0000

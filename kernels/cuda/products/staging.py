@@ -7,7 +7,7 @@ nor ldmatrix meets a bank twice. That is also where TMA's swizzle of 128 bytes p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.kernels import emit, memory
@@ -28,13 +28,17 @@ LINE = 128
 
 @dataclass(frozen=True)
 class Matrix:
-    """A row-major matrix in global memory: `start` is its first element behind `pointer`."""
+    """A row-major matrix in global memory: `start` is its first element behind `pointer`.
+
+    `chunk`: bytes that one cp.async copies of it: 4, 8 or 16.
+    """
 
     pointer: Any
     dtype: str
     start: Size
     rows: Size
     columns: Size
+    chunk: int = field(default=mma.CHUNK, kw_only=True)
 
     @property
     def item(self) -> int:
@@ -44,13 +48,13 @@ class Matrix:
     @property
     def each(self) -> int:
         """Elements of a chunk."""
-        return mma.CHUNK // self.item
+        return self.chunk // self.item
 
     def whole(self) -> Any:
         """Whether all chunks are aligned, an i1; None where rows cannot divide into chunks."""
         if isinstance(self.columns, int) and self.columns % self.each:
             return None
-        loose = llvm.ptrtoint(emit.integer(64), self.pointer) & (mma.CHUNK - 1)
+        loose = llvm.ptrtoint(emit.integer(64), self.pointer) & (self.chunk - 1)
         if not isinstance(self.columns, int):
             loose = loose | self.columns % self.each
         return emit.compare("equal", loose, 0)
@@ -58,7 +62,8 @@ class Matrix:
     def copy(self, target: Any, row: Size, column: Size, position: Size) -> None:
         """Starts the copy of the chunk at `position`; zeros where it lies outside."""
         inside = emit.compare("less", row, self.rows) & emit.compare("less", column, self.columns)
-        mma.copy(target, mma.byte_at(self.pointer, position * self.item), inside)
+        source = mma.byte_at(self.pointer, position * self.item)
+        mma.copy(target, source, inside, self.chunk)
 
     def elements(self, row: Size, column: Size, position: Size) -> Any:
         """The chunk at `position` read one by one, as stored; zeros where they lie outside."""
@@ -98,7 +103,7 @@ class Lines:
     A step of k covers `depth` elements. With `k_last` the matrix has k as its last axis, and lines
     are its rows from `first` on. Else lines are steps of k, of as many columns from `first` on as
     fit their length; further columns are in further panels of `depth` lines. `width`: as `swizzled`
-    has it.
+    has it. `repeats`: how many steps one after another have the same lines.
     """
 
     def __init__(
@@ -111,10 +116,12 @@ class Lines:
         first: Size,
         k_last: bool,
         width: int = mma.CHUNK,
+        repeats: int = 1,
     ) -> None:
         self._matrix, self.whole = matrix, matrix.whole()
         self._length, self._depth, self._k_last = length, depth, k_last
-        chunks = length // mma.CHUNK
+        self._repeats = repeats
+        chunks = length // matrix.chunk
         self._together = THREADS // chunks
         self._passes = max(1, count // self._together)
         line, chunk = _block.thread() // chunks, _block.thread() % chunks
@@ -123,7 +130,7 @@ class Lines:
         self._filling = emit.compare("less", line, count)
         self._row, self._column = (first + line, along) if k_last else (line, first + along)
         self._origin = matrix.start + self._row * matrix.columns + self._column
-        self._target = place + line * length + swizzled(line, chunk, length, width) * mma.CHUNK
+        self._target = place + line * length + swizzled(line, chunk, length, width) * matrix.chunk
 
     def fill(self, shared: mma.DynamicShared, stage: Size, step: Size) -> None:
         """Starts to fill the stage at byte `stage` with the elements of `step`.
@@ -159,6 +166,7 @@ class Lines:
 
     def _source(self, i: Size, step: Size) -> tuple[Size, Size, Size]:
         """Row, column and position in the matrix of the thread's chunk of pass `i`."""
+        step = step if self._repeats == 1 else step // self._repeats
         if self._k_last:
             down, right = i * self._together, step * self._depth
         else:

@@ -18,7 +18,7 @@ from heddle.kernels.mlir import dialect, ir
 
 llvm, nvvm = dialect("llvm"), dialect("nvvm")
 
-_PAIR = 0x5410  # Selects the lower halves of two words.
+_LOWER, _UPPER = 0x5410, 0x7632  # Select those halves of two words.
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class WeightWords:
         pairs = (first, second), (third, fourth)
         if self.is_float:
             low, high = (_bytes(a, b, member * 0x22 + 0x10) for a, b in pairs)
-            return self._floats(_bytes(low, high, emit.constant(emit.integer(32), _PAIR)))
+            return self._floats(_bytes(low, high, emit.constant(emit.integer(32), _LOWER)))
         apart = [_bytes(a, b, member * 0x2222 + 0x1100) for a, b in pairs]
         return [self._integers((both ^ 0x80808080) & 0x00FF00FF, (0, 0)) for both in apart]
 
@@ -85,6 +85,12 @@ class WeightWords:
             for bits in (lift, half.lower(self.bits - 1))
         )
         return llvm.bitcast(word, emit.fma(llvm.bitcast(pair, both), times, less))
+
+
+def halves_of(low: Any, high: Any) -> list[Any]:
+    """The lower halves of two words as one word, and the upper ones."""
+    selectors = [emit.constant(emit.integer(32), bits) for bits in (_LOWER, _UPPER)]
+    return [_bytes(low, high, selector) for selector in selectors]
 
 
 def _bytes(low: Any, high: Any, selector: Any) -> Any:

@@ -19,7 +19,7 @@ from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda._frame import Frame
 from heddle.kernels.cuda.products import skinny
-from heddle.kernels.cuda.products.group_scales import GroupScales
+from heddle.kernels.cuda.products.group_scales import StagedScales
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 
@@ -108,12 +108,12 @@ def test_mistakes_are_caught(monkeypatch, name):
 
 
 def test_scales_of_the_product_for_the_gate_are_caught(monkeypatch):
-    right = GroupScales.__init__
+    right = StagedScales.__init__
 
     def wrong(self, pointers, *others):
         right(self, [pointers[0]] * len(pointers), *others)
 
-    monkeypatch.setattr(GroupScales, "__init__", wrong)
+    monkeypatch.setattr(StagedScales, "__init__", wrong)
     with pytest.raises(AssertionError, match="Mismatch"):
         check(FEW["int8"], {"d0": 3}, of=run_call)
 
