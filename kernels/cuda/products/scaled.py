@@ -13,7 +13,7 @@ in which weights come out of their word by masks: of 4 bits (0, 4), (1, 5), ...,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import emit, sizes
@@ -31,7 +31,7 @@ from heddle.kernels.cuda.products import (
 )
 from heddle.kernels.cuda.products.weight_words import WeightWords, halves_of
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Spec, fold
+from heddle.kernels.spec import Expr, Spec, fold
 
 RUN = 32
 """Elements of k that the lanes of a warp hold at once: four times eight."""
@@ -122,6 +122,15 @@ class Strip:
         return SHARED // self.stage
 
     @property
+    def room(self) -> strip_parts.Room:
+        """For parts: two blocks of few rows on each multiprocessor.
+
+        What bounds them is instructions, of which four warps issue more than two. A ring takes
+        longer than memory to answer, so that one to spare is enough.
+        """
+        return strip_parts.Room(2, 1) if self.rows == FEW else strip_parts.ALONE
+
+    @property
     def weights(self) -> WeightWords:
         """What the weights become."""
         return WeightWords(self.kind, self.bits, self.held)
@@ -147,25 +156,23 @@ def joins(spec: Spec) -> bool:
 def ways(spec: Spec) -> Sequence[by_rows.Way]:
     """The ways to compute the product."""
     problem, dtype = matrices.problem(spec), spec.operands[0].dtype
+    weights = spec.attr("bits"), spec.attr("group"), spec.operands[1].dtype
+    wide = Strip(mma.KINDS[dtype, dtype], FEW, 64, *weights, 2 if spec.gate else 1)
+    parts = strip_parts.count(*_counts(wide, problem), wide.stages, wide.room)
+    low = replace(wide, columns=tensor_cores.narrow(problem, spec.gate, parts))
     found = []
-    for most, rows, columns in (
-        (FEW, FEW, tensor_cores.narrow(problem, spec.gate)),
-        (None, 64, 64),
-    ):
-        strip = Strip(
-            mma.KINDS[dtype, dtype],
-            rows,
-            columns,
-            spec.attr("bits"),
-            spec.attr("group"),
-            spec.operands[1].dtype,
-            2 if spec.gate else 1,
-        )
-        down = 1 if most == rows else fold("ceildiv", problem.m, rows)
-        strips = fold("mul", down, fold("ceildiv", problem.n, strip.each))
-        steps = fold("ceildiv", problem.k, strip.depth)
-        found.append(strip_parts.way(most, strip, strips, steps, SHARED, _emit_strip))
+    for most, strip in ((FEW, low), (None, replace(wide, rows=64))):
+        strips, steps = _counts(strip, problem)
+        down = 1 if most else fold("ceildiv", problem.m, strip.rows)
+        strips = fold("mul", down, strips)
+        way = strip_parts.way(most, strip, strips, steps, SHARED, _emit_strip, strip.room)
+        found.append(way)
     return by_rows.possible(spec, found)
+
+
+def _counts(strip: Strip, problem: matrices.Problem) -> tuple[Expr, Expr]:
+    """How many strips there are side by side, and steps of each."""
+    return fold("ceildiv", problem.n, strip.each), fold("ceildiv", problem.k, strip.depth)
 
 
 def _emit_strip(

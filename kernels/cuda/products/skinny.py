@@ -15,14 +15,18 @@ from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import by_rows, matrices, mma, outputs, staging, strip_parts
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import fold, product
+from heddle.kernels.spec import Expr, fold, product
 
 SHARED = 96 * 1024
 """Bytes of a block's stages at most: two blocks fit a multiprocessor of sm_90a."""
 
+LESS = 64 * 1024
+"""As `SHARED`, where three are to fit."""
+
 WARPS = staging.THREADS // _block.WARP
 """Warps of a block."""
 
+_LONG = 8  # Rings of a part that is long: bringing parts together takes the time of two.
 _SLICE = 2 * mma.CHUNK  # Bytes along k of one mma.sync.
 
 
@@ -38,6 +42,7 @@ class Strip:
     columns: int
     transposed: bool
     products: int = 1
+    shared: int = SHARED
 
     @property
     def each(self) -> int:
@@ -82,14 +87,26 @@ class Strip:
     @property
     def stages(self) -> int:
         """As many as there is room for."""
-        return SHARED // self.stage
+        return self.shared // self.stage
 
 
 def way(strip: Strip, problem: matrices.Problem) -> by_rows.Way:
     """The way to compute a product of no more rows than the strip has."""
+    strips, steps = _counts(strip, problem)
+    return strip_parts.way(strip.rows, strip, strips, steps, strip.shared, _emit_strip)
+
+
+def long_parts(strip: Strip, problem: matrices.Problem) -> int:
+    """Parts of each strip where they have so many steps that bringing them together is little."""
+    strips, steps = _counts(strip, problem)
+    parts = strip_parts.count(strips, steps, strip.stages)
+    return parts if isinstance(steps, int) and steps // parts >= _LONG * strip.stages else 1
+
+
+def _counts(strip: Strip, problem: matrices.Problem) -> tuple[Expr, Expr]:
+    """How many strips there are, and steps of each."""
     strips = product((*problem.batch, fold("ceildiv", problem.n, strip.each)))
-    steps = fold("ceildiv", problem.k, strip.depth)
-    return strip_parts.way(strip.rows, strip, strips, steps, SHARED, _emit_strip)
+    return strips, fold("ceildiv", problem.k, strip.depth)
 
 
 def _emit_strip(

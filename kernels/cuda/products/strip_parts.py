@@ -29,7 +29,18 @@ class Part:
     strip: Size
 
 
-def count(strips: Expr, steps: Expr, stages: int) -> int:
+@dataclass(frozen=True)
+class Room:
+    """How many `blocks` of a multiprocessor parts may fill, and the rings that a cut has to spare."""
+
+    blocks: int = 1
+    spared: int = 2
+
+
+ALONE = Room()
+
+
+def count(strips: Expr, steps: Expr, stages: int, room: Room = ALONE) -> int:
     """Parts of each strip: where they are known to leave multiprocessors idle, more than one.
 
     A block reads a ring of stages in the time that memory takes to answer. A part has steps for one
@@ -38,8 +49,9 @@ def count(strips: Expr, steps: Expr, stages: int) -> int:
     """
     if not isinstance(strips, int) or not isinstance(steps, int):
         return 1
-    parts = max(1, min(_handover.PROCESSORS // max(strips, 1), steps // stages))
-    return parts if steps - steps // parts >= 2 * stages else 1
+    most = room.blocks * _handover.PROCESSORS
+    parts = max(1, min(most // max(strips, 1), steps // stages))
+    return parts if steps - steps // parts >= room.spared * stages else 1
 
 
 class Strip(Protocol):
@@ -68,12 +80,13 @@ def way(
     steps: Expr,
     shared: int,
     body: Body,
+    room: Room = ALONE,
 ) -> by_rows.Way:
     """The way to compute a product by so many strips, each of so many steps along k.
 
     `body` emits one, given its number, or a part of it.
     """
-    parts = count(strips, steps, strip.stages)
+    parts = count(strips, steps, strip.stages, room)
     cut = strips if parts > 1 and isinstance(strips, int) else 0
 
     workspace = cut * parts * strip.rows * strip.columns * _BYTES

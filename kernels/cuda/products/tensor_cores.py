@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from heddle.kernels.cuda.products import by_rows, matrices, mma, skinny, tiles
 from heddle.kernels.spec import Expr, Spec, fold, product
 
 _PROCESSORS = 132  # Of an H100 or H200: by how many blocks at a time a choice counts.
+_ENOUGH = 96  # Blocks of 64 columns that are better than twice as many of 32: measured.
 _NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tiles of 256.
 
 
@@ -29,10 +31,11 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     problem = matrices.problem(spec)
     found = []
     if by_rows.has_strips(kind, transposed):
-        products = 2 if spec.gate else 1
-        for rows, columns in ((16, narrow(problem, spec.gate)), (by_rows.FEW, 64)):
-            strip = skinny.Strip(kind, rows, columns, transposed, products)
-            found.append(skinny.way(strip, problem))
+        wide = skinny.Strip(kind, 16, 64, transposed, 2 if spec.gate else 1)
+        columns = narrow(problem, spec.gate, skinny.long_parts(wide, problem))
+        for strip in (replace(wide, columns=columns), replace(wide, rows=by_rows.FEW)):
+            blocks = skinny.way(strip, problem).blocks
+            found.append(skinny.way(replace(strip, shared=_shared(blocks)), problem))
     if spec.gate:  # Only what few rows have computes both.
         return by_rows.possible(spec, found)
     columns = matrices.SPACE.value("columns", spec, "cuda") or _columns(problem)
@@ -48,14 +51,24 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     return by_rows.possible(spec, found)
 
 
-def narrow(problem: matrices.Problem, gate: Spec | None = None) -> int:
+def narrow(problem: matrices.Problem, gate: Spec | None = None, parts: int = 1) -> int:
     """The columns of a block for up to 16 rows: 64 where those make blocks enough for a GPU.
 
-    Each block reads all rows, so that wider ones ask less of the L2 cache. With a gate, 64 are 32
-    of both products.
+    Each block reads all rows, so that wider ones ask less of the L2 cache, and fewer leave room
+    for those of the next kernel. With a gate, 64 are 32 of both products. `parts`: of each strip.
     """
-    many = isinstance(problem.n, int) and problem.n >= 64 * 128
+    many = isinstance(problem.n, int) and problem.n * parts >= 64 * _ENOUGH
     return 64 if gate or many else 32
+
+
+def _shared(blocks: Expr) -> int:
+    """Bytes of a block's stages, so that the blocks of the next kernel fit beside all of these.
+
+    Where only some of them do, they wait on multiprocessors that have little to do, and leave
+    others with twice as much.
+    """
+    waits = isinstance(blocks, int) and _PROCESSORS < blocks <= 3 * _PROCESSORS // 2
+    return skinny.LESS if waits else skinny.SHARED
 
 
 def _columns(problem: matrices.Problem) -> int:
