@@ -89,6 +89,8 @@ class Kernel:
         space: The parameters that it is tuned by.
         uses: Which of a CPU's `dots` and `tiles` the kernel computes with.
         moves: It rounds nothing: what it writes are elements of its input as they are, or integers.
+        waits: Whether a kernel that overlaps the one in front emits its wait, behind what it asks
+            for ahead; for others the wait comes before all else.
     """
 
     op: str
@@ -104,6 +106,7 @@ class Kernel:
     moves: bool = False
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
     split: Callable[[Spec], tuple[Portion, ...]] = lambda spec: (Portion(spec),)
+    waits: Callable[[Spec, Machine], bool] = lambda spec, machine: False
 
     def depends(self, spec: Spec) -> tuple[str, ...]:
         """Which of a CPU's `dots` and `tiles` the code for `spec` depends on.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from heddle.kernels import bodies, broadcast, convert, emit, memory, sizes
-from heddle.kernels.cuda import _block
+from heddle.kernels.cuda import _block, _overlap
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.sizes import Size
@@ -82,6 +82,12 @@ class Frame:
         first = len(self.inputs) - len(gate.inputs) + 1
         inputs = [self.inputs[0], *self.inputs[first:]]
         return [self, replace(self, spec=gate, inputs=inputs, outputs=[])]
+
+    def wait(self, ahead: Callable[[], None]) -> None:
+        """Emits the wait of a kernel that `waits` (`Kernel`), and what it asks for `ahead` of it."""
+        if self.machine.overlaps:
+            ahead()
+            _overlap.wait()
 
     @contextmanager
     def unless_empty(self) -> Iterator[None]:

@@ -45,4 +45,5 @@ KERNEL = Kernel(
     space=matrices.SPACE,
     own_launch=plan.own_launch,
     split=by_rows.split,
+    waits=matmul.waits,
 )

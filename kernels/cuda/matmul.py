@@ -35,6 +35,13 @@ def launch(spec: Spec) -> Launch:
     return fma.launch(spec)
 
 
+def waits(spec: Spec, machine: Machine) -> bool:
+    """Whether it is in strips alone, which ask for the first of b ahead."""
+    if warpgroup_plan.plan_for(spec, machine) or not tensor_cores.fits(spec):
+        return False
+    return all(way.waits for way in beside.ways(spec, tensor_cores.ways))
+
+
 def supports(spec: Spec) -> str | None:
     """The floating dtypes and every body; both sides of one dtype."""
     dtypes = {operand.dtype for operand in spec.operands}
@@ -52,4 +59,5 @@ KERNEL = Kernel(
     space=matrices.SPACE,
     own_launch=warpgroup_plan.own_launch,
     split=by_rows.split,
+    waits=waits,
 )

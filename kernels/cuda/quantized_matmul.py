@@ -49,6 +49,11 @@ def split(spec: Spec) -> tuple[Portion, ...]:
     return by_rows.split_at(spec, scaled.FEW, by_rows.FEW)
 
 
+def waits(spec: Spec, machine: Machine) -> bool:
+    """Whether it is in strips, which ask for the first weights ahead."""
+    return scaled.fits(spec) and not warpgroup_plan.plan_for(spec, machine)
+
+
 class _Scaled:
     """The weights as floats, `[n, k]`.
 
@@ -103,4 +108,5 @@ KERNEL = Kernel(
     space=matrices.SPACE,
     own_launch=warpgroup_plan.own_launch,
     split=split,
+    waits=waits,
 )

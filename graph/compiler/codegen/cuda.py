@@ -14,6 +14,7 @@ from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.llvm_text import lowered
 from heddle.graph.compiler.codegen.verified import verified
 from heddle.kernels import emit
+from heddle.kernels.cuda import _overlap
 from heddle.kernels.cuda._rounding import conversions
 from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine, find
@@ -101,22 +102,30 @@ def build(spec: Spec, machine: Machine) -> Any:
             len(spec.dims),
             kernel.launch_on(spec, machine),
             lambda: kernel.emit(spec, machine),
+            kernel.waits(spec, machine),
             symbol(spec),
         )
 
 
 def function(
-    pointers: int, dims: int, launch: Launch, body: Callable[[], None], symbol: str = NAME
+    pointers: int,
+    dims: int,
+    launch: Launch,
+    body: Callable[[], None],
+    waits: bool = False,
+    symbol: str = NAME,
 ) -> Any:
     """A module with one kernel, whose body is what `body` emits, in the current context.
 
-    Its parameters are so many pointers and dims, and the tensor maps of `launch`.
+    Its parameters are so many pointers and dims, and the tensor maps of `launch`. `waits`: as
+    `Kernel` has it; every block waits, at the end at least, so that whoever waits for this kernel
+    has waited for those in front of it.
     """
-    return verified(lambda: _function(pointers, dims, launch, body, symbol))
+    return verified(lambda: _function(pointers, dims, launch, body, waits, symbol))
 
 
 def _function(
-    pointers: int, dims: int, launch: Launch, body: Callable[[], None], symbol: str
+    pointers: int, dims: int, launch: Launch, body: Callable[[], None], waits: bool, symbol: str
 ) -> Any:
     kinds = [emit.pointer_type()] * pointers + [emit.integer(64)] * dims
     kinds += [emit.pointer_type()] * len(launch.tensor_maps)
@@ -134,20 +143,14 @@ def _function(
             made.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
     with ir.InsertionPoint(made.body.blocks.append(*kinds)), emit.shared_constants():
         if launch.overlaps:
-            _overlap()
+            _overlap.let_next_start()
+        if launch.overlaps and not waits:
+            _overlap.wait()
         body()
+        if launch.overlaps and waits:
+            _overlap.wait()
         llvm_dialect.return_()
     return module
-
-
-def _overlap() -> None:
-    """Lets the next kernel start as soon as there is room, and waits for the end of the last one.
-
-    What the last one waited for has ended then, too (PTX ISA 9.0, griddepcontrol).
-    """
-    for action in ("launch_dependents", "wait"):
-        kind = ir.Attribute.parse(f"#nvvm<grid_dep_action {action}>")
-        ir.Operation.create("nvvm.griddepcontrol", attributes={"kind": kind})
 
 
 def _by_value(count: int, maps: int) -> Any:

@@ -40,6 +40,7 @@ def _together(level: Sequence[by_rows.Way]) -> by_rows.Way:
         partial(_emit, level),
         sum(way.workspace for way in level),
         sum(way.counters for way in level),
+        all(way.waits for way in level),
     )
 
 

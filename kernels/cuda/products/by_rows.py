@@ -26,7 +26,7 @@ class Way:
     """How a product of at most `most` rows (None: of any number) is computed.
 
     By so many `blocks`, with `shared` bytes each; `body` emits what the block of a number does.
-    Together they take so many bytes of `workspace`, and `counters`.
+    Together they take so many bytes of `workspace`, and `counters`. `waits`: as `Kernel` has it.
     """
 
     most: int | None
@@ -35,6 +35,7 @@ class Way:
     body: Callable[[_frame.Frame, mma.DynamicShared, Size], None]
     workspace: int = 0
     counters: int = 0
+    waits: bool = False
 
 
 def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:

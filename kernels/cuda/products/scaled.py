@@ -194,9 +194,19 @@ def _emit_strip(
     x = staging.Matrix(frame.inputs[0], x_type, 0, m, k)
     width = RUN * strip.kind.item
     parts = [staging.Lines(x, 0, strip.rows, strip.x_line, strip.depth, row, True, width)]
-    products = frame.products()
-    for i, product in enumerate(products):
-        weights = staging.Matrix(product.inputs[1], weight_type, 0, n, sizes.floordiv(k, each))
+    products, steps = frame.products(), strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
+    of_weights = [
+        staging.Matrix(product.inputs[1], weight_type, 0, n, sizes.floordiv(k, each))
+        for product in products
+    ]
+
+    def ask() -> None:
+        """For the first ring of weights."""
+        for weights in of_weights:
+            weights.ask((column, steps[0] * strip.line), strip.each, strip.stages * strip.line)
+
+    frame.wait(ask)
+    for i, weights in enumerate(of_weights):
         place, line = strip.place + i * strip.each * strip.line, strip.line
         parts.append(
             staging.Lines(weights, place, strip.each, line, line, column, True, strip.width)
@@ -231,7 +241,6 @@ def _emit_strip(
     element = emit.register_type(strip.kind.sums)
     zeros = [emit.constant(element, 0)] * (strip.rows // 16 * _ALL * 4)
     ring = staging.Ring(shared, strip.stages, strip.stage)
-    steps = strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
     sums = ring.stream(parts, steps, zeros, multiply)
     result = outputs.SlicedSums(
         shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns

@@ -123,6 +123,18 @@ def _emit_strip(
     where = outputs.Place(number // strips, emit.index(0), column, m, n, k)
     (a, b), *gate = (staging.matrices(product, where.number) for product in frame.products())
     sides = (a, b, *(right for _, right in gate))
+
+    def ask() -> None:
+        """For the first ring of b."""
+        first, _ = strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
+        along = first * strip.depth, strip.stages * strip.depth
+        for right in sides[1:]:
+            if strip.transposed:
+                right.ask((column, along[0]), strip.each, along[1])
+            else:
+                right.ask((along[0], column), along[1], strip.each)
+
+    frame.wait(ask)
     emit_strip_at(strip, frame, shared, where, sides, part)
 
 

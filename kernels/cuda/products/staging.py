@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heddle.kernels import emit, memory
-from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda import _block, _frame, _overlap
 from heddle.kernels.cuda.products import matrices as products_matrices
 from heddle.kernels.cuda.products import mma
 from heddle.kernels.mlir import dialect, ir
@@ -58,6 +58,22 @@ class Matrix:
         if not isinstance(self.columns, int):
             loose = loose | self.columns % self.each
         return emit.compare("equal", loose, 0)
+
+    def ask(self, place: tuple[Size, Size], rows: int, columns: int) -> None:
+        """Asks ahead for what the matrix has of so many rows and columns from `place` on.
+
+        For nothing where chunks are not aligned.
+        """
+        whole = self.whole()
+        if whole is None:
+            return
+        left = emit.minimum(emit.as_index(self.columns) - place[1], columns)
+        for first in range(0, rows, THREADS):
+            line = _block.thread() + first
+            inside = whole & emit.compare("less", line, rows)
+            with emit.when(inside & emit.compare("less", place[0] + line, self.rows)):
+                position = self.start + (place[0] + line) * self.columns + place[1]
+                _overlap.ask(mma.byte_at(self.pointer, position * self.item), left * self.item)
 
     def copy(self, target: Any, row: Size, column: Size, position: Size) -> None:
         """Starts the copy of the chunk at `position`; zeros where it lies outside."""

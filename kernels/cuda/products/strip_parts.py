@@ -84,7 +84,7 @@ def way(
 ) -> by_rows.Way:
     """The way to compute a product by so many strips, each of so many steps along k.
 
-    `body` emits one, given its number, or a part of it.
+    `body` emits one, given its number, or a part of it, and the wait for the kernels in front.
     """
     parts = count(strips, steps, strip.stages, room)
     cut = strips if parts > 1 and isinstance(strips, int) else 0
@@ -92,7 +92,7 @@ def way(
     workspace = cut * parts * strip.rows * strip.columns * _BYTES
     emit_block = partial(_emit_block, strip, cut, parts, body)
     blocks = fold("mul", strips, parts)
-    return by_rows.Way(most, blocks, shared, emit_block, workspace, counters=cut)
+    return by_rows.Way(most, blocks, shared, emit_block, workspace, cut, waits=True)
 
 
 def _emit_block(

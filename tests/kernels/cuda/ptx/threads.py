@@ -149,6 +149,11 @@ def load(form, line: Instruction, use: Operands) -> Step:
     return run
 
 
+def ask(form, line: Instruction, use: Operands) -> Step:
+    address, size = use.address(line.operands[0]), use.read(line.operands[1])
+    return lambda state: threads.ask(state.grid, state.mask, address(state), size(state))
+
+
 def store(form, line: Instruction, use: Operands) -> Step:
     count, dtype = _size(form)
     size = count * dtype.itemsize
@@ -277,6 +282,7 @@ ROWS: dict[re.Pattern, Callable] = {
         r"prefetch(\.param)?\.tensormap": prefetch,
         r"atom\.(global|shared)\.add\.(u32|u64)": atomic,
         r"atom\.relaxed\.sys\.(global)\.cas\.(b64)": exchange,
+        r"cp\.async\.bulk\.prefetch\.L2\.global": ask,
         r"shfl\.sync\.(bfly|idx)\.b32": shuffle,
         r"redux\.sync\.(add|max)\.s32": reduce,
         r"bar\.warp\.sync": meet,
