@@ -84,7 +84,7 @@ class Frame:
         return [self, replace(self, spec=gate, inputs=inputs, outputs=[])]
 
     def wait(self, ahead: Callable[[], None]) -> None:
-        """Emits the wait of a kernel that `waits` (`Kernel`), and what it asks for `ahead` of it."""
+        """Emits the wait of a kernel that `Kernel.waits`, and what it asks for `ahead` of it."""
         if self.machine.overlaps:
             ahead()
             _overlap.wait()

@@ -203,7 +203,7 @@ def _emit_strip(
     def ask() -> None:
         """For the first ring of weights."""
         for weights in of_weights:
-            weights.ask((column, steps[0] * strip.line), strip.each, strip.stages * strip.line)
+            weights.ask(column, strip.each, steps[0] * strip.line, strip.stages * strip.line)
 
     frame.wait(ask)
     for i, weights in enumerate(of_weights):

@@ -125,14 +125,10 @@ def _emit_strip(
     sides = (a, b, *(right for _, right in gate))
 
     def ask() -> None:
-        """For the first ring of b."""
+        """For the first ring of b, where it is a few long pieces."""
         first, _ = strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
-        along = first * strip.depth, strip.stages * strip.depth
-        for right in sides[1:]:
-            if strip.transposed:
-                right.ask((column, along[0]), strip.each, along[1])
-            else:
-                right.ask((along[0], column), along[1], strip.each)
+        for right in sides[1:] if strip.transposed else ():
+            right.ask(column, strip.each, first * strip.depth, strip.stages * strip.depth)
 
     frame.wait(ask)
     emit_strip_at(strip, frame, shared, where, sides, part)

@@ -59,21 +59,22 @@ class Matrix:
             loose = loose | self.columns % self.each
         return emit.compare("equal", loose, 0)
 
-    def ask(self, place: tuple[Size, Size], rows: int, columns: int) -> None:
-        """Asks ahead for what the matrix has of so many rows and columns from `place` on.
+    def ask(self, row: Size, rows: int, column: Size, columns: int) -> None:
+        """Asks ahead for what there is of so many rows and columns, a row in each thread.
 
-        For nothing where chunks are not aligned.
+        For nothing where chunks are not aligned. Rows go round the warps, as a warp asks for one
+        after another.
         """
         whole = self.whole()
         if whole is None:
             return
-        left = emit.minimum(emit.as_index(self.columns) - place[1], columns)
-        for first in range(0, rows, THREADS):
-            line = _block.thread() + first
-            inside = whole & emit.compare("less", line, rows)
-            with emit.when(inside & emit.compare("less", place[0] + line, self.rows)):
-                position = self.start + (place[0] + line) * self.columns + place[1]
-                _overlap.ask(mma.byte_at(self.pointer, position * self.item), left * self.item)
+        warps = THREADS // _block.WARP
+        line = _block.thread() % _block.WARP * warps + _block.thread() // _block.WARP
+        inside = emit.compare("less", line, rows) & emit.compare("less", row + line, self.rows)
+        with emit.when(whole & inside):
+            left = emit.minimum(emit.as_index(self.columns) - column, columns)
+            position = self.start + (row + line) * self.columns + column
+            _overlap.ask(mma.byte_at(self.pointer, position * self.item), left * self.item)
 
     def copy(self, target: Any, row: Size, column: Size, position: Size) -> None:
         """Starts the copy of the chunk at `position`; zeros where it lies outside."""

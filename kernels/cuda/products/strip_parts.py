@@ -31,7 +31,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Room:
-    """How many `blocks` of a multiprocessor parts may fill, and the rings that a cut has to spare."""
+    """How many `blocks` of a multiprocessor parts may fill, and how many rings a cut spares."""
 
     blocks: int = 1
     spared: int = 2

@@ -37,9 +37,15 @@ def test_results(monkeypatch, name, of_ptx, shift):
 @pytest.mark.parametrize("name", STRIPS)
 def test_what_is_asked_for_comes_first_and_every_block_waits(name):
     text = to_ptx(STRIPS[name], HOPPER)
-    order = [r"griddepcontrol\.launch_dependents", r"cp\.async\.bulk\.prefetch\.L2\.global", r"griddepcontrol\.wait"]
-    access = r"cp\.async\.c|(ld|st)\.global"
-    places = [re.search(pattern, text).start() for pattern in (*order, access)]
+    order = [
+        r"griddepcontrol\.launch_dependents",
+        r"cp\.async\.bulk\.prefetch\.L2\.global",
+        r"griddepcontrol\.wait",
+        r"cp\.async\.c|(ld|st)\.global",
+    ]
+    if name == "b as [k, n]":  # Many short pieces, for which nobody asks.
+        order.pop(1)
+    places = [re.search(pattern, text).start() for pattern in order]
     assert places == sorted(places)
     assert re.search(r"griddepcontrol\.wait;\s+ret;", text)
 
