@@ -7,7 +7,9 @@ of the rows g and g + 8.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,9 @@ arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm",
 
 QUAD = 4
 """Lanes that share a row."""
+
+CHAINS = 4
+"""Independent maxima, or sums, of a line: a dependent instruction may follow 4 cycles later."""
 
 Bias = Callable[[Size, Size, Any], Any]
 """The score of a row and a key, as a mask changes it."""
@@ -86,25 +91,36 @@ class Softmax:
 
         What was added up for a line before is to be multiplied by the last of these.
         """
-        scores, tops, totals = list(scores), list(tops), list(totals)
-        fades = []
-        for line in range(self._lines):
+        bests = self.bests(scores, tops)
+        powers, totals, fades = self.powers(scores, tops, bests, totals)
+        return powers, bests, totals, fades
+
+    def bests(self, scores: Sequence[Any], tops: Sequence[Any]) -> list[Any]:
+        """The maxima of the lines, those so far among them."""
+        found = []
+        for line, top in enumerate(tops):
+            best = _joined([scores[place] for place in self._places(line)], arith.maxnumf)
+            found.append(arith.maxnumf(top, _block.across(best, arith.maxnumf, QUAD)))
+        return found
+
+    def powers(
+        self,
+        scores: Sequence[Any],
+        tops: Sequence[Any],
+        bests: Sequence[Any],
+        totals: Sequence[Any],
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """The powers of the scores, and of each line the new sum and what fades."""
+        shifts = [self.shift(best) for best in bests]
+        fades = [self.power(top, shift) for top, shift in zip(tops, shifts, strict=True)]
+        found, sums = list(scores), []
+        for line, shift in enumerate(shifts):
             places = self._places(line)
-            best = tops[line]
-            across = scores[places[0]]
-            for place in places[1:]:
-                across = arith.maxnumf(across, scores[place])
-            best = arith.maxnumf(best, _block.across(across, arith.maxnumf, QUAD))
-            shift = self.shift(best)
-            fade = self.power(tops[line], shift)
             for place in places:
-                scores[place] = self.power(scores[place], shift)
-            total = scores[places[0]]
-            for place in places[1:]:
-                total = total + scores[place]
-            tops[line], totals[line] = best, emit.fma(totals[line], fade, total)
-            fades.append(fade)
-        return scores, tops, totals, fades
+                found[place] = self.power(scores[place], shift)
+            total = _joined([found[place] for place in places], operator.add)
+            sums.append(emit.fma(totals[line], fades[line], total))
+        return found, sums, fades
 
     def shift(self, top: Any) -> Any:
         """What `power` takes: before the first key that is seen, there is nothing to shift by."""
@@ -162,6 +178,16 @@ class Softmax:
     def column(self, place: int) -> Size:
         """The column of the lane's score at a place."""
         return self.member * 2 + self._fixed(place)
+
+
+def _joined(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """All values combined, in a few chains of which none waits for another."""
+    chains = list(values[:CHAINS])
+    for number, value in enumerate(values[CHAINS:]):
+        chains[number % CHAINS] = combine(chains[number % CHAINS], value)
+    while len(chains) > 1:
+        chains = [functools.reduce(combine, chains[i : i + 2]) for i in range(0, len(chains), 2)]
+    return chains[0]
 
 
 def inverse(total: Any) -> Any:

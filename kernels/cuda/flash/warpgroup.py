@@ -123,8 +123,10 @@ class _Attention(Feed):
         one = pieces.word(1)
         scores = self._multiply_keys(one - 1)
         instructions.wait(0)
-        shares, tops, totals, _ = self._shares(one - 1, scores, [top] * 2, [zero] * 2)
+        scores = self._seen(one - 1, scores)
         self._release(1, one - 1)
+        tops = self._softmax.bests(scores, [top] * 2)
+        shares, totals, _ = self._shares(scores, [top] * 2, tops, [zero] * 2)
         words = len(shares)
 
         def step(number: Any, *state: Any) -> Sequence[Any]:
@@ -135,13 +137,15 @@ class _Attention(Feed):
             with emit.when(first | emit.compare("less", number, self._count - 1)):
                 self._pass_on()
             instructions.wait(1)
-            shares, tops, totals, fades = self._shares(number, scores, tops, totals)
+            scores = self._seen(number, scores)
             self._release(1, number)
-            instructions.wait(0)
+            bests = self._softmax.bests(scores, tops)
+            instructions.wait(0)  # Powers take long: beside them sums fade, and shares are packed.
             sums = self._of_values.settled(whole)
             self._release(2, number - 1)
+            shares, totals, fades = self._shares(scores, tops, bests, totals)
             sums = [part * fades[i % 4 // 2] for i, part in enumerate(sums)]
-            return [*shares, *tops, *totals, *sums]
+            return [*shares, *bests, *totals, *sums]
 
         begin = [*shares, *tops, *totals, *self._of_values.zeros()]
         state = emit.carry(one, self._count, one, begin, step)
@@ -184,10 +188,8 @@ class _Attention(Feed):
         instructions.commit()
         return whole
 
-    def _shares(
-        self, number: Size, sums: Any, tops: Sequence[Any], totals: Sequence[Any]
-    ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Two shares in a word each, then what `softmax.Softmax.shares` gives."""
+    def _seen(self, number: Size, sums: Any) -> list[Any]:
+        """The scores of step `number`, -inf for keys that the row does not see."""
         scores = self._of_scores.settled(sums)
         if self._scores.before is not None:
             scores = [score * self._scores.before for score in scores]
@@ -195,16 +197,21 @@ class _Attention(Feed):
         edge = emit.compare("greater", first + KEYS, self._early)
         if self._late is not None:
             edge = edge | emit.compare("less", first, self._late)
-        scores = emit.either(
+        return emit.either(
             edge,
             [score.type for score in scores],
             lambda: self._softmax.seen(scores, pieces.size(first), self._ranges),
             lambda: scores,
         )
-        powers, tops, totals, fades = self._softmax.shares(scores, tops, totals)
+
+    def _shares(
+        self, scores: Sequence[Any], *lines: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Two shares in a word each, then what `softmax.Softmax.powers` gives of the lines."""
+        powers, totals, fades = self._softmax.powers(scores, *lines)
         dtype = self._frame.spec.operands[0].dtype
         pairs = zip(powers[::2], powers[1::2], strict=True)
-        return [_rounding.packed(pair, dtype) for pair in pairs], tops, totals, fades
+        return [_rounding.packed(pair, dtype) for pair in pairs], totals, fades
 
     def _pass_on(self) -> None:
         """The other warpgroup may give work to the tensor cores."""
