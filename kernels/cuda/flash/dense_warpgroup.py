@@ -27,7 +27,7 @@ def launch(spec: Spec, work: Expr) -> Launch:
     return Launch(
         (fold("max", 1, grid), 1, 1),
         work,
-        (warpgroup.THREADS, 1, 1),
+        (feed.THREADS, 1, 1),
         warpgroup.shared_bytes(spec),
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
     )

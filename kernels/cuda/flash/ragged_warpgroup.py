@@ -44,7 +44,7 @@ def widened(spec: Spec, common: Launch) -> Launch:
     """The launch of blocks of warpgroups, which also take sequences of few rows."""
     return replace(
         common,
-        block=(warpgroup.THREADS, 1, 1),
+        block=(feed.THREADS, 1, 1),
         shared=warpgroup.shared_bytes(spec),
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
     )

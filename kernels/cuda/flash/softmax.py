@@ -92,8 +92,12 @@ class Softmax:
         What was added up for a line before is to be multiplied by the last of these.
         """
         bests = self.bests(scores, tops)
-        powers, totals, fades = self.powers(scores, tops, bests, totals)
-        return powers, bests, totals, fades
+        shifts, fades = self.fades(tops, bests)
+        found, sums = list(scores), []
+        for line, shift in enumerate(shifts):
+            total = self.raise_line(line, found, shift)
+            sums.append(emit.fma(totals[line], fades[line], total))
+        return found, bests, sums, fades
 
     def bests(self, scores: Sequence[Any], tops: Sequence[Any]) -> list[Any]:
         """The maxima of the lines, those so far among them."""
@@ -103,24 +107,17 @@ class Softmax:
             found.append(arith.maxnumf(top, _block.across(best, arith.maxnumf, QUAD)))
         return found
 
-    def powers(
-        self,
-        scores: Sequence[Any],
-        tops: Sequence[Any],
-        bests: Sequence[Any],
-        totals: Sequence[Any],
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """The powers of the scores, and of each line the new sum and what fades."""
+    def fades(self, tops: Sequence[Any], bests: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What `power` takes with the new maxima, and what the sums of the lines fade by."""
         shifts = [self.shift(best) for best in bests]
-        fades = [self.power(top, shift) for top, shift in zip(tops, shifts, strict=True)]
-        found, sums = list(scores), []
-        for line, shift in enumerate(shifts):
-            places = self._places(line)
-            for place in places:
-                found[place] = self.power(scores[place], shift)
-            total = _joined([found[place] for place in places], operator.add)
-            sums.append(emit.fma(totals[line], fades[line], total))
-        return found, sums, fades
+        return shifts, [self.power(*pair) for pair in zip(tops, shifts, strict=True)]
+
+    def raise_line(self, line: int, scores: list[Any], shift: Any) -> Any:
+        """Puts the powers in place of a line's scores, and returns their sum."""
+        places = self._places(line)
+        for place in places:
+            scores[place] = self.power(scores[place], shift)
+        return _joined([scores[place] for place in places], operator.add)
 
     def shift(self, top: Any) -> Any:
         """What `power` takes: before the first key that is seen, there is nothing to shift by."""

@@ -1,4 +1,4 @@
-"""Attention by wgmma on sm_90a: two warpgroups with 64 rows each, fed by TMA.
+"""Attention by wgmma on sm_90a: two warpgroups with 64 rows each, fed by a third, by TMA.
 
 After Shah et al., "FlashAttention-3", arXiv:2407.08608: while the scores of some keys become
 shares, the tensor cores multiply the next keys and the values before, for this warpgroup and, in
@@ -18,11 +18,10 @@ from heddle.kernels.cuda.flash import attend as flash_attend
 from heddle.kernels.cuda.flash import softmax as flash_softmax
 from heddle.kernels.cuda.flash import split, stages
 from heddle.kernels.cuda.flash.feed import (
-    CONSUMERS,
+    CONSUMING,
     KEY_PANEL,
     KEYS,
     QUERY_PANEL,
-    STAGES,
     WIDE,
     Feed,
     Layout,
@@ -37,7 +36,8 @@ from heddle.kernels.spec import Spec, product
 
 llvm = dialect("llvm")
 
-THREADS = CONSUMERS * instructions.THREADS
+REGISTERS, MANY, FEW = 168, 240, 24
+"""Of a thread: at launch, of those who multiply, and of those who bring."""
 
 _SIZES = (64, 128)
 
@@ -56,12 +56,15 @@ def shared_bytes(spec: Spec) -> int:
 
 def emit_tile(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile, few: Any = None) -> None:
     """Emits what a block does for a tile; `few`: it is not worth two warpgroups."""
-    mapped = _is_mapped(frame)
+    wide = _is_mapped(frame)
+    wide = wide if few is None else wide & (few ^ True)
+    block = _Attention(frame, shared, tile)
+    with emit.when(wide):
+        block.initialise()
+    _block.barrier()
+    instructions.registers_at_launch(REGISTERS)
 
     def by_warpgroups() -> list[Any]:
-        block = _Attention(frame, shared, tile)
-        block.initialise()
-        _block.barrier()
         block.attend()
         return []
 
@@ -75,8 +78,18 @@ def emit_tile(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile, few: A
                 _block.barrier()  # Shared memory is free.
         return []
 
-    wide = mapped if few is None else mapped & (few ^ True)
-    emit.either(wide, [], by_warpgroups, by_warps)
+    def consume() -> list[Any]:
+        instructions.registers(MANY, "increase")
+        return emit.either(wide, [], by_warpgroups, by_warps)
+
+    def produce() -> list[Any]:
+        instructions.registers(FEW, "decrease")
+        with emit.when(wide):
+            block.produce()
+        return []
+
+    consumes = emit.compare("less", _block.thread(), CONSUMING)
+    emit.either(consumes, [], consume, produce)
 
 
 def _is_mapped(frame: _frame.Frame) -> Any:
@@ -104,12 +117,9 @@ class _Attention(Feed):
         lines = [self._first + self._line + softmax.group + 8 * i for i in range(2)]
         ranges = [self._range(emit.minimum(line, self._end - 1)) for line in lines]
         self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
-        self._bring(0, 0)
-        for number in range(max(STAGES)):
-            self._bring(1, number)
-            self._bring(2, number)
         self._check()
-        self._rings[0].turn(pieces.word(0)).wait_until_full()
+        for operand in (0, 1):
+            self._rings[operand].turn(pieces.word(0)).wait_until_full()
         write = self._frame.writer()
         self._write_all(self._attended(), write)
 
@@ -121,35 +131,26 @@ class _Attention(Feed):
         element = emit.register_type("float32")
         zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
         one = pieces.word(1)
-        scores = self._multiply_keys(one - 1)
-        instructions.wait(0)
-        scores = self._seen(one - 1, scores)
-        self._release(1, one - 1)
-        tops = self._softmax.bests(scores, [top] * 2)
-        shares, totals, _ = self._shares(scores, [top] * 2, tops, [zero] * 2)
-        words = len(shares)
+        words = KEYS // 4
 
         def step(number: Any, *state: Any) -> Sequence[Any]:
             shares, tops, totals, sums = _split(state, words, 2, 2)
-            instructions.meet(self._warpgroup + 1, CONSUMERS * instructions.THREADS)
+            self._rings[2].turn(number - 1).wait_until_full()  # A turn begins when all is there.
+            instructions.meet(self._warpgroup + 1, CONSUMING)
             scores = self._multiply_keys(number)
             whole = self._add_values(number - 1, shares, sums)
             with emit.when(first | emit.compare("less", number, self._count - 1)):
                 self._pass_on()
             instructions.wait(1)
-            scores = self._seen(number, scores)
-            self._release(1, number)
-            bests = self._softmax.bests(scores, tops)
-            instructions.wait(0)  # Powers take long: beside them sums fade, and shares are packed.
-            sums = self._of_values.settled(whole)
-            self._release(2, number - 1)
-            shares, totals, fades = self._shares(scores, tops, bests, totals)
-            sums = [part * fades[i % 4 // 2] for i, part in enumerate(sums)]
-            return [*shares, *bests, *totals, *sums]
+            return self._become_shares(number, scores, tops, totals, whole)
 
-        begin = [*shares, *tops, *totals, *self._of_values.zeros()]
+        scores = self._multiply_keys(one - 1)
+        instructions.wait(0)
+        begin = self._become_shares(one - 1, scores, [top] * 2, [zero] * 2, None)
+        begin += self._of_values.zeros()
         state = emit.carry(one, self._count, one, begin, step)
         shares, _, totals, sums = _split(state, words, 2, 2)
+        self._rings[2].turn(self._count - 1).wait_until_full()
         self._blank_values(self._count - 1)
         whole = self._add_values(self._count - 1, shares, sums)
         instructions.wait(0)
@@ -161,7 +162,6 @@ class _Attention(Feed):
         """The scores of the keys of step `number`, in flight: a group of its own."""
         layout, units = self._layout, self._of_scores
         turn = self._rings[1].turn(number)
-        turn.wait_until_full()
         first = self._warpgroup * (instructions.ROWS * staging.LINE)
         sums = None
         instructions.fence()
@@ -178,7 +178,6 @@ class _Attention(Feed):
         """The sums and the values of step `number` by their shares, in flight: another group."""
         layout, units = self._layout, self._of_values
         turn = self._rings[2].turn(number)
-        turn.wait_until_full()
         b = units.b(self._shared.at(turn.start + layout.first[2]), KEY_PANEL)
         whole = units.whole(sums)
         instructions.fence()
@@ -204,24 +203,42 @@ class _Attention(Feed):
             lambda: scores,
         )
 
-    def _shares(
-        self, scores: Sequence[Any], *lines: Sequence[Any]
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Two shares in a word each, then what `softmax.Softmax.powers` gives of the lines."""
-        powers, totals, fades = self._softmax.powers(scores, *lines)
-        dtype = self._frame.spec.operands[0].dtype
-        pairs = zip(powers[::2], powers[1::2], strict=True)
-        return [_rounding.packed(pair, dtype) for pair in pairs], totals, fades
+    def _become_shares(
+        self, number: Size, sums: Any, tops: Sequence[Any], totals: Sequence[Any], whole: Any
+    ) -> list[Any]:
+        """The state after step `number`: shares, two in a word, maxima, totals and faded sums.
+
+        `whole` are the sums that the values before are still being added to, if there are any.
+        """
+        softmax, dtype = self._softmax, self._frame.spec.operands[0].dtype
+        scores = self._seen(number, sums)
+        self._release(1, number)
+        bests = softmax.bests(scores, tops)
+        shifts, fades = softmax.fades(tops, bests)
+        added = [softmax.raise_line(0, scores, shifts[0])]
+        # Also for the assembler, which would put the wait for products in front of what is above.
+        following = emit.minimum(number + 1, self._count - 1)
+        self._rings[1].turn(following).wait_until_full()
+        faded: list[Any] = []
+        if whole is not None:
+            instructions.wait(0)  # Beside the other line's powers, sums fade and shares are packed.
+            faded = [
+                part * fades[i % 4 // 2] for i, part in enumerate(self._of_values.settled(whole))
+            ]
+            self._release(2, number - 1)
+        added.append(softmax.raise_line(1, scores, shifts[1]))
+        totals = [emit.fma(*line) for line in zip(totals, fades, added, strict=True)]
+        pairs = zip(scores[::2], scores[1::2], strict=True)
+        return [*(_rounding.packed(pair, dtype) for pair in pairs), *bests, *totals, *faded]
 
     def _pass_on(self) -> None:
         """The other warpgroup may give work to the tensor cores."""
-        instructions.arrive(2 - self._warpgroup, CONSUMERS * instructions.THREADS)
+        instructions.arrive(2 - self._warpgroup, CONSUMING)
 
     def _release(self, operand: int, number: Size) -> None:
-        """The warpgroup does not read a stage any more, which the second fills again."""
+        """The warpgroup does not read a stage any more."""
         with emit.when(emit.compare("equal", self._thread, 0)):
             self._rings[operand].turn(number).arrive_empty()
-        self._bring(operand, number + STAGES[operand])
 
     def _write_all(self, parts: Sequence[Any], write: _frame.Writer) -> None:
         """Each warp brings its rows to where its queries were, and from there to the output."""
