@@ -10,6 +10,9 @@ from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
 
+CACHED = 1 << 24
+"""Bytes of keys and values that are taken to stay in the second cache."""
+
 
 def fits(spec: Spec, machine: Machine) -> bool:
     """Whether this computes `spec`: without a mask, and not known to have few queries."""
@@ -39,8 +42,7 @@ def emit_dense(frame: _frame.Frame) -> None:
     _, heads, queries, size = frame.shape(_shape(spec, 0))
     _, key_heads, length, _ = frame.shape(_shape(spec, 1))
     tiles = frame.size(fold("ceildiv", _shape(spec, 0)[2], feed.ROWS))
-    rest = _block.quotient(_block.block(), tiles)
-    number = _block.block() - rest * tiles
+    rest, number = _order(frame, tiles)
     batch, head = rest // heads, rest % heads
     key_head = head // (heads // key_heads)
 
@@ -54,10 +56,30 @@ def emit_dense(frame: _frame.Frame) -> None:
         return batch, key_head if operand else head, row
 
     task = attend.Task(1, queries, length, query, key)
-    # The last tiles of causal attention have the most keys: they come first.
     first = (emit.as_index(tiles) - 1 - number) * feed.ROWS
     tile = feed.Tile(task, first, feed.ROWS, corner, bounded=True)
     warpgroup.emit_tile(frame, mma.DynamicShared("stages"), tile)
+
+
+def _order(frame: _frame.Frame, tiles: Size) -> tuple[Size, Size]:
+    """The block's head, among those of all batches, and its tile, counted from the last.
+
+    The last tiles of causal attention have the most keys. They come first, of as many heads as have
+    their keys in the second cache: else a wave ends with long tiles of some heads.
+    """
+    spec, block = frame.spec, _block.block()
+    if not spec.attr("causal"):
+        head = _block.quotient(block, tiles)
+        return head, block - head * tiles
+    batch, _, length, size = frame.shape(_shape(spec, 1))
+    heads = emit.as_index(batch) * frame.size(_shape(spec, 0)[1])
+    cached = _block.quotient(CACHED // (4 * int(size)), emit.maximum(emit.as_index(length), 1))
+    together = emit.minimum(emit.maximum(cached, 1), heads)
+    begin = _block.quotient(block, together * tiles) * together
+    within = block - begin * tiles
+    together = emit.minimum(together, heads - begin)  # The last may be fewer.
+    number = _block.quotient(within, together)
+    return begin + within - number * together, number
 
 
 def _shape(spec: Spec, number: int) -> tuple[Expr, Expr, Expr, Expr]:

@@ -14,6 +14,7 @@ from test_flash import arrays_for, attention, check, in_float64
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
+from heddle.kernels.cuda.flash import dense_warpgroup
 from heddle.kernels.cuda.flash import warpgroup as flash_warpgroup
 from heddle.kernels.cuda.warpgroup import instructions as warpgroup
 from heddle.kernels.registry import MACHINES, Portion, find
@@ -64,6 +65,16 @@ def test_results(name, known):
     (found,), _ = run_call(spec, arrays, dims, shift, HOPPER)
     largest = np.max(np.abs(arrays[2].astype(np.float64)), initial=0)
     check(found, in_float64(spec, arrays), spec.result.dtype, largest)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_tiles_of_several_heads_come_together(monkeypatch, heads):
+    spec = of(attention("bfloat16", 64, (3, 3), causal=True), d0=150, d1=150)
+    monkeypatch.setattr(dense_warpgroup, "CACHED", heads * 150 * 64 * 4)
+    arrays = arrays_for(spec, {})
+    (found,), _ = run_call(spec, arrays, {}, machine=HOPPER)
+    largest = np.max(np.abs(arrays[2].astype(np.float64)))
+    check(found, in_float64(spec, arrays), "bfloat16", largest)
 
 
 def test_a_window_of_keys():
