@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from heddle.kernels import emit
@@ -40,6 +41,7 @@ REGISTERS, MANY, FEW = 168, 240, 24
 """Of a thread: at launch, of those who multiply, and of those who bring."""
 
 _SIZES = (64, 128)
+_VECTORS = 4  # A thread loads so many results from shared memory before it writes them.
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
@@ -255,15 +257,25 @@ class _Attention(Feed):
         instructions.meet_in_warp()
         first = self._first + self._line
 
-        def body(lanes: int) -> None:
-            across = WIDE // lanes
+        def put(lanes: int, guarded: bool) -> list[Any]:
+            lane, across = _block.thread() % _block.WARP, WIDE // lanes
+            vectors = range(0, _VECTORS * _block.WARP, _block.WARP)
             for number, panel in enumerate(panels):
-                lane = _block.thread() % _block.WARP
-                for index in emit.loop(lane, rows * across, _block.WARP):
-                    line, column = index // across, index % across * lanes
-                    with emit.when(emit.compare("less", first + line, self._end)):
-                        place = self._task.place(first + line) + number * WIDE
-                        write(panel.load(line, column, lanes), place + column)
+                for begin in emit.loop(lane, rows * across, _VECTORS * _block.WARP):
+                    lines = [(begin + i) // across for i in vectors]
+                    columns = [(begin + i) % across * lanes for i in vectors]
+                    spots = list(zip(lines, columns, strict=True))
+                    values = [panel.load(*spot, lanes) for spot in spots]
+                    for value, (line, column) in zip(values, spots, strict=True):
+                        inside = emit.compare("less", first + line, self._end)
+                        with emit.when(inside) if guarded else nullcontext():
+                            place = self._task.place(first + line) + number * WIDE
+                            write(value, place + column)
+            return []
+
+        def body(lanes: int) -> None:
+            whole = emit.compare("less_equal", first + rows, self._end)
+            emit.either(whole, [], lambda: put(lanes, False), lambda: put(lanes, True))
 
         _frame.in_vectors(frame, [write.inputs], [size], body, most=8)
 
