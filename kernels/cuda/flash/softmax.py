@@ -24,9 +24,6 @@ arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm",
 QUAD = 4
 """Lanes that share a row."""
 
-CHAINS = 4
-"""Independent maxima, or sums, of a line: a dependent instruction may follow 4 cycles later."""
-
 Bias = Callable[[Size, Size, Any], Any]
 """The score of a row and a key, as a mask changes it."""
 
@@ -77,10 +74,14 @@ class Softmax:
         keys: How many keys the scores are of.
         tiles: How many tiles of 16 lines; the lane has scores of two lines of each.
         first: The first key, of those that are at hand.
+        chains: Maxima, and sums, of a line that do not wait for each other; they take registers.
     """
 
-    def __init__(self, scoring: Scores, keys: int, tiles: int, first: Size = 0) -> None:
+    def __init__(
+        self, scoring: Scores, keys: int, tiles: int, first: Size = 0, chains: int = 1
+    ) -> None:
         self._scoring, self._keys, self._lines, self._first = scoring, keys, 2 * tiles, first
+        self._chains = chains
         lane = _block.thread() % _block.WARP
         self.group, self.member = lane // QUAD, lane % QUAD
 
@@ -91,33 +92,28 @@ class Softmax:
 
         What was added up for a line before is to be multiplied by the last of these.
         """
-        bests = self.bests(scores, tops)
-        shifts, fades = self.fades(tops, bests)
-        found, sums = list(scores), []
-        for line, shift in enumerate(shifts):
+        found, bests, sums, fades = list(scores), [], [], []
+        for line, top in enumerate(tops):  # One by one: all maxima first take more registers.
+            best = self.best(line, scores, top)
+            shift = self.shift(best)
+            fade = self.power(top, shift)
             total = self.raise_line(line, found, shift)
-            sums.append(emit.fma(totals[line], fades[line], total))
+            bests.append(best)
+            sums.append(emit.fma(totals[line], fade, total))
+            fades.append(fade)
         return found, bests, sums, fades
 
-    def bests(self, scores: Sequence[Any], tops: Sequence[Any]) -> list[Any]:
-        """The maxima of the lines, those so far among them."""
-        found = []
-        for line, top in enumerate(tops):
-            best = _joined([scores[place] for place in self._places(line)], arith.maxnumf)
-            found.append(arith.maxnumf(top, _block.across(best, arith.maxnumf, QUAD)))
-        return found
-
-    def fades(self, tops: Sequence[Any], bests: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """What `power` takes with the new maxima, and what the sums of the lines fade by."""
-        shifts = [self.shift(best) for best in bests]
-        return shifts, [self.power(*pair) for pair in zip(tops, shifts, strict=True)]
+    def best(self, line: int, scores: Sequence[Any], top: Any) -> Any:
+        """The maximum of a line, that so far among them."""
+        best = self._joined([scores[place] for place in self._places(line)], arith.maxnumf)
+        return arith.maxnumf(top, _block.across(best, arith.maxnumf, QUAD))
 
     def raise_line(self, line: int, scores: list[Any], shift: Any) -> Any:
         """Puts the powers in place of a line's scores, and returns their sum."""
         places = self._places(line)
         for place in places:
             scores[place] = self.power(scores[place], shift)
-        return _joined([scores[place] for place in places], operator.add)
+        return self._joined([scores[place] for place in places], operator.add)
 
     def shift(self, top: Any) -> Any:
         """What `power` takes: before the first key that is seen, there is nothing to shift by."""
@@ -159,6 +155,14 @@ class Softmax:
                 found[place] = emit.select(seen, scores[place], -math.inf)
         return found
 
+    def _joined(self, values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+        """All values combined, in so many chains."""
+        count = self._chains
+        parts = [functools.reduce(combine, values[i::count]) for i in range(count)]
+        while len(parts) > 1:
+            parts = [functools.reduce(combine, parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        return parts[0]
+
     def _places(self, line: int) -> list[int]:
         """Where the scores of a line are in their fragments."""
         tiles = self._keys // 8
@@ -175,16 +179,6 @@ class Softmax:
     def column(self, place: int) -> Size:
         """The column of the lane's score at a place."""
         return self.member * 2 + self._fixed(place)
-
-
-def _joined(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """All values combined, in a few chains of which none waits for another."""
-    chains = list(values[:CHAINS])
-    for number, value in enumerate(values[CHAINS:]):
-        chains[number % CHAINS] = combine(chains[number % CHAINS], value)
-    while len(chains) > 1:
-        chains = [functools.reduce(combine, chains[i : i + 2]) for i in range(0, len(chains), 2)]
-    return chains[0]
 
 
 def inverse(total: Any) -> Any:

@@ -113,7 +113,7 @@ class _Attention(Feed):
         self._of_scores = instructions.Matrices(kind, KEYS, k_last=True)
         self._of_values = instructions.Matrices(kind, layout.size, k_last=False)
         self._scores = flash_softmax.Scores.of(spec.attr("scale"), None, False)
-        self._softmax = softmax = flash_softmax.Softmax(self._scores, KEYS, 1)
+        self._softmax = softmax = flash_softmax.Softmax(self._scores, KEYS, 1, chains=4)
         warp = _block.thread() // _block.WARP
         self._line = warp * result.WARP_ROWS
         lines = [self._first + self._line + softmax.group + 8 * i for i in range(2)]
@@ -215,8 +215,9 @@ class _Attention(Feed):
         softmax, dtype = self._softmax, self._frame.spec.operands[0].dtype
         scores = self._seen(number, sums)
         self._release(1, number)
-        bests = softmax.bests(scores, tops)
-        shifts, fades = softmax.fades(tops, bests)
+        bests = [softmax.best(line, scores, top) for line, top in enumerate(tops)]
+        shifts = [softmax.shift(best) for best in bests]
+        fades = [softmax.power(*pair) for pair in zip(tops, shifts, strict=True)]
         added = [softmax.raise_line(0, scores, shifts[0])]
         # Also for the assembler, which would put the wait for products in front of what is above.
         following = emit.minimum(number + 1, self._count - 1)
