@@ -106,6 +106,27 @@ def test_inputs_and_outputs_on_the_device_are_used_in_place(python, make_cuda):
     assert "to_device" not in log
 
 
+def test_arrays_whose_buffer_protocol_refuses(python, make_cuda):
+    """As that of CuPy does: the memory is on the device, as its interface says."""
+    out, _ = python(
+        """
+        class Refusing(np.ndarray):  # NumPy has no format for dates.
+            @property
+            def __cuda_array_interface__(self):
+                return device.__cuda_array_interface__
+
+        device = Buffer.from_numpy(x).to(Accelerator())
+        dates = np.zeros(4, "M8[s]").view(Refusing)
+        try:
+            memoryview(dates)
+        except ValueError:
+            print(load().execute(dates)[0].to_numpy())
+        """,
+        make_cuda("double"),
+    )
+    assert out.splitlines() == ["[0. 2. 4. 6.]"]
+
+
 def test_the_cuda_array_interface_and_its_stream(python, make_cuda):
     out, log = python(
         """

@@ -57,7 +57,7 @@ void Argument::take(PyObject* object, std::optional<DType> number, Stream stream
     writable_ = source->writable;
   } else if (PyObject_CheckBuffer(object) != 0) {
     refuse_masked(object);
-    if (!take_exported(object)) take_held();
+    if (!take_exported(object, stream)) take_held();
   } else if (number && (PyFloat_Check(object) || PyLong_Check(object))) {
     take_number(object, *number);
   } else if (!take_cuda(object)) {
@@ -70,11 +70,16 @@ void Argument::take(PyObject* object, std::optional<DType> number, Stream stream
 }
 
 // Asks for the memory of `object`; true where that has settled everything.
-bool Argument::take_exported(PyObject* object) {
+bool Argument::take_exported(PyObject* object, Stream stream) {
   constexpr int kHow = PyBUF_STRIDES | PyBUF_FORMAT;
   if (PyObject_GetBuffer(object, &held_, kHow) == 0) return false;
   nb::python_error failure;  // takes the error over
   nb::handle array(object);
+  // Arrays of CuPy have a buffer protocol that refuses, as their memory is a GPU's.
+  if (nb::hasattr(array, "__cuda_array_interface__")) {
+    if (!take_cuda(array)) take_dlpack(array, stream);
+    return true;
+  }
   nb::object dtype = nb::getattr(array, "dtype", nb::none());
   if (dtype.is_none()) {
     refuse("wanted an array, got " + class_of(array) + ": " + nb::str(failure.value()).c_str());

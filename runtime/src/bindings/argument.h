@@ -42,7 +42,7 @@ class Argument {
   bool copied() const { return copied_; }
 
  private:
-  bool take_exported(PyObject* object);
+  bool take_exported(PyObject* object, Stream stream);
   void take_held();
   bool take_cuda(nb::handle object);
   bool read_cuda(nb::handle object, nb::handle interface, std::optional<uintptr_t>* stream);
