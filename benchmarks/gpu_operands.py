@@ -17,7 +17,7 @@ DRAWN = ("", "normal", "positive", "index")
 
 
 MOST_DRAWN = 2**22 + 15
-"""Floats that are drawn for one operand; a larger one repeats them, as drawing takes a second for
+"""Numbers that are drawn for one operand; a larger one repeats them, as drawing takes a second for
 each 10^8. The number is odd: rows of a matrix do not begin with the same ones."""
 
 
@@ -85,7 +85,8 @@ def _drawn(seed: tuple[int, int], operand: dict[str, Any]) -> Any:
     if "float" not in dtype:
         least = 1 if values == "positive" else 0 if dtype[0] in "ub" else -8
         span = (2 if dtype == "bool" else 8) - least
-        return (_below(source, count, span) + least).reshape(shape).astype(dtype)
+        integers = _below(source, min(count, MOST_DRAWN), span) + least
+        return np.resize(integers.astype(dtype), shape)
     found = _nearly_normal(source, min(count, MOST_DRAWN))
     found[:ALIKE] = 1
     if dtype != "float64":

@@ -7,6 +7,7 @@ torch.compile writes.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -95,9 +96,11 @@ def _attentions(causal: bool) -> dict[str, Form]:
 
 
 def _both(function: Callable[..., Any]) -> dict[str, Form]:
-    """As it is and compiled, which happens at the first call."""
-    compiled = torch.compile(function, dynamic=False)
-    return {"eager": partial(partial, function), "compiled": partial(partial, compiled)}
+    """As it is and compiled, which takes seconds at the first call; torch's switch turns it off."""
+    forms = {"eager": partial(partial, function)}
+    if os.environ.get("TORCHDYNAMO_DISABLE") != "1":
+        forms["compiled"] = partial(partial, torch.compile(function, dynamic=False))
+    return forms
 
 
 FORMS: dict[str, dict[str, Form]] = {

@@ -40,13 +40,11 @@ def launch(spec: Spec) -> Launch:
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:
-    """The rows of the smallest strips, two blocks of which share a multiprocessor; of others; more.
+    """The rows of the smallest strips, two blocks of which share a multiprocessor, and more.
 
     Strips of more rows take the registers of all of it, which one kernel for both would do, too.
     """
-    if not scaled.fits(spec):
-        return (Portion(spec),)
-    return by_rows.split_at(spec, scaled.FEW, by_rows.FEW)
+    return by_rows.split_at(spec, scaled.FEW) if scaled.fits(spec) else (Portion(spec),)
 
 
 def waits(spec: Spec, machine: Machine) -> bool:

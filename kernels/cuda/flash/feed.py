@@ -34,7 +34,7 @@ KEYS = 128
 QUERY_PANEL, KEY_PANEL = ROWS * staging.LINE, KEYS * staging.LINE
 """Bytes of a panel: 64 elements of each row, in lines of 128 bytes."""
 
-STAGES = (1, 2, 2)
+STAGES = (1, 3, 3)
 """Of queries, keys and values: operands 0, 1 and 2."""
 
 WIDE = 64

@@ -92,16 +92,16 @@ def split_at(spec: Spec, *bounds: int) -> tuple[Portion, ...]:
     return (*found, *(_apart(last) if spec.beside or spec.gate else [last]))
 
 
-def are_few(spec: Spec) -> bool:
-    """Whether rows are known to be no more than strips are for."""
+def are_few(spec: Spec, few: int = FEW) -> bool:
+    """Whether rows are known to be no more than strips are for: so `few`."""
     m = matrices.problem(spec).m
-    return m <= FEW if isinstance(m, int) else spec.attr(MOST) is not None
+    return m <= few if isinstance(m, int) else spec.attr(MOST) is not None
 
 
-def may_be_few(spec: Spec) -> bool:
+def may_be_few(spec: Spec, few: int = FEW) -> bool:
     """Whether they are, or only the call knows."""
     m = matrices.problem(spec).m
-    return not isinstance(m, int) or m <= FEW
+    return not isinstance(m, int) or m <= few
 
 
 def in_strips(spec: Spec) -> bool:

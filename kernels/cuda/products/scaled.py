@@ -128,7 +128,7 @@ class Strip:
         What bounds them is instructions, of which four warps issue more than two. A ring takes
         longer than memory to answer, so that one to spare is enough.
         """
-        return strip_parts.Room(2, 1) if self.rows == FEW else strip_parts.ALONE
+        return strip_parts.Room(1, 1) if self.rows == FEW else strip_parts.ALONE
 
     @property
     def weights(self) -> WeightWords:
@@ -150,7 +150,7 @@ def fits(spec: Spec) -> bool:
 
 def joins(spec: Spec) -> bool:
     """Whether one kernel computes the product and others of the same few rows."""
-    return fits(spec) and by_rows.may_be_few(spec)
+    return fits(spec) and by_rows.may_be_few(spec, FEW)
 
 
 def ways(spec: Spec) -> Sequence[by_rows.Way]:

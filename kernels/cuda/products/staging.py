@@ -71,8 +71,8 @@ class Matrix:
         warps = THREADS // _block.WARP
         line = _block.thread() % _block.WARP * warps + _block.thread() // _block.WARP
         inside = emit.compare("less", line, rows) & emit.compare("less", row + line, self.rows)
-        with emit.when(whole & inside):
-            left = emit.minimum(emit.as_index(self.columns) - column, columns)
+        left = emit.minimum(emit.as_index(self.columns) - column, columns)
+        with emit.when(whole & inside & emit.compare("greater", left, 0)):
             position = self.start + (row + line) * self.columns + column
             _overlap.ask(mma.byte_at(self.pointer, position * self.item), left * self.item)
 

@@ -35,7 +35,7 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
         columns = narrow(problem, spec.gate, skinny.long_parts(wide, problem))
         for strip in (replace(wide, columns=columns), replace(wide, rows=by_rows.FEW)):
             blocks = skinny.way(strip, problem).blocks
-            found.append(skinny.way(replace(strip, shared=_shared(blocks)), problem))
+            found.append(skinny.way(replace(strip, shared=_shared(strip, blocks)), problem))
     if spec.gate:  # Only what few rows have computes both.
         return by_rows.possible(spec, found)
     columns = matrices.SPACE.value("columns", spec, "cuda") or _columns(problem)
@@ -61,14 +61,14 @@ def narrow(problem: matrices.Problem, gate: Spec | None = None, parts: int = 1) 
     return 64 if gate or many else 32
 
 
-def _shared(blocks: Expr) -> int:
+def _shared(strip: skinny.Strip, blocks: Expr) -> int:
     """Bytes of a block's stages, so that the blocks of the next kernel fit beside all of these.
 
     Where only some of them do, they wait on multiprocessors that have little to do, and leave
-    others with twice as much.
+    others with twice as much. More than 16 rows need their room for stages, and for sums.
     """
-    waits = isinstance(blocks, int) and _PROCESSORS < blocks <= 3 * _PROCESSORS // 2
-    return skinny.LESS if waits else skinny.SHARED
+    few = isinstance(blocks, int) and _PROCESSORS < blocks <= 3 * _PROCESSORS // 2
+    return skinny.LESS if few and strip.rows < by_rows.FEW else skinny.SHARED
 
 
 def _columns(problem: matrices.Problem) -> int:

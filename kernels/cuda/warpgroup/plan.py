@@ -36,7 +36,7 @@ _PANELS = (CONSUMERS * instructions.THREADS // _block.WARP * result.PANELS) * re
 _SLOWER = {
     256: 1.0,
     192: 1.03,
-    128: 1.12,
+    128: 1.04,
 }  # Tiles of so many columns: they read more for each product.
 _ALONE = 1.005  # The same of blocks that have no other to share b with.
 _WRITING = 2  # Steps in whose time a tile is written, beyond what other work hides.
@@ -251,7 +251,8 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
 def _scaled_plan(spec: Spec) -> Plan | None:
     """That of weights of 8 and 4 bits: tiles of 128 columns, of which two share their rows."""
     problem = matrices.problem(spec)
-    if by_rows.are_few(spec) or spec.beside or spec.gate or not products_scaled.fits(spec):
+    few = by_rows.are_few(spec, products_scaled.FEW)
+    if few or spec.beside or spec.gate or not products_scaled.fits(spec):
         return None
     if problem.k == 0:  # There is no scale that could be asked for in advance.
         return None

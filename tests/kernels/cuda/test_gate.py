@@ -133,15 +133,14 @@ def test_rows_of_run_time_choose_between_one_kernel_and_two():
         assert Spec.from_json(share.spec.to_json()) == share.spec
 
 
-def test_weights_of_8_bits_have_a_kernel_for_strips_of_each_height():
+def test_weights_of_8_bits_have_a_gate_in_the_lowest_strips():
     spec = FEW["int8"]
-    low, high, *many = find("quantized_matmul", "cuda").split(spec)
+    few, *many = find("quantized_matmul", "cuda").split(spec)
     for rows in (0, 16, 17, 64, 65):
-        started = [size(share.condition, {"d0": rows}) for share in (low, high, *many)]
-        assert started == [rows <= 16, 16 < rows <= 64, rows > 64, rows > 64]
-    assert low.spec.gate is not None
-    assert high.spec.gate is not None
-    assert low.buffers is high.buffers is None
+        started = [size(share.condition, {"d0": rows}) for share in (few, *many)]
+        assert started == [rows <= 16, rows > 16, rows > 16]
+    assert few.spec.gate is not None
+    assert few.buffers is None
     assert not any(share.spec.gate for share in many)
 
 

@@ -1,5 +1,6 @@
 """Products by mma.sync: results, planted mistakes, launches, banks, and what is assembled."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -212,12 +213,12 @@ def test_columns_of_tiles(m, n, columns, blocks):
 
 
 def strips():
-    for n in (4096, 28672):
+    for m, n in itertools.product((1, 64), (4096, 6144, 10240, 28672)):
         for spec in (
-            product("bfloat16", 1, n, 4096, False),
-            product("bfloat16", 1, n, 4096, True),
-            quantized("bfloat16", 1, n, 4096, 8, 128),
-            quantized("bfloat16", 1, n, 4096, 4, 128),
+            product("bfloat16", m, n, 4096, False),
+            product("bfloat16", m, n, 4096, True),
+            quantized("bfloat16", min(m, scaled.FEW), n, 4096, 8, 128),
+            quantized("bfloat16", min(m, scaled.FEW), n, 4096, 4, 128),
         ):
             module = scaled if spec.op == "quantized_matmul" else tensor_cores
             (way,) = module.ways(spec)
@@ -263,7 +264,7 @@ ASSEMBLED = {
     "rows at run time": (product("bfloat16", "d0", 4096, 4096, False), BOTH[:1]),
     "bytes": (integers("int8", 4096, 4096, 4096, False), BOTH),
     "8 bits": (quantized("bfloat16", "d0", 4096, 4096, 8, 128), ("sm_80",)),
-    "8 bits, few rows": (quantized("bfloat16", 64, 4096, 4096, 8, 128), BOTH),
+    "8 bits, few rows": (quantized("bfloat16", 16, 4096, 4096, 8, 128), BOTH),
     "4 bits with a body": (body(quantized("float16", "d0", 28672, 4096, 4, 32)), ("sm_80",)),
     "4 bits with a body, few rows": (body(quantized("float16", 16, 28672, 4096, 4, 32)), BOTH),
 }
