@@ -3,7 +3,7 @@
     python benchmarks/report.py
 
 A table stands between `<!-- results: NAME -->` and `<!-- end -->`; everything else in the page is
-written by hand.
+written by hand. `NAME.PART` is a part of what a GPU said (`gpu_tables.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import gpu_tables
 from measure import RESULTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
-MARKED = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- results: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def flat(row: dict[str, Any]) -> dict[str, str]:
@@ -35,25 +36,40 @@ def unit(name: str) -> str:
     return f"({name.rpartition('_')[2]})"
 
 
+RATES = {"gb_s": "GB/s", "tflop_s": "TFLOP/s"}
+
+
 def title(name: str) -> str:
     """`load_ms` as a column's title: `load (ms)`."""
     words, _, last = name.rpartition("_")
     known = {"ms": "ms", "s": "s", "us": "µs", "mib": "MiB"}
+    if name in RATES:
+        return RATES[name]
     return f"{words.replace('_', ' ')} ({known[last]})" if words and last in known else name
 
 
 def table(name: str) -> str:
     """One results' file as Markdown: the rows, then the machine."""
-    figures = json.loads((RESULTS / f"{name}.json").read_text())
+    file, _, part = name.partition(".")
+    figures = json.loads((RESULTS / f"{file}.json").read_text())
+    figures = gpu_tables.part_of(figures, part) if part else figures
     rows = [flat(row) for row in figures.pop("rows")]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + " ---: |" * len(columns)]
     lines += ["| " + " | ".join(row.get(column, "") for column in columns) + " |" for row in rows]
     machine, date = figures.pop("machine"), figures.pop("date")
-    notes = [f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}", date]
-    notes.append(f"load average before: {machine['load_average']}")
+    notes = [place(machine), date]
+    if "load_average" in machine:
+        notes.append(f"load average before: {machine['load_average']}")
     notes += [f"{title(key)}: {words(value)}" for key, value in figures.items()]
     return "\n".join([*lines, "", "; ".join(notes) + "."])
+
+
+def place(machine: dict[str, Any]) -> str:
+    """What a table says of the machine that it was measured on."""
+    if "gpu" in machine:
+        return f"{machine['gpu']}, driver for CUDA {machine['driver']}"
+    return f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}"
 
 
 def words(value: Any) -> str:

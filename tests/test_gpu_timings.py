@@ -304,3 +304,35 @@ def test_what_is_asked_of_the_runtime_holds_where_it_can_be_asked(scripts, tmp_p
     assert [runtime.answer(kit, name)["failed"] for name in ("numpy", "graphs")] == [[], []]
     (failure,) = runtime.answer(kit, "fault")["failed"]
     assert "not on a CUDA device" in failure
+
+
+def test_a_part_of_what_a_gpu_said_is_a_table(scripts):
+    """With the ratios that a bar is about; what has no peer has an empty cell."""
+    tables = importlib.import_module("gpu_tables")
+    timing = {"name": "matmul", "dtype": "bfloat16", "us": 2.0, "tflop_s": 5.0, "gb_s": 7.0}
+    peer = {"peer": "torch 2.99, b as [n, k]", "peer_us": 4.0, "ratio": 2.0}
+    step = {"name": "decode, int4", "rows": 8, "us": 9.0, "gb": 1.0, "of_the_bound": 0.9}
+    figures = {
+        "date": "2026-01-01",
+        "cuda": {"devices": [{"name": "GPU"}], "driver": "13.0"},
+        "timings": [
+            {"name": "limits", "copy_gb_s": 3000.0, "tflop_s": 700.0},
+            timing | {"sizes": {"m": 1, "k": 2}} | peer,
+            timing | {"sizes": {"m": 3, "k": 2}} | peer | {"ratio": 0.5},
+            timing | {"name": "conv", "sizes": {"c": 4}},
+            {"name": "conv", "dtype": "bfloat16", "sizes": {}, "failed": ["no memory"]},
+        ],
+        "decode": [step | {"copy_gb_s": 2900.0, "kernels": {"heddle_matmul": {"us": 4.4}}}],
+    }
+    products = tables.part_of(figures, "products")
+    assert [(row["sizes"], row["ratio"]) for row in products["rows"]] == [
+        ("m 1, k 2", 2.0),
+        ("m 3, k 2", 0.5),
+        ("c 4", ""),
+    ]
+    assert products["matmul in bfloat16, geometric mean"] == 1.0
+    assert products["least"] == 0.5
+    (row,) = tables.part_of(figures, "decode")["rows"]
+    assert (row["weights"], row["longest kernels (µs)"]) == ("int4", "matmul 4")
+    report = importlib.import_module("report")
+    assert report.place(products["machine"]) == "GPU, driver for CUDA 13.0"
