@@ -20,7 +20,7 @@ STRIPS = {
     "b as [n, k]": product("bfloat16", 3, 40, 520, True),
     "b as [k, n]": product("float16", 17, 72, 264, False),
     "4 bits": quantized("bfloat16", 2, 72, 288, 4, 32, "uint8"),
-    "8 bits": quantized("float16", 33, 40, 320, 8, 64),
+    "8 bits": quantized("float16", 13, 40, 320, 8, 64),
     "parts of 8 bits": PARTS["8 bits"][0],
     "parts": PARTS["three parts of b in rows"][0],
 }
