@@ -26,6 +26,25 @@ def together(depth: int, group: int) -> int:
     return max(depth // group, _COPIED // _ITEM)
 
 
+class _Columns:
+    """The columns whose sums a lane has: `places` behind its `first` one.
+
+    mma.sync has two neighbours in a lane, of each of two rows. `turned` it has two rows of one.
+    """
+
+    def __init__(self, turned: bool) -> None:
+        self._turned = turned
+        thread = _block.thread()
+        self.first: Size = thread % _block.WARP // 4 if turned else thread % 4 * 2
+        self.places = [8 * j + i for j in range(_ALL) for i in range(1 if turned else 2)]
+
+    def of_sums(self, scales: Sequence[Any]) -> list[Any]:
+        """The scale of each sum, from those of a lane's columns."""
+        if self._turned:
+            return [scale for scale in scales for _ in range(2)]
+        return [scales[2 * j + part % 2] for j in range(_ALL) for part in range(4)]
+
+
 class StagedScales:
     """Those of a warp's columns from `first` on in a strip of products, `each` columns of each.
 
@@ -39,6 +58,7 @@ class StagedScales:
         shape: The sizes n and k.
         group: Elements along k to a scale.
         depth: Elements along k of a stage.
+        turned: As `_Columns` has it.
         place: Where they begin in a stage of `shared`.
     """
 
@@ -52,6 +72,7 @@ class StagedScales:
         shape: tuple[Size, Size],
         group: int,
         depth: int,
+        turned: bool,
         shared: mma.DynamicShared,
         place: int,
     ) -> None:
@@ -59,7 +80,8 @@ class StagedScales:
         self._shared, self._dtype = shared, dtype
         self._group, self._depth, self._together = group, depth, together(depth, group)
         self._size = self._together * _ITEM
-        self._place = (first + _block.thread() % 4 * 2) * self._size + place
+        self._columns = _Columns(turned)
+        self._place = (first + self._columns.first) * self._size + place
         groups, repeats = sizes.floordiv(k, group), self._together * group // depth
         self.parts = [
             staging.Lines(
@@ -76,7 +98,7 @@ class StagedScales:
         ]
 
     def load(self, stage: Size, step: Size, inner: Size) -> list[Any]:
-        """The scale of each sum of 16 rows, for the elements of `step` from `inner` on.
+        """The scale of each sum of a tile, for the elements of `step` from `inner` on.
 
         Beyond k it is zero.
         """
@@ -85,9 +107,9 @@ class StagedScales:
         else:
             number = step // (self._group // self._depth) % self._together
         start, kind = stage + self._place + number * _ITEM, emit.memory_type(self._dtype)
-        places = [(8 * j + i) * self._size for j in range(_ALL) for i in range(2)]
+        places = [place * self._size for place in self._columns.places]
         found = [self._shared.load(start + place, kind, 1) for place in places]
-        return _of_sums([convert.from_memory(scale, self._dtype) for scale in found])
+        return self._columns.of_sums([convert.from_memory(scale, self._dtype) for scale in found])
 
 
 class GroupScales:
@@ -103,6 +125,7 @@ class GroupScales:
         shape: tuple[Size, Size],
         group: int,
         depth: int,
+        turned: bool,
     ) -> None:
         (self._pointer, *gate), (n, k) = pointers, shape
         for pointer in gate:
@@ -112,24 +135,18 @@ class GroupScales:
         self._dtype, self._group, self._depth = dtype, group, depth
         self._groups = sizes.floordiv(k, group)
         self.parts: list[staging.Lines] = []
-        column = column + first + _block.thread() % 4 * 2
+        self._columns = _Columns(turned)
+        column = column + first + self._columns.first
         self._rows = [
-            emit.minimum(column + 8 * j + i, n - 1) * self._groups
-            for j in range(_ALL)
-            for i in range(2)
+            emit.minimum(column + place, n - 1) * self._groups for place in self._columns.places
         ]
 
     def load(self, _stage: Size, step: Size, inner: Size) -> list[Any]:
-        """The scale of each sum of 16 rows, for the elements of `step` from `inner` on.
+        """The scale of each sum of a tile, for the elements of `step` from `inner` on.
 
         Beyond k it is that of the last group, of weights that are zero there, or meet zeros.
         """
         group = emit.minimum((step * self._depth + inner) // self._group, self._groups - 1)
-        return _of_sums(
+        return self._columns.of_sums(
             [_frame.load(self._pointer, row + group, self._dtype, 1) for row in self._rows]
         )
-
-
-def _of_sums(scales: Sequence[Any]) -> list[Any]:
-    """The scale of each sum, from those of a lane's columns."""
-    return [scales[2 * j + part % 2] for j in range(_ALL) for part in range(4)]

@@ -8,12 +8,15 @@ The order along k inside of 32 elements is free, as long as both sides have the 
 eight neighbours of a row of x (16 bytes) and eight of a row of weights, and sorts x into the pairs
 in which weights come out of their word by masks: of 4 bits (0, 4), (1, 5), ..., of 8 bits (0, 2),
 (1, 3), ... 8-bit floats come in the order in which they lie.
+
+Of the two sides of mma.sync one has 16 lines, the other eight. Up to eight rows of x are the side
+of eight, with half as many products as where the other rows of 16 would be zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import emit, sizes
@@ -24,121 +27,21 @@ from heddle.kernels.cuda.products import (
     matrices,
     mma,
     outputs,
-    skinny,
+    scaled_strip,
     staging,
     strip_parts,
     tensor_cores,
 )
-from heddle.kernels.cuda.products.weight_words import WeightWords, halves_of
+from heddle.kernels.cuda.products.scaled_strip import LEAST, RUN, Strip
+from heddle.kernels.cuda.products.weight_words import halves_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
 
-RUN = 32
-"""Elements of k that the lanes of a warp hold at once: four times eight."""
-
-FEW = 16
-"""Rows of the smallest strips."""
-
-SHARED = 104 * 1024
-"""Bytes of a block's stages at most: two blocks fit a multiprocessor of sm_90a."""
+FEW = scaled_strip.FEW
+"""Rows of small strips."""
 
 _EACH = 8  # Elements of a lane in a run.
 _ALL = outputs.WARP_COLUMNS // 8
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A block's `rows` and `columns` of x by weights of `bits`, `group` of them to a scale.
-
-    `held` is the dtype that holds weights; `products` as `skinny.Strip` has it.
-    """
-
-    kind: mma.Kind
-    rows: int
-    columns: int
-    bits: int
-    group: int
-    held: str
-    products: int = 1
-
-    @property
-    def each(self) -> int:
-        """Columns of each product."""
-        return self.columns // self.products
-
-    @property
-    def warps_along_k(self) -> int:
-        """Warps that share the steps along k of one column."""
-        return skinny.WARPS * outputs.WARP_COLUMNS // self.columns
-
-    @property
-    def depth(self) -> int:
-        """Elements along k of a stage; fewer for many rows, as x takes most of a stage then."""
-        return 256 if self.rows == FEW else 128
-
-    @property
-    def slice(self) -> int:
-        """Elements along k of a stage that one warp multiplies."""
-        return self.depth // self.warps_along_k
-
-    @property
-    def x_line(self) -> int:
-        """Bytes of a line of x."""
-        return self.depth * self.kind.item
-
-    @property
-    def line(self) -> int:
-        """Bytes of a line of weights."""
-        return self.depth * self.bits // 8
-
-    @property
-    def width(self) -> int:
-        """Bytes of weights that a warp reads from a line at once."""
-        return RUN * self.bits // 8
-
-    @property
-    def place(self) -> int:
-        """Where weights begin in a stage."""
-        return self.rows * self.x_line
-
-    @property
-    def groups(self) -> int:
-        """Groups of each column that a stage has scales of; 0 where it has none."""
-        return group_scales.together(self.depth, self.group)
-
-    @property
-    def scales(self) -> int:
-        """Where scales begin in a stage, behind the weights."""
-        return self.place + self.columns * self.line
-
-    @property
-    def stage(self) -> int:
-        """Bytes of a stage."""
-        return self.scales + self.columns * self.groups * self.kind.item
-
-    @property
-    def stages(self) -> int:
-        """As many as there is room for."""
-        return SHARED // self.stage
-
-    @property
-    def room(self) -> strip_parts.Room:
-        """For parts: two blocks of few rows on each multiprocessor.
-
-        What bounds them is instructions, of which four warps issue more than two. A ring takes
-        longer than memory to answer, so that one to spare is enough.
-        """
-        return strip_parts.Room(1, 1) if self.rows == FEW else strip_parts.ALONE
-
-    @property
-    def weights(self) -> WeightWords:
-        """What the weights become."""
-        return WeightWords(self.kind, self.bits, self.held)
-
-    @property
-    def span(self) -> int:
-        """Elements along k whose sums a warp scales at once: they are of one group."""
-        return RUN if self.group % self.slice else self.slice
 
 
 def fits(spec: Spec) -> bool:
@@ -161,11 +64,14 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     parts = strip_parts.count(*_counts(wide, problem), wide.stages, wide.room)
     low = replace(wide, columns=tensor_cores.narrow(problem, spec.gate, parts))
     found = []
-    for most, strip in ((FEW, low), (None, replace(wide, rows=64))):
-        strips, steps = _counts(strip, problem)
+    strips: list[tuple[int | None, Strip]] = [(FEW, low), (None, replace(wide, rows=64))]
+    if isinstance(problem.m, int) or spec.attr(by_rows.MOST) == FEW:
+        strips.insert(0, (LEAST, replace(low, rows=LEAST)))
+    for most, strip in strips:
+        across, steps = _counts(strip, problem)
         down = 1 if most else fold("ceildiv", problem.m, strip.rows)
-        strips = fold("mul", down, strips)
-        way = strip_parts.way(most, strip, strips, steps, SHARED, _emit_strip, strip.room)
+        number = fold("mul", down, across)
+        way = strip_parts.way(most, strip, number, steps, strip.shared, _emit_strip, strip.room)
         found.append(way)
     return by_rows.possible(spec, found)
 
@@ -219,9 +125,9 @@ def _emit_strip(
     whose = pointers, scale_type, strip.each, first, column, shape, strip.group, strip.depth
     scales: group_scales.StagedScales | group_scales.GroupScales
     if strip.groups:
-        scales = group_scales.StagedScales(*whose, shared, strip.scales)
+        scales = group_scales.StagedScales(*whose, strip.turned, shared, strip.scales)
     else:
-        scales = group_scales.GroupScales(*whose)
+        scales = group_scales.GroupScales(*whose, strip.turned)
     parts += scales.parts
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
@@ -230,7 +136,7 @@ def _emit_strip(
             runs = range(start // RUN, (start + strip.span) // RUN)
             weights = [lanes.weights(stage, run) for run in runs]
             found: list[Any] = []
-            for i in range(strip.rows // 16):
+            for i in range(strip.tiles):
                 total = lanes.products([lanes.x(stage, run, i) for run in runs], weights)
                 here = sums[len(found) : len(found) + len(total)]
                 pairs = zip(total, factors, here, strict=True)
@@ -239,14 +145,15 @@ def _emit_strip(
         return sums
 
     element = emit.register_type(strip.kind.sums)
-    zeros = [emit.constant(element, 0)] * (strip.rows // 16 * _ALL * 4)
+    zeros = [emit.constant(element, 0)] * (strip.tiles * strip.sums)
     ring = staging.Ring(shared, strip.stages, strip.stage)
     sums = ring.stream(parts, steps, zeros, multiply)
     result = outputs.SlicedSums(
         shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
     )
     whole = 2.0**-strip.weights.place
-    result.store([part * whole for part in sums], slice_, first)
+    store = result.store_turned if strip.turned else result.store
+    store([part * whole for part in sums], slice_, first)
     _block.barrier()
     strip_parts.write(frame, where, result, part)
 
@@ -261,9 +168,9 @@ class _Lanes:
         self._run, self._first = slice_ * (strip.slice // RUN), first
 
     def x(self, stage: Size, run: int, i: int) -> list[list[Any]]:
-        """The four pairs along k of rows 16 i + 0 to 7, and of the eight rows after them."""
+        """The four pairs along k of rows 16 i + 0 to 7, and of eight rows after them, if any."""
         found = []
-        for half in range(2):
+        for half in range(1 if self._strip.turned else 2):
             line = self._line + 16 * i + 8 * half
             chunk = (self._run + run) * (RUN * self._strip.kind.item // mma.CHUNK) + self._member
             length = self._strip.x_line
@@ -295,14 +202,22 @@ class _Lanes:
         return _block.lanes(self._shared.load(place, emit.integer(32), words))
 
     def products(self, x: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
-        """The products of 16 rows and the warp's columns over some runs, four sums each."""
+        """The products of a tile's rows and the warp's columns over some runs."""
+        sides = [self._sides(*run) for run in zip(x, weights, strict=True)]
+        zero = emit.constant(emit.register_type(self._strip.kind.sums), 0)
         found: list[Any] = []
-        for j in range(_ALL):
-            sums = [emit.constant(emit.register_type(self._strip.kind.sums), 0)] * 4
-            for rows, columns in zip(x, weights, strict=True):
+        for j in range(len(sides[0])):
+            sums = [zero] * 4
+            for run in sides:
                 for pair in (0, 2):
-                    a = [rows[0][pair], rows[1][pair], rows[0][pair + 1], rows[1][pair + 1]]
-                    b = columns[j][pair : pair + 2]
-                    sums = mma.multiply(self._strip.kind, a, b, sums)
+                    (low, high), few = run[j]
+                    a = [low[pair], high[pair], low[pair + 1], high[pair + 1]]
+                    sums = mma.multiply(self._strip.kind, a, few[pair : pair + 2], sums)
             found += sums
         return found
+
+    def _sides(self, x: Sequence[Any], weights: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Pairs of what mma.sync multiplies: two times eight lines, and eight."""
+        if self._strip.turned:
+            return [(weights[j : j + 2], x[0]) for j in range(0, _ALL, 2)]
+        return [(x, columns) for columns in weights]

@@ -44,13 +44,15 @@ def count(strips: Expr, steps: Expr, stages: int, room: Room = ALONE) -> int:
     """Parts of each strip: where they are known to leave multiprocessors idle, more than one.
 
     A block reads a ring of stages in the time that memory takes to answer. A part has steps for one
-    ring at least; the rings that a block is spared are two at least, as bringing parts together
+    ring at least, for each block that shares a multiprocessor with it another; the rings that a block is spared are two at least, as bringing parts together
     takes two answers, too: to a fence with an atomic, and to the loads behind it.
     """
     if not isinstance(strips, int) or not isinstance(steps, int):
         return 1
-    most = room.blocks * _handover.PROCESSORS
-    parts = max(1, min(most // max(strips, 1), steps // stages))
+    parts = 1
+    for blocks in range(1, room.blocks + 1):
+        most = blocks * _handover.PROCESSORS // max(strips, 1)
+        parts = max(parts, min(most, steps // (blocks * stages)))
     return parts if steps - steps // parts >= room.spared * stages else 1
 
 
