@@ -21,10 +21,11 @@ def emit_rms_norm(spec: Spec, machine: Machine) -> None:
 
     def body(row: Size, lanes: int) -> None:
         start = row * rows.length
-        values = rows.read(lanes, lambda c: x(start + c, lanes))
-        squares = values.map(lambda value: value * value).reduce(0.0, lambda a, b: a + b)
+        # Weights come before the sum is there, and not one after the other behind what is written.
+        pairs = rows.read(lanes, lambda c: (x(start + c, lanes), gamma(c, lanes)))
+        squares = pairs.map(lambda pair: pair[0] * pair[0]).reduce(0.0, lambda a, b: a + b)
         steepness = emit.splat(vm.rsqrt(squares * scale + spec.attr("epsilon")), lanes)
-        values.each(lambda c, value: write(value * steepness * gamma(c, lanes), start + c))
+        pairs.each(lambda c, pair: write(pair[0] * steepness * pair[1], start + c))
 
     rows.each([part.inputs for part in (x, gamma, write)], body)
 
