@@ -247,10 +247,10 @@ def launch(spec: Spec) -> Launch:
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """That of a block of warpgroups, where they compute `spec`."""
+    """That of blocks on tensor cores: of warpgroups, or of as many stages as there is room for."""
     if dense_warpgroup.fits(spec, machine):
         return dense_warpgroup.launch(spec, _work(spec))
-    return None
+    return dense.launch(spec, _work(spec), machine.arch) if dense.fits(spec) else None
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:

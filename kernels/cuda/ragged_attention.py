@@ -19,7 +19,7 @@ def launch(spec: Spec) -> Launch:
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """That of blocks of warpgroups, where they compute `spec`."""
+    """That of blocks on tensor cores, where they compute `spec`."""
     return online.own_launch(spec, machine, spec.operands[1].shape[0])
 
 

@@ -81,9 +81,9 @@ def tiles(spec: Spec, queries: Expr, group: int) -> Expr:
     return fold("ceildiv", fold("mul", queries, group), rows(spec))
 
 
-def shared_bytes(spec: Spec) -> int:
-    """Dynamic shared memory of a block."""
-    few = stages.Layout.deep(_size(spec), FEW, _narrow(spec))
+def shared_bytes(spec: Spec, arch: str = "") -> int:
+    """Dynamic shared memory of a block, on one architecture or on any."""
+    few = stages.Layout.deep(_size(spec), FEW, _narrow(spec), arch)
     return max(few.total, stages.Layout(_size(spec), rows(spec), _narrow(spec)).total)
 
 
@@ -91,7 +91,8 @@ def emit_few(
     frame: _frame.Frame, task: Task, shared: mma.DynamicShared, first: Size, end: Size
 ) -> None:
     """Emits `FEW` rows of a task from row `first` on, as far as they are before `end`."""
-    layout = stages.Layout.deep(_size(frame.spec), FEW, _narrow(frame.spec))
+    spec = frame.spec
+    layout = stages.Layout.deep(_size(spec), FEW, _narrow(spec), frame.machine.arch)
     warp = _block.thread() // _block.WARP
     own = flash_warp.WarpTile(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
     work = _Tile(frame, task, layout, shared, (first, end), own)
@@ -135,17 +136,23 @@ class _Tile:
         self.frame, self.task, self.layout, self.shared = frame, task, layout, shared
         self.first, self.end = (emit.as_index(row) for row in rows)
         spec = frame.spec
-        stages.store_queries(
-            frame, frame.reader(0), layout, shared, lambda line: task.place(self._inside(line))
-        )
         pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
         wide, narrow = (operand.dtype for operand in spec.operands[:2])
         keys = stages.Keys((pointers[0], pointers[1]), narrow, wide, task.key)
         self._stages = stages.Stages(keys, layout, shared, own.keys == KEYS_OF_A_WARP)
         bias = task.bias and self._bias
-        scores = softmax.Scores.of(spec.attr("scale"), bias, task.added)
+        self._own, self._scores = own, softmax.Scores.of(spec.attr("scale"), bias, task.added)
+
+    def _warp(self) -> flash_warp.Warp:
+        """What a warp knows of the queries, which this brings to shared memory."""
+        frame, layout, shared = self.frame, self.layout, self.shared
+        read = frame.reader(0)
+        stages.store_queries(
+            frame, read, layout, shared, lambda line: self.task.place(self._inside(line))
+        )
         _block.barrier()  # The queries are there.
-        self.warp = flash_warp.Warp(spec.operands[0].dtype, layout, shared, own, scores)
+        dtype = frame.spec.operands[0].dtype
+        return flash_warp.Warp(dtype, layout, shared, self._own, self._scores)
 
     def attend(self, split: flash_split.Split | None = None) -> Sequence[Any]:
         """Over the keys, a stage at a time; the state of the warp after the last one."""
@@ -156,7 +163,6 @@ class _Tile:
         if split is not None:
             before, count = split.share(count)
             start = start + before * KEYS
-        ranges = [softmax.in_words(self._range(self._inside(line))) for line in self.warp.lines]
         # Keys that not every row sees: before the window of the last, after the end of the first.
         late, early = self._range(last)[0], self._range(self.first)[1]
 
@@ -183,6 +189,9 @@ class _Tile:
 
         for number in range(ahead):
             fill(number)
+        # Behind what the first keys take: queries come while those do.
+        self.warp = self._warp()
+        ranges = [softmax.in_words(self._range(self._inside(line))) for line in self.warp.lines]
         state = emit.carry(0, count, 1, self.warp.start(), step)
         mma.wait(0)
         _block.barrier()  # Shared memory is free.

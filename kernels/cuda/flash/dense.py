@@ -30,7 +30,7 @@ def emit_dense(frame: _frame.Frame) -> None:
     parts = _parts(spec)
     if not isinstance(parts, int):
         batch, stages = frame.shape((spec.operands[0].shape[0], _stages(spec)))
-        length = flash_split.length_of_parts(batch * stages, key_heads)
+        length = flash_split.found_length_of_parts(batch * stages * key_heads)
         parts = flash_split.count(stages, length)
     count = tiles * parts  # There are several tiles, or several parts.
     rest = _block.quotient(_block.block(), count)
@@ -63,7 +63,7 @@ def emit_dense(frame: _frame.Frame) -> None:
     attend.emit_tile(frame, task, emit.as_index(tiles) - 1 - number)
 
 
-def launch(spec: Spec, work: Expr) -> Launch:
+def launch(spec: Spec, work: Expr, arch: str = "") -> Launch:
     """A block for each tile of the rows of each key head, or for each part of their keys."""
     heads, key_heads = (int(count) for count in _heads(spec))  # type: ignore[arg-type]
     batch, parts = spec.operands[0].shape[0], _parts(spec)
@@ -75,7 +75,7 @@ def launch(spec: Spec, work: Expr) -> Launch:
         (grid, 1, 1),
         work,
         (flash_stages.THREADS, 1, 1),
-        attend.shared_bytes(spec),
+        attend.shared_bytes(spec, arch),
         workspace=flash_split.workspace(slots, spec.operands[0].shape[3]),  # type: ignore[arg-type]
         counters=flash_split.BLOCKS if parts != 1 else 0,
     )
@@ -95,7 +95,7 @@ def _parts(spec: Spec) -> Expr:
         return 1
     stages = _stages(spec)
     every = product((spec.operands[0].shape[0], _heads(spec)[1], stages))
-    length = fold("max", fold("ceildiv", every, flash_split.BLOCKS), flash_split.LEAST)
+    length = flash_split.length_of_parts(every)
     return fold("max", fold("ceildiv", stages, length), 1)
 
 

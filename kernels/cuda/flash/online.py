@@ -199,10 +199,11 @@ def launch(spec: Spec, keys: Expr) -> Launch:
 
 
 def own_launch(spec: Spec, machine: Machine, keys: Expr) -> Launch | None:
-    """That of blocks of warpgroups, where they compute `spec`."""
-    if not ragged.by_warpgroups(spec, machine):
+    """That of blocks on tensor cores, where they compute `spec`."""
+    if not ragged.fits(spec):
         return None
-    return ragged.launch(spec, keys, _work(spec, keys), wide=True)
+    wide = ragged.by_warpgroups(spec, machine)
+    return ragged.launch(spec, keys, _work(spec, keys), machine.arch, wide)
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:

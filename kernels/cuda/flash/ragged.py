@@ -69,7 +69,7 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
             attend.emit_tile(frame, task, tile)
 
 
-def launch(spec: Spec, keys: Expr, work: Expr, wide: bool = False) -> Launch:
+def launch(spec: Spec, keys: Expr, work: Expr, arch: str = "", wide: bool = False) -> Launch:
     """As many blocks as there may be tiles: each sequence may begin one that it does not fill.
 
     A sequence has so many `keys` at most. `wide`: tiles are for warpgroups.
@@ -88,7 +88,7 @@ def launch(spec: Spec, keys: Expr, work: Expr, wide: bool = False) -> Launch:
         (product((fold("add", tiles, further), key_heads)), 1, 1),
         work,
         (stages.THREADS, 1, 1),
-        attend.shared_bytes(spec),
+        attend.shared_bytes(spec, arch),
         workspace=flash_split.workspace(product((further, 2, key_heads)), size),
         counters=flash_split.BLOCKS if further != 0 else 0,
     )

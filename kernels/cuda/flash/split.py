@@ -3,6 +3,7 @@
 Each block attends to a part of the keys and leaves weighted values, their sum of powers and its
 greatest score, as in "Flash-Decoding" (Dao, Haziza, Massa, Sizov, 2023). Parts are as long as it
 takes to give all sequences together `BLOCKS` of them; a sequence that is no longer is not split.
+Where there are not that many, short parts are worth it as long as all of them run at once.
 """
 
 from __future__ import annotations
@@ -25,11 +26,17 @@ vector = dialect("vector")
 FEW = 16
 """Rows that every warp can have; with more, keys are not split."""
 
-LEAST = 4
-"""Stages of a part at least: less would not be worth bringing together."""
+LEAST = 2
+"""Stages of a part at least: they are on their way at once, so that one would come no sooner."""
 
-BLOCKS = 4 * _handover.PROCESSORS
-"""Parts that all keys are cut into: two waves of two blocks on each multiprocessor."""
+LONG = 4
+"""Stages of a part from which on a second wave of blocks is worth bringing together."""
+
+AT_ONCE = 2 * _handover.PROCESSORS
+"""Blocks that run at a time, two on each multiprocessor."""
+
+BLOCKS = 2 * AT_ONCE
+"""Parts that all keys are cut into: two waves."""
 
 Sums = Sequence[Any]
 """A row's greatest score and sum of powers, and some columns of its weighted values."""
@@ -60,9 +67,15 @@ class Split:
         return before, after - before
 
 
-def length_of_parts(stages: Size, key_heads: Size) -> Size:
-    """Stages of a part, where each key head of all sequences has so many `stages`."""
-    return sizes.greatest(sizes.ceildiv(stages * key_heads, BLOCKS), LEAST)
+def length_of_parts(every: Expr) -> Expr:
+    """Stages of a part, where all key heads of all sequences together have `every` stage."""
+    short = fold("min", fold("ceildiv", every, AT_ONCE), LONG)
+    return fold("max", fold("max", fold("ceildiv", every, BLOCKS), short), LEAST)
+
+
+def found_length_of_parts(every: Size) -> Size:
+    """The same inside of a kernel."""
+    return sizes.evaluate(length_of_parts("every"), {"every": every})
 
 
 def count(stages: Size, length: Size) -> Size:
@@ -73,11 +86,16 @@ def count(stages: Size, length: Size) -> Size:
 def most_further(sequences: Expr, keys: Expr, key_heads: int) -> Expr:
     """Parts beyond the first of each sequence, at most, where none has more than `keys`.
 
-    Each such part is a whole length that lies before it, so that there are no more than `BLOCKS`
-    of them, of all key heads. Split sequences have at most twice as many parts.
+    Each such part is a whole length that lies before it, so that of all key heads there are no
+    more than `BLOCKS` of them, and of parts that are not `LONG` no more than `AT_ONCE`. Split
+    sequences have at most twice as many parts.
     """
-    each = fold("floordiv", keys, KEYS * LEAST)
-    return fold("min", BLOCKS // key_heads, fold("mul", sequences, each))
+
+    def most(blocks: int, length: int) -> Expr:
+        each = fold("floordiv", keys, KEYS * length)
+        return fold("min", blocks // key_heads, fold("mul", sequences, each))
+
+    return fold("max", most(AT_ONCE, LEAST), most(BLOCKS, LONG))
 
 
 def slot(size: int) -> int:

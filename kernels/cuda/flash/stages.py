@@ -34,8 +34,9 @@ KEYS_OF_A_WARP = KEYS // WARPS
 _STAGES = 4
 """Stages at most."""
 
-_ROOM = 80 * 1024
-"""Bytes of a block of which two fit a multiprocessor of sm_80, as they do by their registers."""
+_ROOM, _ROOM_OF_SM_90A = 80 * 1024, 108 * 1024
+"""Bytes of a block of which two fit a multiprocessor of any architecture, as they do by their
+registers; and on sm_90a."""
 
 _EACH = 8  # Elements of a chunk.
 _PAD = 8  # Elements between rows of results, against conflicts.
@@ -54,10 +55,11 @@ class Layout:
     stages: int = 2
 
     @staticmethod
-    def deep(size: int, rows: int, narrow: bool) -> Layout:
+    def deep(size: int, rows: int, narrow: bool, arch: str) -> Layout:
         """The layout with as many stages as there is room for, so that as much is on its way."""
         one = Layout(size, rows, narrow)
-        count = min(_STAGES, (_ROOM - one.first_stage) // one.stage)
+        room = _ROOM_OF_SM_90A if arch == "sm_90a" else _ROOM
+        count = min(_STAGES, (room - one.first_stage) // one.stage)
         return Layout(size, rows, narrow, count)
 
     @property

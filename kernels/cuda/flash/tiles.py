@@ -24,6 +24,7 @@ _LONG = (8192, 2048, 512)
 """Tiles that see so many keys come before all that see fewer; the last ones are parts of keys."""
 
 _FAR = 1 << 40  # More keys than there can be.
+_SLOT = 1 << 32  # A slot in a sum of slots and tiles.
 
 Band = tuple[Size, Size]
 """Tiles that see at least so many keys, and fewer than so many."""
@@ -106,7 +107,8 @@ class Tiles:
 
             (stages,) = emit.carry(0, each, 1, [none], measure)
             key_heads = self._spec.operands[1].shape[-2]
-            self.length_of_parts = flash_split.length_of_parts(_block.over_all(stages), key_heads)
+            every = _block.over_all(stages) * key_heads
+            self.length_of_parts = flash_split.found_length_of_parts(every)
 
         def add(number: Size, *before: Any) -> Sequence[Any]:
             *sums, wrong = before
@@ -129,9 +131,9 @@ class Tiles:
                 *(emit.select(is_here, now, before) for now, before in pairs),
             ]
 
-        start = [left - _sum_before("tiles", own, lane), none, nothing, nothing, nothing]
-        if self.splits:
-            start[1] = _sum_before("slots", own_slots, lane)
+        # Both sums are below 2 ** 32, as tiles are blocks of the grid, and every slot is a tile.
+        before = _sum_before("tiles", own_slots * _SLOT + own if self.splits else own, lane)
+        start = [left - before % _SLOT, before // _SLOT, nothing, nothing, nothing]
         _, _, sequence, tile, slots = emit.carry(0, each, 1, start, look)
         wrong = _block.of_all(arith.extui(emit.integer(64), wrong))
         sequence = emit.select(emit.compare("equal", wrong, 0), _block.of_all(sequence), -1)

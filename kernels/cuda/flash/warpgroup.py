@@ -53,7 +53,7 @@ def fits(spec: Spec, machine: Machine) -> bool:
 def shared_bytes(spec: Spec) -> int:
     """Dynamic shared memory of a block."""
     wide = Layout(int(spec.operands[0].shape[-1])).total  # type: ignore[arg-type]
-    return max(wide, flash_attend.shared_bytes(spec))
+    return max(wide, flash_attend.shared_bytes(spec, "sm_90a"))
 
 
 def emit_tile(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile, few: Any = None) -> None:

@@ -1,5 +1,6 @@
 """Keys of few rows shared out among blocks: results, planted mistakes, launches, assembly."""
 
+import cuda_harness
 import numpy as np
 import pytest
 import ragged_batches as ragged
@@ -53,6 +54,23 @@ RAGGED = {
 def test_ragged(name):
     spec, rows = RAGGED[name]
     dims, arrays = ragged.batch(spec, *rows)
+    (found,), status = run_call(spec, arrays, dims)
+    assert status == [0, 0, 0, 0]
+    wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
+    largest = np.nanmax(np.abs(arrays[2].astype(np.float64)))
+    error = np.max(np.abs(found.astype(np.float64) - wanted)) / largest
+    assert error <= 3 * ROUNDING[spec.result.dtype] + 2**-16
+
+
+@pytest.mark.parametrize("cache", [None, "float8_e4m3fn"])
+def test_stages_of_the_room_of_sm_90a(monkeypatch, cache):
+    """Three of heads of 128, four of 8 bits; each of the two parts goes through all of them."""
+    monkeypatch.setattr(cuda_harness, "MACHINE", MACHINES["sm_90a"])
+    monkeypatch.setattr(split, "LEAST", 6)
+    spec = ragged.attention("paged_attention", "bfloat16", cache, size=128, block=16)
+    dims, arrays = ragged.batch(spec, [1], [700])
+    launch = find(spec.op, "cuda").launch_on(spec.with_attr("few", True), MACHINES["sm_90a"])
+    assert launch.shared == 4096 + (4 * 16384 + 16384 if cache else 3 * 32768)
     (found,), status = run_call(spec, arrays, dims)
     assert status == [0, 0, 0, 0]
     wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
@@ -157,12 +175,19 @@ def test_a_counter_that_is_not_reset_is_caught(monkeypatch):
         run_call(*of_one_row())
 
 
+@pytest.mark.parametrize(
+    ("every", "wanted"), [(8, 2), (528, 2), (792, 3), (1056, 4), (2112, 4), (2113, 5)]
+)
+def test_short_parts_run_at_once(every, wanted):
+    assert split.length_of_parts(every) == wanted
+
+
 def test_as_many_blocks_as_keys_ask_for():
     spec = ragged.attention(
         "paged_attention", "bfloat16", heads=32, key_heads=8, size=128, block=16
     )
     launch = find(spec.op, "cuda").launch(spec)
-    for rows, keys, wanted in ((1, 8192, 32), (64, 8192, 66), (1, 96, 0)):
+    for rows, keys, wanted in ((1, 8192, 33), (64, 8192, 66), (1, 1024, 8), (1, 96, 0)):
         dims = {"d0": rows, "d1": 9, "d2": rows + 1, "d3": rows, "d4": keys // 16}
         tiles = -(-rows * 4 // 64) + rows + 2
         assert size(launch.grid[0], dims) == 8 * (tiles + min(wanted, 66))
