@@ -43,9 +43,10 @@ ALONE = Room()
 def count(strips: Expr, steps: Expr, stages: int, room: Room = ALONE) -> int:
     """Parts of each strip: where they are known to leave multiprocessors idle, more than one.
 
-    A block reads a ring of stages in the time that memory takes to answer. A part has steps for one
-    ring at least, for each block that shares a multiprocessor with it another; the rings that a block is spared are two at least, as bringing parts together
-    takes two answers, too: to a fence with an atomic, and to the loads behind it.
+    A block reads a ring of stages in the time that memory takes to answer. A part has steps for
+    one ring at least, for each block that shares a multiprocessor with it another; the rings
+    that a block is spared are two at least, as bringing parts together takes two answers, too:
+    to a fence with an atomic, and to the loads behind it.
     """
     if not isinstance(strips, int) or not isinstance(steps, int):
         return 1
