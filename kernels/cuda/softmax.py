@@ -18,6 +18,7 @@ from heddle.kernels.spec import Launch, Spec, fold, product
 
 nvvm, vector = dialect("nvvm"), dialect("vector")
 
+_BLOCKS = 6  # On a multiprocessor: 40 registers for each thread.
 _LOG2_E = 1 / math.log(2)
 
 
@@ -27,6 +28,8 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
     x, write = frame.reader(0), frame.writer()
     exponential = vm.exp if emit.ITEM_SIZE[spec.result.dtype] > 2 else _exponential
     rows = _rows.Rows(frame, spec.result.shape, emit.register_type(x.dtype))
+    if not isinstance(rows.length, int):  # It is read anew each time.
+        _block.share_multiprocessor(_BLOCKS)
 
     def body(row: emit.Number, lanes: int) -> None:
         start = row * rows.length
