@@ -34,8 +34,8 @@ KEYS = 128
 QUERY_PANEL, KEY_PANEL = ROWS * staging.LINE, KEYS * staging.LINE
 """Bytes of a panel: 64 elements of each row, in lines of 128 bytes."""
 
-STAGES = (1, 3, 3)
-"""Of queries, keys and values: operands 0, 1 and 2."""
+STAGES = {128: (1, 3, 3), 64: (1, 2, 2)}
+"""By head size, of queries, keys and values: operands 0, 1 and 2. Three of 64 would spill."""
 
 WIDE = 64
 """Elements of a line."""
@@ -72,14 +72,14 @@ class Layout:
     """Shared memory in bytes: panels of queries, stages of keys and of values, mbarriers."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.panels = size, size // WIDE
+        self.size, self.panels, self.counts = size, size // WIDE, STAGES[size]
         self.stages = [self.panels * panel for panel in (QUERY_PANEL, KEY_PANEL, KEY_PANEL)]
         ends = [0]
-        for stage, count in zip(self.stages, STAGES, strict=True):
+        for stage, count in zip(self.stages, self.counts, strict=True):
             ends.append(ends[-1] + count * stage)
         *self.first, barriers = ends
         self.barriers = []
-        for count in STAGES:
+        for count in self.counts:
             self.barriers.append(barriers)
             barriers += instructions.ring_bytes(count)
         self.total = barriers
@@ -94,7 +94,7 @@ class Feed:
         self._layout = layout = Layout(int(spec.operands[0].shape[-1]))  # type: ignore[arg-type]
         self._rings = [
             instructions.Ring(shared, *row)
-            for row in zip(STAGES, layout.stages, layout.barriers, strict=True)
+            for row in zip(layout.counts, layout.stages, layout.barriers, strict=True)
         ]
         self._first = emit.as_index(tile.first)
         self._end = emit.minimum(self._first + tile.rows, emit.as_index(tile.task.rows))

@@ -168,7 +168,7 @@ MISTAKES = {
         r"before griddepcontrol\.wait|wanted",
     ),
     "warpgroups: a copy of the map": (
-        FEW, {}, "sm_90a", replaced(r"\.align 64 (\.b8 kernel_param)", r".align 16 \1"),
+        FEW, {}, "sm_90a", replaced(r"\.align 64 (\.b8 \w+_param)", r".align 16 \1"),
         "wanted a tensor map of 128 bytes, aligned to 64",
     ),
     "attention: no wait for a stage": (
