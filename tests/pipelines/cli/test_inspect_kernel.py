@@ -84,7 +84,7 @@ def test_ptx_of_an_artifact(heddle, artifact):
     text = heddle("inspect", artifact, "--kernel", "softmax", "--show", "ptx").stdout
     assert text.strip().startswith("//")
     assert "\0" not in text
-    assert ".entry kernel" in text
+    assert ".entry heddle_" in text
 
 
 def test_offset_and_entry_are_those_of_the_code(artifact):
