@@ -7,9 +7,9 @@ C++ compiler; nanobind comes with the kit) and needs NumPy; CuPy for the step in
 torch for the peers. Checks run each kernel on random operands into outputs filled with a poison,
 by plain launches and as a graph, against float64. A timing is one CUDA graph of calls over operands
 that rotate over at least twice the L2 cache, replayed in turns with the peer's graph, the fastest
-of its forms; times are medians of replays on the device. Decoding steps of a large model follow
-(`gpu_decode.py`), and the tools of compute-sanitizer, where it is installed, watch the checks once
-more.
+of its forms; times are medians of replays on the device. The runtime itself is asked, too
+(`gpu_runtime.py`). Decoding steps of a large model follow (`gpu_decode.py`), and the tools of
+compute-sanitizer, where it is installed, watch the checks once more.
 
 Each part runs in a process of its own, which is replaced where a kernel has broken its context or
 does not come to an end (`gpu_child.py`): the rest goes on. Results are JSON, written after each

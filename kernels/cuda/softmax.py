@@ -48,7 +48,7 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
 
 
 def _exponential(value: Any) -> Any:
-    """E ** value of each lane."""
+    """The exponential of each lane."""
     lanes = _block.lanes(value * _LOG2_E)
     powers = [nvvm.ex2(lane, ftz=True) for lane in lanes]
     return vector.from_elements(value.type, powers) if len(powers) > 1 else powers[0]
