@@ -9,10 +9,10 @@ def check_endpoint(endpoint: str | None) -> None:
     Raises:
         ValueError: It is of another form.
     """
-    from urllib.parse import urlsplit
-
     if endpoint is None or (endpoint.startswith("ipc://") and len(endpoint) > len("ipc://")):
         return
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(endpoint)
         valid = parts.scheme == "tcp" and bool(parts.hostname) and parts.port is not None

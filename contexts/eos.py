@@ -30,10 +30,8 @@ class EOSTracker:
         eos_sequences: Iterable[Iterable[int]] = (),
         eos_stop_strings: Iterable[str] = (),
     ) -> None:
-        self._ids = frozenset(operator.index(token) for token in eos_token_ids)
-        self._sequences = tuple(
-            tuple(operator.index(token) for token in sequence) for sequence in eos_sequences
-        )
+        self._ids = frozenset(map(operator.index, eos_token_ids))
+        self._sequences = tuple(tuple(map(operator.index, run)) for run in eos_sequences)
         for token in (*self._ids, *(token for run in self._sequences for token in run)):
             if not 0 <= token < 1 << 31:
                 raise ValueError(f"EOSTracker: wanted tokens from 0 to 2**31 - 1, got {token}")
@@ -94,8 +92,11 @@ class EOSTracker:
     def copy(self) -> EOSTracker:
         """A tracker of the same endings, whose tail goes its own way."""
         twin = EOSTracker.__new__(EOSTracker)
-        for name in self.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin._ids = self._ids
+        twin._sequences = self._sequences
+        twin._strings = self._strings
+        twin._longest_string = self._longest_string
+        twin._tail = self._tail
         return twin
 
     def is_eos_from_tokens(self, generated: npt.NDArray[np.int64] | Sequence[int]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 def is_whole(value: object) -> bool:
     """Whether `value` is an integer."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    return type(value) is int or (hasattr(value, "__index__") and not isinstance(value, bool))
 
 
 def is_number(value: object) -> bool:

@@ -20,11 +20,11 @@ class OpenSteps:
 
     def begin(self, contexts: list[TextContext]) -> None:
         """A step of `contexts`; steps that have one of them were given up."""
-        if self._steps:
+        others = [step for step in self._steps if step is not contexts]
+        if others:
             new = set(map(id, contexts))
-            kept = [step for step in self._steps if new.isdisjoint(map(id, step))]
-            self._steps = deque(kept, _MOST)
-        self._steps.append(contexts)
+            others = [step for step in others if new.isdisjoint(map(id, step))]
+        self._steps = deque((*others, contexts), _MOST)
 
     def end(self, contexts: Sequence[TextContext]) -> None:
         """The step of `contexts`, which are in the same order.

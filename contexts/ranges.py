@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 
+def _no_range(start: int, end: int) -> ValueError:
+    return ValueError(f"Range: wanted 0 <= start <= end, got start {start}, end {end}")
+
+
 class Range:
     """A half-open range of positions, `start <= position < end`, that moves forward or back."""
 
     __slots__ = ("end", "start")
 
     def __init__(self, start: int, end: int) -> None:
-        self._check(start, end)
+        if not 0 <= start <= end:
+            raise _no_range(start, end)
         self.start = start
         self.end = end
-
-    @staticmethod
-    def _check(start: int, end: int) -> None:
-        if start < 0 or end < 0 or start > end:
-            raise ValueError(f"Range: wanted 0 <= start <= end, got start {start}, end {end}")
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -37,7 +37,8 @@ class Range:
         Raises:
             ValueError: It would pass the end or go below 0.
         """
-        self._check(self.start + amount, self.end)
+        if not 0 <= self.start + amount <= self.end:
+            raise _no_range(self.start + amount, self.end)
         self.start += amount
 
     def bump_end(self, amount: int) -> None:
@@ -46,7 +47,8 @@ class Range:
         Raises:
             ValueError: It would fall behind the start.
         """
-        self._check(self.start, self.end + amount)
+        if self.end + amount < self.start:
+            raise _no_range(self.start, self.end + amount)
         self.end += amount
 
     def advance(self) -> None:

@@ -43,13 +43,7 @@ class TokenBuffer(TokenViews):
     __slots__ = ()
 
     def __init__(self, array: TokenArray) -> None:
-        plain = isinstance(array, np.ndarray) and not is_masked(array)
-        if not plain or array.ndim != 1 or array.dtype != np.int64:
-            found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
-            raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")
-        if array.size == 0:
-            raise ValueError("TokenBuffer: wanted at least one token, got an empty array")
-        length = len(array)
+        length = _length(array)
         self._array = array
         self._length = length
         self._prompt_length = length
@@ -297,22 +291,37 @@ class TokenBuffer(TokenViews):
         Raises:
             ValueError: The state contradicts itself.
         """
-        length = len(TokenBuffer(state.tokens))
-        window, completion = Range(*state.window), Range(*state.completion)
-        if not (
-            0 <= state.prompt_length <= length
-            and window.end <= length
-            and completion.end <= length
-            and 0 <= state.offset <= len(window)
-            and all(
-                0 <= start < at < length and 0 <= offset <= at - start
-                for at, start, offset in state.starts
-            )
-        ):
+        array, prompt_length, window, completion, offset, starts = state
+        length = _length(array)
+        first, last = Range(*window), Range(*completion)
+        inside = (
+            0 <= prompt_length <= length
+            and first.end <= length
+            and last.end <= length
+            and 0 <= offset <= first.end - first.start
+        )
+        for at, start, left_out in starts:
+            inside &= 0 <= start < at < length and 0 <= left_out <= at - start
+        if not inside:
             raise ValueError(
                 f"TokenState: lengths or windows leave the {length} tokens: {state[1:]}"
             )
-        self._array, self._length, self._prompt_length = state.tokens, length, state.prompt_length
-        self._window, self._completion, self._offset = window, completion, state.offset
+        self._array, self._length, self._prompt_length = array, length, prompt_length
+        self._window, self._completion, self._offset = first, last, offset
         self._cuts += 1
-        self._starts = {at: (start, offset) for at, start, offset in state.starts}
+        self._starts = {at: (start, left_out) for at, start, left_out in starts}
+
+
+def _length(array: TokenArray) -> int:
+    """How many tokens `array` holds.
+
+    Raises:
+        ValueError: It is no array of tokens, or empty.
+    """
+    plain = isinstance(array, np.ndarray) and not is_masked(array)
+    if not plain or array.ndim != 1 or array.dtype != np.int64:
+        found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
+        raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")
+    if array.size == 0:
+        raise ValueError("TokenBuffer: wanted at least one token, got an empty array")
+    return len(array)

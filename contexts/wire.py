@@ -7,7 +7,7 @@ as extension values, see `wire_arrays`; contexts as the records of `wire_records
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_origin
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,14 +17,15 @@ from heddle.contexts.pixel import PixelContext
 from heddle.contexts.text import TextContext
 from heddle.contexts.tokens import TokenBuffer, TokenState
 from heddle.contexts.values import RequestID
-from heddle.contexts.wire_arrays import ARRAY_CODE, check_array, pack_array, unpack_array
+from heddle.contexts.wire_arrays import ARRAY_CODE, check_array, is_array, pack_array, unpack_array
 from heddle.contexts.wire_records import EOSRecord, PixelRecord, TextRecord, check_items
 from heddle.runtime.errors import InputError
 
 # An array of two begins a message; a binary string of eight bytes, the checksum, ends it.
 _BEGIN = b"\x92"
 _CHECKSUM = b"\xc4\x08"
-_END = len(_CHECKSUM) + 8
+_NO_SUM = bytes(8)
+_END = len(_CHECKSUM) + len(_NO_SUM)
 
 
 def checksum(message: bytes | bytearray | memoryview) -> bytes:
@@ -36,7 +37,7 @@ def checksum(message: bytes | bytearray | memoryview) -> bytes:
     whole = len(message) // 8 * 8
     words = np.frombuffer(message, "<u8", whole // 8)
     rest = int.from_bytes(message[whole:], "little")
-    return ((int(words.sum()) + rest + len(message)) % (1 << 64)).to_bytes(8, "little")
+    return ((int(np.add.reduce(words)) + rest + len(message)) % (1 << 64)).to_bytes(8, "little")
 
 
 def _to_wire(value: object) -> Any:
@@ -58,7 +59,7 @@ def _to_wire(value: object) -> Any:
 
 
 def _from_wire(type_: Any, value: Any) -> Any:
-    if type_ is np.ndarray or get_origin(type_) is np.ndarray:
+    if is_array(type_):
         return check_array(type_, value)
     if type_ is RequestID:
         return RequestID(_convert(value, str))
@@ -69,19 +70,31 @@ def _from_wire(type_: Any, value: Any) -> Any:
         return buffer
     if type_ is EOSTracker:
         return _convert(value, EOSRecord).build()
-    if isinstance(type_, type) and issubclass(type_, (TextContext, PixelContext)):
-        record = PixelRecord if issubclass(type_, PixelContext) else TextRecord
+    if (record := _record_of(type_)) is not None:
         if record is TextRecord:
             check_items(value)
-        context = _convert(value, record).build()
-        if not isinstance(context, type_):
-            raise TypeError(f"wanted a {type_.__name__}, got a {type(context).__name__}")
-        return context
+        return _build(_convert(value, record), type_)
     raise TypeError(f"wanted a type of heddle.contexts, an array or plain data, got {type_}")
 
 
 def _convert(value: Any, type_: Any) -> Any:
     return msgspec.convert(value, type_, dec_hook=_from_wire)
+
+
+def _record_of(type_: Any) -> type[TextRecord | PixelRecord] | None:
+    """The record as which contexts of `type_` travel; None: they are none."""
+    if not isinstance(type_, type):
+        return None
+    if issubclass(type_, TextContext):
+        return TextRecord
+    return PixelRecord if issubclass(type_, PixelContext) else None
+
+
+def _build(record: TextRecord | PixelRecord, type_: type) -> TextContext | PixelContext:
+    context = record.build()
+    if not isinstance(context, type_):
+        raise TypeError(f"wanted a {type_.__name__}, got a {type(context).__name__}")
+    return context
 
 
 class _Encode:
@@ -91,15 +104,14 @@ class _Encode:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)
 
     def __call__(self, value: Any) -> bytes:
-        message = bytearray(_BEGIN)
         try:
-            self._encoder.encode_into(value, message, len(_BEGIN))
+            message = self._encoder.encode((value, _NO_SUM))
         except (OverflowError, UnicodeEncodeError) as error:
             raise TypeError(
                 f"wanted integers of 64 bits and texts in UTF-8, got: {error}"
             ) from None
-        message += _CHECKSUM
-        return b"".join((message, checksum(message)))
+        summed = memoryview(message)[: -len(_NO_SUM)]
+        return b"".join((summed, checksum(summed)))
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return msgpack_numpy_encoder, ()
@@ -111,8 +123,10 @@ class _Decode:
     def __init__(self, type_: Any, copy: bool) -> None:
         self._type = type_
         self._copy = copy
-        self._decoder = msgspec.msgpack.Decoder(
-            type_, dec_hook=_from_wire, ext_hook=self._unpack_extension
+        # What contexts travel as is read without a step between: a list of its items.
+        self._record = _record_of(type_)
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+            self._record or type_, dec_hook=_from_wire, ext_hook=self._unpack_extension
         )
 
     def _unpack_extension(self, code: int, data: memoryview) -> Any:
@@ -125,8 +139,7 @@ class _Decode:
         framed = (
             len(view) > len(_BEGIN) + _END
             and view[: len(_BEGIN)] == _BEGIN
-            and view[-_END:-8] == _CHECKSUM
-            and view[-8:] == checksum(view[:-8])
+            and bytes(view[-_END:]) == _CHECKSUM + checksum(view[: -len(_NO_SUM)])
         )
         if not framed:
             raise InputError(
@@ -134,7 +147,8 @@ class _Decode:
                 "frame or the checksum of one"
             )
         try:
-            return self._decoder.decode(view[len(_BEGIN) : -_END])
+            value = self._decoder.decode(view[len(_BEGIN) : -_END])
+            return value if self._record is None else _build(value, self._type)
         # AttributeError: msgspec takes any extension value for a mapping, and asks for its keys.
         except (
             msgspec.MsgspecError,

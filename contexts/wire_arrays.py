@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -17,6 +18,8 @@ ARRAY_CODE = 1
 
 _NAMES = "? i1 u1 <i2 <u2 <i4 <u4 <i8 <u8 <f2 <f4 <f8 <c8 <c16"
 _DTYPES = {np.dtype(name).str.encode(): np.dtype(name) for name in _NAMES.split()}
+# Arrays of either byte order travel in the little one.
+_CODES = {dtype.newbyteorder(order): code for code, dtype in _DTYPES.items() for order in "<>"}
 
 
 def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
@@ -27,12 +30,11 @@ def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
     """
     if is_masked(array):
         raise TypeError("array: wanted one without a mask, got a MaskedArray")
-    dtype = array.dtype.newbyteorder("<")
-    code = dtype.str.encode()
-    if code not in _DTYPES:
+    code = _CODES.get(array.dtype)
+    if code is None:
         raise TypeError(f"array: wanted bool, integers, floats or complex, got {array.dtype}")
     header = struct.pack(f"<4sB{array.ndim}Q", code, array.ndim, *array.shape)
-    data = np.asarray(array, dtype=dtype, order="C").reshape(-1)
+    data = np.asarray(array, dtype=_DTYPES[code], order="C").reshape(-1)
     return msgspec.msgpack.Ext(ARRAY_CODE, b"".join((header, data.data)))
 
 
@@ -56,10 +58,25 @@ def unpack_array(data: memoryview, copy: bool) -> npt.NDArray[Any]:
             f"array: wanted {wanted} bytes for shape {list(shape)} of {dtype}, "
             f"got {len(data) - start}"
         )
-    array: npt.NDArray[Any] = np.frombuffer(data[start:], dtype).reshape(shape)
-    array = array.copy() if copy else array
-    array.flags.writeable = copy
+    array: npt.NDArray[Any] = np.ndarray(shape, dtype, data, start)
+    if copy:
+        return array.copy()
+    array.flags.writeable = False
     return array
+
+
+@cache
+def is_array(type_: Any) -> bool:
+    """Whether the annotation `type_` stands for arrays."""
+    return type_ is np.ndarray or get_origin(type_) is np.ndarray
+
+
+@cache
+def _element(type_: Any) -> Any:
+    """The scalar type that the annotation of an array names; `np.generic`: any."""
+    arguments = get_args(type_)
+    wanted = get_args(arguments[1])[0] if arguments else Any
+    return np.generic if wanted is Any else get_origin(wanted) or wanted
 
 
 def check_array(type_: Any, value: object) -> npt.NDArray[Any]:
@@ -70,10 +87,8 @@ def check_array(type_: Any, value: object) -> npt.NDArray[Any]:
     """
     if not isinstance(value, np.ndarray):
         raise TypeError(f"wanted an array, got {type(value).__name__}")
-    if arguments := get_args(type_):
-        wanted = get_args(arguments[1])[0]
-        wanted = get_origin(wanted) or wanted
-        if wanted is not Any and not np.issubdtype(value.dtype, wanted):
-            raise TypeError(f"wanted an array of {wanted.__name__}, got {value.dtype}")
+    wanted = _element(type_)
+    if not issubclass(value.dtype.type, wanted):
+        raise TypeError(f"wanted an array of {wanted.__name__}, got {value.dtype}")
     array: npt.NDArray[Any] = value
     return array

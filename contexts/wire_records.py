@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,6 +21,24 @@ from heddle.contexts.tts import TTSContext
 from heddle.contexts.values import GenerationStatus, LogProbabilities
 
 _Array = npt.NDArray[Any]
+# The fields of `SamplingParams`, in their order.
+_Sampling = tuple[
+    int,
+    float,
+    float,
+    float,
+    float,
+    float,
+    float,
+    int | None,
+    int,
+    bool,
+    list[str] | None,
+    list[int] | None,
+    bool,
+    int,
+]
+_sampling = attrgetter(*(field.name for field in fields(SamplingParams)))
 
 
 class EOSRecord(msgspec.Struct, array_like=True):
@@ -98,7 +118,7 @@ class TextRecord(msgspec.Struct, array_like=True):
     log_probabilities_echo: bool
     ignore_eos: bool
     json_schema: str | None
-    sampling_params: SamplingParams
+    sampling_params: _Sampling
     model_name: str
     status: GenerationStatus
     status_log: list[tuple[int, GenerationStatus]]
@@ -131,7 +151,7 @@ class TextRecord(msgspec.Struct, array_like=True):
             context.log_probabilities_echo,
             context.ignore_eos,
             context.json_schema,
-            context.sampling_params,
+            _sampling(context.sampling_params),
             context.model_name,
             context.status,
             context._status_log,
@@ -153,6 +173,13 @@ class TextRecord(msgspec.Struct, array_like=True):
         Raises:
             ValueError: What the constructor refuses, or a state that contradicts itself.
         """
+        if self.first_prompt_length < 0:
+            raise ValueError(
+                f"first_prompt_length: wanted 0 or more, got {self.first_prompt_length}"
+            )
+        # All tokens, with the first prompt as their prompt: what the constructor looks at.
+        first = TokenBuffer(self.tokens.tokens)
+        first._prompt_length = min(self.first_prompt_length, len(first))
         make: type[TextContext] = TextContext
         options: dict[str, Any] = {}
         if self.kind is not None:
@@ -160,14 +187,14 @@ class TextRecord(msgspec.Struct, array_like=True):
             options = _fields_of(type(self.kind), self.kind)
         context = make(
             max_length=self.max_length,
-            tokens=self._first_tokens(),
+            tokens=first,
             request_id=self.request_id,
             eos_tracker=self.eos.build(),
             log_probabilities=self.log_probabilities,
             log_probabilities_echo=self.log_probabilities_echo,
             ignore_eos=self.ignore_eos,
             json_schema=self.json_schema,
-            sampling_params=self.sampling_params,
+            sampling_params=SamplingParams(*self.sampling_params),
             model_name=self.model_name,
             status=self.status,
             _log_probabilities_data=self.log_probabilities_data,
@@ -190,14 +217,6 @@ class TextRecord(msgspec.Struct, array_like=True):
         context._committed_idx = self.committed_idx
         return context
 
-    def _first_tokens(self) -> TokenBuffer:
-        """All tokens, with the first prompt as their prompt: what the constructor looks at."""
-        buffer = TokenBuffer(self.tokens.tokens)
-        length = len(buffer)
-        prompt_length = min(self.first_prompt_length, length)
-        buffer.restore(TokenState(buffer.all, prompt_length, (0, length), (length, length), 0, ()))
-        return buffer
-
 
 def check_items(items: object) -> None:
     """Refuses arrays among the items of a `TextRecord` that msgspec would read as no items at all.
@@ -210,7 +229,7 @@ def check_items(items: object) -> None:
     if not isinstance(items, list):
         return
     for name, item in zip(TextRecord.__struct_fields__, items, strict=False):
-        if name in ("sampling_params", "spec_decoding_state") and isinstance(item, np.ndarray):
+        if name == "spec_decoding_state" and isinstance(item, np.ndarray):
             raise TypeError(f"{name}: wanted its items by name, got an array")
 
 

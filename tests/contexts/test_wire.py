@@ -291,7 +291,7 @@ def test_an_invalid_context_is_refused():
     record = msgspec.msgpack.decode(encode(text_context())[1:-10], ext_hook=msgspec.msgpack.Ext)
     for index, value, reason in (
         (0, 1, "max_length 1"),
-        (2, -1, "lengths or windows leave"),
+        (2, -1, "first_prompt_length: wanted 0 or more, got -1"),
         (16, "http://x", "target_endpoint"),
         (20, 99, "committed_idx: wanted 0 to 6, got 99"),
     ):
