@@ -8,12 +8,28 @@ from typing import SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
+from heddle.contexts.numeric import is_masked
 from heddle.contexts.ranges import Range
 
 TokenArray = npt.NDArray[np.int64]
 
 # Stands for a token that the device has not handed back yet.
 FUTURE_TOKEN = -999
+
+
+def token_count(array: TokenArray) -> int:
+    """How many tokens `array` holds.
+
+    Raises:
+        ValueError: It is no array of tokens, or empty.
+    """
+    plain = isinstance(array, np.ndarray) and not is_masked(array)
+    if not plain or array.ndim != 1 or array.dtype != np.int64:
+        found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
+        raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")
+    if array.size == 0:
+        raise ValueError("TokenBuffer: wanted at least one token, got an empty array")
+    return len(array)
 
 
 class TokenViews:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heddle.contexts.numeric import is_masked, no_token, whole
+from heddle.contexts.numeric import no_token, whole
 from heddle.contexts.ranges import Range
-from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews
+from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews, token_count
 
 __all__ = ["FUTURE_TOKEN", "TokenArray", "TokenBuffer", "TokenState"]
 
@@ -43,7 +43,7 @@ class TokenBuffer(TokenViews):
     __slots__ = ()
 
     def __init__(self, array: TokenArray) -> None:
-        length = _length(array)
+        length = token_count(array)
         self._array = array
         self._length = length
         self._prompt_length = length
@@ -292,7 +292,7 @@ class TokenBuffer(TokenViews):
             ValueError: The state contradicts itself.
         """
         array, prompt_length, window, completion, offset, starts = state
-        length = _length(array)
+        length = token_count(array)
         first, last = Range(*window), Range(*completion)
         inside = (
             0 <= prompt_length <= length
@@ -310,18 +310,3 @@ class TokenBuffer(TokenViews):
         self._window, self._completion, self._offset = first, last, offset
         self._cuts += 1
         self._starts = {at: (start, left_out) for at, start, left_out in starts}
-
-
-def _length(array: TokenArray) -> int:
-    """How many tokens `array` holds.
-
-    Raises:
-        ValueError: It is no array of tokens, or empty.
-    """
-    plain = isinstance(array, np.ndarray) and not is_masked(array)
-    if not plain or array.ndim != 1 or array.dtype != np.int64:
-        found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
-        raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")
-    if array.size == 0:
-        raise ValueError("TokenBuffer: wanted at least one token, got an empty array")
-    return len(array)

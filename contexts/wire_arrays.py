@@ -19,7 +19,9 @@ ARRAY_CODE = 1
 _NAMES = "? i1 u1 <i2 <u2 <i4 <u4 <i8 <u8 <f2 <f4 <f8 <c8 <c16"
 _DTYPES = {np.dtype(name).str.encode(): np.dtype(name) for name in _NAMES.split()}
 # Arrays of either byte order travel in the little one.
-_CODES = {dtype.newbyteorder(order): code for code, dtype in _DTYPES.items() for order in "<>"}
+_CODES = {
+    either: code for code, dtype in _DTYPES.items() for either in (dtype, dtype.newbyteorder())
+}
 
 
 def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
@@ -59,9 +61,8 @@ def unpack_array(data: memoryview, copy: bool) -> npt.NDArray[Any]:
             f"got {len(data) - start}"
         )
     array: npt.NDArray[Any] = np.ndarray(shape, dtype, data, start)
-    if copy:
-        return array.copy()
-    array.flags.writeable = False
+    array = array.copy() if copy else array
+    array.flags.writeable = copy
     return array
 
 

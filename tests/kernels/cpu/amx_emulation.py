@@ -9,6 +9,7 @@ each instruction.
 """
 
 import ctypes
+import mmap
 import os
 import re
 from dataclasses import dataclass
@@ -223,13 +224,31 @@ def _callback(name: str):
 
 _CALLBACKS = {name: _callback(name) for name in _KINDS}
 
+_TABLE = 0x6A00_0000_0000
+"""Where each process has the addresses of its functions: so all have the same text of a kernel."""
+
+_ANONYMOUS_AND_HERE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000  # MAP_FIXED_NOREPLACE
+
+
+def _fill_table() -> None:
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    place = ctypes.c_void_p(_TABLE)
+    _LIBC.mmap.restype = ctypes.c_void_p
+    _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    found = _LIBC.mmap(place, mmap.PAGESIZE, access, _ANONYMOUS_AND_HERE, -1, 0)
+    assert found == _TABLE, "something else lies where the table of functions should"
+    table = (ctypes.c_void_p * len(_KINDS)).from_address(_TABLE)
+    table[:] = [ctypes.cast(function, ctypes.c_void_p).value for function in _CALLBACKS.values()]
+
+
+_fill_table()
+
 
 def emulated(text: str) -> str:
     """LLVM IR without tiles: their type is a number, their instructions are calls."""
     text = re.sub(r"^declare .*@llvm\.x86\.t\w+\.internal\(.*\n", "", text, flags=re.MULTILINE)
     found = sorted(set(_INTRINSIC.findall(text)))
     for name in found:
-        address = ctypes.cast(_CALLBACKS[name], ctypes.c_void_p).value
         result, kinds = re.fullmatch(r"(\w+) \((.*)\)", _KINDS[name]).groups()
         passed = ", ".join(
             f"{kind} {'zeroext ' * (kind == 'i16')}%{number}"
@@ -238,7 +257,9 @@ def emulated(text: str) -> str:
         value, returned = ("", "void") if result == "void" else ("%value = ", "i64 %value")
         text += (
             f"\ndefine internal {result} @amx.{name}({passed}) {{\n"
-            f"  {value}call {result} inttoptr (i64 {address} to ptr)({passed})\n"
+            f"  %place = inttoptr i64 {_TABLE + 8 * list(_KINDS).index(name)} to ptr\n"
+            f"  %function = load ptr, ptr %place\n"
+            f"  {value}call {result} %function({passed})\n"
             f"  ret {returned}\n}}\n"
         )
     return _INTRINSIC.sub(r"@amx.\1", text).replace("x86_amx", "i64")

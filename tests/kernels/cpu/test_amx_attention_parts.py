@@ -25,14 +25,28 @@ from heddle.kernels.spec import Operand
 
 ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
+LEAST_SPLIT = kernel.least_split
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_are_split():
+    """Emulated tiles are slow: here numbers of a few queries and keys are split, too."""
+    native.load.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "least_split", lambda spec: 1)
+        patch.setattr(ragged, "least_split", lambda spec: 1)
+        yield
+    native.load.cache_clear()
 
 
 @pytest.fixture(autouse=True)
-def few_are_split(monkeypatch):
-    """Emulated tiles are slow: here numbers of a few queries and keys are split, too."""
-    monkeypatch.setattr(kernel, "least_split", lambda spec: 1)
-    monkeypatch.setattr(ragged, "least_split", lambda spec: 1)
+def products(monkeypatch):
     monkeypatch.setattr(amx_emulation, "products", Products())
+
+
+@pytest.fixture
+def emitted_anew():
+    """For a test that changes how kernels are emitted."""
     native.load.cache_clear()
     yield
     native.load.cache_clear()
@@ -63,7 +77,7 @@ def test_lengths(queries, keys):
     close(tiled(), queries, keys)
 
 
-def test_more_keys_than_the_stack_holds(monkeypatch):
+def test_more_keys_than_the_stack_holds(monkeypatch, emitted_anew):
     monkeypatch.setattr(block, "TILED_STACK", 3 * 2 * 32 * 256)
     close(tiled(64, causal=True, window=90), 80, 200)
 
@@ -253,7 +267,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_do_not_pass(name, monkeypatch):
+def test_mistakes_do_not_pass(name, monkeypatch, emitted_anew):
     """A wrong stride, pairs the other way round, a wrong part, a product that is left out."""
     place, value = MISTAKES[name]
     monkeypatch.setattr(place, name, value)
@@ -261,11 +275,9 @@ def test_mistakes_do_not_pass(name, monkeypatch):
         check(tiled(), sizes(40, 64), None, ARCH, rtol=1e-7, atol=3e-7)
 
 
-def test_few_queries_or_keys_are_multiplied_on_vectors(monkeypatch):
+def test_few_queries_or_keys_are_multiplied_on_vectors(monkeypatch, emitted_anew):
     """Also where it is known only at run time how many there are."""
-    monkeypatch.undo()
-    monkeypatch.setattr(amx_emulation, "products", Products())
-    native.load.cache_clear()
+    monkeypatch.setattr(kernel, "least_split", LEAST_SPLIT)
     for queries, keys in ((40, 300), (300, 40)):
         check(tiled(), sizes(queries, keys), None, ARCH, rtol=1e-5, atol=1e-5)
         assert not amx_emulation.products
