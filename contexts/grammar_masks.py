@@ -61,6 +61,7 @@ class GrammarMasks:
         # The matchers of the last `fill`, and what llguidance was asked for: mostly the next one's.
         self._matchers: list[TrackedMatcher | None] = []
         self._work: list[tuple[LLMatcher, int]] = []
+        self._any_free = False
         self._written = {"bitmask": slice(0)}
         self._executor = LLExecutor(num_threads=threads)
 
@@ -75,21 +76,22 @@ class GrammarMasks:
                 `json_schema`.
         """
         matchers = [context._matcher for context in contexts]
-        if None in matchers:
+        known = matchers == self._matchers
+        if not known or self._any_free:
             for context in contexts:
                 require_matcher("GrammarMasks", context)
-        if matchers != self._matchers:
+        if not known:
             self._check_rows(len(contexts))
             _refuse_shared(contexts)
         self._memory.turn()
-        if matchers != self._matchers:
+        if not known:
             self._plan(matchers)
         if self._work:  # llguidance refuses an empty list
             self._executor.unsafe_compute_mask_ptr(self._work, *self._target)
         self._memory.send(self._written)
 
     def _plan(self, matchers: list[TrackedMatcher | None]) -> None:
-        self._matchers = matchers
+        self._matchers, self._any_free = matchers, None in matchers
         self._written = {"bitmask": slice(len(matchers))}
         self._work = []
         for row, tracked in enumerate(matchers):
