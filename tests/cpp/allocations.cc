@@ -1,15 +1,44 @@
 #include "allocations.h"
 
 #include <malloc.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <new>
+
+#if defined(__has_feature)
+#define HEDDLE_ADDRESS_SANITIZER __has_feature(address_sanitizer)
+#elif defined(__SANITIZE_ADDRESS__)
+#define HEDDLE_ADDRESS_SANITIZER 1
+#else
+#define HEDDLE_ADDRESS_SANITIZER 0
+#endif
 
 namespace {
 
 std::atomic<ptrdiff_t> in_use{0}, peak_use{0};
 std::atomic<size_t> calls{0};
+
+#if HEDDLE_ADDRESS_SANITIZER
+// The allocator of AddressSanitizer before GCC 14 stays locked in a child that is forked while
+// another thread is in it; glibc's does not. So no thread is in it then: of all handlers of a fork
+// the first that is registered is the last to prepare.
+std::mutex allocator;
+using Entered = std::lock_guard<std::mutex>;
+
+__attribute__((constructor(101))) void free_in_children() {
+  ::pthread_atfork([] { allocator.lock(); }, [] { allocator.unlock(); },
+                   [] { allocator.unlock(); });
+}
+#else
+struct Nothing {
+} allocator;
+struct Entered {
+  explicit Entered(Nothing&) {}
+};
+#endif
 
 void* counted(void* data) {
   if (data == nullptr) throw std::bad_alloc();
@@ -24,15 +53,20 @@ void* counted(void* data) {
 
 void forget(void* data) {
   if (data != nullptr) in_use.fetch_sub(static_cast<ptrdiff_t>(malloc_usable_size(data)));
+  Entered entered(allocator);
   std::free(data);
 }
 
 }  // namespace
 
-void* operator new(size_t size) { return counted(std::malloc(size > 0 ? size : 1)); }
+void* operator new(size_t size) {
+  Entered entered(allocator);
+  return counted(std::malloc(size > 0 ? size : 1));
+}
 
 void* operator new(size_t size, std::align_val_t alignment) {
   size_t unit = static_cast<size_t>(alignment);
+  Entered entered(allocator);
   return counted(std::aligned_alloc(unit, (size / unit + 1) * unit));
 }
 
