@@ -10,6 +10,8 @@ from heddle.kernels.mlir import dialect, ir
 
 arith, vector = dialect("arith"), dialect("vector")
 
+_OPEN = -1  # A lane of a shuffle that may be anything.
+
 
 def numbers(element: Any, lanes: int) -> Any:
     """The integers 0, 1, ... in the lanes of a vector; the constant 0 for one lane."""
@@ -100,6 +102,32 @@ def _interleaved(rows: Sequence[Any]) -> list[Any]:
     places.append([place + half for place in places[0]])
     both = [[k for place in some for k in (place, place + lanes)] for some in places]
     return [shuffle(a, b, k) for a, b in zip(rows[:half], rows[half:], strict=True) for k in both]
+
+
+def interleaved(lines: Sequence[Any]) -> list[Any]:
+    """Lane 0 of each vector in turn, then lane 1 of each, and so on, in as many vectors."""
+    count, lanes = len(lines), range(emit.lanes_of(lines[0]))
+    places = [(place % count, place // count) for place in range(count * len(lanes))]
+    return [_chosen(lines, places[n * len(lanes) :][: len(lanes)]) for n in range(count)]
+
+
+def deinterleaved(run: Sequence[Any]) -> list[Any]:
+    """The inverse of `interleaved`."""
+    count, lanes = len(run), emit.lanes_of(run[0])
+    places = [divmod(place, lanes) for place in range(count * lanes)]
+    return [_chosen(run, places[n::count]) for n in range(count)]
+
+
+def _chosen(vectors: Sequence[Any], places: Sequence[tuple[int, int]]) -> Any:
+    """The vector whose lanes are those of `vectors` at `places`: number of vector, lane."""
+    lanes, found = len(places), vectors[0]
+    for n, vector_ in enumerate(vectors[1:], 1):
+        order = []
+        for lane, (m, k) in enumerate(places):
+            before = k if n == 1 else lane  # Once chosen, a lane is where it stays.
+            order.append(before if m < n else lanes + k if m == n else _OPEN)
+        found = shuffle(found, vector_, order)
+    return found
 
 
 def each_across(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:

@@ -3,7 +3,8 @@
 Axes that stay neighbours are one. Where the last axis stays last, rows are copied, a few for each
 task; else the result's last axis and the operand's span a plane, of which a task turns one square
 in tiles held in registers. Where those have no whole lines of cache, large results are turned
-in blocks on the stack, from which long pieces of lines go past the cache.
+in blocks on the stack, from which long pieces of lines go past the cache. Planes of a few long
+lines are not turned in squares, see `_narrow`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, sizes
+from heddle.kernels.cpu import _narrow
 from heddle.kernels.memory import LINE
 from heddle.kernels.permutation import Permutation, offset, result_offset
 from heddle.kernels.registry import Kernel, Machine
@@ -44,8 +46,11 @@ def launch(spec: Spec) -> Launch:
     """One task for a few rows, or for each square of each plane."""
     plan = Permutation.of(spec)
     tasks = product(tuple(plan.shape[axis] for axis in plan.outer))
+    narrow = _narrow.Narrow.of(plan)
     if plan.copies:
         tasks = fold("ceildiv", tasks, ROWS)
+    elif narrow:
+        tasks = fold("mul", tasks, fold("ceildiv", narrow.length, _narrow.LENGTH))
     else:
         for axis in (plan.order[-1], -1):
             tasks = fold("mul", tasks, fold("ceildiv", plan.shape[axis], _side(spec)))
@@ -59,10 +64,15 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
     plan = Permutation.of(spec)
     shape = frame.shape(plan.shape)
     lanes = host.lanes_for(machine, [memory.raw(spec.result.dtype)])
-    stream = Stream(frame, lanes if plan.copies else _tile(frame, lanes))
+    narrow = _narrow.Narrow.of(plan)
+    stream = Stream(frame, lanes if plan.copies or narrow else _tile(frame, lanes))
     if plan.copies:
         for task in stream.tasks():
             _copy(stream, plan, shape, task)
+        return
+    if narrow:
+        for task in stream.tasks():
+            _narrow.turn(stream, plan, shape, task, narrow)
         return
 
     # Half a line that goes past the cache costs as much as several whole ones.

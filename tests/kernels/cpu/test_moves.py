@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from native import ARCHS, check, random, run
 from reference import shape as shape_of
 
+from heddle.kernels.registry import find
 from heddle.kernels.spec import Operand, Spec, fold
 
 SIZES = ("bool", "bfloat16", "int32", "float64")
@@ -27,6 +28,31 @@ def transposition(dtype, shape, permutation):
 )
 def test_transpose(shape, permutation, dtype, arch):
     check(transposition(dtype, shape, permutation), DIMS, arch=arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", SIZES)
+@pytest.mark.parametrize(
+    ("shape", "permutation"),
+    [
+        ((3, "d0"), (1, 0)),
+        (("d0", 4), (1, 0)),
+        ((2, "d0", 7), (0, 2, 1)),
+        ((5, 2, "d0"), (0, 2, 1)),
+        ((2, 3, 2, "d0"), (1, 0, 3, 2)),
+    ],
+)
+def test_few_long_lines(shape, permutation, dtype, arch):
+    """Fewer elements than a vector, vectors alone, a part of one, and more than one task."""
+    for length in (3, 64, 101, 1024 + 70):
+        check(transposition(dtype, shape, permutation), {"d0": length}, arch=arch)
+
+
+def test_tasks_are_parts_of_long_lines():
+    """Those of the channels of a picture: no squares."""
+    kernel = find("transpose", "cpu")
+    for shape, order in (((1, 3, 224, 224), (0, 2, 3, 1)), ((1, 224, 224, 3), (0, 3, 1, 2))):
+        assert kernel.launch(transposition("float32", shape, order)).grid == (49, 1, 1)
 
 
 @settings(max_examples=12, deadline=None)

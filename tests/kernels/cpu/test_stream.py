@@ -76,7 +76,7 @@ def test_rows(everything_is_large, length):
     native.check(two_outputs(("d0", length)), {"d0": 5})
 
 
-@pytest.mark.parametrize("shape", [(64, 128), (48, 80), (30, 33)])
+@pytest.mark.parametrize("shape", [(64, 128), (48, 80), (30, 33), (3, 160), (170, 4)])
 def test_moves(everything_is_large, shape):
     rows, columns = shape
     x = Operand("float32", shape)
