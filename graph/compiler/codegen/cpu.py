@@ -20,6 +20,7 @@ from heddle.runtime.errors import CompileError
 
 SYMBOL = "kernel"
 TRIPLE = "x86_64-unknown-linux-gnu"
+MOST = 3  # LLVM's highest level of optimization.
 
 LOWERING = (
     "canonicalize{top-down=false},cse,convert-scf-to-cf,convert-vector-to-llvm,convert-to-llvm,"
@@ -85,25 +86,25 @@ def _function(machine: Machine, emit: Callable[[], None]) -> Any:
     return module
 
 
-def to_object(text: str, machine: Machine) -> bytes:
-    """The relocatable object file of LLVM IR."""
-    module, target = optimized(text, machine)
+def to_object(text: str, machine: Machine, effort: int = MOST) -> bytes:
+    """The relocatable object file of LLVM IR; `effort`: of what writes it, from 0 to `MOST`."""
+    module, target = optimized(text, machine, effort)
     return bytes(target.emit_object(module))
 
 
-def optimized(text: str, machine: Machine) -> tuple[Any, Any]:
+def optimized(text: str, machine: Machine, effort: int = MOST) -> tuple[Any, Any]:
     """LLVM IR after LLVM's passes, and the target that writes it as an object or as assembly."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)
     target = llvm.Target.from_triple(TRIPLE).create_target_machine(
-        cpu=machine.arch, opt=3, reloc="pic", codemodel="small"
+        cpu=machine.arch, opt=effort, reloc="pic", codemodel="small"
     )
     module.triple = TRIPLE
     module.data_layout = str(target.target_data)
     module.verify()
     # Kernels are written with their vectors and unrolling; LLVM's own would only add to them.
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options = llvm.create_pipeline_tuning_options(speed_level=MOST)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     passes = llvm.create_pass_builder(target, options)
     passes.getModulePassManager().run(module, passes)
