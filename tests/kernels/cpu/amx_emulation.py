@@ -12,7 +12,9 @@ import ctypes
 import mmap
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -82,34 +84,56 @@ def tileloadd64(rows: int, row_bytes: int, base: int, stride: int) -> int:
 def tileloaddt164(rows: int, row_bytes: int, base: int, stride: int) -> int:
     """SDM, TILELOADDT1: as TILELOADD, with a hint that the first cache shall not keep it."""
     data = _empty(rows, row_bytes)
-    for row in range(rows):
+
+    def read(places: list[int]) -> bytes:
         # The operating system reads, so that a page without access is an error and no signal.
-        where = ctypes.c_void_p(base + row * stride)
-        read = _LIBC.write(_WRITE_END, where, row_bytes)
+        moved = _LIBC.writev(_WRITE_END, _spans(places, row_bytes), len(places))
         content = _drained()
-        if read != row_bytes:
-            raise TileError(f"row {row} of a load lies outside of memory")
-        data[row, :row_bytes] = np.frombuffer(content, np.uint8)
+        return content if moved == len(places) * row_bytes else b""
+
+    content = _each_row("load", [base + row * stride for row in range(rows)], read)
+    data[:rows, :row_bytes] = np.frombuffer(content, np.uint8).reshape(rows, row_bytes)
     return _kept(Tile(rows, row_bytes, data))
 
 
 def tilestored64(rows: int, row_bytes: int, base: int, stride: int, number: int) -> None:
     """SDM, TILESTORED: row r to `base + r * stride`; the tile has the shape that is stored."""
     tile = _shaped(number, rows, row_bytes)
-    for row in range(rows):
-        rows_touched.append(base + row * stride)
-        os.write(_WRITE_END, tile.data[row, :row_bytes].tobytes())
-        where = ctypes.c_void_p(base + row * stride)
-        written = _LIBC.read(_READ_END, where, row_bytes)
+    places = [base + row * stride for row in range(rows)]
+    rows_touched.extend(places)
+
+    def written(some: list[int]) -> bool:
+        first = places.index(some[0])
+        os.write(_WRITE_END, tile.data[first : first + len(some), :row_bytes].tobytes())
+        moved = _LIBC.readv(_READ_END, _spans(some, row_bytes), len(some))
         _drained()
-        if written != row_bytes:
-            raise TileError(f"row {row} of a store lies outside of memory")
+        return moved == len(some) * row_bytes
+
+    _each_row("store", places, written)
+
+
+class _Span(ctypes.Structure):
+    """`struct iovec` of readv and writev, which move rows by one call."""
+
+    _fields_ = (("place", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def _spans(places: list[int], size: int) -> ctypes.Array:
+    return (_Span * len(places))(*((place, size) for place in places))
+
+
+def _each_row(what: str, places: list[int], move: Callable[[list[int]], Any]) -> Any:
+    """What `move` returns of the rows at `places`; where it fails, the first that it fails of."""
+    if found := move(places):
+        return found
+    row = next(row for row, place in enumerate(places) if not move([place]))
+    raise TileError(f"row {row} of a {what} lies outside of memory")
 
 
 def _drained() -> bytes:
     """What is left in the pipe; a transfer that fails may have moved a part."""
     try:
-        return os.read(_READ_END, ROW_BYTES)
+        return os.read(_READ_END, ROWS * ROW_BYTES)
     except BlockingIOError:
         return b""
 
@@ -126,10 +150,11 @@ def tdpbf16ps(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
     apart = np.zeros((m, n // 4, 2), np.float32)
     # No exceptions: what is left over in rows that are dropped may be anything.
     with np.errstate(all="ignore"):
+        rounded = _flushed if min(_least(x), _least(y)) < GENTLE else _as_float32
         for step in range(k // 4):
             # A product of two bfloat16 is exact in float64, and a sum of it and a float32 that
             # is rounded to float64 and then to float32 is as if it had been rounded once.
-            apart = _flushed(apart + x[:, step, None] * y[None, step])
+            apart = rounded(apart + x[:, step, None] * y[None, step])
         pairs = _flushed(apart[..., 0].astype(np.float64) + apart[..., 1])
         return _result(m, n, _flushed(before + pairs))
 
@@ -176,6 +201,20 @@ def _widened(words: np.ndarray) -> np.ndarray:
 def _daz(numbers: np.ndarray) -> np.ndarray:
     """float32 in float64, denormals as zero."""
     return np.where(np.abs(numbers) < np.finfo(np.float32).tiny, np.copysign(0, numbers), numbers)
+
+
+GENTLE = 2.0**-50
+"""Products of numbers from here on are multiples of 2**-114, and so are sums of them, however they
+are rounded to 24 bits: none of them is below the smallest normal number but zero."""
+
+
+def _least(numbers: np.ndarray) -> float:
+    """The smallest magnitude of a number but zero."""
+    return np.fmin.reduce(np.abs(numbers), axis=None, where=numbers != 0, initial=np.inf)
+
+
+def _as_float32(numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.float32)
 
 
 def _flushed(numbers: np.ndarray) -> np.ndarray:

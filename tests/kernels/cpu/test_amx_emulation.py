@@ -104,6 +104,27 @@ def test_denormals_are_zero():
     assert one([2.0**-70, 0, 2.0**-70, 0], [2.0**-57, 0, 2.0**-57, 0]) == 0.0
 
 
+def test_denormals_are_zero_beside_what_is_no_number():
+    left = bf16([np.nan, 1.0], [2.0**-70, 0])
+    found = multiply(left, bf16([2.0**-57], [0]), np.zeros((2, 1), np.float32))
+    assert np.isnan(found[0, 0])
+    assert found[1, 0] == 0.0
+
+
+def test_the_least_number_of_a_tile_is_looked_for():
+    """Products of gentle numbers are not looked at one by one, and are the same as if they were."""
+    assert amx_emulation._least(np.array([np.nan, 0, -0.25, 3.0])) == 0.25
+    assert amx_emulation._least(np.zeros(3)) == np.inf
+    least, rng = amx_emulation.GENTLE, np.random.default_rng(0)
+    numbers = [(rng.integers(128, 256, 32) * np.float32(least / 128)) for _ in range(2)]
+    left, right = (bf16(*(some * rng.choice([-1, 1], 32))) for some in numbers)
+    with pytest.MonkeyPatch.context() as patch:
+        exact = multiply(left[None], right[:, None], np.zeros((1, 1), np.float32))
+        patch.setattr(amx_emulation, "GENTLE", np.inf)
+        flushed = multiply(left[None], right[:, None], np.zeros((1, 1), np.float32))
+    assert exact.tobytes() == flushed.tobytes()
+
+
 def test_a_sum_that_is_rounded_up_to_a_normal_one_is_kept():
     numbers = np.array([2.0**-126 * (1 - 2.0**-26), 2.0**-126 * (1 - 2.0**-24)])
     np.testing.assert_array_equal(amx_emulation._flushed(numbers), np.float32([2.0**-126, 0.0]))
