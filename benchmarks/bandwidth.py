@@ -129,6 +129,12 @@ OPERATIONS = {
     "transpose, 4000 x 4144": Operation(
         lambda x: ops.transpose(x, 0, 1), lambda x: x.T.contiguous(), shape=(4000, 4144)
     ),
+    "transpose, 3 lines": Operation(
+        lambda x: ops.transpose(x, 0, 1), lambda x: x.T.contiguous(), shape=(3, 5_592_064)
+    ),
+    "transpose, lines of 3": Operation(
+        lambda x: ops.transpose(x, 0, 1), lambda x: x.T.contiguous(), shape=(5_592_064, 3)
+    ),
     "concat": Operation(
         lambda x, y: ops.concat([x, y], 1), lambda x, y: torch().cat((x, y), 1), TWO
     ),

@@ -38,15 +38,11 @@ class Narrow:
             return None
         across, last = plan.order[-1], len(plan.order) - 1
         rows, columns = plan.shape[across], plan.shape[last]
-        if _few(rows) and plan.order[-2] == last:
+        if isinstance(rows, int) and 1 < rows <= MOST and plan.order[-2] == last:
             return Narrow(rows, columns, interleaves=True)
-        if _few(columns) and across == last - 1:
+        if isinstance(columns, int) and 1 < columns <= MOST and across == last - 1:
             return Narrow(columns, rows, interleaves=False)
         return None
-
-
-def _few(lines: Expr) -> bool:
-    return isinstance(lines, int) and 1 < lines <= MOST
 
 
 def turn(

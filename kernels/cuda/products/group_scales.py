@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit, sizes
@@ -45,56 +46,60 @@ class _Columns:
         return [scales[2 * j + part % 2] for j in range(_ALL) for part in range(4)]
 
 
-class StagedScales:
-    """Those of a warp's columns from `first` on in a strip of products, `each` columns of each.
+@dataclass(frozen=True)
+class Whose:
+    """A warp's columns in a strip of products, and what their scales are.
 
-    They come in the stages of the ring, beside the weights: a step that asked for them when it
-    needs them would wait for memory.
-
-    Args:
+    Attributes:
         pointers: The scales of each product, in `dtype`.
+        each: Columns of each product in the strip.
         first: The warp's first column in the strip.
         column: The strip's first column in each product.
-        shape: The sizes n and k.
-        group: Elements along k to a scale.
-        depth: Elements along k of a stage.
+        n: Columns of a product.
+        k: Elements of a column.
+        group: Those of one scale.
+        depth: Those in a stage.
         turned: As `_Columns` has it.
-        place: Where they begin in a stage of `shared`.
     """
 
-    def __init__(
-        self,
-        pointers: Sequence[Any],
-        dtype: str,
-        each: int,
-        first: Size,
-        column: Size,
-        shape: tuple[Size, Size],
-        group: int,
-        depth: int,
-        turned: bool,
-        shared: mma.DynamicShared,
-        place: int,
-    ) -> None:
-        n, k = shape
-        self._shared, self._dtype = shared, dtype
-        self._group, self._depth, self._together = group, depth, together(depth, group)
+    pointers: Sequence[Any]
+    dtype: str
+    each: int
+    first: Size
+    column: Size
+    n: Size
+    k: Size
+    group: int
+    depth: int
+    turned: bool
+
+
+class StagedScales:
+    """Scales that come in the stages of the ring, beside the weights, from `place` in each on.
+
+    A step that asked for them when it needs them would wait for memory.
+    """
+
+    def __init__(self, whose: Whose, shared: mma.DynamicShared, place: int) -> None:
+        self._shared, self._dtype = shared, whose.dtype
+        self._group, self._depth = whose.group, whose.depth
+        self._together = together(whose.depth, whose.group)
         self._size = self._together * _ITEM
-        self._columns = _Columns(turned)
-        self._place = (first + self._columns.first) * self._size + place
-        groups, repeats = sizes.floordiv(k, group), self._together * group // depth
+        self._columns = _Columns(whose.turned)
+        self._place = (whose.first + self._columns.first) * self._size + place
+        groups = sizes.floordiv(whose.k, whose.group)
         self.parts = [
             staging.Lines(
-                staging.Matrix(pointer, dtype, 0, n, groups, chunk=self._size),
-                place + i * each * self._size,
-                each,
+                staging.Matrix(pointer, whose.dtype, 0, whose.n, groups, chunk=self._size),
+                place + i * whose.each * self._size,
+                whose.each,
                 self._size,
                 self._together,
-                column,
+                whose.column,
                 True,
-                repeats=repeats,
+                repeats=self._together * whose.group // whose.depth,
             )
-            for i, pointer in enumerate(pointers)
+            for i, pointer in enumerate(whose.pointers)
         ]
 
     def load(self, stage: Size, step: Size, inner: Size) -> list[Any]:
@@ -115,30 +120,19 @@ class StagedScales:
 class GroupScales:
     """As `StagedScales`, but from memory when they are needed: for groups of any length."""
 
-    def __init__(
-        self,
-        pointers: Sequence[Any],
-        dtype: str,
-        each: int,
-        first: Size,
-        column: Size,
-        shape: tuple[Size, Size],
-        group: int,
-        depth: int,
-        turned: bool,
-    ) -> None:
-        (self._pointer, *gate), (n, k) = pointers, shape
+    def __init__(self, whose: Whose) -> None:
+        (self._pointer, *gate), first = whose.pointers, whose.first
         for pointer in gate:
-            is_gate = emit.compare("greater_equal", first, each)
+            is_gate = emit.compare("greater_equal", first, whose.each)
             self._pointer = emit.select(is_gate, pointer, self._pointer)
-            first = first % each
-        self._dtype, self._group, self._depth = dtype, group, depth
-        self._groups = sizes.floordiv(k, group)
+            first = first % whose.each
+        self._dtype, self._group, self._depth = whose.dtype, whose.group, whose.depth
+        self._groups = sizes.floordiv(whose.k, whose.group)
         self.parts: list[staging.Lines] = []
-        self._columns = _Columns(turned)
-        column = column + first + self._columns.first
+        self._columns = _Columns(whose.turned)
+        column, last = whose.column + first + self._columns.first, whose.n - 1
         self._rows = [
-            emit.minimum(column + place, n - 1) * self._groups for place in self._columns.places
+            emit.minimum(column + place, last) * self._groups for place in self._columns.places
         ]
 
     def load(self, _stage: Size, step: Size, inner: Size) -> list[Any]:

@@ -121,13 +121,23 @@ def _emit_strip(
     across = strip.columns // outputs.WARP_COLUMNS
     slice_, first = warp // across, warp % across * outputs.WARP_COLUMNS
     lanes = _Lanes(strip, shared, slice_, first)
-    pointers, shape = [product.inputs[2] for product in products], (n, k)
-    whose = pointers, scale_type, strip.each, first, column, shape, strip.group, strip.depth
+    whose = group_scales.Whose(
+        pointers=[product.inputs[2] for product in products],
+        dtype=scale_type,
+        each=strip.each,
+        first=first,
+        column=column,
+        n=n,
+        k=k,
+        group=strip.group,
+        depth=strip.depth,
+        turned=strip.turned,
+    )
     scales: group_scales.StagedScales | group_scales.GroupScales
     if strip.groups:
-        scales = group_scales.StagedScales(*whose, strip.turned, shared, strip.scales)
+        scales = group_scales.StagedScales(whose, shared, strip.scales)
     else:
-        scales = group_scales.GroupScales(*whose, strip.turned)
+        scales = group_scales.GroupScales(whose)
     parts += scales.parts
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:

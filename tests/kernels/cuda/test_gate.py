@@ -110,8 +110,9 @@ def test_mistakes_are_caught(monkeypatch, name):
 def test_scales_of_the_product_for_the_gate_are_caught(monkeypatch):
     right = StagedScales.__init__
 
-    def wrong(self, pointers, *others):
-        right(self, [pointers[0]] * len(pointers), *others)
+    def wrong(self, whose, *others):
+        pointers = [whose.pointers[0]] * len(whose.pointers)
+        right(self, replace(whose, pointers=pointers), *others)
 
     monkeypatch.setattr(StagedScales, "__init__", wrong)
     with pytest.raises(AssertionError, match="Mismatch"):
