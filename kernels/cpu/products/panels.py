@@ -132,18 +132,39 @@ class Results:
             return nullcontext()
         return emit.when(emit.compare("less", self._inside(block) + part, self.each))
 
+    @property
+    def _is_multiple(self) -> bool:
+        """Whether all panels are known to be whole."""
+        return isinstance(self.each, int) and self.each % PANEL == 0
+
     def _inside(self, block: Block) -> Size:
         """The column of a block among those that belong together."""
         return block.column if self._together == 1 else block.column % self.each
 
     def _write(self, block: Block, sums: Any, top: Size, bottom: Size, parts: range) -> None:
         inside = self._inside(block)
-        for r in emit.loop(top, bottom):
-            at = self.finish.row(block.row + r, streams=self.streams)
-            for part in parts:
-                column = block.column + part
-                value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
-                at(column, self.finish.mask(inside + part, self.each, PANEL), value)
+
+        def write(whole: bool) -> list[Any]:
+            for r in emit.loop(top, bottom):
+                at = self.finish.row(block.row + r, streams=self.streams)
+                for part in parts:
+                    mask = None if whole else self.finish.mask(inside + part, self.each, PANEL)
+                    with nullcontext() if mask is None else self.reached(block, part):
+                        value = memory.load(sums, r * PANEL + part, self.dtype, self.lanes)
+                        at(block.column + part, mask, value)
+            return []
+
+        # Registers of 32 bytes are stored slowly by a mask: 5.7 ns on a Zen 3, 0.8 without one.
+        if self._is_multiple or self.frame.machine.vector_bytes == LINE:
+            write(self._is_multiple)
+            return
+        end = emit.as_index(inside) + (parts[-1] + self.lanes)
+        emit.either(
+            emit.compare("less_equal", end, self.each),
+            [],
+            lambda: write(True),
+            lambda: write(False),
+        )
 
 
 class Tasks(Results):

@@ -12,6 +12,7 @@ inside.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -167,26 +168,28 @@ class Rows:
         ends[0] = emit.maximum(low, stretch.start), emit.minimum(high, stretch.stop)
         tiles = self._alike[-1].last
         for first in range(0, self._columns, 2 * lanes):
-            vectors = 2 if self._columns - first > lanes else 1
-            for number in emit.loop(0, tiles):
-                begin, end = (_first_of(windows.counts[-1], tiles, i) for i in (number, number + 1))
-                strip = Strip(block, top + begin, top + end, first)
-                results.ask_strip(strip, stretch.complete)
-                for alike in self._alike:
-                    here = compare("greater_equal", number, alike.first)
-                    with emit.when(here & compare("less", number, alike.last)):
-                        tile = Tile(
-                            block.row + strip.top,
-                            strip.top,
-                            alike.height,
-                            block.height,
-                            block.panel,
-                            first,
-                            vectors,
-                        )
-                        column = begin * windows.strides[-1] - windows.before[-1]
-                        self._tile(tile, alike, _Place(item, starts, column, part, ends), stretch)
-                results.write_strip(strip, self._scratch, stretch.complete)
+            with results.reached(block, first):
+                for number in emit.loop(0, tiles):
+                    begin, end = (
+                        _first_of(windows.counts[-1], tiles, i) for i in (number, number + 1)
+                    )
+                    strip = Strip(block, top + begin, top + end, first)
+                    column = begin * windows.strides[-1] - windows.before[-1]
+                    place = _Place(item, starts, column, part, ends)
+                    results.ask_strip(strip, stretch.complete)
+                    for alike in self._alike:
+                        here = compare("greater_equal", number, alike.first)
+                        with emit.when(here & compare("less", number, alike.last)):
+                            self._strip(strip, alike, place, stretch)
+                    results.write_strip(strip, self._scratch, stretch.complete)
+
+    def _strip(self, strip: Strip, alike: _Alike, place: _Place, stretch: _Stretch) -> None:
+        """Adds a stretch to a strip, by as many vectors as have columns."""
+        block = strip.block
+        where = block.row + strip.top, strip.top, alike.height, block.height, block.panel
+        for vectors, is_so in self.results.widths(strip):
+            with nullcontext() if is_so is True else emit.when(is_so):
+                self._tile(Tile(*where, strip.part, vectors), alike, place, stretch)
 
     def _tile(self, tile: Tile, alike: _Alike, place: _Place, stretch: _Stretch) -> None:
         places, lanes = tile.places(self._lanes), self._lanes
