@@ -20,6 +20,7 @@ from heddle.kernels.cpu.products import panels as products_panels
 from heddle.kernels.cpu.products import window_rows
 from heddle.kernels.cpu.products.blocks import PANEL, Block, Tile
 from heddle.kernels.cpu.products.panels import BLOCK
+from heddle.kernels.cpu.products.results import Results
 from heddle.kernels.cpu.products.vectors import adder
 from heddle.kernels.emit import compare
 from heddle.kernels.registry import Kernel, Machine
@@ -79,7 +80,7 @@ def _emit_copies(frame: host.Frame) -> None:
     windows, groups = Windows.of(frame), _groups(spec)
     added = matmul_packed.step_of(spec.operands[0].dtype, machine)
     lanes = host.lanes_for(machine, [added.sums])
-    results = products_panels.Results(frame, lanes, added.sums, groups)
+    results = Results(frame, lanes, added.sums, groups)
     left = _Left(frame, windows, groups)
     room, most = BLOCK * PANEL * emit.ITEM_SIZE[added.sums], _together(spec, _blocks(spec))
     scratch = host.byte_buffer(most * room)

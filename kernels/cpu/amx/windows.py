@@ -16,8 +16,8 @@ from heddle.kernels.cpu.amx.pairs import Pairs, Part
 from heddle.kernels.cpu.amx.pictures import Grid, Pictures
 from heddle.kernels.cpu.amx.sides import ALONG, PAIR, PANEL_ROW, WORD, Sides, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE_ROW
-from heddle.kernels.cpu.products import panels as products_panels
 from heddle.kernels.cpu.products.blocks import PANEL, Block, Rows
+from heddle.kernels.cpu.products.results import Results
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -82,7 +82,7 @@ class Products:
     def __init__(self, frame: host.Frame, grid: Grid, groups: int) -> None:
         self.grid, self.windows = grid, Windows.of(frame)
         lanes = host.lanes_for(frame.machine, ["float32"])
-        self.results = products_panels.Results(frame, lanes, "float32", groups)
+        self.results = Results(frame, lanes, "float32", groups)
         self.together = HELD // grid.panel
         if isinstance(self.results.panels, int):
             self.together = min(self.together, self.results.panels)

@@ -21,6 +21,7 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.products import panels
 from heddle.kernels.cpu.products.blocks import PANEL, Block, Strip, Tile
 from heddle.kernels.cpu.products.panels import BLOCK
+from heddle.kernels.cpu.products.results import Results
 from heddle.kernels.cpu.products.tile import Step, rows_of
 from heddle.kernels.cpu.products.vectors import adder
 from heddle.kernels.emit import compare
@@ -122,7 +123,7 @@ class Rows:
         sums = self._sums = added.sums
         self._lanes = host.lanes_for(frame.machine, [sums])
         self.windows = Windows.of(frame)
-        self.results = panels.Results(frame, self._lanes, sums, groups)
+        self.results = Results(frame, self._lanes, sums, groups)
         self._each = self.windows.channels // groups
         self._k = self._each * prod(self.windows.kernel)
         self._joined = groups == 1 and self.windows.dilations[-1] == 1

@@ -82,3 +82,10 @@ def _reaching(tail, head, before) -> set[str]:
             found.add(block)
             left += before[block]
     return found
+
+
+def products_beside_rows(text: str) -> list[int]:
+    """Of each straight piece with rows of exponentials, the most products of tiles between two."""
+    straight = re.split(r"\n(?:\.L.*:|\tj.*)", text)
+    rows = [part.split("\tvreduceps") for part in straight if part.count("\tvreduceps") >= 48]
+    return [max(between.count("\ttdpbf16ps") for between in part) for part in rows]

@@ -268,8 +268,6 @@ def test_the_machine_code(spec):
 def test_tiles_are_multiplied_beside_exponentials(size):
     """Few at a time, where there are scores of a block after, sums of one before, or both."""
     text = machine_code.assembly(tiled(size), MACHINE)
-    straight = re.split(r"\n(?:\.L.*:|\tj.*)", text)
-    rows = [part.split("\tvreduceps") for part in straight if part.count("\tvreduceps") >= 48]
-    most = [max(between.count("\ttdpbf16ps") for between in part) for part in rows]
+    most = machine_code.products_beside_rows(text)
     assert len(most) == 3
     assert 1 <= min(most) <= max(most) <= size // 32

@@ -31,8 +31,6 @@ def test_the_stack_is_small():
 def test_tiles_are_multiplied_beside_exponentials(size):
     """A group of four products at a time stands between two rows."""
     text = machine_code.assembly(tiled(size), MACHINE)
-    straight = re.split(r"\n(?:\.L.*:|\tj.*)", text)
-    rows = [part.split("\tvreduceps") for part in straight if part.count("\tvreduceps") >= 48]
-    most = [max(between.count("\ttdpbf16ps") for between in part) for part in rows]
+    most = machine_code.products_beside_rows(text)
     assert len(most) == 3
     assert 4 <= min(most) <= max(most) <= 4 * size // 32

@@ -24,6 +24,8 @@ ROWS = {
     "several stretches": ((1, 5, 8, 160), 70, (3, 3), 1, None, (1, 1, 1, 1)),
     "one vector of results": ((1, "d0", 14, 32), 32, (3, 3), 2, None, (1, 1, 1, 1)),
     "taps that no window has": ((2, "d0", 6, 4), 8, (3, 5), 1, (2, 1), (3, 3, 4, 4)),
+    "groups that end in one vector of a panel": ((1, "d0", 14, 12), 68, (1, 1), 2),
+    "groups that end in three": ((1, "d0", 9, 6), 104, (1, 3), 2, None, (0, 0, 1, 1)),
     "steps and gaps": ((1, "d0", 19, 6), 40, (2, 3), 1, (1, 2), (0, 0, 0, 1), (1, 3)),
 }
 """Read in place."""
