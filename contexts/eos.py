@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,8 @@ class EOSTracker:
         eos_stop_strings: Iterable[str] = (),
     ) -> None:
         self._ids = frozenset(map(operator.index, eos_token_ids))
-        self._sequences = tuple(tuple(map(operator.index, run)) for run in eos_sequences)
-        for token in (*self._ids, *(token for run in self._sequences for token in run)):
+        self._sequences = tuple([tuple(map(operator.index, run)) for run in eos_sequences])
+        for token in chain(self._ids, *self._sequences):
             if not 0 <= token < 1 << 31:
                 raise ValueError(f"EOSTracker: wanted tokens from 0 to 2**31 - 1, got {token}")
         if isinstance(eos_stop_strings, str):

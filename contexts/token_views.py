@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex, overload
+from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,24 @@ TokenArray = npt.NDArray[np.int64]
 FUTURE_TOKEN = -999
 
 
+class TokenState(NamedTuple):
+    """All of a `TokenBuffer` as plain values; `starts` holds (length, window start, offset)."""
+
+    tokens: TokenArray
+    prompt_length: int
+    window: tuple[int, int]
+    completion: tuple[int, int]
+    offset: int
+    starts: tuple[tuple[int, int, int], ...]
+
+
 def token_count(array: TokenArray) -> int:
     """How many tokens `array` holds.
 
     Raises:
         ValueError: It is no array of tokens, or empty.
     """
-    plain = isinstance(array, np.ndarray) and not is_masked(array)
+    plain = type(array) is np.ndarray or (isinstance(array, np.ndarray) and not is_masked(array))
     if not plain or array.ndim != 1 or array.dtype != np.int64:
         found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
         raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")

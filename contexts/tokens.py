@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import operator
-from typing import NamedTuple
 
 import numpy as np
 
 from heddle.contexts.numeric import no_token, whole
 from heddle.contexts.ranges import Range
-from heddle.contexts.token_views import FUTURE_TOKEN, TokenArray, TokenViews, token_count
+from heddle.contexts.token_views import (
+    FUTURE_TOKEN,
+    TokenArray,
+    TokenState,
+    TokenViews,
+    token_count,
+)
 
 __all__ = ["FUTURE_TOKEN", "TokenArray", "TokenBuffer", "TokenState"]
-
-
-class TokenState(NamedTuple):
-    """All of a `TokenBuffer` as plain values; `starts` holds (length, window start, offset)."""
-
-    tokens: TokenArray
-    prompt_length: int
-    window: tuple[int, int]
-    completion: tuple[int, int]
-    offset: int
-    starts: tuple[tuple[int, int, int], ...]
 
 
 class TokenBuffer(TokenViews):
@@ -57,6 +51,14 @@ class TokenBuffer(TokenViews):
     def of(cls, tokens: TokenBuffer | TokenArray) -> TokenBuffer:
         """`tokens` itself, or a buffer over the array; errors as of one."""
         return tokens if isinstance(tokens, TokenBuffer) else cls(tokens)
+
+    @classmethod
+    def of_state(cls, state: TokenState) -> TokenBuffer:
+        """The buffer that `state` says; errors as of `restore`."""
+        buffer = cls.__new__(cls)
+        buffer._cuts = 0
+        buffer.restore(state)
+        return buffer
 
     def apply_processing_offset(self, offset: int) -> None:
         """Leave out `offset` tokens at the start of the window; replaces the offset before.
@@ -276,13 +278,14 @@ class TokenBuffer(TokenViews):
 
     def state(self) -> TokenState:
         """Everything that this buffer is, its tokens as a view."""
+        window, completion = self._window, self._completion
         return TokenState(
-            self.all,
+            self._array[: self._length],
             self._prompt_length,
-            (self._window.start, self._window.end),
-            (self._completion.start, self._completion.end),
+            (window.start, window.end),
+            (completion.start, completion.end),
             self._offset,
-            tuple((at, *before) for at, before in self._starts.items()),
+            tuple([(at, *before) for at, before in self._starts.items()]),
         )
 
     def restore(self, state: TokenState) -> None:

@@ -64,10 +64,7 @@ def _from_wire(type_: Any, value: Any) -> Any:
     if type_ is RequestID:
         return RequestID(_convert(value, str))
     if type_ is TokenBuffer:
-        state = _convert(value, TokenState)
-        buffer = TokenBuffer(state.tokens)
-        buffer.restore(state)
-        return buffer
+        return TokenBuffer.of_state(_convert(value, TokenState))
     if type_ is EOSTracker:
         return _convert(value, EOSRecord).build()
     if (record := _record_of(type_)) is not None:

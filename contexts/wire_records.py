@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -41,23 +43,29 @@ _Sampling = tuple[
 _sampling = attrgetter(*(field.name for field in fields(SamplingParams)))
 
 
+@lru_cache(64)
+def _frozen(values: _Sampling) -> SamplingParams:
+    return SamplingParams(*values)
+
+
+def _sampling_params(values: _Sampling) -> SamplingParams:
+    """The parameters, checked once for all requests that have the same, but for lists of stops."""
+    *_, stop, stop_token_ids, _, _ = values
+    return SamplingParams(*values) if stop or stop_token_ids else _frozen(values)
+
+
 class EOSRecord(msgspec.Struct, array_like=True):
     """An `EOSTracker`."""
 
-    token_ids: list[int]
-    sequences: list[list[int]]
-    stop_strings: list[str]
+    token_ids: Sequence[int]
+    sequences: Sequence[Sequence[int]]
+    stop_strings: Sequence[str]
     tail: str
 
     @classmethod
     def of(cls, tracker: EOSTracker) -> EOSRecord:
         """The record of `tracker`."""
-        return cls(
-            sorted(tracker.eos_token_ids),
-            tracker.eos_sequences,
-            tracker.eos_stop_strings,
-            tracker.tail,
-        )
+        return cls(sorted(tracker._ids), tracker._sequences, tracker._strings, tracker._tail)
 
     def build(self) -> EOSTracker:
         """The tracker of this record."""
@@ -177,9 +185,9 @@ class TextRecord(msgspec.Struct, array_like=True):
             raise ValueError(
                 f"first_prompt_length: wanted 0 or more, got {self.first_prompt_length}"
             )
-        # All tokens, with the first prompt as their prompt: what the constructor looks at.
-        first = TokenBuffer(self.tokens.tokens)
-        first._prompt_length = min(self.first_prompt_length, len(first))
+        tokens = TokenBuffer.of_state(self.tokens)
+        # The constructor looks at the first prompt.
+        tokens._prompt_length = min(self.first_prompt_length, len(tokens))
         make: type[TextContext] = TextContext
         options: dict[str, Any] = {}
         if self.kind is not None:
@@ -187,14 +195,14 @@ class TextRecord(msgspec.Struct, array_like=True):
             options = _fields_of(type(self.kind), self.kind)
         context = make(
             max_length=self.max_length,
-            tokens=first,
+            tokens=tokens,
             request_id=self.request_id,
             eos_tracker=self.eos.build(),
             log_probabilities=self.log_probabilities,
             log_probabilities_echo=self.log_probabilities_echo,
             ignore_eos=self.ignore_eos,
             json_schema=self.json_schema,
-            sampling_params=SamplingParams(*self.sampling_params),
+            sampling_params=_sampling_params(self.sampling_params),
             model_name=self.model_name,
             status=self.status,
             _log_probabilities_data=self.log_probabilities_data,
@@ -206,7 +214,7 @@ class TextRecord(msgspec.Struct, array_like=True):
             prompt=self.prompt,
             **options,
         )
-        context.tokens.restore(self.tokens)
+        tokens._prompt_length = self.tokens.prompt_length
         if not 0 <= self.committed_idx <= len(context.tokens):
             raise ValueError(
                 f"committed_idx: wanted 0 to {len(context.tokens)}, got {self.committed_idx}"
