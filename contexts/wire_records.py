@@ -51,7 +51,8 @@ def _frozen(values: _Sampling) -> SamplingParams:
 def _sampling_params(values: _Sampling) -> SamplingParams:
     """The parameters, checked once for all requests that have the same, but for lists of stops."""
     *_, stop, stop_token_ids, _, _ = values
-    return SamplingParams(*values) if stop or stop_token_ids else _frozen(values)
+    shared = stop is None and stop_token_ids is None
+    return _frozen(values) if shared else SamplingParams(*values)
 
 
 class EOSRecord(msgspec.Struct, array_like=True):
