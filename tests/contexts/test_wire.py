@@ -287,24 +287,6 @@ def test_decoding_validates_like_construction():
             msgpack_numpy_decoder(type_)(encode(value))
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(),
-        SamplingParams(top_k=-1, top_p=0.5, min_p=0.25, temperature=0.0, seed=-7, detokenize=False),
-        SamplingParams(2, 0.5, 0.1, 3, -1, 2, 0.5, 9, 1, True, ["a", "b"], [7], False, 5),
-        SamplingParams(stop=[], stop_token_ids=[]),
-    ],
-)
-def test_sampling_parameters_of_a_context(params):
-    """Requests that have the same share them, but for lists, which are each one's own."""
-    context = TextContext(max_length=99, tokens=np.array([1]), sampling_params=params)
-    decode, message = msgpack_numpy_decoder(TextContext), encode(context)
-    first, second = (decode(message).sampling_params for _ in range(2))
-    assert first == second == params
-    assert (first is second) == (params.stop is None)
-
-
 def test_an_invalid_context_is_refused():
     record = msgspec.msgpack.decode(encode(text_context())[1:-10], ext_hook=msgspec.msgpack.Ext)
     for index, value, reason in (
