@@ -61,7 +61,6 @@ class GrammarMasks:
         # The matchers of the last `fill`, and what llguidance was asked for: mostly the next one's.
         self._matchers: list[TrackedMatcher | None] = []
         self._work: list[tuple[LLMatcher, int]] = []
-        self._any_free = False
         self._written = {"bitmask": slice(0)}
         self._executor = LLExecutor(num_threads=threads)
 
@@ -77,7 +76,7 @@ class GrammarMasks:
         """
         matchers = [context._matcher for context in contexts]
         known = matchers == self._matchers
-        if not known or self._any_free:
+        if not known or len(self._work) < len(matchers):  # some row has no matcher
             for context in contexts:
                 require_matcher("GrammarMasks", context)
         if not known:
@@ -91,7 +90,7 @@ class GrammarMasks:
         self._memory.send(self._written)
 
     def _plan(self, matchers: list[TrackedMatcher | None]) -> None:
-        self._matchers, self._any_free = matchers, None in matchers
+        self._matchers = matchers
         self._written = {"bitmask": slice(len(matchers))}
         self._work = []
         for row, tracked in enumerate(matchers):

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 
-def _no_range(start: int, end: int) -> ValueError:
-    return ValueError(f"Range: wanted 0 <= start <= end, got start {start}, end {end}")
-
-
 class Range:
     """A half-open range of positions, `start <= position < end`, that moves forward or back."""
 
@@ -14,7 +10,7 @@ class Range:
 
     def __init__(self, start: int, end: int) -> None:
         if not 0 <= start <= end:
-            raise _no_range(start, end)
+            raise ValueError(f"Range: wanted 0 <= start <= end, got start {start}, end {end}")
         self.start = start
         self.end = end
 
@@ -37,9 +33,7 @@ class Range:
         Raises:
             ValueError: It would pass the end or go below 0.
         """
-        if not 0 <= self.start + amount <= self.end:
-            raise _no_range(self.start + amount, self.end)
-        self.start += amount
+        self.start = Range(self.start + amount, self.end).start
 
     def bump_end(self, amount: int) -> None:
         """Move the end by `amount`.
@@ -47,9 +41,7 @@ class Range:
         Raises:
             ValueError: It would fall behind the start.
         """
-        if self.end + amount < self.start:
-            raise _no_range(self.start, self.end + amount)
-        self.end += amount
+        self.end = Range(self.start, self.end + amount).end
 
     def advance(self) -> None:
         """Empty the range: the start moves up to the end."""

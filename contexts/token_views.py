@@ -34,7 +34,7 @@ def token_count(array: TokenArray) -> int:
     Raises:
         ValueError: It is no array of tokens, or empty.
     """
-    plain = type(array) is np.ndarray or (isinstance(array, np.ndarray) and not is_masked(array))
+    plain = isinstance(array, np.ndarray) and not is_masked(array)
     if not plain or array.ndim != 1 or array.dtype != np.int64:
         found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
         raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")

@@ -280,7 +280,7 @@ class TokenBuffer(TokenViews):
         """Everything that this buffer is, its tokens as a view."""
         window, completion = self._window, self._completion
         return TokenState(
-            self._array[: self._length],
+            self.all,
             self._prompt_length,
             (window.start, window.end),
             (completion.start, completion.end),

@@ -228,18 +228,18 @@ class TextRecord(msgspec.Struct, array_like=True):
 
 
 def check_items(items: object) -> None:
-    """Refuses arrays among the items of a `TextRecord` that msgspec would read as no items at all.
+    """Refuses an array among the items of a `TextRecord` that msgspec would read as no items.
 
-    It takes an array for a mapping, in which it finds no key: so the defaults would be read.
+    It takes it for a mapping, in which it finds no key: so the defaults would be read.
 
     Raises:
         TypeError: There is one.
     """
     if not isinstance(items, list):
         return
-    for name, item in zip(TextRecord.__struct_fields__, items, strict=False):
-        if name == "spec_decoding_state" and isinstance(item, np.ndarray):
-            raise TypeError(f"{name}: wanted its items by name, got an array")
+    named = dict(zip(TextRecord.__struct_fields__, items, strict=False))
+    if isinstance(named.get("spec_decoding_state"), np.ndarray):
+        raise TypeError("spec_decoding_state: wanted its items by name, got an array")
 
 
 class PixelRecord(msgspec.Struct):

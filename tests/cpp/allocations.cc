@@ -22,7 +22,7 @@ std::atomic<ptrdiff_t> in_use{0}, peak_use{0};
 std::atomic<size_t> calls{0};
 
 #if HEDDLE_ADDRESS_SANITIZER
-// The allocator of AddressSanitizer before GCC 14 stays locked in a child that is forked while
+// The allocator of AddressSanitizer, as of GCC 12, stays locked in a child that is forked while
 // another thread is in it; glibc's does not. So no thread is in it then: of all handlers of a fork
 // the first that is registered is the last to prepare.
 std::mutex allocator;
