@@ -1,7 +1,13 @@
-"""Measures the request side: `python benchmarks/contexts.py`. Medians, one line for each number."""
+"""Measures the request side, each number beside its bar; medians.
+
+    python benchmarks/contexts.py [--save]
+
+It prints a line for each number; nothing of it needs a compiler or a GPU.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -10,6 +16,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
+import measure
 import numpy as np
 
 from heddle.contexts import (
@@ -43,9 +50,13 @@ def seconds(work: Callable[[], object], calls: int, rounds: int = 31) -> float:
     return statistics.median(times)
 
 
+ROWS: list[dict[str, object]] = []
+
+
 def report(what: str, value: float, unit: str, bar: float) -> None:
     verdict = "holds" if value <= bar else "MISSED"
     print(f"{what:<58} {value:>9.2f} {unit:<5} bar {bar:>7.2f}  {verdict}")
+    ROWS.append({"what": what, "median": round(value, 2), "bar": bar, "unit": unit})
 
 
 def context(length: int = 16) -> TextContext:
@@ -149,7 +160,17 @@ def memory() -> None:
     report("memory of a context beside its tokens", (size - tokens) / 100, "bytes", 4096)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Measures and prints; `--save` also writes the results' file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--save", action="store_true")
+    options = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} over the last minute")
     for part in (updates, batches, messages, imports, masks, memory):
         part()
+    if options.save:
+        print(measure.save("contexts", {"rows": ROWS}))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from heddle.contexts.text import TextContext
@@ -40,7 +40,13 @@ class TrackedMatcher:
         matcher: The matcher.
         length: Number of tokens in the sequence now.
         consumed: How many of the last of them the matcher has consumed.
+
+    Attributes:
+        changes: How often any context got another one, or lost its own: who remembers those of
+            many contexts looks at one number, not at all of them.
     """
+
+    changes: ClassVar[int] = 0
 
     __slots__ = ("_consumed", "_past_stop", "_start", "matcher")
 

@@ -185,7 +185,12 @@ class TextContext(TokenUpdates, OlderNames):
     def set_matcher(self, matcher: Matcher, consumed: int = 0) -> None:
         """Constrain the tokens from here on by `matcher`, which knows the last `consumed` ones."""
         known = len(self.tokens) - self.tokens.awaits_token
-        self._matcher = TrackedMatcher(matcher, known, consumed)
+        self._hold(TrackedMatcher(matcher, known, consumed))
+
+    def _hold(self, matcher: TrackedMatcher | None) -> None:
+        # Counted last: who sees the count from another thread sees the matcher.
+        self._matcher = matcher
+        TrackedMatcher.changes += 1
 
     @property
     def spec_decoding_state(self) -> SpecDecodingState:
@@ -262,5 +267,5 @@ class TextContext(TokenUpdates, OlderNames):
         tokens = snapshot["tokens"]
         self.tokens.restore(tokens._replace(tokens=tokens.tokens.copy()))
         matcher = snapshot["matcher"]
-        self._matcher = None if matcher is None else matcher.copy()
+        self._hold(None if matcher is None else matcher.copy())
         self.eos_tracker.tail = snapshot["tail"]

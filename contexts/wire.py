@@ -25,6 +25,7 @@ from heddle.runtime.errors import InputError
 _BEGIN = b"\x92"
 _CHECKSUM = b"\xc4\x08"
 _NO_SUM = bytes(8)
+_WORD = np.dtype("<u8")
 _END = len(_CHECKSUM) + len(_NO_SUM)
 
 
@@ -35,7 +36,7 @@ def checksum(message: bytes | bytearray | memoryview) -> bytes:
     of the time that a message of 64 KiB takes.
     """
     whole = len(message) // 8 * 8
-    words = np.frombuffer(message, "<u8", whole // 8)
+    words = np.frombuffer(message, _WORD, whole // 8)
     rest = int.from_bytes(message[whole:], "little")
     return ((int(np.add.reduce(words)) + rest + len(message)) % (1 << 64)).to_bytes(8, "little")
 

@@ -17,11 +17,14 @@ from heddle.contexts.numeric import is_masked
 ARRAY_CODE = 1
 
 _NAMES = "? i1 u1 <i2 <u2 <i4 <u4 <i8 <u8 <f2 <f4 <f8 <c8 <c16"
-_DTYPES = {np.dtype(name).str.encode(): np.dtype(name) for name in _NAMES.split()}
+# By their code: four bytes, the last ones zeros.
+_DTYPES = {np.dtype(name).str.encode().ljust(4, b"\0"): np.dtype(name) for name in _NAMES.split()}
 # Arrays of either byte order travel in the little one.
 _CODES = {
     either: code for code, dtype in _DTYPES.items() for either in (dtype, dtype.newbyteorder())
 }
+# The code of the dtype, and the rank; the sizes follow.
+_BEGIN = struct.Struct("<4sB")
 
 
 def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
@@ -35,7 +38,7 @@ def pack_array(array: npt.NDArray[Any]) -> msgspec.msgpack.Ext:
     code = _CODES.get(array.dtype)
     if code is None:
         raise TypeError(f"array: wanted bool, integers, floats or complex, got {array.dtype}")
-    header = struct.pack(f"<4sB{array.ndim}Q", code, array.ndim, *array.shape)
+    header = _BEGIN.pack(code, array.ndim) + struct.pack(f"<{array.ndim}Q", *array.shape)
     data = np.asarray(array, dtype=_DTYPES[code], order="C").reshape(-1)
     return msgspec.msgpack.Ext(ARRAY_CODE, b"".join((header, data.data)))
 
@@ -46,24 +49,23 @@ def unpack_array(data: memoryview, copy: bool) -> npt.NDArray[Any]:
     Raises:
         ValueError: `data` is no array, or its sizes contradict its bytes.
     """
-    if len(data) < 5:
-        raise ValueError(f"array: wanted at least 5 bytes, got {len(data)}")
-    code, rank = bytes(data[:4]).rstrip(b"\0"), data[4]
+    if len(data) < _BEGIN.size:
+        raise ValueError(f"array: wanted at least {_BEGIN.size} bytes, got {len(data)}")
+    code, rank = _BEGIN.unpack_from(data)
     dtype = _DTYPES.get(code)
-    start = 5 + 8 * rank
+    start = _BEGIN.size + 8 * rank
     if dtype is None or len(data) < start:
-        raise ValueError(f"array: wanted a known dtype and its shape, got {code!r}, rank {rank}")
-    shape = struct.unpack_from(f"<{rank}Q", data, 5)
+        found = code.rstrip(b"\0")
+        raise ValueError(f"array: wanted a known dtype and its shape, got {found!r}, rank {rank}")
+    shape = struct.unpack_from(f"<{rank}Q", data, _BEGIN.size)
     wanted = math.prod(shape) * dtype.itemsize
     if len(data) - start != wanted:
         raise ValueError(
             f"array: wanted {wanted} bytes for shape {list(shape)} of {dtype}, "
             f"got {len(data) - start}"
         )
-    array: npt.NDArray[Any] = np.ndarray(shape, dtype, data, start)
-    array = array.copy() if copy else array
-    array.flags.writeable = copy
-    return array
+    array: npt.NDArray[Any] = np.ndarray(shape, dtype, data.toreadonly(), start)
+    return array.copy() if copy else array
 
 
 @cache

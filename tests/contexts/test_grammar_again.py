@@ -39,6 +39,32 @@ def test_an_end_that_is_none_of_the_grammar_leaves_the_matcher(masks, compiler):
     assert masks.allows(0, ord("e"))
 
 
+def test_masks_see_what_became_of_a_batch_that_they_know(masks, constrained):
+    context, other = constrained(), constrained()
+    snapshot = context.snapshot()
+    batch = [context, other]
+    masks.fill(batch)
+    first = allowed(masks, 0)
+    feed(context, b'{"a":')
+    context.restore(snapshot)  # another matcher, at the start
+    masks.fill(batch)
+    assert allowed(masks, 0) == first
+    feed(other, b'{"a":1')
+    batch[0] = other
+    batch.pop()
+    masks.fill(batch)
+    assert masks.allows(0, ord("}"))
+    batch.append(constrained(None))
+    masks.fill(batch)
+    masks.fill_drafts([context], [[ord("{")]])
+    masks.fill(batch)
+    assert masks.allows(0, ord("}"))
+    assert allowed(masks, 1) == list(range(END + 1))
+    masks.bitmask[0] = 0
+    masks.fill([])
+    assert not masks.bitmask[0].any()
+
+
 def test_a_grammar_that_is_made_anew_goes_on_after_a_reset(compiler, masks, constrained):
     context = constrained()
     snapshot = context.snapshot()
