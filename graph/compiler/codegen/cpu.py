@@ -87,7 +87,7 @@ def _function(machine: Machine, emit: Callable[[], None]) -> Any:
 
 
 def to_object(text: str, machine: Machine, effort: int = MOST) -> bytes:
-    """The relocatable object file of LLVM IR; `effort`: of what writes it, from 0 to `MOST`."""
+    """The relocatable object file of LLVM IR; `effort`: of LLVM, from 0, no passes, to `MOST`."""
     module, target = optimized(text, machine, effort)
     return bytes(target.emit_object(module))
 
@@ -103,8 +103,10 @@ def optimized(text: str, machine: Machine, effort: int = MOST) -> tuple[Any, Any
     module.triple = TRIPLE
     module.data_layout = str(target.target_data)
     module.verify()
+    if effort == 0:
+        return module, target
     # Kernels are written with their vectors and unrolling; LLVM's own would only add to them.
-    options = llvm.create_pipeline_tuning_options(speed_level=MOST)
+    options = llvm.create_pipeline_tuning_options(speed_level=effort)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     passes = llvm.create_pass_builder(target, options)
     passes.getModulePassManager().run(module, passes)

@@ -80,8 +80,7 @@ def llvm_ir(spec: Spec, machine: Machine) -> str:
 def to_code(text: str, machine: Machine) -> Code:
     """LLVM IR for `machine` as code for this CPU.
 
-    What is emulated ships nowhere: it is optimized all the same, but written without effort, which
-    takes a quarter of the time off.
+    What is emulated ships nowhere: LLVM writes it as it is, in three tenths of the time.
     """
     if machine.arch in HERE:
         return assemble(text, machine)
