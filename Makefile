@@ -33,13 +33,15 @@ develop: $(VENV)/.installed  ## editable install: edits to Python files are live
 
 test-cpp:  ## the C++ tests under SANITIZE (needs cmake and doctest: apt install doctest-dev)
 	cmake -S . -B build/cpp-$(SANITIZE) -DHEDDLE_TESTS=ON -DHEDDLE_EXAMPLES=ON \
-	  -DHEDDLE_SANITIZE=$(SANITIZE) -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	  -DHEDDLE_SANITIZE=$(SANITIZE) -DCMAKE_BUILD_TYPE=Debug
 	cmake --build build/cpp-$(SANITIZE) --parallel $(shell nproc)
 	ctest --test-dir build/cpp-$(SANITIZE) --output-on-failure
 
+# The tools alone, as a dependency group, which pip has known since 25.1: nothing is built again.
 # mypy follows the names of the installed package, so it gets the same tree as links.
 lint: $(VENV)/.installed  ## ruff, mypy strict, clang-format
-	$(BIN)/pip install --quiet ".[dev]"
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --group dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	mkdir -p build/types/heddle
