@@ -1,5 +1,4 @@
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "allocations.h"
@@ -301,18 +300,4 @@ TEST_CASE("program: init that does not fit is refused at load") {
   CHECK(std::string(error.what()) ==
         "<memory>: init: 'add at tiny.py:1', buffer 7: wanted a multiple of 64, inside 0 bytes, "
         "got 16 bytes at 64");
-}
-
-TEST_CASE("model: the host's share of a call is small") {
-  auto model = test::tiny_model();
-  Tiny tiny(1);
-  auto best = std::chrono::nanoseconds::max();
-  for (int repeat = 0; repeat < 50; ++repeat) {
-    auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < 100; ++i) model->execute(tiny.in(), tiny.out());
-    auto spent = (std::chrono::steady_clock::now() - start) / 100;
-    best = std::min(best, std::chrono::duration_cast<std::chrono::nanoseconds>(spent));
-  }
-  MESSAGE("three instructions: " << best.count() << " ns");
-  CHECK(best < std::chrono::microseconds(20));  // sanitizers included
 }
