@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
 OLDEST = 7
-"""The first opset whose operators broadcast as NumPy does."""
+"""The first opset whose operators broadcast as NumPy does; what it left as it was is older."""
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -25,7 +25,7 @@ def read(path: Path) -> onnx.ModelProto:
     Raises:
         ArtifactError: No such file, or it is no ONNX model, or its weights are not beside it.
         ModuleNotFoundError: The package onnx is not installed.
-        GraphError: It breaks ONNX's rules, or is older than opset 7.
+        GraphError: It breaks ONNX's rules, or has an operator that opset 7 has changed.
     """
     onnx = _library()
     if not path.is_file():
@@ -49,7 +49,7 @@ def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx
     """The model after ONNX's own checks, its functions inlined.
 
     Raises:
-        GraphError: It breaks ONNX's rules, or is older than opset 7.
+        GraphError: It breaks ONNX's rules, or has an operator that opset 7 has changed.
     """
     onnx = _library()
     try:
@@ -62,11 +62,24 @@ def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx
             raise GraphError(f"{name}: wanted a valid ONNX model: {_first(error)}") from None
     opset = opsets(model).get("", OLDEST)
     if opset < OLDEST:
-        raise GraphError(f"{name}: wanted opset {OLDEST} or newer, got {opset}")
+        own = (node.op_type for node in nodes(model.graph) if not canonical(node.domain))
+        for kind in dict.fromkeys(own):
+            if _since(kind, opset) != _since(kind, OLDEST):
+                raise GraphError(f"{name}: {kind}: wanted opset {OLDEST} or newer, got {opset}")
     try:
         return _without_functions(model)
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise GraphError(f"{name}: wanted functions that fit their calls: {error}") from None
+
+
+def _since(kind: str, opset: int) -> int:
+    """The opset that has last changed what an operator does, as of `opset`; 0: it is not known."""
+    from onnx import defs
+
+    try:
+        return int(defs.get_schema(kind, opset).since_version)
+    except defs.SchemaError:
+        return 0
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:

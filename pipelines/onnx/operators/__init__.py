@@ -6,6 +6,7 @@ from heddle.pipelines.onnx.operators import (  # noqa: F401
     attention,
     attention_contrib,
     convolution,
+    grid,
     indexing,
     linear,
     logic,

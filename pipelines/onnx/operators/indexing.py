@@ -62,16 +62,19 @@ def gather_elements(node: Node) -> TensorValue:
 def gather_nd(node: Node) -> TensorValue:
     """The parts that rows of indices name, one index for each of the first axes."""
     x, indices = node(0), node(1)
-    if node["batch_dims"]:
-        node.refuse(f"wanted batch_dims of 0, got {node['batch_dims']}")
-    count = int(indices.shape[-1])
+    batch = node["batch_dims"]
+    end = batch + int(indices.shape[-1])
     place = None
-    for axis in range(count):
-        one = indices[..., axis]
+    if batch:  # the number of the part that each row of indices is about
+        count = Shape(x.shape[:batch]).elements
+        around = [*x.shape[:batch], *[1] * (indices.rank - 1 - batch)]
+        place = ops.reshape(ops.range(count, dtype=indices.dtype), around)
+    for axis in range(batch, end):
+        one = indices[..., axis - batch]
         dim = x.shape[axis]
         one = ops.where(one < 0, one + ops.size(dim, one.dtype), one)
         place = one if place is None else place * ops.size(dim, one.dtype) + one
-    flat = Shape((Shape(x.shape[:count]).elements, *x.shape[count:]))
+    flat = Shape((Shape(x.shape[:end]).elements, *x.shape[end:]))
     return ops.gather(ops.reshape(x, flat), place, axis=0)
 
 
