@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heddle.pipelines.onnx.table import DOMAINS, OPERATORS, canonical
+from heddle.pipelines.onnx.table import DOMAINS, OPERATORS, canonical, declared
 from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
 
 if TYPE_CHECKING:
     import onnx
 
 OLDEST = 7
-"""The first opset whose operators broadcast as NumPy does; what it left as it was is older."""
+"""The first opset whose operators broadcast as NumPy does; of older ones, what it kept is built."""
 
 
 def read(path: Path) -> onnx.ModelProto:
@@ -74,12 +74,8 @@ def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx
 
 def _since(kind: str, opset: int) -> int:
     """The opset that has last changed what an operator does, as of `opset`; 0: it is not known."""
-    from onnx import defs
-
-    try:
-        return int(defs.get_schema(kind, opset).since_version)
-    except defs.SchemaError:
-        return 0
+    schema = declared(kind, opset)
+    return 0 if schema is None else int(schema.since_version)
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:
@@ -125,18 +121,8 @@ def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _has_body(domain: str, name: str, versions: dict[str, int]) -> bool:
     """Whether ONNX itself says what an operator is made of."""
-    from onnx import defs
-
-    if domain not in DOMAINS or not defs.has(name, domain):
-        return False
-    try:
-        schema = defs.get_schema(name, versions.get(domain, 1), domain)
-    except defs.SchemaError:
-        return False
-    # The stubs of onnx do not have these two.
-    return any(
-        getattr(schema, f"has_{kind}") for kind in ("function", "context_dependent_function")
-    )
+    schema = declared(name, versions.get(domain, 1), domain) if domain in DOMAINS else None
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 def _first(error: Exception) -> str:

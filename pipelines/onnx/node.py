@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from heddle.graph import Dim, DType, TensorValue
-from heddle.pipelines.onnx.table import canonical
+from heddle.pipelines.onnx.table import canonical, declared
 from heddle.pipelines.onnx.values import Known, Value, sizes
 from heddle.runtime.errors import GraphError
 
@@ -208,11 +208,8 @@ def dtype_of(number: int, refuse: Any) -> DType:
 @lru_cache(maxsize=512)
 def _defaults(kind: str, version: int, domain: str) -> dict[str, Any]:
     """What the operator's declaration says of attributes that are left out."""
-    from onnx import defs
-
-    try:
-        schema = defs.get_schema(kind, version, domain)
-    except defs.SchemaError:
+    schema = declared(kind, version, domain)
+    if schema is None:
         return {}
     rows = {name: row.default_value for name, row in schema.attributes.items()}
     return {name: row for name, row in rows.items() if row.type}

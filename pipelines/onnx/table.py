@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from heddle.graph import TensorValue
 
@@ -24,6 +24,16 @@ DOMAINS = ("", "ai.onnx.ml", "com.microsoft")
 def canonical(domain: str) -> str:
     """The domain with one name for ONNX itself."""
     return "" if domain == "ai.onnx" else domain
+
+
+def declared(kind: str, opset: int, domain: str = "") -> Any:
+    """ONNX's own declaration of an operator as of an opset, a schema; None: there is none."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(kind, opset, domain)
+    except defs.SchemaError:
+        return None
 
 
 def operator(*names: str, domain: str = "") -> Callable[[Operator], Operator]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from operator import and_, mul
 from typing import NamedTuple
 
-from heddle.graph import Dim, DType, Shape, TensorValue, ops
+from heddle.graph import Dim, DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.resizing import CUBIC, inner, outer
 from heddle.pipelines.onnx.table import operator
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """What opset 16 calls them."""
-
-_SHARPNESS = -0.75
-"""The coefficient of cubic weights by Keys (1981) that the operator has."""
 
 
 @operator("GridSample")
@@ -32,8 +29,7 @@ def grid_sample(node: Node) -> TensorValue:
         _taps(_Side(dim, bool(node["align_corners"]), node["padding_mode"]), mode, grid[..., place])
         for place, dim in zip(reversed(range(x.rank - 2)), x.shape[2:], strict=True)
     ]
-    rows = ops.permute(x, [0, *range(2, x.rank), 1])
-    table = ops.reshape(rows, Shape((Shape(rows.shape[:last]).elements, rows.shape[last])))
+    table = ops.flatten(ops.permute(x, [0, *range(2, x.rank), 1]), 0, last - 1)
     batch = ops.reshape(ops.range(x.shape[0]), [x.shape[0], *[1] * (grid.rank - 2)])
     read = reduce(ops.add, (_read(table, batch, x.shape[2:], some) for some in product(*taps)))
     return ops.permute(read, [0, last, *range(1, last)])
@@ -94,24 +90,18 @@ class _Side:
 def _taps(side: _Side, mode: str, given: TensorValue) -> list[_Tap]:
     place = side.place(given)
     if mode == "nearest":
-        return [side.tap(side.held(ops.round(place)), None)]
+        return [side.tap(ops.round(place), None)]
     place = side.held(place)
     first = ops.floor(place)
     rest = place - first
     if mode == "linear":
         return [side.tap(first, 1 - rest), side.tap(first + 1, rest)]
-    weights = [_outer(rest + 1), _inner(rest), _inner(1 - rest), _outer(2 - rest)]
-    return [side.tap(first + (step - 1), weight) for step, weight in enumerate(weights)]
-
-
-def _inner(x: TensorValue) -> TensorValue:
-    """The cubic weight of an element at most 1 away."""
-    return ((_SHARPNESS + 2) * x - (_SHARPNESS + 3)) * x * x + 1
-
-
-def _outer(x: TensorValue) -> TensorValue:
-    """That of one from 1 to 2 away."""
-    return ((_SHARPNESS * x - 5 * _SHARPNESS) * x + 8 * _SHARPNESS) * x - 4 * _SHARPNESS
+    return [
+        side.tap(first - 1, outer(rest + 1, CUBIC)),
+        side.tap(first, inner(rest, CUBIC)),
+        side.tap(first + 1, inner(1 - rest, CUBIC)),
+        side.tap(first + 2, outer(2 - rest, CUBIC)),
+    ]
 
 
 def _read(
@@ -124,8 +114,8 @@ def _read(
     rows = ops.gather(table, place, axis=0)
     weights = [tap.weight for tap in taps if tap.weight is not None]
     if weights:
-        rows = rows * ops.unsqueeze(ops.cast(reduce(mul, weights), rows.dtype), -1)
+        rows = rows * ops.unsqueeze(ops.cast(reduce(ops.mul, weights), rows.dtype), -1)
     inside = [tap.inside for tap in taps if tap.inside is not None]
     if inside:
-        rows = ops.where(ops.unsqueeze(reduce(and_, inside), -1), rows, 0)
+        rows = ops.where(ops.unsqueeze(reduce(ops.logical_and, inside), -1), rows, 0)
     return rows

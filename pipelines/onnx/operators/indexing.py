@@ -74,8 +74,7 @@ def gather_nd(node: Node) -> TensorValue:
         dim = x.shape[axis]
         one = ops.where(one < 0, one + ops.size(dim, one.dtype), one)
         place = one if place is None else place * ops.size(dim, one.dtype) + one
-    flat = Shape((Shape(x.shape[:end]).elements, *x.shape[end:]))
-    return ops.gather(ops.reshape(x, flat), place, axis=0)
+    return ops.gather(ops.flatten(x, 0, end - 1), place, axis=0)
 
 
 @operator("Slice")

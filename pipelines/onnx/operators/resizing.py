@@ -11,6 +11,9 @@ from heddle.graph import DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.table import operator
 
+CUBIC = -0.75
+"""The coefficient of cubic weights where the file says none."""
+
 LARGEST = 2**20
 """The places of as many are computed while the file is read."""
 
@@ -132,7 +135,7 @@ def _weights(node: Node, mode: str, places: Any, old: int, scale: float) -> Any:
     shrinks = bool(node["antialias"]) and scale < 1
     stretch = scale if shrinks else 1.0
     reach = 2 if mode == "cubic" else 1
-    coefficient = -0.75 if node["cubic_coeff_a"] is None else node["cubic_coeff_a"]
+    coefficient = CUBIC if node["cubic_coeff_a"] is None else node["cubic_coeff_a"]
     matrix = np.zeros((len(places), old))
     for row, place in enumerate(places):
         first = math.floor(place - reach / stretch) + (0 if shrinks else 1)
@@ -148,10 +151,18 @@ def _weights(node: Node, mode: str, places: Any, old: int, scale: float) -> Any:
 
 
 def _shares(mode: str, distance: Any, a: float) -> Any:
-    """Linear, or cubic by Keys (1981)."""
+    """Linear, or cubic."""
     x = np.abs(distance)
     if mode == "linear":
         return np.maximum(1 - x, 0)
-    inner = ((a + 2) * x - (a + 3)) * x * x + 1
-    outer = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, inner, np.where(x < 2, outer, 0))
+    return np.where(x <= 1, inner(x, a), np.where(x < 2, outer(x, a), 0))
+
+
+def inner(x: Any, a: float) -> Any:
+    """The cubic weight of an element `x` away, at most 1; `a` is the coefficient of Keys (1981)."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1
+
+
+def outer(x: Any, a: float) -> Any:
+    """That of one from 1 to 2 away."""
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
