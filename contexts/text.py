@@ -111,7 +111,8 @@ class TextContext(TokenUpdates, OlderNames):
         self.json_schema = json_schema
         self.sampling_params = sampling_params or _GREEDY
         self.model_name = model_name
-        self.status = GenerationStatus(status)
+        # An enumeration takes its own members too, but in many times the time of this.
+        self.status = status if type(status) is GenerationStatus else GenerationStatus(status)
         self.target_endpoint = target_endpoint
         self.external_block_metadata = external_block_metadata
         self.cached_prefix_length = cached_prefix_length

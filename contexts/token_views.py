@@ -12,6 +12,7 @@ from heddle.contexts.numeric import is_masked
 from heddle.contexts.ranges import Range
 
 TokenArray = npt.NDArray[np.int64]
+_INT64 = np.dtype(np.int64)
 
 # Stands for a token that the device has not handed back yet.
 FUTURE_TOKEN = -999
@@ -34,8 +35,8 @@ def token_count(array: TokenArray) -> int:
     Raises:
         ValueError: It is no array of tokens, or empty.
     """
-    plain = isinstance(array, np.ndarray) and not is_masked(array)
-    if not plain or array.ndim != 1 or array.dtype != np.int64:
+    plain = type(array) is np.ndarray or (isinstance(array, np.ndarray) and not is_masked(array))
+    if not plain or array.ndim != 1 or array.dtype != _INT64:
         found = f"{array.ndim} dimensions of {array.dtype}" if plain else type(array).__name__
         raise ValueError(f"TokenBuffer: wanted a one-dimensional int64 array, got {found}")
     if array.size == 0:

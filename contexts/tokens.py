@@ -285,7 +285,7 @@ class TokenBuffer(TokenViews):
             (window.start, window.end),
             (completion.start, completion.end),
             self._offset,
-            tuple([(at, *before) for at, before in self._starts.items()]),
+            tuple([(at, *before) for at, before in self._starts.items()]) if self._starts else (),
         )
 
     def restore(self, state: TokenState) -> None:

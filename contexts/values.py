@@ -36,7 +36,7 @@ class RequestID(str):
             value = os.urandom(16).hex()
         if not value:
             raise ValueError("RequestID: wanted a non-empty string, got an empty one")
-        return super().__new__(cls, value)
+        return str.__new__(cls, value)
 
     @property
     def value(self) -> str:

@@ -1,11 +1,14 @@
 """Contexts, requests and outputs as msgpack messages, and back.
 
-A message is a msgpack array of two: the value, and a checksum of the bytes before it. Arrays travel
-as extension values, see `wire_arrays`; contexts as the records of `wire_records`.
+A message is a msgpack array of three: the bytes of all arrays, as one binary string; the value, in
+which extension values stand for its arrays, see `wire_arrays`, and records for contexts, see
+`wire_records`; and a checksum. What begins the message fills `ALIGNMENT` bytes, so that arrays are
+aligned wherever the message is.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -17,33 +20,50 @@ from heddle.contexts.pixel import PixelContext
 from heddle.contexts.text import TextContext
 from heddle.contexts.tokens import TokenBuffer, TokenState
 from heddle.contexts.values import RequestID
-from heddle.contexts.wire_arrays import ARRAY_CODE, check_array, is_array, pack_array, unpack_array
-from heddle.contexts.wire_records import EOSRecord, PixelRecord, TextRecord, check_items
+from heddle.contexts.wire_arrays import IncomingArrays, OutgoingArrays, check_array, is_array
+from heddle.contexts.wire_records import (
+    EOSValues,
+    PixelRecord,
+    TextRecord,
+    check_items,
+    eos_tracker,
+    eos_values,
+)
+from heddle.runtime._core import Checksum
 from heddle.runtime.errors import InputError
 
-# An array of two begins a message; a binary string of eight bytes, the checksum, ends it.
-_BEGIN = b"\x92"
+# An array of three begins with a binary string: its length, then zeros up to the first array.
+_FRAME = struct.Struct(">2sI10x")
+_BEGIN = b"\x93\xc6"
+_NAMED = 6  # bytes before those that the length counts
+# A binary string of eight bytes ends it.
 _CHECKSUM = b"\xc4\x08"
-_NO_SUM = bytes(8)
-_WORD = np.dtype("<u8")
-_END = len(_CHECKSUM) + len(_NO_SUM)
+_SUM_SIZE = 8
+_END = len(_CHECKSUM) + _SUM_SIZE
 
 
-def checksum(message: bytes | bytearray | memoryview) -> bytes:
-    """Eight bytes: the length plus the sum of all 64-bit words, the last one filled with zeros.
+def _checksum(*parts: bytes | memoryview) -> bytes:
+    total = Checksum()
+    for part in parts:
+        total.update(part)
+    return total.value.to_bytes(_SUM_SIZE, "little")
 
-    No change within one word goes unnoticed. Several times faster than a CRC, which would cost half
-    of the time that a message of 64 KiB takes.
-    """
-    whole = len(message) // 8 * 8
-    words = np.frombuffer(message, _WORD, whole // 8)
-    rest = int.from_bytes(message[whole:], "little")
-    return ((int(np.add.reduce(words)) + rest + len(message)) % (1 << 64)).to_bytes(8, "little")
+
+def _take_apart(message: memoryview) -> tuple[memoryview, memoryview] | None:
+    """The bytes of the arrays, and the value; None: the message is not as it was sent."""
+    end = len(message) - _END
+    if end < _FRAME.size:
+        return None
+    begin, named = _FRAME.unpack_from(message)
+    value = _NAMED + named
+    if begin != _BEGIN or not _FRAME.size <= value <= end:
+        return None
+    if message[-_SUM_SIZE:] != _checksum(message[:-_SUM_SIZE]):
+        return None
+    return message[_FRAME.size : value], message[value:end]
 
 
 def _to_wire(value: object) -> Any:
-    if isinstance(value, np.ndarray):
-        return pack_array(value)
     if isinstance(value, RequestID):
         return value.value
     if isinstance(value, TextContext):
@@ -53,7 +73,7 @@ def _to_wire(value: object) -> Any:
     if isinstance(value, TokenBuffer):
         return value.state()
     if isinstance(value, EOSTracker):
-        return EOSRecord.of(value)
+        return eos_values(value)
     if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):
         return value.item()
     raise TypeError(f"wanted contexts, requests, outputs, arrays or plain data, got {type(value)}")
@@ -67,7 +87,7 @@ def _from_wire(type_: Any, value: Any) -> Any:
     if type_ is TokenBuffer:
         return TokenBuffer.of_state(_convert(value, TokenState))
     if type_ is EOSTracker:
-        return _convert(value, EOSRecord).build()
+        return eos_tracker(_convert(value, EOSValues))
     if (record := _record_of(type_)) is not None:
         if record is TextRecord:
             check_items(value)
@@ -98,18 +118,22 @@ def _build(record: TextRecord | PixelRecord, type_: type) -> TextContext | Pixel
 class _Encode:
     """Turns a value into a message."""
 
-    def __init__(self) -> None:
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=_to_wire)
-
     def __call__(self, value: Any) -> bytes:
+        arrays = OutgoingArrays()
+
+        def to_wire(value: object) -> Any:
+            return arrays.pack(value) if isinstance(value, np.ndarray) else _to_wire(value)
+
         try:
-            message = self._encoder.encode((value, _NO_SUM))
-        except (OverflowError, UnicodeEncodeError) as error:
+            rest = msgspec.msgpack.encode(value, enc_hook=to_wire) + _CHECKSUM
+            begin = _FRAME.pack(_BEGIN, _FRAME.size - _NAMED + arrays.size)
+        except (OverflowError, UnicodeEncodeError, struct.error) as error:
             raise TypeError(
-                f"wanted integers of 64 bits and texts in UTF-8, got: {error}"
+                "wanted integers of 64 bits, texts in UTF-8 and less than 4 GiB of arrays, "
+                f"got: {error}"
             ) from None
-        summed = memoryview(message)[: -len(_NO_SUM)]
-        return b"".join((summed, checksum(summed)))
+        parts = (begin, *arrays.parts, rest)
+        return b"".join((*parts, _checksum(*parts)))
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return msgpack_numpy_encoder, ()
@@ -121,32 +145,25 @@ class _Decode:
     def __init__(self, type_: Any, copy: bool) -> None:
         self._type = type_
         self._copy = copy
+        self._arrays = IncomingArrays(copy)
         # What contexts travel as is read without a step between: a list of its items.
         self._record = _record_of(type_)
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-            self._record or type_, dec_hook=_from_wire, ext_hook=self._unpack_extension
+            self._record or type_, dec_hook=_from_wire, ext_hook=self._arrays.unpack
         )
-
-    def _unpack_extension(self, code: int, data: memoryview) -> Any:
-        if code != ARRAY_CODE:
-            raise ValueError(f"wanted extension {ARRAY_CODE}, an array, got {code}")
-        return unpack_array(data, self._copy)
 
     def __call__(self, message: bytes | bytearray | memoryview) -> Any:
-        view = memoryview(message)
-        framed = (
-            len(view) > len(_BEGIN) + _END
-            and view[: len(_BEGIN)] == _BEGIN
-            and bytes(view[-_END:]) == _CHECKSUM + checksum(view[: -len(_NO_SUM)])
-        )
-        if not framed:
+        parts = _take_apart(memoryview(message))
+        if parts is None:
             raise InputError(
-                f"message: wanted a whole, unchanged message, got {len(view)} bytes without the "
+                f"message: wanted a whole, unchanged message, got {len(message)} bytes without the "
                 "frame or the checksum of one"
             )
+        arrays, value = parts
+        self._arrays.begin(arrays)
         try:
-            value = self._decoder.decode(view[len(_BEGIN) : -_END])
-            return value if self._record is None else _build(value, self._type)
+            decoded = self._decoder.decode(value)
+            return decoded if self._record is None else _build(decoded, self._type)
         # AttributeError: msgspec takes any extension value for a mapping, and asks for its keys.
         except (
             msgspec.MsgspecError,
@@ -157,6 +174,8 @@ class _Decode:
         ) as error:
             wanted = self._type.__name__ if isinstance(self._type, type) else self._type
             raise InputError(f"message: wanted {wanted}, got another value: {error}") from error
+        finally:
+            self._arrays.end()
 
     def __reduce__(self) -> tuple[Any, tuple[Any, bool]]:
         return msgpack_numpy_decoder, (self._type, self._copy)

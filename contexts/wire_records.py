@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -40,7 +40,9 @@ _Sampling = tuple[
     bool,
     int,
 ]
-_sampling = attrgetter(*(field.name for field in fields(SamplingParams)))
+_NAMES = [field.name for field in fields(SamplingParams)]
+_STOP, _STOP_TOKEN_IDS = _NAMES.index("stop"), _NAMES.index("stop_token_ids")
+_sampling = attrgetter(*_NAMES)
 
 
 @lru_cache(64)
@@ -50,29 +52,32 @@ def _frozen(values: _Sampling) -> SamplingParams:
 
 def _sampling_params(values: _Sampling) -> SamplingParams:
     """The parameters, checked once for all requests that have the same, but for lists of stops."""
-    *_, stop, stop_token_ids, _, _ = values
-    shared = stop is None and stop_token_ids is None
+    shared = values[_STOP] is None and values[_STOP_TOKEN_IDS] is None
     return _frozen(values) if shared else SamplingParams(*values)
 
 
-class EOSRecord(msgspec.Struct, array_like=True):
-    """An `EOSTracker`."""
+_Endings = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[str, ...]]
+# The endings of an `EOSTracker`, and its tail.
+EOSValues = tuple[_Endings, str]
 
-    token_ids: Sequence[int]
-    sequences: Sequence[Sequence[int]]
-    stop_strings: Sequence[str]
-    tail: str
 
-    @classmethod
-    def of(cls, tracker: EOSTracker) -> EOSRecord:
-        """The record of `tracker`."""
-        return cls(sorted(tracker._ids), tracker._sequences, tracker._strings, tracker._tail)
+@lru_cache(64)
+def _untouched(endings: _Endings) -> EOSTracker:
+    """The tracker of these endings, checked once for all requests that have the same: copy it."""
+    return EOSTracker(*endings)
 
-    def build(self) -> EOSTracker:
-        """The tracker of this record."""
-        tracker = EOSTracker(self.token_ids, self.sequences, self.stop_strings)
-        tracker.tail = self.tail
-        return tracker
+
+def eos_values(tracker: EOSTracker) -> EOSValues:
+    """An `EOSTracker` as plain values."""
+    return (tuple(sorted(tracker._ids)), tracker._sequences, tracker._strings), tracker._tail
+
+
+def eos_tracker(values: EOSValues) -> EOSTracker:
+    """The tracker of these values."""
+    endings, tail = values
+    tracker = _untouched(endings).copy()
+    tracker.tail = tail
+    return tracker
 
 
 class VisionRecord(msgspec.Struct, tag="vision"):
@@ -122,7 +127,7 @@ class TextRecord(msgspec.Struct, array_like=True):
     tokens: TokenState
     first_prompt_length: int
     request_id: str
-    eos: EOSRecord
+    eos: EOSValues
     log_probabilities: int
     log_probabilities_echo: bool
     ignore_eos: bool
@@ -155,7 +160,7 @@ class TextRecord(msgspec.Struct, array_like=True):
             context.tokens.state(),
             context._prompt_length,
             context.request_id.value,
-            EOSRecord.of(context.eos_tracker),
+            eos_values(context.eos_tracker),
             context.log_probabilities,
             context.log_probabilities_echo,
             context.ignore_eos,
@@ -189,16 +194,16 @@ class TextRecord(msgspec.Struct, array_like=True):
         tokens = TokenBuffer.of_state(self.tokens)
         # The constructor looks at the first prompt.
         tokens._prompt_length = min(self.first_prompt_length, len(tokens))
-        make: type[TextContext] = TextContext
-        options: dict[str, Any] = {}
+        make: Callable[..., TextContext] = TextContext
         if self.kind is not None:
-            make = TextAndVisionContext if isinstance(self.kind, VisionRecord) else TTSContext
-            options = _fields_of(type(self.kind), self.kind)
+            kind = TextAndVisionContext if isinstance(self.kind, VisionRecord) else TTSContext
+            make = partial(kind, **_fields_of(type(self.kind), self.kind))
+        endings, tail = self.eos
         context = make(
             max_length=self.max_length,
             tokens=tokens,
             request_id=self.request_id,
-            eos_tracker=self.eos.build(),
+            eos_tracker=_untouched(endings),  # which copies it
             log_probabilities=self.log_probabilities,
             log_probabilities_echo=self.log_probabilities_echo,
             ignore_eos=self.ignore_eos,
@@ -213,13 +218,13 @@ class TextRecord(msgspec.Struct, array_like=True):
             external_block_metadata=self.external_block_metadata,
             cached_prefix_length=self.cached_prefix_length,
             prompt=self.prompt,
-            **options,
         )
         tokens._prompt_length = self.tokens.prompt_length
         if not 0 <= self.committed_idx <= len(context.tokens):
             raise ValueError(
                 f"committed_idx: wanted 0 to {len(context.tokens)}, got {self.committed_idx}"
             )
+        context.eos_tracker.tail = tail
         context._prompt_length = self.first_prompt_length
         context._status_log = self.status_log
         context._cache_seq_id = self.cache_seq_id

@@ -1,5 +1,7 @@
 import pickle
+import struct
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -34,7 +36,7 @@ from heddle.contexts import (
     msgpack_numpy_decoder,
     msgpack_numpy_encoder,
 )
-from heddle.contexts.wire import checksum
+from heddle.runtime._core import Checksum
 from heddle.runtime.errors import InputError
 
 encode = msgpack_numpy_encoder()
@@ -42,10 +44,18 @@ ENTRY = LogProbabilities([-1.0], [{3: -1.0, 4: -2.5}])
 TOKENS = {"max_length": 50, "tokens": np.arange(1, 5)}
 
 
-def framed(value):
-    """A message with a right checksum around any msgpack bytes."""
-    message = b"\x92" + value + b"\xc4\x08"
-    return message + checksum(message)
+def framed(value, arrays=b""):
+    """A message with a right checksum around any msgpack bytes, and around those of arrays."""
+    begin = b"\x93\xc6" + (10 + len(arrays)).to_bytes(4, "big") + bytes(10)
+    total = Checksum()
+    total.update(message := begin + arrays + value + b"\xc4\x08")
+    return message + total.value.to_bytes(8, "little")
+
+
+def taken_apart(message):
+    """What `framed` takes of a message."""
+    value = 6 + int.from_bytes(message[2:6], "big")
+    return message[value:-10], message[16:value]
 
 
 def text_context():
@@ -183,9 +193,30 @@ def test_values_come_back_as_they_were(value, plain):
     assert plain(again) == plain(value)
 
 
-def test_the_checksum_holds_across_zeros_and_the_end_of_a_word():
-    assert len({checksum(bytes(size)) for size in range(20)}) == 20
-    assert len({checksum(bytes(at) + b"\x01" + bytes(9 - at)) for at in range(8)}) == 8
+def test_views_of_a_message_are_aligned():
+    values = [np.ones(3, np.int8), np.arange(5), np.ones((1, 3), np.complex128), np.float32(2)]
+    for size in range(4):
+        sent = {"x" * size: [*map(np.asarray, values)]}
+        ((again,),) = [msgpack_numpy_decoder(Any, copy=False)(encode(sent)).values()]
+        for array, value in zip(again, values, strict=True):
+            assert array.flags.aligned
+            np.testing.assert_array_equal(array, value, strict=True)
+
+
+def test_threads_share_a_decoder():
+    decode = msgpack_numpy_decoder(Any, copy=False)
+    messages = [encode([np.full(size, size)] * 3) for size in range(1, 9)]
+    with ThreadPoolExecutor(8) as pool:
+        for size, again in enumerate(pool.map(decode, messages * 200)):
+            wanted = size % 8 + 1
+            assert [array.tolist() for array in again] == [[wanted] * wanted] * 3
+
+
+def test_a_decoder_lets_go_of_its_message():
+    message = bytearray(encode(np.arange(3)))
+    decode = msgpack_numpy_decoder(np.ndarray, copy=True)
+    decode(message)
+    message.clear()  # raises BufferError while there is a view
 
 
 def test_functions_can_be_pickled():
@@ -222,12 +253,13 @@ def test_every_truncation_and_every_changed_byte_is_found():
 
 def test_damage_under_a_right_checksum_is_a_typed_error_without_large_allocations():
     message = encode(TextContext(max_length=9, tokens=np.array([1, 2]), request_id="r"))
-    value = message[1:-10]
+    value, arrays = taken_apart(message)
     decode = msgpack_numpy_decoder(TextContext)
-    broken = [framed(value[:end]) for end in range(len(value))]
+    broken = [framed(value[:end], arrays) for end in range(len(value))]
+    broken += [framed(value, arrays[:end]) for end in range(len(arrays))]
     for at in range(len(value)):
         for changed in (0x00, 0x7F, 0x80, 0xC1, 0xC6, 0xC9, 0xDB, 0xDD, 0xDF, 0xFF):
-            broken.append(framed(value[:at] + bytes([changed]) + value[at + 1 :]))
+            broken.append(framed(value[:at] + bytes([changed]) + value[at + 1 :], arrays))
     refused = 0
     tracemalloc.start()
     for damaged in broken:
@@ -254,22 +286,34 @@ def test_a_claimed_size_allocates_nothing(start):
     assert peak < 50_000
 
 
+def array(name, start, *shape):
+    return 1, struct.pack(f"<4sQ{len(shape)}Q", name, start, *shape)
+
+
 @pytest.mark.parametrize(
-    ("code", "data", "reason"),
+    ("extension", "reason"),
     [
-        (1, b"<i", "at least 5 bytes, got 2"),
-        (1, b"|O8\0\0" + bytes(8), "a known dtype"),
-        (1, b"<i8\0\x02" + bytes(8), "a known dtype and its shape, got b'<i8', rank 2"),
-        (1, b"<i8\0\x01" + (2**61).to_bytes(8, "little"), f"wanted {2**64} bytes"),
-        (1, b"<i8\0\x01" + (2).to_bytes(8, "little") + bytes(8), "wanted 16 bytes .* got 8"),
-        (1, b"<i8\0\x02" + bytes(8) + (2**63).to_bytes(8, "little"), "got another value"),
-        (2, b"", "wanted extension 1, an array, got 2"),
+        ((1, b"<i8"), "wanted its dtype, place and shape, got 3 bytes"),
+        ((1, b"<i8\0" + bytes(9)), "wanted its dtype, place and shape, got 13 bytes"),
+        (array(b"<i8", 0, *[1] * 65), "wanted its dtype, place and shape, got 532 bytes"),
+        (array(b"|O8", 0, 1), "a known dtype, got b'|O8'"),
+        (array(b"<i8", 0, 2**61), f"bytes 0 to {2**64}"),
+        (array(b"<i8", 0, 3), r"wanted \[3\] of int64 within bytes 0 to 16, got bytes 0 to 24"),
+        (array(b"<i8", 16, 1), "within bytes 0 to 16, got bytes 16 to 24"),
+        (array(b"<i8", 0, 0, 2**63), "got another value"),
+        ((2, b""), "wanted extension 1, an array, got 2"),
     ],
 )
-def test_arrays_that_lie(code, data, reason):
-    message = framed(msgspec.msgpack.encode(msgspec.msgpack.Ext(code, data)))
+def test_arrays_that_lie(extension, reason):
+    message = framed(msgspec.msgpack.encode(msgspec.msgpack.Ext(*extension)), bytes(16))
     with pytest.raises(InputError, match=reason):
         msgpack_numpy_decoder(np.ndarray)(message)
+
+
+def test_no_two_arrays_share_bytes():
+    twice = [msgspec.msgpack.Ext(*array(b"<i8", 0, 2))] * 2
+    with pytest.raises(InputError, match="within bytes 16 to 16, got bytes 0 to 16"):
+        msgpack_numpy_decoder(Any)(framed(msgspec.msgpack.encode(twice), bytes(16)))
 
 
 def test_decoding_validates_like_construction():
@@ -288,7 +332,8 @@ def test_decoding_validates_like_construction():
 
 
 def test_an_invalid_context_is_refused():
-    record = msgspec.msgpack.decode(encode(text_context())[1:-10], ext_hook=msgspec.msgpack.Ext)
+    value, arrays = taken_apart(encode(text_context()))
+    record = msgspec.msgpack.decode(value, ext_hook=msgspec.msgpack.Ext)
     for index, value, reason in (
         (0, 1, "max_length 1"),
         (2, -1, "first_prompt_length: wanted 0 or more, got -1"),
@@ -298,14 +343,15 @@ def test_an_invalid_context_is_refused():
         changed = [*record]
         changed[index] = value
         with pytest.raises(InputError, match=reason):
-            msgpack_numpy_decoder(TextContext)(framed(msgspec.msgpack.encode(changed)))
+            msgpack_numpy_decoder(TextContext)(framed(msgspec.msgpack.encode(changed), arrays))
 
 
 @pytest.mark.parametrize("index", [4, 13, 22])
 def test_an_array_in_the_place_of_a_mapping_is_refused(index):
-    record = msgspec.msgpack.decode(encode(text_context())[1:-10], ext_hook=msgspec.msgpack.Ext)
-    record[index] = msgspec.msgpack.decode(
-        encode(np.arange(3))[1:-10], ext_hook=msgspec.msgpack.Ext
-    )
+    value, arrays = taken_apart(encode(text_context()))
+    record = msgspec.msgpack.decode(value, ext_hook=msgspec.msgpack.Ext)
+    record[index] = msgspec.msgpack.Ext(*array(b"<i8", len(arrays), 3))
     with pytest.raises(InputError, match="wanted TextContext, got another value"):
-        msgpack_numpy_decoder(TextContext)(framed(msgspec.msgpack.encode(record)))
+        msgpack_numpy_decoder(TextContext)(
+            framed(msgspec.msgpack.encode(record), arrays + bytes(24))
+        )
