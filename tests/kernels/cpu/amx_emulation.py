@@ -14,6 +14,8 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,18 @@ class Tile:
         """The tile's words of 32 bits as [rows, words, elements of a word]."""
         used = np.ascontiguousarray(self.data[: self.rows, : self.row_bytes])
         return used.view(dtype).reshape(self.rows, self.row_bytes // 4, -1)
+
+    @cached_property
+    def bfloat16s(self) -> np.ndarray:
+        """As float32, [2, rows, words]: the even ones of each row, and the odd ones."""
+        apart = self.words(np.uint16).transpose(2, 0, 1)
+        return (apart.astype(np.uint32, order="C") << 16).view(np.float32)
+
+    @cached_property
+    def gentle(self) -> bool:
+        """Whether each of its bfloat16 numbers is zero, or from `GENTLE` to 1 / `GENTLE`."""
+        sizes = np.abs(self.bfloat16s)
+        return bool(((sizes == 0) | ((sizes >= GENTLE) & (sizes <= 1 / GENTLE))).all())
 
 
 _tiles: list[Tile] = []
@@ -112,14 +126,9 @@ def tilestored64(rows: int, row_bytes: int, base: int, stride: int, number: int)
     _each_row("store", places, written)
 
 
-class _Span(ctypes.Structure):
-    """`struct iovec` of readv and writev, which move rows by one call."""
-
-    _fields_ = (("place", ctypes.c_void_p), ("size", ctypes.c_size_t))
-
-
 def _spans(places: list[int], size: int) -> ctypes.Array:
-    return (_Span * len(places))(*((place, size) for place in places))
+    """An array of `struct iovec`, a place and a size each, which one readv or writev moves."""
+    return (ctypes.c_size_t * (2 * len(places)))(*chain.from_iterable(zip(places, repeat(size))))
 
 
 def _each_row(what: str, places: list[int], move: Callable[[list[int]], Any]) -> Any:
@@ -145,18 +154,37 @@ def tdpbf16ps(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
     fused multiply-add; then both are added to each other, and that to the tile.
     """
     c, a, b = _operands(m, n, k, sums, left, right)
-    x, y = (_widened(tile.words(np.uint16)) for tile in (a, b))
-    before = _daz(c.words(np.float32)[:, :, 0].astype(np.float64))
-    apart = np.zeros((m, n // 4, 2), np.float32)
+    before = c.words(np.float32)[:, :, 0]
     # No exceptions: what is left over in rows that are dropped may be anything.
     with np.errstate(all="ignore"):
-        rounded = _flushed if min(_least(x), _least(y)) < GENTLE else _as_float32
-        for step in range(k // 4):
-            # A product of two bfloat16 is exact in float64, and a sum of it and a float32 that
-            # is rounded to float64 and then to float32 is as if it had been rounded once.
-            apart = rounded(apart + x[:, step, None] * y[None, step])
-        pairs = _flushed(apart[..., 0].astype(np.float64) + apart[..., 1])
-        return _result(m, n, _flushed(before + pairs))
+        if a.gentle and b.gentle:
+            pairs = _gentle_pairs(a.bfloat16s, b.bfloat16s)
+        else:
+            pairs = _pairs(*(_daz(tile.bfloat16s.astype(np.float64)) for tile in (a, b)))
+        return _result(m, n, _flushed(_daz(before.astype(np.float64)) + pairs))
+
+
+GENTLE = 2.0**-50
+"""Products of bfloat16 numbers from here to 1 / `GENTLE` are float32 numbers, and multiples of
+2**-114; so are sums of them, however they are rounded to 24 bits: none of them is below the
+smallest normal number but zero."""
+
+
+def _gentle_pairs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """As `_pairs`, where no number is denormal: a fused multiply-add is an exact product, added."""
+    apart = np.zeros((2, x.shape[1], y.shape[2]), np.float32)
+    for products in x.transpose(2, 0, 1)[..., None] * y.swapaxes(0, 1)[:, :, None]:
+        apart += products
+    return apart[0] + apart[1]
+
+
+def _pairs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    apart = np.zeros((2, x.shape[1], y.shape[2]), np.float32)
+    for step in range(y.shape[1]):
+        # A product of two bfloat16 is exact in float64, and a sum of it and a float32 that is
+        # rounded to float64 and then to float32 is as if it had been rounded once.
+        apart = _flushed(apart + x[:, :, step, None] * y[:, None, step])
+    return _flushed(apart[0].astype(np.float64) + apart[1])
 
 
 def tdpbusd(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
@@ -192,29 +220,9 @@ def _result(rows: int, row_bytes: int, words: np.ndarray) -> int:
     return _kept(Tile(rows, row_bytes, data))
 
 
-def _widened(words: np.ndarray) -> np.ndarray:
-    """bfloat16 as float64, denormals as zero."""
-    with np.errstate(invalid="ignore"):  # a signalling NaN
-        return _daz((words.astype(np.uint32) << 16).view(np.float32).astype(np.float64))
-
-
 def _daz(numbers: np.ndarray) -> np.ndarray:
     """float32 in float64, denormals as zero."""
     return np.where(np.abs(numbers) < np.finfo(np.float32).tiny, np.copysign(0, numbers), numbers)
-
-
-GENTLE = 2.0**-50
-"""Products of numbers from here on are multiples of 2**-114, and so are sums of them, however they
-are rounded to 24 bits: none of them is below the smallest normal number but zero."""
-
-
-def _least(numbers: np.ndarray) -> float:
-    """The smallest magnitude of a number but zero."""
-    return np.fmin.reduce(np.abs(numbers), axis=None, where=numbers != 0, initial=np.inf)
-
-
-def _as_float32(numbers: np.ndarray) -> np.ndarray:
-    return numbers.astype(np.float32)
 
 
 def _flushed(numbers: np.ndarray) -> np.ndarray:

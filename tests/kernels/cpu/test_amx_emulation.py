@@ -111,18 +111,38 @@ def test_denormals_are_zero_beside_what_is_no_number():
     assert found[1, 0] == 0.0
 
 
-def test_the_least_number_of_a_tile_is_looked_for():
-    """Products of gentle numbers are not looked at one by one, and are the same as if they were."""
-    assert amx_emulation._least(np.array([np.nan, 0, -0.25, 3.0])) == 0.25
-    assert amx_emulation._least(np.zeros(3)) == np.inf
-    least, rng = amx_emulation.GENTLE, np.random.default_rng(0)
-    numbers = [(rng.integers(128, 256, 32) * np.float32(least / 128)) for _ in range(2)]
-    left, right = (bf16(*(some * rng.choice([-1, 1], 32))) for some in numbers)
+@pytest.mark.parametrize("size", [amx_emulation.GENTLE, 1 / amx_emulation.GENTLE / 2])
+def test_gentle_products_are_as_others(size):
+    """They are not flushed one by one; the bits are those of products that are."""
+    rng = np.random.default_rng(0)
+    left, right = ((rng.integers(128, 256, (16, 32)) * np.float32(size / 128)) for _ in range(2))
+    left *= rng.choice([-1, 0, 1], left.shape)
+    sums = rng.standard_normal((16, 16)).astype(np.float32) * np.float32(size * size)
+    a, b = bf16(*left.ravel()).reshape(16, 32), bf16(*right.ravel()).reshape(32, 16)
+    exact = multiply(a, b, sums)
     with pytest.MonkeyPatch.context() as patch:
-        exact = multiply(left[None], right[:, None], np.zeros((1, 1), np.float32))
+        patch.setattr(amx_emulation, "_gentle_pairs", None)  # is not called
         patch.setattr(amx_emulation, "GENTLE", np.inf)
-        flushed = multiply(left[None], right[:, None], np.zeros((1, 1), np.float32))
+        flushed = multiply(a, b, sums)
     assert exact.tobytes() == flushed.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "gentle"),
+    [
+        ([0.0, -0.25, 3.0], True),
+        ([amx_emulation.GENTLE, 1 / amx_emulation.GENTLE], True),
+        ([1.0, amx_emulation.GENTLE / 2], False),
+        ([2 / amx_emulation.GENTLE, 1.0], False),
+        ([2.0**-130], False),
+        ([np.inf], False),
+        ([np.nan], False),
+    ],
+)
+def test_which_tiles_are_gentle(numbers, gentle):
+    data = np.zeros((16, 64), np.uint8)
+    data[3, : 2 * len(numbers)] = bf16(*numbers).view(np.uint8)
+    assert amx_emulation.Tile(4, 8, data).gentle is gentle
 
 
 def test_a_sum_that_is_rounded_up_to_a_normal_one_is_kept():
