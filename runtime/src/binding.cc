@@ -6,11 +6,6 @@
 namespace heddle {
 namespace {
 
-[[noreturn]] void fail(const std::string& where, const std::string& wanted,
-                       const std::string& got) {
-  throw Error(ErrorKind::kInput, where + ": wanted " + wanted + ", got " + got);
-}
-
 std::string quoted(const Artifact& artifact, Str name) {
   return "'" + std::string(artifact.text(name)) + "'";
 }
@@ -49,16 +44,16 @@ bool is_misplaced(const TensorView& view) {
 }
 
 void refuse_memory(const TensorView& view, const std::string& name) {
-  if (view.data == nullptr) fail(name, "memory", "a null pointer");
+  if (view.data == nullptr) fail(ErrorKind::kInput, name, "memory", "a null pointer");
   const size_t item = dtype_size(view.dtype);
-  fail(name, "memory at a multiple of " + std::to_string(item) + " bytes",
+  fail(ErrorKind::kInput, name, "memory at a multiple of " + std::to_string(item) + " bytes",
        std::to_string(reinterpret_cast<uintptr_t>(view.data) % item) + " beyond one");
 }
 
 void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs) {
   Span<TensorRecord> records = artifact.inputs();
   if (inputs.size() != records.size()) {
-    fail("execute", signature(artifact), std::to_string(inputs.size()));
+    fail(ErrorKind::kInput, "execute", signature(artifact), std::to_string(inputs.size()));
   }
   DeviceKind kind = device.kind();
   int index = device.index();
@@ -66,12 +61,12 @@ void check_inputs(const Artifact& artifact, const Device& device, Span<TensorVie
     const TensorView& input = inputs[i];
     DType dtype = static_cast<DType>(records[i].dtype);
     if (input.dtype != dtype) {
-      fail(named(artifact, records[i]), std::string("dtype ") + dtype_name(dtype),
-           dtype_name(input.dtype));
+      fail(ErrorKind::kInput, named(artifact, records[i]),
+           std::string("dtype ") + dtype_name(dtype), dtype_name(input.dtype));
     }
     if (is_misplaced(input)) refuse_memory(input, named(artifact, records[i]));
     if (input.device != kind || input.device_index != index) {
-      fail(named(artifact, records[i]), "memory of " + device.name(),
+      fail(ErrorKind::kInput, named(artifact, records[i]), "memory of " + device.name(),
            "memory of " + device_name(input.device, input.device_index));
     }
   }
@@ -86,10 +81,12 @@ std::vector<int64_t> bind_symbols(const Artifact& artifact, Span<TensorView> inp
     const Shape& shape = inputs[i].shape;
     Span<Slot> slots = artifact.dims(record.shape);
     if (shape.rank() != slots.size()) {
-      fail(named(artifact, record), "shape " + artifact.shape_text(record.shape), shape.text());
+      fail(ErrorKind::kInput, named(artifact, record), "shape " + artifact.shape_text(record.shape),
+           shape.text());
     }
     if (!shape.bytes(inputs[i].dtype)) {
-      fail(named(artifact, record), "a size in bytes that fits 63 bits", shape.text());
+      fail(ErrorKind::kInput, named(artifact, record), "a size in bytes that fits 63 bits",
+           shape.text());
     }
     for (size_t axis = 0; axis < slots.size(); ++axis) {
       const SizeRecord& size = artifact.sizes()[slots[axis]];
@@ -97,7 +94,7 @@ std::vector<int64_t> bind_symbols(const Artifact& artifact, Span<TensorView> inp
       const SymbolRecord& symbol = artifact.symbols()[size.a];
       int64_t value = shape[axis];
       if (value < symbol.minimum || value > symbol.maximum) {
-        fail(dim_named(artifact, record, axis),
+        fail(ErrorKind::kInput, dim_named(artifact, record, axis),
              std::to_string(symbol.minimum) + " to " + std::to_string(symbol.maximum),
              std::to_string(value));
       }
@@ -105,7 +102,7 @@ std::vector<int64_t> bind_symbols(const Artifact& artifact, Span<TensorView> inp
         values[size.a] = value;
         binders[size.a] = i;
       } else if (values[size.a] != value) {
-        fail(dim_named(artifact, record, axis),
+        fail(ErrorKind::kInput, dim_named(artifact, record, axis),
              std::to_string(values[size.a]) + " as in " +
                  named(artifact, artifact.inputs()[binders[size.a]]),
              std::to_string(value));
@@ -122,8 +119,8 @@ void check_dims(const Artifact& artifact, Span<TensorView> inputs,
     Span<Slot> slots = artifact.dims(record.shape);
     for (size_t axis = 0; axis < slots.size(); ++axis) {
       if (inputs[i].shape[axis] != sizes[slots[axis]]) {
-        fail(dim_named(artifact, record, axis), std::to_string(sizes[slots[axis]]),
-             std::to_string(inputs[i].shape[axis]));
+        fail(ErrorKind::kInput, dim_named(artifact, record, axis),
+             std::to_string(sizes[slots[axis]]), std::to_string(inputs[i].shape[axis]));
       }
     }
   }

@@ -11,11 +11,6 @@
 namespace heddle {
 namespace {
 
-[[noreturn]] void fail(const std::string& where, const std::string& wanted,
-                       const std::string& got) {
-  throw Error(ErrorKind::kInput, where + ": wanted " + wanted + ", got " + got);
-}
-
 /// An address; in whole numbers, because a plan has places too that no step of it uses.
 void* at(void* base, int64_t offset) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(base) +
@@ -251,7 +246,7 @@ std::vector<double> Model::replay(const std::vector<Prepared>& calls, int repeat
   for (const Prepared& wanted : calls) {
     const Model& model = *wanted.model;
     if (model.program_->device() != calls.front().model->program_->device()) {
-      fail("replay", "models on one device", "models on several");
+      fail(ErrorKind::kInput, "replay", "models on one device", "models on several");
     }
     Ready& made = ready.emplace_back();
     made.plan = model.program_->plan(wanted.inputs);

@@ -7,11 +7,6 @@
 namespace heddle {
 namespace {
 
-[[noreturn]] void fail(const std::string& where, const std::string& wanted,
-                       const std::string& got) {
-  throw Error(ErrorKind::kInput, where + ": wanted " + wanted + ", got " + got);
-}
-
 uintptr_t begin_of(const TensorView& view) { return reinterpret_cast<uintptr_t>(view.data); }
 
 uintptr_t end_of(const TensorView& view) {
@@ -47,7 +42,7 @@ void check_outputs(const Program& program, const Plan& plan, Span<TensorView> in
                    Span<TensorView> outputs, const std::vector<InPlace>& in_place) {
   const Artifact& artifact = program.artifact();
   if (outputs.size() != plan.outputs.size()) {
-    fail("execute", std::to_string(plan.outputs.size()) + " outputs",
+    fail(ErrorKind::kInput, "execute", std::to_string(plan.outputs.size()) + " outputs",
          std::to_string(outputs.size()));
   }
   auto named = [&](size_t i) {
@@ -57,28 +52,32 @@ void check_outputs(const Program& program, const Plan& plan, Span<TensorView> in
     const TensorView& output = outputs[i];
     DType dtype = static_cast<DType>(artifact.outputs()[i].dtype);
     if (output.dtype != dtype) {
-      fail(named(i), std::string("dtype ") + dtype_name(dtype), dtype_name(output.dtype));
+      fail(ErrorKind::kInput, named(i), std::string("dtype ") + dtype_name(dtype),
+           dtype_name(output.dtype));
     }
     if (output.shape != plan.outputs[i]) {
-      fail(named(i), "shape " + plan.outputs[i].text(), output.shape.text());
+      fail(ErrorKind::kInput, named(i), "shape " + plan.outputs[i].text(), output.shape.text());
     }
     if (output.device != program.device()->kind() ||
         output.device_index != program.device()->index()) {
-      fail(named(i), "memory of " + program.device()->name(), "memory of another device");
+      fail(ErrorKind::kInput, named(i), "memory of " + program.device()->name(),
+           "memory of another device");
     }
     if (is_misplaced(output)) refuse_memory(output, named(i));
     for (size_t k = 0; k < inputs.size(); ++k) {
       bool same = output.data == inputs[k].data && updates(plan, k, i);
       if (!same && overlap(output, inputs[k])) {
-        fail(named(i), "memory of its own",
+        fail(ErrorKind::kInput, named(i), "memory of its own",
              "memory of input '" + std::string(artifact.text(artifact.inputs()[k].name)) + "'");
       }
     }
     if (const InPlace* held = find(in_place, output)) {
-      fail(named(i), "memory of its own", "memory of " + held->name);
+      fail(ErrorKind::kInput, named(i), "memory of its own", "memory of " + held->name);
     }
     for (size_t k = 0; k < i; ++k) {
-      if (overlap(output, outputs[k])) fail(named(i), "memory of its own", "memory of " + named(k));
+      if (overlap(output, outputs[k])) {
+        fail(ErrorKind::kInput, named(i), "memory of its own", "memory of " + named(k));
+      }
     }
   }
 }

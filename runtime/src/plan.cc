@@ -17,7 +17,9 @@ class Planner {
 
   void place(Slot arena) {
     plan_->arena = sizes_[arena];
-    if (plan_->arena < 0) fail("the arena", "0 bytes or more", std::to_string(plan_->arena));
+    if (plan_->arena < 0) {
+      fail(ErrorKind::kInput, "the arena", "0 bytes or more", std::to_string(plan_->arena));
+    }
     plan_->placements.reserve(buffers_.size());
     for (const BufferRecord& buffer : buffers_) {
       if (buffer.kind == BufferKind::kCounters) {
@@ -44,11 +46,6 @@ class Planner {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& where, const std::string& wanted,
-                         const std::string& got) const {
-    throw Error(ErrorKind::kInput, where + ": wanted " + wanted + ", got " + got);
-  }
-
   std::string label(const InstructionRecord& row) const {
     return "'" + std::string(artifact_.text(row.label)) + "'";
   }
@@ -64,7 +61,9 @@ class Planner {
     bool empty = row.opcode == Opcode::kCopy && step.work == 0;
     for (uint32_t i = 0; i < row.grids.count; ++i) {
       const int64_t size = step.grids[i];
-      if (size < 0) fail(label(row), "a grid of 0 or more", std::to_string(size));
+      if (size < 0) {
+        fail(ErrorKind::kInput, label(row), "a grid of 0 or more", std::to_string(size));
+      }
       empty = empty || size == 0;
     }
     for (uint32_t argument : arguments) check(row, argument);
@@ -72,12 +71,14 @@ class Planner {
       routine.tensor_maps.push_back(tensor_map(row, record, arguments[record.argument]));
     }
     if (row.opcode == Opcode::kCopy) {
-      if (step.work < 0) fail(label(row), "a copy of 0 or more bytes", std::to_string(step.work));
+      if (step.work < 0) {
+        fail(ErrorKind::kInput, label(row), "a copy of 0 or more bytes", std::to_string(step.work));
+      }
       for (uint32_t argument : arguments) {
         int64_t room = plan_->placements[argument].size;
         if (step.work > room) {
-          fail(label(row), "a copy of at most " + std::to_string(room) + " bytes",
-               std::to_string(step.work));
+          fail(ErrorKind::kInput, label(row),
+               "a copy of at most " + std::to_string(room) + " bytes", std::to_string(step.work));
         }
       }
     }
@@ -112,7 +113,7 @@ class Planner {
     }
     const int64_t room = plan_->placements[buffer].size;
     if (!fine || (!empty && end > room)) {
-      fail(label(row) + ", tensor map of buffer " + std::to_string(buffer),
+      fail(ErrorKind::kInput, label(row) + ", tensor map of buffer " + std::to_string(buffer),
            "sizes and strides of 0 or more inside " + std::to_string(room) + " bytes",
            fine ? std::to_string(end) + " bytes" : "others");
     }
@@ -171,7 +172,7 @@ class Planner {
         break;
     }
     if (!aligned || place.size < 0 || end > limit) {
-      fail(label(row) + ", buffer " + std::to_string(number),
+      fail(ErrorKind::kInput, label(row) + ", buffer " + std::to_string(number),
            "a multiple of 64, inside " + std::to_string(limit) + " bytes",
            std::to_string(place.size) + " bytes at " + std::to_string(place.offset));
     }

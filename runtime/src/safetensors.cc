@@ -30,11 +30,6 @@ constexpr Row kRows[] = {{"BOOL", DType::kBool},         {"I8", DType::kInt8},
                          {"F64", DType::kFloat64},       {"F8_E4M3", DType::kFloat8E4M3FN},
                          {"F8_E5M2", DType::kFloat8E5M2}};
 
-[[noreturn]] void fail(const std::string& where, const std::string& wanted,
-                       const std::string& got) {
-  throw Error(ArtifactReason::kWeights, where + ": wanted " + wanted + ", got " + got);
-}
-
 /// One tensor of the header; the offsets count from the end of the header.
 struct Entry {
   std::string name;
@@ -48,7 +43,8 @@ DType parse_dtype(const Entry& entry, const std::string& name) {
   for (const Row& row : kRows) {
     if (name == row.name) return row.dtype;
   }
-  fail("tensor '" + entry.name + "'", "a dtype that Heddle has", "'" + name + "'");
+  fail(ArtifactReason::kWeights, "tensor '" + entry.name + "'", "a dtype that Heddle has",
+       "'" + name + "'");
 }
 
 Shape parse_shape(JsonReader& json, const Entry& entry) {
@@ -57,7 +53,10 @@ Shape parse_shape(JsonReader& json, const Entry& entry) {
   json.expect('[');
   if (json.take(']')) return {};
   do {
-    if (rank == kMaxRank) fail("tensor '" + entry.name + "'", "at most 16 dimensions", "more");
+    if (rank == kMaxRank) {
+      fail(ArtifactReason::kWeights, "tensor '" + entry.name + "'", "at most 16 dimensions",
+           "more");
+    }
     sizes[rank++] = json.number();
   } while (json.take(','));
   json.expect(']');
@@ -80,13 +79,14 @@ void parse_entry(JsonReader& json, Entry* entry) {
       entry->end = json.number();
       json.expect(']');
     } else {
-      fail("tensor '" + entry->name + "'", "dtype, shape and data_offsets, once each",
-           "'" + key + "'");
+      fail(ArtifactReason::kWeights, "tensor '" + entry->name + "'",
+           "dtype, shape and data_offsets, once each", "'" + key + "'");
     }
   } while (json.take(','));
   json.expect('}');
   if (!entry->dtype || !entry->shape || entry->begin < 0) {
-    fail("tensor '" + entry->name + "'", "dtype, shape and data_offsets", "fewer");
+    fail(ArtifactReason::kWeights, "tensor '" + entry->name + "'", "dtype, shape and data_offsets",
+         "fewer");
   }
 }
 
@@ -129,15 +129,15 @@ void check_layout(const std::vector<Entry>& entries, int64_t size) {
   for (const Entry& entry : entries) {
     const auto bytes = entry.shape->bytes(*entry.dtype);
     if (!bytes) {
-      fail("tensor '" + entry.name + "'", "a shape that fits 63 bits in bytes",
-           entry.shape->text());
+      fail(ArtifactReason::kWeights, "tensor '" + entry.name + "'",
+           "a shape that fits 63 bits in bytes", entry.shape->text());
     }
     if (entry.end - entry.begin != *bytes) {
-      fail("tensor '" + entry.name + "', data_offsets", std::to_string(*bytes) + " bytes",
-           std::to_string(entry.end - entry.begin));
+      fail(ArtifactReason::kWeights, "tensor '" + entry.name + "', data_offsets",
+           std::to_string(*bytes) + " bytes", std::to_string(entry.end - entry.begin));
     }
     if (entry.end > size) {
-      fail("tensor '" + entry.name + "', data_offsets",
+      fail(ArtifactReason::kWeights, "tensor '" + entry.name + "', data_offsets",
            "an end inside the file's " + std::to_string(size) + " bytes of data",
            std::to_string(entry.end));
     }
@@ -147,7 +147,8 @@ void check_layout(const std::vector<Entry>& entries, int64_t size) {
   std::sort(order.begin(), order.end(), by_name);
   for (size_t i = 1; i < order.size(); ++i) {
     if (order[i]->name == order[i - 1]->name) {
-      fail("tensor '" + order[i]->name + "'", "names that differ", "it twice");
+      fail(ArtifactReason::kWeights, "tensor '" + order[i]->name + "'", "names that differ",
+           "it twice");
     }
   }
   auto by_place = [](const Entry* a, const Entry* b) {
@@ -157,14 +158,15 @@ void check_layout(const std::vector<Entry>& entries, int64_t size) {
   int64_t end = 0;
   for (const Entry* entry : order) {
     if (entry->begin != end) {
-      fail("tensor '" + entry->name + "', data_offsets",
+      fail(ArtifactReason::kWeights, "tensor '" + entry->name + "', data_offsets",
            "a begin of " + std::to_string(end) + ", the end of the tensor before",
            std::to_string(entry->begin));
     }
     end = entry->end;
   }
   if (end != size) {
-    fail("data", std::to_string(end) + " bytes, the end of the last tensor", std::to_string(size));
+    fail(ArtifactReason::kWeights, "data",
+         std::to_string(end) + " bytes, the end of the last tensor", std::to_string(size));
   }
 }
 
@@ -177,7 +179,9 @@ std::shared_ptr<const Safetensors> Safetensors::open(const std::string& path) {
   const uint8_t* data = result->file_->data();
   uint64_t size = result->file_->size();
   try {
-    if (size < kLengthBytes) fail("file", "8 bytes or more", std::to_string(size));
+    if (size < kLengthBytes) {
+      fail(ArtifactReason::kWeights, "file", "8 bytes or more", std::to_string(size));
+    }
     uint64_t length;
     std::memcpy(&length, data, sizeof(length));
     const bool foreign =
@@ -187,7 +191,8 @@ std::shared_ptr<const Safetensors> Safetensors::open(const std::string& path) {
     }
     uint64_t room = std::min(size - kLengthBytes, kLargestHeader);
     if (length > room) {
-      fail("header", "at most " + std::to_string(room) + " bytes", std::to_string(length));
+      fail(ArtifactReason::kWeights, "header", "at most " + std::to_string(room) + " bytes",
+           std::to_string(length));
     }
     const uint8_t* start = data + kLengthBytes + length;
     auto entries = parse_header({reinterpret_cast<const char*>(data + kLengthBytes), length});

@@ -51,6 +51,13 @@ inline Error caught(const std::function<void()>& action) {
   throw;
 }
 
+/// The message of the input error that `action` throws.
+inline std::string refused(const std::function<void()>& action) {
+  const Error error = caught(action);
+  CHECK(error.kind() == ErrorKind::kInput);
+  return error.what();
+}
+
 /// The sections of an artifact in memory, to be changed and sealed again.
 class Patch {
  public:

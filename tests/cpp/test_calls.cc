@@ -9,16 +9,10 @@
 #include "support.h"
 
 using namespace heddle;
-using test::caught;
+using test::refused;
 using test::Tiny;
 
 namespace {
-
-std::string refused(const std::function<void()>& action) {
-  Error error = caught(action);
-  CHECK(error.kind() == ErrorKind::kInput);
-  return error.what();
-}
 
 /// Inputs and outputs of the tiny artifact, as a user has them.
 struct Values {

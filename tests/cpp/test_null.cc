@@ -5,17 +5,8 @@
 #include "support.h"
 
 using namespace heddle;
+using test::refused;
 using test::Tiny;
-
-namespace {
-
-std::string refused(const std::function<void()>& action) {
-  Error error = test::caught(action);
-  CHECK(error.kind() == ErrorKind::kInput);
-  return error.what();
-}
-
-}  // namespace
 
 TEST_CASE("null: handles that are null or were moved from") {
   auto artifact = test::parse(test::tiny_bytes());

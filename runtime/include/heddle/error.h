@@ -43,6 +43,13 @@ class Error : public std::runtime_error {
   ArtifactReason reason_ = ArtifactReason::kMalformed;
 };
 
+/// Throws an error whose message says what was wanted at a place, and what was found.
+template <class Fault>
+[[noreturn]] void fail(Fault fault, const std::string& where, const std::string& wanted,
+                       const std::string& got) {
+  throw Error(fault, where + ": wanted " + wanted + ", got " + got);
+}
+
 /// The same handle. Throws an input error for one that is null, as one is that was moved from.
 template <class T>
 std::shared_ptr<T> not_null(std::shared_ptr<T> handle, const char* where) {

@@ -129,7 +129,7 @@ Imported describe(const Tensor& tensor) {
   return result;
 }
 
-nb::object call(nb::handle method, const nb::dict& arguments) {
+nb::object capsule_from(nb::handle method, const nb::dict& arguments) {
   try {
     return method(**arguments);
   } catch (nb::python_error& error) {
@@ -157,11 +157,11 @@ nb::object call_dlpack(nb::handle object, Stream stream) {
   for (auto [key, value] : arguments) versioned[key] = value;
   versioned["max_version"] = nb::make_tuple(1, 0);
   try {
-    return call(method, versioned);
+    return capsule_from(method, versioned);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
   }
-  return call(method, arguments);  // a producer from before version 1
+  return capsule_from(method, arguments);  // a producer from before version 1
 }
 
 // What a capsule that was given out holds: the Python buffer, and room for shape and strides.

@@ -154,20 +154,18 @@ def tdpbf16ps(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
     fused multiply-add; then both are added to each other, and that to the tile.
     """
     c, a, b = _operands(m, n, k, sums, left, right)
-    before = c.words(np.float32)[:, :, 0]
-    # No exceptions: what is left over in rows that are dropped may be anything.
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # What is left over in rows that are dropped may be anything.
         if a.gentle and b.gentle:
             pairs = _gentle_pairs(a.bfloat16s, b.bfloat16s)
         else:
             pairs = _pairs(*(_daz(tile.bfloat16s.astype(np.float64)) for tile in (a, b)))
-        return _result(m, n, _flushed(_daz(before.astype(np.float64)) + pairs))
+        before = _daz(c.words(np.float32)[:, :, 0].astype(np.float64))
+        return _result(m, n, _flushed(before + pairs))
 
 
 GENTLE = 2.0**-50
-"""Products of bfloat16 numbers from here to 1 / `GENTLE` are float32 numbers, and multiples of
-2**-114; so are sums of them, however they are rounded to 24 bits: none of them is below the
-smallest normal number but zero."""
+"""Products of bfloat16 numbers from here to 1 / `GENTLE` are float32 numbers and multiples of
+2**-114, and so are sums of them, however they are rounded: but for zero, no sum is denormal."""
 
 
 def _gentle_pairs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -242,12 +240,7 @@ _KINDS = {
     "tdpbf16ps": "i64 (i16, i16, i16, i64, i64, i64)",
     "tdpbusd": "i64 (i16, i16, i16, i64, i64, i64)",
 }
-_CTYPES = {
-    "i16": ctypes.c_uint16,
-    "i64": ctypes.c_int64,
-    "ptr": ctypes.c_size_t,
-    "void": None,
-}
+_CTYPES = {"i16": ctypes.c_uint16, "i64": ctypes.c_int64, "ptr": ctypes.c_size_t, "void": None}
 _INTRINSIC = re.compile(r"@llvm\.x86\.(t\w+)\.internal")
 
 
