@@ -170,10 +170,11 @@ GENTLE = 2.0**-50
 
 def _gentle_pairs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """As `_pairs`, where no number is denormal: a fused multiply-add is an exact product, added."""
-    apart = np.zeros((2, x.shape[1], y.shape[2]), np.float32)
-    for products in x.transpose(2, 0, 1)[..., None] * y.swapaxes(0, 1)[:, :, None]:
-        apart += products
-    return apart[0] + apart[1]
+    products = np.repeat(x.transpose(2, 0, 1)[..., None], y.shape[2], axis=-1)
+    products *= y.swapaxes(0, 1)[:, :, None]
+    # From zero on and in order: NumPy adds in pairs along the last axis alone.
+    even, odd = np.add.reduce(products, axis=0, initial=np.float32(0))
+    return even + odd
 
 
 def _pairs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
