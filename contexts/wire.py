@@ -20,7 +20,13 @@ from heddle.contexts.pixel import PixelContext
 from heddle.contexts.text import TextContext
 from heddle.contexts.tokens import TokenBuffer, TokenState
 from heddle.contexts.values import RequestID
-from heddle.contexts.wire_arrays import IncomingArrays, OutgoingArrays, check_array, is_array
+from heddle.contexts.wire_arrays import (
+    ALIGNMENT,
+    IncomingArrays,
+    OutgoingArrays,
+    check_array,
+    is_array,
+)
 from heddle.contexts.wire_records import (
     EOSValues,
     PixelRecord,
@@ -33,9 +39,9 @@ from heddle.runtime._core import Checksum
 from heddle.runtime.errors import InputError
 
 # An array of three begins with a binary string: its length, then zeros up to the first array.
-_FRAME = struct.Struct(">2sI10x")
 _BEGIN = b"\x93\xc6"
-_NAMED = 6  # bytes before those that the length counts
+_NAMED = len(_BEGIN) + 4  # bytes before those that the length counts
+_FRAME = struct.Struct(f">2sI{ALIGNMENT - _NAMED}x")
 # A binary string of eight bytes ends it.
 _CHECKSUM = b"\xc4\x08"
 _SUM_SIZE = 8
