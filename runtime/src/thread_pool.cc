@@ -62,30 +62,30 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// One thread's part of the tasks; a cache line of its own, because all threads claim from it.
-struct alignas(64) Share {
-  std::atomic<int64_t> next{0};
-  int64_t end = 0;
-  int64_t together = 1;
-
-  /// Claims the next tasks, half of those that are left: few claims for a thread that comes first,
-  /// and what others can take over is never less than what it has in hand. Whole groups of those
-  /// that belong together. False: there are none.
-  bool claim(int64_t* first, int64_t* last) {
-    const int64_t left = end - next.load(std::memory_order_relaxed);
-    if (left <= 0) return false;
-    const int64_t half = left / 2;
-    // Never more than are left: `together` may be any number, and `next` must not overflow.
-    const int64_t count = std::min(left, std::max(together, half - half % together));
-    *first = next.fetch_add(count, std::memory_order_relaxed);
-    *last = std::min(*first + count, end);
-    return *first < end;
-  }
-};
-
 }  // namespace
 
 struct ThreadPool::State {
+  /// One thread's part of the tasks; a cache line of its own, because all threads claim from it.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+    int64_t together = 1;
+
+    /// Claims the next tasks, half of those that are left: few claims for a thread that comes
+    /// first, and what others can take over is never less than what it has in hand. Whole groups of
+    /// those that belong together. False: there are none.
+    bool claim(int64_t* first, int64_t* last) {
+      const int64_t left = end - next.load(std::memory_order_relaxed);
+      if (left <= 0) return false;
+      const int64_t half = left / 2;
+      // Never more than are left: `together` may be any number, and `next` must not overflow.
+      const int64_t count = std::min(left, std::max(together, half - half % together));
+      *first = next.fetch_add(count, std::memory_order_relaxed);
+      *last = std::min(*first + count, end);
+      return *first < end;
+    }
+  };
+
   explicit State(int count) : shares(count) {}
 
   void work(size_t self) {

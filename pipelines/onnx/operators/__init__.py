@@ -18,4 +18,6 @@ from heddle.pipelines.onnx.operators import (  # noqa: F401
     resizing,
     rotary,
     shaping,
+    signals,
+    trigonometry,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from heddle.graph import Dim, Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 
@@ -14,12 +16,11 @@ def contracted(node: Node, equation: str, operands: Sequence[TensorValue]) -> Te
     """The sums that the equation says, from the left, two operands at a time.
 
     Raises:
-        GraphError: A letter stands twice in one term, or terms do not fit the operands.
+        GraphError: Terms do not fit the operands, or a letter stands twice where sizes are not
+            known.
     """
     left, arrow, right = equation.partition("->")
     terms = _spelled(node, left.split(","), operands)
-    if any(len(set(term)) != len(term) for term in terms):
-        node.refuse(f"wanted each letter once in a term, got {equation!r}")
     dots = max((term for term in terms), key=lambda term: sum(c.isdigit() for c in term))
     around = "".join(sorted(letter for letter in dots if letter.isdigit()))
     if arrow:
@@ -29,6 +30,8 @@ def contracted(node: Node, equation: str, operands: Sequence[TensorValue]) -> Te
         result = around + "".join(
             sorted(c for c in set(letters) if letters.count(c) == 1 and not c.isdigit())
         )
+    diagonals = [_diagonal(node, *pair) for pair in zip(operands, terms, strict=True)]
+    operands, terms = [x for x, _ in diagonals], [term for _, term in diagonals]
     value, term = operands[0], terms[0]
     for number, (other, named) in enumerate(zip(operands[1:], terms[1:], strict=True), 2):
         later = set(result).union(*terms[number:])
@@ -51,6 +54,22 @@ def _spelled(node: Node, terms: Sequence[str], operands: Sequence[TensorValue]) 
             node.refuse(f"wanted as many letters as axes in {operand.shape}, got {term!r}")
         spelled.append(term.replace(DOTS, "0123456789"[10 - count :]))
     return spelled
+
+
+def _diagonal(node: Node, x: TensorValue, term: str) -> tuple[TensorValue, str]:
+    """The elements whose places along axes of one letter are the same, in one axis."""
+    for letter in sorted({c for c in term if term.count(c) > 1}):
+        while term.count(letter) > 1:
+            axes = [i for i, c in enumerate(term) if c == letter][:2]
+            size, other = (x.shape[axis].static for axis in axes)
+            if size is None or size != other:
+                node.refuse(f"wanted two axes of one known size for {letter!r}, got {x.shape}")
+            rest = [i for i in range(x.rank) if i not in axes]
+            flat = ops.permute(x, [*rest, *axes])
+            flat = ops.reshape(flat, [*flat.shape[:-2], size * size])
+            x = ops.gather(flat, ops.constant(np.arange(size) * (size + 1)), axis=-1)
+            term = "".join(term[i] for i in rest) + letter
+    return x, term
 
 
 def _product(

@@ -14,6 +14,8 @@ from heddle.pipelines.onnx.table import operator
 CUBIC = -0.75
 """The coefficient of cubic weights where the file says none."""
 
+WHOLE = (0.0, 1.0)
+
 LARGEST = 2**20
 """The places of as many are computed while the file is read."""
 
@@ -23,9 +25,10 @@ def resize(node: Node) -> TensorValue:
     """Along each axis whose size changes; sizes have to be known when the file is read."""
     x = node(0)
     scales, sizes = _wanted(node, x)
-    for axis, (scale, size) in enumerate(zip(scales, sizes, strict=True)):
+    parts = _parts(node, x)
+    for axis, (scale, size, part) in enumerate(zip(scales, sizes, parts, strict=True)):
         old = x.shape[axis].static
-        if scale == 1 and (size is None or size == old):
+        if scale == 1 and (size is None or size == old) and part == WHOLE:
             continue
         if old is None:
             x = _repeated(node, x, axis, scale)
@@ -33,8 +36,19 @@ def resize(node: Node) -> TensorValue:
         new = math.floor(np.float32(old) * np.float32(scale)) if size is None else size
         if new > LARGEST:
             node.refuse(f"wanted at most {LARGEST} elements along axis {axis}, got {new}")
-        x = _along(node, x, axis, scale, new)
+        x = _along(node, x, axis, scale, new, part)
     return x
+
+
+def _parts(node: Node, x: TensorValue) -> list[tuple[float, float]]:
+    """Where along each axis the part that is resized begins and ends, of 0 to 1."""
+    parts = [WHOLE] * x.rank
+    if node["coordinate_transformation_mode"] == "tf_crop_and_resize":
+        axes = node.axes(node["axes"] or range(x.rank), x.rank)
+        found = node.known(1, "the part to resize").ravel().tolist()
+        for axis, part in zip(axes, zip(found, found[len(axes) :], strict=False), strict=True):
+            parts[axis] = part
+    return parts
 
 
 def _wanted(node: Node, x: TensorValue) -> tuple[list[float], list[int | None]]:
@@ -76,15 +90,26 @@ def _repeated(node: Node, x: TensorValue, axis: int, scale: float) -> TensorValu
     return ops.repeat_interleave(x, int(scale), axis=axis)
 
 
-def _along(node: Node, x: TensorValue, axis: int, scale: float, size: int) -> TensorValue:
+def _along(
+    node: Node, x: TensorValue, axis: int, scale: float, size: int, part: tuple[float, float]
+) -> TensorValue:
     old = int(x.shape[axis])
-    places = _places(node, old, size, scale)
-    mode = node["mode"] or "nearest"
+    if node["coordinate_transformation_mode"] != "tf_crop_and_resize":
+        return _resized(node, x, axis, scale, _places(node, old, size, scale))
+    first, last = (end * (old - 1) for end in part)
+    places = np.linspace(first, last, size) if size > 1 else np.full(size, (first + last) / 2)
+    outside = ((places < 0) | (places > old - 1)).reshape(-1, *[1] * (x.rank - 1 - axis))
+    resized = _resized(node, x, axis, scale, places)
+    beyond = ops.constant(node["extrapolation_value"], resized.dtype)
+    return ops.where(ops.constant(outside), beyond, resized) if outside.any() else resized
+
+
+def _resized(node: Node, x: TensorValue, axis: int, scale: float, places: Any) -> TensorValue:
+    """The elements at `places` of an axis."""
+    old, mode = int(x.shape[axis]), node["mode"] or "nearest"
     if mode == "nearest":
         chosen = _nearest(node["nearest_mode"] or "floor", places)
         return ops.gather(x, ops.constant(np.clip(chosen, 0, old - 1).astype(np.int64)), axis=axis)
-    if node["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        node.refuse("wanted to resize without cropping, got tf_crop_and_resize")
     weights = _weights(node, mode, places, old, scale)
     wide = x if x.dtype.is_float else ops.cast(x, DType.float32)
     matrix = ops.constant(weights.astype(np.float32), DType.float32)

@@ -1,0 +1,19 @@
+"""Resize of a part of a picture, beside ONNX's reference."""
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+from onnx_texts import computed, parsed
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_part_is_resized_by_scales(mode):
+    """Scales are of the whole picture, not of the part; what lies beyond it is one number."""
+    text = f"""m (float[1, 6, 10] x) => (float[1, h, w] y)
+    <float[4] part = {{0.25, -0.5, 0.75, 1.5}}, float[2] scales = {{1.5, 0.5}}>
+    {{ y = Resize <mode = "{mode}", coordinate_transformation_mode = "tf_crop_and_resize",
+                   extrapolation_value = 7.0, axes = [1, 2]> (x, part, scales) }}"""
+    x = np.random.default_rng(0).standard_normal((1, 6, 10), np.float32)
+    (wanted,) = ReferenceEvaluator(parsed(text)).run(None, {"x": x})
+    (found,) = computed(text, x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
