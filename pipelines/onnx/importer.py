@@ -18,6 +18,7 @@ import heddle.pipelines.onnx.operators  # noqa: F401 - fills the table
 from heddle.graph import Dim, DType, Graph, TensorValue, Weight, reference
 from heddle.graph.location import graph_error, read_from
 from heddle.pipelines.onnx import file, inputs
+from heddle.pipelines.onnx.control import CONTROL, Body
 from heddle.pipelines.onnx.known import of_sizes
 from heddle.pipelines.onnx.node import NarrowerError, Node
 from heddle.pipelines.onnx.table import OPERATORS, Operator, Results
@@ -124,9 +125,21 @@ class _Importer:
         self, proto: onnx.GraphProto, values: Mapping[str, Value], names: Sequence[str]
     ) -> list[Value]:
         """The values `names` of a graph, which sees `values`."""
+        return self._values(proto, {**values, **self._initializers(proto)}, names)
+
+    def _values(
+        self, proto: onnx.GraphProto, found: dict[str, Value], names: Sequence[str]
+    ) -> list[Value]:
+        """The values `names`, by nodes that are `found` their inputs."""
+        for node in needed(proto, names):
+            found |= self._node(node, found)
+        return [_of(found, name) for name in names]
+
+    def _initializers(self, proto: onnx.GraphProto) -> dict[str, Value]:
+        """The numbers that a graph brings."""
         from onnx import numpy_helper
 
-        found = dict(values)
+        found = {}
         for row in proto.initializer:
             try:
                 array = numpy_helper.to_array(row)
@@ -136,9 +149,7 @@ class _Importer:
             found[row.name] = self._held(row.name, array, 1)
         if proto.sparse_initializer:
             raise GraphError(f"{self.where}: wanted dense weights, got sparse ones")
-        for node in needed(proto, names):
-            found |= self._node(node, found)
-        return [_of(found, name) for name in names]
+        return found
 
     def _held(self, name: str, array: NDArray[Any], most: int) -> Value:
         """Numbers of the file: a weight where they are more than `most` floats or 8-bit integers.
@@ -175,8 +186,8 @@ class _Importer:
         return {name: value for name, value in pairs if name and value is not None}
 
     def _computed(self, node: Node, found: Mapping[str, Value]) -> Sequence[Value | None]:
-        if node.kind == "If" and not node.domain:
-            return self._chosen(node, found)
+        if node.kind in CONTROL and not node.domain:
+            return CONTROL[node.kind](node, lambda proto: self._body(proto, found))
         computed = of_sizes(node)
         if computed is not None:
             return computed
@@ -240,11 +251,10 @@ class _Importer:
         arrays = reference.evaluate(graph, [])
         return [array.astype(dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
 
-    def _chosen(self, node: Node, found: Mapping[str, Value]) -> list[Value]:
-        """The outputs of the branch that an If takes, which has to be known."""
-        condition = node.number(0, "the condition")
-        branch: Any = node["then_branch" if condition else "else_branch"]
-        return self.results(branch, found, [row.name for row in branch.output])
+    def _body(self, proto: onnx.GraphProto, found: Mapping[str, Value]) -> Body:
+        """A graph inside of a node, which sees what is `found` around it."""
+        names, around = [row.name for row in proto.output], {**found, **self._initializers(proto)}
+        return lambda given: self._values(proto, {**around, **given}, names)
 
 
 def _of(found: Mapping[str, Value], name: str) -> Value:
