@@ -19,6 +19,7 @@ from heddle.graph import Dim, DType, Graph, TensorValue, Weight, reference
 from heddle.graph.location import graph_error, read_from
 from heddle.pipelines.onnx import file, inputs
 from heddle.pipelines.onnx.control import CONTROL, Body
+from heddle.pipelines.onnx.definitions import definition
 from heddle.pipelines.onnx.known import of_sizes
 from heddle.pipelines.onnx.node import NarrowerError, Node
 from heddle.pipelines.onnx.table import OPERATORS, Operator, Results
@@ -198,8 +199,21 @@ class _Importer:
             if results is not None:
                 return [self._held(*pair, FEW) for pair in zip(node.outputs, results, strict=False)]
         if build is None:
-            node.refuse("Heddle cannot build this operator")
+            return self._defined(node)
         return [None if value is None else Value(value) for value in _listed(build(node))]
+
+    def _defined(self, node: Node) -> list[Value]:
+        """The outputs of a node as ONNX defines it by others."""
+        function = definition(node)
+        if function is None:
+            node.refuse("Heddle cannot build this operator")
+        inner = _Importer(self.graph, self.where, file.opsets(function))
+        inner.weights, inner._count = self.weights, self._count
+        given: dict[str, Any] = dict.fromkeys(function.input)
+        given.update(zip(function.input, node.values, strict=False))
+        results = inner._values(function, given, function.output[: len(node.outputs)])
+        self._count = inner._count
+        return results
 
     def _is_folded(self, node: Node, build: Operator | None) -> bool:
         """Whether to compute the node now: all is known, and little, or nothing else can do it."""

@@ -112,3 +112,24 @@ def test_a_scan_of_unknown_length_is_refused():
     text = SCAN.format(first="3, 2", axis=0, back=0)
     with pytest.raises(GraphError, match=r"Scan 'end': wanted one known number of steps, got"):
         imported(text.replace("float[3, 4] x", "float[n, 4] x"))
+
+
+LINEAR = """m (float[b, {tokens}, 8] q, float[b, {tokens}, 8] k, float[b, {tokens}, 8] v)
+  => (float[b, t, 8] y) {{
+    y, state = LinearAttention <q_num_heads = 2, kv_num_heads = 2, update_rule = "linear"> (q, k, v)
+}}"""
+
+
+def test_an_operator_that_is_defined_by_others_is_built_of_them():
+    """Of a Scan over tokens here: each one's query by the sum of keys by values up to it."""
+    q, k, v = RNG.standard_normal((3, 2, 5, 8), np.float32)
+    (y,) = computed(LINEAR.format(tokens=5), q, k, v, opset=27)
+    heads = [x.reshape(2, 5, 2, 4) for x in (q, k, v)]
+    scores = np.tril(np.einsum("bshd,bthd->bhst", heads[0], heads[1])) / 2
+    wanted = np.einsum("bhst,bthd->bshd", scores, heads[2]).reshape(2, 5, 8)
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_its_parts_cannot_be_built_of_is_named():
+    with pytest.raises(GraphError, match=r"Scan .*: wanted one known number of steps, got"):
+        imported(LINEAR.format(tokens="n"), opset=27)

@@ -1,0 +1,45 @@
+"""Operators that ONNX defines by others: what such a node computes, as nodes of those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from heddle.graph import DType
+from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.table import declared
+from heddle.pipelines.onnx.values import Value
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def definition(node: Node) -> onnx.FunctionProto | None:
+    """The function that a node stands for, with its attributes put in; None: there is none."""
+    import onnx
+
+    schema = declared(node.kind, node.version, node.domain)
+    if schema is None or not schema.has_context_dependent_function:
+        return None
+    types = [_type(value).SerializeToString() for value in node.values]
+    found = schema.get_context_dependent_function(node.proto.SerializeToString(), types)
+    return onnx.FunctionProto.FromString(found) if found else None
+
+
+def _type(value: Value | None) -> onnx.TypeProto:
+    """The type of an input; sizes that are not known have names."""
+    from onnx import TypeProto, helper
+
+    if value is None:
+        return TypeProto()
+    if value.known is not None:
+        return helper.make_tensor_type_proto(_number(value.dtype), value.known.shape)
+    shape = [str(dim) if dim.static is None else dim.static for dim in value.tensor.shape]
+    return helper.make_tensor_type_proto(_number(value.dtype), shape)
+
+
+def _number(dtype: DType) -> int:
+    """The number that ONNX gives a dtype."""
+    from onnx import TensorProto
+
+    name = {"float32": "float", "float64": "double"}.get(dtype.name, dtype.name).upper()
+    return int(TensorProto.DataType.Value(name.replace("FLOAT8_", "FLOAT8")))
