@@ -62,9 +62,9 @@ def scanned(node: Node, bodies: Bodies) -> list[Value]:
         node.refuse(f"wanted opset 9 or newer, got {node.version}")
     graph, count = node["body"], node["num_scan_inputs"]
     body, names = bodies(graph), [row.name for row in graph.input]
-    state = list(_present(node, 0))
-    inputs = [value.tensor for value in state[len(state) - count :]]
-    del state[len(state) - count :]
+    values = _present(node, 0)
+    first = len(values) - count
+    state, inputs = list(values[:first]), [value.tensor for value in values[first:]]
     axes = node["scan_input_axes"] or [0] * count
     axes = [node.axes([axis], x.rank)[0] for axis, x in zip(axes, inputs, strict=True)]
     back = node["scan_input_directions"] or [0] * count
@@ -117,6 +117,6 @@ def _stacked(values: Sequence[Value], axis: int) -> Value:
     """The values side by side along a new axis."""
     arrays: list[Any] = [value.known for value in values]
     if all(array is not None for array in arrays):
-        return Value(known=np.stack(arrays, axis=axis))
+        return Value(known=np.stack(arrays, axis=axis), dtype=values[0].dtype)
     tensors: list[TensorValue] = [value.tensor for value in values]
     return Value(ops.stack(tensors, axis=axis))

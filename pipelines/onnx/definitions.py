@@ -21,7 +21,10 @@ def definition(node: Node) -> onnx.FunctionProto | None:
     if schema is None or not schema.has_context_dependent_function:
         return None
     types = [_type(value).SerializeToString() for value in node.values]
-    found = schema.get_context_dependent_function(node.proto.SerializeToString(), types)
+    try:
+        found = schema.get_context_dependent_function(node.proto.SerializeToString(), types)
+    except Exception as error:  # ONNX's own code, which raises whatever it does
+        node.refuse(f"ONNX cannot say what it is made of: {error}")
     return onnx.FunctionProto.FromString(found) if found else None
 
 

@@ -235,7 +235,7 @@ void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks, 
   state.active = static_cast<size_t>(active);
   int64_t begin = 0;
   for (int64_t i = 0; i < active; ++i) {
-    Share& share = state.shares[static_cast<size_t>(i)];
+    State::Share& share = state.shares[static_cast<size_t>(i)];
     int64_t size = tasks / active + (i < tasks % active ? 1 : 0);
     share.next.store(begin, std::memory_order_relaxed);
     share.end = begin += size;
