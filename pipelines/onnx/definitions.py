@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from heddle.graph import DType
+import numpy as np
+
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.table import declared
 from heddle.pipelines.onnx.values import Value
@@ -34,15 +35,8 @@ def _type(value: Value | None) -> onnx.TypeProto:
 
     if value is None:
         return TypeProto()
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype.value))
     if value.known is not None:
-        return helper.make_tensor_type_proto(_number(value.dtype), value.known.shape)
+        return helper.make_tensor_type_proto(number, value.known.shape)
     shape = [str(dim) if dim.static is None else dim.static for dim in value.tensor.shape]
-    return helper.make_tensor_type_proto(_number(value.dtype), shape)
-
-
-def _number(dtype: DType) -> int:
-    """The number that ONNX gives a dtype."""
-    from onnx import TensorProto
-
-    name = {"float32": "float", "float64": "double"}.get(dtype.name, dtype.name).upper()
-    return int(TensorProto.DataType.Value(name.replace("FLOAT8_", "FLOAT8")))
+    return helper.make_tensor_type_proto(number, shape)
