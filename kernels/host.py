@@ -107,7 +107,7 @@ def vectors(start: Size, stop: Size, lanes: int) -> Iterator[tuple[Any, Any]]:
         rest: Any = whole < stop
     else:
         whole = stop - sizes.mod(stop - start, lanes)
-        rest = emit.compare("less", whole, stop)
+        rest = lanes > 1 and emit.compare("less", whole, stop)
     for i in emit.loop(start, whole, lanes):
         yield i, None
     if rest is not False:

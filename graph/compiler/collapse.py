@@ -186,6 +186,12 @@ def _gather(spec: Spec) -> _Map:
     return [(*range(axis), None, *after), tuple(range(axis, axis + extra))], set()
 
 
+def _scatter(spec: Spec) -> _Map:
+    axis, rank = int(spec.attr("axis")), len(spec.result.shape)
+    outer, inner = range(axis), range(axis + 1, rank)
+    return [tuple(range(rank)), (*outer, None), (*outer, None, *inner)], {axis, axis + 1}
+
+
 _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "map": _map,
     "softmax": _last_axis,
@@ -208,4 +214,5 @@ _ROOTS: dict[str, Callable[[Spec], _Map]] = {
     "round_rows": _rows,
     "pack_b": _pack_b,
     "gather": _gather,
+    "scatter": _scatter,
 }

@@ -67,6 +67,7 @@ from heddle.graph.ops.sampling import (
     sample,
     sample_tokens,
 )
+from heddle.graph.ops.scatter import scatter
 from heddle.graph.ops.selection import argmax, argmin, take_along, top_k
 from heddle.graph.ops.sequences import cumsum, range, size
 from heddle.graph.ops.shaping import broadcast_to, concat, gather, permute, reshape
@@ -151,6 +152,7 @@ __all__ = [
     "sample",
     "sample_tokens",
     "saturating_cast",
+    "scatter",
     "sigmoid",
     "silu",
     "sin",

@@ -68,6 +68,8 @@ _COLUMNS = {"b": (2,), "s": (200, 2048), "n": (4096,)}
 _SAMPLING = Operand("m 6", "float32", values="sampling", below="m")
 _LOGITS = {"m": (64,), "n": (131072,)}
 _TABLE = Operand("rows n"), Operand("m", "int64", values="index", below="rows")
+_UPDATES = *_TABLE, Operand("m n")
+_ROWS = {"rows": (32768,), "m": (4096,), "n": (1024,)}
 
 _OTHERS = (
     Workload("gelu_tanh", "gelu", (_X,), MATRIX, _attrs(approximate="tanh")),
@@ -258,13 +260,9 @@ _OTHERS = (
         (_X, Operand("m t", "int64", values="index", below="n")),
         {**MATRIX, "t": (1024,)},
     ),
-    Workload(
-        "gather",
-        "gather",
-        _TABLE,
-        {"rows": (32768,), "m": (4096,), "n": (1024,)},
-        _attrs(axis=0),
-    ),
+    Workload("gather", "gather", _TABLE, _ROWS, _attrs(axis=0)),
+    Workload("scatter", "scatter", _UPDATES, _ROWS, _attrs(axis=0, reduce="none")),
+    Workload("scatter_add", "scatter", _UPDATES, _ROWS, _attrs(axis=0, reduce="add")),
 )
 
 WORKLOADS: dict[str, Workload] = {

@@ -321,7 +321,7 @@ def _paged(spec, dims, *operands):
 _ROOTS = {
     "rope": _rope,
     **dict.fromkeys(("ragged_attention", "paged_attention", "paged_write"), _paged),
-    **dict.fromkeys(("penalize", "sample_tokens"), _paged),
+    **dict.fromkeys(("penalize", "sample_tokens", "scatter"), _paged),
     "random_uniform": lambda spec, dims, seeds: ROWS["random_uniform"].compute(
         seeds, size=size(spec.result.shape[-1], dims)
     ),

@@ -171,12 +171,24 @@ def _quantized_matmul(operation: Any) -> Any:
     return made("quantized_matmul", x, *others, **{**attrs, "activations": "float"})
 
 
+def _scatter(operation: Any) -> Any:
+    """Sums and products of 16 bits are computed in 32, and rounded once."""
+    x, indices, updates = operation.operands
+    attrs, dtype = m.attrs(operation), m.tensor(x).dtype
+    if attrs["reduce"] not in ("add", "mul") or not dtype.is_float or dtype.size > 2:
+        return None
+    wide = [m.cast(operation, value, DType.float32) for value in (x, updates)]
+    value = m.create(operation, "scatter", [wide[0], indices, wide[1]], **attrs)
+    return m.cast(operation, value, dtype)
+
+
 REWRITES: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("softmax", "argmax", "argmin"), _along_last),
     **dict.fromkeys(("matmul", "integer_matmul", "float8_matmul"), _matmul),
     **dict.fromkeys(("max_pool", "avg_pool"), _channels_last),
     "concat": _concat,
     "conv": _conv,
+    "scatter": _scatter,
 }
 
 REWRITES_OF: dict[str, dict[str, Callable[[Any], Any]]] = {

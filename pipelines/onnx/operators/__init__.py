@@ -17,6 +17,7 @@ from heddle.pipelines.onnx.operators import (  # noqa: F401
     reductions,
     resizing,
     rotary,
+    scattering,
     shaping,
     signals,
     trigonometry,

@@ -64,17 +64,32 @@ def gather_nd(node: Node) -> TensorValue:
     x, indices = node(0), node(1)
     batch = node["batch_dims"]
     end = batch + int(indices.shape[-1])
-    place = None
+    first = None
     if batch:  # the number of the part that each row of indices is about
         count = Shape(x.shape[:batch]).elements
         around = [*x.shape[:batch], *[1] * (indices.rank - 1 - batch)]
-        place = ops.reshape(ops.range(count, dtype=indices.dtype), around)
-    for axis in range(batch, end):
-        one = indices[..., axis - batch]
-        dim = x.shape[axis]
-        one = ops.where(one < 0, one + ops.size(dim, one.dtype), one)
-        place = one if place is None else place * ops.size(dim, one.dtype) + one
-    return ops.gather(ops.flatten(x, 0, end - 1), place, axis=0)
+        first = ops.reshape(ops.range(count, dtype=indices.dtype), around)
+    return ops.gather(ops.flatten(x, 0, end - 1), places(x, indices, batch, first), axis=0)
+
+
+def places(
+    x: TensorValue, indices: TensorValue, axis: int = 0, place: TensorValue | None = None
+) -> TensorValue:
+    """The number of the part of x that each row of indices names, which are of axes from `axis` on.
+
+    Of the parts of which `place` is the number, where it is given. Where an index is out of range
+    it is -1: that of the axes alone might be another part's.
+    """
+    inside = None
+    count = int(indices.shape[-1])
+    for number in range(count):
+        one, size = indices[..., number], ops.size(x.shape[axis + number], indices.dtype)
+        one = ops.where(one < 0, one + size, one)
+        here = ops.logical_and(one >= 0, one < size)
+        inside = here if inside is None else ops.logical_and(inside, here)
+        place = one if place is None else place * size + one
+    assert place is not None, "a row has an index"
+    return place if count == 1 and not axis else ops.where(inside, place, -1)
 
 
 @operator("Slice")

@@ -127,11 +127,14 @@ class Guarded:
         assert (self.whole[self.end :] == _GUARD).all(), "wrote behind a buffer"
 
 
-def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load, shift=0):
+def run(
+    spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load, shift=0, prepared=False
+):
     """The outputs and the status word; the task range is cut at `cuts` (fractions of it).
 
     With `over` the one output lies over the input of that number. `load`: that, or another one.
-    The first input ends `shift` bytes in front of a page.
+    The first input ends `shift` bytes in front of a page. `prepared`: what is updated is in the
+    outputs already, as at run time.
     """
     dims = dims or {}
     kernel = find(spec.op, "cpu")
@@ -141,6 +144,7 @@ def run(spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load, 
         for number, array in enumerate(arrays)
     ]
     outputs = [] if over is None else [inputs[over]]
+    outputs += map(Guarded, arrays[: kernel.updates if prepared else 0])
     for operand in spec.written[len(outputs) :]:
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
         bytes_written = np.full(math.prod(extents) * kind.itemsize, _GUARD, np.uint8)
@@ -184,8 +188,8 @@ def check(spec, dims=None, arrays=None, arch=ARCHS[-1], rtol=2e-6, atol=2e-6, se
     if arrays is None:
         rng = np.random.default_rng(seed)
         arrays = [random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
-    got, _ = run(spec, arrays, dims, arch, shift=shift)
-    parts, _ = run(spec, arrays, dims, arch, cuts=(0.3, 0.35, 0.8), shift=shift)
+    got, _ = run(spec, arrays, dims, arch, shift=shift, prepared=True)
+    parts, _ = run(spec, arrays, dims, arch, cuts=(0.3, 0.35, 0.8), shift=shift, prepared=True)
     wanted = evaluate(spec, dims, arrays)
     for output, again, reference, operand in zip(got, parts, wanted, spec.written, strict=True):
         assert output.tobytes() == again.tobytes(), "the answer depends on the task split"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import ragged_batches
 import sampling_rows
+import scattered
 import window_specs
 
 from heddle.graph.compiler.codegen.cpu import SYMBOL, build, compile_cpu, to_object
@@ -109,6 +110,7 @@ def _specs() -> dict[str, Spec]:
         "random_uniform": Spec("random_uniform", (Operand("int64", ("d0", 2)),), x, (x,)),
         "penalize": sampling_rows.penalizing(),
         "sample_tokens": sampling_rows.drawing(mask=True),
+        "scatter": scattered.scattering("float32", (), "d0", 5, (33,), "add"),
         "gather": Spec("gather", (x, Operand("int64", (5,))), chosen, (chosen,), (("axis", 0),)),
     }  # fmt: skip
 

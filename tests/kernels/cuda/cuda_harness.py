@@ -66,13 +66,21 @@ def run(
     dims: dict[str, int],
     shift: int = 0,
     machine: Machine | None = None,
+    prepared: bool = False,
 ) -> tuple[list[np.ndarray], list[int]]:
-    """The outputs and the status word; `shift` moves every buffer off its alignment by elements."""
+    """The outputs and the status word; `shift` moves every buffer off its alignment by elements.
+
+    `prepared`: what is updated is in the outputs already, as at run time.
+    """
     machine, kernel = machine or MACHINE, find(spec.op, "cuda")
     launched = kernel.launch_on(spec, machine)
     outputs = [np.empty(shape(o.shape, dims), numpy_dtype(o.dtype)) for o in spec.written]
     buffers = [Buffer(x, shift=shift * x.itemsize) for x in arrays]
-    buffers += [Buffer(x, written=True, shift=shift * x.itemsize) for x in outputs]
+    for number, output in enumerate(outputs):
+        updated = prepared and number < kernel.updates
+        output[...] = arrays[number] if updated else output
+        offset = shift * output.itemsize
+        buffers.append(Buffer(output, written=True, initialised=updated, shift=offset))
     maps = []
     for described in launched.tensor_maps:
         buffer = buffers[described.buffer]

@@ -8,6 +8,7 @@ import numpy as np
 import ragged_batches as ragged
 import row_groups
 import sampling_rows
+import scattered
 import window_specs
 from cuda_cases import plain, tensor
 from reference import numpy_dtype, shape
@@ -129,6 +130,11 @@ def other_moves() -> dict[str, Call]:
                 tensor("float32", "d0", 64),
             ),
             16,
+        ),
+        "scatter": Call(
+            scattered.scattering("float32", (), 64, "d0", (128,)),
+            {"d0": 64},
+            lambda: scattered.operands(scattered.scattering("float32", (), 64, 64, (128,))),
         ),
         "random_uniform": call(
             plain("random_uniform", [tensor("int64", "d0", 2)], tensor("float32", "d0", 512)), 8

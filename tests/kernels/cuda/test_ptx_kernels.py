@@ -43,6 +43,7 @@ random_uniform = loaded("random_uniform")
 rope = loaded("rope")
 rotate_and_write = loaded("rotate_and_write")
 sample_tokens = loaded("sample_tokens")
+scatter = loaded("scatter")
 selection = loaded("selection")
 strip_parts = loaded("strip_parts")
 tensor_cores = loaded("tensor_cores")
@@ -90,6 +91,8 @@ ROWS: dict[str, Case] = {
     "cumsum of columns": (selection.test_on_the_emulator, "cumsum columns, bfloat16", 0),
     "cumsum of few columns": (selection.test_on_the_emulator, "cumsum of few columns, float64", 0),
     "take_along": (selection.test_on_the_emulator, "take_along, float32", 0),
+    "scatter": (scatter.test_on_the_emulator, "sums", (300, 9, 2, 9), 0),
+    "scatter, single elements": (scatter.test_on_the_emulator, "the least", (7, 5, 3, 40), 1),
     "iota": (selection.test_on_the_emulator, "iota, int64", 0),
     "an index outside": (selection.test_an_index_outside_is_reported_and_clamped,),
     "tokens are drawn": (sample_tokens.test_drawing, "all"),

@@ -1,0 +1,65 @@
+"""What is written at the places that indices choose."""
+
+from __future__ import annotations
+
+from heddle.graph import Shape, TensorValue, ops
+from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.axes import along
+from heddle.pipelines.onnx.operators.indexing import from_front, places
+from heddle.pipelines.onnx.table import operator
+
+
+@operator("ScatterElements", "Scatter")
+def scatter_elements(node: Node) -> TensorValue:
+    """Each update at the place along an axis that its own index names."""
+    x, updates = node(0), node(2)
+    axis = node.axis(x.rank)
+    indices = from_front(node, 1, x.shape[axis])
+    order = [*(i for i in range(x.rank) if i != axis), axis]
+    # Indices may be fewer than x along the other axes: what is beyond them stays.
+    part, beyond = x, []
+    for other in order[:-1]:
+        size = indices.shape[other]
+        if size != x.shape[other]:
+            beyond.append((other, part[along(other, slice(size, None))]))
+            part = part[along(other, slice(0, size))]
+    moved = (ops.permute(value, order) for value in (part, indices, updates))
+    found = ops.scatter(*moved, axis=-1, reduce=_reduction(node))
+    found = ops.permute(found, [order.index(i) for i in range(x.rank)])
+    for other, rest in reversed(beyond):
+        found = ops.concat(found, rest, axis=other)
+    return found
+
+
+@operator("ScatterND")
+def scatter_nd(node: Node) -> TensorValue:
+    """Each update at the part that its row of indices names, one index for each first axis."""
+    x, indices, updates = node(0), node(1), node(2)
+    depth = int(indices.shape[-1])
+    count, inner = Shape(indices.shape[:-1]).elements, x.shape[depth:]
+    found = ops.scatter(
+        ops.flatten(x, 0, depth - 1),
+        ops.reshape(places(x, indices), [count]),
+        ops.reshape(updates, [count, *inner]),
+        reduce=_reduction(node),
+    )
+    return ops.reshape(found, x.shape)
+
+
+@operator("TensorScatter")
+def tensor_scatter(node: Node) -> TensorValue:
+    """New entries of a cache along an axis, each sequence from its own place on."""
+    cache, update = node(0), node(1)
+    axis = node.axis(cache.rank)
+    outer, count, size = cache.shape[:axis], update.shape[axis], ops.size(cache.shape[axis])
+    place = ops.range(count)
+    if node.has(2):
+        starts = ops.cast(node(2), place.dtype)
+        place = place + ops.reshape(starts, [outer[0], *[1] * axis])
+    if node["mode"] == "circular":
+        place = ops.mod(place, size)
+    return ops.scatter(cache, ops.broadcast_to(place, [*outer, count]), update, axis=axis)
+
+
+def _reduction(node: Node) -> str:
+    return node["reduction"] or "none"
