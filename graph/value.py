@@ -151,22 +151,34 @@ class TensorValue:
         return ops.pow(other, self)
 
     def __and__(self, other: Any) -> TensorValue:
-        return ops.logical_and(self, other)
+        return (ops.bitwise_and if self.dtype.is_integer else ops.logical_and)(self, other)
 
     def __rand__(self, other: Any) -> TensorValue:
-        return ops.logical_and(other, self)
+        return (ops.bitwise_and if self.dtype.is_integer else ops.logical_and)(other, self)
 
     def __or__(self, other: Any) -> TensorValue:
-        return ops.logical_or(self, other)
+        return (ops.bitwise_or if self.dtype.is_integer else ops.logical_or)(self, other)
 
     def __ror__(self, other: Any) -> TensorValue:
-        return ops.logical_or(other, self)
+        return (ops.bitwise_or if self.dtype.is_integer else ops.logical_or)(other, self)
 
     def __xor__(self, other: Any) -> TensorValue:
-        return ops.logical_xor(self, other)
+        return (ops.bitwise_xor if self.dtype.is_integer else ops.logical_xor)(self, other)
 
     def __rxor__(self, other: Any) -> TensorValue:
-        return ops.logical_xor(other, self)
+        return (ops.bitwise_xor if self.dtype.is_integer else ops.logical_xor)(other, self)
+
+    def __lshift__(self, other: Any) -> TensorValue:
+        return ops.left_shift(self, other)
+
+    def __rlshift__(self, other: Any) -> TensorValue:
+        return ops.left_shift(other, self)
+
+    def __rshift__(self, other: Any) -> TensorValue:
+        return ops.right_shift(self, other)
+
+    def __rrshift__(self, other: Any) -> TensorValue:
+        return ops.right_shift(other, self)
 
     def __matmul__(self, other: Any) -> TensorValue:
         return ops.matmul(self, other)
@@ -178,7 +190,7 @@ class TensorValue:
         return ops.neg(self)
 
     def __invert__(self) -> TensorValue:
-        return ops.logical_not(self)
+        return (ops.bitwise_not if self.dtype.is_integer else ops.logical_not)(self)
 
     def __abs__(self) -> TensorValue:
         return ops.abs(self)

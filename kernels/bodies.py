@@ -11,7 +11,10 @@ from heddle.kernels.emit import compare, is_float, is_unsigned, select
 from heddle.kernels.functions import division, gelu, power, trigonometry
 from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.functions.powers_of_two import narrow_silu
+from heddle.kernels.mlir import dialect
 from heddle.kernels.spec import Body, Step
+
+arith = dialect("arith")
 
 
 def evaluate(
@@ -135,6 +138,21 @@ def _compare(step: Step, dtype: str, a: Any, b: Any) -> Any:
     return compare(step.op, a, b, is_unsigned(dtype))
 
 
+def _left_shift(step: Step, dtype: str, x: Any, places: Any) -> Any:
+    return select(_has_place(dtype, places), x << places, 0)
+
+
+def _right_shift(step: Step, dtype: str, x: Any, places: Any) -> Any:
+    known = _has_place(dtype, places)
+    if is_unsigned(dtype):
+        return select(known, x >> places, 0)
+    return arith.shrsi(x, select(known, places, 8 * emit.ITEM_SIZE[dtype] - 1))
+
+
+def _has_place(dtype: str, places: Any) -> Any:
+    return compare("less", places, 8 * emit.ITEM_SIZE[dtype], unsigned=True)
+
+
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda step, dtype, *arguments: function(*arguments)
 
@@ -166,6 +184,12 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "logical_or": _plain(lambda a, b: a | b),
     "logical_xor": _plain(lambda a, b: a ^ b),
     "logical_not": _plain(lambda x: x ^ 1),
+    "bitwise_and": _plain(lambda a, b: a & b),
+    "bitwise_or": _plain(lambda a, b: a | b),
+    "bitwise_xor": _plain(lambda a, b: a ^ b),
+    "bitwise_not": _plain(lambda x: x ^ -1),
+    "left_shift": _left_shift,
+    "right_shift": _right_shift,
     "abs": _absolute,
     "gelu": _gelu,
     "maximum": lambda step, *arguments: maximum(*arguments),

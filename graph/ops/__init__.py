@@ -1,6 +1,14 @@
 """Every op that users call; docs/ops.md has the table."""
 
 from heddle.graph.ops.attention import attention
+from heddle.graph.ops.bits import (
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    left_shift,
+    right_shift,
+)
 from heddle.graph.ops.convolution import conv
 from heddle.graph.ops.elementwise import absolute as abs
 from heddle.graph.ops.elementwise import (
@@ -83,6 +91,10 @@ __all__ = [
     "attention",
     "avg_pool",
     "band_part",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
     "broadcast_to",
     "cast",
     "ceil",
@@ -112,6 +124,7 @@ __all__ = [
     "integer_matmul",
     "isnan",
     "layer_norm",
+    "left_shift",
     "less",
     "less_equal",
     "log",
@@ -145,6 +158,7 @@ __all__ = [
     "relu",
     "repeat_interleave",
     "reshape",
+    "right_shift",
     "rms_norm",
     "rope",
     "round",

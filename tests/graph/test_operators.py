@@ -21,6 +21,7 @@ def test_operators_are_pythons():
             *(x**3.0, 2.0**x, x // 0.75, 1.0 // x, x % 0.75, 7.0 % x),
             *(i // 3, 100 // i, i % -3, 100 % i),
             *(a & b, a | b, a ^ b, ~a, True & b, False | b, True ^ b),
+            *(i & 6, 6 | i, i ^ -1, ~i, i << 2, 1 << i, i >> 1, -64 >> i, i << 40),
             *(ops.clip(x, -0.5, 0.5), ops.clip(i, 0, 3), ops.isnan(x / 0.0)),
         )
     x = np.array([-2.5, -1.0, -0.2, 0.0, 0.2, 1.25, 3.0], np.float32)
@@ -31,6 +32,7 @@ def test_operators_are_pythons():
             *(x**3, 2**x, x // np.float32(0.75), 1 // x, x % np.float32(0.75), 7 % x),
             *(i // 3, 100 // i, i % -3, 100 % i),
             *(a & b, a | b, a ^ b, ~a, b, b, ~b),
+            *(i & 6, 6 | i, i ^ -1, ~i, i << 2, 1 << i, i >> 1, -64 >> i, 0 * i),
             *(np.clip(x, -0.5, 0.5), np.clip(i, 0, 3), x == 0),
         ]
     found = InferenceSession(threads=1).load(compile(graph, "cpu:native")).execute(x, i, a, b)
@@ -45,7 +47,12 @@ def test_operators_are_pythons():
         (lambda x, i, a: i**2, "pow: wanted a floating-point dtype, got int32; cast it first"),
         (lambda x, i, a: a // a, "floor_divide: wanted a numeric dtype, got bool; cast it first"),
         (lambda x, i, a: a % a, "mod: wanted a numeric dtype, got bool; cast it first"),
-        (lambda x, i, a: i & i, "logical_and: wanted bool, got int32; compare it first"),
+        (lambda x, i, a: x & x, "logical_and: wanted bool, got float32; compare it first"),
+        (lambda x, i, a: x << x, "left_shift: wanted an integer dtype, got float32"),
+        (
+            lambda x, i, a: a >> a,
+            "right_shift: wanted an integer dtype, got bool; use logical_and and the like",
+        ),
         (lambda x, i, a: ~x, "logical_not: wanted bool, got float32; compare it first"),
         (lambda x, i, a: a | i, "logical_or: wanted bool, got int32; compare it first"),
         (lambda x, i, a: a ^ 1, "logical_xor: wanted a number of dtype bool, got 1"),

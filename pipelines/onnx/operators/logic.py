@@ -23,8 +23,18 @@ _binary("And", ops.logical_and)
 _binary("Or", ops.logical_or)
 _binary("Xor", ops.logical_xor)
 _binary("Not", ops.logical_not)
+_binary("BitwiseAnd", ops.bitwise_and)
+_binary("BitwiseOr", ops.bitwise_or)
+_binary("BitwiseXor", ops.bitwise_xor)
+_binary("BitwiseNot", ops.bitwise_not)
 _binary("Where", ops.where)
 _binary("IsNaN", ops.isnan)
+
+
+@operator("BitShift")
+def bit_shift(node: Node) -> TensorValue:
+    """The bits moved up or down."""
+    return (ops.left_shift if node["direction"] == "LEFT" else ops.right_shift)(*node.tensors())
 
 
 @operator("IsInf")

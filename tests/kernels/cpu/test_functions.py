@@ -124,6 +124,17 @@ def test_quotients_of_integers(op, dtype, arch):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("op", ["left_shift", "right_shift"])
+def test_shifts_are_numpys(op, dtype, arch):
+    """By every number of places, by more than there are, and by less than none."""
+    info, rng = np.iinfo(dtype), np.random.default_rng(5)
+    x, y = (rng.integers(info.min, info.max, 1003, dtype, endpoint=True) for _ in range(2))
+    y[:800] = rng.integers(max(info.min, -3), info.bits + 3, 800)
+    np.testing.assert_array_equal(apply(op, arch, x, y), getattr(np, op)(x, y))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     ("op", "function"), [("floor", np.floor), ("ceil", np.ceil), ("round", np.rint)]

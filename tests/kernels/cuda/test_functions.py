@@ -16,6 +16,7 @@ FLOATS = ("float32", "float64", "bfloat16")
 INTEGERS = ("int8", "uint16", "int32", "uint32", "int64", "uint64")
 UNARY = ("sin", "cos", "floor", "ceil", "round")
 BINARY = ("pow", "mod", "floor_divide")
+BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 LOGIC = ("logical_and", "logical_or", "logical_xor")
 
 
@@ -32,6 +33,8 @@ CASES: dict[str, Spec] = {
     **{f"{op}, {dtype}": steps(op, 2, dtype) for op in BINARY for dtype in FLOATS},
     **{f"{op}, {dtype}": steps(op, 2, dtype) for op in BINARY[1:] for dtype in INTEGERS},
     **{op: steps(op, 2, "bool") for op in LOGIC},
+    **{f"{op}, {dtype}": steps(op, 2, dtype) for op in BITS for dtype in INTEGERS},
+    "bitwise_not, uint16": steps("bitwise_not", 1, "uint16"),
     "logical_not": steps("logical_not", 1, "bool"),
     "isnan": steps("isnan", 1, "float32", "bool"),
 }
