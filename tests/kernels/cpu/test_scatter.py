@@ -5,7 +5,7 @@ import pytest
 from native import ARCHS, check, run
 from scattered import operands, scattering
 
-from heddle.kernels.cpu.scatter import BLOCK
+from heddle.kernels.cpu.scatter import LEAST
 from heddle.kernels.emit import ITEM_SIZE
 from heddle.kernels.registry import find
 
@@ -15,7 +15,14 @@ from heddle.kernels.registry import find
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint64"])
 def test_reductions(dtype, reduce, arch):
     spec = scattering(dtype, ("d0",), 5, "d1", ("d2",), reduce)
-    for runs, count, inner in ((1, 9, 1), (3, 7, 67), (2, 4, BLOCK), (4, 0, 3), (2, 1, 0)):
+    for runs, count, inner in (
+        (1, 9, 1),
+        (3, 7, 67),
+        (2, 40, LEAST),
+        (1, 9, 67 * LEAST),
+        (4, 0, 3),
+        (2, 1, 0),
+    ):
         dims = {"d0": runs, "d1": count, "d2": inner}
         check(spec, dims, operands(spec, dims), arch=arch)
 
