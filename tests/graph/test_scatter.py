@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler.passes.plan import root_value
+from heddle.graph.compiler.pipeline import lower
 from heddle.graph.reference import evaluate
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import GraphError, HeddleError
@@ -34,6 +37,41 @@ def test_into_what_is_computed_and_into_what_is_given():
         for found, wanted in zip(model.execute(*arrays), evaluate(graph, arrays), strict=True):
             np.testing.assert_allclose(found.to_numpy(), wanted, rtol=1e-6)
         np.testing.assert_array_equal(x, before)
+
+
+def copied(module):
+    """How many scatters have their result in another place than what they update."""
+    count = 0
+    for step in m.operations(module):
+        if m.name(step) == "fused" and "scatter" in [m.name(op) for op in m.inner(step)]:
+            above, own = m.owner(root_value(step.operands[0])), step.attributes["places"][0].value
+            fused = above is not None and m.name(above) == "fused"
+            count += not fused or above.attributes["places"][0].value != own
+    return count
+
+
+@pytest.mark.parametrize(
+    ("build", "copies"),
+    [
+        (lambda x, f: f(f(f(x * 2.0))) - 1.0, 0),
+        (lambda x, f: ops.reshape(f(ops.reshape(x * 2.0, (-1, 6))), (-1, 6)) - 1.0, 0),
+        (lambda x, f: f(f(x)) - 1.0, 1),  # an input stays as it is
+        (lambda x, f: f(h := x * 2.0) - h, 1),  # it is read later
+        (lambda x, f: f(f(h := x * 2.0)) - f(h), 1),  # the last of two that update it
+    ],
+    ids=["a chain", "reshaped", "an input", "read later", "two updates"],
+)
+def test_what_nobody_else_reads_is_updated_where_it_lies(build, copies):
+    types = [TensorType(F32, ("m", 6)), TensorType(I64, (K,)), TensorType(F32, (K, 6))]
+    with Graph("chain", types) as graph:
+        x, places, rows = graph.inputs
+        graph.output(build(x, lambda value: ops.scatter(value, places, rows, reduce="add")))
+    assert copied(lower(graph.module, "cpu")) == copies
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((7, 6), np.float32), rng.integers(0, 7, 5)]
+    arrays.append(rng.standard_normal((5, 6), np.float32))
+    (found,) = model_of(graph).execute(*arrays)
+    np.testing.assert_allclose(found.to_numpy(), evaluate(graph, arrays)[0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduce", ["add", "mul"])

@@ -152,7 +152,8 @@ def _place_updates(module: Any, kind: str, places: dict[Any, Place]) -> None:
     for operation in reversed(operations):
         inputs = [root_value(value) for value in operation.operands]
         pairs = list(zip(inputs, operation.results, strict=False))
-        for source, result in pairs[: _updates(operation, kind)]:
+        row = registry.find(request(parts_of(operation)).spec.op, kind)
+        for source, result in pairs[: _updates(row)]:
             others = inputs.copy()
             others.remove(source)
             if source not in position or source in places or source in others:
@@ -165,8 +166,7 @@ def _place_updates(module: Any, kind: str, places: dict[Any, Place]) -> None:
                 places[source] = places[result]
 
 
-def _updates(operation: Any, kind: str) -> int:
-    row = registry.find(request(parts_of(operation)).spec.op, kind)
+def _updates(row: registry.Kernel | None) -> int:
     return row.updates if row else 0
 
 
@@ -250,10 +250,16 @@ def _untouched(operation: Any, kind: str) -> list[Any]:
 
 
 def _overwritten(operation: Any, kind: str) -> Iterator[tuple[Any, Any]]:
-    """Pairs of a result and what it may lie over: an input that is read there and nowhere else."""
+    """Pairs of a result and what it may lie over: an input that is read there and nowhere else.
+
+    Where that is what the kernel updates, it is no longer copied.
+    """
     spec = request(parts_of(operation)).spec
     row = registry.find(spec.op, kind)
     inputs = [root_value(value) for value in operation.operands]
+    for result, source in list(zip(operation.results, inputs, strict=False))[: _updates(row)]:
+        if inputs.count(source) == 1:
+            yield result, source
     after = len(spec.epilogue.inputs) if spec.epilogue and not spec.beside else 0
     count = {"": 0, "epilogue": after, "all": len(inputs)}[row.overwrites if row else ""]
     own = list(zip(inputs, spec.inputs, strict=True))[len(inputs) - count :]
