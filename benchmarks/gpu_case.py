@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,11 @@ def some(array: Any) -> Any:
     return flat[:: flat.size // MOST_COMPARED | 1]
 
 
+def computed(case: dict[str, Any], outputs: Sequence[Any]) -> Any:
+    """What of a timed call's result is compared."""
+    return floats(some(outputs[0].to_numpy()), case["results"][0]["dtype"])
+
+
 def unfit(kit: Kit, case: dict[str, Any], call: tuple[Any, Any, Any]) -> list[str]:
     """What shows, without a reference, that a timed call has not computed all of its result."""
     from heddle.pipelines.bench.accuracy import error_of
@@ -126,8 +132,7 @@ def unfit(kit: Kit, case: dict[str, Any], call: tuple[Any, Any, Any]) -> list[st
     model, inputs, outputs = call
     others = kit.poisoned(case, POISONS[1])
     model.execute(*inputs, out=others)
-    dtype = case["results"][0]["dtype"]
-    mine, other = (floats(some(made[0].to_numpy()), dtype) for made in (outputs, others))
+    mine, other = (computed(case, made) for made in (outputs, others))
     if wrong := np.count_nonzero(~np.isfinite(mine)):
         return [f"{wrong} of {mine.size} elements are not finite"]
     error = error_of(other, mine)
@@ -137,9 +142,10 @@ def unfit(kit: Kit, case: dict[str, Any], call: tuple[Any, Any, Any]) -> list[st
 
 
 def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
-    """Times a case beside its peer, and looks at the result.
+    """Times a case beside its variants and its peer, and looks at the result.
 
-    A peer that refuses the case costs its own figures alone.
+    Of a variant the row says how many times as fast it is. A peer that refuses the case costs its
+    own figures alone.
     """
     from heddle.pipelines.bench.accuracy import error_of
     from heddle.runtime import replay
@@ -147,29 +153,31 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
 
     l2_bytes = cuda_info()["devices"][0]["l2_bytes"]
     sets = max(2, -(-2 * l2_bytes // case["bytes"]))
-    calls, kept = [], []
+    paths = {"": case["path"], **case["variants"]}  # What ships has no name.
+    calls: dict[str, list[Any]] = {name: [] for name in paths}
+    kept = []
     for number in range(sets):
         arrays = gpu_operands.drawn(case, number, kit.held(case))
-        model, inputs, pairs = kit.prepared(case, arrays)
-        calls.append((model, inputs, kit.poisoned(case)))
+        for name, path in paths.items():
+            model, inputs, pairs = kit.prepared({**case, "path": path}, arrays)
+            calls[name].append((model, inputs, kit.poisoned(case)))
         mine = iter(inputs)  # The model's own weights are not to be had.
         kept.append([kit.buffer(a, o["dtype"]) if o["weight"] else next(mine) for a, o in pairs])
-    once = statistics.median(replay(calls, count=3))
+    once = statistics.median(replay(calls[""], count=3))
     repeats = max(1, round(GRAPH_S / max(once, 1e-7)))
     peer, failed = None, []
     try:
         peer = peers.graph_of(case, kept, repeats) if peers else None
     except Exception as error:
         failed.append(f"peer: {type(error).__name__}: {error}")
-    ours: list[float] = []
-    theirs: list[float] = []
+    order = [(name, partial(replay, own, repeats, REPLAYS)) for name, own in calls.items()]
+    order += [("peer", partial(peer.replay, REPLAYS))] if peer else []
+    times: dict[str, list[float]] = {name: [] for name, _ in order}
     for turn in range(TURNS):
-        order = [(ours, lambda: replay(calls, repeats, REPLAYS))]
-        if peer:
-            order.append((theirs, lambda: peer.replay(REPLAYS)))
-        for times, run in order if turn % 2 == 0 else order[::-1]:
-            times += [seconds / (repeats * sets) for seconds in run()]
-    median = statistics.median(ours)
+        for name, run in order if turn % 2 == 0 else order[::-1]:
+            times[name] += [seconds / (repeats * sets) for seconds in run()]
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    median = medians[""]
     row = {
         "name": case["name"],
         "dtype": case["dtype"],
@@ -179,14 +187,20 @@ def time_one(kit: Kit, case: dict[str, Any], peers: Any) -> dict[str, Any]:
         "gb_s": round(case["bytes"] / median / 1e9, 1),
         "tflop_s": round(case["operations"] / median / 1e12, 2),
     }
-    failed += unfit(kit, case, calls[0])
+    failed += unfit(kit, case, calls[""][0])
+    others = {name: computed(case, calls[name][0][2]) for name in case["variants"]}
+    if others:
+        row["variants"] = {name: round(median / medians[name], 3) for name in others}
     if peer:
         row |= {"peer": peer.name, "peer_refused": peer.refused}
-        row["peer_us"] = round(1e6 * statistics.median(theirs), 3)
+        row["peer_us"] = round(1e6 * medians["peer"], 3)
         row["ratio"] = round(row["peer_us"] / row["us"], 3)
-        mine = floats(some(calls[0][2][0].to_numpy()), case["results"][0]["dtype"])
-        row["difference"] = error = error_of(mine, some(peer.result()))
-        allowed = 2 * case["tolerances"][0]  # each is allowed its own
+        others["the peer"] = some(peer.result())
+    mine = computed(case, calls[""][0][2])
+    allowed = 2 * case["tolerances"][0]  # each is allowed its own
+    for name, other in others.items():
+        error = error_of(mine, other)
+        row["difference"] = max(error, row.get("difference", 0.0))
         if error > allowed:
-            failed.append(f"differs from the peer by {error:.1e}, allowed {allowed:.1e}")
+            failed.append(f"differs from {name} by {error:.1e}, allowed {allowed:.1e}")
     return row | ({"failed": failed} if failed else {})

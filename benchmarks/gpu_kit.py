@@ -1,13 +1,15 @@
 """What `benchmarks/gpu.py` carries to a machine with a GPU: artifacts, operands, expected results.
 
-    python benchmarks/gpu_kit.py KIT.tar.xz [--target cuda:sm_90a]
+    python benchmarks/gpu_kit.py KIT.tar.xz [--target cuda:sm_90a] [--match PATTERN]
 
 Needs the compiler, no GPU; what it makes for one architecture is smaller. A check is an artifact
 with small operands and what the reference of its op makes of them in float64. A timing is an
 artifact with the shapes that matter. Operands are drawn where the kit runs, from seeds, and NumPy
 computes plain products there: the file holds only what it cannot. Checks are also compiled for this
 machine's CPU, so that the script can be tried where there is no GPU. What the runtime's build needs
-beside this checkout, nanobind, is in the file. It takes some minutes.
+beside this checkout, nanobind, is in the file. It takes some minutes. `--match` makes a small kit:
+timings that have the pattern in their name, dtype and sizes, checks of the same ops, and no more.
+With `--variant` timings come with other constants of their kernels, too (`gpu_variants.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +32,7 @@ import gpu_decode
 import gpu_kit_step
 import gpu_operands
 import gpu_runtime
+import gpu_variants
 import numpy as np
 from gpu_kit_sizes import LARGER, SMALL, TIMED
 
@@ -196,6 +200,7 @@ def make(
     timed: Sequence[Any],
     gpu: str | None,
     share: tuple[int, int] = (0, 1),
+    variants: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Writes artifacts and arrays of a kit: checks of the workloads `names`, the timings `timed`.
 
@@ -223,8 +228,24 @@ def make(
         sizes = sizes_of(workload, sizes)
         case, rows = (make(workload, sizes, DType[dtype]) for make in (case_of, rows_of))
         graph = workload.graph(sizes, DType[dtype])
-        listed["timings"][number] = written(f"time{number}", case, graph, rows, targets[-1])
+        row = written(f"time{number}", case, graph, rows, targets[-1])
+        row["variants"] = varied(folder, row["path"], graph, targets[-1], variants)
+        listed["timings"][number] = row
     return listed
+
+
+def varied(
+    folder: Path, path: str, graph: Graph, target: str, variants: Sequence[str]
+) -> dict[str, str]:
+    """Writes the artifacts of those `variants` that are others than the one at `path`."""
+    shipped, found = (folder / f"{path}.heddle").read_bytes(), {}
+    for number, variant in enumerate(variants):
+        with gpu_variants.varied(variant):
+            artifact = compile(graph, target)
+        if artifact.to_bytes() != shipped:
+            found[variant] = f"{path}v{number}"
+            artifact.save(folder / f"{found[variant]}.heddle")
+    return found
 
 
 def finish(folder: Path, shares: Iterable[dict[str, Any]]) -> None:
@@ -249,19 +270,28 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("kit", type=Path)
     parser.add_argument("--target", default="cuda")
+    parser.add_argument("--match", default="", help="only timings that have this pattern")
+    parser.add_argument("--variant", action="append", default=[], help="MODULE.CONSTANT=VALUE,...")
     options = parser.parse_args()
+    timed = [one for one in TIMED if re.search(options.match, " ".join(map(str, one)))]
+    if not timed:
+        parser.error(
+            f"--match: wanted a pattern of a timing, as 'matmul bfloat16'; {options.match!r}"
+        )
+    names = [name for name, *_ in timed] if options.match else list(workloads.WORKLOADS)
     with tempfile.TemporaryDirectory() as made:
         folder, count = Path(made), os.cpu_count() or 1
         with ProcessPoolExecutor(count, get_context("spawn")) as children:
-            decode = children.submit(gpu_decode.make, folder)
+            whole = [] if options.match else [children.submit(gpu_decode.make, folder)]
             shares = [
                 children.submit(
-                    make, folder, list(workloads.WORKLOADS), TIMED, options.target, (number, count)
+                    make, folder, names, timed, options.target, (number, count), options.variant
                 )
                 for number in range(count)
             ]
             finish(folder, [share.result() for share in shares])
-            decode.result()
-            gpu_runtime.make(folder, options.target)
+            for part in whole:
+                part.result()
+                gpu_runtime.make(folder, options.target)
         pack(folder, options.kit)
     print(f"{options.kit}: {options.kit.stat().st_size / 2**20:.1f} MiB")

@@ -112,5 +112,6 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *((name, "bfloat16", {"m": 8192, "n": 8192}) for name in ("rms_norm", "softmax", "layer_norm")),
     *((name, "bfloat16", {"m": 8192, "n": 8192}) for name in ("silu", "add", "transpose", "sum")),
     ("rope", "bfloat16", {"b": 4, "s": 4096, "h": 32, "d": 128}),
+    *((name, "float32", {"rows": 32768, "m": 16384, "n": 2048}) for name in ("scatter", "gather")),
 )
 """Workload, dtype and sizes; (n, k) of the products are those of models of 8B and 70B."""

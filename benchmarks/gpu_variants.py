@@ -1,0 +1,71 @@
+"""Timings of a kit once more, with other constants in the kernels, in turns with those that ship.
+
+    python benchmarks/gpu_kit.py KIT.tar.xz --target cuda:sm_90a --match 'matmul bfloat16' \
+        --variant cuda.products.by_rows.FEW=32
+
+A machine with a GPU compiles nothing, so that what is to be compared there comes with the kit. A
+variant is constants of modules in kernels/, as they are named there; several with commas between
+them. Where another module has taken the constant over (`from ... import FEW`) that one is named,
+too. The kit has those timings of a variant whose code differs from what ships; `gpu.py` says for
+each how many times as fast it is, and fails one whose result is another.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from heddle.graph.compiler.codegen import pool, worker
+from heddle.kernels import tuning
+
+
+@contextmanager
+def varied(variant: str) -> Iterator[None]:
+    """What is compiled in it has the constants of `variant`: here, without children or a cache.
+
+    Raises:
+        SystemExit: There is no such module or constant, or its value is of another type.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, HEDDLE_CACHE="off"))
+        stack.enter_context(mock.patch.object(pool, "run", _run))
+        for assignment in variant.split(","):
+            place, _, text = assignment.partition("=")
+            module, _, name = place.strip().rpartition(".")
+            stack.enter_context(mock.patch.object(_module(module), name, _value(place, text)))
+        yield
+
+
+def _run(jobs: Sequence[Any], done: Callable[[Any, Any], None], **_: Any) -> None:
+    for job in jobs:
+        with tuning.forced({job.spec.op: dict(job.values)}):
+            done(job, worker.compile_kernel(job.spec, job.arch))
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(f"heddle.kernels.{name}")
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"--variant: wanted a module of kernels/, got {name!r}: {error}") from None
+
+
+def _value(place: str, text: str) -> Any:
+    """The constant's new value, of the type of the old one."""
+    module, _, name = place.strip().rpartition(".")
+    constants = {key: value for key, value in vars(_module(module)).items() if key.isupper()}
+    if name not in constants:
+        known = ", ".join(constants) or "none"
+        raise SystemExit(f"--variant: wanted a constant of {module}: {known}; got {name!r}")
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = None
+    if type(value) is not type(constants[name]):
+        kind = type(constants[name]).__name__
+        raise SystemExit(f"--variant: {place}: wanted one of type {kind}, got {text!r}")
+    return value
