@@ -123,8 +123,19 @@ def test_every_kernel_is_here():
     assert find("frobnicate", "cpu") is None
 
 
-@pytest.mark.parametrize("machine", LEVELS, ids=lambda machine: machine.arch)
-@pytest.mark.parametrize("op", SPECS)
+def alike(spec):
+    """The levels, in groups of those whose code is one."""
+    kernel, found = find(spec.op, "cpu"), defaultdict(list)
+    for machine in LEVELS:
+        uses = [getattr(machine, name) for name in kernel.depends(spec)]
+        found[(machine.vector_bytes, *uses)].append(machine)
+    return list(found.values())
+
+
+OWN = [(op, levels[0]) for op, spec in SPECS.items() for levels in alike(spec)]
+
+
+@pytest.mark.parametrize(("op", "machine"), OWN, ids=[f"{op}-{level.arch}" for op, level in OWN])
 def test_every_level_needs_nothing_outside(op, machine):
     code = compile_cpu(SPECS[op], machine)
     assert (code.arch, code.format) == (machine.arch, "image")
@@ -140,14 +151,9 @@ def test_levels_differ_in_what_the_row_says(op, dtype):
     if op == "matmul_packed" and dtype == "bfloat16":
         a, b = spec.operands
         spec = replace(spec, operands=(a, Operand(dtype, (b.shape[0], -(-b.shape[1] // 2), 32, 2))))
-    kernel = find(op, "cpu")
-    if kernel.supports(spec) is not None:
+    if find(op, "cpu").supports(spec) is not None:
         return
-    alike = defaultdict(list)
-    for machine in LEVELS:
-        uses = [getattr(machine, name) for name in kernel.depends(spec)]
-        alike[(machine.vector_bytes, *uses)].append(machine)
-    for machines in alike.values():
+    for machines in alike(spec):
         if len(machines) > 1:
             assert len({mlir(spec, machine) for machine in machines}) == 1
 
