@@ -78,7 +78,7 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(
         (f"quantized_matmul_{bits}", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 128})
         for bits in (8, 4)
-        for m in (1, 16, 512, 2048)
+        for m in (1, 16, 64, 512, 2048)
     ),
     ("quantized_matmul_4", "bfloat16", {"m": 2048, "n": 28672, "k": 4096, "group": 32}),
     *(

@@ -43,8 +43,10 @@ def split(spec: Spec) -> tuple[Portion, ...]:
     """The rows of the smallest strips, two blocks of which share a multiprocessor, and more.
 
     Strips of more rows take the registers of all of it, which one kernel for both would do, too.
+    Of more rows there are those of short tiles, and others.
     """
-    return by_rows.split_at(spec, scaled.FEW) if scaled.fits(spec) else (Portion(spec),)
+    bounds = scaled.FEW, warpgroup_plan.SHORT
+    return by_rows.split_at(spec, *bounds) if scaled.fits(spec) else (Portion(spec),)
 
 
 def waits(spec: Spec, machine: Machine) -> bool:

@@ -76,7 +76,7 @@ def _apart(portion: Portion) -> Iterator[Portion]:
 def split_at(spec: Spec, *bounds: int) -> tuple[Portion, ...]:
     """Up to each of `bounds` rows and more, where the rows are known when it runs.
 
-    Of more than the last of them, what is beside each other, and a gate, is computed product by
+    Of more than the first of them, what is beside each other, and a gate, is computed product by
     product.
     """
     m = matrices.problem(spec).m
@@ -88,14 +88,17 @@ def split_at(spec: Spec, *bounds: int) -> tuple[Portion, ...]:
         more: Expr = ("min", 1, ("floordiv", m, most + 1))
         found.append(Portion(_with(rest, MOST, most), ("sub", above, more)))
         rest, above = _with(spec, LEAST, most + 1), more
-    last = Portion(rest, above)
-    return (*found, *(_apart(last) if spec.beside or spec.gate else [last]))
+    few, *others = (*found, Portion(rest, above))
+    if spec.beside or spec.gate:
+        others = [one for portion in others for one in _apart(portion)]
+    return (few, *others)
 
 
 def are_few(spec: Spec, few: int = FEW) -> bool:
     """Whether rows are known to be no more than strips are for: so `few`."""
     m = matrices.problem(spec).m
-    return m <= few if isinstance(m, int) else spec.attr(MOST) is not None
+    most = m if isinstance(m, int) else spec.attr(MOST)
+    return most is not None and most <= few
 
 
 def may_be_few(spec: Spec, few: int = FEW) -> bool:

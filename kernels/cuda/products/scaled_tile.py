@@ -12,15 +12,16 @@ from heddle.kernels.cuda.products.weight_words import WeightWords
 
 @dataclass(frozen=True)
 class ScaledTile:
-    """128 rows of x by as many rows of `weights`, of which `group` along k have one scale.
+    """`rows` of x by 128 of `weights`, of which `group` along k have one scale.
 
     A stage has x in panels of lines of 128 bytes, and behind them the weights as they came.
     """
 
     weights: WeightWords
     group: int
+    rows: int = ROWS
 
-    columns = ROWS
+    columns = 128
     transposed = True
     depth = 128
     """Elements along k of a stage."""
@@ -38,7 +39,7 @@ class ScaledTile:
     @property
     def panel(self) -> int:
         """Bytes of a panel of x."""
-        return ROWS * staging.LINE
+        return self.rows * staging.LINE
 
     @property
     def panels(self) -> int:

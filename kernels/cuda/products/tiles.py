@@ -40,6 +40,8 @@ class Tile:
     columns: int
     transposed: bool
 
+    rows = ROWS
+
     @property
     def depth(self) -> int:
         """Elements along k of a stage, also columns of a line of b where that is [k, n]."""

@@ -10,8 +10,8 @@ from heddle.kernels.cuda import _block, _handover
 from heddle.kernels.cuda.products import by_rows, matrices, mma, partial_sums, staging, tensor_cores
 from heddle.kernels.cuda.products import pieces as products_pieces
 from heddle.kernels.cuda.products import scaled as products_scaled
-from heddle.kernels.cuda.products import tiles as products_tiles
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
+from heddle.kernels.cuda.products.tiles import ROWS, Tile
 from heddle.kernels.cuda.products.weight_words import WeightWords
 from heddle.kernels.cuda.warpgroup import instructions, result
 from heddle.kernels.registry import Machine
@@ -27,6 +27,9 @@ REGISTERS = 168
 THREADS = (CONSUMERS + 1) * instructions.THREADS
 ROWS_TOGETHER = 2048
 """Rows of tiles that are made side by side: what they read stays in the L2 cache."""
+
+SHORT = 64
+"""Rows of a tile by weights of 8 and 4 bits, for calls that have no more."""
 
 KEPT = 20 * 2**20
 """Bytes of those rows that stay there while pieces of tiles read them, each at its own step."""
@@ -49,7 +52,7 @@ class Plan:
     """How a product is computed: its tiles, blocks of a cluster, whether tiles may be cut."""
 
     spec: Spec
-    tile: products_tiles.Tile | ScaledTile
+    tile: Tile | ScaledTile
     cluster: int
     cut: bool
 
@@ -84,7 +87,15 @@ class Plan:
 
         That is b; where b is `scaled`, a.
         """
+        if self.scaled:
+            return self.tile.rows // self.cluster
         return (self.tile.columns if self.tile.transposed else self.tile.depth) // self.cluster
+
+    @property
+    def sums(self) -> int:
+        """Of a thread that multiplies."""
+        beside = self.tile.rows if self.scaled else self.tile.columns
+        return beside * instructions.ROWS // instructions.THREADS
 
     @property
     def line(self) -> int:
@@ -102,11 +113,11 @@ class Plan:
         problem = self.problem
         if self.scaled:
             across = fold("ceildiv", problem.n, self.tile.columns * self.cluster)
-            return fold("mul", fold("ceildiv", problem.m, products_tiles.ROWS), across)
+            return fold("mul", fold("ceildiv", problem.m, self.tile.rows), across)
         if self.grouped:
-            down = most(self.spec, products_tiles.ROWS)
+            down = most(self.spec, ROWS)
             return product((down, fold("ceildiv", problem.n, self.tile.columns)))
-        down = fold("ceildiv", problem.m, products_tiles.ROWS * self.cluster)
+        down = fold("ceildiv", problem.m, ROWS * self.cluster)
         return product((*problem.batch, down, fold("ceildiv", problem.n, self.tile.columns)))
 
     @property
@@ -148,7 +159,7 @@ def launch(plan: Plan) -> Launch:
     tiles = fold("max", 1, plan.tiles)
     groups = fold("min", clusters, fold("mul", tiles, parts))
     pieces = fold("min", 2 * clusters, fold("mul", 2, fold("mul", tiles, parts)))
-    each = plan.cluster * products_tiles.ROWS * plan.tile.columns * 4
+    each = plan.cluster * plan.tile.rows * plan.tile.columns * 4
     return Launch(
         (fold("mul", groups, plan.cluster), 1, 1),
         plan.problem.work,
@@ -182,7 +193,7 @@ def _boxes(plan: Plan) -> list[tuple[tuple[int, int], int]]:
     if isinstance(tile, ScaledTile):
         weights = (tile.columns, tile.line), tile.line
         return [((plan.half, tile.panel_depth), line), weights]
-    return [((lines, tile.depth), line) for lines in (products_tiles.ROWS, plan.half)]
+    return [((lines, tile.depth), line) for lines in (ROWS, plan.half)]
 
 
 def _map(
@@ -236,11 +247,11 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
         return None
     columns = matrices.SPACE.value("columns", spec, "cuda")
     if grouped:
-        return Plan(spec, products_tiles.Tile(tile_of, columns or 256, transposed), 1, cut=False)
+        return Plan(spec, Tile(tile_of, columns or 256, transposed), 1, cut=False)
     known = all(isinstance(size, int) for size in _sizes(spec))
-    clusters = [1] if isinstance(m, int) and m <= products_tiles.ROWS else [2, 1] if known else [2]
+    clusters = [1] if isinstance(m, int) and m <= ROWS else [2, 1] if known else [2]
     plans = [
-        Plan(spec, products_tiles.Tile(tile_of, width, transposed), cluster, cut)
+        Plan(spec, Tile(tile_of, width, transposed), cluster, cut)
         for width in ([columns] if columns else _SLOWER)
         for cluster in clusters
         for cut in ([False, True] if known else [True])
@@ -258,7 +269,8 @@ def _scaled_plan(spec: Spec) -> Plan | None:
         return None
     x, weights, _ = spec.operands
     words = WeightWords(mma.KINDS[x.dtype, x.dtype], spec.attr("bits"), weights.dtype)
-    tile = ScaledTile(words, spec.attr("group"))
+    rows = SHORT if by_rows.are_few(spec, SHORT) else ROWS
+    tile = ScaledTile(words, spec.attr("group"), rows)
     cluster = 1 if isinstance(problem.n, int) and problem.n <= tile.columns else 2
     known = all(isinstance(size, int) for size in _sizes(spec))
     plans = [Plan(spec, tile, cluster, cut) for cut in ([False, True] if known else [True])]
@@ -277,7 +289,7 @@ def _gathers(spec: Spec) -> bool:
         return False
     each = mma.CHUNK // emit.ITEM_SIZE[spec.operands[0].dtype]
     image = math.prod(size for size in (*inner, channels) if isinstance(size, int))
-    small = (products_tiles.ROWS + 1) * image < 1 << 31
+    small = (ROWS + 1) * image < 1 << 31
     return isinstance(channels, int) and channels > 0 and channels % each == 0 and small
 
 
@@ -286,7 +298,7 @@ def _time(plan: Plan) -> float:
     tile = plan.tile
     *batch, m, n, k = (size if isinstance(size, int) else _LARGE for size in _sizes(plan.spec))
     down, across = (1, plan.cluster) if plan.scaled else (plan.cluster, 1)
-    down, across = -(-m // (products_tiles.ROWS * down)), -(-n // (tile.columns * across))
+    down, across = -(-m // (tile.rows * down)), -(-n // (tile.columns * across))
     groups, steps = _handover.PROCESSORS // plan.cluster, max(1, -(-k // tile.depth))
     whole, rest = divmod(math.prod(batch) * down * across, groups)
     last: float = steps * min(rest, 1)

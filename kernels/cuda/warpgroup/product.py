@@ -74,7 +74,7 @@ class _Block:
         self._beside = beside
         self._down = _chosen(beside, 1, plan.cluster)
         self._across = _chosen(beside, plan.cluster, 1)
-        self._tiles_down = _ceildiv(self._m, self._down * products_tiles.ROWS)
+        self._tiles_down = _ceildiv(self._m, self._down * tile.rows)
         if plan.grouped:
             self._tiles_down = pieces.word(frame.size(most(plan.spec, products_tiles.ROWS)))
         self._tiles_across = _ceildiv(self._n, self._across * tile.columns)
@@ -92,7 +92,7 @@ class _Block:
             shared,
             plan.flags,
             tile.kind.sums,
-            tile.columns * instructions.ROWS // instructions.THREADS,
+            plan.sums,
             plan.cluster * CONSUMERS,
         )
         self._out = result.WayOut(frame, shared, plan.panels, stores)
@@ -121,7 +121,7 @@ class _Block:
         """
         each = self._tiles_down * self._tiles_across
         number, rest = tile // each, tile % each
-        together = ROWS_TOGETHER // (products_tiles.ROWS * self._plan.cluster)
+        together = ROWS_TOGETHER // (self._plan.tile.rows * self._plan.cluster)
         group, rest = (
             rest // (self._tiles_across * together),
             rest % (self._tiles_across * together),
@@ -136,7 +136,7 @@ class _Block:
         column = column * self._across + _chosen(self._beside, self._rank, 0)
         return Place(
             pieces.size(number),
-            pieces.size(row * products_tiles.ROWS),
+            pieces.size(row * self._plan.tile.rows),
             pieces.size(column * self._plan.tile.columns),
             self._m,
             self._n,

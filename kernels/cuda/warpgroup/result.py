@@ -177,18 +177,20 @@ class WayOut:
         """
         warpgroup, number = _warp() // _WARPS, _warp() % _WARPS
         where = replace(where, column=where.column + warpgroup * instructions.ROWS)
+        count = len(sums) // 8
+        each = count // _WARPS  # Panels that a warp writes.
 
         def body(lanes: int) -> None:
-            for i in range(PANELS):
-                row = where.row + (number * PANELS + i) * WARP_ROWS
+            for i in range(each):
+                row = where.row + (number * each + i) * WARP_ROWS
                 with emit.when(emit.compare("less", row, where.m)):
                     self._deliver(self._panel(i), _Spot(where, row, where.column, 0), lanes)
 
         with emit.when(emit.compare("less", where.column, where.n)):
             self._wait_until_read(0)
             instructions.meet(warpgroup + 1, instructions.THREADS)
-            for i in range(_WARPS * PANELS):
-                panel = self._panel(i % PANELS, warpgroup * _WARPS + i // PANELS)
+            for i in range(count):
+                panel = self._panel(i % each, warpgroup * _WARPS + i // each)
                 panel.fill_turned(sums[8 * i : 8 * i + 8], number * WARP_ROWS)
             tma.fence()
             instructions.meet(warpgroup + 1, instructions.THREADS)

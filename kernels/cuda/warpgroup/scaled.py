@@ -1,6 +1,6 @@
 """Products of many rows by weights of 8 and 4 bits, by wgmma: weights are its a, in registers.
 
-A consumer has 64 columns of the result and all 128 rows of the tile. Its lanes read the weights of
+A consumer has 64 columns of the result and all rows of the tile. Its lanes read the weights of
 their fragments as they came, and widen a run of them while the products of the run before are in
 flight. x is b. The sums of a group are multiplied by its scales in float32, as in
 `products.scaled`. So rows and columns have changed places in registers, which the way out turns.
@@ -16,7 +16,6 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
-from heddle.kernels.cuda.products.tiles import ROWS
 from heddle.kernels.cuda.warpgroup import feed, instructions, result, tma
 from heddle.kernels.cuda.warpgroup.plan import Plan
 from heddle.kernels.mlir import dialect
@@ -67,7 +66,7 @@ class Feed(feed.Feed):
             along = pieces.size(k)
             for number in range(tile.panels):
                 at = _behind(place.row, along + number * tile.panel_depth)
-                self._fill(x, turn.start + number * tile.panel, ROWS, at)
+                self._fill(x, turn.start + number * tile.panel, tile.rows, at)
             at = _behind(place.column, along // tile.each)
             self._fill(weights, turn.start + tile.b_place, tile.columns, at, tile.line)
             self._filled(turn)
@@ -104,7 +103,7 @@ class Products:
     ) -> None:
         self._frame, self._shared, self._ring, self._release = frame, shared, ring, release
         self._tile, problem = tile_of(plan), plan.problem
-        self._units = instructions.Matrices(self._tile.kind, ROWS, k_last=True)
+        self._units = instructions.Matrices(self._tile.kind, self._tile.rows, k_last=True)
         self._n = frame.size(problem.n)
         self._groups = sizes.floordiv(frame.size(problem.k), self._tile.group)
         thread = _block.thread()

@@ -178,9 +178,9 @@ def test_scaled_products_of_up_to_16_rows_are_beside_each_other():
     few, *many = kernel.split(spec)
     for rows in (0, 1, 16, 17, 64, 65, 500):
         started = [size(share.condition, {"d0": rows}) for share in (few, *many)]
-        assert started == [rows <= 16, rows > 16, rows > 16]
+        assert started == [rows <= 16, *[16 < rows <= 64] * 2, *[rows > 64] * 2]
     assert few.buffers is None
-    assert [share.spec.operands for share in many] == [one.operands for one in spec.each]
+    assert [share.spec.operands for share in many] == [one.operands for one in spec.each] * 2
     known = scaled(16, 96, (40, "int8"), (24, "uint8"))
     assert kernel.supports(known) is None
     assert kernel.split(known) == (Portion(known),)

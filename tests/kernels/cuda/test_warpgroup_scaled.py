@@ -20,6 +20,11 @@ def on_hopper(monkeypatch):
     monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
 
 
+def few(spec):
+    """As `Kernel.split` has it for calls of 17 to 64 rows."""
+    return find(spec.op, "cuda").split(spec)[1].spec
+
+
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 
 RESULTS = {
@@ -40,6 +45,14 @@ RESULTS = {
     "rows at run time": (quantized("bfloat16", "d0", 136, 64, 4, 32), 0, 131),
     "one row at run time": (quantized("bfloat16", "d0", 136, 64, 8, 32), 0, 1),
     "no row at run time": (quantized("bfloat16", "d0", 136, 64, 8, 32), 0, 0),
+    "tiles of 64 rows": (quantized("bfloat16", 50, 136, 288, 4, 32), 0),
+    "tiles of 64 rows, 8 bits": (body(quantized("float16", 64, 72, 256, 8, 128)), 0),
+    "tiles of 64 rows, unaligned": (quantized("bfloat16", 17, 40, 160, 8, 32), 1),
+    "few rows at run time": (
+        few(one_output(quantized("bfloat16", "d0", 264, 384, 4, 64), 1)),
+        0,
+        49,
+    ),
     "unaligned buffers": (body(quantized("float16", 130, 136, 96, 4, 32)), 1),
     "unaligned buffers, 8 bits": (quantized("bfloat16", 66, 24, 160, 8, 32), 1),
 }
@@ -63,6 +76,7 @@ def test_no_weights_are_for_strips(m):
 PIECES = {
     "two pieces": (quantized("bfloat16", 66, 24, 3 * 128, 4, 32), ()),
     "more clusters than tiles": (body(quantized("float16", 130, 264, 2 * 128, 8, 128)), ()),
+    "few rows": (body(quantized("bfloat16", 40, 136, 3 * 128, 8, 64)), ()),
     "one row": (one_output(quantized("bfloat16", "d0", 136, 3 * 128, 4, 64), 1), (1,)),
 }
 
@@ -97,6 +111,10 @@ ASSEMBLED = {
     "8-bit floats, groups of 128": quantized("bfloat16", "d0", 4096, 4096, 8, 128, E5M2),
     "a body": one_output(quantized("bfloat16", "d0", 4096, 4096, 4, 128), 1),
     "two outputs": body(quantized("bfloat16", "d0", 4096, 4096, 8, 32)),
+    "few, 4 bits": few(quantized("bfloat16", "d0", 4096, 4096, 4, 128)),
+    "few, 4 bits, groups of 32": quantized("bfloat16", 64, 4096, 4096, 4, 32),
+    "few, 8 bits": few(quantized("float16", "d0", 4096, 4096, 8, 32)),
+    "few, 8-bit floats": few(one_output(quantized("bfloat16", "d0", 4096, 4096, 8, 128, E4M3), 1)),
 }
 
 
@@ -107,7 +125,8 @@ def test_assembled(monkeypatch, name):
     kind = {"float16": "f16", "bfloat16": "bf16"}[spec.operands[0].dtype]
     products = re.findall(r"wgmma\.mma_async\.([\w.]+)[^;]*;", text)
     # Two ways in: by TMA, and by threads, have the same consumers.
-    assert products == [f"sync.aligned.m64n128k16.f32.{kind}.{kind}"] * 8
+    rows = 64 if "few" in name else 128
+    assert products == [f"sync.aligned.m64n{rows}k16.f32.{kind}.{kind}"] * 8
     for instruction in (
         ".multicast::cluster",
         "prmt.b32",
