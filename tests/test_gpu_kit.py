@@ -25,12 +25,8 @@ WORKLOADS = (
 
 
 @pytest.fixture(scope="module")
-def scripts():
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    try:
-        yield importlib.import_module("gpu_kit"), importlib.import_module("gpu")
-    finally:
-        sys.path.pop(0)
+def scripts(script):
+    return script("gpu_kit"), script("gpu")
 
 
 @pytest.fixture(scope="module")

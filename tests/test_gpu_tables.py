@@ -1,19 +1,8 @@
 """What becomes of a GPU's answers: shares of kernels, tables; and what is asked of the runtime."""
 
-import importlib
-from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 import heddle.runtime
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """Imports a script of benchmarks/ by name."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    return importlib.import_module
 
 
 def test_a_kernel_is_given_the_time_since_the_one_before_it(script):

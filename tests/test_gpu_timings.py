@@ -2,26 +2,21 @@
 
 import importlib
 import json
-import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import erring_models
 import numpy as np
 import pytest
 
 import heddle.runtime
-from heddle.runtime import _core
 
 
 @pytest.fixture(scope="module")
-def scripts():
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    try:
-        yield importlib.import_module("gpu_kit"), importlib.import_module("gpu_case")
-    finally:
-        sys.path.pop(0)
+def scripts(script):
+    return script("gpu_kit"), script("gpu_case")
 
 
 CHECKED = ("not_equal", "equal", "softmax", "integer_matmul")
@@ -42,18 +37,6 @@ def folder(scripts, tmp_path_factory):
     return made
 
 
-class Erring:
-    """A model, of whose calls those that `skips` says (by their number) compute nothing."""
-
-    def __init__(self, model, skips):
-        self.model, self.skips, self.calls = model, skips, 0
-
-    def execute(self, *inputs, out):
-        self.calls += 1
-        if not self.skips(self.calls):
-            self.model.execute(*inputs, out=out)
-
-
 @pytest.fixture
 def erring(scripts, folder, monkeypatch):
     """Makes a kit whose models skip calls."""
@@ -64,7 +47,7 @@ def erring(scripts, folder, monkeypatch):
 
         def wrapped(case, arrays):
             model, *rest = prepared(case, arrays)
-            return (Erring(model, skips), *rest)
+            return (erring_models.Erring(model, skips), *rest)
 
         monkeypatch.setattr(kit, "prepared", wrapped)
         return kit
@@ -97,15 +80,7 @@ def test_comparisons_meet_equal_numbers(scripts, folder):
 
 @pytest.fixture
 def host_replays(monkeypatch):
-    """`replay` by plain calls, and a device with a cache of a KiB."""
-
-    def replay(calls, repeats=1, count=1):
-        for model, inputs, outputs in calls:
-            model.execute(*inputs, out=outputs)
-        return [1e-3 * repeats] * count
-
-    monkeypatch.setattr(heddle.runtime, "replay", replay)
-    monkeypatch.setattr(_core, "cuda_info", lambda: {"devices": [{"l2_bytes": 1024}]})
+    erring_models.on_host(monkeypatch)
 
 
 class Peer:
@@ -159,60 +134,6 @@ def test_a_peer_that_refuses_costs_its_own_figures(scripts, erring, host_replays
     row = scripts[1].time_one(kit, kit.content["timings"][0], peers)
     assert row["us"] > 0
     assert row["failed"] == ["peer: RuntimeError: CUDA out of memory"]
-
-
-AHEAD, SAME = "cpu.scatter.AHEAD=64", "cpu.scatter.PARTS=64"
-"""A variant, and one that is what ships."""
-
-
-@pytest.fixture(scope="module")
-def varied(scripts, tmp_path_factory):
-    """A kit of two timings, of one of which a variant has other code."""
-    made = tmp_path_factory.mktemp("varied")
-    timed = [("scatter", "float32", {"rows": 8, "m": 5, "n": 16}), TIMED[0]]
-    shares = [scripts[0].make(made, (), timed, None, variants=(AHEAD, SAME))]
-    scripts[0].finish(made, shares)
-    return scripts[1].Kit(made, "cpu")
-
-
-def test_a_variant_is_timed_where_its_code_is_another(scripts, varied, host_replays):
-    first, second = varied.content["timings"]
-    assert first["variants"].keys() == {AHEAD}
-    assert second["variants"] == {}
-    row = scripts[1].time_one(varied, first, None)
-    assert (row["variants"], row["difference"]) == ({AHEAD: 1.0}, 0.0)
-    assert "failed" not in row
-
-
-def test_a_variant_that_computes_something_else_fails(scripts, varied, host_replays, monkeypatch):
-    case, prepared = varied.content["timings"][0], varied.prepared
-
-    def wrapped(asked, arrays):
-        model, *rest = prepared(asked, arrays)
-        is_variant = asked["path"] != case["path"]
-        return (Erring(model, lambda call: is_variant), *rest)
-
-    monkeypatch.setattr(varied, "prepared", wrapped)
-    (text,) = scripts[1].time_one(varied, case, None)["failed"]
-    assert text.startswith(f"differs from {AHEAD} by")
-
-
-@pytest.mark.parametrize(
-    ("variant", "message"),
-    [
-        ("cpu.scater.AHEAD=64", "wanted a module of kernels/, got 'cpu.scater'"),
-        ("cpu.scatter.AHEDA=64", "wanted a constant of cpu.scatter: PARTS, LEAST, AHEAD"),
-        ("cpu.scatter.AHEAD=1.5", "cpu.scatter.AHEAD: wanted one of type int, got '1.5'"),
-        ("cpu.scatter.AHEAD", "cpu.scatter.AHEAD: wanted one of type int, got ''"),
-        ("cpu.scatter.AHEAD=64,cuda.scatter.EACH=x", "cuda.scatter.EACH: wanted one of type int"),
-    ],
-)
-def test_mistakes_in_variants(scripts, variant, message):
-    variants = importlib.import_module("gpu_variants")
-    scatter = importlib.import_module("heddle.kernels.cpu.scatter")
-    with pytest.raises(SystemExit, match=re.escape(message)), variants.varied(variant):
-        pass
-    assert scatter.AHEAD == 4096
 
 
 class Event:
