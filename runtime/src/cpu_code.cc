@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -17,6 +18,9 @@ namespace {
 
 // Below this much work, handing parts to other threads costs more than it saves.
 constexpr int64_t kWorkPerHandover = 128 * 1024;
+
+// Bytes of a copy that a thread takes at a time, at least.
+constexpr int64_t kCopied = 512 * 1024;
 
 // int3: whoever runs off the end of a kernel stops there.
 constexpr int kTrap = 0xCC;
@@ -70,6 +74,30 @@ struct Dispatch {
 void run_tasks(const void* context, int64_t first, int64_t last) {
   const auto& dispatch = *static_cast<const Dispatch*>(context);
   dispatch.function(dispatch.dims, dispatch.buffers, first, last);
+}
+
+struct Copy {
+  uint8_t* target;
+  const uint8_t* source;
+  int64_t size;
+};
+
+void copy_tasks(const void* context, int64_t first, int64_t last) {
+  const auto& copy = *static_cast<const Copy*>(context);
+  const int64_t start = first * kCopied;
+  const int64_t end = std::min(last * kCopied, copy.size);
+  std::memcpy(copy.target + start, copy.source + start, static_cast<size_t>(end - start));
+}
+
+void copy_by(ThreadPool& pool, void* target, const void* source, int64_t size) {
+  if (size == 0) return;
+  const Copy copy{static_cast<uint8_t*>(target), static_cast<const uint8_t*>(source), size};
+  const int64_t tasks = (size + kCopied - 1) / kCopied;
+  if (tasks == 1) {
+    copy_tasks(&copy, 0, tasks);
+  } else {
+    pool.run(copy_tasks, &copy, tasks);
+  }
 }
 
 int64_t now() {
@@ -137,9 +165,7 @@ void CpuCode::run(const Routine& routine, const Call& call) const {
     }
     if (step.opcode == Opcode::kCopy) {
       // An output that is its input's memory is a copy already.
-      if (buffers[1] != buffers[0]) {
-        std::memmove(buffers[1], buffers[0], static_cast<size_t>(step.work));
-      }
+      if (buffers[1] != buffers[0]) copy_by(*pool_, buffers[1], buffers[0], step.work);
       if (call.times != nullptr) call.times->push_back(now());
       continue;
     }

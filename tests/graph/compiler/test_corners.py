@@ -50,6 +50,20 @@ def test_sizes_of_zero():
     check(graph, *([(n, 4), (n, 1)] for n in (0, 1, 9)))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_is_returned_as_it_came_is_copied_by_all_threads(threads):
+    """In parts of 512 KiB, of which the last is a short one."""
+    with Graph("copies", [TensorType(DType.uint8, (Dim("n", 0),))]) as graph:
+        graph.output(*graph.inputs)
+    model = InferenceSession(threads=threads).load(compile(graph, "cpu:native"))
+    part = 512 * 1024
+    for size in (0, 1, part - 1, part, part + 1, 7 * part + 5):
+        x = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+        whole = np.zeros(size + 2, np.uint8)
+        model.execute(x, out=[whole[1:-1]])
+        np.testing.assert_array_equal(whole, np.pad(x, 1))
+
+
 def test_one_row_by_what_is_known_late():
     """No right side is packed; sizes of zero, and a row for each of a batch."""
     n, k = Dim("n", 0, 400), Dim("k", 0, 400)
