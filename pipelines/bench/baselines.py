@@ -227,6 +227,7 @@ def torch_functions(torch: Any) -> dict[str, Run]:
         "slice": copied(_sliced),
         "concat": lambda *xs, out, axis: torch.cat(xs, axis, out=out),
         "gather": lambda x, i, out, axis: torch.index_select(x, axis, i, out=out),
+        "take_along": lambda x, i, out: torch.gather(x, -1, i, out=out),
         # No workload has more than one run of places.
         "scatter": lambda x, i, updates, out, axis, reduce: (
             torch.index_copy if reduce == "none" else torch.index_add
