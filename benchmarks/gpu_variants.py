@@ -1,7 +1,6 @@
 """Timings of a kit once more, with other constants in the kernels, in turns with those that ship.
 
-    python benchmarks/gpu_kit.py KIT.tar.xz --target cuda:sm_90a --match 'matmul bfloat16' \
-        --variant cuda.products.by_rows.FEW=32
+    python benchmarks/gpu_kit.py KIT.tar.xz --match matmul --variant cuda.products.by_rows.FEW=32
 
 A machine with a GPU compiles nothing, so that what is to be compared there comes with the kit. A
 variant is constants of modules in kernels/, as they are named there; several with commas between
