@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
-from heddle.graph import DType, TensorValue, ops
+import numpy as np
+
+from heddle.graph import Dim, DType, Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.reductions import reduced
 from heddle.pipelines.onnx.operators.windows import moves, rounded_up
@@ -21,16 +24,85 @@ def _padded(given: dict[str, Any], more: list[int]) -> dict[str, Any]:
 
 
 @operator("MaxPool")
-def max_pool(node: Node) -> TensorValue:
-    """The largest number in each window; where it was is not known to Heddle's kernels."""
-    if len(node.outputs) > 1 and node.outputs[1]:
-        node.refuse("wanted one output, got the indices, too")
+def max_pool(node: Node) -> list[TensorValue]:
+    """The largest number in each window, and, where that is asked for, which of all it was."""
     x, kernel = node(0), node["kernel_shape"]
     given = moves(node, x, kernel)
     given = _padded(given, rounded_up(node, x, kernel, given))
     wide = x if x.dtype.is_float else ops.cast(x, DType.float32)  # exact: ONNX has 8 bits here
     result = ops.max_pool(wide, tuple(kernel), **given, layout="channels_first")
-    return result if wide is x else ops.cast(result, x.dtype)
+    results = [result if wide is x else ops.cast(result, x.dtype)]
+    if len(node.outputs) > 1 and node.outputs[1]:
+        results.append(_places(wide, kernel, given, by_columns=bool(node["storage_order"])))
+    return results
+
+
+def _places(
+    x: TensorValue, kernel: list[int], given: dict[str, Any], by_columns: bool
+) -> TensorValue:
+    """The number, among all elements of x, of the first of the largest ones of each window.
+
+    `by_columns`: those of a picture are counted with the first axis innermost.
+    """
+    strides, dilations, padding = (given[name] for name in ("strides", "dilations", "padding"))
+    around = ops.pad(x, [0, 0, 0, 0, *padding], value=-math.inf)
+    rank, sizes = len(kernel), x.shape[2:]
+    counts = [
+        (size - dilation * (width - 1) - 1) // stride + 1
+        for size, width, stride, dilation in zip(
+            around.shape[2:], kernel, strides, dilations, strict=True
+        )
+    ]
+    taps = list(itertools.product(*map(range, kernel)))
+
+    def of_each_window(tap: tuple[int, ...]) -> TensorValue:
+        axes = zip(tap, dilations, counts, strides, strict=True)
+        starts = [(place * apart, count, stride) for place, apart, count, stride in axes]
+        moved = (..., *(slice(a, a + (n - 1) * step + 1, step) for a, n, step in starts))
+        return around[moved]
+
+    windows = list(map(of_each_window, taps))
+    best = ops.squeeze(ops.argmax(ops.stack(windows, axis=-1), axis=-1), -1)
+    images = Shape(x.shape[:2]).elements
+    place = ops.reshape(ops.range(images), [*x.shape[:2], *[1] * rank])
+    place = place * ops.size(Shape(sizes).elements)
+    within = None
+    for axis in range(rank)[:: -1 if by_columns else 1]:
+        offsets = ops.constant(np.array([each[axis] * dilations[axis] for each in taps]))
+        steps = ops.range(counts[axis]) * strides[axis] - padding[2 * axis]
+        steps = ops.reshape(steps, [counts[axis], *[1] * (rank - 1 - axis)])
+        here = steps + ops.gather(offsets, best, axis=0)
+        within = here if within is None else within * ops.size(sizes[axis]) + here
+    assert within is not None, "a picture has an axis"
+    return place + within
+
+
+@operator("MaxUnpool")
+def max_unpool(node: Node) -> TensorValue:
+    """The elements where `MaxPool` has found them, among zeros."""
+    x, kernel = node(0), node["kernel_shape"]
+    rank = len(kernel)
+    strides, pads = node["strides"] or [1] * rank, node["pads"] or [0] * (2 * rank)
+    sizes = [
+        (size - 1) * stride + width - before - behind
+        for size, stride, width, before, behind in zip(
+            x.shape[2:], strides, kernel, pads[:rank], pads[rank:], strict=True
+        )
+    ]
+    shape = Shape([*x.shape[:2], *sizes])
+    count = x.shape.elements
+    zeros = ops.broadcast_to(ops.constant(0, x.dtype), [shape.elements])
+    flat = ops.scatter(zeros, ops.reshape(node(1), [count]), ops.reshape(x, [count]))
+    found = ops.reshape(flat, shape)
+    if not node.has(2):
+        return found
+    behind = [0] * (2 * found.rank)
+    for axis, size in enumerate(node.sizes(2, "the shape of the result")):
+        more = (Dim(size) - shape[axis]).static
+        if more is None or more < 0:
+            node.refuse(f"wanted a shape of at least {shape}, got {size} along axis {axis}")
+        behind[2 * axis + 1] = more
+    return ops.pad(found, behind)
 
 
 @operator("AveragePool")

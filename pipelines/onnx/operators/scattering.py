@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from heddle.graph import Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.axes import along
@@ -59,6 +63,36 @@ def tensor_scatter(node: Node) -> TensorValue:
     if node["mode"] == "circular":
         place = ops.mod(place, size)
     return ops.scatter(cache, ops.broadcast_to(place, [*outer, count]), update, axis=axis)
+
+
+@operator("Col2Im")
+def col2im(node: Node) -> TensorValue:
+    """A picture of blocks that are added where they overlap."""
+    x = node(0)
+    image, block = node.ints(1, "the shape of the picture"), node.ints(2, "the shape of a block")
+    rank = len(image)
+    pads = node["pads"] or [0] * (2 * rank)
+    strides, dilations = (node[name] or [1] * rank for name in ("strides", "dilations"))
+    padded = [size + pads[axis] + pads[axis + rank] for axis, size in enumerate(image)]
+    # Where along each axis the elements of a block lie, for each of the blocks.
+    places = [
+        np.arange(width)[:, None] * dilation
+        + np.arange((size - dilation * (width - 1) - 1) // stride + 1) * stride
+        for size, width, stride, dilation in zip(padded, block, strides, dilations, strict=True)
+    ]
+    flat = np.zeros((1, 1), np.int64)
+    for own, size in zip(places, padded, strict=True):
+        both = flat[:, None, :, None] * size + own[None, :, None, :]
+        flat = both.reshape(flat.shape[0] * own.shape[0], -1)
+    channels = x.shape[1] // math.prod(block)
+    outer, count = [x.shape[0] * channels, flat.size], math.prod(padded)
+    zeros = ops.broadcast_to(ops.constant(0, x.dtype), [outer[0], count])
+    indices = ops.broadcast_to(ops.constant(flat.ravel()), outer)
+    found = ops.scatter(zeros, indices, ops.reshape(x, outer), axis=1, reduce="add")
+    found = ops.reshape(found, [x.shape[0], channels, *padded])
+    ends = zip(pads[:rank], image, strict=True)
+    inside = (..., *(slice(start, start + size) for start, size in ends))
+    return found[inside]
 
 
 def _reduction(node: Node) -> str:
