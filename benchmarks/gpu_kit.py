@@ -278,11 +278,13 @@ if __name__ == "__main__":
         parser.error(
             f"--match: wanted a pattern of a timing, as 'matmul bfloat16'; {options.match!r}"
         )
-    names = [name for name, *_ in timed] if options.match else list(workloads.WORKLOADS)
+    names = list(dict.fromkeys(name for name, *_ in timed))  # Each op is checked once.
+    if not options.match:
+        names = list(workloads.WORKLOADS)
     with tempfile.TemporaryDirectory() as made:
         folder, count = Path(made), os.cpu_count() or 1
         with ProcessPoolExecutor(count, get_context("spawn")) as children:
-            whole = [] if options.match else [children.submit(gpu_decode.make, folder)]
+            decode = None if options.match else children.submit(gpu_decode.make, folder)
             shares = [
                 children.submit(
                     make, folder, names, timed, options.target, (number, count), options.variant
@@ -290,8 +292,8 @@ if __name__ == "__main__":
                 for number in range(count)
             ]
             finish(folder, [share.result() for share in shares])
-            for part in whole:
-                part.result()
+            if decode:
+                decode.result()
                 gpu_runtime.make(folder, options.target)
         pack(folder, options.kit)
     print(f"{options.kit}: {options.kit.stat().st_size / 2**20:.1f} MiB")

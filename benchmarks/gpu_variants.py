@@ -34,9 +34,10 @@ def varied(variant: str) -> Iterator[None]:
         stack.enter_context(mock.patch.dict(os.environ, HEDDLE_CACHE="off"))
         stack.enter_context(mock.patch.object(pool, "run", _run))
         for assignment in variant.split(","):
-            place, _, text = assignment.partition("=")
-            module, _, name = place.strip().rpartition(".")
-            stack.enter_context(mock.patch.object(_module(module), name, _value(place, text)))
+            place, _, text = assignment.strip().partition("=")
+            path, _, name = place.rpartition(".")
+            module = _module(path)
+            stack.enter_context(mock.patch.object(module, name, _value(module, place, text)))
         yield
 
 
@@ -53,13 +54,13 @@ def _module(name: str) -> Any:
         raise SystemExit(f"--variant: wanted a module of kernels/, got {name!r}: {error}") from None
 
 
-def _value(place: str, text: str) -> Any:
-    """The constant's new value, of the type of the old one."""
-    module, _, name = place.strip().rpartition(".")
-    constants = {key: value for key, value in vars(_module(module)).items() if key.isupper()}
+def _value(module: Any, place: str, text: str) -> Any:
+    """The value that `text` gives the constant at `place`, of the type that it has."""
+    path, _, name = place.rpartition(".")
+    constants = {key: value for key, value in vars(module).items() if key.isupper()}
     if name not in constants:
         known = ", ".join(constants) or "none"
-        raise SystemExit(f"--variant: wanted a constant of {module}: {known}; got {name!r}")
+        raise SystemExit(f"--variant: wanted a constant of {path}: {known}; got {name!r}")
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -151,22 +151,28 @@ class TensorValue:
         return ops.pow(other, self)
 
     def __and__(self, other: Any) -> TensorValue:
-        return (ops.bitwise_and if self.dtype.is_integer else ops.logical_and)(self, other)
+        return self._bitwise_or_logical("and")(self, other)
 
     def __rand__(self, other: Any) -> TensorValue:
-        return (ops.bitwise_and if self.dtype.is_integer else ops.logical_and)(other, self)
+        return self._bitwise_or_logical("and")(other, self)
 
     def __or__(self, other: Any) -> TensorValue:
-        return (ops.bitwise_or if self.dtype.is_integer else ops.logical_or)(self, other)
+        return self._bitwise_or_logical("or")(self, other)
 
     def __ror__(self, other: Any) -> TensorValue:
-        return (ops.bitwise_or if self.dtype.is_integer else ops.logical_or)(other, self)
+        return self._bitwise_or_logical("or")(other, self)
 
     def __xor__(self, other: Any) -> TensorValue:
-        return (ops.bitwise_xor if self.dtype.is_integer else ops.logical_xor)(self, other)
+        return self._bitwise_or_logical("xor")(self, other)
 
     def __rxor__(self, other: Any) -> TensorValue:
-        return (ops.bitwise_xor if self.dtype.is_integer else ops.logical_xor)(other, self)
+        return self._bitwise_or_logical("xor")(other, self)
+
+    def _bitwise_or_logical(self, name: str) -> Callable[..., TensorValue]:
+        """The op of that name on the bits of integers, or on bools."""
+        kind = "bitwise" if self.dtype.is_integer else "logical"
+        op: Callable[..., TensorValue] = getattr(ops, f"{kind}_{name}")
+        return op
 
     def __lshift__(self, other: Any) -> TensorValue:
         return ops.left_shift(self, other)
@@ -190,7 +196,7 @@ class TensorValue:
         return ops.neg(self)
 
     def __invert__(self) -> TensorValue:
-        return (ops.bitwise_not if self.dtype.is_integer else ops.logical_not)(self)
+        return self._bitwise_or_logical("not")(self)
 
     def __abs__(self) -> TensorValue:
         return ops.abs(self)

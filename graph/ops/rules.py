@@ -106,6 +106,12 @@ def check_rank(name: str, type: TensorType, least: int) -> None:
         raise GraphError(f"{name}: wanted rank {least} or more, got rank {type.rank} ({type})")
 
 
+def check_indices(type: TensorType) -> None:
+    """Raises GraphError unless the operand `indices` has integers."""
+    if not type.dtype.is_integer:
+        raise GraphError(f"indices: wanted an integer dtype, got {type.dtype}")
+
+
 def check_axis(axis: int, rank: int) -> int:
     """`axis` itself; raises GraphError unless it is 0 to rank - 1."""
     if not 0 <= axis < rank:

@@ -23,8 +23,7 @@ def _dtype(types: Types, attrs: Attrs) -> DType:
     kinds = ("none", *REDUCTIONS)
     if attrs["reduce"] not in kinds:
         raise GraphError(f"reduce: wanted one of {', '.join(kinds)}, got {attrs['reduce']!r}")
-    if not indices.dtype.is_integer:
-        raise GraphError(f"indices: wanted an integer dtype, got {indices.dtype}")
+    rules.check_indices(indices)
     rule = rules.same if attrs["reduce"] == "none" else rules.numeric
     return rule((x, updates), attrs)
 

@@ -101,8 +101,7 @@ def top_k_indices(x: Array, *, k: int) -> Array:
 
 def _picked_dtype(types: Types, attrs: Attrs) -> DType:
     """Any dtype, with integer indices; that of x."""
-    if not types[1].dtype.is_integer:
-        raise GraphError(f"indices: wanted an integer dtype, got {types[1].dtype}")
+    rules.check_indices(types[1])
     return types[0].dtype
 
 

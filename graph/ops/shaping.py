@@ -130,8 +130,7 @@ def concat(*xs: Array, axis: int = 0) -> Array:
 
 def _integer_indices(types: Types, attrs: Attrs) -> DType:
     """Any dtype, with integer indices; the table's."""
-    if not types[1].dtype.is_integer:
-        raise GraphError(f"indices: wanted an integer dtype, got {types[1].dtype}")
+    rules.check_indices(types[1])
     return types[0].dtype
 
 

@@ -90,14 +90,8 @@ void copy_tasks(const void* context, int64_t first, int64_t last) {
 }
 
 void copy_by(ThreadPool& pool, void* target, const void* source, int64_t size) {
-  if (size == 0) return;
   const Copy copy{static_cast<uint8_t*>(target), static_cast<const uint8_t*>(source), size};
-  const int64_t tasks = (size + kCopied - 1) / kCopied;
-  if (tasks == 1) {
-    copy_tasks(&copy, 0, tasks);
-  } else {
-    pool.run(copy_tasks, &copy, tasks);
-  }
+  pool.run(copy_tasks, &copy, (size + kCopied - 1) / kCopied);
 }
 
 int64_t now() {

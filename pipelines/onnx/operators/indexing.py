@@ -34,7 +34,11 @@ def from_front(node: Node, number: int, dim: Dim) -> TensorValue:
             return ops.constant(known)
         if dim.static is not None:
             return ops.constant(np.where(known < 0, known + dim.static, known))
-    indices = node(number)
+    return _counted_from_front(node(number), dim)
+
+
+def _counted_from_front(indices: TensorValue, dim: Dim) -> TensorValue:
+    """Those below 0 count from the end of a dim."""
     if not indices.dtype.is_signed:
         return indices
     return ops.where(indices < 0, indices + ops.size(dim, indices.dtype), indices)
@@ -49,9 +53,7 @@ def gather_elements(node: Node) -> TensorValue:
     order = [*(i for i in range(x.rank) if i != axis), axis]
     for other in order[:-1]:
         if indices.shape[other] != x.shape[other]:
-            cut = [slice(None)] * x.rank
-            cut[other] = slice(0, indices.shape[other])
-            x = x[tuple(cut)]
+            x = x[along(other, slice(0, indices.shape[other]))]
     if axis == x.rank - 1:
         return ops.take_along(x, indices)
     moved = ops.take_along(ops.permute(x, order), ops.permute(indices, order))
@@ -83,8 +85,8 @@ def places(
     inside = None
     count = int(indices.shape[-1])
     for number in range(count):
-        one, size = indices[..., number], ops.size(x.shape[axis + number], indices.dtype)
-        one = ops.where(one < 0, one + size, one)
+        dim = x.shape[axis + number]
+        one, size = _counted_from_front(indices[..., number], dim), ops.size(dim, indices.dtype)
         here = ops.logical_and(one >= 0, one < size)
         inside = here if inside is None else ops.logical_and(inside, here)
         place = one if place is None else place * size + one
@@ -165,8 +167,7 @@ def one_hot(node: Node) -> TensorValue:
     indices, depth = node(0), int(node.number(1, "the depth"))
     axis = node.axes([node["axis"]], indices.rank + 1)[0]
     whole = indices if indices.dtype.is_integer else ops.cast(indices, DType.int64)
-    if whole.dtype.is_signed:
-        whole = ops.where(whole < 0, whole + depth, whole)
+    whole = _counted_from_front(whole, Dim(depth))
     shape = [1] * (indices.rank + 1)
     shape[axis] = depth
     places = ops.reshape(ops.range(depth, dtype=whole.dtype), shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,26 +34,26 @@ def max_pool(node: Node) -> list[TensorValue]:
     result = ops.max_pool(wide, tuple(kernel), **given, layout="channels_first")
     results = [result if wide is x else ops.cast(result, x.dtype)]
     if len(node.outputs) > 1 and node.outputs[1]:
-        results.append(_places(wide, kernel, given, by_columns=bool(node["storage_order"])))
+        counts = result.shape[2:]
+        results.append(_places(wide, kernel, counts, given, bool(node["storage_order"])))
     return results
 
 
 def _places(
-    x: TensorValue, kernel: list[int], given: dict[str, Any], by_columns: bool
+    x: TensorValue,
+    kernel: list[int],
+    counts: Sequence[Dim],
+    given: dict[str, Any],
+    by_columns: bool,
 ) -> TensorValue:
     """The number, among all elements of x, of the first of the largest ones of each window.
 
-    `by_columns`: those of a picture are counted with the first axis innermost.
+    There are `counts` windows along each axis. `by_columns`: elements of a picture are counted with
+    the first axis innermost.
     """
     strides, dilations, padding = (given[name] for name in ("strides", "dilations", "padding"))
     around = ops.pad(x, [0, 0, 0, 0, *padding], value=-math.inf)
     rank, sizes = len(kernel), x.shape[2:]
-    counts = [
-        (size - dilation * (width - 1) - 1) // stride + 1
-        for size, width, stride, dilation in zip(
-            around.shape[2:], kernel, strides, dilations, strict=True
-        )
-    ]
     taps = list(itertools.product(*map(range, kernel)))
 
     def of_each_window(tap: tuple[int, ...]) -> TensorValue:
