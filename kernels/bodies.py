@@ -10,7 +10,7 @@ from heddle.kernels import convert, emit
 from heddle.kernels.emit import compare, is_float, is_unsigned, select
 from heddle.kernels.functions import division, gelu, power, trigonometry
 from heddle.kernels.functions import vector_math as vm
-from heddle.kernels.functions.powers_of_two import narrow_silu
+from heddle.kernels.functions.powers_of_two import narrow_exp, narrow_sigmoid, narrow_silu
 from heddle.kernels.mlir import dialect
 from heddle.kernels.spec import Body, Step
 
@@ -203,6 +203,8 @@ _STEPS: dict[str, Callable[..., Any]] = {
 
 _NARROW_STEPS: dict[str, Callable[..., Any]] = {
     "gelu": _narrow_gelu,
+    "exp": _plain(narrow_exp),
+    "sigmoid": _plain(narrow_sigmoid),
     "silu": lambda step, result, x: narrow_silu(x, result),
 }
 

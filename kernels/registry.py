@@ -89,8 +89,8 @@ class Kernel:
         space: The parameters that it is tuned by.
         uses: Which of a CPU's `dots` and `tiles` the kernel computes with.
         moves: It rounds nothing: what it writes are elements of its input as they are, or integers.
-        waits: Whether a kernel that overlaps the one in front emits its wait, behind what it asks
-            for ahead; for others the wait comes before all else.
+        late: Whether a kernel says itself when the next one may start: once it asks for no more of
+            what it streams, of which the other would take its share. Else that may start at once.
     """
 
     op: str
@@ -106,7 +106,7 @@ class Kernel:
     moves: bool = False
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
     split: Callable[[Spec], tuple[Portion, ...]] = lambda spec: (Portion(spec),)
-    waits: Callable[[Spec, Machine], bool] = lambda spec, machine: False
+    late: Callable[[Spec, Machine], bool] = lambda spec, machine: False
 
     def depends(self, spec: Spec) -> tuple[str, ...]:
         """Which of a CPU's `dots` and `tiles` the code for `spec` depends on.

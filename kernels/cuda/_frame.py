@@ -83,11 +83,10 @@ class Frame:
         inputs = [self.inputs[0], *self.inputs[first:]]
         return [self, replace(self, spec=gate, inputs=inputs, outputs=[])]
 
-    def wait(self, ahead: Callable[[], None]) -> None:
-        """Emits the wait of a kernel that `Kernel.waits`, and what it asks for `ahead` of it."""
+    def let_next_start(self) -> None:
+        """Emits that the next kernel may start, in one that is `Kernel.late`."""
         if self.machine.overlaps:
-            ahead()
-            _overlap.wait()
+            _overlap.let_next_start()
 
     @contextmanager
     def unless_empty(self) -> Iterator[None]:

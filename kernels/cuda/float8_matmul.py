@@ -10,7 +10,6 @@ from heddle.kernels import bodies
 from heddle.kernels.convert import FLOAT8
 from heddle.kernels.cuda import matmul
 from heddle.kernels.cuda.products import beside, by_rows, matrices, tensor_cores
-from heddle.kernels.cuda.warpgroup import plan
 from heddle.kernels.registry import Kernel
 from heddle.kernels.spec import Spec
 
@@ -30,7 +29,7 @@ KERNEL = Kernel(
     matmul.launch,
     beside.supports_each(supports, tensor_cores.joins),
     space=matrices.SPACE,
-    own_launch=plan.own_launch,
+    own_launch=matmul.own_launch,
     split=by_rows.split,
-    waits=matmul.waits,
+    late=matmul.late,
 )

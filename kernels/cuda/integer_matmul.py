@@ -7,7 +7,6 @@ from typing import Any
 from heddle.kernels import bodies, convert
 from heddle.kernels.cuda import _frame, matmul
 from heddle.kernels.cuda.products import beside, by_rows, matrices, tensor_cores
-from heddle.kernels.cuda.warpgroup import plan
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
@@ -43,7 +42,7 @@ KERNEL = Kernel(
     matmul.launch,
     beside.supports_each(supports, tensor_cores.joins),
     space=matrices.SPACE,
-    own_launch=plan.own_launch,
+    own_launch=matmul.own_launch,
     split=by_rows.split,
-    waits=matmul.waits,
+    late=matmul.late,
 )

@@ -9,7 +9,7 @@ from heddle.kernels import bodies, emit
 from heddle.kernels.cuda import _frame
 from heddle.kernels.cuda.products import beside, by_rows, fma, matrices, tensor_cores
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
-from heddle.kernels.cuda.warpgroup import product
+from heddle.kernels.cuda.warpgroup import product, short, short_plan
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -17,10 +17,12 @@ from heddle.kernels.spec import Launch, Spec
 def emit_matmul(spec: Spec, machine: Machine, of: Callable[[Any], Any] = lambda x: x) -> None:
     """Emits the product of operands 0 and 1; fused multiply-adds see `of` their readers."""
     frame = _frame.frame(spec, machine)
-    plan = warpgroup_plan.plan_for(spec, machine)
+    plan, few = warpgroup_plan.plan_for(spec, machine), short_plan.plan_for(spec, machine)
     with frame.unless_empty():
         if plan:
             product.emit_product(frame, plan)
+        elif few:
+            short.emit_short(frame, few)
         elif tensor_cores.fits(spec):
             by_rows.emit_ways(frame, beside.ways(spec, tensor_cores.ways))
         else:
@@ -35,11 +37,17 @@ def launch(spec: Spec) -> Launch:
     return fma.launch(spec)
 
 
-def waits(spec: Spec, machine: Machine) -> bool:
-    """Whether it is in strips alone, which ask for the first of b ahead."""
+def own_launch(spec: Spec, machine: Machine) -> Launch | None:
+    """The launch on `machine`, where wgmma multiplies."""
+    few = short_plan.plan_for(spec, machine)
+    return short_plan.launch(few) if few else warpgroup_plan.own_launch(spec, machine)
+
+
+def late(spec: Spec, machine: Machine) -> bool:
+    """Whether rows are few, all of them: then it streams b."""
     if warpgroup_plan.plan_for(spec, machine) or not tensor_cores.fits(spec):
         return False
-    return all(way.waits for way in beside.ways(spec, tensor_cores.ways))
+    return all(way.late for way in beside.ways(spec, tensor_cores.ways))
 
 
 def supports(spec: Spec) -> str | None:
@@ -57,7 +65,7 @@ KERNEL = Kernel(
     launch,
     beside.supports_each(supports, tensor_cores.joins),
     space=matrices.SPACE,
-    own_launch=warpgroup_plan.own_launch,
+    own_launch=own_launch,
     split=by_rows.split,
-    waits=waits,
+    late=late,
 )

@@ -49,8 +49,8 @@ def split(spec: Spec) -> tuple[Portion, ...]:
     return by_rows.split_at(spec, *bounds) if scaled.fits(spec) else (Portion(spec),)
 
 
-def waits(spec: Spec, machine: Machine) -> bool:
-    """Whether it is in strips, which ask for the first weights ahead."""
+def late(spec: Spec, machine: Machine) -> bool:
+    """Whether it is in strips, which stream the weights."""
     return scaled.fits(spec) and not warpgroup_plan.plan_for(spec, machine)
 
 
@@ -108,5 +108,5 @@ KERNEL = Kernel(
     space=matrices.SPACE,
     own_launch=warpgroup_plan.own_launch,
     split=split,
-    waits=waits,
+    late=late,
 )

@@ -1,32 +1,27 @@
 """Softmax over the last axis: a row's maximum, the sum of its exponentials, then the quotients.
 
-What is rounded to 16 bits has its exponentials by ex2.approx.ftz, which errs by 2 ** -22 at most
-("PTX ISA", ex2) and gives 0 below 2 ** -126: polynomials would take longer than memory.
+What is rounded to 16 bits has its exponentials by an instruction (`_special`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame, _rows
 from heddle.kernels.functions import vector_math as vm
-from heddle.kernels.mlir import dialect
+from heddle.kernels.functions.powers_of_two import narrow_exp
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec, fold, product
 
-nvvm, vector = dialect("nvvm"), dialect("vector")
-
 _BLOCKS = 6  # On a multiprocessor: 40 registers for each thread.
-_LOG2_E = 1 / math.log(2)
 
 
 def emit_softmax(spec: Spec, machine: Machine) -> None:
     """Emits three passes over each row, which is held in registers, or the cache if it is long."""
     frame = _frame.frame(spec, machine)
     x, write = frame.reader(0), frame.writer()
-    exponential = vm.exp if emit.ITEM_SIZE[spec.result.dtype] > 2 else _exponential
+    exponential = vm.exp if emit.ITEM_SIZE[spec.result.dtype] > 2 else narrow_exp
     rows = _rows.Rows(frame, spec.result.shape, emit.register_type(x.dtype))
     if not isinstance(rows.length, int):  # It is read anew each time.
         _block.share_multiprocessor(_BLOCKS)
@@ -45,13 +40,6 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
         powers.each(lambda c, value: write(value * scale, start + c))
 
     rows.each([x.inputs, write.inputs], body)
-
-
-def _exponential(value: Any) -> Any:
-    """The exponential of each lane."""
-    lanes = _block.lanes(value * _LOG2_E)
-    powers = [nvvm.ex2(lane, ftz=True) for lane in lanes]
-    return vector.from_elements(value.type, powers) if len(powers) > 1 else powers[0]
 
 
 def launch(spec: Spec) -> Launch:

@@ -1,4 +1,4 @@
-"""2^x for x that is never positive: softmax's exponentials, in base two; and a silu by it.
+"""2^x for x that is never positive: softmax's exponentials, in base two; and what is made of it.
 
 A softmax in base two is the same once its scores are multiplied by log2(e), which costs nothing
 where they are scaled anyway. It saves the reduction by a rounded ln(2): the rest of x beside its
@@ -6,20 +6,48 @@ nearest integer is exact. A product with log2(e) that is rounded is exact enough
 bits. Coefficients are weighted minimax fits of our own.
 
 AVX-512 takes off what is whole (VREDUCEPS) and scales by a power of two (VSCALEFPS), each in one
-instruction; they round down, and so the fits are for the numbers from 0 to 1.
+instruction; they round down, and so the fits are for the numbers from 0 to 1. Where a machine has
+powers and reciprocals of its own (`by`), what is rounded to 16 bits is made of those.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import crosslane, emit
 from heddle.kernels.emit import bitcast, compare, select
+from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.functions.vector_math import Format, form_of, polynomial, power_of_biased
 from heddle.kernels.mlir import dialect
+from heddle.kernels.setting import Setting
 
 llvm = dialect("llvm")
+
+_LOG2_E = math.log2(math.e)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a machine has instructions for, of float32: `exp2` of any x, and `reciprocal`.
+
+    Within 2^-21, where the result is a normal number; below it is 0.
+    """
+
+    exp2: Callable[[Any], Any]
+    reciprocal: Callable[[Any], Any]
+
+
+_unit: Setting[Unit | None] = Setting("unit", None)
+
+
+def by(unit: Unit | None) -> AbstractContextManager[None]:
+    """What is emitted in it has its `narrow` functions by `unit`; None: by polynomials."""
+    return _unit.to(unit)
+
 
 AVX512 = 64
 """Bytes of a register for which there are VREDUCEPS and VSCALEFPS."""
@@ -119,11 +147,25 @@ def narrow_silu(x: Any, result: str) -> Any:
 
     It may be wrong as `exp2_falling` where e^x is a normal number, and is near zero below.
     """
-    power = x * -math.log2(math.e)
+    if _unit.get():
+        return x * narrow_sigmoid(x)
+    power = x * -_LOG2_E
     if not emit.registers(x, AVX512):
         top = form_of(x).bias + 1.0  # whose power is infinite
         power = select(compare("greater", power, top), top, power)
     return x / (exp2_falling(power, result=result) + 1.0)
+
+
+def narrow_sigmoid(x: Any) -> Any:
+    """The sigmoid of float32 that is about to be rounded to 16 bits."""
+    unit = _unit.get()
+    return unit.reciprocal(unit.exp2(x * -_LOG2_E) + 1.0) if unit else vm.sigmoid(x)
+
+
+def narrow_exp(x: Any) -> Any:
+    """The exponential of float32 that is about to be rounded to 16 bits."""
+    unit = _unit.get()
+    return unit.exp2(x * _LOG2_E) if unit else vm.exp(x)
 
 
 def _by_floor(x: Any, result: str) -> Any:

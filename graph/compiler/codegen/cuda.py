@@ -16,6 +16,7 @@ from heddle.graph.compiler.codegen.verified import verified
 from heddle.kernels import emit
 from heddle.kernels.cuda import _overlap
 from heddle.kernels.cuda._rounding import conversions
+from heddle.kernels.cuda._special import functions
 from heddle.kernels.mlir import context, dialect, ir
 from heddle.kernels.registry import Machine, find
 from heddle.kernels.spec import Launch, Spec
@@ -96,13 +97,13 @@ def build(spec: Spec, machine: Machine) -> Any:
     if kernel is None or reason:
         raise CompileError(f"{spec.op} on {machine.arch}: {reason}")
     pointers = len(spec.buffers) + len(kernel.extras(spec))
-    with conversions(machine):
+    with conversions(machine), functions():
         return function(
             pointers,
             len(spec.dims),
             kernel.launch_on(spec, machine),
             lambda: kernel.emit(spec, machine),
-            kernel.waits(spec, machine),
+            kernel.late(spec, machine),
             symbol(spec),
         )
 
@@ -112,20 +113,20 @@ def function(
     dims: int,
     launch: Launch,
     body: Callable[[], None],
-    waits: bool = False,
+    late: bool = False,
     symbol: str = NAME,
 ) -> Any:
     """A module with one kernel, whose body is what `body` emits, in the current context.
 
-    Its parameters are so many pointers and dims, and the tensor maps of `launch`. `waits`: as
-    `Kernel` has it; every block waits, at the end at least, so that whoever waits for this kernel
-    has waited for those in front of it.
+    Its parameters are so many pointers and dims, and the tensor maps of `launch`. `late`: as
+    `Kernel` has it. Every block waits, so that whoever waits for this kernel has waited for those
+    in front of it.
     """
-    return verified(lambda: _function(pointers, dims, launch, body, waits, symbol))
+    return verified(lambda: _function(pointers, dims, launch, body, late, symbol))
 
 
 def _function(
-    pointers: int, dims: int, launch: Launch, body: Callable[[], None], waits: bool, symbol: str
+    pointers: int, dims: int, launch: Launch, body: Callable[[], None], late: bool, symbol: str
 ) -> Any:
     kinds = [emit.pointer_type()] * pointers + [emit.integer(64)] * dims
     kinds += [emit.pointer_type()] * len(launch.tensor_maps)
@@ -142,13 +143,11 @@ def _function(
         if launch.tensor_maps:
             made.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
     with ir.InsertionPoint(made.body.blocks.append(*kinds)), emit.shared_constants():
-        if launch.overlaps:
+        if launch.overlaps and not late:
             _overlap.let_next_start()
-        if launch.overlaps and not waits:
+        if launch.overlaps:
             _overlap.wait()
         body()
-        if launch.overlaps and waits:
-            _overlap.wait()
         llvm_dialect.return_()
     return module
 

@@ -137,8 +137,7 @@ class _Tile:
         self.first, self.end = (emit.as_index(row) for row in rows)
         spec = frame.spec
         pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
-        wide, narrow = (operand.dtype for operand in spec.operands[:2])
-        keys = stages.Keys((pointers[0], pointers[1]), narrow, wide, task.key)
+        keys = stages.Keys((pointers[0], pointers[1]), spec.operands[1].dtype, task.key)
         self._stages = stages.Stages(keys, layout, shared, own.keys == KEYS_OF_A_WARP)
         bias = task.bias and self._bias
         self._own, self._scores = own, softmax.Scores.of(spec.attr("scale"), bias, task.added)

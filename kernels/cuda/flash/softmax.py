@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block
+from heddle.kernels.cuda import _block, _special
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
-arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
+arith, llvm, vector = (dialect(name) for name in ("arith", "llvm", "vector"))
 
 QUAD = 4
 """Lanes that share a row."""
@@ -123,15 +123,13 @@ class Softmax:
     def power(self, score: Any, shift: Any) -> Any:
         """2 ** (factor * score + shift), where scores are `apart` 2 ** (factor * (score + shift)).
 
-        By ex2.approx.ftz, which errs by 2 ** -22 at most.
-
         Below 2 ** -126 it is 0: to tell such powers from 0 would take three more instructions.
         """
         factor = self._scoring.factor
         exponent = (
             (score + shift) * factor if self._scoring.apart else emit.fma(score, factor, shift)
         )
-        return nvvm.ex2(exponent, ftz=True)
+        return _special.exp2(exponent)
 
     def sums(self, totals: Sequence[Any]) -> list[Any]:
         """The sums of the lines, each over all lanes of the row."""
@@ -187,4 +185,4 @@ def inverse(total: Any) -> Any:
     rcp.approx errs by 2 ** -23. A division of full precision would be a call, for which the
     assembler lets every wgmma of the kernel wait for the one before it.
     """
-    return nvvm.rcp_approx_ftz_f(emit.select(emit.compare("equal", total, 0.0), 1.0, total))
+    return _special.reciprocal(emit.select(emit.compare("equal", total, 0.0), 1.0, total))

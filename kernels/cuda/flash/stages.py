@@ -159,12 +159,11 @@ def store_queries(
 class Keys:
     """Keys and values in global memory: `place` is where the row of a key begins in both.
 
-    They are multiplied as `wide`.
+    Those of 8 bits are multiplied as float16.
     """
 
     pointers: tuple[Any, Any]
     dtype: str
-    wide: str
     place: Callable[[Size], Size]
 
 
@@ -241,15 +240,13 @@ class Stages:
 
     def _widened(self, half: Size) -> Size:
         """Widens what the lane has copied of the keys or values at byte `half`; where it is."""
-        widen = _float8.halves if self._keys.wide == "float16" else _float8.bfloats
         layout, word = self._layout, emit.integer(32)
         start = layout.wide + layout.at(self._first + self._line, self._chunk * 2)
         for down in range(0, KEYS_OF_A_WARP, self._lines):
             for across in range(0, self._chunks, self._span):
                 codes = self._shared.load(half + self._own(down, across), word, 4)
-                words = [
-                    pair for four in _block.lanes(codes) for pair in widen(four, self._keys.dtype)
-                ]
+                fours, dtype = _block.lanes(codes), self._keys.dtype
+                words = [pair for four in fours for pair in _float8.halves(four, dtype)]
                 for i in range(2):
                     chunk = vector.from_elements(emit.widen(word, 4), words[4 * i :][:4])
                     self._shared.store(chunk, layout.beyond(start, down, across * 2 + i))

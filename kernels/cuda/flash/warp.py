@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from heddle.kernels import emit
@@ -18,7 +19,10 @@ from heddle.kernels.cuda._rounding import packed
 from heddle.kernels.cuda.flash import softmax
 from heddle.kernels.cuda.flash.stages import Layout
 from heddle.kernels.cuda.products import mma
+from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
+
+llvm = dialect("llvm")
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,9 @@ class Warp(softmax.Softmax):
         tile: WarpTile,
         scores: softmax.Scores,
     ) -> None:
-        self._kind, self._dtype = mma.KINDS[dtype, dtype], dtype
+        # Keys and values of 8 bits are exact in float16, which one instruction makes of two.
+        self._dtype = "float16" if layout.narrow else dtype
+        self._kind = mma.KINDS[self._dtype, self._dtype]
         self._layout, self._shared, self._tile = layout, shared, tile
         super().__init__(scores, tile.keys, tile.down, tile.key)
         lane = _block.thread() % _block.WARP
@@ -56,9 +62,33 @@ class Warp(softmax.Softmax):
         self._slices = layout.size // 16
         # One line of tiles: queries stay in registers.
         self._held = [self._queries(i, 0) for i in range(self._slices)] if tile.down == 1 else None
+        self._unit: Any = None  # What scores are to be multiplied by.
+        if self._dtype != dtype:
+            self._held, self._unit = self._in_float16(self._held)
 
     def _queries(self, i: int, down: int) -> list[Any]:
         return self._load(self._q, 16 * down, 2 * i, transposed=False)
+
+    def _in_float16(self, held: list[list[Any]]) -> tuple[list[list[Any]], Any]:
+        """Queries of bfloat16 over a power of two, so that all the warp's are in range; that power.
+
+        It is 1 where they are below 2^15. What is rounded to zero, or in part, is below 2^-38 of
+        the greatest one, or was below 2^-23.
+        """
+        word, single = emit.integer(32), emit.register_type("float32")
+        pairs = [[(x << 16, x & -65536) for x in map(emit.Number, words)] for words in held]
+        top = emit.constant(word, 0)
+        for pair in chain.from_iterable(pairs):
+            for half in pair:
+                top = emit.maximum(top, half & 0x7FFFFFFF)
+        top = _block.across(top, emit.maximum, _block.WARP)
+        beyond = emit.maximum((top >> 23) - (127 + 14), emit.constant(word, 0))
+        down, up = (llvm.bitcast(single, bits << 23) for bits in (127 - beyond, beyond + 127))
+        found = []
+        for slice_ in pairs:
+            halves = [[llvm.bitcast(single, half) * down for half in pair] for pair in slice_]
+            found.append([packed(pair, self._dtype) for pair in halves])
+        return found, up
 
     def _load(self, place: Size, line: int, chunk: int, transposed: bool) -> list[Any]:
         """A 16 x 16 matrix so many lines and chunks from byte `place`."""
@@ -134,7 +164,7 @@ class Warp(softmax.Softmax):
             for pair in range(tiles // 2):
                 keys = self._load(stage + self._k, 16 * pair, 2 * i, transposed=False)
                 self._multiply(queries, keys, sums, tiles, 2 * pair)
-        return sums
+        return sums if self._unit is None else [score * self._unit for score in sums]
 
     def _add_values(self, stage: Size, shares: Sequence[Any], sums: list[Any]) -> list[Any]:
         """Adds the values, weighted by the fragments `shares`."""

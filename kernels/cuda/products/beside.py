@@ -40,7 +40,7 @@ def _together(level: Sequence[by_rows.Way]) -> by_rows.Way:
         partial(_emit, level),
         sum(way.workspace for way in level),
         sum(way.counters for way in level),
-        all(way.waits for way in level),
+        all(way.late for way in level),
     )
 
 
@@ -51,7 +51,7 @@ def _emit(
     block: Size,
 ) -> None:
     """Emits what a block of all products does."""
-    spec, pointers = frame.spec, [*frame.inputs, *frame.outputs]
+    spec, pointers = frame.spec, _pointers(frame)
     first = workspace = counters = 0
     done: Size = 0
     for one, alike in groupby(spec.each):
@@ -62,7 +62,7 @@ def _emit(
         with emit.when(inside):
             number = _turn(own, blocks, count)
             product = _product_of(
-                frame, one, [_chosen(number, p) for p in zip(*several, strict=True)]
+                frame, one, [chosen(number, p) for p in zip(*several, strict=True)]
             )
             if way.workspace:
                 place = number * way.workspace + workspace
@@ -72,18 +72,31 @@ def _emit(
         workspace, counters = workspace + count * way.workspace, counters + count * way.counters
 
 
+def frames(frame: _frame.Frame) -> list[_frame.Frame]:
+    """That of each product, without a workspace of its own."""
+    spec, pointers = frame.spec, _pointers(frame)
+    return [
+        _product_of(frame, one, [pointers[i] for i in places])
+        for one, places in zip(spec.each, spec.places, strict=True)
+    ]
+
+
+def _pointers(frame: _frame.Frame) -> list[Any]:
+    return [*frame.inputs, *frame.outputs]
+
+
 def _turn(block: Size, blocks: Size, count: int) -> Size:
     """Which of `count` products with so many blocks each a block is of."""
     passed = [emit.compare("greater_equal", block, blocks * i) for i in range(1, count)]
     return sum((emit.select(is_passed, emit.index(1), 0) for is_passed in passed), emit.index(0))
 
 
-def _chosen(number: Size, pointers: Sequence[Any]) -> Any:
-    """The pointer of that number."""
-    found, *others = pointers
-    for i, pointer in enumerate(others, 1):
-        if pointer != found:
-            found = emit.select(emit.compare("equal", number, i), pointer, found)
+def chosen(number: Size, values: Sequence[Any]) -> Any:
+    """The value of that number: a pointer or a size."""
+    found, *others = values
+    for i, value in enumerate(others, 1):
+        if value != found:
+            found = emit.select(emit.compare("equal", number, i), value, found)
     return found
 
 

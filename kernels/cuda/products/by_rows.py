@@ -17,6 +17,9 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold
 FEW = 64
 """Rows that strips are for."""
 
+FEWER = 16
+"""Rows up to which they read b as fast as memory gives it."""
+
 LEAST, MOST = "least_rows", "most_rows"
 """Attributes of products whose rows are known when they run, and are in this range."""
 
@@ -26,7 +29,7 @@ class Way:
     """How a product of at most `most` rows (None: of any number) is computed.
 
     By so many `blocks`, with `shared` bytes each; `body` emits what the block of a number does.
-    Together they take so many bytes of `workspace`, and `counters`. `waits`: as `Kernel` has it.
+    Together they take so many bytes of `workspace`, and `counters`. `late`: as `Kernel` has it.
     """
 
     most: int | None
@@ -35,7 +38,7 @@ class Way:
     body: Callable[[_frame.Frame, mma.DynamicShared, Size], None]
     workspace: int = 0
     counters: int = 0
-    waits: bool = False
+    late: bool = False
 
 
 def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
@@ -52,11 +55,11 @@ def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:
-    """A product of few rows and one of more, where the rows are known when it runs.
+    """Products of few rows, of some and of more, where the rows are known when it runs.
 
     They want other blocks: many small ones, or one that fills a multiprocessor.
     """
-    return split_at(spec, FEW) if in_strips(spec) else (Portion(spec),)
+    return split_at(spec, FEWER, FEW, whole=2) if in_strips(spec) else (Portion(spec),)
 
 
 def _apart(portion: Portion) -> Iterator[Portion]:
@@ -73,11 +76,11 @@ def _apart(portion: Portion) -> Iterator[Portion]:
     yield Portion(replace(spec, gate=None), portion.condition, behind)
 
 
-def split_at(spec: Spec, *bounds: int) -> tuple[Portion, ...]:
+def split_at(spec: Spec, *bounds: int, whole: int = 1) -> tuple[Portion, ...]:
     """Up to each of `bounds` rows and more, where the rows are known when it runs.
 
-    Of more than the first of them, what is beside each other, and a gate, is computed product by
-    product.
+    What is beside each other, and a gate, is computed product by product in all but the first
+    portions, so many as are `whole`.
     """
     m = matrices.problem(spec).m
     if isinstance(m, int):
@@ -88,10 +91,11 @@ def split_at(spec: Spec, *bounds: int) -> tuple[Portion, ...]:
         more: Expr = ("min", 1, ("floordiv", m, most + 1))
         found.append(Portion(_with(rest, MOST, most), ("sub", above, more)))
         rest, above = _with(spec, LEAST, most + 1), more
-    few, *others = (*found, Portion(rest, above))
-    if spec.beside or spec.gate:
-        others = [one for portion in others for one in _apart(portion)]
-    return (few, *others)
+    portions, split = [*found, Portion(rest, above)], []
+    for number, portion in enumerate(portions):
+        apart = number >= whole and (spec.beside or spec.gate)
+        split += _apart(portion) if apart else [portion]
+    return tuple(split)
 
 
 def are_few(spec: Spec, few: int = FEW) -> bool:

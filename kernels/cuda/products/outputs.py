@@ -124,8 +124,9 @@ def write(
     where: Place,
     tile: tuple[int, int],
     sums: Callable[[Size, Size, int], Any],
+    threads: int = staging.THREADS,
 ) -> None:
-    """Writes a tile of so many rows and columns through the epilogue; 256 threads call.
+    """Writes a tile of so many rows and columns through the epilogue; the first `threads` call.
 
     `sums(row, column, lanes)` are neighbouring ones of the tile; where the spec has a gate, the
     second half of its columns has the gate's. Neighbouring threads write next to each other.
@@ -143,7 +144,7 @@ def write(
 
     def body(lanes: int) -> None:
         across = columns // lanes
-        for index in emit.loop(_block.thread(), rows * across, staging.THREADS):
+        for index in emit.loop(_block.thread(), rows * across, threads):
             row, column = index // across, index % across * lanes
             inside = emit.compare("less", where.row + row, where.m)
             inside = inside & emit.compare("less", where.column + column, stop)

@@ -106,12 +106,6 @@ def _emit_strip(
         for product in products
     ]
 
-    def ask() -> None:
-        """For the first ring of weights."""
-        for weights in of_weights:
-            weights.ask(column, strip.each, steps[0] * strip.line, strip.stages * strip.line)
-
-    frame.wait(ask)
     for i, weights in enumerate(of_weights):
         place, line = strip.place + i * strip.each * strip.line, strip.line
         parts.append(
@@ -158,6 +152,7 @@ def _emit_strip(
     zeros = [emit.constant(element, 0)] * (strip.tiles * strip.sums)
     ring = staging.Ring(shared, strip.stages, strip.stage)
     sums = ring.stream(parts, steps, zeros, multiply)
+    frame.let_next_start()
     result = outputs.SlicedSums(
         shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
     )

@@ -121,16 +121,8 @@ def _emit_strip(
     strips = sizes.ceildiv(n, strip.each)
     column = number % strips * strip.each
     where = outputs.Place(number // strips, emit.index(0), column, m, n, k)
-    (a, b), *gate = (staging.matrices(product, where.number) for product in frame.products())
-    sides = (a, b, *(right for _, right in gate))
+    sides = staging.sides(frame, where.number)
 
-    def ask() -> None:
-        """For the first ring of b, where it is a few long pieces."""
-        first, _ = strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
-        for right in sides[1:] if strip.transposed else ():
-            right.ask(column, strip.each, first * strip.depth, strip.stages * strip.depth)
-
-    frame.wait(ask)
     emit_strip_at(strip, frame, shared, where, sides, part)
 
 
@@ -172,6 +164,7 @@ def emit_strip_at(
     ring = staging.Ring(shared, strip.stages, strip.stage)
     steps = strip_parts.steps(sizes.ceildiv(where.k, strip.depth), part)
     sums = ring.stream(parts, steps, zeros, multiply)
+    frame.let_next_start()
     result = outputs.SlicedSums(
         shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
     )

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Any
 
 from heddle.kernels import emit, memory
-from heddle.kernels.cuda import _block, _frame, _overlap
+from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import matrices as products_matrices
 from heddle.kernels.cuda.products import mma
 from heddle.kernels.mlir import dialect, ir
@@ -62,23 +62,6 @@ class Matrix:
             loose = loose | self.columns % self.each
         return emit.compare("equal", loose, 0)
 
-    def ask(self, row: Size, rows: int, column: Size, columns: int) -> None:
-        """Asks ahead for what there is of so many rows and columns, a row in each thread.
-
-        For nothing where chunks are not aligned. Rows go round the warps, as a warp asks for one
-        after another.
-        """
-        whole = self.whole()
-        if whole is None:
-            return
-        warps = THREADS // _block.WARP
-        line = _block.thread() % _block.WARP * warps + _block.thread() // _block.WARP
-        inside = emit.compare("less", line, rows) & emit.compare("less", row + line, self.rows)
-        left = emit.minimum(emit.as_index(self.columns) - column, columns)
-        with emit.when(whole & inside & emit.compare("greater", left, 0)):
-            position = self.start + (row + line) * self.columns + column
-            _overlap.ask(mma.byte_at(self.pointer, position * self.item), left * self.item)
-
     def copy(self, target: Any, row: Size, column: Size, source: Any) -> None:
         """Starts the copy of the chunk that `source` points to; zeros where it lies outside."""
         inside = emit.compare("less", row, self.rows) & emit.compare("less", column, self.columns)
@@ -114,6 +97,12 @@ def matrices(frame: _frame.Frame, number: Size) -> tuple[Matrix, Matrix]:
         return Matrix(frame.inputs[i], operand.dtype, start, rows, columns)
 
     return matrix(0), matrix(1)
+
+
+def sides(frame: _frame.Frame, number: Size) -> list[Matrix]:
+    """The left side of the batch's product `number`, its right side, and that of its gate."""
+    (left, right), *gate = (matrices(product, number) for product in frame.products())
+    return [left, right, *(other for _, other in gate)]
 
 
 class Lines:

@@ -11,6 +11,7 @@ from heddle.kernels.spec import Expr, Spec, fold, product
 
 _PROCESSORS = 132  # Of an H100 or H200: by how many blocks at a time a choice counts.
 _ENOUGH = 96  # Blocks of 64 columns that are better than twice as many of 32: measured.
+_MANY = 1 << 40
 _NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tiles of 256.
 
 
@@ -57,6 +58,8 @@ def narrow(problem: matrices.Problem, gate: Spec | None = None, parts: int = 1) 
     Each block reads all rows, so that wider ones ask less of the L2 cache, and fewer leave room
     for those of the next kernel. With a gate, 64 are 32 of both products. `parts`: of each strip.
     """
+    if isinstance(problem.n, int) and problem.n * parts * (2 if gate else 1) >= 128 * _MANY:
+        return 128
     many = isinstance(problem.n, int) and problem.n * parts >= 64 * _ENOUGH
     return 64 if gate or many else 32
 

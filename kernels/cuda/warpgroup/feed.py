@@ -7,13 +7,13 @@ do not divide into chunks, or are not aligned, a warpgroup reads single elements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.products import matrices, mma, pieces, staging, tiles
+from heddle.kernels.cuda.products import matrices, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.cuda.warpgroup.plan import Plan, brings
@@ -54,14 +54,14 @@ class Feed:
             each_piece(self._gather)
             return []
 
-        if brings(self.plan):
+        if brings(self.plan.spec):
             emit.either(self._mapped(), [], by_tma, by_threads)
         else:
             by_threads()
 
     def prefetch(self) -> None:
         """Brings the maps of what is copied to the cache of maps; one thread calls."""
-        if not brings(self.plan):
+        if not brings(self.plan.spec):
             return
         with emit.when(self._mapped()):
             for tensor_map in self.frame.tensor_maps[: -1 if self.plan.stored else None]:
@@ -73,13 +73,13 @@ class Feed:
         for operand in self.plan.spec.operands[:2]:
             count = emit.as_index(self.frame.size(product(operand.shape)))
             found = found & emit.compare("greater", count, 0)
-        for side in self._sides():
+        for side in self._sides(emit.index(0)):
             found = found & side.whole()
         return found
 
-    def _sides(self) -> tuple[staging.Matrix, staging.Matrix]:
-        """What is copied, of the first product of a batch."""
-        return staging.matrices(self.frame, emit.index(0))
+    def _sides(self, number: Size) -> Sequence[staging.Matrix]:
+        """What is copied, of product `number` of a batch: a, and what lies side by side as b."""
+        return staging.matrices(self.frame, number)
 
     def _steps_of(self, piece: pieces.Piece, first: Any) -> Iterator[tuple[instructions.Turn, Any]]:
         """Emits a loop over a piece's stages, each when it is empty; and where in k they are."""
@@ -148,10 +148,11 @@ class Feed:
         """All threads read the elements of chunks, one by one."""
         tile = self.plan.tile
         if self.plan.grouped:
-            a, b = staging.matrices(self.frame, emit.index(0))
-            b = replace(b, start=place.number * emit.as_index(place.n) * place.k)
+            a, b = self._sides(emit.index(0))
+            rights = [replace(b, start=place.number * emit.as_index(place.n) * place.k)]
         else:
-            a, b = staging.matrices(self.frame, place.number)
+            a, *rights = self._sides(place.number)
+        lines = tile.columns // len(rights)
 
         for turn, k in self._steps_of(piece, first):
             deep = pieces.size(k)
@@ -165,8 +166,9 @@ class Feed:
                 panel = line // tile.depth * tile.depth
                 return k + line % tile.depth, place.column + panel + along
 
-            self._fill(a, turn.start, tiles.ROWS, of_a)
-            self._fill(b, turn.start + tile.b_place, tile.columns, of_b)
+            self._fill(a, turn.start, tile.rows, of_a)
+            for i, b in enumerate(rights):
+                self._fill(b, turn.start + (tile.b_place + i * lines * staging.LINE), lines, of_b)
             self._filled(turn)
 
     def _filled(self, turn: instructions.Turn) -> None:

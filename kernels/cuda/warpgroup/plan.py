@@ -178,12 +178,13 @@ def _maps(plan: Plan) -> tuple[TensorMap, ...]:
     spec = plan.spec
     width = staging.LINE // emit.ITEM_SIZE[spec.result.dtype]
     found = []
-    if brings(plan):
+    if brings(spec):
         for i, (box, line) in list(enumerate(_boxes(plan)))[plan.gathers :]:
-            found.append(_map(plan, i, spec.operands[i].shape, box, line))
+            keeps = plan.problem.batch != () or (plan.grouped and i == 1)
+            found.append(tensor_map(spec, i, spec.operands[i].shape, box, line, keeps))
     if plan.stored:
-        box = result.WARP_ROWS, width
-        found.append(_map(plan, len(spec.inputs), spec.result.shape, box))
+        box, keeps = (result.WARP_ROWS, width), plan.problem.batch != ()
+        found.append(tensor_map(spec, len(spec.inputs), spec.result.shape, box, keeps=keeps))
     return tuple(found)
 
 
@@ -196,26 +197,27 @@ def _boxes(plan: Plan) -> list[tuple[tuple[int, int], int]]:
     return [((lines, tile.depth), line) for lines in (ROWS, plan.half)]
 
 
-def _map(
-    plan: Plan,
+def tensor_map(
+    spec: Spec,
     buffer: int,
     shape: tuple[Expr, ...],
     box: tuple[int, int],
     swizzle: int = staging.LINE,
+    keeps: bool = False,
 ) -> TensorMap:
-    """Boxes of the matrices of a buffer."""
+    """Boxes of the matrices of a buffer; of all its rows together, unless it `keeps` a batch."""
     *batch, rows, columns = shape
-    if not plan.problem.batch and not (plan.grouped and buffer == 1):
+    if not keeps:
         batch, rows = [], product((*batch, rows))
-    item = emit.ITEM_SIZE[plan.spec.buffers[buffer].dtype]
+    item = emit.ITEM_SIZE[spec.buffers[buffer].dtype]
     line = fold("mul", columns, item)
     shape = product(tuple(batch)), rows, columns
     return TensorMap(buffer, shape, (fold("mul", rows, line), line), (1, *box), swizzle)
 
 
-def brings(plan: Plan) -> bool:
+def brings(spec: Spec) -> bool:
     """Whether lines of a and b can divide into chunks of 16 bytes, as TMA wants them."""
-    for operand in plan.spec.operands[:2]:
+    for operand in spec.operands[:2]:
         length, each = operand.shape[-1], mma.CHUNK // emit.ITEM_SIZE[operand.dtype]
         if isinstance(length, int) and (not length or length % each):
             return False

@@ -17,7 +17,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma, partial_sums, pieces, row_pieces, staging
 from heddle.kernels.cuda.products import tiles as products_tiles
 from heddle.kernels.cuda.products.outputs import Place
-from heddle.kernels.cuda.warpgroup import feed, instructions, result, scaled, tma, windows
+from heddle.kernels.cuda.warpgroup import feed, instructions, result, scaled, steps, tma, windows
 from heddle.kernels.cuda.warpgroup.plan import CONSUMERS, KEPT, REGISTERS, ROWS_TOGETHER, Plan
 from heddle.kernels.row_groups import most
 from heddle.kernels.sizes import Size
@@ -80,8 +80,7 @@ class _Block:
         self._tiles_across = _ceildiv(self._n, self._across * tile.columns)
         number = frame.size(product(problem.batch))
         tiles = self._tiles_down * self._tiles_across * pieces.word(number)
-        steps = sizes.greatest(sizes.ceildiv(self._k, tile.depth), 1)
-        self._steps = pieces.word(steps)
+        self._steps = pieces.word(sizes.greatest(sizes.ceildiv(self._k, tile.depth), 1))
         rows = emit.minimum(pieces.word(self._m), ROWS_TOGETHER)
         kept = emit.compare("less_equal", rows * self._steps, KEPT // plan.line)
         self._pieces = pieces.Pieces(tiles, self._steps, plan.cluster, plan.cost, kept)
@@ -171,7 +170,9 @@ class _Block:
         if self._plan.scaled:
             self._make_scaled(piece, place, first)
             return
-        sums = self._multiplied(piece, first)
+        rows = self._warpgroup * (instructions.ROWS * staging.LINE)
+        multiply = steps.Steps(self._plan, self._shared, self._ring, self._release)
+        sums = multiply(rows, piece.length, first)
         if self._plan.grouped:  # Rows of no group are zeros.
             self._out(sums, replace(place, number=emit.index(0)))
             return
@@ -236,42 +237,6 @@ class _Block:
         if self._plan.cluster > 1:
             with emit.when(emit.compare("equal", thread, 0)):
                 turn.arrive_empty_at(self._rank ^ 1)
-
-    def _multiplied(self, piece: pieces.Piece, first: Any) -> Sequence[Any]:
-        """The sums of a thread, as `instructions.Matrices.parts` has them."""
-        tile = self._plan.tile
-        units = instructions.Matrices(tile.kind, tile.columns, tile.transposed)
-        a = units.a(self._shared.at(self._warpgroup * (instructions.ROWS * staging.LINE)))
-        b = units.b(self._shared.at(tile.b_place), tile.depth * staging.LINE)
-
-        def step(i: Any, number: Any, parity: Any, there: Any, before: Any, sums: Any) -> Any:
-            turn = self._ring.at(number, parity)
-            left, right = (instructions.behind(side, self._ring.size, number) for side in (a, b))
-            with emit.when(there ^ 1):
-                turn.wait_until_full()
-            if self._plan.gathers:
-                tma.fence()  # What threads have copied is read by the async proxy.
-            instructions.fence()
-            for slice_ in range(tile.depth // tile.kind.depth):
-                at_slice = units.a_slice(left, slice_), units.b_slice(right, slice_)
-                sums = units.multiply(sums, *at_slice)
-            instructions.commit()
-            following = self._ring.after(turn)
-            there = following.is_full()  # Asked while products run, of use in the next step.
-            instructions.wait(1)  # This step goes on, the one before it is done.
-            with emit.when(emit.compare("greater", i, 0)):
-                self._release(self._ring.at(before, parity))
-            return [following.number, following.parity, there, number, sums]
-
-        zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
-        turn = self._ring.turn(first)
-        no = emit.constant(emit.integer(1), 0)
-        begin = [turn.number, turn.parity, no, zero, units.whole(units.zeros())]
-        *_, last, sums = emit.carry(zero, piece.length, one, begin, step)
-        instructions.wait(0)
-        with emit.when(emit.compare("greater", piece.length, 0)):
-            self._release(self._ring.at(last, zero))
-        return units.parts(sums)
 
     def _release(self, turn: instructions.Turn) -> None:
         """The warpgroup does not read a stage any more, and says so to all who write it."""

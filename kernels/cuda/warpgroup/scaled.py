@@ -49,7 +49,7 @@ class Feed(feed.Feed):
                 target = self.shared.at(turn.start + tile.b_place)
                 tma.load(target, weights, [zero, column, k // tile.each], turn.full)
 
-    def _sides(self) -> tuple[staging.Matrix, staging.Matrix]:
+    def _sides(self, number: Size) -> tuple[staging.Matrix, staging.Matrix]:
         """x, and the weights as bytes."""
         frame, spec, problem = self.frame, self.plan.spec, self.plan.problem
         m, n, k = (frame.size(size) for size in (problem.m, problem.n, problem.k))
@@ -61,7 +61,7 @@ class Feed(feed.Feed):
         return x, weights
 
     def _gather(self, piece: pieces.Piece, place: Place, first: Any) -> None:
-        (x, weights), tile = self._sides(), tile_of(self.plan)
+        (x, weights), tile = self._sides(emit.index(0)), tile_of(self.plan)
         for turn, k in self._steps_of(piece, first):
             along = pieces.size(k)
             for number in range(tile.panels):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heddle.kernels import emit
+from heddle.kernels.cuda.products import mma
 from heddle.kernels.mlir import dialect, ir
 
 arith, llvm, nvvm = (dialect(name) for name in ("arith", "llvm", "nvvm"))
@@ -57,6 +58,13 @@ def prefetch(tensor_map: Any) -> None:
 def rank() -> Any:
     """The number of this block in its cluster, i32."""
     return nvvm.read_ptx_sreg_cluster_ctarank(results=[emit.integer(32)])
+
+
+class Peer(mma.DynamicShared):
+    """The dynamic shared memory of a block of the cluster, which must not have ended."""
+
+    def __init__(self, shared: mma.DynamicShared, block: Any) -> None:
+        self.base = nvvm.mapa(_of_cluster(), shared.base, block)
 
 
 def meet_in_cluster() -> None:

@@ -144,7 +144,7 @@ class Feed(feed.Feed):
 
         emit.either(self._mapped(), [], by_copies, by_threads)
 
-    def _sides(self) -> tuple[staging.Matrix, staging.Matrix]:
+    def _sides(self, number: Size) -> tuple[staging.Matrix, staging.Matrix]:
         """As rows of chunks: the channels of x, and the weights."""
         frame, zero = self.frame, emit.index(0)
         sides = zip(frame.inputs, frame.spec.operands, strict=False)
@@ -164,7 +164,7 @@ class Feed(feed.Feed):
             rows.copy(turn, k)
 
     def _gather(self, piece: pieces.Piece, place: Place, first: Any) -> None:
-        rows, (_, weights) = Gathering(self.frame, self.shared, place), self._sides()
+        rows, (_, weights) = Gathering(self.frame, self.shared, place), self._sides(emit.index(0))
         tile = self.plan.tile
         for turn, k in self._steps_of(piece, first):
 

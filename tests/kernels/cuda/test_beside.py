@@ -138,18 +138,18 @@ def test_mistakes_are_caught(monkeypatch, name):
 def test_rows_of_run_time_choose_between_one_kernel_and_one_for_each():
     spec = products("bfloat16", "d0", 64, 128, 64, 64)
     kernel = find("matmul", "cuda")
-    few, *many = kernel.split(spec)
-    for rows in (0, 1, 64, 65, 4096):
-        started = [size(share.condition, {"d0": rows}) for share in (few, *many)]
-        assert started == [int(rows <= 64)] + [int(rows > 64)] * 3
-    assert [share.buffers for share in (few, *many)] == [None, *spec.places]
-    assert len(few.spec.beside) == 2
+    few, some, *many = kernel.split(spec)
+    for rows in (0, 1, 16, 17, 64, 65, 4096):
+        started = [size(share.condition, {"d0": rows}) for share in (few, some, *many)]
+        assert started == [rows <= 16, 16 < rows <= 64, *[rows > 64] * 3]
+    assert [share.buffers for share in (few, some, *many)] == [None, None, *spec.places]
+    assert len(few.spec.beside) == len(some.spec.beside) == 2
     assert not kernel.launch_on(few.spec, HOPPER).tensor_maps
-    assert all(kernel.launch_on(share.spec, HOPPER).tensor_maps for share in many)
+    assert all(kernel.launch_on(share.spec, HOPPER).tensor_maps for share in (some, *many))
     assert many[1].spec == many[2].spec
 
 
-@pytest.mark.parametrize("rows", [3, 65])
+@pytest.mark.parametrize("rows", [3, 17, 65])
 def test_a_program_gives_each_kernel_its_buffers(rows):
     dtype, widths = DType.bfloat16, (40, 24, 24)
     kinds = [Weight(f"w{i}", dtype, (n, 3072)) for i, n in enumerate(widths)]
@@ -170,7 +170,7 @@ def test_a_program_gives_each_kernel_its_buffers(rows):
 def test_what_is_split_off_is_what_a_product_alone_has():
     alone = find("matmul", "cuda").split(product("bfloat16", "d0", 64, 64, True))
     together = find("matmul", "cuda").split(products("bfloat16", "d0", 64, 128, 64))
-    assert alone[1].spec == together[2].spec
+    assert alone[2].spec == together[3].spec
 
 
 def test_scaled_products_of_up_to_16_rows_are_beside_each_other():

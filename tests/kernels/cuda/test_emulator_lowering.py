@@ -89,7 +89,6 @@ HOPPER = f"""
   {COPY}.global.shared.cta %p, %s, box[%i, %i, %i] : !llvm.ptr, !llvm.ptr<3>
   nvvm.cp.async.bulk.shared.cluster.global %c, %g, %s, %i : !llvm.ptr<7>, !llvm.ptr<1>
   nvvm.cp.async.bulk.global.shared.cta %g, %s, %i : !llvm.ptr<1>, !llvm.ptr<3>
-  nvvm.cp.async.bulk.prefetch %g, %i : !llvm.ptr<1>
   nvvm.cp.async.bulk.commit.group
   nvvm.cp.async.bulk.wait_group 0 {{read}}
   nvvm.griddepcontrol wait

@@ -121,16 +121,18 @@ def test_scales_of_the_product_for_the_gate_are_caught(monkeypatch):
 
 def test_rows_of_run_time_choose_between_one_kernel_and_two():
     spec = FEW["float16 with a bias"]
-    few, gate, behind = find("matmul", "cuda").split(spec)
-    for rows in (0, 1, 64, 65, 4096):
-        started = [size(share.condition, {"d0": rows}) for share in (few, gate, behind)]
-        assert started == [int(rows <= 64)] + [int(rows > 64)] * 2
+    few, some, gate, behind = shares = find("matmul", "cuda").split(spec)
+    for rows in (0, 1, 16, 17, 64, 65, 4096):
+        started = [size(share.condition, {"d0": rows}) for share in shares]
+        assert started == [rows <= 16, 16 < rows <= 64, *[rows > 64] * 2]
     # x, up, its bias, the gate's weight and bias, the result; and the gate in memory.
-    assert [share.buffers for share in (few, gate, behind)] == [None, (0, 3, 4, 6), (0, 1, 2, 6, 5)]
-    assert few.spec.gate is not None
+    assert few.buffers is some.buffers is None
+    assert [share.buffers for share in (gate, behind)] == [(0, 3, 4, 6), (0, 1, 2, 6, 5)]
+    assert few.spec.gate == spec.gate.with_attr("most_rows", 16)
+    assert some.spec.gate == spec.gate.with_attr("least_rows", 17).with_attr("most_rows", 64)
     assert gate.spec.gate is behind.spec.gate is None
     assert gate.spec.outputs == behind.spec.inputs[-1:]
-    for share in (few, gate, behind):
+    for share in shares:
         assert Spec.from_json(share.spec.to_json()) == share.spec
 
 
@@ -169,7 +171,7 @@ def test_what_stays_apart(spec, reason):
     assert reason in find(spec.op, "cuda").supports(spec)
 
 
-@pytest.mark.parametrize("rows", [3, 65])
+@pytest.mark.parametrize("rows", [3, 17, 65])
 def test_a_program_gives_each_kernel_its_buffers(rows):
     dtype, wide = DType.bfloat16, DType.float32
     weights = [Weight(name, dtype, (40, 72)) for name in ("gate", "up")]
@@ -180,7 +182,7 @@ def test_a_program_gives_each_kernel_its_buffers(rows):
     random, number = np.random.default_rng(0), numpy_dtype("bfloat16")
     arrays = [random.standard_normal((n, 72)).astype(number) for n in (rows, 40, 40)]
     model = EmulatedModel(graph, dict(zip(("gate", "up"), arrays[1:], strict=True)))
-    assert len(model.program.main.instructions) == 3
+    assert len(model.program.main.instructions) == 4
     (found,), _ = model(arrays[0])
     x, gate, up = (array.astype(np.float32) for array in arrays)
     gate, up = x @ gate.T, x @ up.T

@@ -93,18 +93,6 @@ def load_from(space: int, dtype: np.dtype, shape: tuple[int, ...], alignment: in
     return run
 
 
-def ask(grid: Grid, mask: Mask, address, size) -> None:
-    """cp.async.bulk.prefetch: of memory that there is; nothing is read, also before a wait."""
-    if not some(mask):
-        return
-    full, sizes = np.where(mask, grid.spread(address), 0), grid.spread(size)
-    if some(full % 16) or (sizes[mask] % 16).any() or (sizes[mask] <= 0).any():
-        raise EmulatorError("misaligned: wanted an address and bytes in multiples of 16")
-    memory, region, offset, lane = grid.place(0, full)
-    for last in (0, sizes[mask] - 1):
-        memory.load(region[mask], offset[mask] + last, lane[mask], 1)
-
-
 def store(op):
     kind = op.operands[0].type
     space, alignment = space_of(op.operands[1]), number(op, "alignment", 1)
@@ -196,7 +184,6 @@ EFFECTS: dict[str, Callable] = {
     ),
     "llvm.load": load,
     "llvm.store": store,
-    "nvvm.cp.async.bulk.prefetch": lambda op: ask,
     "nvvm.shfl.sync": shuffle_lanes,
     # "Parallel Synchronization and Communication Instructions": atom.cas
     "llvm.cmpxchg": compare_exchange,

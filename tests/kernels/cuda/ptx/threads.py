@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 from emulator import atomics, barriers, clusters, dependence, mma, threads, warps
-from emulator.grid import SHARED
+from emulator.grid import SHARED, SHARED_CLUSTER
 from emulator.memory import EmulatorError
 
 from ptx.state import GENERIC_SHARED, PAGE, PARAMETERS, Operands, State
@@ -20,7 +20,7 @@ from ptx.text import Instruction, Register
 from ptx.values import KINDS, SIGNED, UNSIGNED
 
 GLOBAL = 1
-SPACES = {"global": GLOBAL, "shared": SHARED}
+SPACES = {"global": GLOBAL, "shared": SHARED, "shared::cluster": SHARED_CLUSTER}
 Step = Callable[[State], None]
 
 SPECIAL = {
@@ -149,11 +149,6 @@ def load(form, line: Instruction, use: Operands) -> Step:
     return run
 
 
-def ask(form, line: Instruction, use: Operands) -> Step:
-    address, size = use.address(line.operands[0]), use.read(line.operands[1])
-    return lambda state: threads.ask(state.grid, state.mask, address(state), size(state))
-
-
 def store(form, line: Instruction, use: Operands) -> Step:
     count, dtype = _size(form)
     size = count * dtype.itemsize
@@ -271,7 +266,7 @@ def multiply(form, line: Instruction, use: Operands) -> Step:
     return run
 
 
-_ACCESS = r"\.(?P<space>global|shared)(?:\.v(?P<count>[24]))?\.(?P<kind>[bsu]\d+)"
+_ACCESS = r"\.(?P<space>global|shared(?:::cluster)?)(?:\.v(?P<count>[24]))?\.(?P<kind>[bsu]\d+)"
 ROWS: dict[re.Pattern, Callable] = {
     re.compile(name): row
     for name, row in {
@@ -282,7 +277,6 @@ ROWS: dict[re.Pattern, Callable] = {
         r"prefetch(\.param)?\.tensormap": prefetch,
         r"atom\.(global|shared)\.add\.(u32|u64)": atomic,
         r"atom\.relaxed\.sys\.(global)\.cas\.(b64)": exchange,
-        r"cp\.async\.bulk\.prefetch\.L2\.global": ask,
         r"shfl\.sync\.(bfly|idx)\.b32": shuffle,
         r"redux\.sync\.(add|max)\.s32": reduce,
         r"bar\.warp\.sync": meet,

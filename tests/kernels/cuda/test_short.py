@@ -1,0 +1,73 @@
+"""Products of 17 to 64 rows by wgmma, whose steps along k a cluster shares out."""
+
+import cuda_harness
+import numpy as np
+import pytest
+from cuda_cases import gated
+from test_beside import FEW, products
+from test_kernels import arrays_for, check
+from test_tensor_cores import floats
+from warpgroup_cases import HOPPER, body, dequantised, product
+
+from heddle.kernels.cuda.products import by_rows
+from heddle.kernels.cuda.warpgroup import short_plan
+
+
+@pytest.fixture(autouse=True)
+def on_hopper(monkeypatch):
+    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+
+
+def some(spec):
+    """Of rows that are known to be 17 to 64 when it runs."""
+    return by_rows._with(by_rows._with(spec, by_rows.LEAST, 17), by_rows.MOST, 64)
+
+
+RESULTS = {
+    # spec, parts along k, elements that buffers are shifted by, d0, d1, d2
+    "one part": (product("bfloat16", 17, 24, 72, True), 1, 0),
+    "more rounds than stages": (product("float16", 64, 24, 9 * 64 + 8, True), 1, 0),
+    "two parts": (product("bfloat16", 33, 40, 5 * 64, True), 2, 0),
+    "four parts of columns": (product("float16", 50, 136, 4 * 64, False), 4, 0),
+    "fewer steps than parts": (product("bfloat16", 20, 16, 3 * 64, True), 8, 0),
+    "several tiles": (product("bfloat16", 18, 280, 2 * 64, True), 2, 0),
+    "a body": (body(product("bfloat16", 40, 72, 2 * 64, False)), 2, 0),
+    "a batch": (product("bfloat16", 17, 24, 24, True, (2, 2)), 1, 0),
+    "rows at run time": (some(product("float16", "d0", 136, 2 * 64, False)), 2, 0, 33),
+    "sizes at run time": (some(product("float16", "d0", "d1", "d2", True)), 2, 0, 20, 24, 136),
+    "odd sizes at run time": (some(product("float16", "d0", "d1", "d2", False)), 2, 0, 18, 27, 65),
+    "no k at run time": (some(product("float16", "d0", "d1", "d2", True)), 2, 0, 17, 24, 0),
+    "bytes": (product("int8", 30, 40, 3 * 128 + 16, True), 2, 0),
+    "bytes to 16 bits": (dequantised(20, 24, 2 * 144), 2, 0),
+    "8-bit floats": (floats("e4m3fn", "e5m2", 20, 40, 2 * 128, True), 2, 0),
+    "a gate": (gated(product("bfloat16", 20, 40, 2 * 64, True)), 2, 0),
+    "a gate with a bias": (
+        some(gated(product("float16", "d0", 72, 64, True), bias=True)),
+        1,
+        0,
+        64,
+    ),
+    "beside each other": (products("bfloat16", 20, 2 * 64, 40, 24, 24), 2, 0),
+    "own epilogues": (some(FEW["own epilogues"][0]), 1, 0, 40),
+    "unaligned and beside": (products("bfloat16", 20, 2 * 64, 40, 24), 1, 1),
+    "unaligned buffers": (body(product("float16", 24, 24, 2 * 72, True)), 2, 1),
+    "an unaligned gate": (gated(product("bfloat16", 20, 40, 2 * 64, True)), 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results(monkeypatch, name):
+    spec, parts, shift, *dims = RESULTS[name]
+    monkeypatch.setattr(short_plan, "_PARTS", (parts,))
+    plan = short_plan.plan_for(spec, HOPPER)
+    assert plan.parts == parts
+    check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
+
+
+def test_sums_of_parts_are_added_in_their_order(monkeypatch):
+    monkeypatch.setattr(short_plan, "_PARTS", (4,))
+    spec = product("bfloat16", 17, 24, 4 * 64, True)
+    a, b = arrays_for(spec, {})
+    a[...], b[...] = 0, 1
+    a[:, ::64] = [2.0**30, 1.0, -(2.0**30), 1.0]
+    assert np.unique(cuda_harness.run(spec, [a, b], {})[0][0]) == [1.0]
