@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, emit, sizes
@@ -22,6 +21,7 @@ from heddle.kernels.cuda.flash import keys as flash_keys
 from heddle.kernels.cuda.flash import softmax, stages
 from heddle.kernels.cuda.flash import split as flash_split
 from heddle.kernels.cuda.flash import warp as flash_warp
+from heddle.kernels.cuda.flash.narrow_warp import NarrowWarp
 from heddle.kernels.cuda.flash.split import FEW
 from heddle.kernels.cuda.flash.stages import KEYS, KEYS_OF_A_WARP, THREADS, WARPS
 from heddle.kernels.cuda.products import mma, outputs
@@ -151,6 +151,9 @@ class _Tile:
         )
         _block.barrier()  # The queries are there.
         dtype = frame.spec.operands[0].dtype
+        if layout.narrow:
+            held = frame.spec.operands[1].dtype
+            return NarrowWarp(dtype, held, layout, shared, self._own, self._scores)
         return flash_warp.Warp(dtype, layout, shared, self._own, self._scores)
 
     def attend(self, split: flash_split.Split | None = None) -> Sequence[Any]:
@@ -183,8 +186,7 @@ class _Tile:
             if late is not None:
                 edge = edge | emit.compare("less", first, late)
             stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
-            keys, values = self._stages.keys(stage), partial(self._stages.values, stage)
-            return self.warp.step(keys, values, first, edge, ranges, state)
+            return self.warp.step(stage, first, edge, ranges, state)
 
         for number in range(ahead):
             fill(number)

@@ -1,8 +1,7 @@
 """Shared memory of a block of attention: its queries, then stages of keys and values.
 
 Lines are rows of a head, of 16-byte chunks. They are permuted so that neither cp.async nor ldmatrix
-meets a bank twice in eight lines. Keys and values of 8-bit floats lie in the stages as they are,
-and are widened when their turn comes: first the keys, then the values in their place.
+meets a bank twice in eight lines. Keys and values of 8-bit floats lie in the stages as they are.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit
-from heddle.kernels.cuda import _block, _float8, _frame
+from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma
 from heddle.kernels.cuda.warpgroup.instructions import meet_in_warp
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
-llvm, vector = dialect("llvm"), dialect("vector")
+llvm = dialect("llvm")
 
 WARPS = 4
 """Warps of a block."""
@@ -43,6 +42,40 @@ _PAD = 8  # Elements between rows of results, against conflicts.
 
 
 @dataclass(frozen=True)
+class Lines:
+    """Lines of so many chunks, an even number, of which `span` change places."""
+
+    chunks: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of a line."""
+        return self.chunks * mma.CHUNK
+
+    @property
+    def span(self) -> int:
+        """Chunks that change places."""
+        return next(count for count in (8, 4, 2) if self.chunks % count == 0)
+
+    def at(self, line: Size, chunk: Size) -> Size:
+        """The byte of a chunk behind the first of the lines."""
+        return line * self.size + (self._flip(line) ^ chunk) * mma.CHUNK
+
+    def beyond(self, place: Size, line: int, chunk: int) -> Size:
+        """The byte of a chunk so many lines and chunks from that at byte `place`.
+
+        One number of lines has to be a multiple of 2, 4 or 8 that the other is less than, and so
+        have the chunks: then it takes no more than one register, whatever is added.
+        """
+        flip = (self._flip(line) ^ chunk % self.span) * mma.CHUNK
+        far = line * self.size + chunk // self.span * self.span * mma.CHUNK
+        return (place ^ flip if flip else place) + far
+
+    def _flip(self, line: Size) -> Size:
+        return line // (8 // self.span) % self.span
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where things are in shared memory, in bytes, for heads of `size` and a tile of `rows`.
 
@@ -63,14 +96,14 @@ class Layout:
         return Layout(size, rows, narrow, count)
 
     @property
-    def line(self) -> int:
-        """Bytes of a line, a row of elements."""
-        return 2 * self.size
+    def queries(self) -> Lines:
+        """Rows of queries."""
+        return Lines(self.size // _EACH)
 
     @property
-    def chunks(self) -> int:
-        """Of a line."""
-        return self.size // _EACH
+    def keys(self) -> Lines:
+        """Keys, and values."""
+        return Lines(self.size * (1 if self.narrow else 2) // mma.CHUNK)
 
     @property
     def stage(self) -> int:
@@ -79,23 +112,13 @@ class Layout:
 
     @property
     def half(self) -> int:
-        """Bytes of the keys of a stage."""
-        return KEYS * self.size if self.narrow else KEYS * self.line
-
-    @property
-    def wide(self) -> int:
-        """Where narrow keys and values are widened to, behind the queries."""
-        return self.rows * self.line
+        """Bytes of the keys of a stage, behind which are its values."""
+        return KEYS * self.keys.size
 
     @property
     def first_stage(self) -> int:
-        """Where stages begin."""
-        return self.wide + (KEYS * self.line if self.narrow else 0)
-
-    @property
-    def values(self) -> int:
-        """How far values are behind the keys for whoever multiplies."""
-        return 0 if self.narrow else self.half
+        """Where stages begin, behind the queries."""
+        return self.rows * self.queries.size
 
     @property
     def pitch(self) -> int:
@@ -113,28 +136,6 @@ class Layout:
         results = max(self.rows * self.pitch * 2, self.maxima + WARPS * 16 * 8)
         return max(self.first_stage + self.stages * self.stage, results)
 
-    @property
-    def span(self) -> int:
-        """Chunks that change places."""
-        return 8 if self.chunks % 8 == 0 else 4
-
-    def at(self, line: Size, chunk: Size) -> Size:
-        """The byte of a chunk behind the first of the lines."""
-        return line * self.line + (self._flip(line) ^ chunk) * mma.CHUNK
-
-    def beyond(self, place: Size, line: int, chunk: int) -> Size:
-        """The byte of a chunk so many lines and chunks from that at byte `place`.
-
-        One number of lines has to be a multiple of 2, 4 or 8 that the other is less than, and so
-        have the chunks: then it takes no more than one register, whatever is added.
-        """
-        flip = (self._flip(line) ^ chunk % self.span) * mma.CHUNK
-        far = line * self.line + chunk // self.span * self.span * mma.CHUNK
-        return (place ^ flip if flip else place) + far
-
-    def _flip(self, line: Size) -> Size:
-        return line % 8 if self.span == 8 else line // 2 % 4
-
 
 def store_queries(
     frame: _frame.Frame,
@@ -150,17 +151,15 @@ def store_queries(
         for number in emit.loop(_block.thread(), layout.rows * across, THREADS):
             line, column = number // across, number % across * lanes
             value = convert.to_memory(read(place(line) + column, lanes), read.dtype)
-            shared.store(value, layout.at(line, column // _EACH) + column % _EACH * 2)
+            target = layout.queries.at(line, column // _EACH) + column % _EACH * 2
+            shared.store(value, target)
 
     _frame.in_vectors(frame, [read.inputs], [layout.size], body, most=_EACH)
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys and values in global memory: `place` is where the row of a key begins in both.
-
-    Those of 8 bits are multiplied as float16.
-    """
+    """Keys and values in global memory: `place` is where the row of a key begins in both."""
 
     pointers: tuple[Any, Any]
     dtype: str
@@ -171,21 +170,18 @@ class Stages:
     """The stages of keys and values; `alone`: a warp needs nothing but what it copies itself."""
 
     def __init__(self, keys: Keys, layout: Layout, shared: mma.DynamicShared, alone: bool) -> None:
-        self._keys, self._layout, self._shared = keys, layout, shared
+        self._keys, self._size, self._shared = keys, layout.size, shared
         self.meet = meet_in_warp if alone else _block.barrier
         bits = [llvm.ptrtoint(emit.integer(64), pointer) for pointer in keys.pointers]
         loose = (bits[0] | bits[1]) & (mma.CHUNK - 1)
         self._aligned = emit.compare("equal", loose, 0)
         self._halves = tuple(zip((0, layout.half), keys.pointers, strict=True))
-        # So many elements are a chunk, so many chunks a line, of which a warp copies a span.
-        self._item = 1 if layout.narrow else 2
-        self._each = mma.CHUNK // self._item
-        self._chunks = layout.size // self._each
-        self._span = layout.span // 2 if layout.narrow else layout.span
-        self._lines = _block.WARP // self._span
+        # So many elements are a chunk; of a line a warp copies a span of chunks at once.
+        self._lines, self._item = layout.keys, emit.ITEM_SIZE[keys.dtype]
+        self._each, self._together = mma.CHUNK // self._item, _block.WARP // layout.keys.span
         self._lane = _block.thread() % _block.WARP
         self._first = _block.thread() // _block.WARP * KEYS_OF_A_WARP
-        self._line, self._chunk = self._lane // self._span, self._lane % self._span
+        self._line, self._chunk = self._lane // self._lines.span, self._lane % self._lines.span
 
     def fill(self, stage: Size, first: Size, stop: Size) -> None:
         """Starts to fill the stage at byte `stage` with the keys from `first` on.
@@ -204,58 +200,21 @@ class Stages:
             self._copy(stage, place, stop - first)
         self._move(stage, first, stop)
 
-    def keys(self, stage: Size) -> Size:
-        """Where the keys of the stage at byte `stage` can be multiplied."""
-        return self._widened(stage) if self._layout.narrow else stage
-
-    def values(self, stage: Size) -> Size:
-        """The same of its values, `Layout.values` bytes behind; the keys are not there any more."""
-        if not self._layout.narrow:
-            return stage
-        self.meet()
-        return self._widened(stage + self._layout.half)
-
     def _copy(self, stage: Size, place: Any, count: Size) -> None:
         """Copies the lane's chunks of `count` keys, each at `place` of the lane of its number."""
-        for down in range(0, KEYS_OF_A_WARP, self._lines):
+        own = self._lines.at(self._first + self._line, self._chunk)
+        for down in range(0, KEYS_OF_A_WARP, self._together):
             source = _block.shuffle_from(place, self._line + down) + self._chunk * self._each
             inside = emit.compare("less", self._first + self._line + down, count)
-            for across in range(0, self._chunks, self._span):
-                target = stage + self._own(down, across)
+            for across in range(0, self._lines.chunks, self._lines.span):
+                target = stage + self._lines.beyond(own, down, across)
                 for behind, pointer in self._halves:
                     there = mma.byte_at(pointer, (source + across * self._each) * self._item)
                     mma.copy(self._shared.at(target + behind), there, inside)
 
-    def _own(self, down: int, across: int) -> Size:
-        """The byte in a stage of the lane's chunk so many lines and chunks from its first.
-
-        Nobody but the lane reads what is narrow: its chunks are where no bank is met twice.
-        """
-        if self._layout.narrow:
-            number = down // self._lines * (self._chunks // self._span) + across // self._span
-            start = self._first * self._layout.size
-            return start + (self._lane + number * _block.WARP) * mma.CHUNK
-        start = self._layout.at(self._first + self._line, self._chunk)
-        return self._layout.beyond(start, down, across)
-
-    def _widened(self, half: Size) -> Size:
-        """Widens what the lane has copied of the keys or values at byte `half`; where it is."""
-        layout, word = self._layout, emit.integer(32)
-        start = layout.wide + layout.at(self._first + self._line, self._chunk * 2)
-        for down in range(0, KEYS_OF_A_WARP, self._lines):
-            for across in range(0, self._chunks, self._span):
-                codes = self._shared.load(half + self._own(down, across), word, 4)
-                fours, dtype = _block.lanes(codes), self._keys.dtype
-                words = [pair for four in fours for pair in _float8.halves(four, dtype)]
-                for i in range(2):
-                    chunk = vector.from_elements(emit.widen(word, 4), words[4 * i :][:4])
-                    self._shared.store(chunk, layout.beyond(start, down, across * 2 + i))
-        self.meet()
-        return emit.index(layout.wide)
-
     def _move(self, stage: Size, first: Size, stop: Size) -> None:
         """Does what `_copy` does, element by element, where pointers are not aligned."""
-        size, kind = self._layout.size, emit.memory_type(self._keys.dtype)
+        size, kind = self._size, emit.memory_type(self._keys.dtype)
         zero = emit.constant(kind, 0)
         total = emit.select(self._aligned, 0, emit.index(KEYS_OF_A_WARP * size))
         for number in emit.loop(self._lane, total, _block.WARP):
@@ -271,16 +230,7 @@ class Stages:
 
             inside = emit.compare("less", key, stop)
             values = emit.either(inside, [kind] * 2, read, lambda: [zero] * 2)
-            target = stage + self._element(line, column)
+            chunk, rest = column // self._each, column % self._each * self._item
+            target = stage + self._lines.at(self._first + line, chunk) + rest
             for value, (behind, _) in zip(values, self._halves, strict=True):
                 self._shared.store(value, target + behind)
-
-    def _element(self, line: Size, column: Size) -> Size:
-        """The byte in a stage of an element of one of the warp's lines, see `_own`."""
-        chunk, rest = column // self._each, column % self._each * self._item
-        if not self._layout.narrow:
-            return self._layout.at(self._first + line, chunk) + rest
-        lane = line % self._lines * self._span + chunk % self._span
-        number = line // self._lines * (self._chunks // self._span) + chunk // self._span
-        start = self._first * self._layout.size
-        return start + (lane + number * _block.WARP) * mma.CHUNK + rest

@@ -8,9 +8,8 @@ bits, are the fragment of a 16 x 16 matrix that multiplies the values: scores st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from heddle.kernels import emit
@@ -19,10 +18,7 @@ from heddle.kernels.cuda._rounding import packed
 from heddle.kernels.cuda.flash import softmax
 from heddle.kernels.cuda.flash.stages import Layout
 from heddle.kernels.cuda.products import mma
-from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
-
-llvm = dialect("llvm")
 
 
 @dataclass(frozen=True)
@@ -50,50 +46,37 @@ class Warp(softmax.Softmax):
         tile: WarpTile,
         scores: softmax.Scores,
     ) -> None:
-        # Keys and values of 8 bits are exact in float16, which one instruction makes of two.
-        self._dtype = "float16" if layout.narrow else dtype
-        self._kind = mma.KINDS[self._dtype, self._dtype]
+        self._kind, self._dtype = mma.KINDS[dtype, dtype], dtype
         self._layout, self._shared, self._tile = layout, shared, tile
         super().__init__(scores, tile.keys, tile.down, tile.key)
         lane = _block.thread() % _block.WARP
-        self._q = layout.at(tile.line + lane % 16, lane // 16)
-        self._k = layout.at(tile.key + lane % 8 + lane // 16 * 8, lane // 8 % 2)
-        self._v = layout.at(tile.key + lane % 16, lane // 16) + layout.values
+        self._v = layout.keys.at(tile.key + lane % 16, lane // 16) + layout.half
+        self._place(tile)
         self._slices = layout.size // 16
         # One line of tiles: queries stay in registers.
         self._held = [self._queries(i, 0) for i in range(self._slices)] if tile.down == 1 else None
-        self._unit: Any = None  # What scores are to be multiplied by.
-        if self._dtype != dtype:
-            self._held, self._unit = self._in_float16(self._held)
+
+    def _place(self, tile: WarpTile) -> None:
+        """Works out where the lane reads the first queries and keys."""
+        lane, layout = _block.thread() % _block.WARP, self._layout
+        self._q = layout.queries.at(tile.line + lane % 16, lane // 16)
+        self._k = layout.keys.at(tile.key + lane % 8 + lane // 16 * 8, lane // 8 % 2)
 
     def _queries(self, i: int, down: int) -> list[Any]:
-        return self._load(self._q, 16 * down, 2 * i, transposed=False)
+        """The fragment of 16 rows of queries, and 16 elements of their heads."""
+        place = self._layout.queries.beyond(self._q, 16 * down, 2 * i)
+        return mma.load_matrices(self._shared.at(place), False)
 
-    def _in_float16(self, held: list[list[Any]]) -> tuple[list[list[Any]], Any]:
-        """Queries of bfloat16 over a power of two, so that all the warp's are in range; that power.
+    def _key_fragments(self, stage: Size, pair: int, i: int) -> list[Any]:
+        """Those of two tiles of eight keys, and 16 elements of their heads."""
+        place = self._layout.keys.beyond(stage + self._k, 16 * pair, 2 * i)
+        return mma.load_matrices(self._shared.at(place), False)
 
-        It is 1 where they are below 2^15. What is rounded to zero, or in part, is below 2^-38 of
-        the greatest one, or was below 2^-23.
-        """
-        word, single = emit.integer(32), emit.register_type("float32")
-        pairs = [[(x << 16, x & -65536) for x in map(emit.Number, words)] for words in held]
-        top = emit.constant(word, 0)
-        for pair in chain.from_iterable(pairs):
-            for half in pair:
-                top = emit.maximum(top, half & 0x7FFFFFFF)
-        top = _block.across(top, emit.maximum, _block.WARP)
-        beyond = emit.maximum((top >> 23) - (127 + 14), emit.constant(word, 0))
-        down, up = (llvm.bitcast(single, bits << 23) for bits in (127 - beyond, beyond + 127))
-        found = []
-        for slice_ in pairs:
-            halves = [[llvm.bitcast(single, half) * down for half in pair] for pair in slice_]
-            found.append([packed(pair, self._dtype) for pair in halves])
-        return found, up
-
-    def _load(self, place: Size, line: int, chunk: int, transposed: bool) -> list[Any]:
-        """A 16 x 16 matrix so many lines and chunks from byte `place`."""
-        found = self._layout.beyond(place, line, chunk)
-        return mma.load_matrices(self._shared.at(found), transposed)
+    def _value_fragments(self, stage: Size, pair: int) -> Iterator[list[Any]]:
+        """Those of 16 keys, and two tiles of eight columns of their values, again and again."""
+        for i in range(self._layout.keys.chunks // 2):
+            place = self._layout.keys.beyond(stage + self._v, 16 * pair, 2 * i)
+            yield mma.load_matrices(self._shared.at(place), True)
 
     @property
     def lines(self) -> list[Size]:
@@ -114,20 +97,17 @@ class Warp(softmax.Softmax):
 
     def step(
         self,
-        keys: Size,
-        values: Callable[[], Size],
+        stage: Size,
         first: Size,
         edge: Any,
         ranges: Sequence[softmax.Range],
         state: Sequence[Any],
     ) -> list[Any]:
-        """The state after the keys from `first` on, which are at byte `keys`.
-
-        `values()` brings their values, and says which byte they are `Layout.values` behind.
+        """The state after the keys from `first` on, which are in the stage at byte `stage`.
 
         Where `edge` holds, keys outside of the `ranges` of the lines are not seen.
         """
-        scores = self._biased(self._scores(keys), first)
+        scores = self._biased(self._scores(stage), first)
         scores = emit.either(
             edge,
             [value.type for value in scores],
@@ -141,7 +121,7 @@ class Warp(softmax.Softmax):
         for place in range(len(sums)):
             line = place // across * 2 + place % 4 // 2
             sums[place] = sums[place] * fades[line]
-        return [*tops, *totals, *self._add_values(values(), shares, sums)]
+        return [*tops, *totals, *self._add_values(stage, shares, sums)]
 
     def totals(self, state: Sequence[Any]) -> list[Any]:
         """The sums of powers of the lines, each over all lanes of the row."""
@@ -162,9 +142,9 @@ class Warp(softmax.Softmax):
         for i in range(self._slices):
             queries = [self._held[i]] if self._held else [self._queries(i, d) for d in range(down)]
             for pair in range(tiles // 2):
-                keys = self._load(stage + self._k, 16 * pair, 2 * i, transposed=False)
+                keys = self._key_fragments(stage, pair, i)
                 self._multiply(queries, keys, sums, tiles, 2 * pair)
-        return sums if self._unit is None else [score * self._unit for score in sums]
+        return sums
 
     def _add_values(self, stage: Size, shares: Sequence[Any], sums: list[Any]) -> list[Any]:
         """Adds the values, weighted by the fragments `shares`."""
@@ -172,8 +152,7 @@ class Warp(softmax.Softmax):
         for pair in range(tiles // 2):
             # The words of two tiles: rows g and g + 8 of the one, then of the other.
             weights = [shares[(d * tiles + 2 * pair) * 2 :][:4] for d in range(down)]
-            for i in range(across // 2):
-                values = self._load(stage + self._v, 16 * pair, 2 * i, transposed=True)
+            for i, values in enumerate(self._value_fragments(stage, pair)):
                 self._multiply(weights, values, sums, across, 2 * i)
         return sums
 

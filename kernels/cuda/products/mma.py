@@ -133,6 +133,12 @@ def load_matrices(pointer: Any, transposed: bool) -> list[Any]:
     return _parts(found, emit.integer(32))
 
 
+def bytes_of(low: Any, high: Any, selector: Any) -> Any:
+    """Four of the eight bytes of two words, by number (PTX ISA 9.0, "prmt")."""
+    mode = ir.Attribute.parse("#nvvm.permute_mode<default>")
+    return nvvm.prmt(low, selector, mode, hi=high)
+
+
 def store_matrices(words: Sequence[Any], pointer: Any, turned: bool = False) -> None:
     """stmatrix.x4 of sm_90: the way back; where they are `turned`, lane i points to a column."""
     nvvm.stmatrix(

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda import _block, _frame, _handover
 from heddle.kernels.cuda.products import (
     by_rows,
     group_scales,
@@ -62,7 +62,7 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     weights = spec.attr("bits"), spec.attr("group"), spec.operands[1].dtype
     wide = Strip(mma.KINDS[dtype, dtype], FEW, 64, *weights, 2 if spec.gate else 1)
     parts = strip_parts.count(*_counts(wide, problem), wide.stages, wide.room)
-    low = replace(wide, columns=tensor_cores.narrow(problem, spec.gate, parts))
+    low = replace(wide, columns=_columns(wide, problem, parts))
     found = []
     strips: list[tuple[int | None, Strip]] = [(FEW, low), (None, replace(wide, rows=64))]
     if isinstance(problem.m, int) or spec.attr(by_rows.MOST) == FEW:
@@ -74,6 +74,19 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
         way = strip_parts.way(most, strip, number, steps, strip.shared, _emit_strip, strip.room)
         found.append(way)
     return by_rows.possible(spec, found)
+
+
+def _columns(strip: Strip, problem: matrices.Problem, parts: int) -> int:
+    """The columns of a block: 128 where those make blocks enough for all multiprocessors.
+
+    What bounds strips is instructions, of which there are fewer where more columns share a row.
+    8-bit floats of a product and its gate would take registers for one block on each.
+    """
+    gated, n = strip.products > 1, problem.n
+    many = isinstance(n, int) and n * strip.products * parts >= 128 * _handover.PROCESSORS
+    if many and not (gated and strip.weights.is_float):
+        return 128
+    return tensor_cores.narrow(problem, gated, parts)
 
 
 def _counts(strip: Strip, problem: matrices.Problem) -> tuple[Expr, Expr]:

@@ -10,8 +10,7 @@ from heddle.kernels.cuda.products import by_rows, matrices, mma, skinny, tiles
 from heddle.kernels.spec import Expr, Spec, fold, product
 
 _PROCESSORS = 132  # Of an H100 or H200: by how many blocks at a time a choice counts.
-_ENOUGH = 96  # Blocks of 64 columns that are better than twice as many of 32: measured.
-_MANY = 1 << 40
+_ENOUGH = 97  # Blocks of 64 columns that are better than twice as many of 32: measured.
 _NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tiles of 256.
 
 
@@ -33,7 +32,7 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     found = []
     if by_rows.has_strips(kind, transposed):
         wide = skinny.Strip(kind, 16, 64, transposed, 2 if spec.gate else 1)
-        columns = narrow(problem, spec.gate, skinny.long_parts(wide, problem))
+        columns = narrow(problem, spec.gate is not None, skinny.long_parts(wide, problem))
         for strip in (replace(wide, columns=columns), replace(wide, rows=by_rows.FEW)):
             blocks = skinny.way(strip, problem).blocks
             found.append(skinny.way(replace(strip, shared=_shared(strip, blocks)), problem))
@@ -52,16 +51,14 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     return by_rows.possible(spec, found)
 
 
-def narrow(problem: matrices.Problem, gate: Spec | None = None, parts: int = 1) -> int:
+def narrow(problem: matrices.Problem, gated: bool = False, parts: int = 1) -> int:
     """The columns of a block for up to 16 rows: 64 where those make blocks enough for a GPU.
 
     Each block reads all rows, so that wider ones ask less of the L2 cache, and fewer leave room
     for those of the next kernel. With a gate, 64 are 32 of both products. `parts`: of each strip.
     """
-    if isinstance(problem.n, int) and problem.n * parts * (2 if gate else 1) >= 128 * _MANY:
-        return 128
     many = isinstance(problem.n, int) and problem.n * parts >= 64 * _ENOUGH
-    return 64 if gate or many else 32
+    return 64 if gated or many else 32
 
 
 def _shared(strip: skinny.Strip, blocks: Expr) -> int:

@@ -59,14 +59,14 @@ class WeightWords:
         m is the lane's `member` of four, i32.
         """
         if self.bits == 4:  # The byte m of each of two words.
-            alone = [_bytes(word, word, member * 0x1111) & 0x00F0000F for word in words]
+            alone = [mma.bytes_of(word, word, member * 0x1111) & 0x00F0000F for word in words]
             return [self._integers(both, (0, 4)) for both in alone]
         first, second, third, fourth = words
         pairs = (first, second), (third, fourth)
         if self.is_float:
-            low, high = (_bytes(a, b, member * 0x22 + 0x10) for a, b in pairs)
-            return self._floats(_bytes(low, high, emit.constant(emit.integer(32), _LOWER)))
-        apart = [_bytes(a, b, member * 0x2222 + 0x1100) for a, b in pairs]
+            low, high = (mma.bytes_of(a, b, member * 0x22 + 0x10) for a, b in pairs)
+            return self._floats(mma.bytes_of(low, high, emit.constant(emit.integer(32), _LOWER)))
+        apart = [mma.bytes_of(a, b, member * 0x2222 + 0x1100) for a, b in pairs]
         return [self._integers((both ^ 0x80808080) & 0x00FF00FF, (0, 0)) for both in apart]
 
     def _floats(self, word: Any) -> list[Any]:
@@ -90,10 +90,4 @@ class WeightWords:
 def halves_of(low: Any, high: Any) -> list[Any]:
     """The lower halves of two words as one word, and the upper ones."""
     selectors = [emit.constant(emit.integer(32), bits) for bits in (_LOWER, _UPPER)]
-    return [_bytes(low, high, selector) for selector in selectors]
-
-
-def _bytes(low: Any, high: Any, selector: Any) -> Any:
-    """Four of the eight bytes of two words, by number (PTX ISA 9.0, "prmt")."""
-    mode = ir.Attribute.parse("#nvvm.permute_mode<default>")
-    return nvvm.prmt(low, selector, mode, hi=high)
+    return [mma.bytes_of(low, high, selector) for selector in selectors]

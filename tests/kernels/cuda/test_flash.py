@@ -165,9 +165,9 @@ def test_a_mistake_is_caught(monkeypatch, name):
 def test_a_wrong_swizzle_gives_wrong_results(monkeypatch):
     spec, dims = attention("bfloat16", 64), {"d0": 2, "d1": 20}
     arrays = arrays_for(spec, dims)
-    beyond = stages.Layout.beyond
+    beyond = stages.Lines.beyond
     monkeypatch.setattr(
-        stages.Layout, "beyond", lambda *arguments: beyond(*arguments[:3], arguments[3] ^ 2)
+        stages.Lines, "beyond", lambda *arguments: beyond(*arguments[:3], arguments[3] ^ 2)
     )
     (found,), _ = run_call(spec, arrays, dims)
     assert np.max(np.abs(found.astype(np.float64) - in_float64(spec, arrays))) > 0.1

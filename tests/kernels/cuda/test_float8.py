@@ -70,12 +70,13 @@ def test_every_weight_is_exact(dtype, wide, arch):
 @pytest.mark.parametrize(
     ("op", "dtype", "narrow", "size", "shift"),
     [
-        ("paged_attention", "bfloat16", "float8_e4m3fn", 64, 0),
+        ("paged_attention", "float16", "float8_e4m3fn", 64, 0),
+        ("ragged_attention", "float16", "float8_e4m3fn", 128, 0),
         ("ragged_attention", "float16", "float8_e5m2", 96, 0),
         ("paged_attention", "float16", "float8_e4m3fn", 32, 1),
     ],
 )
-def test_keys_of_8_bits_give_the_bits_of_the_same_in_16(op, dtype, narrow, size, shift):
+def test_keys_of_8_bits_give_the_bits_of_the_same_in_float16(op, dtype, narrow, size, shift):
     specs = [ragged.attention(op, dtype, held, size=size, block=16) for held in (narrow, None)]
     dims, (query, key, value, *rows) = ragged.batch(specs[0], [1, 20, 2], [70, 33, 5])
     found = []
@@ -85,3 +86,19 @@ def test_keys_of_8_bits_give_the_bits_of_the_same_in_16(op, dtype, narrow, size,
         assert status == [0, 0, 0, 0]
         found.append(result.view(np.uint16))
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("times", [2.0**20, 2.0**-12])
+def test_queries_of_any_size_meet_keys_of_8_bits(times):
+    """Which are multiplied in float16: queries too large for it are scaled, small ones as good."""
+    spec = ragged.attention("paged_attention", "bfloat16", "float8_e4m3fn", size=64, block=16)
+    dims, arrays = ragged.batch(spec, [1, 20], [70, 33])
+    found = []
+    for one in (1.0, times):
+        scaled = spec.with_attr("scale", spec.attr("scale") / one)
+        query = (arrays[0].astype(np.float32) * one).astype(arrays[0].dtype)
+        (result,), _ = run(scaled, [query, *arrays[1:]], dims)
+        found.append(result.astype(np.float32))
+    largest = np.nanmax(np.abs(arrays[2].astype(np.float32)))
+    np.testing.assert_allclose(*found, rtol=0, atol=2**-8 * largest)
+    assert (found[0] != 0).any()

@@ -1,16 +1,23 @@
 """Products of 17 to 64 rows by wgmma, whose steps along k a cluster shares out."""
 
+import itertools
+
 import cuda_harness
 import numpy as np
 import pytest
+from assembler import needs_assembler
 from cuda_cases import gated
-from test_beside import FEW, products
+from emulator.memory import EmulatorError
+from test_beside import FEW, beside, products
 from test_kernels import arrays_for, check
 from test_tensor_cores import floats
 from warpgroup_cases import HOPPER, body, dequantised, product
 
+from heddle.graph.compiler.codegen import ptx
+from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda.products import by_rows
-from heddle.kernels.cuda.warpgroup import short_plan
+from heddle.kernels.cuda.warpgroup import short_plan, tma
+from heddle.kernels.registry import MACHINES, find
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +78,58 @@ def test_sums_of_parts_are_added_in_their_order(monkeypatch):
     a[...], b[...] = 0, 1
     a[:, ::64] = [2.0**30, 1.0, -(2.0**30), 1.0]
     assert np.unique(cuda_harness.run(spec, [a, b], {})[0][0]) == [1.0]
+
+
+def test_reading_before_all_sums_are_there_is_caught(monkeypatch):
+    meet, calls = tma.meet_in_cluster, itertools.count()
+    monkeypatch.setattr(cuda_harness, "keeps", False)
+    monkeypatch.setattr(short_plan, "_PARTS", (2,))
+    # The first of two meetings, of those who multiply and of those who bring.
+    monkeypatch.setattr(tma, "meet_in_cluster", lambda: meet() if next(calls) % 2 else None)
+    with pytest.raises(EmulatorError, match="race: reads what thread"):
+        check(product("bfloat16", 20, 24, 2 * 64, True), {})
+
+
+PLANS = [
+    # n, k, whether b is [n, k]; columns of a tile, parts along k
+    (6144, 4096, True, 48, 1),
+    (6144, 4096, False, 64, 1),
+    (28672, 4096, True, 224, 1),
+    (4096, 14336, True, 64, 2),
+    (10240, 8192, False, 128, 1),
+    (8192, 28672, True, 64, 1),
+]
+
+
+@pytest.mark.parametrize(("n", "k", "transposed", "columns", "parts"), PLANS)
+def test_a_tile_for_each_multiprocessor(n, k, transposed, columns, parts):
+    spec = product("bfloat16", 64, n, k, transposed)
+    plan = short_plan.plan_for(spec, HOPPER)
+    assert (plan.tile.columns, plan.parts) == (columns, parts)
+    launch = find("matmul", "cuda").launch_on(spec, HOPPER)
+    assert 80 <= launch.grid[0] <= 132
+    assert launch.shared <= 227 * 1024
+    assert plan.tile.rows * (columns + 8) * 4 <= plan.barriers, "sums fit where stages were"
+
+
+def test_what_is_for_strips_alone():
+    for spec in (
+        product("bfloat16", 16, 40, 64, True),
+        product("bfloat16", "d0", 40, 64, True),
+        product("bfloat16", 20, 13, 64, False),
+        gated(product("bfloat16", 20, 40, 64, False)),
+        beside(product("bfloat16", 20, 40, 64, True), product("bfloat16", 20, 40, 64, False)),
+    ):
+        assert short_plan.plan_for(spec, HOPPER) is None
+    assert short_plan.plan_for(product("bfloat16", 20, 40, 64, True), MACHINES["sm_80"]) is None
+
+
+@needs_assembler
+@pytest.mark.parametrize(
+    "name", ["a body", "a gate with a bias", "own epilogues", "bytes to 16 bits"]
+)
+def test_no_register_is_spilled(name):
+    spec, *_ = RESULTS[name]
+    text = to_ptx(spec, HOPPER)
+    assert "wgmma.mma_async" in text
+    assert ptx.assemble(text, "sm_90a").spills == 0
