@@ -42,8 +42,9 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", dtype, {"m": 300, "n": 520, "k": 200}) for dtype in ("bfloat16", "float16")),
     *(("matmul", "bfloat16", {"m": m, "n": n, "k": 2048}) for m, n in ((128, 1024), (512, 8704))),
     ("matmul", "bfloat16", {"m": 515, "n": 513, "k": 65}),
-    ("float8_matmul", "float8_e4m3fn", {"m": 300, "n": 520, "k": 208}),
-    ("integer_matmul", "int8", {"m": 300, "n": 520, "k": 208}),
+    *(("matmul", dtype, {"m": 40, "n": 520, "k": 2048}) for dtype in ("bfloat16", "float16")),
+    *(("float8_matmul", "float8_e4m3fn", {"m": m, "n": 520, "k": 208}) for m in (40, 300)),
+    *(("integer_matmul", "int8", {"m": m, "n": 520, "k": 208}) for m in (40, 300)),
     *(
         (f"quantized_matmul_{kind}", dtype, {"m": 300, "n": 520, "k": 1152, "group": group})
         for kind, group in ((8, 32), (8, 128), (4, 32), (4, 128), ("float8", 64))
@@ -63,9 +64,9 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
         for name in ("attention", "attention_causal")
     ),
 )
-"""Checks of products with more rows than strips are for: of several tiles, of tiles in pieces, of
-single elements, of each kind that wgmma multiplies. Of rows that take a block each. And of
-attention of prompts: several tiles of queries, the last of them short."""
+"""Checks of products with more rows than strips are for: of some rows in short tiles, of several
+tiles, of tiles in pieces, of single elements, of each kind that wgmma multiplies. Of rows that take
+a block each. And of attention of prompts: several tiles of queries, the last of them short."""
 
 TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", "bfloat16", {"m": n, "n": n, "k": n}) for n in (4096, 8192)),

@@ -91,11 +91,10 @@ def split_at(spec: Spec, *bounds: int, whole: int = 1) -> tuple[Portion, ...]:
         more: Expr = ("min", 1, ("floordiv", m, most + 1))
         found.append(Portion(_with(rest, MOST, most), ("sub", above, more)))
         rest, above = _with(spec, LEAST, most + 1), more
-    portions, split = [*found, Portion(rest, above)], []
-    for number, portion in enumerate(portions):
-        apart = number >= whole and (spec.beside or spec.gate)
-        split += _apart(portion) if apart else [portion]
-    return tuple(split)
+    found.append(Portion(rest, above))
+    if spec.beside or spec.gate:
+        found[whole:] = [one for portion in found[whole:] for one in _apart(portion)]
+    return tuple(found)
 
 
 def are_few(spec: Spec, few: int = FEW) -> bool:

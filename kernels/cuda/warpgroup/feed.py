@@ -17,6 +17,7 @@ from heddle.kernels.cuda.products import matrices, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.cuda.warpgroup.plan import Plan, brings
+from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product
 
@@ -35,7 +36,7 @@ class Feed:
     """
 
     frame: _frame.Frame
-    plan: Plan
+    plan: Plan | ShortPlan
     shared: mma.DynamicShared
     ring: instructions.Ring
     rank: Any

@@ -18,6 +18,7 @@ from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
 from heddle.kernels.cuda.warpgroup import feed, instructions, result, tma
 from heddle.kernels.cuda.warpgroup.plan import Plan
+from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
@@ -77,7 +78,7 @@ def _behind(row: Size, column: Size) -> Callable[[Size, Size], tuple[Size, Size]
     return lambda line, along: (row + line, column + along)
 
 
-def tile_of(plan: Plan) -> ScaledTile:
+def tile_of(plan: Plan | ShortPlan) -> ScaledTile:
     """The plan's tile."""
     assert isinstance(plan.tile, ScaledTile)
     return plan.tile

@@ -191,7 +191,7 @@ class _Feed(feed.Feed):
     def _fetch_b(
         self, tensor_map: Any, turn: instructions.Turn, place: outputs.Place, number: Any, k: Any
     ) -> None:
-        tile, (first, *others) = self.plan.tile, self.frame.tensor_maps[1:]
+        first, *others = self.frame.tensor_maps[1:]
         if len(self.which.frames) > 1:
             for i, right in enumerate((first, *others)):
                 with self.which.when(i):
@@ -199,6 +199,6 @@ class _Feed(feed.Feed):
             return
         super()._fetch_b(first, turn, place, number, k)
         for i, gate in enumerate(others, 1):
-            target = turn.start + (tile.b_place + i * tile.each * staging.LINE)
+            target = turn.start + (self.plan.tile.b_place + i * self.plan.half * staging.LINE)
             column = pieces.word(place.column)
             tma.load(self.shared.at(target), gate, [number, column, k], turn.full)
