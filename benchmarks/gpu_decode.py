@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +51,32 @@ ROWS, LENGTH, COPY = (1, 8, 64), 1024, 1 << 30
 TURNS, LAUNCHES = 5, 10
 
 
-def make(folder: Path) -> None:
-    """Compiles the large model for CUDA and the tiny one for this CPU, and the copy for both."""
+def make(folder: Path, variants: Sequence[str] = ()) -> dict[str, dict[str, str]]:
+    """Compiles the large model for CUDA and the tiny one for this CPU, and the copy for both.
+
+    What it gives are the paths of the large one's `variants`, for each way to hold weights.
+    """
+    import gpu_variants
+
     from heddle.graph import DType, Graph, TensorType, compile
     from heddle.pipelines.models.llama import Quantization, language_model
     from heddle.pipelines.models.llama_config import LlamaConfig
 
+    found = {}
     for values, target in ((LARGE, "cuda:sm_90a"), (TINY, "cpu:native")):
         kind = target.partition(":")[0]
         for held, sizes in HELD.items():
             graph = language_model(
                 LlamaConfig.of(values), "decode", DType.bfloat16, sizes and Quantization(*sizes)
             )
-            compile(graph, target).save(folder / f"{kind}_{held}.heddle")
+            path = f"{kind}_{held}"
+            compile(graph, target).save(folder / f"{path}.heddle")
+            if kind == "cuda":
+                found[held] = gpu_variants.write(folder, path, graph, target, variants)
         with Graph("copy", [TensorType(DType.int32, (COPY // 4,))]) as graph:
             graph.output(-graph.inputs[0])
         compile(graph, target).save(folder / f"{kind}_copy.heddle")
+    return found
 
 
 def weight_of(row: dict[str, Any], pool: Any) -> Any:
@@ -136,7 +146,11 @@ def time_held(kit: Any, held: str) -> list[dict[str, Any]]:
     artifact = Artifact.load(kit.folder / f"{device.kind}_{held}.heddle")
     values = np.random.default_rng(0).standard_normal(1 << 22).astype(np.float32) * 0.02
     pool = (values.view(np.uint32) >> 16).astype(np.uint16)
-    model = session.load(artifact, {row["name"]: weight_of(row, pool) for row in artifact.weights})
+    weights = {row["name"]: weight_of(row, pool) for row in artifact.weights}
+    others = kit.content["decode"].get(held, {}) if device.kind == "cuda" else {}
+    models = {"": session.load(artifact, weights)}  # What ships has no name.
+    for variant, path in others.items():
+        models[variant] = session.load(kit.folder / f"{path}.heddle", weights)
     copy = session.load(kit.folder / f"{device.kind}_copy.heddle")
     source = Buffer.from_numpy(np.ones(COPY // 4, np.int32)).to(device)
     moved = (copy, (source,), (Buffer("int32", (COPY // 4,), device),))
@@ -144,7 +158,7 @@ def time_held(kit: Any, held: str) -> list[dict[str, Any]]:
     for rows in ROWS:
         row = {"name": f"decode, {held}", "rows": rows}
         try:
-            row |= time_rows(model, moved, rows, device)
+            row |= time_rows(models, moved, rows, device)
         except Exception as error:  # The rows before it stay.
             row["failed"] = [f"{type(error).__name__}: {error}"]
         print(row, flush=True)
@@ -152,21 +166,23 @@ def time_held(kit: Any, held: str) -> list[dict[str, Any]]:
     return found
 
 
-def time_rows(model: Any, moved: Any, rows: int, device: Any) -> dict[str, Any]:
-    """The figures of steps of so many `rows`, in turns with the copy `moved`."""
-    call, nbytes = step_of(model, rows, LENGTH, device)
-    order: list[tuple[list[float], Callable[[], list[float]]]] = [
-        (steps := [], lambda: launches(call, LAUNCHES, device)),
-        (copies := [], lambda: launches(moved, LAUNCHES, device)),
-    ]
+def time_rows(models: dict[str, Any], moved: Any, rows: int, device: Any) -> dict[str, Any]:
+    """The figures of steps of so many `rows`, in turns with variants and with the copy `moved`."""
+    calls = {name: step_of(model, rows, LENGTH, device) for name, model in models.items()}
+    call, nbytes = calls[""]
+    order = [(name, own) for name, (own, _) in calls.items()] + [("copy", moved)]
+    times: dict[str, list[float]] = {name: [] for name, _ in order}
     for turn in range(TURNS):
-        for seconds, run in order[:: 1 if turn % 2 == 0 else -1]:
-            seconds += run()
-    step, rate = statistics.median(steps), 2 * COPY / statistics.median(copies)
+        for name, own in order[:: 1 if turn % 2 == 0 else -1]:
+            times[name] += launches(own, LAUNCHES, device)
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    step, rate = medians[""], 2 * COPY / medians["copy"]
     row = {"us": round(1e6 * step, 1), "gb": round(nbytes / 1e9, 3)}
     row |= {"copy_gb_s": round(rate / 1e9, 1), "of_the_bound": round(nbytes / rate / step, 3)}
     if device.kind == "cuda":
-        row["kernels"] = gpu_timeline.of_call(lambda: model.execute(*call[1], out=call[2]))
+        row["kernels"] = gpu_timeline.of_call(lambda: call[0].execute(*call[1], out=call[2]))
+    if len(models) > 1:
+        row["variants"] = {name: round(step / medians[name], 3) for name in models if name}
     tokens, logits = (buffer.to_numpy() for buffer in call[2][:2])
     if (tokens < 0).any() or not np.isfinite(logits).all():
         row["failed"] = [f"wanted tokens and finite logits, got {tokens.tolist()}"]

@@ -9,7 +9,7 @@ computes plain products there: the file holds only what it cannot. Checks are al
 machine's CPU, so that the script can be tried where there is no GPU. What the runtime's build needs
 beside this checkout, nanobind, is in the file. It takes some minutes. `--match` makes a small kit:
 timings that have the pattern in their name, dtype and sizes, checks of the same ops, and no more.
-With `--variant` timings come with other constants of their kernels, too (`gpu_variants.py`).
+With `--variant` timings and steps come with other constants, too (`gpu_variants.py`).
 """
 
 from __future__ import annotations
@@ -229,28 +229,21 @@ def make(
         case, rows = (make(workload, sizes, DType[dtype]) for make in (case_of, rows_of))
         graph = workload.graph(sizes, DType[dtype])
         row = written(f"time{number}", case, graph, rows, targets[-1])
-        row["variants"] = varied(folder, row["path"], graph, targets[-1], variants)
+        row["variants"] = gpu_variants.write(folder, row["path"], graph, targets[-1], variants)
         listed["timings"][number] = row
     return listed
 
 
-def varied(
-    folder: Path, path: str, graph: Graph, target: str, variants: Sequence[str]
-) -> dict[str, str]:
-    """Writes the artifacts of those `variants` that are others than the one at `path`."""
-    shipped, found = (folder / f"{path}.heddle").read_bytes(), {}
-    for number, variant in enumerate(variants):
-        with gpu_variants.varied(variant):
-            artifact = compile(graph, target)
-        if artifact.to_bytes() != shipped:
-            found[variant] = f"{path}v{number}"
-            artifact.save(folder / f"{found[variant]}.heddle")
-    return found
+def finish(
+    folder: Path,
+    shares: Iterable[dict[str, Any]],
+    decode: Mapping[str, dict[str, str]] | None = None,
+) -> None:
+    """Writes what is in a kit: the content of all `shares`, in the order of their numbers.
 
-
-def finish(folder: Path, shares: Iterable[dict[str, Any]]) -> None:
-    """Writes what is in a kit: the content of all `shares`, in the order of their numbers."""
-    content: dict[str, Any] = {"numpy": np.__version__}
+    And of `decode`, the variants of steps.
+    """
+    content: dict[str, Any] = {"numpy": np.__version__, "decode": dict(decode or {})}
     for part in ("checks", "timings"):
         rows = {number: row for share in shares for number, row in share[part].items()}
         content[part] = [rows[number] for number in sorted(rows)]
@@ -284,16 +277,18 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         folder, count = Path(made), os.cpu_count() or 1
         with ProcessPoolExecutor(count, get_context("spawn")) as children:
-            decode = None if options.match else children.submit(gpu_decode.make, folder)
+            decode = None
+            if not options.match:
+                decode = children.submit(gpu_decode.make, folder, options.variant)
             shares = [
                 children.submit(
                     make, folder, names, timed, options.target, (number, count), options.variant
                 )
                 for number in range(count)
             ]
-            finish(folder, [share.result() for share in shares])
+            steps = decode.result() if decode else {}
+            finish(folder, [share.result() for share in shares], steps)
             if decode:
-                decode.result()
                 gpu_runtime.make(folder, options.target)
         pack(folder, options.kit)
     print(f"{options.kit}: {options.kit.stat().st_size / 2**20:.1f} MiB")

@@ -1,4 +1,4 @@
-"""Timings of a kit once more, with other constants in the kernels, in turns with those that ship.
+"""Timings of a kit, and steps, once more with other constants, in turns with those that ship.
 
     python benchmarks/gpu_kit.py KIT.tar.xz --match matmul --variant cuda.products.by_rows.FEW=32
 
@@ -6,7 +6,8 @@ A machine with a GPU compiles nothing, so that what is to be compared there come
 variant is constants of modules in kernels/, as they are named there; several with commas between
 them. Where another module has taken the constant over (`from ... import FEW`) that one is named,
 too. The kit has those timings of a variant whose code differs from what ships; `gpu.py` says for
-each how many times as fast it is, and fails one whose result is another.
+each how many times as fast it is, and fails one whose result is another. A kit without `--match`
+has variants of decoding steps as well: what a kernel gains alone it may lose beside others.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from heddle.graph import compile
 from heddle.graph.compiler.codegen import pool, worker
 from heddle.kernels import tuning
 
@@ -39,6 +42,20 @@ def varied(variant: str) -> Iterator[None]:
             module = _module(path)
             stack.enter_context(mock.patch.object(module, name, _value(module, place, text)))
         yield
+
+
+def write(
+    folder: Path, path: str, graph: Any, target: str, variants: Sequence[str]
+) -> dict[str, str]:
+    """Writes the artifacts of those `variants` that are others than the one at `path`."""
+    shipped, found = (folder / f"{path}.heddle").read_bytes(), {}
+    for number, variant in enumerate(variants):
+        with varied(variant):
+            artifact = compile(graph, target)
+        if artifact.to_bytes() != shipped:
+            found[variant] = f"{path}v{number}"
+            artifact.save(folder / f"{found[variant]}.heddle")
+    return found
 
 
 def _run(jobs: Sequence[Any], done: Callable[[Any, Any], None], **_: Any) -> None:

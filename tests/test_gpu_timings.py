@@ -242,6 +242,22 @@ def test_steps_of_fewer_rows_stay_where_more_do_not_fit(scripts, monkeypatch, ca
     assert rows[2]["failed"] == ["MemoryError: no room"]
 
 
+def test_steps_have_their_variants_in_turns(scripts, monkeypatch):
+    """The tiny model in place of the large one, and slower by itself as a variant."""
+    decode = importlib.import_module("gpu_decode")
+    seconds = {"ships": 3.0, "slow": 6.0, "copy": 1.0}
+    device = SimpleNamespace(kind="gpu")
+    result = SimpleNamespace(to_numpy=lambda: np.zeros(1))
+    monkeypatch.setattr(decode, "step_of", lambda model, *_: ((model, (), (result, result)), 8))
+    monkeypatch.setattr(decode, "launches", lambda call, count, _: [seconds[call[0]]] * count)
+    models = {"": "ships", "cuda.a.B=1": "slow"}
+    row = decode.time_rows(models, ("copy", (), ()), 1, device)
+    assert row["us"] == 3e6
+    assert row["variants"] == {"cuda.a.B=1": 0.5}
+    assert "failed" not in row
+    assert "variants" not in decode.time_rows({"": "ships"}, ("copy", (), ()), 1, device)
+
+
 def test_limits_tell_the_clocks(scripts, tmp_path, monkeypatch):
     """And a program that fails or is not there costs no limits."""
     gpu = importlib.import_module("gpu")

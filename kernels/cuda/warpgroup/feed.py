@@ -16,7 +16,8 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import matrices, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.warpgroup import instructions, tma
-from heddle.kernels.cuda.warpgroup.plan import Plan, brings
+from heddle.kernels.cuda.warpgroup.maps import brings
+from heddle.kernels.cuda.warpgroup.plan import Plan
 from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product

@@ -13,7 +13,7 @@ from heddle.kernels.cuda.products import scaled as products_scaled
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
 from heddle.kernels.cuda.products.tiles import ROWS, Tile
 from heddle.kernels.cuda.products.weight_words import WeightWords
-from heddle.kernels.cuda.warpgroup import instructions, result
+from heddle.kernels.cuda.warpgroup import instructions, maps, result
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_groups import most
 from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
@@ -178,13 +178,13 @@ def _maps(plan: Plan) -> tuple[TensorMap, ...]:
     spec = plan.spec
     width = staging.LINE // emit.ITEM_SIZE[spec.result.dtype]
     found = []
-    if brings(spec):
+    if maps.brings(spec):
         for i, (box, line) in list(enumerate(_boxes(plan)))[plan.gathers :]:
             keeps = plan.problem.batch != () or (plan.grouped and i == 1)
-            found.append(tensor_map(spec, i, spec.operands[i].shape, box, line, keeps))
+            found.append(maps.tensor_map(spec, i, spec.operands[i].shape, box, line, keeps))
     if plan.stored:
         box, keeps = (result.WARP_ROWS, width), plan.problem.batch != ()
-        found.append(tensor_map(spec, len(spec.inputs), spec.result.shape, box, keeps=keeps))
+        found.append(maps.tensor_map(spec, len(spec.inputs), spec.result.shape, box, keeps=keeps))
     return tuple(found)
 
 
@@ -195,33 +195,6 @@ def _boxes(plan: Plan) -> list[tuple[tuple[int, int], int]]:
         weights = (tile.columns, tile.line), tile.line
         return [((plan.half, tile.panel_depth), line), weights]
     return [((lines, tile.depth), line) for lines in (ROWS, plan.half)]
-
-
-def tensor_map(
-    spec: Spec,
-    buffer: int,
-    shape: tuple[Expr, ...],
-    box: tuple[int, int],
-    swizzle: int = staging.LINE,
-    keeps: bool = False,
-) -> TensorMap:
-    """Boxes of the matrices of a buffer; of all its rows together, unless it `keeps` a batch."""
-    *batch, rows, columns = shape
-    if not keeps:
-        batch, rows = [], product((*batch, rows))
-    item = emit.ITEM_SIZE[spec.buffers[buffer].dtype]
-    line = fold("mul", columns, item)
-    shape = product(tuple(batch)), rows, columns
-    return TensorMap(buffer, shape, (fold("mul", rows, line), line), (1, *box), swizzle)
-
-
-def brings(spec: Spec) -> bool:
-    """Whether lines of a and b can divide into chunks of 16 bytes, as TMA wants them."""
-    for operand in spec.operands[:2]:
-        length, each = operand.shape[-1], mma.CHUNK // emit.ITEM_SIZE[operand.dtype]
-        if isinstance(length, int) and (not length or length % each):
-            return False
-    return True
 
 
 def plan_for(spec: Spec, machine: Machine) -> Plan | None:

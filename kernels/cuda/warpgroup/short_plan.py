@@ -9,7 +9,7 @@ from functools import partial, reduce
 
 from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.products import by_rows, matrices, mma, staging, tensor_cores
-from heddle.kernels.cuda.warpgroup import instructions, plan
+from heddle.kernels.cuda.warpgroup import instructions, maps
 from heddle.kernels.registry import Machine
 from heddle.kernels.spec import Expr, Launch, Operand, Spec, TensorMap, fold, product
 
@@ -124,7 +124,7 @@ def _maps(short: ShortPlan) -> tuple[TensorMap, ...]:
     sides = [(0, spec.operands[0].shape, short.tile.rows)]
     sides += [(buffer, one.operands[1].shape, short.half) for buffer, one in rights]
     return tuple(
-        plan.tensor_map(spec, buffer, shape, (lines, depth), keeps=keeps)
+        maps.tensor_map(spec, buffer, shape, (lines, depth), keeps=keeps)
         for buffer, shape, lines in sides
     )
 
@@ -140,7 +140,7 @@ def plan_for(spec: Spec, machine: Machine) -> ShortPlan | None:
     if not by_rows.in_strips(spec) or not by_rows.are_few(spec) or least <= by_rows.FEWER:
         return None
     plans = list(_possible(spec))
-    return min(plans, key=_time) if plans and all(map(plan.brings, spec.each)) else None
+    return min(plans, key=_time) if plans and all(map(maps.brings, spec.each)) else None
 
 
 def _dtype(operand: Operand) -> str:
