@@ -1,4 +1,4 @@
-"""Products whose rows are known when they run: kernels for few of them, and for more."""
+"""Products whose rows are known when they run: kernels for few of them, for some and for more."""
 
 import pytest
 
@@ -30,35 +30,37 @@ def asked(rows, dtype=DType.bfloat16, kind="cuda", widths=(128,)):
     return wanted, program.main.instructions
 
 
-@pytest.mark.parametrize("rows", [0, 1, 64, 65, 66, 1000, 16384])
+@pytest.mark.parametrize("rows", [0, 1, 16, 17, 64, 65, 66, 1000, 16384])
 def test_one_of_the_kernels_is_started(rows):
     wanted, steps = asked("n")
-    assert len(steps) == len(wanted) == 2
-    started = [[evaluate(blocks, {"n": rows}) > 0 for blocks, *_ in step.grids] for step in steps]
-    assert started == [[rows <= 64] * 2, [rows > 64] * 2]
-    assert steps[0].buffers[:3] == steps[1].buffers[:3]
-    assert steps[0].kernel != steps[1].kernel
+    assert len(steps) == len(wanted) == 3
+    started = [{evaluate(blocks, {"n": rows}) > 0 for blocks, *_ in step.grids} for step in steps]
+    assert started == [{rows <= 16}, {16 < rows <= 64}, {rows > 64}]
+    assert steps[0].buffers[:3] == steps[1].buffers[:3] == steps[2].buffers[:3]
+    assert len({step.kernel for step in steps}) == 3
 
 
-@pytest.mark.parametrize("rows", [0, 1, 64, 65, 1000])
+@pytest.mark.parametrize("rows", [0, 1, 16, 17, 64, 65, 1000])
 def test_products_of_few_rows_are_one_kernel_and_of_more_one_each(rows):
     wanted, steps = asked("n", widths=(128, 64, 64))
-    assert len(steps) == len(wanted) == 4
+    assert len(steps) == len(wanted) == 5
     started = [evaluate(step.grids[1][0], {"n": rows}) > 0 for step in steps]
-    assert started == [rows <= 64, *[rows > 64] * 3]
-    few, *alone = (
-        [step.buffers[i] for i in range(n)] for step, n in zip(steps, (7, 3, 3, 3), strict=True)
+    assert started == [rows <= 16, 16 < rows <= 64, *[rows > 64] * 3]
+    few, some, *alone = (
+        [step.buffers[i] for i in range(n)] for step, n in zip(steps, (7, 7, 3, 3, 3), strict=True)
     )
+    assert few == some
     assert alone == [[few[0], few[1 + i], few[4 + i]] for i in range(3)]
-    assert steps[2].kernel == steps[3].kernel
+    assert steps[3].kernel == steps[4].kernel
 
 
 def test_few_rows_are_for_strips_on_each_architecture():
     wanted, _ = asked("n")
-    few, more = (request.spec for _, request in wanted)
+    few, some, more = (request.spec for _, request in wanted)
     row, hopper = find("matmul", "cuda"), MACHINES["sm_90a"]
     assert not row.launch_on(few, hopper).tensor_maps
-    assert row.launch_on(more, hopper).tensor_maps
+    assert all(row.launch_on(spec, hopper).tensor_maps for spec in (some, more))
+    assert row.launch_on(some, MACHINES["sm_80"]).block == row.launch_on(few, hopper).block
 
 
 @pytest.mark.parametrize(
