@@ -194,10 +194,14 @@ LARGE: dict[str, Spec] = {
 """Sizes at which registers or shared memory might not suffice."""
 
 
+def beside(first: Spec, *others: Spec) -> Spec:
+    """Products of the same left side as one op."""
+    return replace(first, beside=others)
+
+
 def of_decoder(product: Callable[[int], Spec]) -> Spec:
     """Queries, keys and values of an 8B-shaped model for few rows, from the product of a width."""
-    first, *others = map(product, (4096, 1024, 1024))
-    spec = replace(first, beside=tuple(others))
+    spec = beside(*map(product, (4096, 1024, 1024)))
     return find(spec.op, "cuda").split(spec)[0].spec
 
 

@@ -6,6 +6,7 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 from assembler import needs_assembler
+from cuda_cases import beside
 from cuda_harness import run_call
 from cuda_program import EmulatedModel
 from emulator.memory import EmulatorError
@@ -21,10 +22,6 @@ from heddle.kernels.registry import MACHINES, Portion, find
 from heddle.kernels.spec import Spec
 
 HOPPER = MACHINES["sm_90a"]
-
-
-def beside(first: Spec, *others: Spec) -> Spec:
-    return replace(first, beside=others)
 
 
 def products(dtype: str, m, k: int, *widths: int, transposed: bool = True) -> Spec:

@@ -6,9 +6,8 @@ import cuda_harness
 import numpy as np
 import pytest
 from assembler import needs_assembler
-from cuda_cases import gated
+from cuda_cases import beside, gated
 from emulator.memory import EmulatorError
-from test_beside import FEW, beside, products
 from test_kernels import arrays_for, check
 from test_tensor_cores import floats
 from warpgroup_cases import HOPPER, body, dequantised, product
@@ -28,6 +27,15 @@ def on_hopper(monkeypatch):
 def some(spec):
     """Of rows that are known to be 17 to 64 when it runs."""
     return by_rows._with(by_rows._with(spec, by_rows.LEAST, 17), by_rows.MOST, 64)
+
+
+def left(n):
+    """A product of a left side whose rows are known when it runs."""
+    return product("bfloat16", "d0", n, 72, True)
+
+
+def products(*widths):
+    return beside(*(product("bfloat16", 20, n, 2 * 64, True) for n in widths))
 
 
 RESULTS = {
@@ -54,9 +62,9 @@ RESULTS = {
         0,
         64,
     ),
-    "beside each other": (products("bfloat16", 20, 2 * 64, 40, 24, 24), 2, 0),
-    "own epilogues": (some(FEW["own epilogues"][0]), 1, 0, 40),
-    "unaligned and beside": (products("bfloat16", 20, 2 * 64, 40, 24), 1, 1),
+    "beside each other": (products(40, 24, 24), 2, 0),
+    "own epilogues": (some(beside(*map(body, (left(24), left(40))), left(24))), 1, 0, 40),
+    "unaligned and beside": (products(40, 24), 1, 1),
     "unaligned buffers": (body(product("float16", 24, 24, 2 * 72, True)), 2, 1),
     "an unaligned gate": (gated(product("bfloat16", 20, 40, 2 * 64, True)), 2, 1),
 }
