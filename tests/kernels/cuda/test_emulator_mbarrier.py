@@ -290,6 +290,30 @@ def test_shared_memory_of_a_block_that_ended():
         execute(body, **PAIR)
 
 
+@pytest.mark.parametrize("meets", [True, False])
+def test_a_block_ends_behind_who_reads_its_shared_memory(meets):
+    def meet():
+        nvvm.cluster_arrive(aligned=True)
+        nvvm.cluster_wait(aligned=True)
+
+    def body(y, base, barrier):
+        rank = nvvm.read_ptx_sreg_cluster_ctarank(results=[emit.integer(32)])
+        put(base, thread() * 4, rank)
+        meet()
+        cluster = nvvm.read_ptx_sreg_clusterid_x(results=[emit.integer(32)])
+        far = nvvm.mapa(ir.Type.parse("!llvm.ptr<7>"), base, rank ^ 1)
+        with when("equal", rank, 1):  # Who comes first here: the other block has not ended.
+            put(y, (cluster * 32 + thread()) * 4, get(far, thread() * 4))
+        if meets:
+            meet()
+
+    if meets:
+        execute(body, **PAIR)
+        return
+    with pytest.raises(EmulatorError, match=r"block . ends, and nothing says that thread"):
+        execute(body, **PAIR)
+
+
 def test_blocks_that_make_no_clusters():
     with pytest.raises(EmulatorError, match="wanted whole warps, and blocks in clusters of 2, got"):
         execute(neighbours(), **{**PAIR, "grid": 3})

@@ -88,13 +88,22 @@ def test_sums_of_parts_are_added_in_their_order(monkeypatch):
     assert np.unique(cuda_harness.run(spec, [a, b], {})[0][0]) == [1.0]
 
 
-def test_reading_before_all_sums_are_there_is_caught(monkeypatch):
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        (0, "race: reads what thread"),
+        (1, "block . ends, and nothing says that thread .* has accessed its shared memory"),
+    ],
+)
+def test_a_meeting_that_is_left_out_is_caught(monkeypatch, left_out, message):
+    """Of two, of those who multiply and those who bring: before sums are read, and behind that."""
     meet, calls = tma.meet_in_cluster, itertools.count()
     monkeypatch.setattr(cuda_harness, "keeps", False)
     monkeypatch.setattr(short_plan, "_PARTS", (2,))
-    # The first of two meetings, of those who multiply and of those who bring.
-    monkeypatch.setattr(tma, "meet_in_cluster", lambda: meet() if next(calls) % 2 else None)
-    with pytest.raises(EmulatorError, match="race: reads what thread"):
+    monkeypatch.setattr(
+        tma, "meet_in_cluster", lambda: None if next(calls) % 2 == left_out else meet()
+    )
+    with pytest.raises(EmulatorError, match=message):
         check(product("bfloat16", 20, 24, 2 * 64, True), {})
 
 

@@ -22,7 +22,8 @@ class Cluster:
 
     `clocks` number threads from thread `base` of the launch on. `late` are asynchronous operations
     that were issued and have not happened yet; `running` counts the warps of each rank that have
-    not ended; the rest is what the topics' rows keep here.
+    not ended, `visits` has the clocks at which others last accessed its shared memory; the rest is
+    what the topics' rows keep here.
     """
 
     first: int
@@ -36,6 +37,7 @@ class Cluster:
     mbarriers: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)
     running: dict[int, int] = field(default_factory=dict)
+    visits: dict[int, np.ndarray] = field(default_factory=dict)
 
     def number(self, lane: np.ndarray) -> np.ndarray:
         """The numbers that the clocks have for threads, from those in the launch."""
@@ -54,6 +56,28 @@ class Cluster:
             for one in np.unique(rank):
                 self.check_alive(int(one))
         return rank, address
+
+    def visit(self, rank: np.ndarray, thread: np.ndarray) -> None:
+        """The threads of those numbers access shared memory of blocks of those ranks."""
+        away = rank != (thread + self.base) // self.threads - self.first
+        for one in np.unique(rank[away]):
+            stamps = self.visits.setdefault(int(one), np.zeros(self.clocks.threads, np.int32))
+            visitors = thread[away & (rank == one)]
+            stamps[visitors] = self.clocks.now(visitors)
+
+    def end_warp(self, block: int) -> None:
+        """A warp ends. Who accessed shared memory of its block did so before the last one does."""
+        rank = block - self.first
+        self.running[rank] -= 1
+        if self.running[rank] or rank not in self.visits:
+            return
+        start = block * self.threads - self.base
+        known = self.clocks.known[start : start + self.threads, : self.clocks.threads].max(axis=0)
+        if (late := np.flatnonzero(self.visits[rank] > known)).size:
+            raise EmulatorError(
+                f"block {block} ends, and nothing says that {self.clocks.name(int(late[0]))} has"
+                " accessed its shared memory before"
+            )
 
     def check_alive(self, rank: int) -> None:
         """A block that ended has no shared memory any more ("Cluster of Cooperative ...")."""

@@ -186,7 +186,7 @@ def _run_warps(program: Runnable, strand, grid: int, block: int, top: int, every
 
 def _warp(cluster: Cluster, run, grid: Grid):
     yield from run(grid, np.ones(WARP, bool))
-    cluster.running[int(grid.block[0]) - cluster.first] -= 1
+    cluster.end_warp(int(grid.block[0]))
 
 
 def _shared_regions(blocks: range, size: int) -> list[Region]:

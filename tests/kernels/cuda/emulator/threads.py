@@ -65,9 +65,11 @@ def access(space: int, size: int, alignment: int) -> Callable:
         if space not in (SHARED, SHARED_CLUSTER):
             dependence.check(grid, grid.lane[mask])
         memory, region, offset, lane = grid.place(space, full)
-        if every(mask):
-            return memory, region, offset, lane
-        return memory, region[mask], offset[mask], lane[mask]
+        if not every(mask):
+            region, offset, lane = region[mask], offset[mask], lane[mask]
+        if space == SHARED_CLUSTER and grid.cluster is not None:
+            grid.cluster.visit(region, lane)
+        return memory, region, offset, lane
 
     return where
 
