@@ -14,7 +14,7 @@ def let_next_start() -> None:
 
 
 def wait() -> None:
-    """Waits for the end of the last kernel, and of what that one waited for; again, for nothing."""
+    """Waits for the end of the last kernel, and of what that one waited for."""
     _control("wait")
 
 

@@ -44,10 +44,8 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
 
 
 def late(spec: Spec, machine: Machine) -> bool:
-    """Whether rows are few, all of them: then it streams b."""
-    if warpgroup_plan.plan_for(spec, machine) or not tensor_cores.fits(spec):
-        return False
-    return all(way.late for way in beside.ways(spec, tensor_cores.ways))
+    """Whether rows are known to be few: then it streams b."""
+    return by_rows.in_strips(spec) and by_rows.are_few(spec)
 
 
 def supports(spec: Spec) -> str | None:

@@ -40,7 +40,6 @@ def _together(level: Sequence[by_rows.Way]) -> by_rows.Way:
         partial(_emit, level),
         sum(way.workspace for way in level),
         sum(way.counters for way in level),
-        all(way.late for way in level),
     )
 
 

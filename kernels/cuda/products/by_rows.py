@@ -29,7 +29,7 @@ class Way:
     """How a product of at most `most` rows (None: of any number) is computed.
 
     By so many `blocks`, with `shared` bytes each; `body` emits what the block of a number does.
-    Together they take so many bytes of `workspace`, and `counters`. `late`: as `Kernel` has it.
+    Together they take so many bytes of `workspace`, and `counters`.
     """
 
     most: int | None
@@ -38,7 +38,6 @@ class Way:
     body: Callable[[_frame.Frame, mma.DynamicShared, Size], None]
     workspace: int = 0
     counters: int = 0
-    late: bool = False
 
 
 def possible(spec: Spec, ways: Sequence[Way]) -> Sequence[Way]:

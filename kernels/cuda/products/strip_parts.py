@@ -95,7 +95,7 @@ def way(
     workspace = cut * parts * strip.rows * strip.columns * _BYTES
     emit_block = partial(_emit_block, strip, cut, parts, body)
     blocks = fold("mul", strips, parts)
-    return by_rows.Way(most, blocks, shared, emit_block, workspace, cut, late=True)
+    return by_rows.Way(most, blocks, shared, emit_block, workspace, cut)
 
 
 def _emit_block(

@@ -31,7 +31,7 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     problem = matrices.problem(spec)
     found = []
     if by_rows.has_strips(kind, transposed):
-        wide = skinny.Strip(kind, 16, 64, transposed, 2 if spec.gate else 1)
+        wide = skinny.Strip(kind, by_rows.FEWER, 64, transposed, 2 if spec.gate else 1)
         columns = narrow(problem, spec.gate is not None, skinny.long_parts(wide, problem))
         for strip in (replace(wide, columns=columns), replace(wide, rows=by_rows.FEW)):
             blocks = skinny.way(strip, problem).blocks

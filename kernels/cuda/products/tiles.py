@@ -70,12 +70,12 @@ class Tile:
     @property
     def b_place(self) -> int:
         """Where b begins in a stage."""
-        return ROWS * staging.LINE
+        return self.rows * staging.LINE
 
     @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return (ROWS + self.columns) * staging.LINE
+        return (self.rows + self.columns) * staging.LINE
 
     @property
     def pitch(self) -> int:

@@ -16,11 +16,10 @@ from typing import Any
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import beside, matrices, mma, outputs, pieces, staging
-from heddle.kernels.cuda.warpgroup import feed, instructions, steps, tma
+from heddle.kernels.cuda.warpgroup import feed, instructions, result, steps, tma
 from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
 from heddle.kernels.sizes import Size
 
-_WARP_ROWS = 16
 _BARRIER = 1  # Of the warpgroup that multiplies.
 
 
@@ -61,9 +60,8 @@ class _Block:
         every = pieces.word(sizes.greatest(sizes.ceildiv(k, tile.depth), 1))
         rank = pieces.word(self._rank)
         start, stop = (part * every // plan.parts for part in (rank, rank + 1))
-        none = pieces.word(0)
-        self._piece = pieces.Piece(number, start, stop - start, none, none, none, none)
         zero = pieces.word(0)
+        self._piece = pieces.Piece(number, start, stop - start, zero, zero, zero, zero)
         self._feed = _Feed(frame, plan, self._shared, self._ring, zero, False, which)
 
     def initialise(self) -> None:
@@ -89,7 +87,7 @@ class _Block:
         multiply = steps.Steps(plan, self._shared, self._ring, self._release)
         parts = multiply(0, self._piece.length, pieces.word(0))
         self._frame.let_next_start()
-        own = outputs.SlicedSums(self._shared, tile.kind.sums, 1, _WARP_ROWS, tile.columns)
+        own = outputs.SlicedSums(self._shared, tile.kind.sums, 1, result.WARP_ROWS, tile.columns)
         each = 4 * outputs.WARP_COLUMNS // 8
         for i in range(0, len(parts), each):
             warp = _block.thread() // _block.WARP

@@ -9,6 +9,7 @@ from functools import partial, reduce
 
 from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.products import by_rows, matrices, mma, staging, tensor_cores
+from heddle.kernels.cuda.products.tiles import Tile
 from heddle.kernels.cuda.warpgroup import instructions, maps
 from heddle.kernels.registry import Machine
 from heddle.kernels.spec import Expr, Launch, Operand, Spec, TensorMap, fold, product
@@ -32,12 +33,9 @@ _MEETING = {1: 0, 2: 1500, 4: 4500, 8: 6000}  # Bringing so many parts together.
 
 
 @dataclass(frozen=True)
-class ShortTile:
-    """64 rows by so many `columns`, half of each of two `products`; `transposed`: b is [n, k]."""
+class ShortTile(Tile):
+    """64 rows by so many columns, half of each of two `products`."""
 
-    kind: mma.Kind
-    columns: int
-    transposed: bool
     products: int = 1
 
     rows = instructions.ROWS
@@ -46,21 +44,6 @@ class ShortTile:
     def each(self) -> int:
         """Columns of each product."""
         return self.columns // self.products
-
-    @property
-    def depth(self) -> int:
-        """Elements along k of a stage, also columns of a line of b where that is [k, n]."""
-        return staging.LINE // self.kind.item
-
-    @property
-    def b_place(self) -> int:
-        """Where b begins in a stage."""
-        return self.rows * staging.LINE
-
-    @property
-    def stage(self) -> int:
-        """Bytes of a stage."""
-        return (self.rows + self.columns) * staging.LINE
 
 
 @dataclass(frozen=True)
@@ -139,8 +122,9 @@ def plan_for(spec: Spec, machine: Machine) -> ShortPlan | None:
     least = m if isinstance(m, int) else spec.attr(by_rows.LEAST, 0)
     if not by_rows.in_strips(spec) or not by_rows.are_few(spec) or least <= by_rows.FEWER:
         return None
-    plans = list(_possible(spec))
-    return min(plans, key=_time) if plans and all(map(maps.brings, spec.each)) else None
+    if not all(map(maps.brings, spec.each)):
+        return None
+    return min(_possible(spec), key=_time, default=None)
 
 
 def _dtype(operand: Operand) -> str:
