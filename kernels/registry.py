@@ -45,6 +45,9 @@ MACHINES = {
 }
 
 
+AHEAD = "ahead"
+"""The attribute of a spec whose kernel reads its operands `Kernel.ahead` before all others."""
+
 PLACES = {row.arch: row.target for row in MACHINES.values()}
 PLACES |= {target: target for target in PLACES.values()}
 """What there can be a tuning table for: each architecture and each kind, with its kind."""
@@ -91,6 +94,9 @@ class Kernel:
         moves: It rounds nothing: what it writes are elements of its input as they are, or integers.
         late: Whether a kernel says itself when the next one may start: once it asks for no more of
             what it streams, of which the other would take its share. Else that may start at once.
+        ahead: Operands that it can read before the kernels in front of it have ended. Where the
+            graph is given all of them, so that no kernel writes them, the spec has the attribute
+            `AHEAD`, and the kernel itself waits for those in front, with all its threads.
     """
 
     op: str
@@ -107,6 +113,7 @@ class Kernel:
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
     split: Callable[[Spec], tuple[Portion, ...]] = lambda spec: (Portion(spec),)
     late: Callable[[Spec, Machine], bool] = lambda spec, machine: False
+    ahead: tuple[int, ...] = ()
 
     def depends(self, spec: Spec) -> tuple[str, ...]:
         """Which of a CPU's `dots` and `tiles` the code for `spec` depends on.

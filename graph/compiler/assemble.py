@@ -10,11 +10,17 @@ from typing import Any, cast
 from heddle.graph import attributes
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.constants import Constants, constant_bytes, settled
-from heddle.graph.compiler.parts import parts_of
-from heddle.graph.compiler.passes.plan import Place, byte_size, root_value, split, stage, workspace
+from heddle.graph.compiler.passes.plan import (
+    Place,
+    byte_size,
+    portions,
+    root_value,
+    stage,
+    workspace,
+)
 from heddle.graph.compiler.passes.select import kernel_name
 from heddle.graph.compiler.sizes import substitute
-from heddle.graph.compiler.specs import Request, request
+from heddle.graph.compiler.specs import Request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
 from heddle.kernels import spec as spec_rows
@@ -51,7 +57,7 @@ def requests(module: Any, kind: str) -> list[tuple[Any, Request]]:
         (op, part)
         for op in m.operations(module)
         if m.name(op) == "fused" and stage(op) != "compile"
-        for part in split(request(parts_of(op)), kind)
+        for part in portions(op, kind)
     ]
 
 

@@ -40,7 +40,8 @@ _members: Setting[int | None] = Setting("members", None)
 def first_threads(count: int) -> Iterator[None]:
     """What is emitted in it is done by so many threads of the block, whole warps: they meet alone.
 
-    Also where a block has more threads on one architecture than on another.
+    Also where a block has more threads on one architecture than on another. Meanwhile the others
+    may wait for all (barrier 0).
     """
     with _members.to(count), emit.when(emit.compare("less", thread(), count)):
         yield
@@ -52,8 +53,8 @@ def barrier() -> None:
     if count is None:
         nvvm.barrier(aligned=True)
     else:
-        zero, number = (emit.constant(word, x) for x in (0, count))
-        nvvm.barrier(barrier_id=zero, number_of_threads=number)
+        one, number = (emit.constant(word, x) for x in (1, count))
+        nvvm.barrier(barrier_id=one, number_of_threads=number)
 
 
 def shuffle_xor(value: Any, distance: int) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from heddle.kernels import bodies, broadcast, convert, emit, memory, sizes
 from heddle.kernels.cuda import _block, _overlap
 from heddle.kernels.mlir import dialect, ir
-from heddle.kernels.registry import Machine, find
+from heddle.kernels.registry import AHEAD, Machine, find
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Body, Expr, Operand, Spec, fold, product
 
@@ -35,6 +35,7 @@ class Frame:
         inputs, outputs: Pointers, in the order of `Spec.buffers`.
         workspace, counters, status: Pointers, each None where the kernel takes none.
         tensor_maps: Pointers to those of the launch on this machine.
+        ahead: Whether its threads have yet to wait for the kernels in front.
     """
 
     spec: Spec
@@ -46,6 +47,7 @@ class Frame:
     counters: Any
     status: Any
     tensor_maps: list[Any]
+    ahead: bool = False
 
     def size(self, expr: Expr) -> Size:
         """The value of a size: an int where it is static."""
@@ -83,6 +85,15 @@ class Frame:
         inputs = [self.inputs[0], *self.inputs[first:]]
         return [self, replace(self, spec=gate, inputs=inputs, outputs=[])]
 
+    def wait(self) -> Frame:
+        """Emits that a thread waits for the kernels in front; the frame of one that has.
+
+        It may do so on each of its ways, and again.
+        """
+        if self.ahead:
+            _overlap.wait()
+        return replace(self, ahead=False)
+
     def let_next_start(self) -> None:
         """Emits that the next kernel may start, in one that is `Kernel.late`."""
         if self.machine.overlaps:
@@ -119,6 +130,7 @@ def frame(spec: Spec, machine: Machine) -> Frame:
         counters=pointers.get("counters"),
         status=pointers.get("status"),
         tensor_maps=arguments[dims + count :],
+        ahead=machine.overlaps and bool(spec.attr(AHEAD)),
     )
 
 

@@ -1,12 +1,18 @@
-"""Running sums over the threads of a block."""
+"""Sums over the threads of a block: of all, and of those before a thread."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block
 from heddle.kernels.emit import compare, select
+from heddle.kernels.mlir import dialect
+
+arith = dialect("arith")
+
+_TOGETHER = 4  # Values that a thread loads at once.
 
 
 def in_warp(value: Any) -> Any:
@@ -41,3 +47,59 @@ class Scan:
             before = before + select(compare("greater", warp, number), part, 0)
             total = total + part
         return before, total
+
+
+def totals(name: str, threads: int, values: Sequence[Any]) -> list[Any]:
+    """The sums of i64 of less than 32 bits over a block of `threads`; every thread calls.
+
+    `name` is that of the shared array, which no other call may use.
+    """
+    parts = _of_warps(name, threads, values)
+    _block.barrier()
+    return [_block.of_all(_widened(sum(parts(i), _word(0)))) for i in range(len(values))]
+
+
+def before(name: str, threads: int, values: Sequence[Any]) -> list[Any]:
+    """The sums over the threads before this one; as `totals`.
+
+    Through shared memory: a shuffle between loops is one that the assembler guards, see
+    `_block.of_all`.
+    """
+    thread = _block.thread()
+    lane, warp = thread % _block.WARP, thread // _block.WARP
+    parts = _of_warps(f"{name}_warps", threads, values)
+    every = _block.SharedArray(f"{name}_threads", emit.integer(32), threads * len(values))
+    for i, value in enumerate(values):
+        every.store(_word(value), thread + i * threads)
+    _block.barrier()
+    found = []
+    for i in range(len(values)):
+        total = _word(0)
+        for number, value in enumerate(parts(i)):
+            total = total + select(compare("greater", warp, number), value, 0)
+        for first in range(0, _block.WARP, _TOGETHER):
+            some = every.load(warp * _block.WARP + (first + i * threads), _TOGETHER)
+            for number, value in enumerate(_block.lanes(some), first):
+                total = total + select(compare("greater", lane, number), value, 0)
+        found.append(_widened(total))
+    return found
+
+
+def _of_warps(name: str, threads: int, values: Sequence[Any]) -> Callable[[int], list[Any]]:
+    """Leaves the sums of each warp in shared memory; gives those of value `i`, of all warps."""
+    warps = threads // _block.WARP
+    parts = _block.SharedArray(name, emit.integer(32), warps * len(values))
+    sums = [_word(_block.over_all(value)) for value in values]
+    with emit.when(compare("equal", _block.thread() % _block.WARP, 0)):
+        for i, value in enumerate(sums):
+            parts.store(value, _block.thread() // _block.WARP + i * warps)
+    return lambda i: [parts.load(i * warps + warp) for warp in range(warps)]
+
+
+def _word(value: Any) -> Any:
+    """A value of less than 32 bits in as many."""
+    return arith.trunci(emit.integer(32), emit.as_index(value))
+
+
+def _widened(word: Any) -> Any:
+    return arith.extui(emit.integer(64), word)

@@ -38,12 +38,14 @@ def emit_rotate_and_write(spec: Spec, machine: Machine) -> None:
 
     def body(lanes: int) -> None:
         with emit.when(emit.compare("less", head, heads)):
+            frame.wait()
             row = token * heads + head
             _turn(frame, (4, row), (2, row), token, lanes)
         with emit.when(emit.compare("greater_equal", head, heads)):
             table.put(spans, token, lambda place: write(head - heads, place, lanes))
 
     def write(other: Any, place: Any, lanes: int) -> None:
+        frame.wait()
         with emit.when(emit.compare("less", other, key_heads)):
             rows = token * key_heads + other, place * key_heads + other
             _turn(frame, (2, rows[0]), (0, rows[1]), token, lanes)
@@ -54,6 +56,7 @@ def emit_rotate_and_write(spec: Spec, machine: Machine) -> None:
 
     with emit.when(emit.compare("less", token, tokens)):
         _frame.in_vectors(frame, streamed, [sizes.floordiv(size, 2)], body)
+    frame.wait()  # Warps without a place, too.
 
 
 def _turn(
@@ -103,4 +106,5 @@ KERNEL = Kernel(
     supports,
     checks=True,
     updates=2,
+    ahead=(7, 8, 9),
 )

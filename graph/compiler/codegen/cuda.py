@@ -6,6 +6,7 @@ The PTX stays beside the cubin, for drivers of GPUs that no cubin in the artifac
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -18,7 +19,7 @@ from heddle.kernels.cuda import _overlap
 from heddle.kernels.cuda._rounding import conversions
 from heddle.kernels.cuda._special import functions
 from heddle.kernels.mlir import context, dialect, ir
-from heddle.kernels.registry import Machine, find
+from heddle.kernels.registry import AHEAD, Machine, find
 from heddle.kernels.spec import Launch, Spec
 from heddle.runtime.artifact import Code
 from heddle.runtime.errors import CompileError
@@ -103,9 +104,20 @@ def build(spec: Spec, machine: Machine) -> Any:
             len(spec.dims),
             kernel.launch_on(spec, machine),
             lambda: kernel.emit(spec, machine),
-            kernel.late(spec, machine),
+            Start(kernel.late(spec, machine), bool(spec.attr(AHEAD))),
             symbol(spec),
         )
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a kernel says itself: `late`, when the next one may start; `ahead`, when it waits.
+
+    Every block waits for the kernels in front, so that whoever waits for this one has done so, too.
+    """
+
+    late: bool = False
+    ahead: bool = False
 
 
 def function(
@@ -113,20 +125,18 @@ def function(
     dims: int,
     launch: Launch,
     body: Callable[[], None],
-    late: bool = False,
+    start: Start = Start(),
     symbol: str = NAME,
 ) -> Any:
     """A module with one kernel, whose body is what `body` emits, in the current context.
 
-    Its parameters are so many pointers and dims, and the tensor maps of `launch`. `late`: as
-    `Kernel` has it. Every block waits, so that whoever waits for this kernel has waited for those
-    in front of it.
+    Its parameters are so many pointers and dims, and the tensor maps of `launch`.
     """
-    return verified(lambda: _function(pointers, dims, launch, body, late, symbol))
+    return verified(lambda: _function(pointers, dims, launch, body, start, symbol))
 
 
 def _function(
-    pointers: int, dims: int, launch: Launch, body: Callable[[], None], late: bool, symbol: str
+    pointers: int, dims: int, launch: Launch, body: Callable[[], None], start: Start, symbol: str
 ) -> Any:
     kinds = [emit.pointer_type()] * pointers + [emit.integer(64)] * dims
     kinds += [emit.pointer_type()] * len(launch.tensor_maps)
@@ -143,9 +153,9 @@ def _function(
         if launch.tensor_maps:
             made.attributes["arg_attrs"] = _by_value(len(kinds), len(launch.tensor_maps))
     with ir.InsertionPoint(made.body.blocks.append(*kinds)), emit.shared_constants():
-        if launch.overlaps and not late:
+        if launch.overlaps and not start.late:
             _overlap.let_next_start()
-        if launch.overlaps:
+        if launch.overlaps and not start.ahead:
             _overlap.wait()
         body()
         llvm_dialect.return_()

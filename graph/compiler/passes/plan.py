@@ -107,7 +107,7 @@ def workspace(operation: Any, kind: str) -> Expr:
     """The bytes of scratch memory that a fused op's kernels take."""
     wanted = request(parts_of(operation))
     row = registry.find(wanted.spec.op, kind)
-    specs = [part.spec for part in split(wanted, kind)] if row else []
+    specs = [part.spec for part in portions(operation, kind)] if row else []
     sizes = {launch.workspace for spec in specs for launch in row.launches(spec)} if row else set()
     most: Expr = 0
     for size in sorted(sizes - {0}, key=str):
@@ -116,19 +116,23 @@ def workspace(operation: Any, kind: str) -> Expr:
     return substitute(most, lambda name: values[name])
 
 
-def split(wanted: Request, kind: str) -> list[Request]:
-    """The portions of a request: see `heddle.kernels.registry.Kernel.split`."""
+def portions(operation: Any, kind: str) -> list[Request]:
+    """What a fused op asks of kernels: see `heddle.kernels.registry.Kernel.split`."""
+    wanted = request(parts_of(operation))
     row = registry.find(wanted.spec.op, kind)
     if row is None:
         return [wanted]
     values = dict(zip(wanted.spec.dims, wanted.dims, strict=True))
 
-    def request(portion: registry.Portion) -> Request:
+    def request_of(portion: registry.Portion) -> Request:
         dims = tuple(values[name] for name in portion.spec.dims)
         buffers = wanted.buffers if portion.buffers is None else portion.buffers
         return Request(portion.spec, dims, wanted.inputs, buffers, portion.condition)
 
-    return [request(portion) for portion in row.split(wanted.spec)]
+    given = [m.owner(root_value(value)) is None for value in operation.operands]
+    ahead = row.ahead and all(given[number] for number in row.ahead)
+    spec = wanted.spec.with_attr(registry.AHEAD, True) if ahead else wanted.spec
+    return [request_of(portion) for portion in row.split(spec)]
 
 
 def _fused(module: Any, routine: str | None = None) -> list[Any]:
@@ -244,7 +248,7 @@ def _untouched(operation: Any, kind: str) -> list[Any]:
     wanted = request(parts_of(operation))
     if wanted.spec.gate is None:
         return []
-    found = {number for part in split(wanted, kind) for number in part.buffers}
+    found = {number for part in portions(operation, kind) for number in part.buffers}
     given = [*operation.operands, *operation.results]
     return [value for number, value in enumerate(given) if number not in found]
 

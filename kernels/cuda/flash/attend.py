@@ -170,17 +170,20 @@ class _Tile:
 
         ahead = self.layout.stages - 1
 
-        def fill(number: Size) -> None:
+        def place(number: Size) -> Any:
+            return self._stages.place(start + emit.as_index(number) * KEYS, stop)
+
+        def fill(number: Size, place: Any) -> None:
             number = emit.as_index(number)
             with emit.when(emit.compare("less", number, count)):
                 stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
-                self._stages.fill(stage, start + number * KEYS, stop)
+                self._stages.fill(stage, start + number * KEYS, stop, place)
             mma.commit()
 
         def step(number: Size, *state: Any) -> Sequence[Any]:
             mma.wait(ahead - 1)
             self._stages.meet()  # The stage is there, and the one before it is free.
-            fill(number + ahead)
+            fill(number + ahead, place(number + ahead))
             first = start + number * KEYS
             edge = emit.compare("greater", first + KEYS, early)
             if late is not None:
@@ -188,8 +191,10 @@ class _Tile:
             stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
             return self.warp.step(stage, first, edge, ranges, state)
 
+        places = {number: place(number) for number in range(ahead * self.frame.ahead)}
+        self.frame.wait()
         for number in range(ahead):
-            fill(number)
+            fill(number, places[number] if places else place(number))
         # Behind what the first keys take: queries come while those do.
         self.warp = self._warp()
         ranges = [softmax.in_words(self._range(self._inside(line))) for line in self.warp.lines]

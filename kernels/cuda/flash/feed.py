@@ -106,11 +106,12 @@ class Feed:
         self._start, self._early = pieces.word(start), pieces.word(early)
         self._late = None if late is None else pieces.word(late)  # Not every row sees those before.
         self._count = pieces.word(emit.maximum(steps, 1))
-        self._thread = _block.thread() % instructions.THREADS
+        self._thread = pieces.word(_block.thread()) % instructions.THREADS
         self._warpgroup = _block.thread() // instructions.THREADS
         self._second = emit.compare("equal", self._warpgroup, 1)
         # Copies of a warp come one after another: neighbouring boxes are for different warps.
-        lane, warp = self._thread % _block.WARP, self._thread // _block.WARP
+        parts = self._thread % _block.WARP, self._thread // _block.WARP
+        lane, warp = map(pieces.size, parts)
         self._box = lane * (instructions.THREADS // _block.WARP) + warp
 
     def _range(self, row: Size) -> softmax.Range:
@@ -186,7 +187,8 @@ class Feed:
         def write() -> list[Any]:
             start = self._rings[2].turn(number).start + self._layout.first[2]
             line = pieces.size(emit.maximum(left, 0))
-            self._blank(start, KEY_PANEL, line, self._thread, instructions.THREADS)
+            thread = pieces.size(self._thread)
+            self._blank(start, KEY_PANEL, line, thread, instructions.THREADS)
             instructions.meet(1, instructions.THREADS)
             instructions.arrive(_BLANKED, CONSUMING)
             return []

@@ -36,11 +36,19 @@ def emit_ragged(spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], 
         spans = WarpSpans(frame, report, QUERY_OFFSETS, tokens)
         if ragged.fits(spec):
             ragged.emit_ragged(frame, keys, spans)
-            return
-        warp = _block.block() * WARPS + _block.thread() // _block.WARP
-        with emit.when(emit.compare("less", warp, tokens * _parts(spec))):
-            token, part = warp // _parts(spec), warp % _parts(spec)
-            _Warp(frame, keys, frame.writer(), spans.find(token), token, part).attend()
+        else:
+            frame.wait()
+            _emit_warp(frame, keys, spans)
+    frame.wait()  # Blocks without a tile, too.
+
+
+def _emit_warp(frame: _frame.Frame, keys: Keys, spans: WarpSpans) -> None:
+    spec = frame.spec
+    tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))
+    warp = _block.block() * WARPS + _block.thread() // _block.WARP
+    with emit.when(emit.compare("less", warp, tokens * _parts(spec))):
+        token, part = warp // _parts(spec), warp % _parts(spec)
+        _Warp(frame, keys, frame.writer(), spans.find(token), token, part).attend()
 
 
 def report(frame: _frame.Frame, code: int, value: Any, limit: Any, before: Any) -> None:

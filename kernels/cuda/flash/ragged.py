@@ -39,15 +39,15 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
     rows = ragged_warpgroup.rows(spec) if wide else attend.rows(spec)
     in_order = not calls.is_few(spec, few(spec))
     tiles = flash_tiles.Tiles(frame, keys, spans, rows, in_order)
-    sequence, number, slots = tiles.find(_block.block() // key_heads)
+    tile = tiles.find(_block.block() // key_heads)
+    (sequence,) = tile.of_all("sequence")
     with emit.when(emit.compare("greater_equal", sequence, 0)):
         row = tiles.row(sequence)
-        start, stop, length = (
-            _block.of_all(value) for value in (*tiles.span(sequence)[:2], keys.length(row))
-        )
+        number, start, stop, length = tile.of_all("number", "start", "stop", "length")
+        queries = stop - start
 
         def query(number: Size, member: Size) -> Size:
-            return ((start + number) * heads + head * group + member) * size
+            return ((tile.start + number) * heads + head * group + member) * size
 
         def at(number: Size) -> Size:
             return keys.place(row, number)[0]
@@ -55,18 +55,19 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
         def key(number: Size) -> Size:
             return (at(number) * key_heads + head) * size
 
-        split, tile = None, number
+        split = None
         if tiles.splits:
-            parts = flash_split.count(tiles.stages(stop - start, length), tiles.length_of_parts)
-            first, counter = slots * key_heads + head, slots // 2 * key_heads + head
-            has_parts = emit.compare("greater", parts, 1)
-            part, tile = (emit.select(has_parts, *pair) for pair in ((number, 0), (0, number)))
+            slots, parts = tile.of_all("slots", "parts")
+            first, counter = (n * key_heads + head for n in (slots, slots // 2))
+            is_split = emit.compare("greater", parts, 1)
+            pairs = (number, 0), (0, number), (parts, 1)
+            part, number, parts = (emit.select(is_split, *pair) for pair in pairs)
             split = flash_split.Split(part, parts, first, key_heads, counter)
-        task = attend.Task(group, stop - start, length, query, key, split=split)
+        task = attend.Task(group, queries, length, query, key, split=split)
         if wide:
-            ragged_warpgroup.emit_tile(frame, task, tile, (row, start, head), at)
+            ragged_warpgroup.emit_tile(frame.wait(), task, number, (row, start, head), at)
         else:
-            attend.emit_tile(frame, task, tile)
+            attend.emit_tile(frame, task, number)
 
 
 def launch(spec: Spec, keys: Expr, work: Expr, arch: str = "", wide: bool = False) -> Launch:

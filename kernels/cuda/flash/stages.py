@@ -183,12 +183,8 @@ class Stages:
         self._first = _block.thread() // _block.WARP * KEYS_OF_A_WARP
         self._line, self._chunk = self._lane // self._lines.span, self._lane % self._lines.span
 
-    def fill(self, stage: Size, first: Size, stop: Size) -> None:
-        """Starts to fill the stage at byte `stage` with the keys from `first` on.
-
-        From `stop` on, keys and values are zero, and nothing is read.
-        """
-        # A lane looks for the place of one key, and the others ask it.
+    def place(self, first: Size, stop: Size) -> Any:
+        """Where one of the keys from `first` on is, for each lane another, which others ask it."""
         mine = first + self._first + self._lane % KEYS_OF_A_WARP
         (place,) = emit.either(
             emit.compare("less", mine, stop),
@@ -196,6 +192,13 @@ class Stages:
             lambda: [self._keys.place(mine)],
             lambda: [emit.index(0)],
         )
+        return place
+
+    def fill(self, stage: Size, first: Size, stop: Size, place: Any) -> None:
+        """Starts to fill the stage at byte `stage` with the keys from `first` on, at their `place`.
+
+        From `stop` on, keys and values are zero, and nothing is read.
+        """
         with emit.when(self._aligned):
             self._copy(stage, place, stop - first)
         self._move(stage, first, stop)

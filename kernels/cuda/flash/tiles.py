@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, memory
-from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda import _block, _frame, _scan
 from heddle.kernels.cuda.flash import keys as flash_keys
 from heddle.kernels.cuda.flash import split as flash_split
+from heddle.kernels.cuda.flash import stages
 from heddle.kernels.mlir import dialect
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
@@ -23,11 +24,50 @@ arith = dialect("arith")
 _LONG = (8192, 2048, 512)
 """Tiles that see so many keys come before all that see fewer; the last ones are parts of keys."""
 
+THREADS = stages.THREADS
+"""Threads of a block that look for its tile; it may have more."""
+
 _FAR = 1 << 40  # More keys than there can be.
-_SLOT = 1 << 32  # A slot in a sum of slots and tiles.
 
 Band = tuple[Size, Size]
 """Tiles that see at least so many keys, and fewer than so many."""
+
+Row = tuple[Size, Size, Size]
+"""Where the tokens of a sequence start and stop, and how many keys it has."""
+
+
+_FIELDS = ("sequence", "number", "slots", "parts", "start", "stop", "length")
+
+
+class Tile:
+    """A block's tile, in shared memory: what is asked for is read then, and takes no register.
+
+    It is tile `number` of `sequence`, the row from token `start` to `stop` with `length` keys. Of
+    one that is split it is part `number` of so many `parts`, which are 0 for any other; `slots` are
+    the parts of those before it.
+    """
+
+    def __init__(self) -> None:
+        self._array = _block.SharedArray("tile", emit.integer(64), len(_FIELDS))
+
+    def clear(self) -> None:
+        """Emits that there is none: its sequence is -1."""
+        with emit.when(emit.compare("less", _block.thread(), len(_FIELDS))):
+            self._array.store(emit.index(-1), _block.thread())
+
+    def fill(self, *values: Size) -> None:
+        """Emits that one thread writes all of it."""
+        for i, value in enumerate(values):
+            self._array.store(value, i)
+
+    def __getattr__(self, name: str) -> Size:
+        if name not in _FIELDS:
+            raise AttributeError(name)
+        return self._array.load(_FIELDS.index(name))
+
+    def of_all(self, *names: str) -> list[Size]:
+        """What the assembler knows to be the same for all lanes; whole warps call."""
+        return [_block.of_all(getattr(self, name)) for name in names]
 
 
 class Tiles:
@@ -59,16 +99,16 @@ class Tiles:
             lambda: [self._tokens] * 2,
         )
 
-    def is_row(self, sequence: Size) -> Any:
+    def _is_row(self, sequence: Size) -> Any:
         """Whether it is row `sequence - 1` of the batch."""
         inside = emit.compare("less", sequence, self._count)
         return inside & emit.compare("greater", sequence, 0)
 
-    def span(self, sequence: Size) -> tuple[Size, Size, Any]:
+    def _span(self, sequence: Size) -> tuple[Size, Size, Any]:
         """Where a sequence starts and ends, and whether its row is wrong, which is reported."""
         leads = emit.compare("equal", sequence, 0)
         start, stop, wrong = emit.either(
-            self.is_row(sequence),
+            self._is_row(sequence),
             [*[emit.integer(64)] * 2, emit.integer(1)],
             lambda: self._spans.ends(sequence - 1),
             lambda: [
@@ -82,69 +122,72 @@ class Tiles:
 
     def row(self, sequence: Size) -> Size:
         """The row of the batch, -1 for what is none."""
-        return emit.select(self.is_row(sequence), sequence - 1, -1)
+        return emit.select(self._is_row(sequence), sequence - 1, -1)
 
-    def stages(self, queries: Size, length: Size) -> Size:
+    def _of_few(self, queries: Size, length: Size) -> Size:
         """Stages of keys of a sequence of few rows; none of one with many or without any."""
         rows = queries * self._group
         few = emit.compare("less_equal", rows, flash_split.FEW) & emit.compare("greater", rows, 0)
         return emit.select(few, flash_keys.stages(self._spec, self._group, queries, length), 0)
 
-    def find(self, wanted: Size) -> tuple[Size, Size, Size]:
-        """The sequence of tile number `wanted`, which of its tiles, and slots of those before it.
+    def find(self, wanted: Size) -> Tile:
+        """Tile number `wanted`; its sequence is -1 where there is none, or where a row is wrong.
 
-        The sequence is -1 where there is none, or where a row is wrong: rows may then overlap.
-        Each lane of a warp looks at its part of the sequences, first at their keys and tiles, then
-        for the tile. Every row is looked at by every block, so that each finds what is wrong.
+        Rows may then overlap. Every row is looked at by every block, so that each finds what is
+        wrong.
         """
-        lane = _block.thread() % _block.WARP
-        each = (self._count + _block.WARP) // _block.WARP  # There is one more than offsets.
-        nothing, none = emit.index(-1), emit.index(0)
+        tile = Tile()
+        with _block.first_threads(THREADS):
+            self._look(wanted, tile)
+        _block.barrier()
+        return tile
+
+    def _look(self, wanted: Size, tile: Tile) -> None:
+        """Each thread looks at its part of the sequences, first at their keys, then for `tile`."""
+        each = (self._count + THREADS) // THREADS  # There is one more than offsets.
+        own, none = _block.thread() * each, emit.index(0)
+        tile.clear()
         if self.splits:
 
             def measure(number: Size, before: Size) -> Sequence[Any]:
-                return [before + self._stages(lane * each + number)]
+                return [before + self._stages(own + number)]
 
-            (stages,) = emit.carry(0, each, 1, [none], measure)
-            key_heads = self._spec.operands[1].shape[-2]
-            every = _block.over_all(stages) * key_heads
-            self.length_of_parts = flash_split.found_length_of_parts(every)
+            stages = emit.carry(0, each, 1, [none], measure)
+            (every,) = _scan.totals("tile_stages", THREADS, stages)
+            every = every * self._spec.operands[1].shape[-2]
+            self._length_of_parts = flash_split.found_length_of_parts(every)
 
         def add(number: Size, *before: Any) -> Sequence[Any]:
-            *sums, wrong = before
-            *more, here = self._counts(lane * each + number)
-            return [*(a + b for a, b in zip(sums, more, strict=True)), wrong | here]
+            return [a + b for a, b in zip(before, self._counts(own + number), strict=True)]
 
-        start = [none] * (len(self._bands) + 1) + [emit.constant(emit.integer(1), 0)]
-        *counts, own_slots, wrong = emit.carry(0, each, 1, start, add)
-        left, own, band = self._band_of(wanted, counts)
+        counts = emit.carry(0, each, 1, [none] * (len(self._bands) + 2), add)
+        *tiles, slots, _ = counts
+        *totals, _, wrong = _scan.totals("tile_counts", THREADS, counts)
+        left, mine, band = self._band_of(wanted, totals, tiles)
 
-        def look(number: Size, left: Size, slots: Size, *found: Size) -> Sequence[Any]:
-            here = lane * each + number
-            first, tiles, more = self._tiles(here, band)
-            is_here = emit.compare("less", left, tiles) & emit.compare("greater_equal", left, 0)
-            # The last tile of causal attention has the most keys: it comes first.
-            pairs = zip((here, first + tiles - 1 - left, slots), found, strict=True)
-            return [
-                left - tiles,
-                slots + more,
-                *(emit.select(is_here, now, before) for now, before in pairs),
-            ]
+        def look(number: Size, left: Size, slots: Size) -> Sequence[Any]:
+            here = own + number
+            first, count, parts, *row = self._tiles(here, band)
+            is_here = emit.compare("less", left, count) & emit.compare("greater_equal", left, 0)
+            with emit.when(is_here & emit.compare("equal", wrong, 0)):
+                # The last tile of causal attention has the most keys: it comes first.
+                tile.fill(here, first + count - 1 - left, slots, parts, *row)
+            return [left - count, slots + parts]
 
-        # Both sums are below 2 ** 32, as tiles are blocks of the grid, and every slot is a tile.
-        before = _sum_before("tiles", own_slots * _SLOT + own if self.splits else own, lane)
-        start = [left - before % _SLOT, before // _SLOT, nothing, nothing, nothing]
-        _, _, sequence, tile, slots = emit.carry(0, each, 1, start, look)
-        wrong = _block.of_all(arith.extui(emit.integer(64), wrong))
-        sequence = emit.select(emit.compare("equal", wrong, 0), _block.of_all(sequence), -1)
-        return sequence, _block.of_all(tile), _block.of_all(slots)
+        before, slots = _scan.before("tile_before", THREADS, (mine, slots))
+        emit.carry(0, each, 1, [left - before, slots], look)
 
-    def _band_of(self, wanted: Size, counts: Sequence[Size]) -> tuple[Size, Size, Band]:
-        """Which tile of its band a tile is, how many of those are the lane's own, and the band."""
+    def _band_of(
+        self, wanted: Size, totals: Sequence[Size], counts: Sequence[Size]
+    ) -> tuple[Size, Size, Band]:
+        """Which tile of its band a tile is, how many of those are the thread's own, and the band.
+
+        Of each band, `totals` are the tiles of all threads, and `counts` of this one.
+        """
         left, own, band = wanted, counts[0], self._bands[0]
         before: Size = 0
         for number in range(1, len(self._bands)):
-            before = before + _block.over_all(counts[number - 1])
+            before = before + totals[number - 1]
             behind = emit.compare("greater_equal", wanted, before)
             left = emit.select(behind, wanted - before, left)
             own = emit.select(behind, counts[number], own)
@@ -154,46 +197,46 @@ class Tiles:
 
     def _stages(self, sequence: Size) -> Size:
         """Stages of keys that may be split."""
-        kinds = [emit.integer(64)]
-        found = self._of(sequence, kinds, lambda queries, keys, _: [self.stages(queries, keys)])
+        found = self._of(sequence, 1, lambda row, _: [self._of_few(row[1] - row[0], row[2])])
         return found[0]
 
     def _counts(self, sequence: Size) -> Sequence[Any]:
-        """How many tiles a sequence has in each band; its slots; whether it is wrong."""
+        """How many tiles a sequence has in each band; its parts; 1 if it is wrong."""
 
-        def count(queries: Size, length: Size, wrong: Any) -> list[Any]:
-            found = [self._in(band, queries, length) for band in self._bands]
-            return [*(tiles for _, tiles, _ in found), found[-1][-1], wrong]
+        def count(row: Row, wrong: Any) -> list[Any]:
+            found = [self._in(band, row[1] - row[0], row[2]) for band in self._bands]
+            slots, is_wrong = found[-1][-1], arith.extui(emit.integer(64), wrong)
+            return [*(tiles for _, tiles, _ in found), slots, is_wrong]
 
-        kinds = [emit.integer(64)] * (len(self._bands) + 1) + [emit.integer(1)]
-        return self._of(sequence, kinds, count)
+        return self._of(sequence, len(self._bands) + 2, count)
 
     def _tiles(self, sequence: Size, band: Band) -> Sequence[Any]:
-        """The first tile of a sequence in a band, how many there are; and all its slots."""
-        kinds = [emit.integer(64)] * 3
-        return self._of(sequence, kinds, lambda queries, length, _: self._in(band, queries, length))
+        """The first tile of a sequence in a band, how many, and all its parts; then its row."""
+
+        def look(row: Row, _: Any) -> list[Any]:
+            return [*self._in(band, row[1] - row[0], row[2]), *row]
+
+        return self._of(sequence, 6, look)
 
     def _of(
-        self,
-        sequence: Size,
-        kinds: Sequence[Any],
-        found: Callable[[Size, Size, Any], Sequence[Any]],
+        self, sequence: Size, count: int, found: Callable[[Row, Any], Sequence[Any]]
     ) -> Sequence[Any]:
-        """`found` of a sequence's queries, its keys and whether it is wrong; zeros of none."""
+        """`found` of a sequence's row and whether it is wrong; zeros of none."""
 
         def of_one() -> Sequence[Any]:
-            start, stop, wrong = self.span(sequence)
-            return found(stop - start, self._keys.length(self.row(sequence)), wrong)
+            start, stop, wrong = self._span(sequence)
+            return found((start, stop, self._keys.length(self.row(sequence))), wrong)
 
         here = emit.compare("less_equal", sequence, self._count)
-        return emit.either(here, kinds, of_one, lambda: [emit.constant(kind, 0) for kind in kinds])
+        zero = emit.index(0)
+        return emit.either(here, [zero.type] * count, of_one, lambda: [zero] * count)
 
     def _in(self, band: Band, queries: Size, length: Size) -> list[Any]:
         """What `products.tiles` gives; a sequence that is split has its parts in the last band."""
         first, end = (self._below(limit, queries, length) for limit in band)
         if not self.splits:
             return [first, end - first, emit.index(0)]
-        parts = flash_split.count(self.stages(queries, length), self.length_of_parts)
+        parts = flash_split.count(self._of_few(queries, length), self._length_of_parts)
         split = emit.compare("greater", parts, 1)
         here = emit.select(emit.compare("less", band[0], 0), parts, 0)
         return [
@@ -212,21 +255,3 @@ class Tiles:
         # One that is not full is among them where all rows see fewer.
         more = emit.select(emit.compare("equal", hidden, queries), emit.index(self._rows - 1), 0)
         return (hidden * self._group + more) // self._rows
-
-
-def _sum_before(name: str, value: Any, lane: Size) -> Any:
-    """The sum over the lanes before this one, in every warp the same; the whole block calls.
-
-    Through shared memory: a shuffle between loops is one that the assembler guards, see
-    `_block.of_all`.
-    """
-    shared = _block.SharedArray(name, emit.integer(64), _block.WARP)
-    with emit.when(emit.compare("less", _block.thread(), _block.WARP)):
-        shared.store(value, lane)
-    _block.barrier()
-
-    def add(number: Size, total: Size) -> Sequence[Any]:
-        before = emit.compare("less", number, lane)
-        return [total + emit.select(before, shared.load(number), 0)]
-
-    return emit.carry(0, _block.WARP, 1, [emit.index(0)], add)[0]

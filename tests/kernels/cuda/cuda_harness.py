@@ -14,7 +14,7 @@ from reference import numpy_dtype, shape, size
 
 from heddle.graph.compiler.codegen.cuda import build, to_ptx
 from heddle.kernels.mlir import context, ir
-from heddle.kernels.registry import MACHINES, Machine, find
+from heddle.kernels.registry import AHEAD, MACHINES, Machine, find
 from heddle.kernels.spec import Spec
 
 MACHINE = MACHINES["sm_80"]
@@ -75,7 +75,11 @@ def run(
     machine, kernel = machine or MACHINE, find(spec.op, "cuda")
     launched = kernel.launch_on(spec, machine)
     outputs = [np.empty(shape(o.shape, dims), numpy_dtype(o.dtype)) for o in spec.written]
-    buffers = [Buffer(x, shift=shift * x.itemsize) for x in arrays]
+    ahead = kernel.ahead if spec.attr(AHEAD) else ()
+    buffers = [
+        Buffer(x, shift=shift * x.itemsize, settled=number in ahead)
+        for number, x in enumerate(arrays)
+    ]
     for number, output in enumerate(outputs):
         updated = prepared and number < kernel.updates
         output[...] = arrays[number] if updated else output
@@ -93,7 +97,9 @@ def run(
     }
     for name in kernel.extras(spec):
         cleared = name != "workspace"
-        buffers.append(Buffer(scratch[name], written=True, initialised=cleared))
+        # Any kernel writes the status word, whenever it is the first to find something wrong.
+        settled = name == "status"
+        buffers.append(Buffer(scratch[name], True, cleared, settled=settled))
     blocks = blocks_started(launched, shape(launched.grid, dims))
     emulated, program = built(spec, machine)
     with emulated, ir.Location.unknown():

@@ -2,7 +2,9 @@
 
 PTX ISA 9.0, "griddepcontrol": after griddepcontrol.wait the memory of the grids before is complete
 and visible. A kernel that has one touches global memory only after it, or after something that is
-ordered behind it. griddepcontrol.launch_dependents gives the next kernel leave to start.
+ordered behind it, but for what is settled: no grid before it writes that. A block has to wait once
+at least, as who waits for this grid takes those before it for complete.
+griddepcontrol.launch_dependents gives the next kernel leave to start.
 """
 
 import numpy as np
@@ -13,10 +15,15 @@ from emulator.memory import EmulatorError
 
 
 class Dependence:
-    """Who knows that the grids before are complete, in a launch that runs in lockstep."""
+    """Who knows that the grids before are complete, in a launch that runs in lockstep.
 
-    def __init__(self, blocks: int, threads: int) -> None:
+    In any launch: which buffers are `settled`, and which blocks have `waited`.
+    """
+
+    def __init__(self, blocks: int, threads: int, settled: list[bool]) -> None:
         self.complete = np.zeros((blocks, threads), bool)
+        self.settled = np.array([*settled, False])  # The last one is for what is no buffer.
+        self.waited = np.zeros(blocks, bool)
 
     def learn(self, lane: np.ndarray) -> None:
         self.complete.reshape(-1)[lane] = True
@@ -25,11 +32,19 @@ class Dependence:
         """All threads of `blocks` know what one of them knows."""
         self.complete[blocks] |= self.complete[blocks].any(axis=1, keepdims=True)
 
+    def finish(self) -> None:
+        """Whether every block has waited, at the end."""
+        if not self.waited.all():
+            block = int(np.argmin(self.waited))
+            raise EmulatorError(f"block {block} ends without griddepcontrol.wait")
 
-def check(grid: Grid, lane: np.ndarray) -> None:
-    """Whether the threads `lane` may touch global memory."""
+
+def check(grid: Grid, lane: np.ndarray, region: np.ndarray) -> None:
+    """Whether the threads `lane` may touch the global memory of buffers, for each thread one."""
     if grid.dependence is None:
         return
+    settled = grid.dependence.settled
+    lane = lane[~settled[np.clip(region, -1, len(settled) - 1)]]
     if grid.cluster is None:
         known = grid.dependence.complete.reshape(-1)[lane]
     else:
@@ -53,6 +68,7 @@ def launch_dependents(grid: Grid, mask: Mask) -> None:
 
 def wait(grid: Grid, mask: Mask) -> None:
     lane = grid.lane[mask]
+    grid.dependence.waited[lane // grid.dependence.complete.shape[1]] = True
     if grid.cluster is None:
         grid.dependence.learn(lane)
     else:

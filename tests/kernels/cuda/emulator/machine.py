@@ -36,12 +36,16 @@ MOST_SHARED = 227 * 1024  # Bytes that a block can have (compute capability 9.0)
 
 @dataclass
 class Buffer:
-    """A kernel argument: the array, whether it is written, and how far its base is off 64 bytes."""
+    """A kernel argument: the array, whether it is written, and how far its base is off 64 bytes.
+
+    `settled`: no kernel in front writes it.
+    """
 
     array: np.ndarray
     written: bool = False
     initialised: bool = False
     shift: int = 0
+    settled: bool = False
 
 
 class Runnable(Protocol):
@@ -134,7 +138,8 @@ def launch(
         number: np.array([value(one)], np.int64)
         for number, one in zip(program.arguments, given, strict=True)
     }
-    dependence = Dependence(grid, block) if order.of_grids else None
+    settled = [buffer.settled for buffer in buffers]
+    dependence = Dependence(grid, block, settled) if order.of_grids else None
     if top > MOST_SHARED:
         raise EmulatorError(f"{top} bytes of shared memory, wanted at most {MOST_SHARED}")
 
@@ -151,6 +156,8 @@ def launch(
             lane = np.arange(grid * block)
             parts = Memory(_shared_regions(range(grid), top), BarrierOrder)
             run_all({"the grid": program.run(strand(lane, parts, None), lane >= 0)}, [])
+    if dependence is not None:
+        dependence.finish()
     for i, buffer in enumerate(buffers):
         if buffer.written:
             data = memory.region(i).view(buffer.array.dtype)

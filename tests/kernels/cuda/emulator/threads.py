@@ -62,11 +62,11 @@ def access(space: int, size: int, alignment: int) -> Callable:
             raise EmulatorError(
                 f"misaligned: {size} bytes at an address that is no multiple of {alignment}"
             )
-        if space not in (SHARED, SHARED_CLUSTER):
-            dependence.check(grid, grid.lane[mask])
         memory, region, offset, lane = grid.place(space, full)
         if not every(mask):
             region, offset, lane = region[mask], offset[mask], lane[mask]
+        if space not in (SHARED, SHARED_CLUSTER):
+            dependence.check(grid, lane, region)
         if space == SHARED_CLUSTER and grid.cluster is not None:
             grid.cluster.visit(region, lane)
         return memory, region, offset, lane

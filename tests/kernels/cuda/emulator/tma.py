@@ -86,8 +86,8 @@ def load_to(shared: int, mbarrier: int) -> Callable:
             def pick(values, lane=lane):
                 return [int(grid.spread(value)[lane]) for value in values]
 
-            dependence.check(grid, grid.lane[one])
             tensor, start = map_of(grid, pick(mapped)[0]), tuple(pick(coordinates))
+            dependence.check(grid, grid.lane[one], np.array([tensor.region]))
             _check_coordinates(tensor, start)
             memory, rank, offset, thread = to(grid, one, into[0])
             _, barrier_rank, barrier_offset, _ = meet(grid, one, barrier[0])
@@ -139,8 +139,8 @@ def store_from(shared: int) -> Callable:
         for lane in np.flatnonzero(mask):
             one = np.arange(len(mask)) == lane
             start = tuple(int(grid.spread(value)[lane]) for value in coordinates)
-            dependence.check(grid, grid.lane[one])
             tensor = map_of(grid, grid.spread(mapped[0])[lane])
+            dependence.check(grid, grid.lane[one], np.array([tensor.region]))
             _check_coordinates(tensor, start)
             memory, rank, offset, thread = out(grid, one, source[0])
             _check_aligned(tensor, int(offset[0]))
