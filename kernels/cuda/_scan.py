@@ -12,11 +12,9 @@ from heddle.kernels.mlir import dialect
 
 arith = dialect("arith")
 
-_TOGETHER = 4  # Values that a thread loads at once.
-
 
 def in_warp(value: Any) -> Any:
-    """The sum of an i64 over the lanes up to this one; whole warps call."""
+    """The sum of an i64 or i32 over the lanes up to this one; whole warps call."""
     lane, distance = _block.thread() % _block.WARP, 1
     while distance < _block.WARP:
         reaches = compare("greater_equal", lane, distance)
@@ -54,46 +52,35 @@ def totals(name: str, threads: int, values: Sequence[Any]) -> list[Any]:
 
     `name` is that of the shared array, which no other call may use.
     """
-    parts = _of_warps(name, threads, values)
+    sums = [_word(_block.over_all(value)) for value in values]
+    parts = _leave(name, threads, 0, sums)
     _block.barrier()
     return [_block.of_all(_widened(sum(parts(i), _word(0)))) for i in range(len(values))]
 
 
 def before(name: str, threads: int, values: Sequence[Any]) -> list[Any]:
-    """The sums over the threads before this one; as `totals`.
-
-    Through shared memory: a shuffle between loops is one that the assembler guards, see
-    `_block.of_all`.
-    """
-    thread = _block.thread()
-    lane, warp = thread % _block.WARP, thread // _block.WARP
-    parts = _of_warps(f"{name}_warps", threads, values)
-    every = _block.SharedArray(f"{name}_threads", emit.integer(32), threads * len(values))
-    for i, value in enumerate(values):
-        every.store(_word(value), thread + i * threads)
+    """The sums over the threads before this one; as `totals`."""
+    warp, words = _block.thread() // _block.WARP, [_word(value) for value in values]
+    sums = [in_warp(word) for word in words]
+    parts = _leave(name, threads, _block.WARP - 1, sums)
     _block.barrier()
     found = []
-    for i in range(len(values)):
-        total = _word(0)
-        for number, value in enumerate(parts(i)):
-            total = total + select(compare("greater", warp, number), value, 0)
-        for first in range(0, _block.WARP, _TOGETHER):
-            some = every.load(warp * _block.WARP + (first + i * threads), _TOGETHER)
-            for number, value in enumerate(_block.lanes(some), first):
-                total = total + select(compare("greater", lane, number), value, 0)
+    for i, word in enumerate(words):
+        total = sums[i] - word
+        for number, part in enumerate(parts(i)):
+            total = total + select(compare("greater", warp, number), part, 0)
         found.append(_widened(total))
     return found
 
 
-def _of_warps(name: str, threads: int, values: Sequence[Any]) -> Callable[[int], list[Any]]:
-    """Leaves the sums of each warp in shared memory; gives those of value `i`, of all warps."""
+def _leave(name: str, threads: int, lane: int, values: Sequence[Any]) -> Callable[[int], list[Any]]:
+    """Leaves words of a lane of each warp in shared memory; gives those of value `i`."""
     warps = threads // _block.WARP
-    parts = _block.SharedArray(name, emit.integer(32), warps * len(values))
-    sums = [_word(_block.over_all(value)) for value in values]
-    with emit.when(compare("equal", _block.thread() % _block.WARP, 0)):
-        for i, value in enumerate(sums):
-            parts.store(value, _block.thread() // _block.WARP + i * warps)
-    return lambda i: [parts.load(i * warps + warp) for warp in range(warps)]
+    array = _block.SharedArray(name, emit.integer(32), warps * len(values))
+    with emit.when(compare("equal", _block.thread() % _block.WARP, lane)):
+        for i, value in enumerate(values):
+            array.store(value, _block.thread() // _block.WARP + i * warps)
+    return lambda i: [array.load(i * warps + warp) for warp in range(warps)]
 
 
 def _word(value: Any) -> Any:
