@@ -73,9 +73,19 @@ class Tile:
         return self.rows * staging.LINE
 
     @property
+    def panels(self) -> int:
+        """Panels of lines that are steps of k, of which the last one may have more columns."""
+        return -(-self.columns // self.depth)
+
+    @property
+    def b_lines(self) -> int:
+        """Lines of b in a stage."""
+        return self.columns if self.transposed else self.panels * self.depth
+
+    @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return (self.rows + self.columns) * staging.LINE
+        return (self.rows + self.b_lines) * staging.LINE
 
     @property
     def pitch(self) -> int:

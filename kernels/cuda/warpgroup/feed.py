@@ -110,7 +110,7 @@ class Feed:
         def half(part: Any, blocks: Any) -> None:
             lines = part * self.plan.half
             start = turn.start + (tile.b_place + pieces.size(lines * staging.LINE))
-            for panel in range(1 if tile.transposed else tile.columns // tile.depth):
+            for panel in range(1 if tile.transposed else tile.panels):
                 down, right = (column + lines, k)
                 if not tile.transposed:
                     down, right = k + lines, column + panel * tile.depth
@@ -154,7 +154,7 @@ class Feed:
             rights = [replace(b, start=place.number * emit.as_index(place.n) * place.k)]
         else:
             a, *rights = self._sides(place.number)
-        lines = tile.columns // len(rights)
+        lines = tile.b_lines // len(rights)
 
         for turn, k in self._steps_of(piece, first):
             deep = pieces.size(k)

@@ -110,7 +110,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class _Spot:
-    """A panel's first row and column in a product, of the tile at `where`.
+    """A panel's first row and column in a product, of the tile at `where`, and its columns.
 
     It may be filled when all but `left` stores of the warp before it have read their panels.
     """
@@ -118,7 +118,8 @@ class _Spot:
     where: Place
     row: Size
     column: Size
-    left: int
+    columns: int
+    left: int = 0
 
 
 class WayOut:
@@ -141,9 +142,10 @@ class WayOut:
 
         def body(lanes: int) -> None:
             each = self._panel(0).columns // 2
-            for number in range(len(sums) // each):
-                part = sums[number * each : (number + 1) * each]
-                self._put(self._panel(number % PANELS), part, self._spot(where, number), lanes)
+            for number, begin in enumerate(range(0, len(sums), each)):
+                part = sums[begin : begin + each]
+                spot = self._spot(where, number, len(part), left=min(number, PANELS - 1))
+                self._put(self._panel(number % PANELS), part, spot, lanes)
 
         with emit.when(has_rows(where)):
             self._in_vectors(where, body)
@@ -162,11 +164,16 @@ class WayOut:
         def body(lanes: int) -> None:
             panel = self._panel(0)
             each = panel.columns // 2
-            panels = count // each
+            panels, rest = divmod(count, each)
+
+            def put(warp: Size, number: Size, size: int) -> None:
+                part = sums(warp, number * each, size)
+                self._put(panel, part, self._spot(where, number, size, warp), lanes)
+
             for index in emit.loop(_warp() % _WARPS, warps * panels, _WARPS):
-                warp, number = first + index // panels, index % panels
-                part = sums(warp, number * each, each)
-                self._put(panel, part, self._spot(where, number, warp), lanes)
+                put(first + index // panels, index % panels, each)
+            for index in emit.loop(_warp() % _WARPS, warps, _WARPS) if rest else ():
+                put(first + index, panels, rest)
 
         self._in_vectors(where, body)
 
@@ -184,7 +191,8 @@ class WayOut:
             for i in range(each):
                 row = where.row + (number * each + i) * WARP_ROWS
                 with emit.when(emit.compare("less", row, where.m)):
-                    self._deliver(self._panel(i), _Spot(where, row, where.column, 0), lanes)
+                    panel = self._panel(i)
+                    self._deliver(panel, _Spot(where, row, where.column, panel.columns), lanes)
 
         with emit.when(emit.compare("less", where.column, where.n)):
             self._wait_until_read(0)
@@ -229,14 +237,16 @@ class WayOut:
         start = ((_warp() if warp is None else warp) * PANELS + number) * PANEL + self._start
         return Panel(self._shared, self._frame.spec.result.dtype, start)
 
-    def _spot(self, where: Place, number: Size, warp: Size | None = None) -> _Spot:
-        """Where a panel lies, number so of the rows of a warp, this one unless told."""
+    def _spot(
+        self, where: Place, number: Size, count: int, warp: Size | None = None, left: int = 0
+    ) -> _Spot:
+        """Where panel `number` of a warp lies, this one unless told; it has so many sums."""
         row = where.row + (_warp() if warp is None else warp) * WARP_ROWS
-        left = min(number, PANELS - 1) if isinstance(number, int) else 0
-        return _Spot(where, row, where.column + number * self._panel(0).columns, left)
+        column = where.column + number * self._panel(0).columns
+        return _Spot(where, row, column, 2 * count, left)
 
     def _put(self, panel: Panel, sums: Sequence[Any], spot: _Spot, lanes: int) -> None:
-        if self._by_tma(panel, spot, lanes):
+        if self._by_tma(panel, spot, lanes):  # Also one that has fewer columns.
             self._wait_until_read(spot.left)
         instructions.meet_in_warp()  # All lanes have read the panel before.
         panel.fill(sums)
@@ -249,7 +259,7 @@ class WayOut:
 
     def _deliver(self, panel: Panel, spot: _Spot, lanes: int) -> None:
         """Writes what is in the panel, put there by the warp, or by others before a barrier."""
-        if self._by_tma(panel, spot, lanes):
+        if self._by_tma(panel, spot, lanes) and spot.columns == panel.columns:
             self._store(panel, spot, lanes)
             return
         instructions.meet_in_warp()
@@ -278,7 +288,7 @@ class WayOut:
         self, panel: Panel, spot: _Spot, lanes: int
     ) -> Iterator[tuple[Size, Size, Size, Size]]:
         """Vectors of a panel: row and column there, and in the whole result."""
-        across, where = panel.columns // lanes, spot.where
+        across, where = spot.columns // lanes, spot.where
         for index in emit.loop(_lane(), WARP_ROWS * across, _block.WARP):
             row, right = index // across, index % across * lanes
             down, along = spot.row + row, spot.column + right

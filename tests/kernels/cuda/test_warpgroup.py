@@ -63,9 +63,20 @@ def test_results(name):
 
 
 @pytest.mark.parametrize("transposed", [True, False])
-def test_tiles_of_192_columns(monkeypatch, transposed):
-    monkeypatch.setattr(warpgroup_plan, "_SLOWER", {192: 1})
-    check(product("bfloat16", 130, 200, 24, transposed), {})
+@pytest.mark.parametrize("outputs", [0, 1, 2])
+@pytest.mark.parametrize("width", [160, 192, 224])
+def test_tiles_of_other_columns(monkeypatch, width, outputs, transposed):
+    monkeypatch.setattr(warpgroup_plan, "_SLOWER", {width: 1})
+    spec = product("bfloat16", 130, 264, 72, transposed)
+    check(body(spec, outputs) if outputs else spec, {})
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+def test_pieces_of_tiles_of_160_columns(monkeypatch, transposed):
+    monkeypatch.setattr(warpgroup_plan, "_SLOWER", {160: 1})
+    brought = cut_into_pieces(monkeypatch)
+    check(product("bfloat16", 130, 200, 3 * 64, transposed), {})
+    assert brought
 
 
 PIECES = {
