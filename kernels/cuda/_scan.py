@@ -67,7 +67,7 @@ def before(name: str, threads: int, values: Sequence[Any]) -> list[Any]:
     found = []
     for i, word in enumerate(words):
         total = sums[i] - word
-        for number, part in enumerate(parts(i)):
+        for number, part in enumerate(parts(i)[:-1]):
             total = total + select(compare("greater", warp, number), part, 0)
         found.append(_widened(total))
     return found

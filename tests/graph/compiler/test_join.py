@@ -7,6 +7,7 @@ from heddle.graph import DeviceRef, DType, Graph, TensorType, compile, ops
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.reference import evaluate
+from heddle.kernels.registry import AHEAD
 from heddle.runtime import Buffer, InferenceSession
 from heddle.runtime.errors import InputError
 
@@ -72,3 +73,19 @@ def test_a_block_that_is_not_there_is_named(graph, arrays):
     arrays[-1][0, 1] = 9
     with pytest.raises(InputError, match=r"rope \+ rope \+ paged_write \+ paged_write \(test_join"):
         model.execute(*arrays)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_rows_that_the_graph_is_given_are_read_ahead(kind, computed):
+    """But not lengths that another kernel computes, nor on a CPU, where none waits for others."""
+    types = [TensorType(dtype, shape) for dtype, shape in TYPES.values()]
+    with Graph("attention", types) as made:
+        keys, values, query, *_, offsets, lengths, tables = (x.tensor for x in made.inputs)
+        if computed:
+            lengths = ops.reshape(lengths + 1, (2,))
+        rows = offsets, ops.reshape(lengths, (2,)), tables
+        made.output(ops.paged_attention(query, keys, values, *rows, scale=0.1))
+    asked = assemble.requests(lower(made.module, kind), kind)
+    found = {r.spec.attr(AHEAD) for _, r in asked if r.spec.op == "paged_attention"}
+    assert found == {True if kind == "cuda" and not computed else None}

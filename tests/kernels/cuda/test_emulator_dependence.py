@@ -40,6 +40,29 @@ def test_before_the_wait(order, barrier):
         emulate(barrier + order, numbers(64), numbers(64) * 0, block=64)
 
 
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_what_is_settled_is_read_before_the_wait(barrier):
+    """But nothing is written before it."""
+    read, write = COPY.strip().splitlines(keepends=True)
+    x = numbers(64)
+    found = emulate(barrier + read + WAIT + write, x, x * 0, block=64, settled=True)
+    assert found.tolist() == list(range(64))
+    with pytest.raises(EmulatorError, match="touches global memory before"):
+        emulate(barrier + COPY + WAIT, x, x * 0, block=64, settled=True)
+
+
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_a_block_that_does_not_wait(barrier):
+    """Some of its threads are enough, but not those of another block."""
+    body = barrier + ONE_WAITS + barrier
+    emulate(body, numbers(64), numbers(64) * 0, block=64)
+    first = (
+        "%leads = arith.cmpi ult, %block, %one : i32\nscf.if %leads { nvvm.griddepcontrol wait }"
+    )
+    with pytest.raises(EmulatorError, match=r"block 1 ends without griddepcontrol\.wait"):
+        emulate(barrier + first, numbers(64), numbers(64) * 0, grid=2)
+
+
 def test_more_shared_memory_than_there_is():
     text = """
       llvm.mlir.global external @tile() {addr_space = 3 : i32, alignment = 16 : i64}

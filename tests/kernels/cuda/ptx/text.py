@@ -90,6 +90,9 @@ _PARAMETER = re.compile(
 _PIECE = re.compile(r"\s*(?:(?P<scope>[{}])|(?P<label>[$\w]+):(?!:)|(?P<statement>[^;]+);)")
 _STATEMENT = re.compile(r"(?:@(!?)([%\w]+) )?([a-z][\w.:]*) ?(.*)$")
 _REGISTERS = re.compile(r"\.reg \.(\w+) (%?\w+)(?:<(\d+)>)?")
+_NO_EFFECT = re.compile(r'//[^\n]*|\.pragma "used_bytes_mask \w+";')
+"""Comments; and which bytes of what is loaded next are used."""
+
 _OPERANDS = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^,\s]+")
 
 
@@ -99,7 +102,7 @@ def parse(text: str) -> Kernel:
     Raises:
         EmulatorError: There is something that LLVM does not write for our kernels.
     """
-    text = re.sub(r"//[^\n]*", "", text)
+    text = _NO_EFFECT.sub("", text)
     head, brace, body = text.partition("\n{\n")
     body, _, rest = body.rpartition("}")
     if not brace or rest.strip() or head.count(".entry") != 1:
