@@ -24,7 +24,7 @@ def fits(spec: Spec, machine: Machine) -> bool:
 
 
 def launch(spec: Spec, work: Expr) -> Launch:
-    """A block for each tile of queries of each head."""
+    """A block for each tile of queries of each head, or for some of them."""
     batch, heads, queries, _ = _shape(spec, 0)
     grid = product((batch, heads, fold("ceildiv", queries, feed.ROWS)))
     return Launch(
@@ -32,17 +32,39 @@ def launch(spec: Spec, work: Expr) -> Launch:
         work,
         (feed.THREADS, 1, 1),
         warpgroup.shared_bytes(spec),
+        resident=1 if _goes_on(spec) else 0,
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
     )
 
 
 def emit_dense(frame: _frame.Frame) -> None:
-    """Emits a block's tile; the result has elements."""
+    """Emits a block's tiles; the result has elements."""
+    batch, heads, queries, _ = _shape(frame.spec, 0)
+    tiles = fold("ceildiv", queries, feed.ROWS)
+    count = emit.as_index(frame.size(product((batch, heads, tiles))))
+
+    def at(number: Size) -> feed.Tile:
+        return _tile(frame, frame.size(tiles), number)
+
+    own = feed.Tiles.of_grid(count, at, several=_goes_on(frame.spec))
+    warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), own)
+
+
+def _goes_on(spec: Spec) -> bool:
+    """Whether a block has a tile after the other, as all of them are of one length.
+
+    Its keys come while results of the one before are written. Of others those that are left are
+    for the blocks that have ended.
+    """
+    return not spec.attr("causal")
+
+
+def _tile(frame: _frame.Frame, tiles: Size, number: Size) -> feed.Tile:
+    """The tile of that number, of so many for each head."""
     spec = frame.spec
     _, heads, queries, size = frame.shape(_shape(spec, 0))
     _, key_heads, length, _ = frame.shape(_shape(spec, 1))
-    tiles = frame.size(fold("ceildiv", _shape(spec, 0)[2], feed.ROWS))
-    rest, number = _order(frame, tiles)
+    rest, number = _order(frame, tiles, number)
     batch, head = rest // heads, rest % heads
     key_head = head // (heads // key_heads)
 
@@ -57,17 +79,16 @@ def emit_dense(frame: _frame.Frame) -> None:
 
     task = attend.Task(1, queries, length, query, key)
     first = (emit.as_index(tiles) - 1 - number) * feed.ROWS
-    tile = feed.Tile(task, first, feed.ROWS, corner, bounded=True)
-    warpgroup.emit_tile(frame, mma.DynamicShared("stages"), tile)
+    return feed.Tile(task, first, feed.ROWS, corner, bounded=True)
 
 
-def _order(frame: _frame.Frame, tiles: Size) -> tuple[Size, Size]:
-    """The block's head, among those of all batches, and its tile, counted from the last.
+def _order(frame: _frame.Frame, tiles: Size, block: Size) -> tuple[Size, Size]:
+    """The head of tile number `block`, among those of all batches, and which of its, from the last.
 
     The last tiles of causal attention have the most keys. They come first, of as many heads as have
     their keys in the second cache: else a wave ends with long tiles of some heads.
     """
-    spec, block = frame.spec, _block.block()
+    spec = frame.spec
     if not spec.attr("causal"):
         head = _block.quotient(block, tiles)
         return head, block - head * tiles

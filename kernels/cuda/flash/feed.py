@@ -85,17 +85,112 @@ class Layout:
         self.total = barriers
 
 
-class Feed:
-    """A tile, and all keys that its rows see."""
+Body = Callable[[Tile, Any, Any], Any]
+"""What is emitted for a tile, given the steps of keys and the tiles before it; gives its steps."""
 
-    def __init__(self, frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile) -> None:
-        self._frame, self._shared, self._tile, self._task = frame, shared, tile, tile.task
-        spec = frame.spec
-        self._layout = layout = Layout(int(spec.operands[0].shape[-1]))  # type: ignore[arg-type]
-        self._rings = [
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of a block, one after the other: of so many `rows` at most, and boxes of `lines`.
+
+    `each` emits a body for all of them; `several`: there may be another one behind a tile.
+    """
+
+    rows: int
+    lines: int
+    each: Callable[[Body], None]
+    several: bool
+
+    @staticmethod
+    def of_grid(count: Size, at: Callable[[Size], Tile], several: bool) -> Tiles:
+        """Of `count` whole tiles, each of which `at` gives by its number, those of a block."""
+
+        def each(body: Body) -> None:
+            if not several:
+                body(at(_block.block()), *[pieces.word(0)] * 2)
+                return
+
+            def step(number: Size, steps: Any, before: Any) -> Sequence[Any]:
+                return [steps + body(at(number), steps, before), before + 1]
+
+            emit.carry(_block.block(), count, _block.blocks(), [pieces.word(0)] * 2, step)
+
+        return Tiles(ROWS, KEYS, each, several)
+
+
+class Block:
+    """What the tiles of a block have in common: its stages, and who brings what to them."""
+
+    def __init__(self, frame: _frame.Frame, shared: mma.DynamicShared, tiles: Tiles) -> None:
+        self.frame, self.shared, self.tiles = frame, shared, tiles
+        size = frame.spec.operands[0].shape[-1]
+        self.layout = layout = Layout(int(size))  # type: ignore[arg-type]
+        self.rings = [
             instructions.Ring(shared, *row)
             for row in zip(layout.counts, layout.stages, layout.barriers, strict=True)
         ]
+        self.thread = pieces.word(_block.thread()) % instructions.THREADS
+        self.warpgroup = _block.thread() // instructions.THREADS
+        # Copies of a warp come one after another: neighbouring boxes are for different warps.
+        parts = self.thread % _block.WARP, self.thread // _block.WARP
+        lane, warp = map(pieces.size, parts)
+        self.box = lane * (instructions.THREADS // _block.WARP) + warp
+
+    def boxes(self, operand: int) -> int:
+        """Boxes of a stage."""
+        return KEYS // self.tiles.lines if operand else 1
+
+    def initialise(self) -> None:
+        """Makes the mbarriers, and fills lines that no row has; the block meets after it."""
+        with emit.when(emit.compare("equal", _block.thread(), 0)):
+            for tensor_map in self.frame.tensor_maps:
+                tma.prefetch(tensor_map)
+            for operand, ring in enumerate(self.rings):
+                full = pieces.word(self.boxes(operand))
+                ring.initialise(full=full, empty=pieces.word(CONSUMERS))
+        if self.tiles.rows < ROWS:
+            self.blank(emit.index(0), QUERY_PANEL, self.tiles.rows, _block.thread(), THREADS)
+
+    def produce(self) -> None:
+        """Brings the queries, and the keys and values of all steps, as stages get empty.
+
+        Queries by a thread of their own, so that keys need not wait until it is their turn.
+        """
+        of_queries = emit.compare("equal", self.box, instructions.THREADS - 1)
+        of_keys = emit.compare("less", self.box, self.boxes(1))
+        roles = (of_queries, Feed.bring_queries), (of_keys, Feed.bring_keys)
+
+        def both(*tile: Any) -> Any:
+            feed = Feed(self, *tile)
+            for is_mine, bring in roles:
+                with emit.when(is_mine):
+                    bring(feed)
+
+        if not self.tiles.several:
+            self.tiles.each(both)
+            return
+        for is_mine, bring in roles:
+            with emit.when(is_mine):
+                self.tiles.each(lambda *tile, bring=bring: bring(Feed(self, *tile)))
+
+    def blank(self, start: Size, panel: int, line: Size, thread: Size, threads: int) -> None:
+        """Writes zeros to the lines of panels from `line` on, for those who multiply them."""
+        chunks, lines = staging.LINE // mma.CHUNK, panel // staging.LINE
+        zero = emit.constant(emit.integer(32), 0, mma.CHUNK // 4)
+        for number in range(self.layout.panels):
+            first = start + number * panel
+            for index in emit.loop(line * chunks + thread, lines * chunks, threads):
+                self.shared.store(zero, first + index * mma.CHUNK)
+        tma.fence()
+
+
+class Feed:
+    """A tile, and all keys that its rows see, behind so many steps and tiles of the block."""
+
+    def __init__(self, block: Block, tile: Tile, steps_before: Any, before: Any) -> None:
+        self._block, self._tile, self._task = block, tile, tile.task
+        self._before = before, steps_before, steps_before
+        self._frame, self._shared, self._layout = block.frame, block.shared, block.layout
         self._first = emit.as_index(tile.first)
         self._end = emit.minimum(self._first + tile.rows, emit.as_index(tile.task.rows))
         (low, early), (late, stop) = self._range(self._first), self._range(self._end - 1)
@@ -106,28 +201,11 @@ class Feed:
         self._start, self._early = pieces.word(start), pieces.word(early)
         self._late = None if late is None else pieces.word(late)  # Not every row sees those before.
         self._count = pieces.word(emit.maximum(steps, 1))
-        self._thread = pieces.word(_block.thread()) % instructions.THREADS
-        self._warpgroup = _block.thread() // instructions.THREADS
-        self._second = emit.compare("equal", self._warpgroup, 1)
-        # Copies of a warp come one after another: neighbouring boxes are for different warps.
-        parts = self._thread % _block.WARP, self._thread // _block.WARP
-        lane, warp = map(pieces.size, parts)
-        self._box = lane * (instructions.THREADS // _block.WARP) + warp
+        self._second = emit.compare("equal", block.warpgroup, 1)
 
     def _range(self, row: Size) -> softmax.Range:
         task = self._task
         return keys.seen(self._frame.spec, task.group, task.queries, task.length, row)
-
-    def initialise(self) -> None:
-        """Makes the mbarriers, and fills lines that no row has; the block meets after it."""
-        with emit.when(emit.compare("equal", _block.thread(), 0)):
-            for tensor_map in self._frame.tensor_maps:
-                tma.prefetch(tensor_map)
-            for operand, ring in enumerate(self._rings):
-                full = pieces.word(self._boxes(operand))
-                ring.initialise(full=full, empty=pieces.word(CONSUMERS))
-        if self._tile.rows < ROWS:
-            self._blank(emit.index(0), QUERY_PANEL, self._tile.rows, _block.thread(), THREADS)
 
     def _check(self) -> None:
         """Checks the boxes of all keys that are brought, each by a thread that multiplies."""
@@ -139,25 +217,28 @@ class Feed:
         for key in emit.loop(start + _block.thread() * lines, stop, CONSUMING * lines):
             self._tile.check(key)
 
-    def _boxes(self, operand: int) -> int:
-        """Boxes of a stage."""
-        return KEYS // self._tile.lines if operand else 1
+    def _turn(self, operand: int, number: Any) -> instructions.Turn:
+        """The stage of that number, of those that the tile has of an operand."""
+        return self._block.rings[operand].turn(self._before[operand] + number)
 
-    def produce(self) -> None:
-        """Brings the queries, and the keys and values of all steps, as stages get empty."""
+    def bring_queries(self) -> Any:
+        """One thread brings the queries; gives the steps."""
+        self._copy(0, pieces.word(0), pieces.word(self._first))
+        return self._count
+
+    def bring_keys(self) -> Any:
+        """A thread for each box brings keys and values; gives the steps."""
         zero, one = pieces.word(0), pieces.word(1)
-        with emit.when(emit.compare("equal", self._box, 0)):
-            self._copy(0, zero, pieces.word(self._first))
-        with emit.when(emit.compare("less", self._box, self._boxes(1))):
-            for step in emit.loop(zero, self._count, one):
-                for operand in (1, 2):
-                    self._copy(operand, step, self._start + step * KEYS)
+        for step in emit.loop(zero, self._count, one):
+            for operand in (1, 2):
+                self._copy(operand, step, self._start + step * KEYS)
+        return self._count
 
     def _copy(self, operand: int, step: Any, row: Any) -> None:
         """Each thread copies a box, of which it looks for the place while the stage is in use."""
-        layout, number, turn = self._layout, emit.index(0), self._rings[operand].turn(step)
-        if self._boxes(operand) > 1:
-            number = self._box
+        layout, number, turn = self._layout, emit.index(0), self._turn(operand, step)
+        if self._block.boxes(operand) > 1:
+            number = self._block.box
         lines, panel = self._tile.rows, QUERY_PANEL
         if operand:
             lines, panel = self._tile.lines, KEY_PANEL
@@ -185,10 +266,10 @@ class Feed:
         left = pieces.word(self._task.length) - (self._start + number * KEYS)
 
         def write() -> list[Any]:
-            start = self._rings[2].turn(number).start + self._layout.first[2]
+            start = self._turn(2, number).start + self._layout.first[2]
             line = pieces.size(emit.maximum(left, 0))
-            thread = pieces.size(self._thread)
-            self._blank(start, KEY_PANEL, line, thread, instructions.THREADS)
+            thread = pieces.size(self._block.thread)
+            self._block.blank(start, KEY_PANEL, line, thread, instructions.THREADS)
             instructions.meet(1, instructions.THREADS)
             instructions.arrive(_BLANKED, CONSUMING)
             return []
@@ -199,13 +280,3 @@ class Feed:
 
         with emit.when(emit.compare("less", left, KEYS)):
             emit.either(self._second, [], wait, write)
-
-    def _blank(self, start: Size, panel: int, line: Size, thread: Size, threads: int) -> None:
-        """Writes zeros to the lines of panels from `line` on, for those who multiply them."""
-        chunks, lines = staging.LINE // mma.CHUNK, panel // staging.LINE
-        zero = emit.constant(emit.integer(32), 0, mma.CHUNK // 4)
-        for number in range(self._layout.panels):
-            first = start + number * panel
-            for index in emit.loop(line * chunks + thread, lines * chunks, threads):
-                self._shared.store(zero, first + index * mma.CHUNK)
-        tma.fence()

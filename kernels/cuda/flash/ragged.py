@@ -41,7 +41,8 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
     tiles = flash_tiles.Tiles(frame, keys, spans, rows, in_order)
     tile = tiles.find(_block.block() // key_heads)
     (sequence,) = tile.of_all("sequence")
-    with emit.when(emit.compare("greater_equal", sequence, 0)):
+
+    def found() -> tuple[attend.Task, Size, ragged_warpgroup.Row]:
         row = tiles.row(sequence)
         number, start, stop, length = tile.of_all("number", "start", "stop", "length")
         queries = stop - start
@@ -64,10 +65,13 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
             part, number, parts = (emit.select(is_split, *pair) for pair in pairs)
             split = flash_split.Split(part, parts, first, key_heads, counter)
         task = attend.Task(group, queries, length, query, key, split=split)
+        return task, number, ragged_warpgroup.Row(row, start, head, at)
+
+    with emit.when(emit.compare("greater_equal", sequence, 0)):
         if wide:
-            ragged_warpgroup.emit_tile(frame.wait(), task, number, (row, start, head), at)
+            ragged_warpgroup.emit_tile(frame.wait(), found)
         else:
-            attend.emit_tile(frame, task, number)
+            attend.emit_tile(frame, *found()[:2])
 
 
 def launch(spec: Spec, keys: Expr, work: Expr, arch: str = "", wide: bool = False) -> Launch:

@@ -8,7 +8,7 @@ another, else as many as the blocks of the cache have, by a thread for each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import emit, memory
@@ -50,34 +50,49 @@ def widened(spec: Spec, common: Launch) -> Launch:
     )
 
 
-def emit_tile(
-    frame: _frame.Frame,
-    task: attend.Task,
-    number: Size,
-    place: tuple[Size, Size, Size],
-    at: Callable[[Size], Size],
-) -> None:
-    """Emits tile `number` of a task, whose rows are at least one; 0 where rows are few.
+@dataclass(frozen=True)
+class Row:
+    """Row `number` of the batch, its first token and a key head; where a key is among all keys."""
 
-    `place` is the row of the batch, its first token and the key head; `at` gives the number of a
-    key among all keys.
+    number: Size
+    token: Size
+    head: Size
+    at: Callable[[Size], Size]
+
+
+def emit_tile(frame: _frame.Frame, found: Callable[[], tuple[attend.Task, Size, Row]]) -> None:
+    """Emits a tile of a task, whose rows are at least one.
+
+    `found` gives the task, the tile's number, which is 0 where rows are few, and their row. Every
+    warpgroup asks for itself, so that none holds what another one needs.
     """
-    row, token, head = place
+    task, _, _ = found()
     few = emit.compare("less_equal", task.length, 0)
     if task.group <= split.FEW:
         few = few | emit.compare("less_equal", task.rows, split.FEW)
-    find = _blocks(frame, row, task.length) if _is_paged(frame.spec) else _neighbours(task, at)
 
-    def corner(operand: int, row: Any) -> tuple[Size, Size]:
+    def each(body: feed.Body) -> None:
+        body(_tile(frame, *found()), *[pieces.word(0)] * 2)
+
+    tiles = feed.Tiles(rows(frame.spec), _lines(frame.spec), each, several=False)
+    warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles, few)
+
+
+def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> feed.Tile:
+    """Tile `number` of a task."""
+    paged = _is_paged(frame.spec)
+    find = _blocks(frame, row.number, task.length) if paged else _neighbours(task, row.at)
+
+    def corner(operand: int, place: Any) -> tuple[Size, Size]:
         if operand == 0:
-            return pieces.word(token) + row // task.group, head * task.group
-        return find(row), head
+            return pieces.word(row.token) + place // task.group, row.head * task.group
+        return find(place), row.head
 
     each, lines = rows(frame.spec), _lines(frame.spec)
     tile = feed.Tile(task, number * each, each, corner, lines)
-    if _is_paged(frame.spec):
-        tile = replace(tile, unit=lines, check=lambda key: at(key) and None)
-    warpgroup.emit_tile(frame, mma.DynamicShared("stages"), tile, few)
+    if paged:
+        tile = replace(tile, unit=lines, check=lambda key: row.at(key) and None)
+    return tile
 
 
 def _neighbours(task: attend.Task, at: Callable[[Size], Size]) -> Callable[[Any], Any]:

@@ -24,12 +24,14 @@ from heddle.kernels.cuda.flash.feed import (
     KEYS,
     QUERY_PANEL,
     WIDE,
+    Block,
     Feed,
     Layout,
     Tile,
+    Tiles,
 )
 from heddle.kernels.cuda.products import mma, pieces, staging
-from heddle.kernels.cuda.warpgroup import instructions, result
+from heddle.kernels.cuda.warpgroup import instructions, result, tma
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -56,28 +58,25 @@ def shared_bytes(spec: Spec) -> int:
     return max(wide, flash_attend.shared_bytes(spec, "sm_90a"))
 
 
-def emit_tile(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile, few: Any = None) -> None:
-    """Emits what a block does for a tile; `few`: it is not worth two warpgroups."""
+def emit_tiles(
+    frame: _frame.Frame, shared: mma.DynamicShared, tiles: Tiles, few: Any = None
+) -> None:
+    """Emits what a block does for its tiles; `few`: they are not worth two warpgroups."""
     wide = _is_mapped(frame)
     wide = wide if few is None else wide & (few ^ True)
-    block = _Attention(frame, shared, tile)
+    block = Block(frame, shared, tiles)
     with emit.when(wide):
         block.initialise()
     _block.barrier()
     instructions.registers_at_launch(REGISTERS)
 
     def by_warpgroups() -> list[Any]:
-        block.attend()
+        tiles.each(lambda *tile: _Attention(block, *tile).attend())
         return []
 
     def by_warps() -> list[Any]:
-        end = emit.minimum(emit.as_index(tile.first) + tile.rows, emit.as_index(tile.task.rows))
-        ends = [pieces.word(row) for row in (tile.first, end, split.FEW)]
         with _block.first_threads(stages.THREADS):
-            for first in emit.loop(*ends):  # In 32 bits: it holds them all the time.
-                rows = (pieces.size(row) for row in (first, ends[1]))
-                flash_attend.emit_few(frame, tile.task, shared, *rows)
-                _block.barrier()  # Shared memory is free.
+            tiles.each(lambda tile, *before: _attend_by_warps(frame, shared, tile))
         return []
 
     def consume() -> list[Any]:
@@ -94,6 +93,17 @@ def emit_tile(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile, few: A
     emit.either(consumes, [], consume, produce)
 
 
+def _attend_by_warps(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile) -> Any:
+    """Emits a tile, some rows at a time; gives no steps."""
+    end = emit.minimum(emit.as_index(tile.first) + tile.rows, emit.as_index(tile.task.rows))
+    ends = [pieces.word(row) for row in (tile.first, end, split.FEW)]
+    for first in emit.loop(*ends):  # In 32 bits: it holds them all the time.
+        rows = (pieces.size(row) for row in (first, ends[1]))
+        flash_attend.emit_few(frame, tile.task, shared, *rows)
+        _block.barrier()  # Shared memory is free.
+    return pieces.word(0)
+
+
 def _is_mapped(frame: _frame.Frame) -> Any:
     """Whether there are tensor maps: operands are aligned, and there are keys."""
     loose: Any = emit.index(0)
@@ -106,8 +116,8 @@ def _is_mapped(frame: _frame.Frame) -> Any:
 class _Attention(Feed):
     """A tile, against all keys that its rows see."""
 
-    def attend(self) -> None:
-        """Attends with the 64 rows of the warpgroup, and writes the results."""
+    def attend(self) -> Any:
+        """Attends with the 64 rows of the warpgroup, and writes the results; gives the steps."""
         spec, layout = self._frame.spec, self._layout
         self._kind = kind = mma.KINDS[spec.operands[0].dtype, spec.operands[0].dtype]
         self._of_scores = instructions.Matrices(kind, KEYS, k_last=True)
@@ -121,13 +131,16 @@ class _Attention(Feed):
         self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
         self._check()
         for operand in (0, 1):
-            self._rings[operand].turn(pieces.word(0)).wait_until_full()
+            self._turn(operand, pieces.word(0)).wait_until_full()
         write = self._frame.writer()
         self._write_all(self._attended(), write)
+        if self._block.tiles.several:
+            self._pass_queries_on()
+        return self._count
 
     def _attended(self) -> list[Any]:
         """The results of the thread in float32, as `instructions.Matrices.parts` has them."""
-        first = emit.compare("equal", self._warpgroup, 0)
+        first = emit.compare("equal", self._block.warpgroup, 0)
         with emit.when(self._second & emit.compare("greater", self._count, 1)):
             self._pass_on()  # The first warpgroup begins.
         element = emit.register_type("float32")
@@ -137,8 +150,8 @@ class _Attention(Feed):
 
         def step(number: Any, *state: Any) -> Sequence[Any]:
             shares, tops, totals, sums = _split(state, words, 2, 2)
-            self._rings[2].turn(number - 1).wait_until_full()  # A turn begins when all is there.
-            instructions.meet(self._warpgroup + 1, CONSUMING)
+            self._turn(2, number - 1).wait_until_full()  # A turn begins when all is there.
+            instructions.meet(self._block.warpgroup + 1, CONSUMING)
             scores = self._multiply_keys(number)
             whole = self._add_values(number - 1, shares, sums)
             with emit.when(first | emit.compare("less", number, self._count - 1)):
@@ -152,10 +165,12 @@ class _Attention(Feed):
         begin += self._of_values.zeros()
         state = emit.carry(one, self._count, one, begin, step)
         shares, _, totals, sums = _split(state, words, 2, 2)
-        self._rings[2].turn(self._count - 1).wait_until_full()
+        self._turn(2, self._count - 1).wait_until_full()
         self._blank_values(self._count - 1)
         whole = self._add_values(self._count - 1, shares, sums)
         instructions.wait(0)
+        if self._block.tiles.several:
+            self._release(2, self._count - 1)
         scales = [flash_softmax.inverse(total) for total in self._softmax.sums(totals)]
         parts = self._of_values.settled(whole)
         return [part * scales[i % 4 // 2] for i, part in enumerate(parts)]
@@ -163,8 +178,8 @@ class _Attention(Feed):
     def _multiply_keys(self, number: Size) -> Any:
         """The scores of the keys of step `number`, in flight: a group of its own."""
         layout, units = self._layout, self._of_scores
-        turn = self._rings[1].turn(number)
-        first = self._warpgroup * (instructions.ROWS * staging.LINE)
+        turn = self._turn(1, number)
+        first = self._block.warpgroup * (instructions.ROWS * staging.LINE)
         sums = None
         instructions.fence()
         for panel in range(layout.panels):
@@ -179,7 +194,7 @@ class _Attention(Feed):
     def _add_values(self, number: Size, shares: Sequence[Any], sums: Sequence[Any]) -> Any:
         """The sums and the values of step `number` by their shares, in flight: another group."""
         layout, units = self._layout, self._of_values
-        turn = self._rings[2].turn(number)
+        turn = self._turn(2, number)
         b = units.b(self._shared.at(turn.start + layout.first[2]), KEY_PANEL)
         whole = units.whole(sums)
         instructions.fence()
@@ -221,7 +236,7 @@ class _Attention(Feed):
         added = [softmax.raise_line(0, scores, shifts[0])]
         # Also for the assembler, which would put the wait for products in front of what is above.
         following = emit.minimum(number + 1, self._count - 1)
-        self._rings[1].turn(following).wait_until_full()
+        self._turn(1, following).wait_until_full()
         faded: list[Any] = []
         if whole is not None:
             instructions.wait(0)  # Beside the other line's powers, sums fade and shares are packed.
@@ -236,12 +251,18 @@ class _Attention(Feed):
 
     def _pass_on(self) -> None:
         """The other warpgroup may give work to the tensor cores."""
-        instructions.arrive(2 - self._warpgroup, CONSUMING)
+        instructions.arrive(2 - self._block.warpgroup, CONSUMING)
+
+    def _pass_queries_on(self) -> None:
+        """The place of the queries is free: of what warps have written there nothing is read."""
+        tma.fence()
+        instructions.meet(self._block.warpgroup + 1, instructions.THREADS)
+        self._release(0, pieces.word(0))
 
     def _release(self, operand: int, number: Size) -> None:
         """The warpgroup does not read a stage any more."""
-        with emit.when(emit.compare("equal", self._thread, 0)):
-            self._rings[operand].turn(number).arrive_empty()
+        with emit.when(emit.compare("equal", self._block.thread, 0)):
+            self._turn(operand, number).arrive_empty()
 
     def _write_all(self, parts: Sequence[Any], write: _frame.Writer) -> None:
         """Each warp brings its rows to where its queries were, and from there to the output."""
@@ -251,7 +272,9 @@ class _Attention(Feed):
             result.Panel(self._shared, dtype, self._line * staging.LINE + number * QUERY_PANEL)
             for number in range(layout.panels)
         ]
-        instructions.meet(self._warpgroup + 1, instructions.THREADS)  # The queries are done with.
+        instructions.meet(
+            self._block.warpgroup + 1, instructions.THREADS
+        )  # The queries are done with.
         each = len(parts) // layout.panels
         for number, panel in enumerate(panels):
             panel.fill(parts[number * each : (number + 1) * each])

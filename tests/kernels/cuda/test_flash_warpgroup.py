@@ -16,6 +16,7 @@ from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda.flash import dense_warpgroup
 from heddle.kernels.cuda.flash import warpgroup as flash_warpgroup
+from heddle.kernels.cuda.products import pieces
 from heddle.kernels.cuda.warpgroup import instructions as warpgroup
 from heddle.kernels.registry import MACHINES, Portion, find
 from heddle.kernels.spec import Operand, Spec
@@ -107,7 +108,7 @@ MISTAKES = {
         "looks at an accumulator before",
     ),
     "no wgmma.fence": (warpgroup, "fence", lambda: None, "no wgmma.fence"),
-    "no wait for a full stage": (Turn, "wait_until_full", lambda turn: None, "uninitialised"),
+    "no wait for a full stage": (Turn, "wait_until_full", lambda turn: None, "uninitialised|race"),
     "no wait for an empty stage": (
         Turn,
         "wait_until_empty",
@@ -122,6 +123,51 @@ MISTAKES = {
         "deadlock",
     ),
 }
+
+
+def passed_on_early(block, parts, write) -> None:
+    """Queries are before results have gone through their place."""
+    pass_on(block)
+    write_all(block, parts, write)
+
+
+Attention = flash_warpgroup._Attention
+pass_on, write_all, release = Attention._pass_queries_on, Attention._write_all, Attention._release
+TURNS = {
+    "queries are never passed on": ("_pass_queries_on", lambda block: None, "deadlock"),
+    "they are passed on early": ("_write_all", passed_on_early, "race|more than 1 arrivals"),
+    "they are passed on without a fence": (
+        "_pass_queries_on",
+        lambda block: release(block, 0, pieces.word(0)),
+        "race|proxy",
+    ),
+    "values are not released": (
+        "_release",
+        lambda block, operand, number: release(block, operand, number) if operand < 2 else None,
+        "deadlock",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_mistake_from_tile_to_tile_is_caught(monkeypatch, name):
+    function, wrong, message = TURNS[name]
+    monkeypatch.setattr(Attention, function, wrong)
+    spec = of(attention("bfloat16", 64, (5, 5)), d0=150, d1=290)
+    with pytest.raises(EmulatorError, match=message):
+        run_call(spec, arrays_for(spec, {}), {}, machine=HOPPER)
+
+
+@pytest.mark.parametrize("processors", [1, 2, 3])
+@pytest.mark.parametrize("size", [64, 128])
+def test_blocks_go_from_tile_to_tile(monkeypatch, size, processors):
+    """Also where a tile has other steps than stages, and the last one has few rows."""
+    monkeypatch.setattr(cuda_harness, "PROCESSORS", processors)
+    spec = of(attention("bfloat16", size, (4, 2)), d0=150, d1=290)
+    arrays = arrays_for(spec, {})
+    (found,), _ = run_call(spec, arrays, {}, machine=HOPPER)
+    largest = np.max(np.abs(arrays[2].astype(np.float64)))
+    check(found, in_float64(spec, arrays), "bfloat16", largest)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
