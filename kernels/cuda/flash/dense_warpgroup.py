@@ -31,7 +31,7 @@ def launch(spec: Spec, work: Expr) -> Launch:
         (fold("max", 1, grid), 1, 1),
         work,
         (feed.THREADS, 1, 1),
-        warpgroup.shared_bytes(spec),
+        warpgroup.shared_bytes(spec, _goes_on(spec)),
         resident=1 if _goes_on(spec) else 0,
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
     )
@@ -115,6 +115,6 @@ def _tensor_map(spec: Spec, number: int) -> TensorMap:
     lines = {"bhsd": (length, 1), "bshd": (1, heads)}[spec.attr("layout")]
     row = fold("mul", size, 2)
     strides = (product((heads, length, row)), *(fold("mul", line, row) for line in lines))
-    rows = feed.KEYS if number else feed.ROWS
+    rows = feed.KEYS if number else feed.ROWS // (feed.CONSUMERS if _goes_on(spec) else 1)
     shape = batch, heads, length, size
     return TensorMap(number, shape, strides, (1, 1, rows, feed.WIDE), staging.LINE)

@@ -31,11 +31,11 @@ ROWS = CONSUMERS * instructions.ROWS
 KEYS = 128
 """Keys that are multiplied at a time."""
 
-QUERY_PANEL, KEY_PANEL = ROWS * staging.LINE, KEYS * staging.LINE
-"""Bytes of a panel: 64 elements of each row, in lines of 128 bytes."""
+KEY_PANEL = KEYS * staging.LINE
+"""Bytes of a panel of keys or values: 64 elements of each row, in lines of 128 bytes."""
 
-STAGES = {128: (1, 3, 3), 64: (1, 2, 2)}
-"""By head size, of queries, keys and values: operands 0, 1 and 2. Three of 64 would spill."""
+STAGES = {128: (3, 3), 64: (2, 2)}
+"""By head size, of keys and values: operands 1 and 2. Three of 64 would spill."""
 
 WIDE = 64
 """Elements of a line."""
@@ -69,11 +69,17 @@ class Tile:
 
 
 class Layout:
-    """Shared memory in bytes: panels of queries, stages of keys and of values, mbarriers."""
+    """Shared memory in bytes: panels of queries, stages of keys and of values, mbarriers.
 
-    def __init__(self, size: int) -> None:
-        self.size, self.panels, self.counts = size, size // WIDE, STAGES[size]
-        self.stages = [self.panels * panel for panel in (QUERY_PANEL, KEY_PANEL, KEY_PANEL)]
+    Queries are one stage, or one for each warpgroup where those have them `apart`.
+    """
+
+    def __init__(self, size: int, apart: bool) -> None:
+        self.size, self.panels, self.apart = size, size // WIDE, apart
+        self.counts = (CONSUMERS if apart else 1, *STAGES[size])
+        self.query_rows = ROWS // self.counts[0]
+        self.query_panel = self.query_rows * staging.LINE
+        self.stages = [self.panels * panel for panel in (self.query_panel, KEY_PANEL, KEY_PANEL)]
         ends = [0]
         for stage, count in zip(self.stages, self.counts, strict=True):
             ends.append(ends[-1] + count * stage)
@@ -84,6 +90,11 @@ class Layout:
             barriers += instructions.ring_bytes(count)
         self.total = barriers
 
+    def queries(self, warpgroup: Size, panel: int) -> Size:
+        """Where those of a warpgroup are in a panel."""
+        first = self.stages[0] if self.apart else instructions.ROWS * staging.LINE
+        return warpgroup * first + panel * self.query_panel
+
 
 Body = Callable[[Tile, Any, Any], Any]
 """What is emitted for a tile, given the steps of keys and the tiles before it; gives its steps."""
@@ -93,7 +104,8 @@ Body = Callable[[Tile, Any, Any], Any]
 class Tiles:
     """The tiles of a block, one after the other: of so many `rows` at most, and boxes of `lines`.
 
-    `each` emits a body for all of them; `several`: there may be another one behind a tile.
+    `each` emits a body for all of them; `several`: there may be another one behind a tile, whose
+    queries each warpgroup has as soon as it is done with its own.
     """
 
     rows: int
@@ -104,18 +116,17 @@ class Tiles:
     @staticmethod
     def of_grid(count: Size, at: Callable[[Size], Tile], several: bool) -> Tiles:
         """Of `count` whole tiles, each of which `at` gives by its number, those of a block."""
+        if not several:
+            tile = at(_block.block())
+            return Tiles(ROWS, KEYS, lambda body: body(tile, *[pieces.word(0)] * 2), False)
 
         def each(body: Body) -> None:
-            if not several:
-                body(at(_block.block()), *[pieces.word(0)] * 2)
-                return
-
             def step(number: Size, steps: Any, before: Any) -> Sequence[Any]:
                 return [steps + body(at(number), steps, before), before + 1]
 
             emit.carry(_block.block(), count, _block.blocks(), [pieces.word(0)] * 2, step)
 
-        return Tiles(ROWS, KEYS, each, several)
+        return Tiles(ROWS, KEYS, each, True)
 
 
 class Block:
@@ -124,7 +135,7 @@ class Block:
     def __init__(self, frame: _frame.Frame, shared: mma.DynamicShared, tiles: Tiles) -> None:
         self.frame, self.shared, self.tiles = frame, shared, tiles
         size = frame.spec.operands[0].shape[-1]
-        self.layout = layout = Layout(int(size))  # type: ignore[arg-type]
+        self.layout = layout = Layout(int(size), tiles.several)  # type: ignore[arg-type]
         self.rings = [
             instructions.Ring(shared, *row)
             for row in zip(layout.counts, layout.stages, layout.barriers, strict=True)
@@ -147,9 +158,11 @@ class Block:
                 tma.prefetch(tensor_map)
             for operand, ring in enumerate(self.rings):
                 full = pieces.word(self.boxes(operand))
-                ring.initialise(full=full, empty=pieces.word(CONSUMERS))
+                readers = CONSUMERS // (1 if operand else self.layout.counts[0])
+                ring.initialise(full=full, empty=pieces.word(readers))
         if self.tiles.rows < ROWS:
-            self.blank(emit.index(0), QUERY_PANEL, self.tiles.rows, _block.thread(), THREADS)
+            panel, rows = self.layout.query_panel, self.tiles.rows
+            self.blank(emit.index(0), panel, rows, _block.thread(), THREADS)
 
     def produce(self) -> None:
         """Brings the queries, and the keys and values of all steps, as stages get empty.
@@ -189,8 +202,8 @@ class Feed:
 
     def __init__(self, block: Block, tile: Tile, steps_before: Any, before: Any) -> None:
         self._block, self._tile, self._task = block, tile, tile.task
-        self._before = before, steps_before, steps_before
         self._frame, self._shared, self._layout = block.frame, block.shared, block.layout
+        self._before = before * self._layout.counts[0], steps_before, steps_before
         self._first = emit.as_index(tile.first)
         self._end = emit.minimum(self._first + tile.rows, emit.as_index(tile.task.rows))
         (low, early), (late, stop) = self._range(self._first), self._range(self._end - 1)
@@ -223,7 +236,9 @@ class Feed:
 
     def bring_queries(self) -> Any:
         """One thread brings the queries; gives the steps."""
-        self._copy(0, pieces.word(0), pieces.word(self._first))
+        for number in range(self._layout.counts[0]):
+            first = pieces.word(self._first) + number * self._layout.query_rows
+            self._copy(0, pieces.word(number), first)
         return self._count
 
     def bring_keys(self) -> Any:
@@ -239,7 +254,7 @@ class Feed:
         layout, number, turn = self._layout, emit.index(0), self._turn(operand, step)
         if self._block.boxes(operand) > 1:
             number = self._block.box
-        lines, panel = self._tile.rows, QUERY_PANEL
+        lines, panel = self._tile.rows // layout.counts[0], layout.query_panel
         if operand:
             lines, panel = self._tile.lines, KEY_PANEL
         corner = self._tile.corner(operand, row + pieces.word(number) * lines)

@@ -45,7 +45,7 @@ def widened(spec: Spec, common: Launch) -> Launch:
     return replace(
         common,
         block=(feed.THREADS, 1, 1),
-        shared=warpgroup.shared_bytes(spec),
+        shared=warpgroup.shared_bytes(spec, several=False),
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
     )
 

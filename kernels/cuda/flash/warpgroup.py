@@ -22,7 +22,6 @@ from heddle.kernels.cuda.flash.feed import (
     CONSUMING,
     KEY_PANEL,
     KEYS,
-    QUERY_PANEL,
     WIDE,
     Block,
     Feed,
@@ -43,6 +42,7 @@ REGISTERS, MANY, FEW = 168, 240, 24
 """Of a thread: at launch, of those who multiply, and of those who bring."""
 
 _SIZES = (64, 128)
+_WARPS = instructions.THREADS // _block.WARP
 _VECTORS = 4  # A thread loads so many results from shared memory before it writes them.
 
 
@@ -52,9 +52,9 @@ def fits(spec: Spec, machine: Machine) -> bool:
     return machine.arch == "sm_90a" and q.dtype == k.dtype and q.shape[-1] in _SIZES
 
 
-def shared_bytes(spec: Spec) -> int:
-    """Dynamic shared memory of a block."""
-    wide = Layout(int(spec.operands[0].shape[-1])).total  # type: ignore[arg-type]
+def shared_bytes(spec: Spec, several: bool) -> int:
+    """Dynamic shared memory of a block, which may have `several` tiles."""
+    wide = Layout(int(spec.operands[0].shape[-1]), several).total  # type: ignore[arg-type]
     return max(wide, flash_attend.shared_bytes(spec, "sm_90a"))
 
 
@@ -130,8 +130,8 @@ class _Attention(Feed):
         ranges = [self._range(emit.minimum(line, self._end - 1)) for line in lines]
         self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
         self._check()
-        for operand in (0, 1):
-            self._turn(operand, pieces.word(0)).wait_until_full()
+        self._turn(0, self._queries()).wait_until_full()
+        self._turn(1, pieces.word(0)).wait_until_full()
         write = self._frame.writer()
         self._write_all(self._attended(), write)
         if self._block.tiles.several:
@@ -179,11 +179,10 @@ class _Attention(Feed):
         """The scores of the keys of step `number`, in flight: a group of its own."""
         layout, units = self._layout, self._of_scores
         turn = self._turn(1, number)
-        first = self._block.warpgroup * (instructions.ROWS * staging.LINE)
         sums = None
         instructions.fence()
         for panel in range(layout.panels):
-            a = units.a(self._shared.at(first + panel * QUERY_PANEL))
+            a = units.a(self._shared.at(layout.queries(self._block.warpgroup, panel)))
             start = turn.start + (layout.first[1] + panel * KEY_PANEL)
             b = units.b(self._shared.at(start), 0)
             for i in range(WIDE // self._kind.depth):
@@ -257,7 +256,11 @@ class _Attention(Feed):
         """The place of the queries is free: of what warps have written there nothing is read."""
         tma.fence()
         instructions.meet(self._block.warpgroup + 1, instructions.THREADS)
-        self._release(0, pieces.word(0))
+        self._release(0, self._queries())
+
+    def _queries(self) -> Any:
+        """The stage of the warpgroup's queries."""
+        return pieces.word(self._block.warpgroup) if self._layout.apart else pieces.word(0)
 
     def _release(self, operand: int, number: Size) -> None:
         """The warpgroup does not read a stage any more."""
@@ -268,8 +271,9 @@ class _Attention(Feed):
         """Each warp brings its rows to where its queries were, and from there to the output."""
         frame, layout, size = self._frame, self._layout, self._layout.size
         dtype, rows = frame.spec.result.dtype, result.WARP_ROWS
+        own = _block.thread() // _block.WARP % _WARPS * (rows * staging.LINE)
         panels = [
-            result.Panel(self._shared, dtype, self._line * staging.LINE + number * QUERY_PANEL)
+            result.Panel(self._shared, dtype, layout.queries(self._block.warpgroup, number) + own)
             for number in range(layout.panels)
         ]
         instructions.meet(

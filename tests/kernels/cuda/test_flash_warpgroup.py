@@ -16,7 +16,6 @@ from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda.flash import dense_warpgroup
 from heddle.kernels.cuda.flash import warpgroup as flash_warpgroup
-from heddle.kernels.cuda.products import pieces
 from heddle.kernels.cuda.warpgroup import instructions as warpgroup
 from heddle.kernels.registry import MACHINES, Portion, find
 from heddle.kernels.spec import Operand, Spec
@@ -138,7 +137,7 @@ TURNS = {
     "they are passed on early": ("_write_all", passed_on_early, "race|more than 1 arrivals"),
     "they are passed on without a fence": (
         "_pass_queries_on",
-        lambda block: release(block, 0, pieces.word(0)),
+        lambda block: release(block, 0, block._queries()),
         "race|proxy",
     ),
     "values are not released": (
