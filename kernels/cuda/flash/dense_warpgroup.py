@@ -79,7 +79,7 @@ def _tile(frame: _frame.Frame, tiles: Size, number: Size) -> feed.Tile:
 
     task = attend.Task(1, queries, length, query, key)
     first = (emit.as_index(tiles) - 1 - number) * feed.ROWS
-    return feed.Tile(task, first, feed.ROWS, corner, bounded=True)
+    return feed.Tile(spec, task, first, feed.ROWS, corner, bounded=True)
 
 
 def _order(frame: _frame.Frame, tiles: Size, block: Size) -> tuple[Size, Size]:

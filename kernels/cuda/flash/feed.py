@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from heddle.kernels import emit, sizes
@@ -16,6 +17,7 @@ from heddle.kernels.cuda.flash import attend, keys, softmax
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.sizes import Size
+from heddle.kernels.spec import Spec
 
 CONSUMERS = 2
 """Warpgroups that multiply."""
@@ -47,7 +49,7 @@ _BLANKED = 3  # The warpgroups have barriers 1 and 2.
 class Tile:
     """At most `rows` rows of a task, from row `first` on, and the boxes that TMA has of them.
 
-    Corners are given and taken in 32 bits.
+    Corners are given and taken in 32 bits. `reach` is computed where it is asked for first.
 
     Attributes:
         corner: Where a box of operand 0, 1 or 2 begins, its column aside: the one with all rows
@@ -58,6 +60,7 @@ class Tile:
         check: Looks at the box of a key in advance, and reports what is wrong with it.
     """
 
+    spec: Spec
     task: attend.Task
     first: Size
     rows: int
@@ -66,6 +69,39 @@ class Tile:
     unit: int = 1
     bounded: bool = False
     check: Callable[[Size], None] | None = None
+
+    def range(self, row: Size) -> softmax.Range:
+        """The keys that a row sees."""
+        task = self.task
+        return keys.seen(self.spec, task.group, task.queries, task.length, row)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Its rows, and the keys that they see."""
+        first = emit.as_index(self.first)
+        end = emit.minimum(first + self.rows, emit.as_index(self.task.rows))
+        (low, early), (late, stop) = self.range(first), self.range(end - 1)
+        start = emit.index(0) if low is None else low
+        start = start if self.unit == 1 else start // self.unit * self.unit
+        steps = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
+        # In 32 bits, as every thread holds them. Where no key is seen, some come that are masked.
+        words = [pieces.word(number) for number in (start, emit.maximum(steps, 1), early)]
+        return Reach(first, end, *words, None if late is None else pieces.word(late))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The rows of a tile, from `first` to before `end`, and `count` steps of keys from `start` on.
+
+    All rows see the keys from `late`, if there is one, to before `early`.
+    """
+
+    first: Size
+    end: Size
+    start: Any
+    count: Any
+    early: Any
+    late: Any
 
 
 class Layout:
@@ -118,6 +154,7 @@ class Tiles:
         """Of `count` whole tiles, each of which `at` gives by its number, those of a block."""
         if not several:
             tile = at(_block.block())
+            _ = tile.reach  # All threads find out: who brings keys need not.
             return Tiles(ROWS, KEYS, lambda body: body(tile, *[pieces.word(0)] * 2), False)
 
         def each(body: Body) -> None:
@@ -204,27 +241,14 @@ class Feed:
         self._block, self._tile, self._task = block, tile, tile.task
         self._frame, self._shared, self._layout = block.frame, block.shared, block.layout
         self._before = before * self._layout.counts[0], steps_before, steps_before
-        self._first = emit.as_index(tile.first)
-        self._end = emit.minimum(self._first + tile.rows, emit.as_index(tile.task.rows))
-        (low, early), (late, stop) = self._range(self._first), self._range(self._end - 1)
-        start = emit.index(0) if low is None else low
-        start = start if tile.unit == 1 else start // tile.unit * tile.unit
-        steps = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
-        # In 32 bits, as every thread holds them. Where no key is seen, some come that are masked.
-        self._start, self._early = pieces.word(start), pieces.word(early)
-        self._late = None if late is None else pieces.word(late)  # Not every row sees those before.
-        self._count = pieces.word(emit.maximum(steps, 1))
+        self._reach = tile.reach
         self._second = emit.compare("equal", block.warpgroup, 1)
-
-    def _range(self, row: Size) -> softmax.Range:
-        task = self._task
-        return keys.seen(self._frame.spec, task.group, task.queries, task.length, row)
 
     def _check(self) -> None:
         """Checks the boxes of all keys that are brought, each by a thread that multiplies."""
         if self._tile.check is None:
             return
-        start, count = (pieces.size(number) for number in (self._start, self._count))
+        start, count = (pieces.size(number) for number in (self._reach.start, self._reach.count))
         stop = emit.minimum(start + count * KEYS, emit.as_index(self._task.length))
         lines = self._tile.lines
         for key in emit.loop(start + _block.thread() * lines, stop, CONSUMING * lines):
@@ -237,17 +261,17 @@ class Feed:
     def bring_queries(self) -> Any:
         """One thread brings the queries; gives the steps."""
         for number in range(self._layout.counts[0]):
-            first = pieces.word(self._first) + number * self._layout.query_rows
+            first = pieces.word(self._reach.first) + number * self._layout.query_rows
             self._copy(0, pieces.word(number), first)
-        return self._count
+        return self._reach.count
 
     def bring_keys(self) -> Any:
         """A thread for each box brings keys and values; gives the steps."""
         zero, one = pieces.word(0), pieces.word(1)
-        for step in emit.loop(zero, self._count, one):
+        for step in emit.loop(zero, self._reach.count, one):
             for operand in (1, 2):
-                self._copy(operand, step, self._start + step * KEYS)
-        return self._count
+                self._copy(operand, step, self._reach.start + step * KEYS)
+        return self._reach.count
 
     def _copy(self, operand: int, step: Any, row: Any) -> None:
         """Each thread copies a box, of which it looks for the place while the stage is in use."""
@@ -278,7 +302,7 @@ class Feed:
         """
         if self._tile.bounded:
             return
-        left = pieces.word(self._task.length) - (self._start + number * KEYS)
+        left = pieces.word(self._task.length) - (self._reach.start + number * KEYS)
 
         def write() -> list[Any]:
             start = self._turn(2, number).start + self._layout.first[2]

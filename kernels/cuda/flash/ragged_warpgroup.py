@@ -89,7 +89,7 @@ def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> fee
         return find(place), row.head
 
     each, lines = rows(frame.spec), _lines(frame.spec)
-    tile = feed.Tile(task, number * each, each, corner, lines)
+    tile = feed.Tile(frame.spec, task, number * each, each, corner, lines)
     if paged:
         tile = replace(tile, unit=lines, check=lambda key: row.at(key) and None)
     return tile

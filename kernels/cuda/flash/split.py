@@ -3,7 +3,8 @@
 Each block attends to a part of the keys and leaves weighted values, their sum of powers and its
 greatest score, as in "Flash-Decoding" (Dao, Haziza, Massa, Sizov, 2023). Parts are as long as it
 takes to give all sequences together `BLOCKS` of them; a sequence that is no longer is not split.
-Where there are not that many, short parts are worth it as long as all of them run at once.
+Where there are not that many, each multiprocessor has one, as it takes long to bring parts
+together: more of them read no faster.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ FEW = 16
 LEAST = 2
 """Stages of a part at least: they are on their way at once, so that one would come no sooner."""
 
-LONG = 4
-"""Stages of a part from which on a second wave of blocks is worth bringing together."""
+LONG = 64
+"""Stages of a part from which on more of them than multiprocessors are worth bringing together."""
 
-AT_ONCE = 2 * _handover.PROCESSORS
-"""Blocks that run at a time, two on each multiprocessor."""
+AT_ONCE = 128
+"""Parts for one on each multiprocessor, or for almost each: by a power of two lengths divide."""
 
-BLOCKS = 2 * AT_ONCE
-"""Parts that all keys are cut into: two waves."""
+BLOCKS = 4 * _handover.PROCESSORS
+"""Parts that all keys are cut into: two waves, of two on each multiprocessor."""
 
 Sums = Sequence[Any]
 """A row's greatest score and sum of powers, and some columns of its weighted values."""

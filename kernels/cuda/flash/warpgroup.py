@@ -126,8 +126,8 @@ class _Attention(Feed):
         self._softmax = softmax = flash_softmax.Softmax(self._scores, KEYS, 1, chains=4)
         warp = _block.thread() // _block.WARP
         self._line = warp * result.WARP_ROWS
-        lines = [self._first + self._line + softmax.group + 8 * i for i in range(2)]
-        ranges = [self._range(emit.minimum(line, self._end - 1)) for line in lines]
+        lines = [self._reach.first + self._line + softmax.group + 8 * i for i in range(2)]
+        ranges = [self._tile.range(emit.minimum(line, self._reach.end - 1)) for line in lines]
         self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
         self._check()
         self._turn(0, self._queries()).wait_until_full()
@@ -136,12 +136,12 @@ class _Attention(Feed):
         self._write_all(self._attended(), write)
         if self._block.tiles.several:
             self._pass_queries_on()
-        return self._count
+        return self._reach.count
 
     def _attended(self) -> list[Any]:
         """The results of the thread in float32, as `instructions.Matrices.parts` has them."""
         first = emit.compare("equal", self._block.warpgroup, 0)
-        with emit.when(self._second & emit.compare("greater", self._count, 1)):
+        with emit.when(self._second & emit.compare("greater", self._reach.count, 1)):
             self._pass_on()  # The first warpgroup begins.
         element = emit.register_type("float32")
         zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
@@ -154,7 +154,7 @@ class _Attention(Feed):
             instructions.meet(self._block.warpgroup + 1, CONSUMING)
             scores = self._multiply_keys(number)
             whole = self._add_values(number - 1, shares, sums)
-            with emit.when(first | emit.compare("less", number, self._count - 1)):
+            with emit.when(first | emit.compare("less", number, self._reach.count - 1)):
                 self._pass_on()
             instructions.wait(1)
             return self._become_shares(number, scores, tops, totals, whole)
@@ -163,14 +163,14 @@ class _Attention(Feed):
         instructions.wait(0)
         begin = self._become_shares(one - 1, scores, [top] * 2, [zero] * 2, None)
         begin += self._of_values.zeros()
-        state = emit.carry(one, self._count, one, begin, step)
+        state = emit.carry(one, self._reach.count, one, begin, step)
         shares, _, totals, sums = _split(state, words, 2, 2)
-        self._turn(2, self._count - 1).wait_until_full()
-        self._blank_values(self._count - 1)
-        whole = self._add_values(self._count - 1, shares, sums)
+        self._turn(2, self._reach.count - 1).wait_until_full()
+        self._blank_values(self._reach.count - 1)
+        whole = self._add_values(self._reach.count - 1, shares, sums)
         instructions.wait(0)
         if self._block.tiles.several:
-            self._release(2, self._count - 1)
+            self._release(2, self._reach.count - 1)
         scales = [flash_softmax.inverse(total) for total in self._softmax.sums(totals)]
         parts = self._of_values.settled(whole)
         return [part * scales[i % 4 // 2] for i, part in enumerate(parts)]
@@ -208,10 +208,10 @@ class _Attention(Feed):
         scores = self._of_scores.settled(sums)
         if self._scores.before is not None:
             scores = [score * self._scores.before for score in scores]
-        first = self._start + number * KEYS
-        edge = emit.compare("greater", first + KEYS, self._early)
-        if self._late is not None:
-            edge = edge | emit.compare("less", first, self._late)
+        first = self._reach.start + number * KEYS
+        edge = emit.compare("greater", first + KEYS, self._reach.early)
+        if self._reach.late is not None:
+            edge = edge | emit.compare("less", first, self._reach.late)
         return emit.either(
             edge,
             [score.type for score in scores],
@@ -234,7 +234,7 @@ class _Attention(Feed):
         fades = [softmax.power(*pair) for pair in zip(tops, shifts, strict=True)]
         added = [softmax.raise_line(0, scores, shifts[0])]
         # Also for the assembler, which would put the wait for products in front of what is above.
-        following = emit.minimum(number + 1, self._count - 1)
+        following = emit.minimum(number + 1, self._reach.count - 1)
         self._turn(1, following).wait_until_full()
         faded: list[Any] = []
         if whole is not None:
@@ -283,7 +283,7 @@ class _Attention(Feed):
         for number, panel in enumerate(panels):
             panel.fill(parts[number * each : (number + 1) * each])
         instructions.meet_in_warp()
-        first = self._first + self._line
+        first = self._reach.first + self._line
 
         def put(lanes: int, guarded: bool) -> list[Any]:
             lane, across = _block.thread() % _block.WARP, WIDE // lanes
@@ -295,14 +295,14 @@ class _Attention(Feed):
                     spots = list(zip(lines, columns, strict=True))
                     values = [panel.load(*spot, lanes) for spot in spots]
                     for value, (line, column) in zip(values, spots, strict=True):
-                        inside = emit.compare("less", first + line, self._end)
+                        inside = emit.compare("less", first + line, self._reach.end)
                         with emit.when(inside) if guarded else nullcontext():
                             place = self._task.place(first + line) + number * WIDE
                             write(value, place + column)
             return []
 
         def body(lanes: int) -> None:
-            whole = emit.compare("less_equal", first + rows, self._end)
+            whole = emit.compare("less_equal", first + rows, self._reach.end)
             emit.either(whole, [], lambda: put(lanes, False), lambda: put(lanes, True))
 
         _frame.in_vectors(frame, [write.inputs], [size], body, most=8)

@@ -175,9 +175,10 @@ def test_a_counter_that_is_not_reset_is_caught(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("every", "wanted"), [(8, 2), (528, 2), (792, 3), (1056, 4), (2112, 4), (2113, 5)]
+    ("every", "wanted"),
+    [(8, 2), (256, 2), (257, 3), (1024, 8), (8192, 64), (64 * 528, 64), (64 * 528 + 1, 65)],
 )
-def test_short_parts_run_at_once(every, wanted):
+def test_parts_are_as_long_as_one_for_each_multiprocessor(every, wanted):
     assert split.length_of_parts(every) == wanted
 
 
@@ -186,7 +187,7 @@ def test_as_many_blocks_as_keys_ask_for():
         "paged_attention", "bfloat16", heads=32, key_heads=8, size=128, block=16
     )
     launch = find(spec.op, "cuda").launch(spec)
-    for rows, keys, wanted in ((1, 8192, 33), (64, 8192, 66), (1, 1024, 8), (1, 96, 0)):
+    for rows, keys, wanted in ((1, 8192, 16), (64, 8192, 66), (1, 1024, 8), (1, 96, 0)):
         dims = {"d0": rows, "d1": 9, "d2": rows + 1, "d3": rows, "d4": keys // 16}
         tiles = -(-rows * 4 // 64) + rows + 2
         assert size(launch.grid[0], dims) == 8 * (tiles + min(wanted, 66))
