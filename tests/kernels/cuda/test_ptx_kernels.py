@@ -121,6 +121,7 @@ ATTENTION: dict[str, Case] = {
     "rows in parts": (flash_split.test_ragged, "one long row"),
     "warpgroups": (flash_warpgroup.test_results, "one step of keys", True),
     "warpgroups, several steps": (flash_warpgroup.test_results, "several", True),
+    "warpgroups, several tiles": (flash_warpgroup.test_blocks_go_from_tile_to_tile, 64, 2),
     "warpgroups, causal": (flash_warpgroup.test_results, "causal", True),
     "warpgroups, unaligned": (flash_warpgroup.test_results, "unaligned", False),
     "warpgroups, paged": (
@@ -155,7 +156,7 @@ PRODUCTS: dict[str, Case] = {
             "bytes without a sign", "odd sizes at run time", "unaligned buffers",
         )
     },
-    "warpgroups, b in rows": (warpgroup.test_tiles_of_192_columns, False),
+    "warpgroups, b in rows": (warpgroup.test_tiles_of_other_columns, 160, 0, False),
     "warpgroups, pieces": (warpgroup.test_tiles_in_pieces, "two pieces"),
     "warpgroups, groups": (warpgroup.test_rows_sorted_by_group, True),
     "warpgroups, 4 bits": (warpgroup_scaled.test_results, "4 bits"),

@@ -62,9 +62,11 @@ def test_results(name):
         check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
 
 
-@pytest.mark.parametrize("transposed", [True, False])
-@pytest.mark.parametrize("outputs", [0, 1, 2])
-@pytest.mark.parametrize("width", [160, 192, 224])
+@pytest.mark.parametrize(
+    ("width", "outputs", "transposed"),
+    [(160, 0, False), (160, 1, True), (160, 2, False), (192, 0, True), (192, 1, False)]
+    + [(224, 0, True), (224, 1, False)],
+)
 def test_tiles_of_other_columns(monkeypatch, width, outputs, transposed):
     monkeypatch.setattr(warpgroup_plan, "_SLOWER", {width: 1})
     spec = product("bfloat16", 130, 264, 72, transposed)
