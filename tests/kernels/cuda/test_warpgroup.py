@@ -64,8 +64,10 @@ def test_results(name):
 
 @pytest.mark.parametrize(
     ("width", "outputs", "transposed"),
-    [(160, 0, False), (160, 1, True), (160, 2, False), (192, 0, True), (192, 1, False)]
-    + [(224, 0, True), (224, 1, False)],
+    [
+        *[(160, 0, False), (160, 1, True), (160, 2, False), (192, 0, True), (192, 1, False)],
+        *[(224, 0, True), (224, 1, False)],
+    ],
 )
 def test_tiles_of_other_columns(monkeypatch, width, outputs, transposed):
     monkeypatch.setattr(warpgroup_plan, "_SLOWER", {width: 1})
