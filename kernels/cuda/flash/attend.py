@@ -191,7 +191,7 @@ class _Tile:
             stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
             return self.warp.step(stage, first, edge, ranges, state)
 
-        places = {number: place(number) for number in range(ahead * self.frame.ahead)}
+        places = [place(number) for number in range(ahead)] if self.frame.ahead else []
         self.frame.wait()
         for number in range(ahead):
             fill(number, places[number] if places else place(number))

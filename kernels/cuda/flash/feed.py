@@ -70,7 +70,7 @@ class Tile:
     bounded: bool = False
     check: Callable[[Size], None] | None = None
 
-    def range(self, row: Size) -> softmax.Range:
+    def seen(self, row: Size) -> softmax.Range:
         """The keys that a row sees."""
         task = self.task
         return keys.seen(self.spec, task.group, task.queries, task.length, row)
@@ -80,13 +80,13 @@ class Tile:
         """Its rows, and the keys that they see."""
         first = emit.as_index(self.first)
         end = emit.minimum(first + self.rows, emit.as_index(self.task.rows))
-        (low, early), (late, stop) = self.range(first), self.range(end - 1)
+        (low, early), (late, stop) = self.seen(first), self.seen(end - 1)
         start = emit.index(0) if low is None else low
         start = start if self.unit == 1 else start // self.unit * self.unit
         steps = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
         # In 32 bits, as every thread holds them. Where no key is seen, some come that are masked.
-        words = [pieces.word(number) for number in (start, emit.maximum(steps, 1), early)]
-        return Reach(first, end, *words, None if late is None else pieces.word(late))
+        start, count, early = map(pieces.word, (start, emit.maximum(steps, 1), early))
+        return Reach(first, end, start, count, early, None if late is None else pieces.word(late))
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def emit_ragged(spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], 
 
 
 def _emit_warp(frame: _frame.Frame, keys: Keys, spans: WarpSpans) -> None:
+    """Emits the work of a warp without tensor cores."""
     spec = frame.spec
     tokens = emit.as_index(frame.size(spec.operands[0].shape[0]))
     warp = _block.block() * WARPS + _block.thread() // _block.WARP

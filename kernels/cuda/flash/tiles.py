@@ -32,7 +32,7 @@ _FAR = 1 << 40  # More keys than there can be.
 Band = tuple[Size, Size]
 """Tiles that see at least so many keys, and fewer than so many."""
 
-Row = tuple[Size, Size, Size]
+Span = tuple[Size, Size, Size]
 """Where the tokens of a sequence start and stop, and how many keys it has."""
 
 
@@ -197,31 +197,31 @@ class Tiles:
 
     def _stages(self, sequence: Size) -> Size:
         """Stages of keys that may be split."""
-        found = self._of(sequence, 1, lambda row, _: [self._of_few(row[1] - row[0], row[2])])
+        found = self._of(sequence, 1, lambda span, _: [self._of_few(span[1] - span[0], span[2])])
         return found[0]
 
     def _counts(self, sequence: Size) -> Sequence[Any]:
         """How many tiles a sequence has in each band; its parts; 1 if it is wrong."""
 
-        def count(row: Row, wrong: Any) -> list[Any]:
-            found = [self._in(band, row[1] - row[0], row[2]) for band in self._bands]
+        def count(span: Span, wrong: Any) -> list[Any]:
+            found = [self._in(band, span[1] - span[0], span[2]) for band in self._bands]
             slots, is_wrong = found[-1][-1], arith.extui(emit.integer(64), wrong)
             return [*(tiles for _, tiles, _ in found), slots, is_wrong]
 
         return self._of(sequence, len(self._bands) + 2, count)
 
     def _tiles(self, sequence: Size, band: Band) -> Sequence[Any]:
-        """The first tile of a sequence in a band, how many, and all its parts; then its row."""
+        """The first tile of a sequence in a band, how many, and all its parts; then its span."""
 
-        def look(row: Row, _: Any) -> list[Any]:
-            return [*self._in(band, row[1] - row[0], row[2]), *row]
+        def look(span: Span, _: Any) -> list[Any]:
+            return [*self._in(band, span[1] - span[0], span[2]), *span]
 
         return self._of(sequence, 6, look)
 
     def _of(
-        self, sequence: Size, count: int, found: Callable[[Row, Any], Sequence[Any]]
+        self, sequence: Size, count: int, found: Callable[[Span, Any], Sequence[Any]]
     ) -> Sequence[Any]:
-        """`found` of a sequence's row and whether it is wrong; zeros of none."""
+        """`found` of a sequence's span and whether it is wrong; zeros of none."""
 
         def of_one() -> Sequence[Any]:
             start, stop, wrong = self._span(sequence)
@@ -232,7 +232,7 @@ class Tiles:
         return emit.either(here, [zero.type] * count, of_one, lambda: [zero] * count)
 
     def _in(self, band: Band, queries: Size, length: Size) -> list[Any]:
-        """What `products.tiles` gives; a sequence that is split has its parts in the last band."""
+        """Its first tile in a band, how many, and its parts, which are tiles of the last band."""
         first, end = (self._below(limit, queries, length) for limit in band)
         if not self.splits:
             return [first, end - first, emit.index(0)]

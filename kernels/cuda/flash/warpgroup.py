@@ -127,7 +127,7 @@ class _Attention(Feed):
         warp = _block.thread() // _block.WARP
         self._line = warp * result.WARP_ROWS
         lines = [self._reach.first + self._line + softmax.group + 8 * i for i in range(2)]
-        ranges = [self._tile.range(emit.minimum(line, self._reach.end - 1)) for line in lines]
+        ranges = [self._tile.seen(emit.minimum(line, self._reach.end - 1)) for line in lines]
         self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
         self._check()
         self._turn(0, self._queries()).wait_until_full()

@@ -15,6 +15,7 @@ from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import matrices, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.products.tiles import Tile
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.cuda.warpgroup.maps import brings
 from heddle.kernels.cuda.warpgroup.plan import Plan
@@ -149,6 +150,7 @@ class Feed:
     def _gather(self, piece: pieces.Piece, place: Place, first: Any) -> None:
         """All threads read the elements of chunks, one by one."""
         tile = self.plan.tile
+        assert isinstance(tile, Tile), "weights with scales have a feed of their own"
         if self.plan.grouped:
             a, b = self._sides(emit.index(0))
             rights = [replace(b, start=place.number * emit.as_index(place.n) * place.k)]
