@@ -42,7 +42,8 @@ STAGES = {128: (3, 3), 64: (2, 2)}
 WIDE = 64
 """Elements of a line."""
 
-_BLANKED = 3  # The warpgroups have barriers 1 and 2.
+_BLANKED = 3  # By barriers 1 and 2 the warpgroups take turns.
+_OWN = 4  # And 5: of each alone. The other may take its turn for the next tile meanwhile.
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,10 @@ class Feed:
         for key in emit.loop(start + _block.thread() * lines, stop, CONSUMING * lines):
             self._tile.check(key)
 
+    def meet(self) -> None:
+        """A barrier of the warpgroup, one of those that multiply."""
+        instructions.meet(self._block.warpgroup + _OWN, instructions.THREADS)
+
     def _turn(self, operand: int, number: Any) -> instructions.Turn:
         """The stage of that number, of those that the tile has of an operand."""
         return self._block.rings[operand].turn(self._before[operand] + number)
@@ -309,7 +314,7 @@ class Feed:
             line = pieces.size(emit.maximum(left, 0))
             thread = pieces.size(self._block.thread)
             self._block.blank(start, KEY_PANEL, line, thread, instructions.THREADS)
-            instructions.meet(1, instructions.THREADS)
+            self.meet()
             instructions.arrive(_BLANKED, CONSUMING)
             return []
 

@@ -255,7 +255,7 @@ class _Attention(Feed):
     def _pass_queries_on(self) -> None:
         """The place of the queries is free: of what warps have written there nothing is read."""
         tma.fence()
-        instructions.meet(self._block.warpgroup + 1, instructions.THREADS)
+        self.meet()
         self._release(0, self._queries())
 
     def _queries(self) -> Any:
@@ -276,9 +276,7 @@ class _Attention(Feed):
             result.Panel(self._shared, dtype, layout.queries(self._block.warpgroup, number) + own)
             for number in range(layout.panels)
         ]
-        instructions.meet(
-            self._block.warpgroup + 1, instructions.THREADS
-        )  # The queries are done with.
+        self.meet()  # The queries are done with.
         each = len(parts) // layout.panels
         for number, panel in enumerate(panels):
             panel.fill(parts[number * each : (number + 1) * each])

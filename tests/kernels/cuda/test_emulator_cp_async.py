@@ -148,6 +148,12 @@ BARRIER_MISTAKES = {
         ),
         "barrier 1 of block 0 is used for 64 and for 96 threads",
     ),
+    "an arrival too early": (
+        PAIR.format(
+            arrive=f"{ARRIVE}\n{ARRIVE}", wait=f"{SYNC}\n{SYNC}".format(*["%one"] * 2), count=64
+        ),
+        "barrier 1 of block 0: nothing orders an arrival behind the last ones",
+    ),
     "no such barrier": (
         PAIR.format(arrive=ARRIVE, wait=SYNC.format("%warp_size"), count=64),
         "wanted the number of a barrier, 0 to 15, got 32",

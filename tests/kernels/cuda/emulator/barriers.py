@@ -34,7 +34,10 @@ def warp_barrier(grid: Grid, mask: Mask, members) -> None:
 
 
 class NamedBarrier:
-    """One of a block's 16 barriers: it opens when `count` threads arrived, and starts anew."""
+    """One of a block's 16 barriers: it opens when `count` threads arrived, and starts anew.
+
+    Who arrives then has to know of those, or it could have been one of them.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,6 +52,8 @@ class NamedBarrier:
         """`threads` threads arrive; returns the generation that they belong to."""
         if self.arrived and count != self.count:
             raise EmulatorError(f"{self.name} is used for {count} and for {self.count} threads")
+        if self.released is not None and not brought.covers(self.released):
+            raise EmulatorError(f"{self.name}: nothing orders an arrival behind the last ones")
         self.count, self.arrived = count, self.arrived + threads
         if self.gathered is None:
             self.gathered = brought

@@ -30,6 +30,10 @@ class Knowledge:
         np.maximum(self.known, other.known, out=self.known)
         np.maximum(self.fenced, other.fenced, out=self.fenced)
 
+    def covers(self, other: "Knowledge") -> bool:
+        """Whether who brings this knows all that is in `other`."""
+        return bool((self.known >= other.known).all())
+
 
 class Clocks:
     """The clocks of `threads` threads: of one cluster, or of a launch that orders global memory.
