@@ -136,7 +136,7 @@ BARRIER_MISTAKES = {
     ),
     "not enough threads": (
         PAIR.format(arrive=ARRIVE, wait=SYNC.format("%one"), count=32),
-        "race: reads what thread 0 wrote",
+        "barrier 1 of block 0: nothing orders an arrival behind the last ones",
     ),
     "half a warp": (
         PAIR.format(arrive=ARRIVE, wait=SYNC.format("%one"), count=48),
