@@ -107,6 +107,16 @@ def quotient(a: Any, b: Any) -> Any:
     return arith.extui(emit.integer(64), arith.divui(*sides))
 
 
+def anew(value: Any) -> Any:
+    """The same value, of less than 32 bits, but what is computed of it is computed once more.
+
+    So nothing of that is held from in front of it to what is behind.
+    """
+    word = arith.trunci(emit.integer(32), emit.as_index(value))
+    found = llvm.inline_asm(word.type, [word], "", "=r,0", has_side_effects=True)
+    return arith.extui(emit.integer(64), found)
+
+
 def _reduced(value: Any, kind: Any) -> Any:
     word, members = emit.integer(32), emit.constant(emit.integer(32), _ALL_LANES)
     found = nvvm.redux_sync(arith.trunci(word, value), kind, members, results=[word])

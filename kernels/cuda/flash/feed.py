@@ -7,7 +7,7 @@ starts them, all others wait for it at every step: on H100 it took such a warp 6
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -59,6 +59,7 @@ class Tile:
         unit: Boxes begin at multiples of so many keys.
         bounded: What boxes have behind the last key is zero.
         check: Looks at the box of a key in advance, and reports what is wrong with it.
+        anew: The same tile for who has not held meanwhile which one it is.
     """
 
     spec: Spec
@@ -70,6 +71,7 @@ class Tile:
     unit: int = 1
     bounded: bool = False
     check: Callable[[Size], None] | None = None
+    anew: Callable[[], Tile] | None = None
 
     def seen(self, row: Size) -> softmax.Range:
         """The keys that a row sees."""
@@ -151,18 +153,29 @@ class Tiles:
     several: bool
 
     @staticmethod
-    def of_grid(count: Size, at: Callable[[Size], Tile], several: bool) -> Tiles:
-        """Of `count` whole tiles, each of which `at` gives by its number, those of a block."""
-        if not several:
-            tile = at(_block.block())
-            _ = tile.reach  # All threads find out: who brings keys need not.
-            return Tiles(ROWS, KEYS, lambda body: body(tile, *[pieces.word(0)] * 2), False)
+    def one(tile: Tile) -> Tiles:
+        """A whole tile alone."""
+        _ = tile.reach  # All threads find out: who brings keys need not.
+        return Tiles(ROWS, KEYS, lambda body: body(tile, *[pieces.word(0)] * 2), False)
+
+    @staticmethod
+    def of_grid(count: Size, together: int, at: Callable[[Size, Size], Tile]) -> Tiles:
+        """Of `count` groups of whole tiles, those that a block takes in steps of the grid.
+
+        `at` gives a tile by the numbers of its group and in it, of so many `together`.
+        """
+        block, blocks = _block.block(), _block.blocks()
+
+        def tile(number: Size) -> Tile:
+            return at(block + number // together * blocks, number % together)
 
         def each(body: Body) -> None:
             def step(number: Size, steps: Any, before: Any) -> Sequence[Any]:
-                return [steps + body(at(number), steps, before), before + 1]
+                again = replace(tile(number), anew=lambda: tile(_block.anew(number)))
+                return [steps + body(again, steps, before), before + 1]
 
-            emit.carry(_block.block(), count, _block.blocks(), [pieces.word(0)] * 2, step)
+            own = sizes.ceildiv(emit.maximum(emit.as_index(count) - block, 0), blocks)
+            emit.carry(0, own * together, 1, [pieces.word(0)] * 2, step)
 
         return Tiles(ROWS, KEYS, each, True)
 

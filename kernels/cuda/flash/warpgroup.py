@@ -281,7 +281,8 @@ class _Attention(Feed):
         for number, panel in enumerate(panels):
             panel.fill(parts[number * each : (number + 1) * each])
         instructions.meet_in_warp()
-        first = self._reach.first + self._line
+        tile = self._tile.anew() if self._tile.anew else self._tile
+        first = tile.reach.first + self._line
 
         def put(lanes: int, guarded: bool) -> list[Any]:
             lane, across = _block.thread() % _block.WARP, WIDE // lanes
@@ -293,14 +294,14 @@ class _Attention(Feed):
                     spots = list(zip(lines, columns, strict=True))
                     values = [panel.load(*spot, lanes) for spot in spots]
                     for value, (line, column) in zip(values, spots, strict=True):
-                        inside = emit.compare("less", first + line, self._reach.end)
+                        inside = emit.compare("less", first + line, tile.reach.end)
                         with emit.when(inside) if guarded else nullcontext():
-                            place = self._task.place(first + line) + number * WIDE
+                            place = tile.task.place(first + line) + number * WIDE
                             write(value, place + column)
             return []
 
         def body(lanes: int) -> None:
-            whole = emit.compare("less_equal", first + rows, self._reach.end)
+            whole = emit.compare("less_equal", first + rows, tile.reach.end)
             emit.either(whole, [], lambda: put(lanes, False), lambda: put(lanes, True))
 
         _frame.in_vectors(frame, [write.inputs], [size], body, most=8)

@@ -169,6 +169,32 @@ def test_blocks_go_from_tile_to_tile(monkeypatch, size, processors):
     check(found, in_float64(spec, arrays), "bfloat16", largest)
 
 
+@pytest.mark.parametrize("processors", [1, 3])
+@pytest.mark.parametrize(
+    ("size", "queries", "window"), [(64, 512, 0), (64, 250, 40), (128, 256, 0)]
+)
+def test_causal_tiles_in_pairs(monkeypatch, size, queries, window, processors):
+    monkeypatch.setattr(cuda_harness, "PROCESSORS", processors)
+    spec = of(attention("bfloat16", size, (4, 2), causal=True, window=window), d0=queries, d1=530)
+    arrays = arrays_for(spec, {})
+    (alone,), _ = run_call(spec, arrays, {}, machine=HOPPER)
+    monkeypatch.setattr(dense_warpgroup, "BUSY", 0)
+    assert find("attention", "cuda").launch_on(spec, HOPPER).resident == 1
+    monkeypatch.setattr(cuda_harness, "keeps", False)
+    (found,), _ = run_call(spec, arrays, {}, machine=HOPPER)
+    np.testing.assert_array_equal(found, alone)
+
+
+@pytest.mark.parametrize(
+    ("heads", "queries", "blocks"),
+    [(32, 2048, 256), (40, 2048, 640), (32, 2000, 256), (33, 384, 99)],
+)
+def test_causal_tiles_come_in_pairs_where_those_keep_a_gpu_busy(heads, queries, blocks):
+    spec = of(attention("bfloat16", 128, (heads, heads), causal=True), d0=queries, d1=queries)
+    launch = find("attention", "cuda").launch_on(spec, HOPPER)
+    assert (launch.resident, size(launch.grid[0], {})) == (int(blocks == 256), blocks)
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_caught(monkeypatch, name):
     place, function, wrong, message = MISTAKES[name]
@@ -181,6 +207,8 @@ ASSEMBLED = {
     "64": attention("bfloat16", 64, (8, 2), causal=True),
     "128": of(attention("float16", 128, (32, 8)), d0=8192, d1=8192),
     "128, fused": cases.fused(attention("bfloat16", 128, causal=True), prologue=False),
+    "128, sizes at run time": attention("bfloat16", 128, (32, 8)),
+    "128, in pairs": of(attention("bfloat16", 128, (32, 8), causal=True), d0=2048, d1=2048),
 }
 
 

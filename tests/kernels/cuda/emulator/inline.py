@@ -92,7 +92,8 @@ def settled(op):
         raise EmulatorError(f"wanted as many tied results as operands, got {found}")
 
     def run(grid: Grid, mask: Mask, *values):
-        return Struct([grid.spread(value) for value in values])  # Which looks at them.
+        found = [grid.spread(value) for value in values]  # Which looks at them.
+        return Struct(found) if count > 1 else found[0]
 
     return run
 
