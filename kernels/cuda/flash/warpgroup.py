@@ -234,8 +234,15 @@ class _Attention(Feed):
         fades = [softmax.power(*pair) for pair in zip(tops, shifts, strict=True)]
         added = [softmax.raise_line(0, scores, shifts[0])]
         # Also for the assembler, which would put the wait for products in front of what is above.
+        # A stage that has been released may be full of other keys, and then of others again: of the
+        # last step, values are released behind this, and other keys come behind other values.
         following = emit.minimum(number + 1, self._reach.count - 1)
-        self._turn(1, following).wait_until_full()
+        with (
+            emit.when(emit.compare("greater", self._reach.count, 1))
+            if whole is None
+            else nullcontext()
+        ):
+            self._turn(1, following).wait_until_full()
         faded: list[Any] = []
         if whole is not None:
             instructions.wait(0)  # Beside the other line's powers, sums fade and shares are packed.

@@ -171,11 +171,13 @@ def test_blocks_go_from_tile_to_tile(monkeypatch, size, processors):
 
 @pytest.mark.parametrize("processors", [1, 3])
 @pytest.mark.parametrize(
-    ("size", "queries", "window"), [(64, 512, 0), (64, 250, 40), (128, 256, 0)]
+    ("size", "queries", "keys", "window"),
+    [(64, 512, 512, 0), (64, 250, 530, 40), (128, 256, 256, 0), (128, 256, 530, 0)],
 )
-def test_causal_tiles_in_pairs(monkeypatch, size, queries, window, processors):
+def test_causal_tiles_in_pairs(monkeypatch, size, queries, keys, window, processors):
+    """Also where the first tile has a step alone."""
     monkeypatch.setattr(cuda_harness, "PROCESSORS", processors)
-    spec = of(attention("bfloat16", size, (4, 2), causal=True, window=window), d0=queries, d1=530)
+    spec = of(attention("bfloat16", size, (4, 2), causal=True, window=window), d0=queries, d1=keys)
     arrays = arrays_for(spec, {})
     (alone,), _ = run_call(spec, arrays, {}, machine=HOPPER)
     monkeypatch.setattr(dense_warpgroup, "BUSY", 0)

@@ -20,6 +20,7 @@ from emulator.threads import access
 from emulator.types import space_of
 
 BYTES = 8
+_SPEAKERS = "threads that arrive at mbarriers"
 MOST = 2**20 - 1  # "mbarrier: Supported range of counts", of arrivals and of bytes.
 
 
@@ -36,6 +37,7 @@ class Mbarrier:
     fenced: bool = False
     phase: int = 0
     bytes: int = 0
+    awaited: dict[int, int] = field(default_factory=dict)
     gathered: Knowledge = field(init=False)
     released: Knowledge = field(init=False)
 
@@ -48,7 +50,9 @@ class Mbarrier:
         if abs(self.bytes) > MOST:
             raise EmulatorError(f"{self.name} waits for {self.bytes} bytes, wanted at most {MOST}")
 
-    def arrive(self, times: int, brought: Knowledge) -> None:
+    def arrive(self, threads: np.ndarray, times: int, brought: Knowledge) -> None:
+        """Threads arrive, so many times together, and bring what they know."""
+        self.clocks.shared.setdefault(_SPEAKERS, set()).update(threads.tolist())
         if times > self.pending:
             raise EmulatorError(f"more than {self.count} arrivals in a phase of {self.name}")
         self.pending -= times
@@ -62,10 +66,31 @@ class Mbarrier:
 
     def complete(self) -> None:
         if self.pending == 0 and self.bytes == 0:
+            self._check_awaited()
             self.phase += 1
             self.pending = self.count
             self.released.join(self.gathered)
             self.gathered = self.clocks.nothing()
+
+    def wait(self, threads: np.ndarray) -> None:
+        """Threads have waited for the last phase, and learn what was released."""
+        self.clocks.acquire(threads, self.released)
+        self.clocks.learn(threads, self.agent, self.phase)
+        self.awaited |= {int(thread): int(self.clocks.now(thread)) for thread in threads}
+
+    def _check_awaited(self) -> None:
+        """Whether who waited for the last phase has certainly done so before this one ends.
+
+        That is asked of threads that arrive at mbarriers, which speak for others that wait as well.
+        """
+        speakers = self.clocks.shared.get(_SPEAKERS, ())
+        for thread, stamp in self.awaited.items():
+            if thread in speakers and self.gathered.known[thread] < stamp:
+                raise EmulatorError(
+                    f"{self.name}: nothing orders the wait of thread {thread} for a phase before"
+                    " the end of the next one, behind which it would wait for another"
+                )
+        self.awaited = {}
 
     def passed(self, parity: int) -> bool:
         """Whether the phase of that parity, this one or the last one, is complete."""
@@ -167,7 +192,7 @@ def arrive_at(space: int, of_cluster: bool = False) -> Callable:
         if not own and not of_cluster:
             brought.known[grid.cluster.clocks.generic] = 0
             brought.fenced[grid.cluster.clocks.generic] = 0
-        found.arrive(times, brought)
+        found.arrive(threads, times, brought)
 
     return _each(space, run)
 
@@ -179,7 +204,7 @@ def expect_at(space: int) -> Callable:
 def arrive_and_expect_at(space: int) -> Callable:
     def run(grid: Grid, found: Mbarrier, threads, counts):
         found.expect(int(counts.sum()))
-        found.arrive(len(threads), grid.cluster.clocks.release(threads))
+        found.arrive(threads, len(threads), grid.cluster.clocks.release(threads))
 
     return _each(space, run)
 
@@ -191,7 +216,7 @@ def wait_at(space: int) -> Callable:
         for found, odd, _, threads in each(grid, mask, address, parity):
             if not found.passed(odd):
                 yield (lambda found=found, odd=odd: found.passed(odd)), _Reason(found, odd)
-            _acquire(grid, found, threads)
+            found.wait(threads)
 
     return run
 
@@ -205,7 +230,7 @@ def test_at(space: int) -> Callable:
         for found, odd, lanes, threads in each(grid, mask, address, parity):
             if found.passed(odd):
                 complete[np.flatnonzero(mask)[lanes]] = True
-                _acquire(grid, found, threads)
+                found.wait(threads)
         return complete
 
     return run
@@ -229,12 +254,6 @@ def _awaited_in(space: int) -> Callable:
             yield found, odd, lanes, threads[lanes]
 
     return run
-
-
-def _acquire(grid: Grid, found: Mbarrier, threads: np.ndarray) -> None:
-    clocks = grid.cluster.clocks
-    clocks.acquire(threads, found.released)
-    clocks.learn(threads, found.agent, found.phase)
 
 
 def passed_at(space: int) -> Callable:
