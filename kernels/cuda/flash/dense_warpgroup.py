@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cuda import _block, _frame, _handover
+from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.flash import attend, dense, feed, warpgroup
 from heddle.kernels.cuda.products import mma, staging
 from heddle.kernels.registry import Machine
@@ -12,9 +12,6 @@ from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
 
 CACHED = 1 << 24
 """Bytes of keys and values that are taken to stay in the second cache."""
-
-BUSY = 0.9
-"""The part of all multiprocessors that tiles have to keep busy where they come in pairs."""
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
@@ -29,14 +26,13 @@ def fits(spec: Spec, machine: Machine) -> bool:
 def launch(spec: Spec, work: Expr) -> Launch:
     """A block for each tile of queries of each head, or for some of them."""
     batch, heads, queries, _ = _shape(spec, 0)
-    together = _together(spec)
-    groups = fold("ceildiv", fold("ceildiv", queries, feed.ROWS), max(together, 1))
+    grid = product((batch, heads, fold("ceildiv", queries, feed.ROWS)))
     return Launch(
-        (fold("max", 1, product((batch, heads, groups))), 1, 1),
+        (fold("max", 1, grid), 1, 1),
         work,
         (feed.THREADS, 1, 1),
-        warpgroup.shared_bytes(spec, together > 0),
-        resident=1 if together else 0,
+        warpgroup.shared_bytes(spec, _goes_on(spec)),
+        resident=1 if _goes_on(spec) else 0,
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
     )
 
@@ -44,41 +40,26 @@ def launch(spec: Spec, work: Expr) -> Launch:
 def emit_dense(frame: _frame.Frame) -> None:
     """Emits a block's tiles; the result has elements."""
     batch, heads, queries, _ = frame.shape(_shape(frame.spec, 0))
-    count, together = sizes.ceildiv(queries, feed.ROWS), _together(frame.spec)
+    count = sizes.ceildiv(queries, feed.ROWS)
 
-    def at(group: Size, number: Size) -> feed.Tile:
-        """Of two together the first has as many keys more as the second one has fewer."""
-        groups = sizes.ceildiv(count, together)
-        head = _block.quotient(group, groups)
-        first = group - head * groups
-        if together == 2:
-            first = emit.select(emit.compare("equal", number, 0), count - 1 - first, first)
-        return _tile(frame, head, first)
+    def at(number: Size) -> feed.Tile:
+        head = _block.quotient(number, count)
+        return _tile(frame, head, number - head * count)
 
-    if together:
-        tiles = feed.Tiles.of_grid(sizes.product((batch, heads, count)) // together, together, at)
+    if _goes_on(frame.spec):
+        tiles = feed.Tiles.of_grid(sizes.product((batch, heads, count)), at)
     else:
         head, number = _order(frame, count)
         tiles = feed.Tiles.one(_tile(frame, head, emit.as_index(count) - 1 - number))
     warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles)
 
 
-def _together(spec: Spec) -> int:
-    """How many tiles a block takes together, and then others; 0 where each is for another block.
+def _goes_on(spec: Spec) -> bool:
+    """Whether a block has a tile after the other, as all of them are of one length.
 
-    Those that are together have as many keys as others that are: one, or of causal attention two,
-    where sizes are known, and so that they leave few multiprocessors idle. Where tiles differ, the
-    next one is for whichever block has ended.
+    Of others the next one is for whichever block has ended.
     """
-    if not spec.attr("causal"):
-        return 1
-    batch, heads, queries, _ = _shape(spec, 0)
-    if not all(isinstance(size, int) for size in (batch, heads, queries)):
-        return 0
-    tiles = -(-int(queries) // feed.ROWS)  # type: ignore[arg-type]
-    pairs = int(batch) * int(heads) * tiles // 2  # type: ignore[arg-type]
-    waves = -(-pairs // _handover.PROCESSORS)
-    return 2 if tiles % 2 == 0 and pairs >= BUSY * waves * _handover.PROCESSORS else 0
+    return not spec.attr("causal")
 
 
 def _tile(frame: _frame.Frame, place: Size, number: Size) -> feed.Tile:
@@ -133,6 +114,6 @@ def _tensor_map(spec: Spec, number: int) -> TensorMap:
     lines = {"bhsd": (length, 1), "bshd": (1, heads)}[spec.attr("layout")]
     row = fold("mul", size, 2)
     strides = (product((heads, length, row)), *(fold("mul", line, row) for line in lines))
-    rows = feed.KEYS if number else feed.ROWS // (feed.CONSUMERS if _together(spec) else 1)
+    rows = feed.KEYS if number else feed.ROWS // (feed.CONSUMERS if _goes_on(spec) else 1)
     shape = batch, heads, length, size
     return TensorMap(number, shape, strides, (1, 1, rows, feed.WIDE), staging.LINE)

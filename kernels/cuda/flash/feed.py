@@ -159,23 +159,20 @@ class Tiles:
         return Tiles(ROWS, KEYS, lambda body: body(tile, *[pieces.word(0)] * 2), False)
 
     @staticmethod
-    def of_grid(count: Size, together: int, at: Callable[[Size, Size], Tile]) -> Tiles:
-        """Of `count` groups of whole tiles, those that a block takes in steps of the grid.
-
-        `at` gives a tile by the numbers of its group and in it, of so many `together`.
-        """
+    def of_grid(count: Size, at: Callable[[Size], Tile]) -> Tiles:
+        """Of `count` whole tiles, each of which `at` gives by its number, those of a block."""
         block, blocks = _block.block(), _block.blocks()
 
-        def tile(number: Size) -> Tile:
-            return at(block + number // together * blocks, number % together)
+        def tile(turn: Size) -> Tile:
+            return at(block + turn * blocks)
 
         def each(body: Body) -> None:
-            def step(number: Size, steps: Any, before: Any) -> Sequence[Any]:
-                again = replace(tile(number), anew=lambda: tile(_block.anew(number)))
+            def step(turn: Size, steps: Any, before: Any) -> Sequence[Any]:
+                again = replace(tile(turn), anew=lambda: tile(_block.anew(turn)))
                 return [steps + body(again, steps, before), before + 1]
 
             own = sizes.ceildiv(emit.maximum(emit.as_index(count) - block, 0), blocks)
-            emit.carry(0, own * together, 1, [pieces.word(0)] * 2, step)
+            emit.carry(0, own, 1, [pieces.word(0)] * 2, step)
 
         return Tiles(ROWS, KEYS, each, True)
 

@@ -121,7 +121,7 @@ ATTENTION: dict[str, Case] = {
     "rows in parts": (flash_split.test_ragged, "one long row"),
     "warpgroups": (flash_warpgroup.test_results, "one step of keys", True),
     "warpgroups, several steps": (flash_warpgroup.test_results, "several", True),
-    "warpgroups, several tiles": (flash_warpgroup.test_blocks_go_from_tile_to_tile, 64, 2),
+    "warpgroups, several tiles": (flash_warpgroup.test_blocks_go_from_tile_to_tile, 64, 290, 1),
     "warpgroups, causal": (flash_warpgroup.test_results, "causal", True),
     "warpgroups, unaligned": (flash_warpgroup.test_results, "unaligned", False),
     "warpgroups, paged": (

@@ -77,7 +77,7 @@ MISTAKES = {
     ),
     "one warpgroup releases for both": (
         (Ring, "initialise", lambda ring, full, empty: initialise(ring, full, empty // 2)),
-        "arrivals in a phase|in flight of warpgroup|race: writes over",
+        "arrivals in a phase|in flight of warpgroup|race: writes over|nothing orders the wait",
     ),
     "blocks do not meet": (
         (warpgroup_product._Block, "meet", nothing),

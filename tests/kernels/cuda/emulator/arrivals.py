@@ -58,7 +58,7 @@ def track(grid: Grid, found: Mbarrier, threads: np.ndarray) -> None:
     def complete() -> None:
         brought = clocks.nothing()
         brought.known[agent] = order.stamp[copied] = found.phase + 1
-        found.arrive(threads, len(threads), brought)
+        found.take(len(threads), brought)
 
     grid.cluster.late.append(complete)
 

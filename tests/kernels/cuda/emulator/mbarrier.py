@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emulator.clocks import Clocks, Knowledge
+from emulator.clocks import WARP, Clocks, Knowledge
 from emulator.grid import SHARED, Grid
 from emulator.masks import Mask
 from emulator.memory import EmulatorError
@@ -20,7 +20,7 @@ from emulator.threads import access
 from emulator.types import space_of
 
 BYTES = 8
-_SPEAKERS = "threads that arrive at mbarriers"
+_SPEAKERS = "warps with threads that arrive at mbarriers"
 MOST = 2**20 - 1  # "mbarrier: Supported range of counts", of arrivals and of bytes.
 
 
@@ -52,7 +52,12 @@ class Mbarrier:
 
     def arrive(self, threads: np.ndarray, times: int, brought: Knowledge) -> None:
         """Threads arrive, so many times together, and bring what they know."""
-        self.clocks.shared.setdefault(_SPEAKERS, set()).update(threads.tolist())
+        speakers = self.clocks.shared.setdefault(_SPEAKERS, set())
+        speakers.update((threads // WARP * WARP).tolist())
+        self.take(times, brought)
+
+    def take(self, times: int, brought: Knowledge) -> None:
+        """So many arrivals bring this: also of copies, which say nothing of their threads."""
         if times > self.pending:
             raise EmulatorError(f"more than {self.count} arrivals in a phase of {self.name}")
         self.pending -= times
@@ -81,11 +86,13 @@ class Mbarrier:
     def _check_awaited(self) -> None:
         """Whether who waited for the last phase has certainly done so before this one ends.
 
-        That is asked of threads that arrive at mbarriers, which speak for others that wait as well.
+        That is asked of warps with threads that arrive at mbarriers: others of them wait as well,
+        and lanes for which those speak. A warp has one clock.
         """
         speakers = self.clocks.shared.get(_SPEAKERS, ())
         for thread, stamp in self.awaited.items():
-            if thread in speakers and self.gathered.known[thread] < stamp:
+            first = thread // WARP * WARP
+            if first in speakers and self.gathered.known[first : first + WARP].max() < stamp:
                 raise EmulatorError(
                     f"{self.name}: nothing orders the wait of thread {thread} for a phase before"
                     " the end of the next one, behind which it would wait for another"
