@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.flash import attend, dense, feed, warpgroup
+from heddle.kernels.cuda.flash import attend, dense, warpgroup, wide_tiles
 from heddle.kernels.cuda.products import mma, staging
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -19,18 +19,18 @@ def fits(spec: Spec, machine: Machine) -> bool:
     if not dense.fits(spec) or not warpgroup.fits(spec, machine):
         return False
     queries = _shape(spec, 0)[2]
-    many = queries >= feed.ROWS // 2 if isinstance(queries, int) else True
+    many = queries >= wide_tiles.ROWS // 2 if isinstance(queries, int) else True
     return many and not dense.is_few(spec) and not spec.attr("masked") and not spec.prologue
 
 
 def launch(spec: Spec, work: Expr) -> Launch:
     """A block for each tile of queries of each head, or for some of them."""
     batch, heads, queries, _ = _shape(spec, 0)
-    grid = product((batch, heads, fold("ceildiv", queries, feed.ROWS)))
+    grid = product((batch, heads, fold("ceildiv", queries, wide_tiles.ROWS)))
     return Launch(
         (fold("max", 1, grid), 1, 1),
         work,
-        (feed.THREADS, 1, 1),
+        (wide_tiles.THREADS, 1, 1),
         warpgroup.shared_bytes(spec, _goes_on(spec)),
         resident=1 if _goes_on(spec) else 0,
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
@@ -40,17 +40,17 @@ def launch(spec: Spec, work: Expr) -> Launch:
 def emit_dense(frame: _frame.Frame) -> None:
     """Emits a block's tiles; the result has elements."""
     batch, heads, queries, _ = frame.shape(_shape(frame.spec, 0))
-    count = sizes.ceildiv(queries, feed.ROWS)
+    count = sizes.ceildiv(queries, wide_tiles.ROWS)
 
-    def at(number: Size) -> feed.Tile:
+    def at(number: Size) -> wide_tiles.Tile:
         head = _block.quotient(number, count)
         return _tile(frame, head, number - head * count)
 
     if _goes_on(frame.spec):
-        tiles = feed.Tiles.of_grid(sizes.product((batch, heads, count)), at)
+        tiles = wide_tiles.Tiles.of_grid(sizes.product((batch, heads, count)), at)
     else:
         head, number = _order(frame, count)
-        tiles = feed.Tiles.one(_tile(frame, head, emit.as_index(count) - 1 - number))
+        tiles = wide_tiles.Tiles.one(_tile(frame, head, emit.as_index(count) - 1 - number))
     warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles)
 
 
@@ -62,7 +62,7 @@ def _goes_on(spec: Spec) -> bool:
     return not spec.attr("causal")
 
 
-def _tile(frame: _frame.Frame, place: Size, number: Size) -> feed.Tile:
+def _tile(frame: _frame.Frame, place: Size, number: Size) -> wide_tiles.Tile:
     """A tile of a head, which is at that place among those of all batches."""
     spec = frame.spec
     _, heads, queries, size = frame.shape(_shape(spec, 0))
@@ -80,8 +80,8 @@ def _tile(frame: _frame.Frame, place: Size, number: Size) -> feed.Tile:
         return batch, key_head if operand else head, row
 
     task = attend.Task(1, queries, length, query, key)
-    first = emit.as_index(number) * feed.ROWS
-    return feed.Tile(spec, task, first, feed.ROWS, corner, bounded=True)
+    first = emit.as_index(number) * wide_tiles.ROWS
+    return wide_tiles.Tile(spec, task, first, wide_tiles.ROWS, corner, bounded=True)
 
 
 def _order(frame: _frame.Frame, tiles: Size) -> tuple[Size, Size]:
@@ -114,6 +114,10 @@ def _tensor_map(spec: Spec, number: int) -> TensorMap:
     lines = {"bhsd": (length, 1), "bshd": (1, heads)}[spec.attr("layout")]
     row = fold("mul", size, 2)
     strides = (product((heads, length, row)), *(fold("mul", line, row) for line in lines))
-    rows = feed.KEYS if number else feed.ROWS // (feed.CONSUMERS if _goes_on(spec) else 1)
+    rows = (
+        wide_tiles.KEYS
+        if number
+        else wide_tiles.ROWS // (wide_tiles.CONSUMERS if _goes_on(spec) else 1)
+    )
     shape = batch, heads, length, size
-    return TensorMap(number, shape, strides, (1, 1, rows, feed.WIDE), staging.LINE)
+    return TensorMap(number, shape, strides, (1, 1, rows, wide_tiles.WIDE), staging.LINE)

@@ -6,32 +6,23 @@ starts them, all others wait for it at every step: on H100 it took such a warp 6
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
-from heddle.kernels import emit, sizes
+from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.flash import attend, keys, softmax
+from heddle.kernels.cuda.flash.wide_tiles import (
+    CONSUMERS,
+    CONSUMING,
+    KEYS,
+    ROWS,
+    THREADS,
+    WIDE,
+    Tile,
+    Tiles,
+)
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Spec
-
-CONSUMERS = 2
-"""Warpgroups that multiply."""
-
-CONSUMING = CONSUMERS * instructions.THREADS
-"""Their threads, which are the first of the block; the others bring what they multiply."""
-
-THREADS = CONSUMING + instructions.THREADS
-
-ROWS = CONSUMERS * instructions.ROWS
-"""Of a block."""
-
-KEYS = 128
-"""Keys that are multiplied at a time."""
 
 KEY_PANEL = KEYS * staging.LINE
 """Bytes of a panel of keys or values: 64 elements of each row, in lines of 128 bytes."""
@@ -39,72 +30,8 @@ KEY_PANEL = KEYS * staging.LINE
 STAGES = {128: (3, 3), 64: (2, 2)}
 """By head size, of keys and values: operands 1 and 2. Three of 64 would spill."""
 
-WIDE = 64
-"""Elements of a line."""
-
 _BLANKED = 3  # By barriers 1 and 2 the warpgroups take turns.
 _OWN = 4  # And 5: of each alone. The other may take its turn for the next tile meanwhile.
-
-
-@dataclass(frozen=True)
-class Tile:
-    """At most `rows` rows of a task, from row `first` on, and the boxes that TMA has of them.
-
-    Corners are given and taken in 32 bits. `reach` is computed where it is asked for first.
-
-    Attributes:
-        corner: Where a box of operand 0, 1 or 2 begins, its column aside: the one with all rows
-            from a row on, or with `lines` keys.
-        lines: Keys of a box.
-        unit: Boxes begin at multiples of so many keys.
-        bounded: What boxes have behind the last key is zero.
-        check: Looks at the box of a key in advance, and reports what is wrong with it.
-        anew: The same tile for who has not held meanwhile which one it is.
-    """
-
-    spec: Spec
-    task: attend.Task
-    first: Size
-    rows: int
-    corner: Callable[[int, Any], Sequence[Size]]
-    lines: int = KEYS
-    unit: int = 1
-    bounded: bool = False
-    check: Callable[[Size], None] | None = None
-    anew: Callable[[], Tile] | None = None
-
-    def seen(self, row: Size) -> softmax.Range:
-        """The keys that a row sees."""
-        task = self.task
-        return keys.seen(self.spec, task.group, task.queries, task.length, row)
-
-    @cached_property
-    def reach(self) -> Reach:
-        """Its rows, and the keys that they see."""
-        first = emit.as_index(self.first)
-        end = emit.minimum(first + self.rows, emit.as_index(self.task.rows))
-        (low, early), (late, stop) = self.seen(first), self.seen(end - 1)
-        start = emit.index(0) if low is None else low
-        start = start if self.unit == 1 else start // self.unit * self.unit
-        steps = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
-        # In 32 bits, as every thread holds them. Where no key is seen, some come that are masked.
-        start, count, early = map(pieces.word, (start, emit.maximum(steps, 1), early))
-        return Reach(first, end, start, count, early, None if late is None else pieces.word(late))
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The rows of a tile, from `first` to before `end`, and `count` steps of keys from `start` on.
-
-    All rows see the keys from `late`, if there is one, to before `early`.
-    """
-
-    first: Size
-    end: Size
-    start: Any
-    count: Any
-    early: Any
-    late: Any
 
 
 class Layout:
@@ -133,48 +60,6 @@ class Layout:
         """Where those of a warpgroup are in a panel."""
         first = self.stages[0] if self.apart else instructions.ROWS * staging.LINE
         return warpgroup * first + panel * self.query_panel
-
-
-Body = Callable[[Tile, Any, Any], Any]
-"""What is emitted for a tile, given the steps of keys and the tiles before it; gives its steps."""
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """The tiles of a block, one after the other: of so many `rows` at most, and boxes of `lines`.
-
-    `each` emits a body for all of them; `several`: there may be another one behind a tile, whose
-    queries each warpgroup has as soon as it is done with its own.
-    """
-
-    rows: int
-    lines: int
-    each: Callable[[Body], None]
-    several: bool
-
-    @staticmethod
-    def one(tile: Tile) -> Tiles:
-        """A whole tile alone."""
-        _ = tile.reach  # All threads find out: who brings keys need not.
-        return Tiles(ROWS, KEYS, lambda body: body(tile, *[pieces.word(0)] * 2), False)
-
-    @staticmethod
-    def of_grid(count: Size, at: Callable[[Size], Tile]) -> Tiles:
-        """Of `count` whole tiles, each of which `at` gives by its number, those of a block."""
-        block, blocks = _block.block(), _block.blocks()
-
-        def tile(turn: Size) -> Tile:
-            return at(block + turn * blocks)
-
-        def each(body: Body) -> None:
-            def step(turn: Size, steps: Any, before: Any) -> Sequence[Any]:
-                again = replace(tile(turn), anew=lambda: tile(_block.anew(turn)))
-                return [steps + body(again, steps, before), before + 1]
-
-            own = sizes.ceildiv(emit.maximum(emit.as_index(count) - block, 0), blocks)
-            emit.carry(0, own, 1, [pieces.word(0)] * 2, step)
-
-        return Tiles(ROWS, KEYS, each, True)
 
 
 class Block:

@@ -13,7 +13,7 @@ from typing import Any
 
 from heddle.kernels import emit, memory
 from heddle.kernels.cuda import _frame
-from heddle.kernels.cuda.flash import attend, feed, split, warpgroup
+from heddle.kernels.cuda.flash import attend, split, warpgroup, wide_tiles
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import group_of
@@ -25,26 +25,26 @@ _LEAST = 8  # Keys of a box: after so many lines the swizzle repeats.
 
 def fits(spec: Spec, machine: Machine) -> bool:
     """Whether warpgroups take `spec`; blocks of a cache have to divide into boxes."""
-    if not warpgroup.fits(spec, machine) or group_of(spec) > feed.ROWS:
+    if not warpgroup.fits(spec, machine) or group_of(spec) > wide_tiles.ROWS:
         return False
     if not _is_paged(spec):
         return True
     size = spec.operands[1].shape[1]
     if not isinstance(size, int) or size == 0 or size % _LEAST:
         return False
-    return size % feed.KEYS == 0 or feed.KEYS % size == 0
+    return size % wide_tiles.KEYS == 0 or wide_tiles.KEYS % size == 0
 
 
 def rows(spec: Spec) -> int:
     """Rows of a tile: of whole queries."""
-    return feed.ROWS // group_of(spec) * group_of(spec)
+    return wide_tiles.ROWS // group_of(spec) * group_of(spec)
 
 
 def widened(spec: Spec, common: Launch) -> Launch:
     """The launch of blocks of warpgroups, which also take sequences of few rows."""
     return replace(
         common,
-        block=(feed.THREADS, 1, 1),
+        block=(wide_tiles.THREADS, 1, 1),
         shared=warpgroup.shared_bytes(spec, several=False),
         tensor_maps=tuple(_tensor_map(spec, number) for number in range(3)),
     )
@@ -71,14 +71,14 @@ def emit_tile(frame: _frame.Frame, found: Callable[[], tuple[attend.Task, Size, 
     if task.group <= split.FEW:
         few = few | emit.compare("less_equal", task.rows, split.FEW)
 
-    def each(body: feed.Body) -> None:
+    def each(body: wide_tiles.Body) -> None:
         body(_tile(frame, *found()), *[pieces.word(0)] * 2)
 
-    tiles = feed.Tiles(rows(frame.spec), _lines(frame.spec), each, several=False)
+    tiles = wide_tiles.Tiles(rows(frame.spec), _lines(frame.spec), each, several=False)
     warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles, few)
 
 
-def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> feed.Tile:
+def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> wide_tiles.Tile:
     """Tile `number` of a task."""
     paged = _is_paged(frame.spec)
     find = _blocks(frame, row.number, task.length) if paged else _neighbours(task, row.at)
@@ -89,7 +89,7 @@ def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> fee
         return find(place), row.head
 
     each, lines = rows(frame.spec), _lines(frame.spec)
-    tile = feed.Tile(frame.spec, task, number * each, each, corner, lines)
+    tile = wide_tiles.Tile(frame.spec, task, number * each, each, corner, lines)
     if paged:
         tile = replace(tile, unit=lines, check=lambda key: row.at(key) and None)
     return tile
@@ -132,8 +132,8 @@ def _is_paged(spec: Spec) -> bool:
 
 def _lines(spec: Spec) -> int:
     """Keys of a box."""
-    size = spec.operands[1].shape[1] if _is_paged(spec) else feed.KEYS
-    return min(int(size), feed.KEYS)  # type: ignore[arg-type]
+    size = spec.operands[1].shape[1] if _is_paged(spec) else wide_tiles.KEYS
+    return min(int(size), wide_tiles.KEYS)  # type: ignore[arg-type]
 
 
 def _tensor_map(spec: Spec, number: int) -> TensorMap:
@@ -142,6 +142,6 @@ def _tensor_map(spec: Spec, number: int) -> TensorMap:
     row = fold("mul", size, 2)
     strides: tuple[Expr, ...] = (fold("mul", heads, row), row)
     group = group_of(spec)
-    box = (_lines(spec), 1) if number else (feed.ROWS // group, group)
+    box = (_lines(spec), 1) if number else (wide_tiles.ROWS // group, group)
     shape = product(tuple(counts)), heads, size
-    return TensorMap(number, shape, strides, (*box, feed.WIDE), staging.LINE)
+    return TensorMap(number, shape, strides, (*box, wide_tiles.WIDE), staging.LINE)

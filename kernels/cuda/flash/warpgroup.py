@@ -18,17 +18,8 @@ from heddle.kernels.cuda import _block, _frame, _rounding
 from heddle.kernels.cuda.flash import attend as flash_attend
 from heddle.kernels.cuda.flash import softmax as flash_softmax
 from heddle.kernels.cuda.flash import split, stages
-from heddle.kernels.cuda.flash.feed import (
-    CONSUMING,
-    KEY_PANEL,
-    KEYS,
-    WIDE,
-    Block,
-    Feed,
-    Layout,
-    Tile,
-    Tiles,
-)
+from heddle.kernels.cuda.flash.feed import KEY_PANEL, Block, Feed, Layout
+from heddle.kernels.cuda.flash.wide_tiles import CONSUMING, KEYS, WIDE, Tile, Tiles
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.warpgroup import instructions, result, tma
 from heddle.kernels.mlir import dialect
