@@ -134,19 +134,10 @@ def emit_tile(
 ) -> None:
     """Emits the tile at `where` of the product of both sides."""
     a, b = sides
-    line = staging.LINE
+    line, across = staging.LINE, (where.column, tile.transposed, tile.width)
     parts = [
         staging.Lines(a, 0, ROWS, line, tile.depth, where.row, True),
-        staging.Lines(
-            b,
-            tile.b_place,
-            tile.columns,
-            line,
-            tile.depth,
-            where.column,
-            tile.transposed,
-            tile.width,
-        ),
+        staging.Lines(b, tile.b_place, tile.columns, line, tile.depth, *across),
     ]
     sums = _multiplied(tile, shared, parts, sizes.ceildiv(where.k, tile.depth))
     mma.wait(0)
