@@ -127,29 +127,6 @@ def test_a_warp_barrier_lets_one_lane_arrive_for_all():
     assert execute(one_arrives_for_all).tolist() == [*range(32), *range(32)]
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_a_wait_that_the_phase_after_next_may_find(ordered):
-    """A thread hands over first, and waits then: two phases may have ended meanwhile."""
-
-    def body(y, base, barrier):
-        other = at(base, BARRIER + 8)
-        start(other, 1)
-        start(barrier, 1)
-        with when("equal", thread(), 0):
-            arrive(barrier)
-            wait(other, 0)
-            arrive(barrier)
-        with when("equal", thread(), 32):
-            for step in (wait, arrive) if ordered else (arrive, wait):
-                step(*((barrier, 0) if step is wait else (other,)))
-
-    if ordered:
-        execute(body)
-        return
-    with pytest.raises(EmulatorError, match="nothing orders the wait of thread 32 for a phase"):
-        execute(body)
-
-
 def test_who_finds_a_phase_complete_has_waited_for_it():
     def body(y, base, barrier):
         start(barrier, 32)
