@@ -13,9 +13,10 @@ from heddle.graph.compiler.constants import Constants, constant_bytes, settled
 from heddle.graph.compiler.passes.plan import (
     Place,
     byte_size,
-    portions,
     root_value,
+    split,
     stage,
+    wanted_of,
     workspace,
 )
 from heddle.graph.compiler.passes.select import kernel_name
@@ -57,7 +58,7 @@ def requests(module: Any, kind: str) -> list[tuple[Any, Request]]:
         (op, part)
         for op in m.operations(module)
         if m.name(op) == "fused" and stage(op) != "compile"
-        for part in portions(op, kind)
+        for part in split(wanted_of(op, kind), kind)
     ]
 
 

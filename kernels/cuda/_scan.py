@@ -39,12 +39,8 @@ class Scan:
         with emit.when(compare("equal", lane, _block.WARP - 1)):
             self._totals.store(sums, warp)
         _block.barrier()
-        before, total = sums - value, emit.index(0)
-        for number in range(self._warps):
-            part = self._totals.load(number)
-            before = before + select(compare("greater", warp, number), part, 0)
-            total = total + part
-        return before, total
+        parts = [self._totals.load(number) for number in range(self._warps)]
+        return _behind(warp, sums - value, parts), sum(parts, emit.index(0))
 
 
 def totals(name: str, threads: int, values: Sequence[Any]) -> list[Any]:
@@ -64,13 +60,15 @@ def before(name: str, threads: int, values: Sequence[Any]) -> list[Any]:
     sums = [in_warp(word) for word in words]
     parts = _leave(name, threads, _block.WARP - 1, sums)
     _block.barrier()
-    found = []
-    for i, word in enumerate(words):
-        total = sums[i] - word
-        for number, part in enumerate(parts(i)[:-1]):
-            total = total + select(compare("greater", warp, number), part, 0)
-        found.append(_widened(total))
-    return found
+    own = [whole - word for whole, word in zip(sums, words, strict=True)]
+    return [_widened(_behind(warp, value, parts(i))) for i, value in enumerate(own)]
+
+
+def _behind(warp: Any, own: Any, parts: Sequence[Any]) -> Any:
+    """What a thread has within its warp, and the parts of all warps before that, of every one."""
+    for number, part in enumerate(parts[:-1]):
+        own = own + select(compare("greater", warp, number), part, 0)
+    return own
 
 
 def _leave(name: str, threads: int, lane: int, values: Sequence[Any]) -> Callable[[int], list[Any]]:

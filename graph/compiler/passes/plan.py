@@ -9,7 +9,7 @@ each element of an input just before it writes the result to its place may write
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.graph import attributes
@@ -105,9 +105,9 @@ def byte_size(value: Any) -> Expr:
 
 def workspace(operation: Any, kind: str) -> Expr:
     """The bytes of scratch memory that a fused op's kernels take."""
-    wanted = request(parts_of(operation))
+    wanted = wanted_of(operation, kind)
     row = registry.find(wanted.spec.op, kind)
-    specs = [part.spec for part in portions(operation, kind)] if row else []
+    specs = [part.spec for part in split(wanted, kind)] if row else []
     sizes = {launch.workspace for spec in specs for launch in row.launches(spec)} if row else set()
     most: Expr = 0
     for size in sorted(sizes - {0}, key=str):
@@ -116,23 +116,30 @@ def workspace(operation: Any, kind: str) -> Expr:
     return substitute(most, lambda name: values[name])
 
 
-def portions(operation: Any, kind: str) -> list[Request]:
-    """What a fused op asks of kernels: see `heddle.kernels.registry.Kernel.split`."""
+def wanted_of(operation: Any, kind: str) -> Request:
+    """What a fused op asks of a kernel: it may read ahead what the graph is given."""
     wanted = request(parts_of(operation))
+    row = registry.find(wanted.spec.op, kind)
+    ahead = row.ahead if row else ()
+    given = (m.owner(root_value(operation.operands[number])) is None for number in ahead)
+    if not ahead or not all(given):
+        return wanted
+    return replace(wanted, spec=wanted.spec.with_attr(registry.AHEAD, True))
+
+
+def split(wanted: Request, kind: str) -> list[Request]:
+    """The portions of a request: see `heddle.kernels.registry.Kernel.split`."""
     row = registry.find(wanted.spec.op, kind)
     if row is None:
         return [wanted]
     values = dict(zip(wanted.spec.dims, wanted.dims, strict=True))
 
-    def request_of(portion: registry.Portion) -> Request:
+    def request(portion: registry.Portion) -> Request:
         dims = tuple(values[name] for name in portion.spec.dims)
         buffers = wanted.buffers if portion.buffers is None else portion.buffers
         return Request(portion.spec, dims, wanted.inputs, buffers, portion.condition)
 
-    given = [m.owner(root_value(value)) is None for value in operation.operands]
-    ahead = row.ahead and all(given[number] for number in row.ahead)
-    spec = wanted.spec.with_attr(registry.AHEAD, True) if ahead else wanted.spec
-    return [request_of(portion) for portion in row.split(spec)]
+    return [request(portion) for portion in row.split(wanted.spec)]
 
 
 def _fused(module: Any, routine: str | None = None) -> list[Any]:
@@ -245,10 +252,10 @@ def _with_scratch(
 
 def _untouched(operation: Any, kind: str) -> list[Any]:
     """Results that no kernel has as a buffer: that of a gate where no kernel computes it alone."""
-    wanted = request(parts_of(operation))
+    wanted = wanted_of(operation, kind)
     if wanted.spec.gate is None:
         return []
-    found = {number for part in portions(operation, kind) for number in part.buffers}
+    found = {number for part in split(wanted, kind) for number in part.buffers}
     given = [*operation.operands, *operation.results]
     return [value for number, value in enumerate(given) if number not in found]
 

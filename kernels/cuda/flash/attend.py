@@ -173,11 +173,11 @@ class _Tile:
         def place(number: Size) -> Any:
             return self._stages.place(start + emit.as_index(number) * KEYS, stop)
 
-        def fill(number: Size, place: Any) -> None:
+        def fill(number: Size, found: Any) -> None:
             number = emit.as_index(number)
             with emit.when(emit.compare("less", number, count)):
                 stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
-                self._stages.fill(stage, start + number * KEYS, stop, place)
+                self._stages.fill(stage, start + number * KEYS, stop, found)
             mma.commit()
 
         def step(number: Size, *state: Any) -> Sequence[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.flash import attend, dense, warpgroup, wide_tiles
+from heddle.kernels.cuda.flash import attend, dense, feed, warpgroup, wide_tiles
 from heddle.kernels.cuda.products import mma, staging
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -50,7 +50,9 @@ def emit_dense(frame: _frame.Frame) -> None:
         tiles = wide_tiles.Tiles.of_grid(sizes.product((batch, heads, count)), at)
     else:
         head, number = _order(frame, count)
-        tiles = wide_tiles.Tiles.one(_tile(frame, head, emit.as_index(count) - 1 - number))
+        tile = _tile(frame, head, emit.as_index(count) - 1 - number)
+        _ = tile.reach  # All threads find out: who brings keys need not.
+        tiles = wide_tiles.Tiles.one(wide_tiles.ROWS, wide_tiles.KEYS, lambda: tile)
     warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles)
 
 
@@ -114,10 +116,7 @@ def _tensor_map(spec: Spec, number: int) -> TensorMap:
     lines = {"bhsd": (length, 1), "bshd": (1, heads)}[spec.attr("layout")]
     row = fold("mul", size, 2)
     strides = (product((heads, length, row)), *(fold("mul", line, row) for line in lines))
-    rows = (
-        wide_tiles.KEYS
-        if number
-        else wide_tiles.ROWS // (wide_tiles.CONSUMERS if _goes_on(spec) else 1)
-    )
+    layout = feed.Layout(int(size), _goes_on(spec))  # type: ignore[arg-type]
+    rows = wide_tiles.KEYS if number else layout.query_rows
     shape = batch, heads, length, size
     return TensorMap(number, shape, strides, (1, 1, rows, wide_tiles.WIDE), staging.LINE)

@@ -78,7 +78,7 @@ class Block:
         # Copies of a warp come one after another: neighbouring boxes are for different warps.
         parts = self.thread % _block.WARP, self.thread // _block.WARP
         lane, warp = map(pieces.size, parts)
-        self.box = lane * (instructions.THREADS // _block.WARP) + warp
+        self.box = lane * instructions.WARPS + warp
 
     def boxes(self, operand: int) -> int:
         """Boxes of a stage."""
@@ -106,7 +106,7 @@ class Block:
         of_keys = emit.compare("less", self.box, self.boxes(1))
         roles = (of_queries, Feed.bring_queries), (of_keys, Feed.bring_keys)
 
-        def both(*tile: Any) -> Any:
+        def both(*tile: Any) -> None:
             feed = Feed(self, *tile)
             for is_mine, bring in roles:
                 with emit.when(is_mine):
@@ -146,7 +146,7 @@ class Feed:
             return
         start, count = (pieces.size(number) for number in (self._reach.start, self._reach.count))
         stop = emit.minimum(start + count * KEYS, emit.as_index(self._task.length))
-        lines = self._tile.lines
+        lines = self._block.tiles.lines
         for key in emit.loop(start + _block.thread() * lines, stop, CONSUMING * lines):
             self._tile.check(key)
 
@@ -158,20 +158,18 @@ class Feed:
         """The stage of that number, of those that the tile has of an operand."""
         return self._block.rings[operand].turn(self._before[operand] + number)
 
-    def bring_queries(self) -> Any:
-        """One thread brings the queries; gives the steps."""
+    def bring_queries(self) -> None:
+        """One thread brings the queries."""
         for number in range(self._layout.counts[0]):
             first = pieces.word(self._reach.first) + number * self._layout.query_rows
             self._copy(0, pieces.word(number), first)
-        return self._reach.count
 
-    def bring_keys(self) -> Any:
-        """A thread for each box brings keys and values; gives the steps."""
+    def bring_keys(self) -> None:
+        """A thread for each box brings keys and values."""
         zero, one = pieces.word(0), pieces.word(1)
         for step in emit.loop(zero, self._reach.count, one):
             for operand in (1, 2):
                 self._copy(operand, step, self._reach.start + step * KEYS)
-        return self._reach.count
 
     def _copy(self, operand: int, step: Any, row: Any) -> None:
         """Each thread copies a box, of which it looks for the place while the stage is in use."""
@@ -180,7 +178,7 @@ class Feed:
             number = self._block.box
         lines, panel = self._tile.rows // layout.counts[0], layout.query_panel
         if operand:
-            lines, panel = self._tile.lines, KEY_PANEL
+            lines, panel = self._block.tiles.lines, KEY_PANEL
         corner = self._tile.corner(operand, row + pieces.word(number) * lines)
         where = [pieces.word(place) for place in corner]
         turn.wait_until_empty()

@@ -71,10 +71,10 @@ def emit_tile(frame: _frame.Frame, found: Callable[[], tuple[attend.Task, Size, 
     if task.group <= split.FEW:
         few = few | emit.compare("less_equal", task.rows, split.FEW)
 
-    def each(body: wide_tiles.Body) -> None:
-        body(_tile(frame, *found()), *[pieces.word(0)] * 2)
+    def tile() -> wide_tiles.Tile:
+        return _tile(frame, *found())
 
-    tiles = wide_tiles.Tiles(rows(frame.spec), _lines(frame.spec), each, several=False)
+    tiles = wide_tiles.Tiles.one(rows(frame.spec), _lines(frame.spec), tile)
     warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles, few)
 
 
@@ -88,10 +88,11 @@ def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> wid
             return pieces.word(row.token) + place // task.group, row.head * task.group
         return find(place), row.head
 
-    each, lines = rows(frame.spec), _lines(frame.spec)
-    tile = wide_tiles.Tile(frame.spec, task, number * each, each, corner, lines)
+    each = rows(frame.spec)
+    tile = wide_tiles.Tile(frame.spec, task, number * each, each, corner)
     if paged:
-        tile = replace(tile, unit=lines, check=lambda key: row.at(key) and None)
+        unit = _lines(frame.spec)
+        tile = replace(tile, unit=unit, check=lambda key: row.at(key) and None)
     return tile
 
 

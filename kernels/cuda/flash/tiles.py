@@ -35,7 +35,6 @@ Band = tuple[Size, Size]
 Span = tuple[Size, Size, Size]
 """Where the tokens of a sequence start and stop, and how many keys it has."""
 
-
 _FIELDS = ("sequence", "number", "slots", "parts", "start", "stop", "length")
 
 

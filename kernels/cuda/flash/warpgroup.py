@@ -33,7 +33,6 @@ REGISTERS, MANY, FEW = 168, 240, 24
 """Of a thread: at launch, of those who multiply, and of those who bring."""
 
 _SIZES = (64, 128)
-_WARPS = instructions.THREADS // _block.WARP
 _VECTORS = 4  # A thread loads so many results from shared memory before it writes them.
 
 
@@ -84,15 +83,13 @@ def emit_tiles(
     emit.either(consumes, [], consume, produce)
 
 
-def _attend_by_warps(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile) -> Any:
-    """Emits a tile, some rows at a time; gives no steps."""
-    end = emit.minimum(emit.as_index(tile.first) + tile.rows, emit.as_index(tile.task.rows))
-    ends = [pieces.word(row) for row in (tile.first, end, split.FEW)]
+def _attend_by_warps(frame: _frame.Frame, shared: mma.DynamicShared, tile: Tile) -> None:
+    """Emits a tile, some rows at a time."""
+    ends = [pieces.word(row) for row in (tile.reach.first, tile.reach.end, split.FEW)]
     for first in emit.loop(*ends):  # In 32 bits: it holds them all the time.
         rows = (pieces.size(row) for row in (first, ends[1]))
         flash_attend.emit_few(frame, tile.task, shared, *rows)
         _block.barrier()  # Shared memory is free.
-    return pieces.word(0)
 
 
 def _is_mapped(frame: _frame.Frame) -> Any:
@@ -107,8 +104,8 @@ def _is_mapped(frame: _frame.Frame) -> Any:
 class _Attention(Feed):
     """A tile, against all keys that its rows see."""
 
-    def attend(self) -> Any:
-        """Attends with the 64 rows of the warpgroup, and writes the results; gives the steps."""
+    def attend(self) -> None:
+        """Attends with the 64 rows of the warpgroup, and writes the results."""
         spec, layout = self._frame.spec, self._layout
         self._kind = kind = mma.KINDS[spec.operands[0].dtype, spec.operands[0].dtype]
         self._of_scores = instructions.Matrices(kind, KEYS, k_last=True)
@@ -127,7 +124,6 @@ class _Attention(Feed):
         self._write_all(self._attended(), write)
         if self._block.tiles.several:
             self._pass_queries_on()
-        return self._reach.count
 
     def _attended(self) -> list[Any]:
         """The results of the thread in float32, as `instructions.Matrices.parts` has them."""
@@ -269,7 +265,7 @@ class _Attention(Feed):
         """Each warp brings its rows to where its queries were, and from there to the output."""
         frame, layout, size = self._frame, self._layout, self._layout.size
         dtype, rows = frame.spec.result.dtype, result.WARP_ROWS
-        own = _block.thread() // _block.WARP % _WARPS * (rows * staging.LINE)
+        own = _block.thread() // _block.WARP % instructions.WARPS * (rows * staging.LINE)
         panels = [
             result.Panel(self._shared, dtype, layout.queries(self._block.warpgroup, number) + own)
             for number in range(layout.panels)

@@ -41,8 +41,7 @@ class Tile:
 
     Attributes:
         corner: Where a box of operand 0, 1 or 2 begins, its column aside: the one with all rows
-            from a row on, or with `lines` keys.
-        lines: Keys of a box.
+            from a row on, or with as many keys as `Tiles` says.
         unit: Boxes begin at multiples of so many keys.
         bounded: What boxes have behind the last key is zero.
         check: Looks at the box of a key in advance, and reports what is wrong with it.
@@ -54,7 +53,6 @@ class Tile:
     first: Size
     rows: int
     corner: Callable[[int, Any], Sequence[Size]]
-    lines: int = KEYS
     unit: int = 1
     bounded: bool = False
     check: Callable[[Size], None] | None = None
@@ -94,8 +92,8 @@ class Reach:
     late: Any
 
 
-Body = Callable[[Tile, Any, Any], Any]
-"""What is emitted for a tile, given the steps of keys and the tiles before it; gives its steps."""
+Body = Callable[[Tile, Any, Any], None]
+"""What is emitted for a tile, given the steps of keys and the tiles before it."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +110,9 @@ class Tiles:
     several: bool
 
     @staticmethod
-    def one(tile: Tile) -> Tiles:
-        """A whole tile alone."""
-        _ = tile.reach  # All threads find out: who brings keys need not.
-        return Tiles(ROWS, KEYS, lambda body: body(tile, *[pieces.word(0)] * 2), False)
+    def one(rows: int, lines: int, tile: Callable[[], Tile]) -> Tiles:
+        """A tile alone, which `tile` gives to whoever emits something for it."""
+        return Tiles(rows, lines, lambda body: body(tile(), *[pieces.word(0)] * 2), False)
 
     @staticmethod
     def of_grid(count: Size, at: Callable[[Size], Tile]) -> Tiles:
@@ -128,7 +125,8 @@ class Tiles:
         def each(body: Body) -> None:
             def step(turn: Size, steps: Any, before: Any) -> Sequence[Any]:
                 again = replace(tile(turn), anew=lambda: tile(_block.anew(turn)))
-                return [steps + body(again, steps, before), before + 1]
+                body(again, steps, before)
+                return [steps + again.reach.count, before + 1]
 
             own = sizes.ceildiv(emit.maximum(emit.as_index(count) - block, 0), blocks)
             emit.carry(0, own, 1, [pieces.word(0)] * 2, step)

@@ -18,8 +18,8 @@ from heddle.kernels.mlir import dialect, ir
 
 arith, llvm, nvvm, vector = (dialect(name) for name in ("arith", "llvm", "nvvm", "vector"))
 
-THREADS = 4 * _block.WARP
-"""Threads of a warpgroup."""
+WARPS, THREADS = 4, 4 * _block.WARP
+"""Of a warpgroup."""
 
 ROWS = 64
 """Rows that one wgmma multiplies."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block, _handover
+from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.products import by_rows, matrices, mma, partial_sums, staging, tensor_cores
 from heddle.kernels.cuda.products import pieces as products_pieces
 from heddle.kernels.cuda.products import scaled as products_scaled
@@ -35,7 +35,7 @@ KEPT = 20 * 2**20
 """Bytes of those rows that stay there while pieces of tiles read them, each at its own step."""
 
 _SHARED = 227 * 1024  # Bytes that a block can have.
-_PANELS = (CONSUMERS * instructions.THREADS // _block.WARP * result.PANELS) * result.PANEL
+_PANELS = (CONSUMERS * instructions.WARPS * result.PANELS) * result.PANEL
 # Tiles of so many columns: they read more for each product.
 _SLOWER = {256: 1.0, 224: 1.015, 192: 1.03, 160: 1.035, 128: 1.04}
 _ALONE = 1.005  # The same of blocks that have no other to share b with.

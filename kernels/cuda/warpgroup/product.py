@@ -23,8 +23,6 @@ from heddle.kernels.row_groups import most
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import product
 
-_WARPS = instructions.THREADS // _block.WARP
-
 
 def emit_product(frame: _frame.Frame, plan: Plan) -> None:
     """Emits what a block does."""
@@ -103,7 +101,7 @@ class _Block:
         full = pieces.word(windows.ARRIVALS if self._plan.gathers else 1)
         empty = pieces.word(self._down * CONSUMERS)
         if self._plan.scaled:  # Every warp of its own, and the consumers of the other block.
-            empty = pieces.word(CONSUMERS * (_WARPS + self._plan.cluster - 1))
+            empty = pieces.word(CONSUMERS * (instructions.WARPS + self._plan.cluster - 1))
         self._ring.initialise(full=full, empty=empty)
 
     def meet(self) -> None:

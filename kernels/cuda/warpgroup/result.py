@@ -30,8 +30,6 @@ PANEL = WARP_ROWS * staging.LINE
 PANELS = 2
 """Of each warp."""
 
-_WARPS = instructions.THREADS // _block.WARP
-
 
 def by_tma(spec: Spec) -> bool:
     """Whether TMA may store what is computed: one output, which fits where the sums were."""
@@ -157,9 +155,11 @@ class WayOut:
 
         `sums(warp, first, each)` are so many of the `count` that the threads of a warp have had.
         """
-        first = _warp() // _WARPS * _WARPS
+        first = _warp() // instructions.WARPS * instructions.WARPS
         rows = where.m - (where.row + first * WARP_ROWS)
-        warps = emit.minimum((emit.maximum(rows, 0) + (WARP_ROWS - 1)) // WARP_ROWS, _WARPS)
+        warps = emit.minimum(
+            (emit.maximum(rows, 0) + (WARP_ROWS - 1)) // WARP_ROWS, instructions.WARPS
+        )
 
         def body(lanes: int) -> None:
             panel = self._panel(0)
@@ -170,9 +170,13 @@ class WayOut:
                 part = sums(warp, number * each, size)
                 self._put(panel, part, self._spot(where, number, size, warp), lanes)
 
-            for index in emit.loop(_warp() % _WARPS, warps * panels, _WARPS):
+            for index in emit.loop(
+                _warp() % instructions.WARPS, warps * panels, instructions.WARPS
+            ):
                 put(first + index // panels, index % panels, each)
-            for index in emit.loop(_warp() % _WARPS, warps, _WARPS) if rest else ():
+            for index in (
+                emit.loop(_warp() % instructions.WARPS, warps, instructions.WARPS) if rest else ()
+            ):
                 put(first + index, panels, rest)
 
         self._in_vectors(where, body)
@@ -182,10 +186,10 @@ class WayOut:
 
         Its panels are the tile's rows, 16 of them each: every warp has columns of all of them.
         """
-        warpgroup, number = _warp() // _WARPS, _warp() % _WARPS
+        warpgroup, number = _warp() // instructions.WARPS, _warp() % instructions.WARPS
         where = replace(where, column=where.column + warpgroup * instructions.ROWS)
         count = len(sums) // 8
-        each = count // _WARPS  # Panels that a warp writes.
+        each = count // instructions.WARPS  # Panels that a warp writes.
 
         def body(lanes: int) -> None:
             for i in range(each):
@@ -198,7 +202,7 @@ class WayOut:
             self._wait_until_read(0)
             instructions.meet(warpgroup + 1, instructions.THREADS)
             for i in range(count):
-                panel = self._panel(i % each, warpgroup * _WARPS + i // each)
+                panel = self._panel(i % each, warpgroup * instructions.WARPS + i // each)
                 panel.fill_turned(sums[8 * i : 8 * i + 8], number * WARP_ROWS)
             tma.fence()
             instructions.meet(warpgroup + 1, instructions.THREADS)

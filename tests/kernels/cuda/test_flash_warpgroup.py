@@ -107,7 +107,12 @@ MISTAKES = {
         "looks at an accumulator before",
     ),
     "no wgmma.fence": (warpgroup, "fence", lambda: None, "no wgmma.fence"),
-    "no wait for a full stage": (Turn, "wait_until_full", lambda turn: None, "uninitialised|race"),
+    "no wait for a full stage": (
+        Turn,
+        "wait_until_full",
+        lambda turn: None,
+        "race: reads what a copy",
+    ),
     "no wait for an empty stage": (
         Turn,
         "wait_until_empty",

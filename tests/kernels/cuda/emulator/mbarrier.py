@@ -37,7 +37,7 @@ class Mbarrier:
     fenced: bool = False
     phase: int = 0
     bytes: int = 0
-    awaited: dict[int, int] = field(default_factory=dict)
+    awaited: dict[int, tuple[int, int]] = field(default_factory=dict)
     gathered: Knowledge = field(init=False)
     released: Knowledge = field(init=False)
 
@@ -81,17 +81,17 @@ class Mbarrier:
         """Threads have waited for the last phase, and learn what was released."""
         self.clocks.acquire(threads, self.released)
         self.clocks.learn(threads, self.agent, self.phase)
-        self.awaited |= {int(thread): int(self.clocks.now(thread)) for thread in threads}
+        thread = int(threads[0])  # Of a warp, which has one clock.
+        self.awaited[thread // WARP * WARP] = thread, int(self.clocks.now(thread))
 
     def _check_awaited(self) -> None:
         """Whether who waited for the last phase has certainly done so before this one ends.
 
         That is asked of warps with threads that arrive at mbarriers: others of them wait as well,
-        and lanes for which those speak. A warp has one clock.
+        and lanes for which those speak.
         """
         speakers = self.clocks.shared.get(_SPEAKERS, ())
-        for thread, stamp in self.awaited.items():
-            first = thread // WARP * WARP
+        for first, (thread, stamp) in self.awaited.items():
             if first in speakers and self.gathered.known[first : first + WARP].max() < stamp:
                 raise EmulatorError(
                     f"{self.name}: nothing orders the wait of thread {thread} for a phase before"
