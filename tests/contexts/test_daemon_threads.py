@@ -40,6 +40,15 @@ def threads():
     yield make
     for each in made:
         each.close()
+    wait_for(lambda: alive() == 0)  # or the next test would count them
+
+
+@pytest.fixture
+def go_on(threads):
+    """What stuck work waits for; it ends with the test at the latest."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 def alive(name="heddle-test"):
@@ -62,8 +71,8 @@ def test_what_a_call_gives_or_raises(threads):
     assert alive() == 2
 
 
-def test_work_that_waits_goes_on_when_the_one_before_is_given_up(threads):
-    one, go_on = threads(), threading.Event()
+def test_work_that_waits_goes_on_when_the_one_before_is_given_up(threads, go_on):
+    one = threads()
     stuck = one.submit(go_on.wait)
     wait_for(stuck.running)
     waits = one.submit(pow, 2, 3)
@@ -79,8 +88,7 @@ def test_work_that_waits_goes_on_when_the_one_before_is_given_up(threads):
     assert alive() == 1
 
 
-def test_threads_end_when_they_are_closed_or_forgotten(threads):
-    go_on = threading.Event()
+def test_threads_end_when_they_are_closed_or_forgotten(threads, go_on):
     closed = threads(2)
     stuck = [closed.submit(go_on.wait) for _ in range(2)]
     wait_for(lambda: all(work.running() for work in stuck))
