@@ -94,9 +94,9 @@ class Kernel:
         moves: It rounds nothing: what it writes are elements of its input as they are, or integers.
         late: Whether a kernel says itself when the next one may start: once it asks for no more of
             what it streams, of which the other would take its share. Else that may start at once.
-        ahead: Operands that it can read before the kernels in front of it have ended. Where the
-            graph is given all of them, so that no kernel writes them, the spec has the attribute
-            `AHEAD`, and the kernel itself waits for those in front, with all its threads.
+        ahead: The inputs that it can read before the kernels in front of it have ended. Where the
+            graph is given all of them, so that no kernel writes them, each of the spec's products
+            has the attribute `AHEAD`, and the kernel itself waits for those in front.
     """
 
     op: str
@@ -113,7 +113,7 @@ class Kernel:
     own_launch: Callable[[Spec, Machine], Launch | None] = lambda spec, machine: None
     split: Callable[[Spec], tuple[Portion, ...]] = lambda spec: (Portion(spec),)
     late: Callable[[Spec, Machine], bool] = lambda spec, machine: False
-    ahead: tuple[int, ...] = ()
+    ahead: Callable[[Spec], tuple[int, ...]] = lambda spec: ()
 
     def depends(self, spec: Spec) -> tuple[str, ...]:
         """Which of a CPU's `dots` and `tiles` the code for `spec` depends on.

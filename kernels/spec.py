@@ -165,6 +165,12 @@ class Spec:
         """This spec, whose root has the attribute `name`."""
         return replace(self, attrs=tuple(sorted({**dict(self.attrs), name: value}.items())))
 
+    def each_with_attr(self, name: str, value: Attr) -> Spec:
+        """This spec, of which each of `products` has the attribute `name`."""
+        beside = tuple(one.each_with_attr(name, value) for one in self.beside)
+        gate = self.gate and self.gate.each_with_attr(name, value)
+        return replace(self.with_attr(name, value), beside=beside, gate=gate)
+
     def to_json(self) -> str:
         """The canonical text of this spec: same spec, same bytes."""
         return json.dumps(_plain(self), sort_keys=True, separators=(",", ":"))

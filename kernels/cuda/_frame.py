@@ -36,6 +36,7 @@ class Frame:
         workspace, counters, status: Pointers, each None where the kernel takes none.
         tensor_maps: Pointers to those of the launch on this machine.
         ahead: Whether its threads have yet to wait for the kernels in front.
+        late: Whether they have yet to say that the next one may start.
     """
 
     spec: Spec
@@ -48,6 +49,7 @@ class Frame:
     status: Any
     tensor_maps: list[Any]
     ahead: bool = False
+    late: bool = False
 
     def size(self, expr: Expr) -> Size:
         """The value of a size: an int where it is static."""
@@ -95,8 +97,8 @@ class Frame:
         return replace(self, ahead=False)
 
     def let_next_start(self) -> None:
-        """Emits that the next kernel may start, in one that is `Kernel.late`."""
-        if self.machine.overlaps:
+        """Emits that the next kernel may start, in one that is `Kernel.late`; again, too."""
+        if self.late:
             _overlap.let_next_start()
 
     @contextmanager
@@ -131,6 +133,7 @@ def frame(spec: Spec, machine: Machine) -> Frame:
         status=pointers.get("status"),
         tensor_maps=arguments[dims + count :],
         ahead=machine.overlaps and bool(spec.attr(AHEAD)),
+        late=machine.overlaps and row.late(spec, machine),
     )
 
 

@@ -45,4 +45,5 @@ KERNEL = Kernel(
     own_launch=matmul.own_launch,
     split=by_rows.split,
     late=matmul.late,
+    ahead=matmul.ahead,
 )

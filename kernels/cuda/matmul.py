@@ -15,12 +15,15 @@ from heddle.kernels.spec import Launch, Spec
 
 
 def emit_matmul(spec: Spec, machine: Machine, of: Callable[[Any], Any] = lambda x: x) -> None:
-    """Emits the product of operands 0 and 1; fused multiply-adds see `of` their readers."""
+    """Emits the product of operands 0 and 1; fused multiply-adds see `of` their readers.
+
+    Few rows are multiplied by what may be there before the kernels in front have ended.
+    """
     frame = _frame.frame(spec, machine)
     plan, few = warpgroup_plan.plan_for(spec, machine), short_plan.plan_for(spec, machine)
     with frame.unless_empty():
         if plan:
-            product.emit_product(frame, plan)
+            product.emit_product(frame.wait(), plan)
         elif few:
             short.emit_short(frame, few)
         elif tensor_cores.fits(spec):
@@ -28,6 +31,7 @@ def emit_matmul(spec: Spec, machine: Machine, of: Callable[[Any], Any] = lambda 
         else:
             left, right = (of(frame.reader(number)) for number in range(2))
             fma.emit_tile(frame, left, right, spec.attr("transposed"))
+    frame.wait()  # Blocks without elements, too.
 
 
 def launch(spec: Spec) -> Launch:
@@ -41,6 +45,11 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """The launch on `machine`, where wgmma multiplies."""
     few = short_plan.plan_for(spec, machine)
     return short_plan.launch(few) if few else warpgroup_plan.own_launch(spec, machine)
+
+
+def ahead(spec: Spec) -> tuple[int, ...]:
+    """What few rows are multiplied by, in strips and short tiles."""
+    return by_rows.given(spec) if tensor_cores.joins(spec) else ()
 
 
 def late(spec: Spec, machine: Machine) -> bool:
@@ -66,4 +75,5 @@ KERNEL = Kernel(
     own_launch=own_launch,
     split=by_rows.split,
     late=late,
+    ahead=ahead,
 )

@@ -25,11 +25,12 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
     plan = warpgroup_plan.plan_for(spec, machine)
     with frame.unless_empty():
         if plan:
-            product.emit_product(frame, plan)
+            product.emit_product(frame.wait(), plan)
         elif scaled.fits(spec):
             by_rows.emit_ways(frame, beside.ways(spec, scaled.ways))
         else:
             fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
+    frame.wait()  # Blocks without elements, too.
 
 
 def launch(spec: Spec) -> Launch:
@@ -52,6 +53,11 @@ def split(spec: Spec) -> tuple[Portion, ...]:
 def late(spec: Spec, machine: Machine) -> bool:
     """Whether it is in strips, which stream the weights."""
     return scaled.fits(spec) and not warpgroup_plan.plan_for(spec, machine)
+
+
+def ahead(spec: Spec) -> tuple[int, ...]:
+    """The weights and scales of strips."""
+    return by_rows.given(spec, 2) if scaled.joins(spec) else ()
 
 
 class _Scaled:
@@ -109,4 +115,5 @@ KERNEL = Kernel(
     own_launch=warpgroup_plan.own_launch,
     split=split,
     late=late,
+    ahead=ahead,
 )

@@ -106,5 +106,5 @@ KERNEL = Kernel(
     supports,
     checks=True,
     updates=2,
-    ahead=(7, 8, 9),
+    ahead=lambda spec: (7, 8, 9),
 )

@@ -120,11 +120,11 @@ def wanted_of(operation: Any, kind: str) -> Request:
     """What a fused op asks of a kernel: it may read ahead what the graph is given."""
     wanted = request(parts_of(operation))
     row = registry.find(wanted.spec.op, kind)
-    ahead = row.ahead if row else ()
+    ahead = row.ahead(wanted.spec) if row else ()
     given = (m.owner(root_value(operation.operands[number])) is None for number in ahead)
     if not ahead or not all(given):
         return wanted
-    return replace(wanted, spec=wanted.spec.with_attr(registry.AHEAD, True))
+    return replace(wanted, spec=wanted.spec.each_with_attr(registry.AHEAD, True))
 
 
 def split(wanted: Request, kind: str) -> list[Request]:

@@ -88,8 +88,8 @@ def split_at(spec: Spec, *bounds: int, whole: int = 1) -> tuple[Portion, ...]:
     above: Expr = 1
     for most in bounds:
         more: Expr = ("min", 1, ("floordiv", m, most + 1))
-        found.append(Portion(_with(rest, MOST, most), ("sub", above, more)))
-        rest, above = _with(spec, LEAST, most + 1), more
+        found.append(Portion(rest.each_with_attr(MOST, most), ("sub", above, more)))
+        rest, above = spec.each_with_attr(LEAST, most + 1), more
     found.append(Portion(rest, above))
     if spec.beside or spec.gate:
         found[whole:] = [one for portion in found[whole:] for one in _apart(portion)]
@@ -109,6 +109,15 @@ def may_be_few(spec: Spec, few: int = FEW) -> bool:
     return not isinstance(m, int) or m <= few
 
 
+def given(spec: Spec, count: int = 1) -> tuple[int, ...]:
+    """The numbers of the `count` buffers by which each product multiplies its rows."""
+    found = [number for places in spec.places for number in places[1 : 1 + count]]
+    if spec.gate:
+        first = len(spec.inputs) - len(spec.gate.inputs) + 1
+        found += range(first, first + count)
+    return tuple(found)
+
+
 def in_strips(spec: Spec) -> bool:
     """Whether few rows are multiplied in strips."""
     kind = mma.kind_of(spec)
@@ -119,12 +128,6 @@ def in_strips(spec: Spec) -> bool:
 def has_strips(kind: mma.Kind, transposed: bool) -> bool:
     """Whether there are strips of few rows: they sort neither bytes nor words along n."""
     return kind.item == 2 or transposed
-
-
-def _with(spec: Spec, name: str, value: int) -> Spec:
-    beside = tuple(_with(one, name, value) for one in spec.beside)
-    gate = spec.gate and _with(spec.gate, name, value)
-    return replace(spec.with_attr(name, value), beside=beside, gate=gate)
 
 
 def emit_ways(frame: _frame.Frame, ways: Sequence[Way]) -> None:

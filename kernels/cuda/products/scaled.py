@@ -112,16 +112,17 @@ def _emit_strip(
     each = 8 // strip.bits  # Weights of a byte.
     x = staging.Matrix(frame.inputs[0], x_type, 0, m, k)
     width = RUN * strip.kind.item
-    parts = [staging.Lines(x, 0, strip.rows, strip.x_line, strip.depth, row, True, width)]
+    rows = staging.Lines(x, 0, strip.rows, strip.x_line, strip.depth, row, True, width)
     products, steps = frame.products(), strip_parts.steps(sizes.ceildiv(k, strip.depth), part)
     of_weights = [
         staging.Matrix(product.inputs[1], weight_type, 0, n, sizes.floordiv(k, each))
         for product in products
     ]
 
+    given = []
     for i, weights in enumerate(of_weights):
         place, line = strip.place + i * strip.each * strip.line, strip.line
-        parts.append(
+        given.append(
             staging.Lines(weights, place, strip.each, line, line, column, True, strip.width)
         )
     warp = _block.thread() // _block.WARP
@@ -145,7 +146,7 @@ def _emit_strip(
         scales = group_scales.StagedScales(whose, shared, strip.scales)
     else:
         scales = group_scales.GroupScales(whose)
-    parts += scales.parts
+    given += scales.parts
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
         for start in range(0, strip.slice, strip.span):
@@ -164,8 +165,7 @@ def _emit_strip(
     element = emit.register_type(strip.kind.sums)
     zeros = [emit.constant(element, 0)] * (strip.tiles * strip.sums)
     ring = staging.Ring(shared, strip.stages, strip.stage)
-    sums = ring.stream(parts, steps, zeros, multiply)
-    frame.let_next_start()
+    sums = ring.stream(frame, [rows], given, steps, zeros, multiply)
     result = outputs.SlicedSums(
         shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
     )

@@ -136,35 +136,34 @@ def emit_strip_at(
 ) -> None:
     """Emits the strip at `where`, or a part of it, of the products of one left side and others."""
     a, *right = sides
-    parts = [staging.Lines(a, 0, strip.rows, strip.deep, strip.depth, where.row, True)]
-    for i, b in enumerate(right):
-        parts.append(
-            staging.Lines(
-                b,
-                strip.b_place + i * strip.b_lines * strip.b_line,
-                strip.b_lines,
-                strip.b_line,
-                strip.depth,
-                where.column,
-                strip.transposed,
-            )
+    rows = staging.Lines(a, 0, strip.rows, strip.deep, strip.depth, where.row, True)
+    columns = [
+        staging.Lines(
+            b,
+            strip.b_place + i * strip.b_lines * strip.b_line,
+            strip.b_lines,
+            strip.b_line,
+            strip.depth,
+            where.column,
+            strip.transposed,
         )
+        for i, b in enumerate(right)
+    ]
     lane, slice_, first = _warp(strip)
     a_places, b_places = _places(strip, lane, slice_, first)
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
         fragments = [mma.load_matrices(shared.at(stage + place), False) for place in a_places]
-        columns: list[Any] = []
+        others: list[Any] = []
         for place in b_places:
-            columns += mma.load_matrices(shared.at(stage + place), not strip.transposed)
-        return products(strip.kind, fragments, columns, sums)
+            others += mma.load_matrices(shared.at(stage + place), not strip.transposed)
+        return products(strip.kind, fragments, others, sums)
 
     element = emit.register_type(strip.kind.sums)
     zeros = [emit.constant(element, 0)] * (strip.rows // 16 * (outputs.WARP_COLUMNS // 8) * 4)
     ring = staging.Ring(shared, strip.stages, strip.stage)
     steps = strip_parts.steps(sizes.ceildiv(where.k, strip.depth), part)
-    sums = ring.stream(parts, steps, zeros, multiply)
-    frame.let_next_start()
+    sums = ring.stream(frame, [rows], columns, steps, zeros, multiply)
     result = outputs.SlicedSums(
         shared, strip.kind.sums, strip.warps_along_k, strip.rows, strip.columns
     )

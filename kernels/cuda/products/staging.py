@@ -28,6 +28,12 @@ THREADS = 256
 LINE = 128
 """Bytes of a line, but for narrow tiles of b."""
 
+EARLY = 50
+"""Of a hundred stages, for how many is read what a kernel need not wait for.
+
+They are all there with the first stage of what it waits for; the others keep memory busy then.
+"""
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -228,31 +234,43 @@ class Ring:
 
     def stream(
         self,
+        frame: _frame.Frame,
         parts: Sequence[Lines],
+        given: Sequence[Lines],
         steps: tuple[Size, Size],
         sums: Sequence[Any],
         multiply: Callable[[Size, Size, Sequence[Any]], Sequence[Any]],
     ) -> Sequence[Any]:
         """Takes `sums` through the steps from the first of `steps` to that before the second.
 
-        `multiply(step, stage, sums)` gives the next ones; the stage begins at that byte. Afterwards
-        shared memory is free for other use.
+        `multiply(step, stage, sums)` gives the next ones; the stage begins at that byte. Stages are
+        filled with `parts` and with what is `given`: where the frame has yet to wait, some of it
+        comes before. Once nothing more is asked for, the next kernel may start. Afterwards shared
+        memory is free for other use.
         """
         ahead, (first, last) = self.stages - 1, steps
+        early = ahead * EARLY // 100 if frame.ahead else 0
 
-        def start(step: Size, stage: Size) -> None:
+        def start(step: Size, stage: Size, lines: Sequence[Lines]) -> None:
             with emit.when(emit.compare("less", emit.as_index(step), last)):
-                fill(parts, self.shared, stage, step)
-            mma.commit()
+                fill(lines, self.shared, stage, step)
 
         def body(step: Any, full: Any, empty: Any, *sums: Any) -> Sequence[Any]:
             mma.wait(ahead - 1)
             _block.barrier()  # The stage is there, and nobody reads the one before it any more.
-            start(step + ahead, empty)
+            start(step + ahead, empty, [*parts, *given])
+            mma.commit()
+            with emit.when(emit.compare("greater_equal", step + (ahead + 1), last)):
+                frame.let_next_start()
             return [self._next(full), full, *multiply(step, full, sums)]
 
-        for number in range(ahead):
-            start(first + number, emit.index(number * self.size))
+        starts = [(first + number, emit.index(number * self.size)) for number in range(ahead)]
+        for step, stage in starts[:early]:
+            start(step, stage, given)
+        frame.wait()
+        for number, (step, stage) in enumerate(starts):
+            start(step, stage, parts if number < early else [*parts, *given])
+            mma.commit()
         ends = [emit.index(0), emit.index(ahead * self.size)]
         _, _, *found = emit.carry(first, last, 1, [*ends, *sums], body)
         mma.wait(0)

@@ -121,6 +121,7 @@ def ordered(number: Size, m_tiles: Any, n_tiles: Any) -> tuple[Size, Size]:
 
 def emit_tiles(tile: Tile, frame: _frame.Frame, shared: mma.DynamicShared, block: Size) -> None:
     """Emits the tile of the block of that number."""
+    frame = frame.wait()
     where = place(frame, tile, block)
     emit_tile(frame, tile, shared, where, staging.matrices(frame, where.number))
 

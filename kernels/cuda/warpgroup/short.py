@@ -75,6 +75,7 @@ class _Block:
 
         def this(body: Callable[[pieces.Piece, outputs.Place, Any], None]) -> None:
             body(self._piece, self._where, pieces.word(0))
+            self._frame.let_next_start()
 
         self._feed.produce(this)
         if self._plan.parts > 1:
@@ -84,9 +85,9 @@ class _Block:
     def consume(self) -> None:
         """What the other does: it multiplies, and writes its share of the tile's rows."""
         plan, tile = self._plan, self._plan.tile
+        self._frame.wait()
         multiply = steps.Steps(plan, self._shared, self._ring, self._release)
         parts = multiply(0, self._piece.length, pieces.word(0))
-        self._frame.let_next_start()
         own = outputs.SlicedSums(self._shared, tile.kind.sums, 1, result.WARP_ROWS, tile.columns)
         each = 4 * outputs.WARP_COLUMNS // 8
         for i in range(0, len(parts), each):
@@ -171,7 +172,10 @@ class _Which:
 
 @dataclass(frozen=True)
 class _Feed(feed.Feed):
-    """Brings the b of a tile's product, and that of its gate: it lies behind it in a stage."""
+    """Brings the b of a tile's product, and that of its gate: it lies behind it in a stage.
+
+    Where the frame has yet to wait, the first ring of b comes before.
+    """
 
     which: _Which
 
@@ -185,6 +189,36 @@ class _Feed(feed.Feed):
         if self.plan.tile.transposed:
             return a, replace(right, rows=self.which.n)
         return a, replace(right, columns=self.which.n)
+
+    def _copy(self, piece: pieces.Piece, place: outputs.Place, first: Any) -> None:
+        a, b = self._matrices(place)
+
+        def of_a(turn: instructions.Turn, k: Any) -> None:
+            position = [a, pieces.word(place.row), k]
+            tma.load(self.shared.at(turn.start), self.frame.tensor_maps[0], position, turn.full)
+
+        def of_b(turn: instructions.Turn, k: Any) -> None:
+            turn.expect(self.plan.tile.stage)
+            self._fetch_b(self.frame.tensor_maps[1], turn, place, b, k)
+
+        early = pieces.word(0)
+        if self.frame.ahead:
+            early = emit.minimum(piece.length, self.ring.stages)
+            for turn, k in self._turns(piece, first, pieces.word(0), early):
+                with emit.when(feed.speaks()):
+                    of_b(turn, k)
+            self.frame.wait()
+            for turn, k in self._turns(piece, first, pieces.word(0), early):
+                with emit.when(feed.speaks()):
+                    of_a(turn, k)
+        for turn, k in self._steps_of(piece, first, early):
+            with emit.when(feed.speaks()):
+                of_b(turn, k)
+                of_a(turn, k)
+
+    def _gather(self, piece: pieces.Piece, place: outputs.Place, first: Any) -> None:
+        self.frame.wait()
+        super()._gather(piece, place, first)
 
     def _fetch_b(
         self, tensor_map: Any, turn: instructions.Turn, place: outputs.Place, number: Any, k: Any

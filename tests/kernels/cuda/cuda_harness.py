@@ -75,7 +75,7 @@ def run(
     machine, kernel = machine or MACHINE, find(spec.op, "cuda")
     launched = kernel.launch_on(spec, machine)
     outputs = [np.empty(shape(o.shape, dims), numpy_dtype(o.dtype)) for o in spec.written]
-    ahead = kernel.ahead if spec.attr(AHEAD) else ()
+    ahead = kernel.ahead(spec) if spec.attr(AHEAD) else ()
     buffers = [
         Buffer(x, shift=shift * x.itemsize, settled=number in ahead)
         for number, x in enumerate(arrays)

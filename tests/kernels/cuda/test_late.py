@@ -1,10 +1,10 @@
 """Products of few rows let the next kernel start when they ask for nothing more (sm_90a)."""
 
-import re
 from functools import partial
 
 import cuda_harness
 import pytest
+from emulator import dependence
 from emulator.memory import EmulatorError
 from test_kernels import check
 from test_strip_parts import PARTS
@@ -12,7 +12,7 @@ from test_tensor_cores import product, quantized
 
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _overlap
-from heddle.kernels.registry import MACHINES
+from heddle.kernels.registry import MACHINES, find
 
 HOPPER = MACHINES["sm_90a"]
 LATE = {
@@ -34,14 +34,32 @@ def test_results(monkeypatch, name, of_ptx, shift):
     check(LATE[name], {}, shift, partial(cuda_harness.run, machine=HOPPER))
 
 
+@pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("name", LATE)
-def test_the_next_starts_behind_the_last_product(name):
-    text = to_ptx(LATE[name], HOPPER)
-    wait, start = (text.index(f"griddepcontrol.{word}") for word in ("wait", "launch_dependents"))
-    products = [found.start() for found in re.finditer(r"\bw?g?mma(\.mma_async)?\.sync", text)]
-    copies = [found.start() for found in re.finditer(r"cp\.async\.c|ld\.global|tensor\.", text)]
-    assert wait < min(copies)
-    assert max(products) < start < text.index("st.global")
+def test_the_next_starts_when_a_thread_asks_for_no_more(monkeypatch, name, shift):
+    spec, said, blocks = LATE[name], set(), set()
+    reads, checked = len(spec.inputs), dependence.check
+    threads = find(spec.op, "cuda").launch_on(spec, HOPPER).block[0]
+
+    def say(grid, mask):
+        lanes = grid.lane[mask]
+        said.update(lanes.tolist())
+        blocks.update((lanes // threads).tolist())
+
+    def access(grid, lane, region):
+        for thread, buffer in zip(lane.tolist(), region.tolist(), strict=True):
+            assert buffer >= reads or thread not in said, "it asks for more"
+            if reads <= buffer < len(spec.buffers):
+                assert thread // threads in blocks, "it writes, and has not said so"
+                writers.add(thread // threads)
+        checked(grid, lane, region)
+
+    writers = set()
+    monkeypatch.setattr(cuda_harness, "keeps", False)
+    monkeypatch.setattr(dependence, "launch_dependents", say)
+    monkeypatch.setattr(dependence, "check", access)
+    check(spec, {}, shift, partial(cuda_harness.run, machine=HOPPER))
+    assert writers
 
 
 def test_others_let_it_start_at_once():
