@@ -121,10 +121,15 @@ def wanted_of(operation: Any, kind: str) -> Request:
     wanted = request(parts_of(operation))
     row = registry.find(wanted.spec.op, kind)
     ahead = row.ahead(wanted.spec) if row else ()
-    given = (m.owner(root_value(operation.operands[number])) is None for number in ahead)
-    if not ahead or not all(given):
+    if not ahead or not all(_is_given(operation.operands[i], operation) for i in ahead):
         return wanted
     return replace(wanted, spec=wanted.spec.each_with_attr(registry.AHEAD, True))
+
+
+def _is_given(value: Any, operation: Any) -> bool:
+    """Whether no kernel writes a value in the routine that runs `operation`."""
+    made = m.owner(root_value(value))
+    return made is None or m.name(made) != "fused" or stage(made) != stage(operation)
 
 
 def split(wanted: Request, kind: str) -> list[Request]:

@@ -260,16 +260,17 @@ class Ring:
             _block.barrier()  # The stage is there, and nobody reads the one before it any more.
             start(step + ahead, empty, [*parts, *given])
             mma.commit()
-            with emit.when(emit.compare("greater_equal", step + (ahead + 1), last)):
-                frame.let_next_start()
+            if frame.late:
+                with emit.when(emit.compare("greater_equal", step + (ahead + 1), last)):
+                    frame.let_next_start()
             return [self._next(full), full, *multiply(step, full, sums)]
 
-        starts = [(first + number, emit.index(number * self.size)) for number in range(ahead)]
-        for step, stage in starts[:early]:
-            start(step, stage, given)
+        for number in range(early):
+            start(first + number, emit.index(number * self.size), given)
         frame.wait()
-        for number, (step, stage) in enumerate(starts):
-            start(step, stage, parts if number < early else [*parts, *given])
+        for number in range(ahead):
+            lines = parts if number < early else [*parts, *given]
+            start(first + number, emit.index(number * self.size), lines)
             mma.commit()
         ends = [emit.index(0), emit.index(ahead * self.size)]
         _, _, *found = emit.carry(first, last, 1, [*ends, *sums], body)

@@ -85,23 +85,19 @@ class Feed:
         return staging.matrices(self.frame, number)
 
     def _steps_of(
-        self, piece: pieces.Piece, first: Any, start: Any = None
+        self, piece: pieces.Piece, first: Any, start: Any = None, stop: Any = None
     ) -> Iterator[tuple[instructions.Turn, Any]]:
         """Emits a loop over a piece's stages, each when it is empty; and where in k they are.
 
-        From step `start` of the piece on.
+        From step `start` of the piece on; up to `stop`, if given, whose stages nobody reads yet.
         """
-        start = emit.constant(emit.integer(32), 0) if start is None else start
-        for turn, k in self._turns(piece, first, start, piece.length):
-            turn.wait_until_empty()
-            yield turn, k
-
-    def _turns(
-        self, piece: pieces.Piece, first: Any, start: Any, stop: Any
-    ) -> Iterator[tuple[instructions.Turn, Any]]:
-        """The same for the steps up to `stop`, whether their stages are empty or not."""
-        for i in emit.loop(start, stop, emit.constant(emit.integer(32), 1)):
-            yield self.ring.turn(first + i), (piece.start + i) * self.plan.tile.depth
+        zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
+        begin, end = (zero if start is None else start), (piece.length if stop is None else stop)
+        for i in emit.loop(begin, end, one):
+            turn = self.ring.turn(first + i)
+            if stop is None:
+                turn.wait_until_empty()
+            yield turn, (piece.start + i) * self.plan.tile.depth
 
     def _copy(self, piece: pieces.Piece, place: Place, first: Any) -> None:
         maps, tile = self.frame.tensor_maps, self.plan.tile

@@ -204,11 +204,11 @@ class _Feed(feed.Feed):
         early = pieces.word(0)
         if self.frame.ahead:
             early = emit.minimum(piece.length, self.ring.stages)
-            for turn, k in self._turns(piece, first, pieces.word(0), early):
+            for turn, k in self._steps_of(piece, first, stop=early):
                 with emit.when(feed.speaks()):
                     of_b(turn, k)
             self.frame.wait()
-            for turn, k in self._turns(piece, first, pieces.word(0), early):
+            for turn, k in self._steps_of(piece, first, stop=early):
                 with emit.when(feed.speaks()):
                     of_a(turn, k)
         for turn, k in self._steps_of(piece, first, early):

@@ -27,7 +27,8 @@ _LARGE = 4096  # What sizes that are not known are taken for.
 _LATENCY = 1200  # Until a stage comes that was asked for.
 _STEP = 100  # What a step takes beside its bytes,
 _RATE = 150  # which a multiprocessor reads from the L2 cache so fast.
-_MEMORY = 4200  # Of what all of them read from memory.
+_MEMORY = 4200  # Of what all of them read from memory,
+_IDLE = 0.38  # and so much less of that, by the share of those that have no block.
 _STARTING = 1500  # A block, its first stage and its way out.
 _MEETING = {1: 0, 2: 1500, 4: 4500, 8: 6000}  # Bringing so many parts together.
 
@@ -138,7 +139,7 @@ def _possible(spec: Spec) -> Iterator[ShortPlan]:
     products = 2 if spec.gate else 1
     if products > 1 and not transposed:
         return
-    step = 16 * products if transposed else staging.LINE // kind.item
+    step = 16 * products if transposed else staging.LINE // (2 * kind.item)  # Half of a panel.
     for columns in range(step, _WIDEST + 1, step):
         for parts in _PARTS:
             found = ShortPlan(spec, ShortTile(kind, columns, transposed, products), parts)
@@ -156,7 +157,8 @@ def _time(short: ShortPlan) -> tuple[float, float]:
     waves, steps = -(-blocks // _handover.PROCESSORS), -(-k // (tile.depth * short.parts))
     step = max(_STEP + tile.stage / _RATE, _LATENCY / (short.stages - 1))
     made = waves * steps * step
-    read = math.prod(batch) * sum(widths) * tile.products * k * tile.kind.item / _MEMORY
+    rate = _MEMORY * (1 - _IDLE * (1 - blocks / (waves * _handover.PROCESSORS)))
+    read = math.prod(batch) * sum(widths) * tile.products * k * tile.kind.item / rate
     return max(made, read) + waves * _STARTING + _MEETING[short.parts], made
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heddle.graph import DeviceRef, DType, Graph, TensorType, compile, ops
+from heddle.graph import DeviceRef, DType, Graph, TensorType, Weight, compile, ops
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.reference import evaluate
@@ -89,3 +89,27 @@ def test_rows_that_the_graph_is_given_are_read_ahead(kind, computed):
     asked = assemble.requests(lower(made.module, kind), kind)
     found = {r.spec.attr(AHEAD) for _, r in asked if r.spec.op == "paged_attention"}
     assert found == {True if kind == "cuda" and not computed else None}
+
+
+WEIGHTS = {
+    # kind, rows, how the right side comes; whether it is read ahead
+    "an input": ("cuda", "rows", lambda given, weight: given, True),
+    "a weight": ("cuda", 3, lambda given, weight: weight, True),
+    "a weight that is turned at load": ("cuda", 3, lambda given, weight: ops.exp(weight), True),
+    "what a kernel writes": ("cuda", 3, lambda given, weight: ops.exp(given), None),
+    "many rows": ("cuda", 300, lambda given, weight: weight, None),
+    "on a CPU": ("cpu", 3, lambda given, weight: given, None),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_of_few_rows_are_read_ahead(name):
+    kind, rows, side, wanted = WEIGHTS[name]
+    half = TensorType(DType.bfloat16, (64, 64))
+    with Graph("product", [TensorType(DType.bfloat16, (rows, 64)), half]) as made:
+        x, given = (each.tensor for each in made.inputs)
+        x, right = ops.tanh(x), side(given, made.add_weight(Weight("w", half.dtype, half.shape)))
+        made.output(ops.matmul(x, right), ops.matmul(x, right.T))
+    asked = assemble.requests(lower(made.module, kind), kind)
+    products = [r.spec for _, r in asked if r.spec.op.startswith("matmul")]
+    assert {spec.attr(AHEAD) for spec in products} == {wanted}

@@ -79,6 +79,24 @@ def test_results(monkeypatch, name):
     check(spec, {f"d{i}": size for i, size in enumerate(dims)}, shift)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("columns", [32, 96, 160])
+def test_half_a_panel(monkeypatch, columns, parts):
+    """The last panel of b [k, n] has columns that are the next tile's, or none's."""
+    monkeypatch.setattr(short_plan, "_PARTS", (parts,))
+    possible = short_plan._possible
+    monkeypatch.setattr(
+        short_plan,
+        "_possible",
+        lambda spec: (plan for plan in possible(spec) if plan.tile.columns == columns),
+    )
+    spec = product("bfloat16", 20, 2 * columns - 24, 3 * 64 + 8, False)
+    plan = short_plan.plan_for(spec, HOPPER)
+    assert plan.tile.b_lines == columns + 32
+    for shift in (0, 1):
+        check(spec, {}, shift)
+
+
 def test_sums_of_parts_are_added_in_their_order(monkeypatch):
     monkeypatch.setattr(short_plan, "_PARTS", (4,))
     spec = product("bfloat16", 17, 24, 4 * 64, True)
@@ -112,8 +130,10 @@ PLANS = [
     (6144, 4096, True, 48, 1),
     (6144, 4096, False, 64, 1),
     (28672, 4096, True, 224, 1),
+    (28672, 4096, False, 224, 1),
     (4096, 14336, True, 64, 2),
-    (10240, 8192, False, 128, 1),
+    (10240, 8192, True, 80, 1),
+    (10240, 8192, False, 160, 2),
     (8192, 28672, True, 64, 1),
 ]
 
