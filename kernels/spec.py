@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
 Expr = int | str | tuple[str, Any, Any]
@@ -162,14 +163,11 @@ class Spec:
         return dict(self.attrs).get(name, default)
 
     def with_attr(self, name: str, value: Attr) -> Spec:
-        """This spec, whose root has the attribute `name`."""
-        return replace(self, attrs=tuple(sorted({**dict(self.attrs), name: value}.items())))
-
-    def each_with_attr(self, name: str, value: Attr) -> Spec:
-        """This spec, of which each of `products` has the attribute `name`."""
-        beside = tuple(one.each_with_attr(name, value) for one in self.beside)
-        gate = self.gate and self.gate.each_with_attr(name, value)
-        return replace(self.with_attr(name, value), beside=beside, gate=gate)
+        """This spec, of whose `products` each has the attribute `name`."""
+        attrs = tuple(sorted({**dict(self.attrs), name: value}.items()))
+        beside = tuple(one.with_attr(name, value) for one in self.beside)
+        gate = self.gate and self.gate.with_attr(name, value)
+        return replace(self, attrs=attrs, beside=beside, gate=gate)
 
     def to_json(self) -> str:
         """The canonical text of this spec: same spec, same bytes."""
@@ -271,10 +269,8 @@ def fold(op: str, a: Expr, b: Expr) -> Expr:
 
 def product(sizes: tuple[Expr, ...]) -> Expr:
     """The product of `sizes`; 1 for none."""
-    total: Expr = 1
-    for size in sizes:
-        total = fold("mul", total, size)
-    return total
+    one: Expr = 1
+    return reduce(partial(fold, "mul"), sizes, one)
 
 
 _FOLD: dict[str, Callable[[int, int], int]] = {
@@ -303,9 +299,7 @@ def _operands(values: list[Any]) -> tuple[Operand, ...]:
     return tuple(Operand(v["dtype"], _tuple(v["shape"])) for v in values)
 
 
-def _body(value: Any) -> Body | None:
-    if value is None:
-        return None
+def _body(value: Any) -> Body:
     steps = tuple(Step(**{k: _tuple(v) for k, v in step.items()}) for step in value["steps"])
     return Body(_operands(value["inputs"]), steps, _tuple(value["results"]))
 
@@ -317,8 +311,8 @@ def _spec(value: dict[str, Any]) -> Spec:
         result=_operands([value["result"]])[0],
         outputs=_operands(value["outputs"]),
         attrs=_tuple(value["attrs"]),
-        prologue=_body(value["prologue"]),
-        epilogue=_body(value["epilogue"]),
+        prologue=value["prologue"] and _body(value["prologue"]),
+        epilogue=value["epilogue"] and _body(value["epilogue"]),
         beside=tuple(map(_spec, value["beside"])),
         source=value["source"] and _spec(value["source"]),
         gate=value["gate"] and _spec(value["gate"]),

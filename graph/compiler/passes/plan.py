@@ -123,7 +123,7 @@ def wanted_of(operation: Any, kind: str) -> Request:
     ahead = row.ahead(wanted.spec) if row else ()
     if not ahead or not all(_is_given(operation.operands[i], operation) for i in ahead):
         return wanted
-    return replace(wanted, spec=wanted.spec.each_with_attr(registry.AHEAD, True))
+    return replace(wanted, spec=wanted.spec.with_attr(registry.AHEAD, True))
 
 
 def _is_given(value: Any, operation: Any) -> bool:

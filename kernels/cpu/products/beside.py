@@ -52,7 +52,7 @@ def frames(spec: Spec, machine: Machine, block: int = panels.BLOCK) -> Iterator[
     done: Size = 0
     read = len(spec.source.inputs) if spec.source else 1
     written = len(spec.inputs)
-    for one, alike in groupby(_products(spec)):
+    for one, alike in groupby(spec.each):
         count = len(list(alike))
         tasks = whole.size(panels.launch(one, block).grid[0])
         reads, writes = len(one.inputs) - 1, len(one.outputs)
@@ -70,13 +70,6 @@ def frames(spec: Spec, machine: Machine, block: int = panels.BLOCK) -> Iterator[
                     last=last,
                 )
         read, written, done = read + count * reads, written + count * writes, done + count * tasks
-
-
-def _products(spec: Spec) -> tuple[Spec, ...]:
-    """The products, without what tells apart the specs that share calls."""
-    first, *others = spec.each
-    attrs = tuple(pair for pair in first.attrs if pair[0] != STAGE)
-    return (replace(first, attrs=attrs), *others)
 
 
 def _room(frame: host.Frame) -> Any:
@@ -123,7 +116,7 @@ def launch(spec: Spec, block: int = panels.BLOCK, together: Expr = 1) -> Launch:
         return replace(norm, workspace=workspace)
     tasks: Expr = 0
     work: Expr = 0
-    for one in _products(spec):
+    for one in spec.each:
         each = panels.launch(one, block)
         tasks, work = fold("add", tasks, each.grid[0]), fold("add", work, each.work)
     share = fold("ceildiv", tasks, SHARES) if stage == "inside" else 1

@@ -88,8 +88,8 @@ def split_at(spec: Spec, *bounds: int, whole: int = 1) -> tuple[Portion, ...]:
     above: Expr = 1
     for most in bounds:
         more: Expr = ("min", 1, ("floordiv", m, most + 1))
-        found.append(Portion(rest.each_with_attr(MOST, most), ("sub", above, more)))
-        rest, above = spec.each_with_attr(LEAST, most + 1), more
+        found.append(Portion(rest.with_attr(MOST, most), ("sub", above, more)))
+        rest, above = spec.with_attr(LEAST, most + 1), more
     found.append(Portion(rest, above))
     if spec.beside or spec.gate:
         found[whole:] = [one for portion in found[whole:] for one in _apart(portion)]

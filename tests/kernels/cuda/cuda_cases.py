@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from heddle.kernels.emit import ITEM_SIZE
-from heddle.kernels.registry import find
+from heddle.kernels.registry import AHEAD, find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 
 DTYPES = tuple(ITEM_SIZE)
@@ -201,8 +201,12 @@ def beside(first: Spec, *others: Spec) -> Spec:
 
 def of_decoder(product: Callable[[int], Spec]) -> Spec:
     """Queries, keys and values of an 8B-shaped model for few rows, from the product of a width."""
-    spec = beside(*map(product, (4096, 1024, 1024)))
-    return find(spec.op, "cuda").split(spec)[0].spec
+    return of_few_rows(beside(*map(product, (4096, 1024, 1024))))
+
+
+def of_few_rows(spec: Spec) -> Spec:
+    """The kernel of a product's calls of few rows, whose right side is a weight."""
+    return find(spec.op, "cuda").split(spec)[0].spec.with_attr(AHEAD, True)
 
 
 def by_scaled(n: int, bits: int) -> Spec:
@@ -267,7 +271,7 @@ GATED = {
 }
 """Products with a gate, of rows that are known when they run."""
 
-LARGE |= {name: find(spec.op, "cuda").split(spec)[0].spec for name, spec in GATED.items()}
+LARGE |= {name: of_few_rows(spec) for name, spec in GATED.items()}
 
 FUSED: dict[str, Spec] = {
     f"{name}, fused, {dtype}": fused(spec, prologue=name != "map")

@@ -71,10 +71,10 @@ def ahead(name: str):
     """The spec of a case, one whose kernel reads ahead, dims, arrays, and how far they are off."""
     if name in PRODUCTS:
         spec, dims, shift = PRODUCTS[name]
-        return spec, spec.each_with_attr(AHEAD, True), dims, arrays_for(spec, dims), shift
+        return spec, spec.with_attr(AHEAD, True), dims, arrays_for(spec, dims), shift
     spec, rows = CASES[name]
     batch = ragged.rotation if name == "rope" else ragged.batch
-    return spec, spec.each_with_attr(AHEAD, True), *batch(spec, *rows), 0
+    return spec, spec.with_attr(AHEAD, True), *batch(spec, *rows), 0
 
 
 @pytest.mark.parametrize("of_ptx", [False, True])

@@ -26,7 +26,7 @@ def on_hopper(monkeypatch):
 
 def some(spec):
     """Of rows that are known to be 17 to 64 when it runs."""
-    return spec.each_with_attr(by_rows.LEAST, 17).each_with_attr(by_rows.MOST, 64)
+    return spec.with_attr(by_rows.LEAST, 17).with_attr(by_rows.MOST, 64)
 
 
 def left(n):
