@@ -66,7 +66,7 @@ def test_results(name):
     ("width", "outputs", "transposed"),
     [
         *[(160, 0, False), (160, 1, True), (160, 2, False), (192, 0, True), (192, 1, False)],
-        *[(224, 0, True), (224, 1, False)],
+        *[(224, 0, True), (224, 1, False), (64, 0, True), (64, 1, False)],
     ],
 )
 def test_tiles_of_other_columns(monkeypatch, width, outputs, transposed):
@@ -75,9 +75,10 @@ def test_tiles_of_other_columns(monkeypatch, width, outputs, transposed):
     check(body(spec, outputs) if outputs else spec, {})
 
 
+@pytest.mark.parametrize("width", [64, 160])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_pieces_of_tiles_of_160_columns(monkeypatch, transposed):
-    monkeypatch.setattr(warpgroup_plan, "_SLOWER", {160: 1})
+def test_pieces_of_tiles_of_other_columns(monkeypatch, transposed, width):
+    monkeypatch.setattr(warpgroup_plan, "_SLOWER", {width: 1})
     brought = cut_into_pieces(monkeypatch)
     check(product("bfloat16", 130, 200, 3 * 64, transposed), {})
     assert brought
@@ -153,6 +154,8 @@ PLANS = [
     (2048, 10240, 8192, 256, 2, False),  # Pieces would read rows from memory, each for itself.
     (384, 10240, 8192, 256, 1, False),
     (128, 4096, 4096, 128, 1, True),
+    (128, 8192, 4096, 64, 1, False),
+    (100352, 64, 576, 64, 2, False),
     ("d0", 4096, 4096, 256, 2, True),
 ]
 
