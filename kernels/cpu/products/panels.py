@@ -1,8 +1,8 @@
 """Products with a right side in panels of 32 columns, task by task.
 
-A task is 64 rows of a by one panel. Its sums are on the stack, in row-major order, until they are
-complete; then the epilogue reads them, whose code is so there once (`results`). Tasks go along the
-panels for one block of rows.
+A task is up to 64 rows of a by one panel, as even as may be. Its sums are on the stack, in
+row-major order, until they are complete; then the epilogue reads them, whose code is so there once
+(`results`). Tasks go along the panels for one block of rows.
 
 Without AMX a block is done in register tiles of two vectors by up to 12 rows (AVX-512) or 6: each
 step along k takes two vectors of b and spreads one element of each row of a. A block of more than
@@ -32,8 +32,8 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 from heddle.kernels.tuning import Parameter, Space
 
 BLOCK = 64
-"""Rows of a task: 6 register tiles of 10 or 11. Heights that are powers of two are so shared evenly
-among threads."""
+"""Rows of a task at most: 6 register tiles of 10 or 11. Heights that are powers of two are shared
+evenly among threads so."""
 
 GROUPS = {"bfloat16": 2, "uint8": 4}
 """Elements along k that lie together in b, by the dtype of a."""
@@ -75,7 +75,9 @@ class Tasks(Results):
         """How many rows a block may have, those without rows aside."""
         if not isinstance(self.m, int) or block != BLOCK:
             return range(1, self.most + 1)
-        return [height for height in (self.most, self.m % block) if height]
+        blocks = max(1, -(-self.m // block))
+        tall = -(-self.m // blocks)
+        return [height for height in (tall, self.m - (blocks - 1) * tall) if height]
 
     def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
         """Emits the Python body of a `for rows, first, last in` this.
@@ -99,11 +101,10 @@ class Tasks(Results):
         return Rows(item * self.m + top, height, panel, True)
 
     def _tall(self) -> Size:
-        """Rows of all blocks but the last: as even as whole pairs of AMX tiles allow."""
-        if self._block == BLOCK:
-            return emit.index(BLOCK)
+        """Rows of all blocks but the last: as even as may be; those of AMX have pairs of tiles."""
         each = sizes.ceildiv(self.m, sizes.greatest(self.blocks, 1))
-        return emit.as_index(sizes.ceildiv(each, 32) * 32)
+        whole = 1 if self._block == BLOCK else 32
+        return emit.as_index(sizes.ceildiv(each, whole) * whole)
 
     def block(self, rows: Rows, panel: Size) -> Block:
         """Some rows by panel number `panel` of theirs."""
