@@ -75,9 +75,8 @@ class Tasks(Results):
         """How many rows a block may have, those without rows aside."""
         if not isinstance(self.m, int) or block != BLOCK:
             return range(1, self.most + 1)
-        blocks = max(1, -(-self.m // block))
-        tall = -(-self.m // blocks)
-        return [height for height in (tall, self.m - (blocks - 1) * tall) if height]
+        tall = self._each()
+        return [height for height in (tall, self.m - (max(self.blocks, 1) - 1) * tall) if height]
 
     def runs(self) -> Iterator[tuple[Rows, Size, Size]]:
         """Emits the Python body of a `for rows, first, last in` this.
@@ -102,9 +101,12 @@ class Tasks(Results):
 
     def _tall(self) -> Size:
         """Rows of all blocks but the last: as even as may be; those of AMX have pairs of tiles."""
-        each = sizes.ceildiv(self.m, sizes.greatest(self.blocks, 1))
         whole = 1 if self._block == BLOCK else 32
-        return emit.as_index(sizes.ceildiv(each, whole) * whole)
+        return emit.as_index(sizes.ceildiv(self._each(), whole) * whole)
+
+    def _each(self) -> Size:
+        """Rows that a block has in the mean, rounded up."""
+        return sizes.ceildiv(self.m, sizes.greatest(self.blocks, 1))
 
     def block(self, rows: Rows, panel: Size) -> Block:
         """Some rows by panel number `panel` of theirs."""
