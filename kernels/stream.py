@@ -30,13 +30,15 @@ they read themselves."""
 class Stream:
     """The vectors of a kernel's outputs, `lanes` elements each, and whether they go past the cache.
 
-    The sizes decide, when the kernel is called: outputs of `large` bytes and more do, and where
-    what is `read` is given, those of fewer bytes that it drives out of the cache.
+    The sizes decide, when the kernel is called: outputs of `LARGE` bytes and more do, or of
+    `COSTLY` where they are `costly`, and where what is `read` is given, those of fewer bytes that
+    it drives out of the cache.
     """
 
     def __init__(
-        self, frame: Frame, lanes: int, large: int = LARGE, read: Sequence[Operand] = ()
+        self, frame: Frame, lanes: int, costly: bool = False, read: Sequence[Operand] = ()
     ) -> None:
+        large = COSTLY if costly else LARGE
         self.frame, self.lanes = frame, lanes
         written = _bytes(frame, frame.spec.outputs)
         if read:

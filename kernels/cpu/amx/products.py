@@ -28,7 +28,7 @@ from heddle.kernels.cpu.amx.sides import PAIR, PANEL_ROW, STEP, Left, Sides, byt
 from heddle.kernels.cpu.products.blocks import Block, Rows
 from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.sizes import Size
-from heddle.kernels.stream import COSTLY, LARGE, Stream
+from heddle.kernels.stream import Stream
 
 BLOCK = 256
 """Rows of a task: a byte of b that comes from the third cache is used as often."""
@@ -64,8 +64,8 @@ def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
     k = frame.size(spec.operands[0].shape[-1])
     sides = Sides(frame.inputs[0], frame.inputs[1], spec.operands[0].dtype, k)
     tasks = kind(frame, host.lanes_for(frame.machine, [dtype]), dtype, BLOCK)
-    large = COSTLY if spec.attr("leaves") else LARGE
-    tasks.finish.stream = Stream(frame, tasks.lanes, large).aligned([tasks.n])
+    stream = Stream(frame, tasks.lanes, costly=bool(spec.attr("leaves")))
+    tasks.finish.stream = stream.aligned([tasks.n])
     tasks.streams = True
     run = (Held if fits(sides, tasks) else Run)(sides, tasks)
     for rows, first, last in tasks.runs():

@@ -18,6 +18,7 @@ NORM = (("epsilon", 1e-5),)
 def everything_is_large(monkeypatch):
     monkeypatch.setattr(stream, "LARGE", 1)
     native.load.cache_clear()
+    assert "nontemporal" in text(cast("int32", "float32", (64,)))
     yield
     native.load.cache_clear()
 
