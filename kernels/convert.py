@@ -75,6 +75,14 @@ def from_memory(value: Any, dtype: str) -> Any:
     return value
 
 
+def from_pairs(value: Any) -> Any:
+    """As `from_memory` of a vector of bfloat16, its even elements before its odd ones."""
+    lanes = emit.lanes_of(value)
+    words = vector.bitcast(emit.widen(emit.integer(32), lanes // 2), value)
+    halves = (words << 16, words & 0xFFFF0000)
+    return crosslane.joined([emit.bitcast(half, emit.register_type("bfloat16")) for half in halves])
+
+
 def to_memory(value: Any, dtype: str) -> Any:
     """The inverse of `from_memory`, rounded to nearest even."""
     kind = emit.widen(emit.memory_type(dtype), emit.lanes_of(value))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from heddle.kernels import convert, emit, sizes
+from heddle.kernels import convert, crosslane, emit, sizes
 from heddle.kernels.mlir import dialect, ir
+from heddle.kernels.setting import Setting
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Operand, Spec
 
@@ -44,6 +46,24 @@ def as_bits(spec: Spec, moved: int | None = None) -> Spec:
     return replace(spec, operands=operands, result=bits(spec.result), outputs=outputs)
 
 
+_paired: Setting[int] = Setting("paired", 0)
+
+
+def in_pairs(lanes: int) -> AbstractContextManager[None]:
+    """Whole vectors of bfloat16 are in pairs in registers, in what is emitted in it.
+
+    Those are of `lanes` or a multiple of it, their even elements before their odd ones. A word of
+    memory has one of each, which a shift and a mask widen, where elements in order are spread and
+    then shifted. Vectors under a mask keep the order: element n is in lane n there, and only there.
+    """
+    return _paired.to(lanes)
+
+
+def _is_paired(dtype: str, lanes: int, mask: Any) -> bool:
+    paired = _paired.get()
+    return dtype == "bfloat16" and mask is None and paired > 0 and lanes % paired == 0
+
+
 def at(base: Any, offset: Any, dtype: str, inside: bool = True) -> Any:
     """The pointer to element `offset` of an array of `dtype`, `inside` the array or not."""
     flags = llvm.GEPNoWrapFlags.inbounds if inside else llvm.GEPNoWrapFlags.none
@@ -64,6 +84,8 @@ def load(
     alignment = alignment or emit.ITEM_SIZE[dtype]
     if mask is None:
         value = llvm.load(kind, pointer, alignment=alignment)
+        if _is_paired(dtype, lanes, mask):
+            return convert.from_pairs(value)
     else:
         zero = emit.constant(emit.memory_type(dtype), 0, lanes)
         value = llvm.intr_masked_load(kind, pointer, mask, alignment, pass_thru=zero)
@@ -92,6 +114,8 @@ def store(
     pointer = at(base, offset, dtype)
     alignment = alignment or emit.ITEM_SIZE[dtype]
     value = convert.to_memory(value, dtype)
+    if _is_paired(dtype, emit.lanes_of(value), mask):
+        value = crosslane.joined(crosslane.interleaved(crosslane.parts(value, 2)))
     size = emit.lanes_of(value) * emit.ITEM_SIZE[dtype]
     if past and size >= 16:  # the instruction stores no less
         if emit.ITEM_SIZE[dtype] == 2:

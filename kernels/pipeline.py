@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from heddle.kernels import emit, sizes
+from heddle.kernels import emit, rows, sizes
 from heddle.kernels.row_totals import CHAINS, Totals
 from heddle.kernels.rows import AGAIN, At, Finish, Source
 from heddle.kernels.sizes import Size
@@ -42,6 +42,8 @@ class Reduction:
         found: `(*totals, *known)` gives what is known from then on.
         finds: How many scalars that are.
         opening: What is known before the first pass, from the row's operand.
+        source: What it reads the row from, where that is not what the result is made of.
+        blocks: A source whose vectors are whole blocks, by which it reads those.
     """
 
     totals: Totals
@@ -49,6 +51,8 @@ class Reduction:
     found: Callable[..., Sequence[Any]]
     finds: int = 1
     opening: Callable[[At], Sequence[Any]] = lambda x_at: ()
+    source: Source | None = None
+    blocks: Source | None = None
 
 
 @dataclass(frozen=True)
@@ -85,14 +89,13 @@ def emit_rows(
     finish: Finish,
     reductions: Sequence[Reduction],
     value: Callable[..., Any],
-    blocks_of: Source | None = None,
     behind: int = 1,
 ) -> None:
     """Emits the loop over the rows that are a kernel's tasks.
 
-    The result is `value(x, column, mask, *known)`, with what the last reduction found. If there
-    is a `blocks_of`, whose vectors are whole blocks, the second reduction reads the operand by it.
-    Each pass is `behind` the one before it by so many rows, and what it keeps of one lasts as long.
+    The result is `value(x, column, mask, *known)`, with what the last reduction found. Each pass is
+    `behind` the one before it by so many rows, and what it keeps of one lasts as long. Whole
+    vectors are `rows.in_order`, so that nothing may tell their lanes apart.
     """
     first, last = source.frame.first, source.frame.last
     length, stream = source.length, finish.stream
@@ -110,7 +113,11 @@ def emit_rows(
         ]
         # Where a pass has no row it stays inside of the operands.
         numbers = [emit.maximum(emit.minimum(number, last - 1), first) for number in numbers]
-        x_ats = [source.row(n, () if late else AGAIN) for late, n in enumerate(numbers)]
+        sources = [*(reduction.source or source for reduction in reductions), source]
+        x_ats = [
+            each.row(number, () if late else AGAIN)
+            for late, (each, number) in enumerate(zip(sources, numbers, strict=True))
+        ]
         *_, x_at = x_ats
         *known, facts = reductions[0].opening(x_ats[0]), *_cut(carried, finds)
         passes = [
@@ -119,7 +126,7 @@ def emit_rows(
                 x_ats[late],
                 known[late],
                 emit.select(active[late], blocks, 0),
-                blocks_of.row(numbers[late]) if blocks_of and late == 1 else None,
+                reduction.blocks.row(numbers[late]) if reduction.blocks else None,
             )
             for late, reduction in enumerate(reductions)
         ]
@@ -151,8 +158,9 @@ def emit_rows(
         found = _joined(each.found(length, mine) for each, mine in zip(passes, own, strict=True))
         return [*carried[sum(finds) :], *found]
 
-    zero = emit.constant(emit.element_of(reductions[0].totals.neutral[0]), 0)
-    with emit.when(emit.compare("less", first, last)):  # else there is no row to stay inside of
+    zero = emit.constant(emit.element_of(reductions[-1].totals.neutral[0]), 0)
+    some = emit.compare("less", first, last)  # else there is no row to stay inside of
+    with rows.in_order(source.frame.spec, source.lanes), emit.when(some):
         begin = first - behind * len(reductions)
         emit.carry(begin, last, 1, [zero] * (behind * sum(finds)), step)
     stream.fence()

@@ -7,6 +7,7 @@ a mask, so that kernels say what happens at a column and nothing about broadcast
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from heddle.kernels import bodies, convert, emit, host, memory
@@ -148,6 +149,16 @@ def lanes_for(spec: Spec, machine: Machine) -> int:
     dtype = spec.operands[0].dtype
     lanes = host.lanes_for(machine, [dtype], [spec.prologue, spec.epilogue])
     return lanes * 2 if {operand.dtype for operand in spec.outputs} == {"bfloat16"} else lanes
+
+
+def are_paired(spec: Spec) -> bool:
+    """Whether whole vectors of a kernel of rows are in pairs: all that it reads and writes is."""
+    return {operand.dtype for operand in (*spec.inputs, *spec.outputs)} == {"bfloat16"}
+
+
+def in_order(spec: Spec, lanes: int) -> AbstractContextManager[None]:
+    """Vectors of `lanes` columns are in the order that costs least, in what is emitted in it."""
+    return memory.in_pairs(lanes if are_paired(spec) else 0)
 
 
 class Source:

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from native import ARCHS, check, run
+from native import ARCHS, DOTS, check, run
+from reference import numpy_dtype
 
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step
@@ -136,6 +137,38 @@ def test_softmax_of_16_bits(columns, dtype, arch):
     """The last vector, which is not whole, is kept like the others: two registers of bfloat16."""
     operand = Operand(dtype, (3, columns))
     check(Spec("softmax", (operand,), operand, (operand,)), {}, arch=arch)
+
+
+BITS = {"float16": [65504.0, 65472.0], "bfloat16": [3.3e38, 1e6, 9e4]}
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("dtype", BITS)
+def test_softmax_of_the_greatest_of_16_bits(dtype, arch):
+    """Beside the next smaller number, of either sign, and beside zeros and infinities."""
+    kind = numpy_dtype(dtype)
+    rows = []
+    for number in np.array([*BITS[dtype], 3.0, 1e-30, 0.0], kind):
+        smaller = (number.view(np.uint16) - 1).view(kind) if number > 0 else -number
+        rows += [[number, smaller, -number], [-number, -number, -np.inf], [-number, -smaller, 0]]
+        rows += [[-number, -smaller, -np.inf]]
+    x = np.repeat(np.array(rows, kind), 45, axis=1)
+    operand = Operand(dtype, x.shape)
+    check(Spec("softmax", (operand,), operand, (operand,)), {}, [x], arch=arch)
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("dtype", BITS)
+@pytest.mark.parametrize("number", [np.nan, -np.nan, np.inf])
+def test_softmax_of_16_bits_finds_nan(number, dtype, arch):
+    """A NaN of either sign, at any place, among numbers of either."""
+    x = np.full((8, 130), [[-1.0], [2.0]] * 4, numpy_dtype(dtype))
+    places = [0, 1, 40, 41, 128, 129]
+    x[range(6), places] = number
+    operand = Operand(dtype, x.shape)
+    got = run(Spec("softmax", (operand,), operand, (operand,)), [x], arch=arch)[0][0]
+    assert np.isnan(got[:6]).all()
+    np.testing.assert_array_equal(got[6:], np.full((2, 130), 1 / 130).astype(got.dtype))
 
 
 @pytest.mark.parametrize("arch", ARCHS)

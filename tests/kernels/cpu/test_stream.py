@@ -77,6 +77,16 @@ def test_rows(everything_is_large, length):
     native.check(two_outputs(("d0", length)), {"d0": 5})
 
 
+@pytest.mark.parametrize("arch", native.DOTS)
+@pytest.mark.parametrize("length", [5, 64, 131, 600])
+def test_rows_in_pairs(everything_is_large, length, arch):
+    """With 131, vectors begin at odd columns, whose exponentials are kept apart."""
+    x, gamma = Operand("bfloat16", (5, length)), Operand("bfloat16", (length,))
+    native.check(Spec("rms_norm", (x, gamma), x, (x,), NORM), arch=arch)
+    native.check(Spec("layer_norm", (x, gamma, gamma), x, (x,), NORM), arch=arch, atol=1e-4)
+    native.check(Spec("softmax", (x,), x, (x,)), arch=arch)
+
+
 @pytest.mark.parametrize("shape", [(64, 128), (48, 80), (30, 33), (3, 160), (170, 4)])
 def test_moves(everything_is_large, shape):
     rows, columns = shape
