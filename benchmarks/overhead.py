@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 
 import measure
+import ml_dtypes
 import numpy as np
 
 from heddle.graph import DeviceRef, DType, Graph, TensorType, ops
@@ -35,9 +36,9 @@ ASLEEP_S = 0.002
 """A pause in which idle workers go to sleep."""
 
 
-def load() -> Model:
+def load(dtype: DType) -> Model:
     """The model y = relu(x) for four floats."""
-    kind = TensorType(DType.float32, (4,), DeviceRef.CPU())
+    kind = TensorType(dtype, (4,), DeviceRef.CPU())
     with Graph("relu", input_types=[kind]) as graph:
         graph.output(ops.relu(graph.inputs[0].tensor))
     return InferenceSession().load(graph)
@@ -86,15 +87,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
-    execute = load().execute
+    execute = load(DType.float32).execute
     array = np.arange(4, dtype=np.float32)
     buffer = Buffer.from_numpy(array)
     out = (Buffer("float32", (4,)),)
+    of_16_bits, bits = load(DType.bfloat16).execute, array.astype(ml_dtypes.bfloat16)
+    out_of_16_bits = (Buffer("bfloat16", (4,)),)
     calls = {
         ("NumPy array", "new Buffer"): lambda: execute(array),
         ("Buffer", "new Buffer"): lambda: execute(buffer),
         ("NumPy array", "out="): lambda: execute(array, out=out),
         ("Buffer", "out="): lambda: execute(buffer, out=out),
+        ("NumPy array of bfloat16", "new Buffer"): lambda: of_16_bits(bits),
+        ("NumPy array of bfloat16", "out="): lambda: of_16_bits(bits, out=out_of_16_bits),
     }
     timers = {key: timeit.Timer(call) for key, call in calls.items()}
     batches = {key: partial(timer.timeit, BATCH) for key, timer in timers.items()}

@@ -65,10 +65,10 @@ def emit_softmax(spec: Spec, machine: Machine) -> None:
     )
 
     def share(x: Any, column: Any, mask: Any, *known: Any) -> Any:
-        *known, scale = known
+        *by, scale = known
         if kept is not None:
             return kept.get(column, mask) * scale
-        return exp2_falling(*powers.of(x, *known), result) * scale
+        return exp2_falling(*powers.of(x, *by), result) * scale
 
     pipeline.emit_rows(source, finish, [tops, exponentials], share)
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "dlpack.h"
@@ -33,6 +34,17 @@ bool dense(const Py_buffer& view) {
   return true;
 }
 
+// The dtype of an array of ml_dtypes, by the name of its scalars' class. NumPy has no format for
+// such an array, and exports its memory where none is asked for.
+std::optional<DType> dtype_without_format(nb::handle array) {
+  const nb::object dtype = nb::getattr(array, "dtype", nb::none());
+  const nb::object type = nb::getattr(dtype, "type", nb::none());
+  if (PyType_Check(type.ptr()) == 0) return std::nullopt;
+  const std::string_view name = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name;
+  const std::optional<DType> known = dtype_from_name(name.substr(name.rfind('.') + 1));
+  return known && typestr_of(*known).empty() ? known : std::nullopt;
+}
+
 Shape shape_of(const Py_buffer& view) {
   if (view.shape == nullptr) {  // a plain run of bytes
     return view.ndim == 0 ? Shape() : Shape({static_cast<int64_t>(view.len / view.itemsize)});
@@ -57,7 +69,8 @@ void Argument::take(PyObject* object, std::optional<DType> number, Stream stream
     writable_ = source->writable;
   } else if (PyObject_CheckBuffer(object) != 0) {
     refuse_masked(object);
-    if (!take_exported(object, stream)) take_held();
+    const bool may_be_bits = number && typestr_of(*number).empty();
+    if (!may_be_bits || !take_bits(object)) take_exported(object, stream);
   } else if (number && (PyFloat_Check(object) || PyLong_Check(object))) {
     take_number(object, *number);
   } else if (!take_cuda(object)) {
@@ -69,43 +82,44 @@ void Argument::take(PyObject* object, std::optional<DType> number, Stream stream
   }
 }
 
-// Asks for the memory of `object`; true where that has settled everything.
-bool Argument::take_exported(PyObject* object, Stream stream) {
-  constexpr int kHow = PyBUF_STRIDES | PyBUF_FORMAT;
-  if (PyObject_GetBuffer(object, &held_, kHow) == 0) return false;
+// Takes an array of ml_dtypes; false where it is none.
+bool Argument::take_bits(PyObject* object) {
+  const std::optional<DType> dtype = dtype_without_format(object);
+  if (!dtype) return false;
+  if (PyObject_GetBuffer(object, &held_, PyBUF_STRIDES) != 0) throw nb::python_error();
+  take_held(*dtype);
+  return true;
+}
+
+// Asks for the memory of `object`.
+void Argument::take_exported(PyObject* object, Stream stream) {
+  if (PyObject_GetBuffer(object, &held_, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
+    const std::optional<DType> dtype = dtype_from_format(held_.format, held_.itemsize);
+    if (!dtype) {
+      refuse("wanted an array of a dtype of Heddle in native byte order, got elements of format '" +
+             std::string(held_.format) + "'");
+    }
+    return take_held(*dtype);
+  }
   nb::python_error failure;  // takes the error over
   nb::handle array(object);
   // Arrays of CuPy have a buffer protocol that refuses, as their memory is a GPU's.
   if (nb::hasattr(array, "__cuda_array_interface__")) {
     if (!take_cuda(array)) take_dlpack(array, stream);
-    return true;
+    return;
   }
   nb::object dtype = nb::getattr(array, "dtype", nb::none());
   if (dtype.is_none()) {
     refuse("wanted an array, got " + class_of(array) + ": " + nb::str(failure.value()).c_str());
   }
-  nb::object name = nb::getattr(dtype, "name", nb::none());
-  std::optional<DType> known;
-  if (nb::isinstance<nb::str>(name)) known = dtype_from_name(nb::cast<nb::str>(name).c_str());
-  if (!known || !typestr_of(*known).empty()) {
+  if (!take_bits(object)) {
     refuse("wanted an array of a dtype of Heddle, got " + class_of(array) + " of dtype " +
            nb::str(dtype).c_str());
   }
-  // NumPy has no format for the dtypes of ml_dtypes: take the bits.
-  nb::object bits = array.attr("view")(dtype_size(*known) == 1 ? "uint8" : "uint16");
-  if (PyObject_GetBuffer(bits.ptr(), &held_, kHow) != 0) throw nb::python_error();
-  take_held();
-  view_.dtype = *known;
-  return true;
 }
 
-void Argument::take_held() {
-  const std::optional<DType> dtype = dtype_from_format(held_.format, held_.itemsize);
-  if (!dtype) {
-    refuse("wanted an array of a dtype of Heddle in native byte order, got elements of format '" +
-           std::string(held_.format) + "'");
-  }
-  view_.dtype = *dtype;
+void Argument::take_held(DType dtype) {
+  view_.dtype = dtype;
   view_.shape = shape_of(held_);
   view_.data = held_.buf;
   view_.device = DeviceKind::kCpu;

@@ -42,8 +42,9 @@ class Argument {
   bool copied() const { return copied_; }
 
  private:
-  bool take_exported(PyObject* object, Stream stream);
-  void take_held();
+  bool take_bits(PyObject* object);
+  void take_exported(PyObject* object, Stream stream);
+  void take_held(DType dtype);
   bool take_cuda(nb::handle object);
   bool read_cuda(nb::handle object, nb::handle interface, std::optional<uintptr_t>* stream);
   void take_dlpack(nb::handle object, Stream stream);
