@@ -121,29 +121,6 @@ def test_arrays_that_are_not_dense_are_copied_and_counted(doubler):
     assert _core.copy_count() == count
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_arrays_of_ml_dtypes(make, session, dtype):
-    """Theirs are dtypes for which the buffer protocol has no format."""
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    same = session.load(make("same", dtype=dtype))
-    x = np.arange(8, dtype=np.float32).astype(dtype)
-    for layout, copies in ((x, 0), (x[:0], 0), (x[::2], 1), (x[::-1], 1)):
-        count = _core.copy_count()
-        (y,) = same.execute(layout)
-        np.testing.assert_array_equal(y.to_numpy(), layout)
-        assert _core.copy_count() == count + copies
-    y = np.zeros_like(x)
-    same.execute(x, out=[y])
-    np.testing.assert_array_equal(y, x)
-    y.flags.writeable = False
-    with pytest.raises(InputError, match="writ"):
-        same.execute(x, out=[y])
-    with pytest.raises(InputError, match=f"wanted dtype {dtype}, got float16"):
-        same.execute(x.astype(np.float16))
-    with pytest.raises(InputError, match="wanted an array of a dtype of Heddle.* of dtype int4"):
-        same.execute(x.astype(ml_dtypes.int4))
-
-
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
