@@ -85,15 +85,23 @@ class Tile:
 
 @dataclass(frozen=True)
 class Shares:
-    """Some rows shared out over tiles of at most `most`, whose heights differ by one at most."""
+    """Some rows shared out over tiles of at most `most`, whose heights differ by one at most.
+
+    Where there is more than one, they have at most `several`, if that leaves half of `most`.
+    """
 
     rows: Size
     most: int
+    several: int | None = None
 
     @property
     def count(self) -> Size:
         """How many tiles there are."""
-        return sizes.ceildiv(self.rows, self.most)
+        count = sizes.ceildiv(self.rows, self.most)
+        if self.several is None:
+            return count
+        low = sizes.floordiv(sizes.greatest(self.rows, 1) - 1, self.most // 2)
+        return sizes.greatest(count, sizes.least(sizes.ceildiv(self.rows, self.several), low))
 
     def spans(self, some: bool = False) -> Iterator[tuple[Any, Size, Size]]:
         """Emits the Python body of a `for number, top, bottom in` this over the tiles.
@@ -113,9 +121,11 @@ def heights(most: int, rows: Iterable[int]) -> range:
     return range(most, min(count // -(-count // most) for count in rows) - 1, -1)
 
 
-def strips(frame: host.Frame, block: Block, lanes: int) -> Iterator[Strip]:
-    """Emits the Python body of a `for strip in` this; heights differ by one at most."""
-    shares = Shares(block.height, rows_of(frame.machine))
+def strips(
+    frame: host.Frame, block: Block, lanes: int, several: int | None = None
+) -> Iterator[Strip]:
+    """Emits the Python body of a `for strip in` this; heights are those of `Shares`."""
+    shares = Shares(block.height, rows_of(frame.machine), several)
     for part in range(0, PANEL, 2 * lanes):
         for _, top, bottom in shares.spans():
             yield Strip(block, top, bottom, part)

@@ -38,6 +38,10 @@ evenly among threads so."""
 GROUPS = {"bfloat16": 2, "uint8": 4}
 """Elements along k that lie together in b, by the dtype of a."""
 
+SET_APART, WAYS = 4096, 8
+"""Bytes after which lines share a set of the first cache where it has 32 KiB, and how many such
+lines it keeps: of the 12 rows of a tile that lie so, none would stay for its next step."""
+
 SPACE = Space(
     (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 256)),
     lambda spec: _sizes(spec),
@@ -114,6 +118,8 @@ class Tasks(Results):
         return Block(rows.row, rows.height, first, rows.multiplied, column)
 
 
+Add = Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]]
+
 Multiply = Callable[[Tasks, Block, Any], None]
 """Emits the sums of a block and what writes them, given where they have room, in rows of 32."""
 
@@ -129,30 +135,38 @@ def emit_blocks(tasks: Tasks, multiply: Multiply) -> None:
 def stretches(
     tasks: Tasks,
     steps: Size,
-    add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
+    add: Add,
 ) -> Multiply:
-    """What emits the sums of a block by a loop over stretches along k.
+    """What emits the sums of a block, whose rows are read in place, by a loop over stretches of k.
 
     `add` gives the sums with those of some steps added. It is called with a tile, the first step,
     the one after the last, and the sums before.
     """
-    frame = tasks.frame
+    frame, several = tasks.frame, _several(tasks.frame.spec)
 
     def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
         most = (SPACE.value("stretch", frame.spec, frame.machine.arch) << 10) // size
         due = block.steps(steps)
         if isinstance(steps, int) and steps <= most:
-            add_stretch(tasks, block, scratch, None, due, due, add)
+            add_stretch(tasks, block, scratch, None, due, due, add, several)
             return
         whole = sizes.greatest(due, 1)  # without steps the result is zero
         parts = sizes.ceildiv(whole, most)
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
         depth = emit.select(one, emit.as_index(whole), sizes.ceildiv(whole, parts))
         for start in emit.loop(0, whole, depth):
-            add_stretch(tasks, block, scratch, start, sizes.least(start + depth, due), due, add)
+            stop = sizes.least(start + depth, due)
+            add_stretch(tasks, block, scratch, start, stop, due, add, several)
 
     return block_at
+
+
+def _several(spec: Spec) -> int | None:
+    """Rows of a tile, where there is more than one, whose rows push each other out of the cache."""
+    k = spec.operands[0].shape[-1]
+    apart = isinstance(k, int) and k * emit.ITEM_SIZE[spec.operands[0].dtype] % SET_APART == 0
+    return WAYS if apart else None
 
 
 def add_stretch(
@@ -162,11 +176,13 @@ def add_stretch(
     start: Size | None,
     stop: Size,
     steps: Size,
-    add: Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]],
+    add: Add,
+    several: int | None = None,
 ) -> None:
     """Emits the sums of a block with a stretch of its `steps`, and writes those that are complete.
 
-    A `start` of None says that it is the only one. For `add` see `stretches`.
+    A `start` of None says that it is the only one. For `add` see `stretches`, for `several` rows of
+    a tile `Shares`.
     """
     frame, lanes, dtype = results.frame, results.lanes, results.dtype
     begin, complete = 0 if start is None else start, True
@@ -175,7 +191,7 @@ def add_stretch(
         kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
         mask = host.first_lanes(kept, lanes)
         complete = emit.compare("equal", emit.as_index(stop), steps)
-    for strip in strips(frame, block, lanes):
+    for strip in strips(frame, block, lanes, several):
         for tile in tiles(frame, strip, widths=results.widths(strip)):
             places = tile.places(lanes)
             if start is None:

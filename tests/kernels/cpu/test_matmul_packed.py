@@ -10,6 +10,7 @@ import pytest
 from native import ARCHS, DOTS, check, random, run
 from reference import evaluate
 
+from heddle.kernels.cpu.products.blocks import Shares
 from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
@@ -37,6 +38,23 @@ def product(dtype, leading, m, k, n, batched=False, epilogue=None, pairs=False):
     b = Operand(dtype, (*before, *panels(n, k, 2 if pairs else 1)))
     outputs = (result,)
     return Spec("matmul_packed", (a, b), result, outputs, (), None, epilogue)
+
+
+def test_tiles_of_rows_a_set_apart():
+    """More than one have eight rows or fewer, but no fewer than half a tile: those add alike."""
+    for rows in range(1, 129):
+        count = Shares(rows, 12, 8).count
+        low, high = rows // count, -(-rows // count)
+        assert count == 1 or low >= 6, rows
+        assert high <= (12 if rows <= 12 else 9), rows
+        assert high <= 8 or rows <= 18, rows
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize("m", [12, 13, 17, 25, 70])
+def test_rows_a_set_apart(m, arch):
+    check(product("float32", (), m, 1024, 40), arch=arch, atol=1e-4)
+    check(product("bfloat16", (), m, 2048, 40, pairs=True), arch=arch, atol=1e-3)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
