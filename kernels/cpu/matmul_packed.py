@@ -82,7 +82,8 @@ def step_of(dtype: str, machine: Machine) -> Step:
 def add_dots(left: Any, right: Any, total: Any) -> Any:
     """Adds both products of pairs of bfloat16 in words of 32 bits."""
     pairs = ir.VectorType.get([2 * emit.lanes_of(total)], ir.BF16Type.get())
-    sides = [vector.bitcast(pairs, side) for side in (left, right)]
+    # The second one may be read from memory, an element for all lanes: that is a row's.
+    sides = [vector.bitcast(pairs, side) for side in (right, left)]
     name = "llvm.x86.avx512bf16.dpbf16ps.512"
     return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
 

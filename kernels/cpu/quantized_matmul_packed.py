@@ -44,6 +44,10 @@ stack."""
 STAGED = 2**14
 """Elements of such a row that lie on the stack as float32, at most: 64 KiB."""
 
+LOW = 8
+"""Rows of a tile whose products read elements from memory themselves: those of higher ones share
+what is read, as LLVM would read ahead into registers that it lacks."""
+
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
@@ -101,6 +105,7 @@ class _Product:
             self._staged = host.byte_buffer(k * emit.ITEM_SIZE["float32"])
             self._pairs = False
         self._most = FEW if self.in_tiles else rows_of(frame.machine)
+        self._rows = [frame.inputs[0], emit.opaque(frame.inputs[0])]
         self._zero = emit.constant(emit.register_type("float32"), 0, lanes)
         keeps = self._pairs and not self.in_tiles
         self._kept = Pairs(self._stretch, lanes) if keeps else None
@@ -190,16 +195,24 @@ class _Product:
             self._groups.add(merged(sums, copies), scales, tile, scratch)
 
     def _left_reader(self, tile: Tile) -> Callable[[int, Any], Any]:
-        """What reads elements of the tile's rows, or pairs of them, into every lane."""
-        a, dtype = self._frame.inputs[0], self._frame.spec.operands[0].dtype
+        """What reads elements of the tile's rows, or pairs of them, into every lane.
+
+        A product reads one from memory itself, if no other takes the same: so each vector of a low
+        tile has its own pointer to the rows, to LLVM another one.
+        """
+        dtype = self._frame.spec.operands[0].dtype
         group, kind = (2, "uint32") if self._pairs else (1, dtype)
+        count = tile.vectors if tile.height <= LOW else 1
 
         def left_at(r: int, step: Any) -> Any:
             if self._staged is not None:
                 return emit.splat(memory.load(self._staged, step, "float32"), self._lanes)
-            place = memory.at(a, (tile.row + r) * self._k + step * group, dtype)
-            word = memory.load(place, 0, kind, alignment=emit.ITEM_SIZE[dtype])
-            return emit.splat(word, self._lanes)
+            offset = (tile.row + r) * self._k + step * group
+            words = [
+                memory.load(memory.at(a, offset, dtype), 0, kind, alignment=emit.ITEM_SIZE[dtype])
+                for a in self._rows[:count]
+            ]
+            return [emit.splat(word, self._lanes) for word in words] * (tile.vectors // count)
 
         return left_at
 

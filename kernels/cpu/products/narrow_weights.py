@@ -12,7 +12,6 @@ from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu import _float8
 from heddle.kernels.cpu.matmul_packed import half
 from heddle.kernels.cpu.products.blocks import PANEL, Tile
-from heddle.kernels.cpu.products.tile import rows_of
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
 
@@ -23,6 +22,9 @@ STEP = 8
 
 TOGETHER = 4
 """Weights of 8 bits along k that lie together: a word of 32 bits for each column."""
+
+MANY, MANY_OF_PAIRS = 8, 4
+"""Rows of a tile from which on int8 is widened beside their products, of float32 and of pairs."""
 
 
 class Reader(Protocol):
@@ -68,23 +70,25 @@ class _Bytes:
 
     def __init__(self, frame: host.Frame, lanes: int) -> None:
         self._words = _Words(frame, lanes, TOGETHER)
-        self._many = 2 * rows_of(frame.machine) // 3
         self._tiles = frame.machine.tiles  # one port shifts there, two add
 
     def start(self, tile: Tile, k: Size) -> None:
         """Turns to the eight elements along k from `k` on."""
-        self._rows = self._words.rows(tile, k)
-        self._shifts = tile.height >= self._many
+        self._rows, self._height = self._words.rows(tile, k), tile.height
 
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
-        widened = _by_shifts if self._shifts and not self._tiles else _by_sums
-        return [widened(word, number % TOGETHER) for word in self._rows[number // TOGETHER]]
+        return self._widened(number, self._height >= MANY)
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
-        joined = _joined_by_shifts if self._shifts or self._tiles else _joined
-        return list(map(joined, self.row(2 * number), self.row(2 * number + 1)))
+        many = self._height >= MANY_OF_PAIRS
+        joined = _joined_by_shifts if many or self._tiles else _joined
+        return list(map(joined, *(self._widened(2 * number + i, many) for i in range(2))))
+
+    def _widened(self, number: int, many: bool) -> list[Any]:
+        widened = _by_shifts if many and not self._tiles else _by_sums
+        return [widened(word, number % TOGETHER) for word in self._rows[number // TOGETHER]]
 
 
 class _Nibbles:

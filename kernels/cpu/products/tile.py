@@ -99,15 +99,19 @@ def add_rows(
     copies: int,
     add: Add = emit.fma,
 ) -> list[Any]:
-    """Adds left[r, k + i] * right[i] to the sums of each row r, the copies of them in turn."""
+    """Adds left[r, k + i] * right[i] to the sums of each row r, the copies of them in turn.
+
+    `left_at` may give a number for each vector: the same, read several times.
+    """
     total = list(sums)
     share = len(total) // copies
     for ahead, row in enumerate(right):
         first = ahead % copies * share
         for r in range(share // len(row)):
             left = left_at(r, k + ahead)
-            for number, value in enumerate(row, first + r * len(row)):
-                total[number] = add(left, value, total[number])
+            lefts = left if isinstance(left, list) else [left] * len(row)
+            for number, (each, value) in enumerate(zip(lefts, row, strict=True), r * len(row)):
+                total[first + number] = add(each, value, total[first + number])
     return total
 
 
