@@ -24,6 +24,9 @@ FLOAT8 = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
 LARGEST = {"float8_e4m3fn": 0x7E, "float8_e5m2": 0x7B}
 """The code of the largest number."""
 
+HIGH = 0xFFFF0000
+"""The bits of a float32 that a bfloat16 has, and of the second of two in a word."""
+
 TWO_REGISTERS = 32
 """Lanes of float32 that fill two registers of AVX-512."""
 
@@ -75,12 +78,15 @@ def from_memory(value: Any, dtype: str) -> Any:
     return value
 
 
+def half(pairs: Any, number: int) -> Any:
+    """Number 0 or 1 of pairs of bfloat16 in words of 32 bits, as float32."""
+    return emit.bitcast(pairs & HIGH if number else pairs << 16, emit.register_type("float32"))
+
+
 def from_pairs(value: Any) -> Any:
     """As `from_memory` of a vector of bfloat16, its even elements before its odd ones."""
-    lanes = emit.lanes_of(value)
-    words = vector.bitcast(emit.widen(emit.integer(32), lanes // 2), value)
-    halves = (words << 16, words & 0xFFFF0000)
-    return crosslane.joined([emit.bitcast(half, emit.register_type("bfloat16")) for half in halves])
+    words = vector.bitcast(emit.widen(emit.integer(32), emit.lanes_of(value) // 2), value)
+    return crosslane.joined([half(words, number) for number in range(2)])
 
 
 def to_memory(value: Any, dtype: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory, rows, sizes
+from heddle.kernels import convert, crosslane, emit, host, memory, rows, sizes
 from heddle.kernels.cpu import matmul_packed
 from heddle.kernels.emit import compare
 from heddle.kernels.mlir import dialect, ir
@@ -33,9 +33,6 @@ VALUES = 20
 
 MOST_WRITTEN_OUT = 16
 """Taps along a row that are written out; more of them are a loop."""
-
-SECOND = 0xFFFF0000
-"""The second of two bfloat16 in a word, as float32."""
 
 
 @dataclass(frozen=True)
@@ -281,8 +278,7 @@ class Tiles:
         if self._halves == 1:
             return [value]
         words = vector.bitcast(ir.VectorType.get([self._lanes], emit.integer(32)), value)
-        number = emit.register_type("float32")
-        return [emit.bitcast(words << 16, number), emit.bitcast(words & SECOND, number)]
+        return [convert.half(words, number) for number in range(2)]
 
     def _write(self, place: Place, number: int, values: Sequence[Any]) -> None:
         """Writes the values of one window."""

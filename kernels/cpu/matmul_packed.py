@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import bodies, emit, host
+from heddle.kernels import bodies, convert, emit, host
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx import float32, products
-from heddle.kernels.cpu.amx.parts import HIGH
 from heddle.kernels.cpu.products import beside, deep, panels, staged
 from heddle.kernels.cpu.products.tile import Step
 from heddle.kernels.cpu.products.vectors import emit_products, on_vectors
@@ -89,12 +88,7 @@ def add_dots(left: Any, right: Any, total: Any) -> Any:
 
 
 def _widened(pairs: Any) -> list[Any]:
-    return [half(pairs, number) for number in range(2)]
-
-
-def half(pairs: Any, number: int) -> Any:
-    """Number 0 or 1 of pairs of bfloat16 in words of 32 bits, as float32."""
-    return emit.bitcast(pairs & HIGH if number else pairs << 16, emit.register_type("float32"))
+    return [convert.half(pairs, number) for number in range(2)]
 
 
 def supports(spec: Spec) -> str | None:

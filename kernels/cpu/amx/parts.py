@@ -12,7 +12,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory, sizes
+from heddle.kernels import convert, crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu.amx.sides import ALONG, PAIR, STEP, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL, Rows
@@ -40,9 +40,6 @@ MANY, FEW = ((2, 2, 1),), ((1, 1, 1), (2, 8, 4))
 one line in how many. A few rows, which are bound by reading b, ask both caches; the second one
 fetches the lines between by itself."""
 
-HIGH = 0xFFFF0000
-"""The bits of a float32 that a bfloat16 has."""
-
 
 def split(value: Any, parts: int) -> list[Any]:
     """The parts of float32, the greatest first: each in the upper half of a word.
@@ -55,7 +52,7 @@ def split(value: Any, parts: int) -> list[Any]:
         bits = emit.bitcast(value, emit.integer(32))
         found.append(bits)
         if number + 1 < parts:
-            value = value - emit.bitcast(bits & HIGH, emit.register_type("float32"))
+            value = value - emit.bitcast(bits & convert.HIGH, emit.register_type("float32"))
     return found
 
 
@@ -167,7 +164,7 @@ class Right:
             pair.append(split(value, self.parts))
         for part, (one, other) in enumerate(zip(*pair, strict=True)):
             target = self.tile(number, part, half)
-            words = (one >> 16) | (other & HIGH)
+            words = (one >> 16) | (other & convert.HIGH)
             memory.store(words, target, row // 2 * TILE_ROWS, "uint32", alignment=TILE_ROW)
 
     def ask(self, source: Source, first: Size, unit: int, few: bool) -> None:

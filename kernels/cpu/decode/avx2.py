@@ -21,7 +21,6 @@ from heddle.kernels.cpu.decode.sums import bring_forward, finite
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.cut import LOG2_E
 from heddle.kernels.cpu.flash.reads import words_of
-from heddle.kernels.cpu.matmul_packed import half
 from heddle.kernels.emit import select
 from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.memory import LINE
@@ -202,7 +201,7 @@ def _widened(tiles: Tiles, number: int, start: Any, column: int, ask: Ask | None
     codes = memory.load(pointer, start + column, memory.raw(held), lanes)
     pairs = _float8.less(codes, held) if held in convert.FLOAT8 else codes
     words = vector.bitcast(emit.widen(emit.integer(32), block.lanes), pairs)
-    return [half(words, n) for n in range(2)]
+    return [convert.half(words, n) for n in range(2)]
 
 
 def _each_across(values: Sequence[Any]) -> Any:

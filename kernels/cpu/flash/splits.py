@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory
+from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu.amx.attention import clear_values
-from heddle.kernels.cpu.amx.parts import HIGH, PARTS, split
+from heddle.kernels.cpu.amx.parts import PARTS, split
 from heddle.kernels.cpu.amx.strip import HALVES, PAIR
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.flash import reads
@@ -24,7 +24,7 @@ from heddle.kernels.sizes import Size
 def joined(low: Any, high: Any) -> list[Any]:
     """The parts of two vectors, in pairs."""
     parts = (split(value, PARTS["float32"]) for value in (low, high))
-    return [(one >> 16) | (other & HIGH) for one, other in zip(*parts, strict=True)]
+    return [(one >> 16) | (other & convert.HIGH) for one, other in zip(*parts, strict=True)]
 
 
 def put_queries(frame: host.Frame, block: Block, count: Any, tiled: Any, start_of: StartOf) -> None:

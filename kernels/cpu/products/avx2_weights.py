@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu import _float8
-from heddle.kernels.cpu.matmul_packed import half
 from heddle.kernels.cpu.products.blocks import PANEL
 from heddle.kernels.cpu.products.narrow_weights import STEP, TOGETHER
 from heddle.kernels.mlir import dialect
@@ -112,7 +111,7 @@ class _Floats(_Words):
         """Element `number` along k of each column, as float32."""
         word, place = words[number // self.together], number % self.together
         pair = _float8.halves(word, self._dtype)[place % 2]
-        return half(pair, place // 2) * _float8.SCALE[self._dtype]
+        return convert.half(pair, place // 2) * _float8.SCALE[self._dtype]
 
 
 WEIGHTS: dict[str, Any] = {

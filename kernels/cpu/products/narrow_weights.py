@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu import _float8
-from heddle.kernels.cpu.matmul_packed import half
 from heddle.kernels.cpu.products.blocks import PANEL, Tile
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sizes import Size
@@ -133,7 +132,7 @@ class _Floats:
     def row(self, number: int) -> list[Any]:
         """Element `number` along k of each column, as float32."""
         pairs = self._pairs[number // 2]
-        return [half(pair, number % 2) for pair in pairs]
+        return [convert.half(pair, number % 2) for pair in pairs]
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
