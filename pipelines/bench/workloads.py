@@ -282,7 +282,7 @@ def find(name: str) -> Workload:
         InputError: There is none; the message lists those that exist.
     """
     if name not in WORKLOADS:
-        near = difflib.get_close_matches(name, WORKLOADS, 1)
+        near = [f"--set {name}"] if "=" in name else difflib.get_close_matches(name, WORKLOADS, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(f"kernel: wanted one of {', '.join(WORKLOADS)}; got {name!r}{hint}")
     return WORKLOADS[name]

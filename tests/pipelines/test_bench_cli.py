@@ -140,6 +140,7 @@ def test_a_full_disk_ends_the_run_with_what_is_done_on_the_screen(cases):
     [
         (["nope"], "kernel: wanted one of .*; got 'nope'; did you mean 'rope'\\?$"),
         (["softmx"], "kernel: wanted one of .*; got 'softmx'; did you mean 'softmax'\\?$"),
+        (["exp", "--set", "m=2", "n=3"], "got 'n=3'; did you mean '--set n=3'\\?$"),
         (["exp", "--set", "q=1"], "exp: --set: wanted one of m, n; got 'q'"),
         (["exp", "--dtype", "int8"], "exp: --dtype: wanted one of .*; got 'int8'"),
         (["softmax", "--set", "axis=5"], "softmax: m=4096 n=4096 axis=5: wanted an axis from -2"),
