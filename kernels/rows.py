@@ -201,18 +201,30 @@ class Source:
         return at
 
 
-def vector_operand(frame: Frame, number: int, lanes: int) -> At:
-    """`at(column, mask)` of the root's operand `number` (not 0), which has one axis."""
+WIDENED = 4096
+"""Numbers of a parameter at most that are widened once for a call: 16 KiB."""
+
+
+def parameter(frame: Frame, number: int, lanes: int) -> At:
+    """`at(column, mask)` of the root's operand `number` (not 0), which has one axis.
+
+    One of float16, whose conversion takes more than reading float32, is widened once for all rows.
+    """
     spec = frame.spec
     before = len(spec.prologue.inputs) - 1 if spec.prologue else 0
     pointer, operand = frame.inputs[before + number], spec.operands[number]
-    wide = spec.operands[0].dtype
+    wide, length = spec.operands[0].dtype, operand.shape[0]
 
     def at(column: Any, mask: Any) -> Any:
         value = memory.load(pointer, column, operand.dtype, lanes, mask)
         return convert.cast(value, operand.dtype, wide)
 
-    return at
+    if (operand.dtype, wide) != ("float16", "float16") or length not in range(1, WIDENED + 1):
+        return at
+    kept = host.byte_buffer(length * emit.ITEM_SIZE["float32"])
+    for column, mask in host.vectors(0, length, lanes):
+        memory.store(at(column, mask), kept, column, "float32", mask)
+    return lambda column, mask: memory.load(kept, column, "float32", lanes, mask)
 
 
 def as_float(size: Size, dtype: str) -> Any:

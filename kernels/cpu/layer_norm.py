@@ -32,7 +32,7 @@ def emit_rows(frame: host.Frame) -> None:
     dtype = spec.operands[0].dtype
     lanes = rows.lanes_for(spec, frame.machine)
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
-    gamma_at, beta_at = (rows.vector_operand(frame, number, lanes) for number in (1, 2))
+    gamma_at, beta_at = (rows.parameter(frame, number, lanes) for number in (1, 2))
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
     count = rows.as_float(source.length, dtype)
     near = sizes.least(source.length, lanes)

@@ -29,7 +29,7 @@ def emit_rows(frame: host.Frame) -> None:
     dtype = spec.operands[0].dtype
     lanes = rows.lanes_for(spec, frame.machine)
     source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
-    gamma_at = rows.vector_operand(frame, 1, lanes)
+    gamma_at = rows.parameter(frame, 1, lanes)
     zero = emit.constant(emit.register_type(dtype), 0, lanes)
     count = rows.as_float(source.length, dtype)
 

@@ -36,10 +36,12 @@ def test_normalization(op, dtype, arch):
         check(spec, {"d0": 3, "d1": length}, arch=arch, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("length", [1, 16, 33, 384])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("length", [1, 16, 33, 384, 5000])
 @pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
-def test_static_length(op, length):
-    check(normalization(op, "float32", (5, length)), rtol=1e-5, atol=1e-5)
+def test_static_length(op, length, dtype):
+    """Parameters of float16 are widened first, up to 4096 of them."""
+    check(normalization(op, dtype, (5, length)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
