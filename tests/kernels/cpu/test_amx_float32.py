@@ -12,7 +12,7 @@ from native import check, run
 from reference import evaluate
 from test_matmul_packed import product
 
-from heddle.kernels import emit
+from heddle.kernels import convert, emit
 from heddle.kernels.cpu.amx import float32, parts, runs
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Operand, Step
@@ -197,7 +197,7 @@ _fill = parts.Right.fill
 MISTAKES = {
     "products that are left out": (float32, "ORDER", float32.ORDER[1:]),
     "two parts": (parts, "PARTS", parts.PARTS | {"float32": 2}),
-    "bits of the other half": (parts, "HIGH", 0xFFFFFFFF),
+    "bits of the other half": (convert, "HIGH", 0xFFFFFFFF),
     "units that are left out": (float32, "GROUP", float32.GROUP - 1),
     "the same step again": (runs.Step, "behind", lambda self, run: self),
     "steps in one place": (
