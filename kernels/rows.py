@@ -219,7 +219,9 @@ def parameter(frame: Frame, number: int, lanes: int) -> At:
         value = memory.load(pointer, column, operand.dtype, lanes, mask)
         return convert.cast(value, operand.dtype, wide)
 
-    if (operand.dtype, wide) != ("float16", "float16") or length not in range(1, WIDENED + 1):
+    if (operand.dtype, wide) != ("float16", "float16"):
+        return at
+    if not isinstance(length, int) or not 0 < length <= WIDENED:
         return at
     kept = host.byte_buffer(length * emit.ITEM_SIZE["float32"])
     for column, mask in host.vectors(0, length, lanes):
