@@ -218,6 +218,17 @@ def test_a_model_takes_arrays_of_ml_dtypes(make, session, dtype):
         same.execute(x.astype(ml_dtypes.int4))
 
 
+def test_bytes_that_call_themselves_bfloat16_are_refused(make, session):
+    """Their memory is half of what so many elements would have."""
+
+    class Bytes(bytearray):
+        dtype = types.SimpleNamespace(type=type("bfloat16", (), {}))
+
+    same = session.load(make("same", dtype="bfloat16"))
+    with pytest.raises(InputError, match="wanted elements of the size of bfloat16, got 1 bytes"):
+        same.execute(Bytes(64))
+
+
 def test_a_buffer_of_a_file_at_no_multiple_of_its_element_is_copied_for_a_call(tmp_path, doubler):
     path = tmp_path / "x.safetensors"
     rows = {

@@ -87,6 +87,10 @@ bool Argument::take_bits(PyObject* object) {
   const std::optional<DType> dtype = dtype_without_format(object);
   if (!dtype) return false;
   if (PyObject_GetBuffer(object, &held_, PyBUF_STRIDES) != 0) throw nb::python_error();
+  if (held_.itemsize != static_cast<Py_ssize_t>(dtype_size(*dtype))) {
+    refuse(std::string("wanted elements of the size of ") + dtype_name(*dtype) + ", got " +
+           std::to_string(held_.itemsize) + " bytes");
+  }
   take_held(*dtype);
   return true;
 }
