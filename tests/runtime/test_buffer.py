@@ -1,6 +1,7 @@
 """Buffers: memory that NumPy and others share with the runtime."""
 
 import json
+import mmap
 import subprocess
 import sys
 import types
@@ -227,6 +228,21 @@ def test_bytes_that_call_themselves_bfloat16_are_refused(make, session):
     same = session.load(make("same", dtype="bfloat16"))
     with pytest.raises(InputError, match="wanted elements of the size of bfloat16, got 1 bytes"):
         same.execute(Bytes(64))
+
+
+def test_an_array_of_bfloat16_without_memory_on_the_host_is_asked_for_its_device(make, session):
+    """As CuPy's, whose buffer protocol refuses: a closed file's does as well."""
+
+    class Elsewhere(mmap.mmap):
+        dtype = types.SimpleNamespace(type=type("bfloat16", (), {}))
+        __cuda_array_interface__ = types.MappingProxyType({})
+
+    array = Elsewhere(-1, 64)
+    array.close()
+    same = session.load(make("same", dtype="bfloat16"))
+    with pytest.raises(InputError) as caught:
+        same.execute(array)
+    assert "__cuda_array_interface__" in str(caught.value)
 
 
 def test_a_buffer_of_a_file_at_no_multiple_of_its_element_is_copied_for_a_call(tmp_path, doubler):

@@ -82,11 +82,14 @@ void Argument::take(PyObject* object, std::optional<DType> number, Stream stream
   }
 }
 
-// Takes an array of ml_dtypes; false where it is none.
+// Takes an array of ml_dtypes; false where it is none, or does not export its memory.
 bool Argument::take_bits(PyObject* object) {
   const std::optional<DType> dtype = dtype_without_format(object);
   if (!dtype) return false;
-  if (PyObject_GetBuffer(object, &held_, PyBUF_STRIDES) != 0) throw nb::python_error();
+  if (PyObject_GetBuffer(object, &held_, PyBUF_STRIDES) != 0) {
+    PyErr_Clear();  // a GPU's, perhaps
+    return false;
+  }
   if (held_.itemsize != static_cast<Py_ssize_t>(dtype_size(*dtype))) {
     refuse(std::string("wanted elements of the size of ") + dtype_name(*dtype) + ", got " +
            std::to_string(held_.itemsize) + " bytes");
