@@ -31,14 +31,20 @@ class Stream:
     """The vectors of a kernel's outputs, `lanes` elements each, and whether they go past the cache.
 
     The sizes decide, when the kernel is called: outputs of `LARGE` bytes and more do, or of
-    `COSTLY` where they are `costly`, and where what is `read` is given, those of fewer bytes that
+    `COSTLY` where they are `costly`, and of half as many where the lines of the result are `apart`:
+    a store waits for each of them. Where what is `read` is given, so do those of fewer bytes that
     it drives out of the cache.
     """
 
     def __init__(
-        self, frame: Frame, lanes: int, costly: bool = False, read: Sequence[Operand] = ()
+        self,
+        frame: Frame,
+        lanes: int,
+        costly: bool = False,
+        read: Sequence[Operand] = (),
+        apart: bool = False,
     ) -> None:
-        large = COSTLY if costly else LARGE
+        large = COSTLY if costly else LARGE // 2 if apart else LARGE
         self.frame, self.lanes = frame, lanes
         written = _bytes(frame, frame.spec.outputs)
         if read:

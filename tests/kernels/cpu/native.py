@@ -128,13 +128,22 @@ class Guarded:
 
 
 def run(
-    spec, arrays, dims=None, arch=ARCHS[-1], cuts=(), over=None, load=load, shift=0, prepared=False
+    spec,
+    arrays,
+    dims=None,
+    arch=ARCHS[-1],
+    cuts=(),
+    over=None,
+    load=load,
+    shift=0,
+    prepared=False,
+    shift_written=0,
 ):
     """The outputs and the status word; the task range is cut at `cuts` (fractions of it).
 
     With `over` the one output lies over the input of that number. `load`: that, or another one.
-    The first input ends `shift` bytes in front of a page. `prepared`: what is updated is in the
-    outputs already, as at run time.
+    The first input ends `shift` bytes in front of a page, and what is written alone
+    `shift_written` bytes. `prepared`: what is updated is in the outputs already, as at run time.
     """
     dims = dims or {}
     kernel = find(spec.op, "cpu")
@@ -148,7 +157,7 @@ def run(
     for operand in spec.written[len(outputs) :]:
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
         bytes_written = np.full(math.prod(extents) * kind.itemsize, _GUARD, np.uint8)
-        outputs.append(Guarded(bytes_written.view(kind).reshape(extents)))
+        outputs.append(Guarded(bytes_written.view(kind).reshape(extents), shift_written))
     launch = kernel.launch_on(spec, MACHINES[arch])
     status, counters = Guarded(np.zeros(4, np.int64)), Guarded(np.zeros(launch.counters, np.uint32))
     scratch = np.full(size(launch.workspace, dims), _GUARD, np.uint8)
@@ -182,14 +191,19 @@ def random(rng, dims_shape, dtype: str) -> np.ndarray:
     return rng.standard_normal(dims_shape).astype(kind)
 
 
-def check(spec, dims=None, arrays=None, arch=ARCHS[-1], rtol=2e-6, atol=2e-6, seed=0, shift=0):
-    """Runs `spec` on random arrays, whole and in parts, and compares with the reference."""
+def check(
+    spec, dims=None, arrays=None, arch=ARCHS[-1], rtol=2e-6, atol=2e-6, seed=0, **places: int
+):
+    """Runs `spec` on random arrays, whole and in parts, and compares with the reference.
+
+    `places`: the shifts of `run`.
+    """
     dims = dims or {}
     if arrays is None:
         rng = np.random.default_rng(seed)
         arrays = [random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
-    got, _ = run(spec, arrays, dims, arch, shift=shift, prepared=True)
-    parts, _ = run(spec, arrays, dims, arch, cuts=(0.3, 0.35, 0.8), shift=shift, prepared=True)
+    got, _ = run(spec, arrays, dims, arch, prepared=True, **places)
+    parts, _ = run(spec, arrays, dims, arch, (0.3, 0.35, 0.8), prepared=True, **places)
     wanted = evaluate(spec, dims, arrays)
     for output, again, reference, operand in zip(got, parts, wanted, spec.written, strict=True):
         assert output.tobytes() == again.tobytes(), "the answer depends on the task split"

@@ -112,6 +112,18 @@ def test_transpose_by_blocks(everything_is_large, columns, dtype, arch):
     native.check(spec, {"d0": 37}, arch=arch)
 
 
+@pytest.mark.parametrize("read", [0, 16, 96])
+@pytest.mark.parametrize("written", [0, 16, 96])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_transposes_begin_with_lines_of_the_cache(everything_is_large, dtype, written, read):
+    """Tiles in front of the first line, and behind the last, of planes that follow each other."""
+    x = Operand(dtype, (2, "d0", 3, "d1"))
+    spec = moved("transpose", [x], (3, "d1", 2, "d0"), permutation=(2, 3, 0, 1))
+    for rows, columns in ((32, 64), (320, 96), (64, 33), (40, 64)):
+        dims = {"d0": rows, "d1": columns}
+        native.check(spec, dims, shift=read, shift_written=written)
+
+
 def test_only_large_results_go_past_the_cache():
     at_least = stream.LARGE // 4
     assert "nontemporal" in text(cast("int32", "float32", (at_least,)))

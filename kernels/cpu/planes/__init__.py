@@ -1,0 +1,1 @@
+"""Planes of two axes that a transpose turns: in squares, in blocks, or by few lines."""

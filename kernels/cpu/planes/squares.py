@@ -1,0 +1,106 @@
+"""Planes turned in squares, each of them in tiles from registers to memory.
+
+Each line of a tile is a store of its own. Where it is a line of the cache it can go past that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu.planes.plane import Planes, side_of
+from heddle.kernels.mlir import dialect
+from heddle.kernels.sizes import Size
+
+llvm = dialect("llvm")
+
+TALL = 4
+"""Tiles below each other in a square whose lines go past the cache."""
+
+
+def fit(planes: Planes) -> Any:
+    """Whether the result goes past the cache, and its rows are as many whole lines of it."""
+    return planes.stream.past & planes.whole(planes.extents[0])
+
+
+def turn(planes: Planes, ahead: int) -> list[Any]:
+    """Turns the frame's share of the planes; no values, as a branch.
+
+    Memory is asked for `ahead` elements along a row.
+    """
+    lanes, side = planes.stream.lanes, side_of(planes.stream.frame.spec)
+    for plane, starts in planes.parts((side, side)):
+        bottom, right = map(sizes.least, (start + side for start in starts), planes.extents)
+        # Down the rows first, so that a row of the result is written in one go.
+        for column in emit.loop(starts[1], right, lanes):
+            for row in emit.loop(starts[0], bottom, lanes):
+                _tile(planes, plane, (row, column), (bottom - row, right - column), ahead)
+    return []
+
+
+def turn_past(planes: Planes, ahead: int) -> list[Any]:
+    """As `turn`, past the cache.
+
+    Squares are taller, and tiles begin where a line of the cache does, in the result and, if its
+    rows have whole lines as well, in the operand.
+    """
+    stream, (_, columns) = planes.stream, planes.extents
+    lanes, sides = stream.lanes, (TALL * stream.lanes, side_of(stream.frame.spec))
+    address = llvm.ptrtoint(emit.integer(64), stream.frame.inputs[0])
+    source = address // emit.ITEM_SIZE[planes.dtype] & (lanes - 1)
+    before = [stream.place & (lanes - 1), emit.select(planes.whole(columns), source, 0)]
+    for plane, starts in planes.parts(sides, before):
+        behind = (start + side for start, side in zip(starts, sides, strict=True))
+        bottom, right = map(sizes.least, behind, planes.extents)
+        for left in emit.loop(starts[1], right, lanes):
+            for top in emit.loop(starts[0], bottom, lanes):
+                # The first tiles are partly in front of the plane.
+                corner = [sizes.greatest(start, 0) for start in (top, left)]
+                ends = map(sizes.least, (top + lanes, left + lanes), planes.extents)
+                extents = tuple(end - start for end, start in zip(ends, corner, strict=True))
+                _tile(planes, plane, corner, extents, ahead, past=True)
+    return []
+
+
+def _tile(
+    planes: Planes,
+    plane: Mapping[int, Size],
+    corner: tuple[Size, Size],
+    extents: tuple[Size, Size],
+    ahead: int,
+    past: bool = False,
+) -> None:
+    """Turns the tile at `corner`, of which so many rows and columns are in the plane."""
+    side, dtype = planes.stream.lanes, planes.dtype
+    (operand,), (result,) = planes.stream.frame.inputs, planes.stream.frame.outputs
+    source, target = planes.places(plane, *corner)
+    (stride, step), (height, width) = planes.apart, extents
+
+    def whole() -> list[Any]:
+        lines = []
+        for n in range(side):
+            place = source + stride * n
+            lines.append(memory.load(operand, place, dtype, side))
+            # No two lines are neighbours in memory, so nothing else foresees the next.
+            if ahead:
+                memory.prefetch(operand, place + ahead, dtype, level=2)
+        for n, value in enumerate(planes.turned(lines)):
+            memory.store(value, result, target + step * n, dtype, past=past)
+        return []
+
+    def partial() -> list[Any]:
+        lines = []
+        for n in range(side):
+            # A line outside is read nowhere: its mask is empty.
+            count = emit.select(emit.compare("greater", height, n), width, 0)
+            mask = host.first_lanes(count, side)
+            lines.append(memory.load(operand, source + stride * n, dtype, side, mask))
+        for n, value in enumerate(planes.turned(lines)):
+            count = emit.select(emit.compare("greater", width, n), height, 0)
+            mask = host.first_lanes(count, side)
+            memory.store(value, result, target + step * n, dtype, mask)
+        return []
+
+    full = emit.compare("greater_equal", sizes.least(height, width), side)
+    emit.either(full, [], whole, partial)
