@@ -7,6 +7,7 @@ of a `StepBatch` is made here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,27 +107,29 @@ class StepModel:
         inputs = self._batch.inputs
         ends = np.cumsum([context.tokens.active_length for context in contexts])
         outputs = [self._results[name][: len(rows)] for name in ("tokens", "logits")]
-        self._model.execute(
-            *(inputs[name] for name in ("tokens", "positions", "row_offsets", "lengths", "blocks")),
-            (ends - 1)[rows],
-            *(
-                inputs[name] if len(rows) == len(contexts) else inputs[name][rows]
-                for name in ("sampling", "sampling_integers")
-            ),
-            *seen(chosen),
-            self._allowed(chosen, masks),
-            *self._caches,
-            out=[*outputs, *self._caches],
-            stream=self._batch.stream,
-        )
         tokens = np.zeros(len(contexts), np.int64)
-        tokens[rows] = _host(outputs[0])
         entries: list[LogProbabilities | None] = [None] * len(contexts)
-        for number, row in enumerate(rows):
-            if contexts[row].log_probabilities:
-                entries[row] = log_probabilities(
-                    _host(outputs[1][number]), int(tokens[row]), contexts[row].log_probabilities
-                )
+        # CuPy's current stream is the one on which it picks rows and copies to the host.
+        with self._batch.stream or nullcontext():
+            self._model.execute(
+                *(inputs[n] for n in ("tokens", "positions", "row_offsets", "lengths", "blocks")),
+                (ends - 1)[rows],
+                *(
+                    inputs[name] if len(rows) == len(contexts) else inputs[name][rows]
+                    for name in ("sampling", "sampling_integers")
+                ),
+                *seen(chosen),
+                self._allowed(chosen, masks),
+                *self._caches,
+                out=[*outputs, *self._caches],
+                stream=self._batch.stream,
+            )
+            tokens[rows] = _host(outputs[0])
+            for number, row in enumerate(rows):
+                if contexts[row].log_probabilities:
+                    entries[row] = log_probabilities(
+                        _host(outputs[1][number]), int(tokens[row]), contexts[row].log_probabilities
+                    )
         refused = self._batch.commit(contexts, tokens, entries)
         for context in contexts:
             self.blocks.remember(context)

@@ -1,6 +1,7 @@
 #include "heddle/model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -59,8 +60,8 @@ struct Model::Arena : Counted<Arena> {
 class Model::Lease {
  public:
   Lease(const Model& model, const Plan& plan, Stream stream) : model_(model) {
-    take([&](const Arena& arena) { return arena.stream.id == stream.id; });
-    if (!arena_) take([](const Arena& arena) { return arena.idle(); });
+    take_of(stream);
+    if (!arena_) take_idle();
     if (!arena_) arena_ = std::make_unique<Arena>();
     arena_->stream = stream;
     arena_->outputs.resize(plan.outputs.size());
@@ -80,14 +81,37 @@ class Model::Lease {
   Arena* operator->() const { return arena_.get(); }
 
  private:
-  template <class Fits>
-  void take(const Fits& fits) {
+  void take_of(Stream stream) {
     std::lock_guard lock(model_.mutex_);
-    for (size_t i = model_.arenas_.size(); i-- > 0 && !arena_;) {
-      if (!fits(*model_.arenas_[i])) continue;
-      arena_ = std::move(model_.arenas_[i]);
-      model_.arenas_.erase(model_.arenas_.begin() + static_cast<std::ptrdiff_t>(i));
+    auto& kept = model_.arenas_;
+    for (size_t i = kept.size(); i-- > 0 && !arena_;) {
+      if (kept[i]->stream.id != stream.id) continue;
+      arena_ = std::move(kept[i]);
+      kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(i));
     }
+  }
+
+  // Who asks what is done lets go of what it used, which may be anybody's: that is no thing to do
+  // under a lock.
+  void take_idle() {
+    std::vector<std::unique_ptr<Arena>> busy;
+    while (std::unique_ptr<Arena> last = take_last()) {
+      if (last->idle()) {
+        arena_ = std::move(last);
+        break;
+      }
+      busy.push_back(std::move(last));
+    }
+    std::lock_guard lock(model_.mutex_);
+    std::move(busy.rbegin(), busy.rend(), std::back_inserter(model_.arenas_));
+  }
+
+  std::unique_ptr<Arena> take_last() {
+    std::lock_guard lock(model_.mutex_);
+    if (model_.arenas_.empty()) return nullptr;
+    std::unique_ptr<Arena> last = std::move(model_.arenas_.back());
+    model_.arenas_.pop_back();
+    return last;
   }
 
   const Model& model_;

@@ -66,6 +66,50 @@ def test_a_text_is_its_own_whatever_else_runs(make_generator, params):
         assert together[0] != together[1]
 
 
+def test_arrays_of_a_gpu_are_read_on_the_stream_of_the_step(make_generator):
+    """CuPy picks rows and copies to the host on its current stream, whatever that waits for."""
+
+    class Stream:
+        entered = 0
+
+        def __enter__(self):
+            self.entered += 1
+
+        def __exit__(self, *error):
+            self.entered -= 1
+
+    class Placed:
+        def __init__(self, array):
+            self.array = array
+
+        def __getitem__(self, part):
+            # A slice is a view; rows by their numbers are a copy.
+            assert stream.entered or isinstance(part, slice | int)
+            return Placed(self.array[part])
+
+        def get(self):
+            assert stream.entered
+            return self.array
+
+    class Model:
+        def execute(self, *inputs, out, stream):
+            plain = [
+                [each.array if isinstance(each, Placed) else each for each in some]
+                for some in (inputs, out)
+            ]
+            return model.execute(*plain[0], out=plain[1])
+
+    wanted = run(make_generator(rows=3, tokens=7), [request(p, n) for n, p in enumerate(PROMPTS)])
+    generator, stream = make_generator(rows=3, tokens=7), Stream()
+    step, model = generator._step, generator._step._model
+    step._model, step._batch.stream = Model(), stream
+    step._results = {name: Placed(array) for name, array in step._results.items()}
+    for memory in (step._batch._step, step._batch._kept):
+        memory.arrays = {name: Placed(array) for name, array in memory.arrays.items()}
+    got = run(generator, [request(p, n) for n, p in enumerate(PROMPTS)])
+    assert got == wanted
+
+
 def test_texts_of_prompts(make_generator):
     generator = make_generator()
     texts = generator.generate(PROMPTS[:2], SamplingParams(max_new_tokens=24))

@@ -249,6 +249,32 @@ def test_arenas_of_streams_that_are_gone_are_used_again(python, make_chain):
     assert int(out) <= 3
 
 
+def test_what_a_call_used_may_end_in_a_fork(python, make_chain):
+    """A call that looks for an arena lets go of what others used, whose end may do anything."""
+    out, _ = python(
+        """
+        import weakref
+        class Foreign:
+            def __init__(self):
+                self.held = Buffer.from_numpy(x).to(Accelerator())
+                self.__cuda_array_interface__ = self.held.__cuda_array_interface__
+        def fork():
+            child = os.fork()
+            if child == 0: os._exit(0)
+            print("forked", os.waitpid(child, 0)[1])
+        model, foreign = load(), Foreign()
+        weakref.finalize(foreign, fork)
+        y = model.execute(foreign, stream=Stream(Accelerator()))
+        del foreign
+        fake.fake_catch_up()
+        z = model.execute(x, stream=Stream(Accelerator()))
+        print("done")
+        """,
+        make_chain("double", "negate"),
+    )
+    assert out.splitlines() == ["forked 0", "done"]
+
+
 def test_many_threads_on_many_streams(python, make_chain):
     python(
         """

@@ -66,6 +66,7 @@ def test_metadata_and_signature(doubler):
         ("float16", 1.5, np.float16(1.5).tobytes()),
         ("bfloat16", 1.00390625, b"\x80\x3f"),  # 1 + 2**-8, a tie: to even, down
         ("bfloat16", 1.01171875, b"\x82\x3f"),  # 1 + 3 * 2**-8, a tie: to even, up
+        ("bfloat16", 1 + 2**-8 + 2**-40, b"\x81\x3f"),  # above the tie, where a float32 is one
         ("bfloat16", float("nan"), b"\xc0\x7f"),
         ("float32", 3, np.float32(3).tobytes()),
         ("float64", 0.1, np.float64(0.1).tobytes()),
@@ -84,6 +85,8 @@ def test_a_number_is_a_tensor_of_rank_0(make, session, dtype, number, bits):
         ("int8", 300, "input 'x': wanted a number for int8, got 300"),
         ("int8", 1.5, "input 'x': wanted a number for int8, got float 1.5"),
         ("bool", 2, "input 'x': wanted a number for bool, got int 2"),
+        ("float32", 10**400, f"input 'x': wanted a number for float32, got {10**400}"),
+        ("bfloat16", 10**400, f"input 'x': wanted a number for bfloat16, got {10**400}"),
     ],
 )
 def test_a_number_that_does_not_fit_is_refused(make, session, dtype, number, message):

@@ -177,15 +177,14 @@ void Argument::take_dlpack(nb::handle object, Stream stream) {
   view_ = tensor.view;
   writable_ = !tensor.read_only;
   owner_ = tensor.owner;
-  const bool aligned = is_aligned(view_);
   if (view_.device == DeviceKind::kCuda) {
-    if (!tensor.contiguous || !aligned) {
+    if (!tensor.contiguous) {
       refuse("wanted a dense row-major tensor on the device, got strides " + tensor.strides.text());
     }
     borrow(owner_);
     return;
   }
-  if (tensor.contiguous && aligned) return;
+  if (tensor.contiguous && is_aligned(view_)) return;
   const auto item = static_cast<Py_ssize_t>(dtype_size(view_.dtype));
   Py_ssize_t strides[kMaxRank];
   for (size_t axis = 0; axis < view_.shape.rank(); ++axis) {
@@ -212,19 +211,14 @@ void Argument::take_number(nb::handle number, DType wanted) {
   if (wanted == DType::kFloat8E4M3FN || wanted == DType::kFloat8E5M2) {
     refuse(std::string("wanted an array for ") + dtype_name(wanted) + ", got " + class_of(number));
   }
-  if (wanted == DType::kBFloat16) {
-    // Round to nearest even on the bits of a float32.
-    auto rounded = static_cast<float>(nb::cast<double>(nb::float_(number)));
-    uint32_t bits;
-    std::memcpy(&bits, &rounded, sizeof bits);
-    const bool nan = rounded != rounded;
-    bits = nan ? 0x7FC00000u : bits + 0x7FFFu + (bits >> 16 & 1);
-    nb::object array = numpy.attr("asarray")(bits >> 16, "uint16");
-    take(array.ptr(), wanted);
-    view_.dtype = wanted;
-    return;
-  }
   try {
+    if (wanted == DType::kBFloat16) {
+      nb::object narrowed = nb::module_::import_("heddle.runtime.narrow_floats").attr("narrowed");
+      nb::object bits = narrowed(nb::float_(number), dtype_name(wanted));
+      take(bits.ptr(), wanted);
+      view_.dtype = wanted;
+      return;
+    }
     nb::object array = numpy.attr("asarray")(number, dtype_name(wanted));
     take(array.ptr(), wanted);
   } catch (nb::python_error& error) {
