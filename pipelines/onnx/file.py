@@ -126,8 +126,8 @@ def _has_body(domain: str, name: str, versions: dict[str, int]) -> bool:
 
 
 def _first(error: Exception) -> str:
-    """The first line that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), str(error))
+    """The first paragraph as one line: some sentences go on behind the name of a node."""
+    return " ".join(str(error).strip().partition("\n\n")[0].split())
 
 
 def _library() -> Any:

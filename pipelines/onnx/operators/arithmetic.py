@@ -60,13 +60,17 @@ def mod(node: Node) -> TensorValue:
     x, y = node.tensors()
     if not node["fmod"] or not x.dtype.is_signed:
         return ops.mod(x, y)
+    if x.dtype.is_integer:  # the least one has no magnitude
+        rest = ops.mod(x, y)
+        other_sign = ops.logical_and(ops.not_equal(rest, 0), ops.logical_xor(x < 0, rest < 0))
+        return ops.where(other_sign, rest - y, rest)
     magnitude = ops.mod(ops.abs(x), ops.abs(y))
     return ops.where(x < 0, -magnitude, magnitude)
 
 
 @operator("Pow")
 def power(node: Node) -> TensorValue:
-    """In the base's dtype; a small whole exponent is multiplied out by the compiler."""
+    """In the base's dtype; a small whole exponent of floats is multiplied out by the compiler."""
     x, y = node.tensors()
     exponent = node.values[1]
     known = exponent.known if exponent is not None else None
@@ -78,6 +82,8 @@ def power(node: Node) -> TensorValue:
             return x * x
         if x.dtype.is_float:
             return ops.pow(x, float(number))
+        if number >= 0 and float(number).is_integer():
+            return _multiplied(x, int(number))
     if x.dtype.is_float:
         return ops.pow(x, ops.cast(y, x.dtype))
     wide = DType.float64
@@ -87,6 +93,17 @@ def power(node: Node) -> TensorValue:
         whole = ops.equal(exponents, ops.round(exponents))
         return ops.cast(ops.where(whole, ops.round(powers), powers), x.dtype)
     return ops.cast(ops.round(powers), x.dtype)
+
+
+def _multiplied(x: TensorValue, exponent: int) -> TensorValue:
+    """The power of an integer, by squares: floats hold no more than 53 bits of it."""
+    power = ops.broadcast_to(ops.constant(1, x.dtype), x.shape)
+    while exponent:
+        if exponent % 2:
+            power = power * x
+        exponent //= 2
+        x = x * x
+    return power
 
 
 @operator("Max")
@@ -115,10 +132,12 @@ def mean(node: Node) -> TensorValue:
 
 @operator("Sign")
 def sign(node: Node) -> TensorValue:
-    """-1, 0 or 1."""
+    """-1, 0 or 1; NaN of NaN."""
     x = node(0)
-    above = ops.cast(x > 0, x.dtype)
-    return above - ops.cast(x < 0, x.dtype) if x.dtype.is_signed else above
+    found = ops.cast(x > 0, x.dtype)
+    if x.dtype.is_signed:
+        found = found - ops.cast(x < 0, x.dtype)
+    return ops.where(ops.isnan(x), x, found) if x.dtype.is_float else found
 
 
 @operator("Clip")

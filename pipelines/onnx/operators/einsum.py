@@ -8,6 +8,7 @@ import numpy as np
 
 from heddle.graph import Dim, Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.linear import matrix_product
 
 DOTS = "..."
 
@@ -89,7 +90,7 @@ def _product(
             sizes[letter] = dim
     left = _matrix(a, a_term, batch, rows, inner, sizes)
     right = _matrix(b, b_term, batch, inner, columns, sizes)
-    value = left @ right
+    value = matrix_product(left, right)
     term = "".join([*batch, *rows, *columns])
     return ops.reshape(value, [sizes[letter] for letter in term]), term
 

@@ -166,11 +166,11 @@ def one_hot(node: Node) -> TensorValue:
     """One of two values: the second where an index is the place along a new axis."""
     indices, depth = node(0), int(node.number(1, "the depth"))
     axis = node.axes([node["axis"]], indices.rank + 1)[0]
-    whole = indices if indices.dtype.is_integer else ops.cast(indices, DType.int64)
-    whole = _counted_from_front(whole, Dim(depth))
+    # Narrower integers might not hold the depth.
+    whole = _counted_from_front(ops.cast(indices, DType.int64), Dim(depth))
     shape = [1] * (indices.rank + 1)
     shape[axis] = depth
-    places = ops.reshape(ops.range(depth, dtype=whole.dtype), shape)
+    places = ops.reshape(ops.range(depth), shape)
     here = ops.equal(ops.unsqueeze(whole, axis), places)
     off, on = ops.split(node(2), [1, 1])
     return ops.where(here, on, off)
@@ -178,16 +178,29 @@ def one_hot(node: Node) -> TensorValue:
 
 @operator("TopK")
 def top_k(node: Node) -> list[TensorValue]:
-    """The k largest or smallest along an axis and where they are."""
+    """The k largest or smallest along an axis and where they are; NaN is larger than numbers."""
     x = node(0)
     axis = node.axis(x.rank)
     k = node["k"] if node.version < 10 else int(node.number(1, "k"))
     if node["largest"] in (None, 1):
         return list(ops.top_k(x, k, axis=axis))
-    if not x.dtype.is_signed:
-        node.refuse(f"wanted a signed dtype for the smallest, got {x.dtype}")
-    values, places = ops.top_k(-x, k, axis=axis)
-    return [-values, places]
+    rows = ops.transpose(x, axis, -1)
+    _, places = ops.top_k(_descending(rows), k)
+    return [ops.transpose(each, axis, -1) for each in (ops.take_along(rows, places), places)]
+
+
+def _descending(x: TensorValue) -> TensorValue:
+    """Numbers in the opposite order of those of x, with its ties; NaN, its largest, is the least.
+
+    A wider float has an infinity to spare for NaN. There is none for float64, whose infinity ties
+    with its largest number.
+    """
+    if x.dtype.is_integer:
+        return ops.bitwise_not(x)
+    wide = DType.float32 if x.dtype.size < DType.float32.size else DType.float64
+    least, _ = wide.range
+    turned = ops.maximum(-ops.cast(x, wide), least)
+    return ops.where(ops.isnan(x), float("-inf"), turned)
 
 
 @operator("ArgMax", "ArgMin")

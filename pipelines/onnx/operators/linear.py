@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from heddle.graph import TensorValue, ops
-from heddle.pipelines.onnx.node import Node
+from heddle.graph import DType, TensorValue, ops
+from heddle.graph.bounds import bounds
+from heddle.pipelines.onnx.node import NarrowerError, Node
 from heddle.pipelines.onnx.table import operator
+from heddle.runtime.errors import GraphError
+
+EXACT = 2**21
+"""Products of two numbers of 16 bits whose sum float64 holds: it has 53 bits."""
 
 
 @operator("MatMul")
@@ -18,10 +23,42 @@ def product(x: TensorValue, y: TensorValue) -> TensorValue:
     row, column = x.rank == 1, y.rank == 1
     x = ops.unsqueeze(x, 0) if row else x
     y = ops.unsqueeze(y, 1) if column else y
-    result = x @ y
+    result = matrix_product(x, y)
     if column:
         result = ops.squeeze(result, -1)
     return ops.squeeze(result, -1 if column else -2) if row else result
+
+
+def matrix_product(x: TensorValue, y: TensorValue) -> TensorValue:
+    """`x @ y`; of integers exact, modulo what they hold: by products of their parts of 16 bits.
+
+    Raises:
+        GraphError: Sums of integers may be longer than is exact.
+        NarrowerError: They are not, where a size is less.
+    """
+    if x.dtype.is_float:
+        return x @ y
+    k = x.shape[-1]
+    low, high = bounds(k, x.graph.symbols)
+    if high > EXACT:
+        if k.name is None or low > EXACT:
+            raise GraphError(
+                f"wanted sums of at most {EXACT} integers (give sizes by --dim), got {k}"
+            )
+        raise NarrowerError(k.name, (low, EXACT))
+    count = max(x.dtype.size // 2, 1)
+    left, right = ([_part(each, number) for number in range(count)] for each in (x, y))
+    total = ops.constant(0, DType.int64)
+    for i, a in enumerate(left):
+        for j, b in enumerate(right[: count - i]):
+            total = total + ops.left_shift(ops.cast(a @ b, DType.int64), 16 * (i + j))
+    return ops.cast(total, x.dtype)
+
+
+def _part(x: TensorValue, number: int) -> TensorValue:
+    """The 16 bits of integers that stand before `number` others, as a float."""
+    moved = ops.right_shift(ops.cast(x, DType.int64), 16 * number)
+    return ops.cast(ops.bitwise_and(moved, 2**16 - 1), DType.float64)
 
 
 @operator("Gemm")
@@ -30,7 +67,7 @@ def gemm(node: Node) -> TensorValue:
     a, b = node(0), node(1)
     a = a.T if node["transA"] else a
     b = b.T if node["transB"] else b
-    result = a @ b
+    result = matrix_product(a, b)
     if node["alpha"] != 1:
         result = result * node["alpha"]
     c = node.optional(2)

@@ -72,7 +72,10 @@ def _places(
         offsets = ops.constant(np.array([each[axis] * dilations[axis] for each in taps]))
         steps = ops.range(counts[axis]) * strides[axis] - padding[2 * axis]
         steps = ops.reshape(steps, [counts[axis], *[1] * (rank - 1 - axis)])
-        here = steps + ops.gather(offsets, best, axis=0)
+        # Padding is as large as elements of -inf: what lies there is the window's first element.
+        here = ops.maximum(
+            steps + ops.gather(offsets, best, axis=0), ops.mod(steps, dilations[axis])
+        )
         within = here if within is None else within * ops.size(sizes[axis]) + here
     assert within is not None, "a picture has an axis"
     return place + within

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from heddle.graph import DType, TensorValue, ops
+from heddle.graph.ops.elementwise import at_least_float32
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.normalization import by_channel
 from heddle.pipelines.onnx.operators.windows import moves
@@ -48,7 +49,7 @@ def quantize(node: Node) -> TensorValue:
         x = ops.cast(x, scale.dtype)
     if dtype.is_float8:
         return ops.saturating_cast(x / scale, dtype)
-    rounded = ops.round(x / scale)
+    rounded = at_least_float32(ops.round(x / scale))  # float16 ends below 2**16
     if node.has(2):
         rounded = rounded + ops.cast(_along(node, x, node(2), axis), rounded.dtype)
     low, high = dtype.range
@@ -57,12 +58,15 @@ def quantize(node: Node) -> TensorValue:
 
 @operator("DynamicQuantizeLinear")
 def dynamic_quantize(node: Node) -> list[TensorValue]:
-    """To uint8 by the range of x, which holds 0: the integers, the scale and the zero point."""
+    """To uint8 by the range of x, which holds 0: the integers, the scale and the zero point.
+
+    Of zeros alone the scale is 1 / 255, as ONNX's reference has it; its text would divide by 0.
+    """
     x = node(0)
     flat = ops.reshape(x, (x.shape.elements,))
     low = ops.minimum(ops.squeeze(ops.min(flat), 0), 0.0)
     high = ops.maximum(ops.squeeze(ops.max(flat), 0), 0.0)
-    scale = (high - low) / 255
+    scale = ops.where(ops.equal(low, high), 1.0, high - low) / 255
     zero = ops.clip(ops.round(-low / scale), 0.0, 255.0)
     whole = ops.clip(ops.round(x / scale) + zero, 0.0, 255.0)
     return [ops.cast(whole, DType.uint8), scale, ops.cast(zero, DType.uint8)]

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from heddle.graph import DType, TensorValue, ops
+from heddle.graph import DType, Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.arithmetic import truncated
-from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.table import operator
 
 
@@ -40,15 +39,18 @@ def _reduction(
     name: str,
     function: Callable[..., Any],
     before: Callable[[TensorValue], Any] = lambda x: x,
-    behind: Callable[[TensorValue], Any] = lambda x: x,
+    behind: Callable[[TensorValue], Any] | None = None,
 ) -> None:
-    """Says that a node is `behind` of the reduction of `before` of its input."""
+    """Says that a node is `behind` of the reduction of `before` of its input.
+
+    With a `behind` it is one of floats: integers are floats meanwhile.
+    """
 
     def build(node: Node) -> TensorValue:
         x = node(0)
-        total = reduced(before(x), _axes(node, x), function, bool(node["keepdims"]))
-        result: TensorValue = behind(total)
-        return result
+        numbers = x if behind is None else _as_floats(x)
+        total = reduced(before(numbers), _axes(node, x), function, bool(node["keepdims"]))
+        return total if behind is None else ops.cast(behind(total), x.dtype)
 
     operator(name)(build)
 
@@ -65,37 +67,63 @@ def _as_numbers(x: TensorValue) -> TensorValue:
     return ops.cast(x, DType.uint8) if x.dtype is DType.bool else x
 
 
-def _mean(x: TensorValue, axis: int) -> Any:
-    if x.dtype.is_float:
-        return ops.mean(x, axis=axis)
-    return truncated(ops.sum(x, axis=axis), ops.size(x.shape[axis], x.dtype))
-
-
-def _product(x: TensorValue, axis: int) -> TensorValue:
-    """One element after another: there is no kernel that multiplies a row."""
-    ones = [x[along(axis, slice(i, i + 1))] for i in range(int(x.shape[axis]))]
-    empty = [dim if i != axis else 1 for i, dim in enumerate(x.shape)]
-    one = ops.constant(1, x.dtype)
-    return reduce(ops.mul, ones) if ones else ops.broadcast_to(one, empty)
+def _as_floats(x: TensorValue) -> TensorValue:
+    return ops.cast(x, DType.float64) if x.dtype.is_integer else x
 
 
 _reduction("ReduceSum", ops.sum)
-_reduction("ReduceMean", _mean)
 _reduction("ReduceMax", _largest)
 _reduction("ReduceMin", _smallest)
-_reduction("ReduceProd", _product)
 _reduction("ReduceL1", ops.sum, ops.abs)
 _reduction("ReduceL2", ops.sum, lambda x: x * x, ops.sqrt)
 _reduction("ReduceSumSquare", ops.sum, lambda x: x * x)
 _reduction("ReduceLogSum", ops.sum, behind=ops.log)
 
 
+@operator("ReduceMean")
+def mean(node: Node) -> TensorValue:
+    """That of integers is their sum in 64 bits, divided once, towards zero."""
+    x, keep = node(0), bool(node["keepdims"])
+    axes = _axes(node, x)
+    if x.dtype.is_float:
+        return reduced(x, axes, ops.mean, keep)
+    wide = DType.int64 if x.dtype.is_signed else DType.uint64
+    count = ops.size(Shape([x.shape[axis] for axis in axes]).elements, wide)
+    return ops.cast(truncated(reduced(ops.cast(x, wide), axes, ops.sum, keep), count), x.dtype)
+
+
+@operator("ReduceProd")
+def product(node: Node) -> TensorValue:
+    """Of sizes that are known: there is no kernel that multiplies a row."""
+    x = node(0)
+    axes = _axes(node, x)
+    for axis in axes:
+        if x.shape[axis].static is None:
+            node.refuse(f"wanted a known size along axis {axis} (give it by --dim), got {x.shape}")
+    return reduced(x, axes, _product, bool(node["keepdims"]))
+
+
+def _product(x: TensorValue, axis: int) -> TensorValue:
+    """The halves multiplied, and their halves, until one is left; odd ones are left for the end."""
+    if x.shape[axis] == 0:
+        shape = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
+        return ops.broadcast_to(ops.constant(1, x.dtype), shape)
+    odd = []
+    while (size := int(x.shape[axis])) > 1:
+        half = size // 2
+        first, second, rest = ops.split(x, [half, half, size % 2], axis)
+        odd += [rest] * (size % 2)
+        x = first * second
+    return reduce(ops.mul, odd, x)
+
+
 @operator("ReduceLogSumExp")
 def log_sum_exp(node: Node) -> TensorValue:
     """`log(sum(exp(x)))`, less the largest before, so that nothing overflows."""
-    x = node(0)
+    x = _as_floats(node(0))
     axes = _axes(node, x)
     top = reduced(x, axes, ops.max, keep=True)
     base = ops.where(ops.equal(ops.abs(top), float("inf")), 0.0, top)
     result = ops.log(reduced(ops.exp(x - base), axes, ops.sum, keep=True)) + base
-    return result if node["keepdims"] else _squeezed(result, axes)
+    result = result if node["keepdims"] else _squeezed(result, axes)
+    return ops.cast(result, node(0).dtype)

@@ -22,8 +22,14 @@ LARGEST = 2**20
 
 @operator("Resize", "Upsample")
 def resize(node: Node) -> TensorValue:
-    """Along each axis whose size changes; sizes have to be known when the file is read."""
-    x = node(0)
+    """Along each axis whose size changes; sizes have to be known when the file is read.
+
+    What is mixed of integers is rounded once, to the nearest, the even one of two, within the
+    dtype's range, as ONNX's reference does.
+    """
+    given = x = node(0)
+    if not given.dtype.is_float and node["mode"] not in (None, "nearest"):
+        x = ops.cast(x, DType.float32 if given.dtype.size <= 2 else DType.float64)
     scales, sizes = _wanted(node, x)
     parts = _parts(node, x)
     for axis, (scale, size, part) in enumerate(zip(scales, sizes, parts, strict=True)):
@@ -37,7 +43,7 @@ def resize(node: Node) -> TensorValue:
         if new > LARGEST:
             node.refuse(f"wanted at most {LARGEST} elements along axis {axis}, got {new}")
         x = _along(node, x, axis, scale, new, part)
-    return x
+    return x if x.dtype is given.dtype else ops.cast(ops.round(x), given.dtype)
 
 
 def _parts(node: Node, x: TensorValue) -> list[tuple[float, float]]:
@@ -100,7 +106,7 @@ def _along(
     places = np.linspace(first, last, size) if size > 1 else np.full(size, (first + last) / 2)
     outside = ((places < 0) | (places > old - 1)).reshape(-1, *[1] * (x.rank - 1 - axis))
     resized = _resized(node, x, axis, scale, places)
-    beyond = ops.constant(node["extrapolation_value"], resized.dtype)
+    beyond = ops.cast(ops.constant(node["extrapolation_value"]), resized.dtype)
     return ops.where(ops.constant(outside), beyond, resized) if outside.any() else resized
 
 
@@ -111,14 +117,11 @@ def _resized(node: Node, x: TensorValue, axis: int, scale: float, places: Any) -
         chosen = _nearest(node["nearest_mode"] or "floor", places)
         return ops.gather(x, ops.constant(np.clip(chosen, 0, old - 1).astype(np.int64)), axis=axis)
     weights = _weights(node, mode, places, old, scale)
-    wide = x if x.dtype.is_float else ops.cast(x, DType.float32)
-    matrix = ops.constant(weights.astype(np.float32), DType.float32)
-    matrix = ops.cast(matrix, wide.dtype)
+    matrix = ops.cast(ops.constant(weights.astype(np.float32), DType.float32), x.dtype)
     last = x.rank - 1
-    moved = wide if axis == last else ops.transpose(wide, axis, last)
+    moved = x if axis == last else ops.transpose(x, axis, last)
     result = moved @ matrix.T
-    result = result if axis == last else ops.transpose(result, axis, last)
-    return result if x.dtype.is_float else ops.cast(ops.round(result), x.dtype)
+    return result if axis == last else ops.transpose(result, axis, last)
 
 
 def _places(node: Node, old: int, new: int, scale: Any) -> Any:

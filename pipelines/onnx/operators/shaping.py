@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from heddle.graph import Dim, DType, Shape, TensorValue, ops
 from heddle.graph.bounds import bounds
+from heddle.graph.dialect import GROUPS
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.axes import along
 from heddle.pipelines.onnx.table import operator
@@ -85,9 +87,13 @@ def tile(node: Node) -> TensorValue:
 
 @operator("Concat")
 def concat(node: Node) -> TensorValue:
-    """One after another; of no elements there is nothing to be seen."""
+    """One after another; of no elements there is nothing to be seen. Many sizes: by parts."""
     values = node.tensors()
-    return ops.concat(values, axis=node.axis(values[0].rank))
+    axis = node.axis(values[0].rank)
+    while len([*groupby(value.shape for value in values)]) > GROUPS:
+        parts = [values[at : at + GROUPS] for at in range(0, len(values), GROUPS)]
+        values = [ops.concat(part, axis=axis) for part in parts]
+    return ops.concat(values, axis=axis)
 
 
 @operator("Split")

@@ -276,3 +276,35 @@ def test_log_sum_exp_of_no_axes_is_its_input():
     text = "m (float[3] x) => (float[3] y) { y = ReduceLogSumExp <noop_with_empty_axes = 1> (x) }"
     x = np.array([1, -2, 300], np.float32)
     np.testing.assert_array_equal(computed(text, x)[0], x)
+
+
+def test_the_sign_of_nan_is_nan():
+    (y,) = computed("m (float[3] x) => (float[3] y) { y = Sign(x) }", np.float32([np.nan, -2, 0]))
+    np.testing.assert_array_equal(y, [np.nan, -1, 0])
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("float", "f4"), ("float16", "f2"), ("double", "f8")])
+def test_nan_is_no_smallest_number(kind, dtype):
+    """It is larger than all, also than infinity before which it stands."""
+    text = f"""m ({kind}[n, 6] x) => ({kind}[n, 6] y, int64[n, 6] places) <int64[1] k = {{6}}>
+    {{ y, places = TopK <largest = 0> (x, k) }}"""
+    most = np.finfo(dtype).max / 2
+    x = np.array([[np.nan, np.inf, 3, np.nan, most, -np.inf]], dtype)
+    y, places = computed(text, x)
+    np.testing.assert_array_equal(y, [[-np.inf, 3, most, np.inf, np.nan, np.nan]])
+    assert places.tolist() == [[5, 2, 4, 1, 0, 3]]
+
+
+def test_many_parts_of_unlike_sizes():
+    inputs = ", ".join(f"float[{size}] x{size}" for size in range(70))
+    names = ", ".join(f"x{size}" for size in range(70))
+    text = f"m ({inputs}) => (float[k] y) {{ y = Concat <axis = 0> ({names}) }}"
+    parts = [np.full(size, size, np.float32) for size in range(70)]
+    np.testing.assert_array_equal(computed(text, *parts)[0], np.concatenate(parts))
+
+
+def test_zeros_are_quantized():
+    text = """m (float[2] x) => (uint8[2] y, float scale, uint8 zero)
+    { y, scale, zero = DynamicQuantizeLinear(x) }"""
+    y, scale, zero = computed(text, np.zeros(2, np.float32))
+    assert (y.tolist(), scale, zero) == ([0, 0], np.float32(1 / 255), 0)

@@ -194,6 +194,8 @@ def test_of_old_opsets_what_has_not_changed_is_built():
 def test_a_model_that_breaks_the_rules_is_refused():
     with pytest.raises(GraphError, match=r"^m.onnx: wanted a valid ONNX model: .*nothing"):
         imported("m (float[2] x) => (float[2] y) { y = Relu <nothing = 3> (x) }")
+    with pytest.raises(GraphError, match=r"input 'z' of node: name: OpType: Add is not output of"):
+        imported("m (float[2] x) => (float[2] y) { y = Add(x, z) }")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08\x0a", b"no model at all"])

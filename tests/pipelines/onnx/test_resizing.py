@@ -17,3 +17,26 @@ def test_a_part_is_resized_by_scales(mode):
     (wanted,) = ReferenceEvaluator(parsed(text)).run(None, {"x": x})
     (found,) = computed(text, x)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (1, 6, 10), np.uint8)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+def test_integers_are_rounded_once(mode, dtype):
+    """Not after each axis: cubic weights leave the range of 8 bits on the way."""
+    text = f"""m ({dtype}[1, 6, 10] x) => ({dtype}[1, h, w] y) <float[3] scales = {{1, 2, 4}}>
+    {{ y = Resize <mode = "{mode}"> (x, , scales) }}"""
+    x = PICTURE.astype(dtype)
+    (wanted,) = ReferenceEvaluator(parsed(text)).run(None, {"x": x})
+    (found,) = computed(text, x)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_integers_beyond_their_picture():
+    text = """m (uint8[1, 6, 10] x) => (uint8[1, 6, 4] y)
+    <float[2] part = {1.5, 2.0}, int64[1] sizes = {4}>
+    { y = Resize <coordinate_transformation_mode = "tf_crop_and_resize",
+                  extrapolation_value = 7.0, axes = [2]> (x, part, , sizes) }"""
+    assert computed(text, PICTURE)[0].ravel().tolist() == [7] * 24

@@ -78,3 +78,19 @@ def test_blocks_that_overlap_are_added():
         wanted[:, :, 2 * row + i, 2 * column + j] += cells[:, :, i, j, row, column]
     (y,) = computed(text, x)
     np.testing.assert_array_equal(y, wanted[:, :, :4, 1:6])
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_places_are_never_in_the_padding(order, dilation):
+    """Which is as large as elements of -inf: the first of these in the window it is then."""
+    settings = f"kernel_shape = [2, 2], pads = [1, 1, 1, 1], dilations = [{dilation}, {dilation}]"
+    text = f"""m (float[1, 1, 3, 4] x) => (float[1, 1, h, w] y, int64[1, 1, h, w] places)
+    {{ y, places = MaxPool <storage_order = {order}, {settings}> (x) }}"""
+    y, places = computed(text, np.full((1, 1, 3, 4), -np.inf, np.float32))
+    assert set(y.ravel()) == {-np.inf}
+    starts = [np.arange(-1, size - 1) for size in y.shape[2:]]
+    rows, columns = np.meshgrid(
+        *(np.where(at < 0, at + dilation, at) for at in starts), indexing="ij"
+    )
+    assert places[0, 0].tolist() == (columns * 3 + rows if order else rows * 4 + columns).tolist()
