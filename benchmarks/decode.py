@@ -29,13 +29,14 @@ from typing import Any
 import measure
 import numpy as np
 import skinny
+from gpu_decode import weight_of
 
 from heddle.contexts import TextContext
 from heddle.graph import DType, Graph, compile
 from heddle.pipelines.generation_step import StepModel
 from heddle.pipelines.models.llama import Quantization, language_model
 from heddle.pipelines.models.llama_config import LlamaConfig
-from heddle.runtime import Buffer, InferenceSession
+from heddle.runtime import InferenceSession
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
@@ -66,19 +67,6 @@ ROUNDS = {"decode": (11, 3), f"decode of {BATCH}": (7, 3), "prompt": (3, 1)}
 Call = Callable[[], object]
 
 
-def weight_of(name: str, dtype: DType, shape: tuple[int, ...], pool: Any) -> Any:
-    """Random bits of a plausible size; 1 for norms, small scales."""
-    if dtype is not DType.bfloat16:
-        return np.resize(pool.view(np.uint8), shape).view(dtype.to_numpy())
-    if name.endswith("norm.weight"):
-        bits = np.full(shape, 0x3F80, np.uint16)
-    elif name.endswith("scales"):
-        bits = np.full(shape, 0x3980, np.uint16)  # 0.00024
-    else:
-        bits = np.resize(pool, shape)
-    return Buffer.from_numpy(bits, dtype="bfloat16")
-
-
 def step_bytes(graph: Graph) -> int:
     """Bytes of the weights that a decoding step reads: all but embeddings that only give rows."""
     tied = "lm_head" not in " ".join(graph.weights)
@@ -98,7 +86,7 @@ def heddle_calls(
     values = np.random.default_rng(0).standard_normal(1 << 22).astype(np.float32) * 0.02
     pool = (values.view(np.uint32) >> 16).astype(np.uint16)
     arrays = {
-        name: weight_of(name, weight.dtype, tuple(map(int, weight.shape)), pool)
+        name: weight_of(name, weight.dtype.name, tuple(map(int, weight.shape)), pool)
         for name, weight in graph.weights.items()
     }
     model = session.load(compile(graph, "cpu"), arrays)

@@ -79,16 +79,15 @@ def make(folder: Path, variants: Sequence[str] = ()) -> dict[str, dict[str, str]
     return found
 
 
-def weight_of(row: dict[str, Any], pool: Any) -> Any:
+def weight_of(name: str, dtype: str, shape: Sequence[int], pool: Any) -> Any:
     """Random bits of a plausible size; 1 for norms, small scales."""
     from heddle.runtime import Buffer
 
-    shape = tuple(row["shape"])
-    if row["dtype"] != "bfloat16":
-        return np.resize(pool.view(np.uint8), shape).view(row["dtype"])
-    if row["name"].endswith("norm.weight"):
+    if dtype != "bfloat16":
+        return np.resize(pool.view(np.uint8), shape).view(dtype)
+    if name.endswith("norm.weight"):
         bits = np.full(shape, 0x3F80, np.uint16)
-    elif row["name"].endswith("scales"):
+    elif name.endswith("scales"):
         bits = np.full(shape, 0x3980, np.uint16)  # 0.00024
     else:
         bits = np.resize(pool, shape)
@@ -146,7 +145,10 @@ def time_held(kit: Any, held: str) -> list[dict[str, Any]]:
     artifact = Artifact.load(kit.folder / f"{device.kind}_{held}.heddle")
     values = np.random.default_rng(0).standard_normal(1 << 22).astype(np.float32) * 0.02
     pool = (values.view(np.uint32) >> 16).astype(np.uint16)
-    weights = {row["name"]: weight_of(row, pool) for row in artifact.weights}
+    weights = {
+        row["name"]: weight_of(row["name"], row["dtype"], row["shape"], pool)
+        for row in artifact.weights
+    }
     others = kit.content["decode"].get(held, {}) if device.kind == "cuda" else {}
     models = {"": session.load(artifact, weights)}  # What ships has no name.
     for variant, path in others.items():

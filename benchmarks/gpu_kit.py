@@ -41,8 +41,6 @@ from heddle.graph.ops.build import build
 from heddle.pipelines.bench import data, workloads
 from heddle.pipelines.bench.workload import Workload
 
-FLOATS = ("float32", "bfloat16", "float16")
-
 STEPS = ("float32", "bfloat16", "float16")
 """Dtypes of caches."""
 

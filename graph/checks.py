@@ -92,6 +92,8 @@ def check_limits(type: TensorType) -> None:
     """Raises GraphError for a type that no tensor of an artifact can have (docs/artifact.md)."""
     if type.rank > MOST_DIMS:
         raise graph_error(f"wanted at most {MOST_DIMS} dims, got {type.rank}: {type}")
+    if any((dim.static or 0) < 0 for dim in type.shape):
+        raise graph_error(f"wanted dims of at least 0, got {type}")
     if any(_factor(dim) >= LARGEST_DIM for dim in type.shape):
         raise graph_error(f"wanted dims of less than 2^40, got {type}")
     if _factor(type.shape.elements) * type.dtype.size >= LARGEST_TENSOR:

@@ -95,6 +95,10 @@ class Dim:
                 found |= {atom} if isinstance(atom, str) else atom[1].names | atom[2].names
         return found
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy's hash is made anew: that of a name differs from process to process."""
+        return _make, (self.terms, self.range)
+
     def __int__(self) -> int:
         if self.static is None:
             raise graph_error(f"dim: wanted a static size, got {self}")

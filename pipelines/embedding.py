@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from heddle.pipelines.generation_tokenizer import check_text
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +46,13 @@ class SentenceEmbedder:
         self._tokenizer.enable_truncation(longest if maximum is None else maximum)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, with the special tokens, cut to the maximum."""
+        """The token ids of each text, with the special tokens, cut to the maximum.
+
+        Raises:
+            InputError: A text cannot be encoded as UTF-8.
+        """
+        for number, text in enumerate(texts):
+            check_text(f"embedder: text {number}", text)
         return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
 
     def embed(self, texts: Sequence[str], batch: int = BATCH) -> NDArray[np.float32]:

@@ -74,7 +74,7 @@ def step_inputs(artifact: Artifact, dims: Mapping[str, int]) -> dict[str, NDArra
         The inputs before the caches by name.
 
     Raises:
-        InputError: Tokens that are not as many for each row, or more than its blocks hold.
+        InputError: Tokens that are no multiple of rows, or more for each than its blocks hold.
     """
     rows = dims.get("rows", 1)
     tokens, row_blocks = dims.get("tokens", rows), dims.get("row_blocks", 1)
@@ -82,7 +82,8 @@ def step_inputs(artifact: Artifact, dims: Mapping[str, int]) -> dict[str, NDArra
     each = tokens // rows
     if tokens % rows or not 0 < each <= length:
         raise InputError(
-            f"step: wanted 1 to {length} tokens for each of {rows} rows, got {tokens} for all"
+            f"step: wanted tokens as a multiple of rows, {rows}, with 1 to {length} for each, "
+            f"got {tokens}"
         )
     words = int(artifact.inputs[len(INPUTS) - 1]["shape"][1])
     greedy = np.tile(np.array([0, 1, 0, 0, 0, 1], np.float32), (rows, 1))

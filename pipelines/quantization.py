@@ -8,11 +8,13 @@ magnitude -8, so that all sixteen values are used.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heddle.runtime import Buffer, narrow_floats
+from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,11 +88,14 @@ def narrowed(values: NDArray[np.float32], dtype: str) -> NDArray[Any]:
     return narrow_floats.narrowed(values, dtype)
 
 
-def fit(arrays: Mapping[str, Array], wanted: Wanted) -> dict[str, Array]:
-    """The weights `wanted` from those of a checkpoint.
+def fit(path: Path, arrays: Mapping[str, Array], wanted: Wanted) -> dict[str, Array]:
+    """The weights `wanted` from those of a checkpoint, read from `path`.
 
     `X.integers` and `X.scales` are made from `X.weight`, in the dtypes and groups that their
     shapes say. What the checkpoint does not have is left out: loading says what is missing.
+
+    Raises:
+        ArtifactError: A weight that is to be quantized has another shape.
     """
     found: dict[str, Array] = {}
     for name, (dtype, shape) in wanted.items():
@@ -101,7 +106,11 @@ def fit(arrays: Mapping[str, Array], wanted: Wanted) -> dict[str, Array]:
         elif end == "integers" and source is not None:
             kind, (_, count) = wanted[f"{stem}.scales"]
             bits = 8 if dtype == "int8" else 4
-            group = shape[1] * 8 // bits // count
+            unpacked = [shape[0], shape[1] * 8 // bits]
+            if list(source.shape) != unpacked:
+                what = f"{stem}.weight: wanted {unpacked}, got {list(source.shape)}"
+                raise ArtifactError(f"{path}: {what}", ArtifactReason.WEIGHTS)
+            group = unpacked[1] // count
             integers, scales = quantize(bits_of(source), bits, group, kind)
             found[name] = integers
             found[f"{stem}.scales"] = (

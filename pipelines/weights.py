@@ -95,6 +95,7 @@ def select(path: Path, weights: Mapping[str, Weight]) -> dict[str, Array]:
     the runtime refuse weights that they do not know.
     """
     return quantization.fit(
+        path,
         read(path),
         {name: (w.dtype.name, tuple(map(int, w.shape))) for name, w in weights.items()},
     )
@@ -102,7 +103,7 @@ def select(path: Path, weights: Mapping[str, Weight]) -> dict[str, Array]:
 
 def of_artifact(path: Path, artifact: Artifact) -> dict[str, Array]:
     """The weights of `artifact` that the file `path` has, as `select`."""
-    return _fit(read(path), artifact)
+    return _fit(path, read(path), artifact)
 
 
 def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Model:
@@ -117,7 +118,7 @@ def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Mo
     if path is None:
         return session.load(artifact)
     arrays, files = _open(path)
-    found = _fit(arrays, artifact)
+    found = _fit(path, arrays, artifact)
     _check(path, found, artifact)
     model = session.load(artifact, weights=found)
     for file in files:
@@ -125,11 +126,9 @@ def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Mo
     return model
 
 
-def _fit(arrays: Mapping[str, Array], artifact: Artifact) -> dict[str, Array]:
-    rows = artifact.weights
-    return quantization.fit(
-        arrays, {row["name"]: (row["dtype"], tuple(row["shape"])) for row in rows}
-    )
+def _fit(path: Path, arrays: Mapping[str, Array], artifact: Artifact) -> dict[str, Array]:
+    wanted = {row["name"]: (row["dtype"], tuple(row["shape"])) for row in artifact.weights}
+    return quantization.fit(path, arrays, wanted)
 
 
 def _check(path: Path, found: Mapping[str, Array], artifact: Artifact) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from heddle.pipelines.bench.measure import Call
     from heddle.runtime import Buffer
 
-Attrs = dict[str, Any]
 Run = Callable[..., object]
 """Called with the operands, then `out`, an array of the result's shape, and the op's attributes."""
 

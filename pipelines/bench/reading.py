@@ -9,11 +9,13 @@ from heddle.graph import DType
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.codegen import cpu, cuda, ptx
 from heddle.graph.compiler.pipeline import lower
+from heddle.graph.location import read_from
 from heddle.graph.targets import native_level
 from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import MACHINES, Machine, every, find
 from heddle.kernels.spec import Spec
 from heddle.pipelines.bench import workloads
+from heddle.pipelines.bench.rows import shape_text
 from heddle.pipelines.bench.workload import Workload
 from heddle.pipelines.bench.workloads import WORKLOADS
 from heddle.runtime.errors import CompileError, HeddleError, InputError
@@ -26,8 +28,13 @@ Given = Mapping[str, tuple[int, ...]]
 
 
 def specs_of(workload: Workload, sizes: Mapping[str, int], dtype: DType, target: str) -> list[Spec]:
-    """What the workload's program asks of kernels, in the order of its steps."""
-    module = lower(workload.graph(sizes, dtype).module, target)
+    """What the workload's program asks of kernels, in the order of its steps.
+
+    Raises:
+        GraphError: The op does not take these sizes, which the message begins with.
+    """
+    with read_from(shape_text(sizes), 0):
+        module = lower(workload.graph(sizes, dtype).module, target)
     return [request.spec for _, request in assemble.requests(module, target)]
 
 

@@ -161,5 +161,5 @@ def number(value: Any) -> str:
 
 
 def shape_text(sizes: Mapping[str, int]) -> str:
-    """`m=64 n=512`."""
+    """`m=64 n=512`, as well of the parameters of a kernel."""
     return " ".join(f"{name}={size}" for name, size in sizes.items())

@@ -9,7 +9,7 @@ import click
 
 from heddle.pipelines.bench.rows import shape_text
 from heddle.pipelines.cli.console import bytes_text
-from heddle.pipelines.cli.options import usage_errors
+from heddle.pipelines.cli.options import number_of, usage_errors
 from heddle.runtime.errors import GraphError, InputError
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def read_sizes(items: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     found = {}
     for item in items:
         name, _, values = item.partition("=")
-        numbers = values.split(",")
-        if not all(number.isdecimal() for number in numbers):
+        numbers = [number_of(value) for value in values.split(",")]
+        if None in numbers:
             raise click.UsageError(f"--set: wanted NAME=SIZE[,SIZE...], got {item!r}")
         if name in found:
             raise click.UsageError(
                 f"--set {name}: wanted its sizes once, as {name}=SIZE,SIZE, got it twice"
             )
-        found[name] = tuple(dict.fromkeys(map(int, numbers)))
+        found[name] = tuple(dict.fromkeys(number for number in numbers if number is not None))
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heddle.pipelines.bench.rows import shape_text
 from heddle.pipelines.cli.bench_cases import make_cases
 from heddle.pipelines.cli.console import listed, progress, table
 from heddle.pipelines.cli.options import THREADS, Finite, Location, usage_errors
@@ -113,31 +114,26 @@ def tune_one(problem: Problem, folder: Path) -> str:
     from heddle.kernels.tuning import dtype_of
     from heddle.pipelines.bench import tune
 
-    sizes = " ".join(f"{name}={size}" for name, size in problem.case.sizes.items())
-    title = f"{problem.spec.op} {dtype_of(problem.spec)}, {problem.case.name} {sizes}"
+    case = problem.case
+    title = f"{problem.spec.op} {dtype_of(problem.spec)}, {case.name} {shape_text(case.sizes)}"
     rounds: list[list[Result]] = []
     with progress(title) as bar:
-        for results in tune.search(problem, problem.case.max_time):
+        for results in tune.search(problem, case.max_time):
             rounds.append(results)
             bar(f"{title}: {len(results)} candidates", len(rounds), len(rounds))
     cells: dict[str, tuple[str, ...]] = {}
     for number in range(len(rounds), 0, -1):
         note = "verified" if number == len(rounds) else f"out in round {number}"
         for result in rounds[number - 1]:
-            cells.setdefault(values_text(result.values), result_cells(result, note))
+            cells.setdefault(shape_text(result.values), result_cells(result, note))
     turns = [turn for result in rounds[-1] for turn in result.default]
     time = f"{median(turns):.4g}" if turns else ""
-    default = values_text(problem.default), time, "1.000", "default"
+    default = shape_text(problem.default), time, "1.000", "default"
     table(title, ("values", "time [us]>", "of default>", ""), [default, *cells.values()])
     chosen = tune.winner(problem, rounds[-1])
     paths = tune.keep(problem, chosen, folder)
-    kept = "the default stays" if chosen == problem.default else values_text(chosen)
+    kept = "the default stays" if chosen == problem.default else shape_text(chosen)
     return f"{kept}; written to {', '.join(map(str, paths))}\n"
-
-
-def values_text(values: dict[str, int]) -> str:
-    """`ahead=64 square=32`."""
-    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def result_cells(result: Result, note: str) -> tuple[str, ...]:
@@ -145,9 +141,9 @@ def result_cells(result: Result, note: str) -> tuple[str, ...]:
     from statistics import median
 
     if result.status != "ok":
-        return values_text(result.values), "", "", result.status
+        return shape_text(result.values), "", "", result.status
     return (
-        values_text(result.values),
+        shape_text(result.values),
         f"{median(result.turns):.4g}",
         f"{result.ratio:.3f}",
         note,

@@ -1,11 +1,13 @@
-"""What the commands print with. Results go to stdout, progress and errors to stderr."""
+"""What the commands print and read with. Results go to stdout, progress and errors to stderr."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -26,6 +28,13 @@ DELAY_S = 1.0
 def listed(title: str, *lines: str) -> str:
     """A list for the end of a help text, which click is told not to wrap."""
     return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def stdin() -> TextIO:
+    """Stdin as UTF-8; other bytes become lone surrogates, as Python reads them in arguments."""
+    assert isinstance(sys.stdin, TextIOWrapper)
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return sys.stdin
 
 
 def print_json(value: Any) -> None:

@@ -12,14 +12,20 @@ import click
 from heddle.pipelines.cli.console import READABLE, bytes_text, listed, print_json, table
 from heddle.pipelines.cli.options import Location
 
-COMPILER = ("torch-mlir", "llvmlite", "pyelftools")
-"""The packages that compiling for any target needs."""
+COMPILER = ("llvmlite", "pyelftools")
+"""The packages that compiling for any target needs beside MLIR's bindings."""
+
+BINDINGS = "torch-mlir"
+"""The package to install where none has these."""
 
 ASSEMBLERS = ("nvidia-cuda-nvcc", "nvidia-nvjitlink")
 """Packages that make cubins; without either (and ptxas) artifacts have PTX alone."""
 
 Code = tuple[str, str]
 """The architecture and the format of machine code: `("sm_90a", "cubin")`."""
+
+NO_KERNELS = "any"
+"""What a program without kernels runs on: each CPU, or each GPU."""
 
 
 @click.command(
@@ -71,9 +77,19 @@ def machine() -> dict[str, Any]:
 
 def compiling() -> dict[str, list[str]]:
     """What is missing here to compile for each kind of target, as packages to install."""
-    lacks = [name for name in COMPILER if not installed(name)]
+    lacks = [] if has_bindings() else [BINDINGS]
+    lacks += [name for name in COMPILER if not installed(name)]
     assembler = any(map(installed, ASSEMBLERS)) or shutil.which("ptxas")
     return {"cpu": lacks, "cuda": lacks if assembler else [*lacks, f"{ASSEMBLERS[0]} or ptxas"]}
+
+
+def has_bindings() -> bool:
+    """Whether some package has MLIR's bindings; they are imported, as the compiler does it."""
+    try:
+        from heddle.kernels import mlir
+    except ImportError:
+        return False
+    return bool(mlir.PROVIDER)
 
 
 def installed(package: str) -> bool:
@@ -93,19 +109,22 @@ def fitness(path: Path, report: dict[str, Any]) -> dict[str, Any]:
     rows = []
     for needs, program in zip(artifact.requirements, artifact.programs, strict=True):
         judge = cpu_code if needs["target"] == "cpu" else cuda_code
-        arch, problem = judge(codes_of_all(program["kernels"]), report)
-        rows.append({**needs, "runs": arch is not None, "code": arch, "problem": problem})
+        codes = codes_of_all(program["kernels"])
+        code, problem = judge(codes, report) if codes != [] else (None, "its kernels share no code")
+        rows.append({**needs, "runs": code is not None, "code": code, "problem": problem})
     return {"name": artifact.name, "path": str(path), "targets": rows}
 
 
-def codes_of_all(kernels: list[dict[str, Any]]) -> list[Code]:
-    """The architectures and formats in which every kernel is there."""
+def codes_of_all(kernels: list[dict[str, Any]]) -> list[Code] | None:
+    """The architectures and formats in which every kernel is there; None where there are none."""
     sets = [{(code["arch"], code["format"]) for code in kernel["codes"]} for kernel in kernels]
-    return sorted(set.intersection(*sets)) if sets else []
+    return sorted(set.intersection(*sets)) if sets else None
 
 
-def cpu_code(codes: list[Code], report: dict[str, Any]) -> tuple[str | None, str]:
+def cpu_code(codes: list[Code] | None, report: dict[str, Any]) -> tuple[str | None, str]:
     """The best code that this CPU runs; levels are listed best first."""
+    if codes is None:
+        return NO_KERNELS, ""
     archs = [arch for arch, _ in codes]
     lacks = {row["level"]: row["missing"] for row in report["cpu"]["levels"]}
     for level, missing in lacks.items():
@@ -115,13 +134,15 @@ def cpu_code(codes: list[Code], report: dict[str, Any]) -> tuple[str | None, str
     return None, f"{least} needs {', '.join(lacks.get(least, [least]))}"
 
 
-def cuda_code(codes: list[Code], report: dict[str, Any]) -> tuple[str | None, str]:
+def cuda_code(codes: list[Code] | None, report: dict[str, Any]) -> tuple[str | None, str]:
     """What the first GPU of the machine runs: a cubin before PTX, then the later architecture."""
     cuda = report["cuda"]
     if cuda["problem"]:
         return None, cuda["problem"]
     if not cuda["devices"]:
         return None, "there is a driver, but no GPU"
+    if codes is None:
+        return NO_KERNELS, ""
     capability = cuda["devices"][0]["capability"]
     fit = [code for code in codes if runs_on(*code, capability)]
     if not fit:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, table
+from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, stdin, table
 from heddle.pipelines.cli.options import Location, check_weights
 from heddle.runtime.errors import InputError
 
@@ -59,7 +58,7 @@ def embed(
     loaded = Artifact.load(artifact)
     check_weights(artifact, loaded, weights)
     file = tokenizer_file(tokenizer, loaded.name)
-    texts = list(sentences) or [line for line in map(str.strip, sys.stdin) if line]
+    texts = list(sentences) or [line for line in map(str.strip, stdin()) if line]
     if not texts:
         raise InputError("wanted sentences as arguments or lines of stdin, got none")
     with packages_of_generate():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, progress
+from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, progress, stdin
 from heddle.pipelines.cli.options import (
     THREADS,
     Location,
@@ -118,7 +117,7 @@ def generate(
     generator = TextGenerator(
         loaded, TextTokenizer(folder), cache_tokens=cache_tokens or CACHE_TOKENS
     )
-    texts = list(prompts) or [sys.stdin.read()]
+    texts = list(prompts) or [stdin().read()]
     requests = [request(text, number, chat, form, sampling) for number, text in enumerate(texts)]
     report = run(generator, requests, regex, shown=not as_json)
     if as_json:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
+
+from heddle.pipelines.cli.options import number_of
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ def _put(found: dict[str, Any], option: str, item: str, read: Any) -> None:
 
 def _meaning(text: str) -> int | str | tuple[int, int] | None:
     """A size, a range of sizes, or the name of another."""
-    if range := re.fullmatch(r"(\d+):(\d+)", text):
-        return int(range[1]), int(range[2])
-    return _size(text)
+    if ":" not in text:
+        return _size(text)
+    least, most = map(number_of, text.split(":", 1))
+    return None if least is None or most is None else (least, most)
 
 
 def _shape(text: str) -> list[int | str] | None:
@@ -60,6 +62,4 @@ def _shape(text: str) -> list[int | str] | None:
 
 
 def _size(text: str) -> int | str | None:
-    if text.isdecimal():
-        return int(text)
-    return text if text.isidentifier() else None
+    return text if text.isidentifier() else number_of(text)

@@ -24,6 +24,14 @@ SHOWN = 3
 
 THREADS = click.IntRange(1, MOST_THREADS)
 
+MOST_DIGITS = 40
+"""Of a number: Python reads 4300, and a float holds 308; the largest size has 19."""
+
+
+def number_of(text: str) -> int | None:
+    """The number that these digits write; None where there is something else, or too many."""
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+
 
 def check_weights(path: Path, artifact: Artifact, given: Path | None) -> None:
     """Refuses to load `artifact`, read from `path`, without `--weights` where it holds not all.

@@ -11,7 +11,7 @@ import click
 
 from heddle.pipelines.cli import profile
 from heddle.pipelines.cli.console import listed, print_json, table
-from heddle.pipelines.cli.options import THREADS, Location, check_weights
+from heddle.pipelines.cli.options import THREADS, Location, check_weights, number_of
 from heddle.pipelines.cli.run_inputs import make_inputs, read_dims, read_inputs
 
 if TYPE_CHECKING:
@@ -108,11 +108,12 @@ def parse_device(text: str) -> Device:
     """The device called `text`."""
     from heddle.runtime import CPU, Accelerator
 
-    kind, _, index = text.partition(":")
     if text == "cpu":
         return CPU()
-    if kind == "cuda" and (index.isdecimal() or text == "cuda"):
-        return Accelerator(int(index or 0))
+    kind, colon, digits = text.partition(":")
+    index = number_of(digits) if colon else 0
+    if kind == "cuda" and index is not None:
+        return Accelerator(index)
     raise click.UsageError(f"--device: wanted cpu, cuda or cuda:INDEX, got {text!r}")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import bytes_text
+from heddle.pipelines.cli.options import number_of
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,12 +57,13 @@ def read_dims(items: tuple[str, ...]) -> dict[str, int]:
     """The sizes of `NAME=SIZE` by name."""
     sizes: dict[str, int] = {}
     for item in items:
-        name, _, size = item.partition("=")
-        if not size.isdecimal():
+        name, _, text = item.partition("=")
+        size = number_of(text)
+        if size is None:
             raise click.UsageError(f"--dim: wanted NAME=SIZE, got {item!r}")
         if name in sizes:
             raise click.UsageError(f"--dim {name}: wanted one size, got {sizes[name]} and {size}")
-        sizes[name] = int(size)
+        sizes[name] = size
     return sizes
 
 

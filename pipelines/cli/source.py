@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -16,7 +19,7 @@ from heddle.pipelines import checkpoint, language_model, onnx, weights
 from heddle.pipelines.cli.onnx_sizes import Sizes
 from heddle.pipelines.models import bert, llama, llama_config
 from heddle.pipelines.weights import Array
-from heddle.runtime.errors import CompileError, InputError
+from heddle.runtime.errors import CompileError, HeddleError, InputError
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,14 @@ def load(
         raise click.UsageError(f"{sizes.option}: wanted an ONNX file, got {text!r}")
     if is_function:
         return Source(from_function(Path(path), function))
+    no_language_model = f"--quantize: wanted a language model, got {text!r}"
+    if text == "minilm" and quantization is not None:  # a folder's files have to be read for that
+        raise click.UsageError(no_language_model)
     found = checkpoint.find(text)
     if llama_config.read_object(found.config).get("model_type") in llama_config.MODEL_TYPES:
         return Source(language_model.build(found, dtype, quantization), found.weights)
     if quantization is not None:
-        raise InputError(f"--quantize: wanted a language model, got {text!r}")
+        raise InputError(no_language_model)
     config = bert.BertConfig.read(found.config)
     prefix = weights.prefix(weights.read(found.weights))
     name = "minilm" if text == "minilm" else found.folder.resolve().name
@@ -66,42 +72,73 @@ def load(
     return Source(graph, found.weights)
 
 
-def where(path: Path, error: Exception) -> str:
+def where(path: Path, error: BaseException) -> str:
     """`path` with the line in it that `error` came through."""
-    if isinstance(error, SyntaxError) and error.filename == str(path):
+    file = str(path.absolute())
+    if isinstance(error, SyntaxError) and error.filename == file:
         return f"{path}:{error.lineno}"
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == str(path)
+        if frame.filename == file
     ]
     return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+@contextmanager
+def placed(path: Path) -> Iterator[None]:
+    """What the code of `path` raises inside says its line; Heddle's own errors do already."""
+    try:
+        yield
+    except HeddleError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = error.msg if isinstance(error, SyntaxError) else error
+        message = f"{where(path, error)}: {type(error).__name__}: {what}"
+        raise CompileError(message.removesuffix(": ")) from error
+
+
+@contextmanager
+def executed(path: Path) -> Iterator[ModuleType]:
+    """The file `path` as a module, which until the end can import itself and what lies beside it.
+
+    Dataclasses look it up by its name: the file's own, unless another module has that.
+    """
+    file, name = path.absolute(), path.stem
+    while name in sys.modules:
+        name += "_"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    paths = sys.path[:]
+    sys.path.insert(0, str(file.parent))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with placed(path):
+            spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path[:] = paths
+        sys.modules.pop(name, None)
 
 
 def from_function(path: Path, name: str) -> Graph:
     """What the function `name` without arguments in the Python file `path` returns."""
     if not path.is_file():
         raise CompileError(f"{path}: wanted a Python file, found none")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        what = error.msg if isinstance(error, SyntaxError) else error
-        raise CompileError(f"{where(path, error)}: {type(error).__name__}: {what}") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise CompileError(f"{path}: wanted a function named {name!r}, found none")
-    try:
-        signature(function).bind()
-    except TypeError as error:
-        raise CompileError(
-            f"{path}:{name}: wanted a function without arguments, got {name}"
-            f"{signature(function)}: {error}"
-        ) from None
-    graph = function()
+    with executed(path) as module:
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise CompileError(f"{path}: wanted a function named {name!r}, found none")
+        try:
+            signature(function).bind()
+        except TypeError as error:
+            raise CompileError(
+                f"{path}:{name}: wanted a function without arguments, got {name}"
+                f"{signature(function)}: {error}"
+            ) from None
+        with placed(path):
+            graph = function()
     if not isinstance(graph, Graph):
         raise CompileError(
             f"{path}:{name}: wanted a function that returns a Graph, got {type(graph).__name__}"

@@ -41,7 +41,7 @@ def verify(artifact: Path, weights: Path | None, as_json: bool) -> None:
     start = time.perf_counter()
     loaded = Artifact.load(artifact)
     seconds = time.perf_counter() - start
-    checked = check_weights(loaded, weights) if weights else 0
+    checked = verify_weights(loaded, weights) if weights else 0
     if as_json:
         print_json(
             {
@@ -58,7 +58,7 @@ def verify(artifact: Path, weights: Path | None, as_json: bool) -> None:
         click.secho(f"{weights}: all {checked} weights match", fg="green")
 
 
-def check_weights(artifact: Artifact, path: Path) -> int:
+def verify_weights(artifact: Artifact, path: Path) -> int:
     """The number of weights of `artifact`, all of which match those in the file `path`.
 
     Raises:

@@ -1,10 +1,16 @@
+import copy
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heddle.graph import Dim
+from heddle.graph import DeviceRef, Dim, DType, TensorType
 from heddle.graph.bounds import bounds, never_negative
+from heddle.graph.types import Shape
 from heddle.kernels.spec import EXPR_OPS, fold
 from heddle.runtime.errors import GraphError
 
@@ -48,6 +54,37 @@ def test_algebra(x, y, z):
     assert (x + 1) - 1 == x
     assert x - x == 0
     assert hash(x + y) == hash(y + x)
+
+
+@quick
+@given(x=dims)
+def test_copies(x):
+    for dim in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert dim == x
+        assert hash(dim) == hash(x)
+
+
+def test_copies_of_a_type_keep_ranges():
+    kind = TensorType(DType.float32, (Dim("batch", 2, 128), 384), DeviceRef.GPU(1))
+    for found in (copy.deepcopy(kind), pickle.loads(pickle.dumps(kind))):
+        assert found == kind
+        assert isinstance(found.shape, Shape)
+        assert found.shape[0].range == (2, 128)
+
+
+HASH = """
+import pickle, sys
+from heddle.graph import Dim
+dim, = pickle.loads(bytes.fromhex(sys.argv[1]))
+assert dim == Dim("2*batch + seq // 3")
+assert {dim: 1}[Dim("2*batch + seq // 3")]
+"""
+
+
+def test_another_process_finds_a_copy_in_its_tables():
+    """Hashes of texts differ from process to process."""
+    held = pickle.dumps([Dim("2*batch + seq // 3")]).hex()
+    subprocess.run([sys.executable, "-c", HASH, held], check=True, timeout=60)
 
 
 @quick

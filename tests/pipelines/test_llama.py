@@ -47,7 +47,8 @@ class Decoder:
         graph = language_model(self.config, "tiny", dtype, quantization, stored)
         wanted = {n: (w.dtype.name, tuple(map(int, w.shape))) for n, w in graph.weights.items()}
         session = InferenceSession(threads=2)
-        self.model = session.load(compile(graph, "cpu:native"), fit(arrays, wanted))
+        found = fit(Path("w"), arrays, wanted)
+        self.model = session.load(compile(graph, "cpu:native"), found)
         shape = (8, 16, self.config.num_key_value_heads, self.config.head_dim)
         count = 2 * self.config.num_hidden_layers
         self.caches = [Buffer(dtype.name, shape) for _ in range(count)]

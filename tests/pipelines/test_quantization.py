@@ -1,11 +1,14 @@
 """Weights in 8 and 4 bits."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from heddle.graph import ops
 from heddle.pipelines.quantization import fit, narrowed, quantize, widened
 from heddle.runtime import Buffer
+from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 
 def weights(n=40, k=128):
@@ -59,9 +62,20 @@ def test_what_a_checkpoint_is_asked_for():
         "missing.integers": ("int8", (3, 32)),
         "missing.scales": ("float32", (3, 1)),
     }
-    found = fit(arrays, wanted)
+    found = fit(Path("w"), arrays, wanted)
     assert sorted(found) == ["norm.weight", "x.integers", "x.scales"]
     integers, scales = quantize(widened(bits), 4, 32, "bfloat16")
     np.testing.assert_array_equal(found["x.integers"], integers)
     assert found["x.scales"].dtype == "bfloat16"
     np.testing.assert_array_equal(np.asarray(found["x.scales"]).view(np.uint16), scales)
+
+
+@pytest.mark.parametrize("shape", [(128,), (40, 96), (39, 128), (40, 0), (40, 128, 1)])
+@pytest.mark.parametrize(("dtype", "width"), [("int8", 128), ("uint8", 64)])
+def test_a_weight_of_another_shape_is_named_with_its_file(shape, dtype, width):
+    wanted = {"x.integers": (dtype, (40, width)), "x.scales": ("float32", (40, 4))}
+    with pytest.raises(ArtifactError) as error:
+        fit(Path("w.safetensors"), {"x.weight": np.zeros(shape, np.float32)}, wanted)
+    message = f"w.safetensors: x.weight: wanted [40, 128], got {list(shape)}"
+    assert str(error.value) == message
+    assert error.value.reason is ArtifactReason.WEIGHTS

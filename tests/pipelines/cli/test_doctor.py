@@ -2,9 +2,11 @@
 
 import importlib
 import json
+import sys
 
 import pytest
 
+from heddle.graph import DType, Graph, TensorType, compile
 from heddle.runtime import config
 
 module = importlib.import_module("heddle.pipelines.cli.doctor")  # the package has the command
@@ -62,12 +64,20 @@ def test_an_artifact_that_cannot_run_here(heddle, tiny_artifact, monkeypatch):
 
 
 def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setattr(module, "has_bindings", lambda: False)
     monkeypatch.setattr(module, "installed", lambda package: package == "llvmlite")
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
     assert module.compiling() == {
         "cpu": ["torch-mlir", "pyelftools"],
         "cuda": ["torch-mlir", "pyelftools", "nvidia-cuda-nvcc or ptxas"],
     }
+
+
+def test_bindings_of_any_package_will_do(monkeypatch):
+    monkeypatch.setattr(module, "installed", lambda package: package != "torch-mlir")
+    assert module.compiling()["cpu"] == []
+    monkeypatch.setitem(sys.modules, "heddle.kernels", None)
+    assert module.compiling()["cpu"] == ["torch-mlir"]
 
 
 def test_installed():
@@ -120,4 +130,23 @@ def test_code_counts_where_every_kernel_has_it():
         return {"codes": [{"arch": arch, "format": form} for arch, form in codes]}
 
     assert module.codes_of_all([kernel(*BOTH), kernel(BOTH[1], BOTH[2])]) == BOTH[1:3]
-    assert module.codes_of_all([]) == []
+    assert module.codes_of_all([kernel(BOTH[0]), kernel(BOTH[1])]) == []
+    assert module.codes_of_all([]) is None
+
+
+def test_an_artifact_without_kernels_runs_on_every_device(heddle, tmp_path, monkeypatch):
+    with Graph("same", [TensorType(DType.float32, [3])]) as graph:
+        graph.output(graph.inputs[0])
+    path = tmp_path / "same.heddle"
+    compile(graph, ["cpu", "cuda"]).save(path)
+    report = module.machine()
+    for problem, code in (("no driver", None), ("", "any")):
+        report["cuda"] = {**CPU["cuda"], "problem": problem}
+        rows = module.fitness(path, report)["targets"]
+        assert [row["code"] for row in rows] == ["any", code]
+    heddle("doctor", path)
+
+
+def test_kernels_that_share_no_code(heddle, tiny_artifact, monkeypatch):
+    monkeypatch.setattr(module, "codes_of_all", lambda kernels: [])
+    assert "no: its kernels share no code" in heddle("doctor", tiny_artifact, code=1).stdout

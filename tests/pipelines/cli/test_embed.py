@@ -75,3 +75,12 @@ def test_an_error_of_heddle_itself_is_no_missing_package(embed, monkeypatch):
 def test_an_empty_sentence_is_refused(embed, empty):
     result = embed("loom", empty, code=2)
     assert result.stderr.endswith(f"Error: sentence 2: wanted a text, got {empty!r}\n")
+
+
+@pytest.mark.parametrize("given", [{"text": b"loom\nwarp \xff\n"}, {}])
+def test_a_sentence_that_is_no_utf_8_is_refused(embed, given):
+    """From stdin as from the arguments, where Python has a lone surrogate for such a byte."""
+    arguments = () if given else ("loom", "warp \udcff")
+    result = embed(*arguments, **given, code=1)
+    wanted = "error: embedder: text 1: wanted a text in UTF-8, got '\\udcff' at 5\n"
+    assert result.stderr == wanted

@@ -3,7 +3,8 @@
 A line of the table is a command line. In it `{tiny}` is a checkpoint's folder, `{artifact}` what it
 was compiled to, `{bare}` the same without weights, `{decoder}` a language model's folder; `{text}`
 is a file that holds no format of anybody, `{rows}` one with rows of the bench, `{array}` a .npy
-file, `{model}` a Python file with a graph, and nothing is at `{none}`.
+file, `{model}` a Python file with a graph, and nothing is at `{none}`. `{long}` is a number that
+is read, `{digits}` one that Python itself refuses to.
 """
 
 import shlex
@@ -21,7 +22,11 @@ compile {tiny} -t cpu -t cuda:x86-64-v4
 compile {model}:build --stop-after none_such
 compile {model}:build --dtype bfloat16
 compile {model}:build --quantize int8
+compile minilm --quantize int8
 compile {tiny} --dtype float64
+compile x.onnx --dim rows={digits}
+compile x.onnx --dim rows=1:{digits}
+compile x.onnx --shape x={digits}
 compile {decoder} --quantize int8 --group 7
 compile {decoder} --group 32
 inspect
@@ -34,11 +39,15 @@ inspect --kernel softmax --arch sm_90a
 inspect --kernel softmax --set m
 inspect --kernel softmax --set q=1
 inspect --kernel softmax --set axis=5
+inspect --kernel softmax --set n=0
+inspect --kernel softmax --set n={digits}
 inspect --kernel softmax --dtype int8
 verify
 run {none} --dim batch
 run {none} --dim batch=1 --dim batch=2
+run {none} --dim batch={digits}
 run {none} --device tpu
+run {none} --device cuda:{digits}
 run {none} --threads 100000
 run {none} --repeat 0
 bench none-such
@@ -48,6 +57,8 @@ bench run none-such
 bench run exp --set q=1
 bench run exp --dtype int8
 bench run softmax --set axis=5
+bench run softmax --set m={long} --set n={long}
+bench run softmax --set m={digits}
 bench run exp --baseline none-such
 bench run exp --threads 0
 bench run exp --max-time 0
@@ -172,6 +183,7 @@ def places(request, heddle, tmp_path):
     np.save(made["array.npy"], np.zeros(3, np.float32))
     made["model.py"].write_text(MODEL)
     found = {name.partition(".")[0]: path for name, path in made.items()}
+    found |= {"long": "9" * 40, "digits": "9" * 5000}
 
     def fill(line):
         fixtures = {"artifact": "tiny_artifact", "bare": "bare_artifact"}

@@ -137,7 +137,8 @@ def test_a_step_is_timed(heddle, decoder, tmp_path):
     assert report["outputs"]["next_tokens"]["shape"] == [2]
     assert any("paged_attention" in row["label"] for row in report["kernels"])
     result = heddle("run", path, "--dim", "rows=2", "--dim", "tokens=3", code=1)
-    assert "step: wanted 1 to 16 tokens for each of 2 rows, got 3 for all" in result.stderr
+    wanted = "step: wanted tokens as a multiple of rows, 2, with 1 to 16 for each, got 3\n"
+    assert result.stderr == f"error: {wanted}"
     result = heddle("run", path, "--dim", "rows=70000", "--dim", "row_blocks=70000", code=1)
     assert "--dim row_blocks: wanted 1 to 16, got 70000" in result.stderr
 
@@ -170,6 +171,11 @@ def test_a_cache_that_memory_cannot_hold_says_what_it_is_made_of(
         f"error: cache: wanted 0.5 GiB for 1048576 tokens, {layers}(cpu:0: wanted 536870912 bytes "
         "of memory, the machine has 9); give fewer cache_tokens (--cache-tokens)\n"
     )
+
+
+def test_a_prompt_from_stdin_that_is_no_utf_8_is_refused(heddle, decoder):
+    result = heddle("generate", decoder, text=b"warp\xff", code=1)
+    assert result.stderr == "error: prompt: wanted a text in UTF-8, got '\\udcff' at 4\n"
 
 
 def test_a_schema_that_is_no_json_is_named(heddle, decoder, tmp_path):

@@ -112,6 +112,7 @@ def test_an_artifact_has_machine_code_alone(heddle, artifact, form):
         (("--kernel", "softmax", "--arch", "sm_80"), "--arch: wanted one of x86-64-v3, "),
         (("--kernel", "softmax", "--set", "q=1"), "softmax: --set: wanted one of m, n"),
         (("--kernel", "pack_b", "--dtype", "bool"), "pack_b: --dtype: wanted one of float16, "),
+        (("--kernel", "softmax", "--set", "n=0"), "Error: m=4096 n=0 axis=1: softmax: wanted at"),
         (("--kernel", "softmax", "--set", "m=8,16"), "--set m: wanted one size, got 2"),
         (("--kernel", "softmax", "--dtype", "int8"), "softmax: --dtype: wanted one of float16"),
     ],
