@@ -12,7 +12,7 @@ from heddle.kernels.functions import division, gelu, power, trigonometry
 from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.functions.powers_of_two import narrow_exp, narrow_sigmoid, narrow_silu
 from heddle.kernels.mlir import dialect
-from heddle.kernels.spec import Body, Step
+from heddle.kernels.spec import Body, Spec, Step
 
 arith = dialect("arith")
 
@@ -93,6 +93,13 @@ def unsupported(body: Body | None) -> str | None:
         if step.op not in OPS:
             return f"no elementwise code for {step.op!r}"
     return None
+
+
+def of_numbers(spec: Spec, what: str) -> str | None:
+    """Why a kernel that finds `what` of numbers, with any body, does not take `spec`, or None."""
+    if spec.operands[0].dtype == "bool":
+        return f"no {what} of bool"
+    return unsupported(spec.prologue) or unsupported(spec.epilogue)
 
 
 def maximum(dtype: str, a: Any, b: Any) -> Any:

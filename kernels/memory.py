@@ -30,6 +30,14 @@ def moves_only(spec: Spec) -> str | None:
     return "it takes no prologue and no epilogue" if spec.prologue or spec.epilogue else None
 
 
+def moves_integers(spec: Spec) -> str | None:
+    """As `moves_only`, of a kernel that takes integers."""
+    dtype = spec.operands[0].dtype
+    if emit.is_float(dtype) or dtype == "bool":
+        return f"{spec.op} of {dtype}"
+    return moves_only(spec)
+
+
 def as_bits(spec: Spec, moved: int | None = None) -> Spec:
     """What moves elements of one dtype: of integers, where nothing is computed on the way.
 

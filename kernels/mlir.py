@@ -43,7 +43,6 @@ PROVIDER = provider()
 
 ir: Any = import_module(f"{PROVIDER}.ir")
 passmanager: Any = import_module(f"{PROVIDER}.passmanager")
-rewrite: Any = import_module(f"{PROVIDER}.rewrite")
 
 
 def dialect(name: str) -> Any:

@@ -53,15 +53,19 @@ class RowSpans:
         A token in no row is alone. Every offset is looked at, so that whoever looks for a token
         finds what is wrong with them.
         """
+        row, stop = self._looked(token, 0, 1)
+        return row, emit.minimum(stop, self._limit)
+
+    def _looked(self, token: Any, first: Any, step: int) -> list[Any]:
+        """`find` among each `step`-th row from the first on."""
 
         def look(number: Any, row: Any, stop: Any) -> list[Any]:
             start, end, _ = self.ends(number)
             inside = compare("less_equal", start, token) & compare("less", token, end)
             return [select(inside, number, row), select(inside, end, stop)]
 
-        start = [emit.index(-1), token + 1]
-        row, stop = emit.carry(0, emit.as_index(self._count) - 1, 1, start, look)
-        return row, emit.minimum(stop, self._limit)
+        none = [emit.index(-1), token + 1]
+        return emit.carry(first, emit.as_index(self._count) - 1, step, none, look)
 
     def ends(self, row: Any) -> tuple[Any, Any, Any]:
         """Where a row starts and ends, and whether that is wrong, which is reported."""

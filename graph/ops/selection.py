@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from heddle.graph.bounds import bounds
-from heddle.graph.dim import Dim
+from heddle.graph.dim import MAXIMUM, Dim
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
 from heddle.graph.ops import costs, rules
@@ -15,7 +15,7 @@ from heddle.graph.ops.arguments import axis_of, rank_of
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.ops.shaping import permute
-from heddle.graph.types import Shape
+from heddle.graph.types import Shape, TensorType
 from heddle.graph.value import TensorValue
 from heddle.runtime.errors import GraphError
 
@@ -29,9 +29,16 @@ def _places(types: Types, attrs: Attrs) -> DType:
 def _one_of_some(types: Types, attrs: Attrs) -> Shape:
     """The operand's, with size 1 at the axis, which has at least one element."""
     axis, shape = rules.check_axis(attrs["axis"], types[0].rank), types[0].shape
+    _check_length(types[0], shape[axis])
     if shape[axis] == 0:
         raise GraphError(f"wanted at least one element along axis {axis}, got {types[0]}")
     return Shape((*shape[:axis], Dim(1), *shape[axis + 1 :]))
+
+
+def _check_length(x: TensorType, size: Dim) -> None:
+    """Kernels count places in 32 bits."""
+    if size.static is not None and size.static > MAXIMUM:
+        raise GraphError(f"wanted at most {MAXIMUM} elements along the axis, got {x}")
 
 
 _SAMPLES = (sample("k m n", axis=2), sample("k m n", axis=0), sample("n", axis=0))
@@ -79,6 +86,7 @@ def _as_many(types: Types, attrs: Attrs) -> Shape:
     (x,), k = types, attrs["k"]
     rules.check_rank("x", x, 1)
     size = x.shape[-1]
+    _check_length(x, size)
     if k < 1 or (size.static is not None and k > size.static):
         raise GraphError(f"k: wanted 1 to {size}, got {k}")
     return Shape((*x.shape[:-1], Dim(k)))

@@ -7,6 +7,7 @@ put together; the last lane goes on to the next vector. Along another axis it is
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, crosslane, emit, host, rows, sizes
@@ -71,11 +72,6 @@ def _along_rows(spec: Spec) -> bool:
     return bool(spec.attr("axis") == len(spec.result.shape) - 1)
 
 
-def supports(spec: Spec) -> str | None:
-    """Numbers."""
-    if spec.operands[0].dtype == "bool":
-        return "no sum of bool"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("cumsum", "cpu", emit_cumsum, launch, supports, split=split)
+KERNEL = Kernel(
+    "cumsum", "cpu", emit_cumsum, launch, partial(bodies.of_numbers, what="sum"), split=split
+)

@@ -63,12 +63,6 @@ def emit_group_rows(spec: Spec, machine: Machine) -> None:
                 memory.store(value, frame.outputs[0], at, "int64")
 
 
-def supports(spec: Spec) -> str | None:
-    """Integers, without bodies."""
-    dtype = spec.operands[0].dtype
-    if emit.is_float(dtype) or dtype == "bool":
-        return f"{spec.op} of {dtype}"
-    return memory.moves_only(spec)
-
-
-KERNEL = Kernel("group_rows", "cpu", emit_group_rows, launch, supports, checks=True, moves=True)
+KERNEL = Kernel(
+    "group_rows", "cpu", emit_group_rows, launch, memory.moves_integers, checks=True, moves=True
+)

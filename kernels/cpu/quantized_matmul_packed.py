@@ -228,7 +228,7 @@ class _Product:
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
     """With AMX a thread takes a run of panels, which share the rows on the stack."""
-    if machine.tiles and "tiles" in uses(spec):
+    if machine.tiles and "tiles" in panels.uses_of_bfloat16(spec):
         return beside.launch(spec, together=products.RUN)
     return None
 
@@ -241,11 +241,6 @@ def supports(spec: Spec) -> str | None:
     return unsupported(spec)
 
 
-def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products and tiles multiply bfloat16 alone."""
-    return ("dots", "tiles") if spec.operands[0].dtype == "bfloat16" else ()
-
-
 KERNEL = Kernel(
     "quantized_matmul_packed",
     "cpu",
@@ -254,6 +249,6 @@ KERNEL = Kernel(
     beside.supports_each(supports),
     split=beside.split,
     overwrites="epilogue",
-    uses=uses,
+    uses=panels.uses_of_bfloat16,
     own_launch=own_launch,
 )

@@ -10,7 +10,7 @@ the best either way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
@@ -258,11 +258,4 @@ def _dtype(operand: Operand) -> str:
     return operand.dtype
 
 
-def supports(spec: Spec) -> str | None:
-    """Numbers."""
-    if spec.operands[0].dtype == "bool":
-        return "no order of bool"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("top_k", "cpu", emit_top_k, launch, supports)
+KERNEL = Kernel("top_k", "cpu", emit_top_k, launch, partial(bodies.of_numbers, what="order"))

@@ -267,11 +267,6 @@ def supports(spec: Spec) -> str | None:
     return matmul_packed.supports(spec)
 
 
-def uses(spec: Spec) -> tuple[str, ...]:
-    """Dot products and tiles multiply bfloat16 alone."""
-    return ("dots", "tiles") if spec.operands[0].dtype == "bfloat16" else ()
-
-
 KERNEL = Kernel(
     "window_matmul_packed",
     "cpu",
@@ -279,7 +274,7 @@ KERNEL = Kernel(
     launch,
     supports,
     overwrites="epilogue",
-    uses=uses,
+    uses=products_panels.uses_of_bfloat16,
     own_launch=own_launch,
     space=products_panels.SPACE,
 )

@@ -111,13 +111,19 @@ class Rows:
 
 
 class Row(Protocol):
-    """This thread's vectors of a row."""
+    """This thread's vectors of a row, with so many `lanes` each."""
+
+    rows: Rows
+    lanes: int
 
     def map(self, function: Callable[[Any], Any]) -> Row:
         """The row of `function(value)`."""
 
     def reduce(self, identity: float, combine: _block.Combine) -> Any:
         """The values combined over the row; every thread gets it."""
+        none = self.rows.start(identity, self.lanes)
+        total = self.over(none, lambda _, value, total: combine(total, value))
+        return self.rows.combined(total, combine)
 
     def each(self, body: Callable[[Any, Any], None]) -> None:
         """Emits `body(column, value)` for each vector."""
@@ -127,7 +133,7 @@ class Row(Protocol):
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Held(Row):
     """Vectors in registers: column, whether it is inside (None: it is), and value of each."""
 
     rows: Rows
@@ -152,11 +158,6 @@ class _Held:
         vectors = [(column, inside, function(value)) for column, inside, value in self.vectors]
         return _Held(self.rows, self.lanes, vectors)
 
-    def reduce(self, identity: float, combine: _block.Combine) -> Any:
-        none = self.rows.start(identity, self.lanes)
-        total = self.over(none, lambda _, value, total: combine(total, value))
-        return self.rows.combined(total, combine)
-
     def each(self, body: Callable[[Any, Any], None]) -> None:
         for column, inside, value in self.vectors:
             if inside is None:
@@ -173,7 +174,7 @@ class _Held:
 
 
 @dataclass(frozen=True)
-class _Streamed:
+class _Streamed(Row):
     """Vectors that are read anew each time; ptxas unrolls, so that four are on their way."""
 
     rows: Rows
@@ -182,11 +183,6 @@ class _Streamed:
 
     def map(self, function: Callable[[Any], Any]) -> Row:
         return _Streamed(self.rows, self.lanes, lambda column: function(self.value(column)))
-
-    def reduce(self, identity: float, combine: _block.Combine) -> Any:
-        none = self.rows.start(identity, self.lanes)
-        total = self.over(none, lambda _, value, total: combine(total, value))
-        return self.rows.combined(total, combine)
 
     def over(self, start: Any, body: Callable[[Any, Any, Any], Any]) -> Any:
         def add(column: Any, so_far: Any) -> Sequence[Any]:

@@ -13,13 +13,16 @@ from heddle.kernels.mlir import dialect
 arith = dialect("arith")
 
 
-def in_warp(value: Any) -> Any:
-    """The sum of an i64 or i32 over the lanes up to this one; whole warps call."""
-    lane, distance = _block.thread() % _block.WARP, 1
+def in_warp(value: Any, zero: Any = 0, step: int = 1) -> Any:
+    """The sum of a number over each `step`-th lane up to this one; whole warps call.
+
+    `zero`: that of the number's type, if that is no i64 or i32.
+    """
+    lane, distance = _block.thread() % _block.WARP, step
     while distance < _block.WARP:
         reaches = compare("greater_equal", lane, distance)
         before = _block.shuffle_from(value, select(reaches, lane - distance, 0))
-        value = value + select(reaches, before, 0)
+        value = value + select(reaches, before, zero)
         distance *= 2
     return value
 

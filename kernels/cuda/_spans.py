@@ -18,14 +18,7 @@ class WarpSpans(RowSpans):
 
     def find(self, token: Any) -> tuple[Any, Any]:
         """See `RowSpans.find`; whole warps call, for the same token."""
-
-        def look(number: Any, row: Any, stop: Any) -> list[Any]:
-            start, end, _ = self.ends(number)
-            inside = compare("less_equal", start, token) & compare("less", token, end)
-            return [select(inside, number, row), select(inside, end, stop)]
-
-        lane, count = _block.thread() % _block.WARP, emit.as_index(self._count) - 1
-        own, stop = emit.carry(lane, count, _block.WARP, [emit.index(-1), token + 1], look)
+        own, stop = self._looked(token, _block.thread() % _block.WARP, _block.WARP)
         row = _block.of_all(own)
         here = emit.minimum(stop, self._limit)
         return row, _block.of_all(select(compare("equal", own, row), here, 0))

@@ -9,10 +9,12 @@ a few elements at a time. float16 and bfloat16 are added in float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, emit, sizes
 from heddle.kernels.cuda import _block, _frame, _rows
+from heddle.kernels.cuda._scan import in_warp
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
@@ -49,7 +51,7 @@ def _emit_warp(frame: _frame.Frame) -> None:
         inside = compare("less", column, length)
         # Every lane has to take part in the shuffles, so that some read the last column again.
         there = row * length + select(inside, column, emit.as_index(length) - 1)
-        value = _over_lanes(select(inside, x(there, 1), zero), zero) + total
+        value = in_warp(select(inside, x(there, 1), zero), zero) + total
         with emit.when(inside):
             write(value, row * length + column)
         return [_block.shuffle_from(value, _block.WARP - 1)]
@@ -140,7 +142,7 @@ class _Sums:
         running = [values[0]]
         for value in values[1:]:
             running.append(running[-1] + value)
-        upto = _over_lanes(running[-1], self.zero, self.width)
+        upto = in_warp(running[-1], self.zero, self.width)
         _block.barrier()  # Nobody may still read the sums of the step before.
         with emit.when(compare("greater_equal", lane, _block.WARP - self.width)):
             self._shared.store(upto, warp * self.width + column)
@@ -154,17 +156,6 @@ class _Sums:
             earlier = earlier + select(compare("greater", warp, number), part, self.zero)
             total = total + part
         return [earlier + before + value for value in running], total
-
-
-def _over_lanes(value: Any, zero: Any, first: int = 1) -> Any:
-    """The sum over each `first`-th lane up to this one."""
-    lane, distance = _block.thread() % _block.WARP, first
-    while distance < _block.WARP:
-        reaches = compare("greater_equal", lane, distance)
-        before = _block.shuffle_from(value, select(reaches, lane - distance, 0))
-        value = value + select(reaches, before, zero)
-        distance *= 2
-    return value
 
 
 def _along_rows(spec: Spec) -> bool:
@@ -194,11 +185,4 @@ def launch(spec: Spec) -> Launch:
     return Launch(grid, fold("mul", product(shape), 16), (_frame.THREADS, 1, 1))
 
 
-def supports(spec: Spec) -> str | None:
-    """Numbers, with any body."""
-    if spec.operands[0].dtype == "bool":
-        return "no sum of bool"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("cumsum", "cuda", emit_cumsum, launch, supports)
+KERNEL = Kernel("cumsum", "cuda", emit_cumsum, launch, partial(bodies.of_numbers, what="sum"))

@@ -76,12 +76,4 @@ def launch(spec: Spec) -> Launch:
     return Launch((groups, 1, 1), work, (_frame.THREADS, 1, 1))
 
 
-def supports(spec: Spec) -> str | None:
-    """Integers, without bodies."""
-    dtype = spec.operands[0].dtype
-    if emit.is_float(dtype) or dtype == "bool":
-        return f"{spec.op} of {dtype}"
-    return memory.moves_only(spec)
-
-
-KERNEL = Kernel("group_rows", "cuda", emit_group_rows, launch, supports, checks=True)
+KERNEL = Kernel("group_rows", "cuda", emit_group_rows, launch, memory.moves_integers, checks=True)

@@ -6,6 +6,7 @@ k times. A block reads a long row twice for each 128 of k (`ranking.best`). NaN 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, convert, crosslane, emit, ordering
@@ -107,11 +108,4 @@ def launch(spec: Spec) -> Launch:
     return Launch(_rows.grid(shape), work, (_frame.THREADS, 1, 1))
 
 
-def supports(spec: Spec) -> str | None:
-    """Numbers, with any body."""
-    if spec.operands[0].dtype == "bool":
-        return "no order of bool"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("top_k", "cuda", emit_top_k, launch, supports)
+KERNEL = Kernel("top_k", "cuda", emit_top_k, launch, partial(bodies.of_numbers, what="order"))

@@ -24,10 +24,6 @@ std::string signature(const Artifact& artifact) {
   return text + ")";
 }
 
-std::string device_name(DeviceKind kind, int index) {
-  return (kind == DeviceKind::kCpu ? "cpu:" : "cuda:") + std::to_string(index);
-}
-
 /// `dim 'sequence' of input 'tokens'`, or `axis 1 of input 'tokens'` for a number.
 std::string dim_named(const Artifact& artifact, const TensorRecord& input, size_t axis) {
   Slot slot = artifact.dims(input.shape)[axis];

@@ -4,9 +4,11 @@
 
 namespace heddle {
 
-std::string Device::name() const {
-  return (kind() == DeviceKind::kCpu ? "cpu:" : "cuda:") + std::to_string(index());
+std::string device_name(DeviceKind kind, int index) {
+  return std::string(kind_name(kind)) + ":" + std::to_string(index);
 }
+
+std::string Device::name() const { return device_name(kind(), index()); }
 
 Stream Device::stream(void*) {
   throw Error(ErrorKind::kInput, "stream: wanted none, as " + name() + " has no streams, got one");

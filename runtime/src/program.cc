@@ -21,10 +21,6 @@ constexpr int64_t kUnsignedIndex = 3;
 // Plans are small; this many shapes are remembered.
 constexpr size_t kPlans = 32;
 
-const char* target_name(uint32_t target) {
-  return static_cast<DeviceKind>(target) == DeviceKind::kCpu ? "cpu" : "cuda";
-}
-
 bool same_shapes(const Plan& plan, Span<TensorView> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (plan.inputs[i] != inputs[i].shape) return false;
@@ -81,7 +77,8 @@ Program::Program(std::shared_ptr<const Artifact> artifact, std::shared_ptr<Devic
   std::string found;
   for (const ProgramRecord& program : artifact_->programs()) {
     if (program.target == static_cast<uint32_t>(device_->kind())) record_ = &program;
-    found += (found.empty() ? "" : ", ") + std::string(target_name(program.target));
+    found +=
+        std::string(found.empty() ? "" : ", ") + kind_name(static_cast<DeviceKind>(program.target));
   }
   if (record_ == nullptr) {
     throw Error(ErrorKind::kDevice,

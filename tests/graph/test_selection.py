@@ -126,6 +126,12 @@ MISTAKES = [
     (lambda x, i: ops.argmin(i > 0), "argmin: wanted a numeric dtype, got bool; cast it first"),
     (lambda x, i: ops.argmax(x[:0], axis=0),
      "argmax: wanted at least one element along axis 0, got float32[0, n] on cpu:0"),
+    (lambda x, i: ops.argmax(ops.broadcast_to(x[:1, :1], (2**31, 1)), axis=0),
+     "argmax: wanted at most 2147483647 elements along the axis, got float32[2147483648, 1] on "
+     "cpu:0"),
+    (lambda x, i: ops.top_k(ops.broadcast_to(x[:1, :1], (1, 2**31)), 1),
+     "top_k_indices: wanted at most 2147483647 elements along the axis, got "
+     "float32[1, 2147483648] on cpu:0"),
     (lambda x, i: ops.cumsum(x, axis=-3), "cumsum: wanted an axis from -2 to 1, got -3"),
     (lambda x, i: ops.top_k(2, 1), "top_k: wanted a tensor value, got int"),
     (lambda x, i: ops.top_k(x, 1, axis=2), "top_k: wanted an axis from -2 to 1, got 2"),

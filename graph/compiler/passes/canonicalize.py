@@ -12,6 +12,7 @@ from typing import Any
 
 from heddle.graph.compiler import choices
 from heddle.graph.compiler import module as m
+from heddle.graph.compiler.specs import source
 from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 from heddle.kernels.mlir import passmanager
@@ -105,17 +106,11 @@ def _neutral(number: float, sides: tuple[int, ...]) -> Rule:
 
 
 def _is(value: Any, number: float) -> bool:
-    found = m.splat(_source(value))
+    found = m.splat(source(value))
     if found is None:
         return False
     same_sign = math.copysign(1, found) == math.copysign(1, number)
     return bool(found == number) and (same_sign or not m.tensor(value).dtype.is_float)
-
-
-def _source(value: Any) -> Any:
-    while m.owner_name(value) == "broadcast_to":
-        value = _operand(m.owner(value))
-    return value
 
 
 def _transpose_of_transpose(operation: Any) -> Any:

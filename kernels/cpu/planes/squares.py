@@ -56,7 +56,7 @@ def turn_past(planes: Planes, ahead: int) -> list[Any]:
         for left in emit.loop(starts[1], right, lanes):
             for top in emit.loop(starts[0], bottom, lanes):
                 # The first tiles are partly in front of the plane.
-                corner = [sizes.greatest(start, 0) for start in (top, left)]
+                corner = sizes.greatest(top, 0), sizes.greatest(left, 0)
                 ends = map(sizes.least, (top + lanes, left + lanes), planes.extents)
                 extents = tuple(end - start for end, start in zip(ends, corner, strict=True))
                 _tile(planes, plane, corner, extents, ahead, past=True)

@@ -50,6 +50,11 @@ SPACE = Space(
 meanwhile. `stretch`: of a panel, what a block of several tiles goes through before the next."""
 
 
+def uses_of_bfloat16(spec: Spec) -> tuple[str, ...]:
+    """Dot products and tiles multiply bfloat16 alone."""
+    return ("dots", "tiles") if spec.operands[0].dtype == "bfloat16" else ()
+
+
 def launch(spec: Spec, block: int = BLOCK) -> Launch:
     """One task for each `block` rows of each panel of each batch."""
     batch, m, k = extents(spec)

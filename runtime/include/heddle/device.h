@@ -22,6 +22,12 @@ struct Routine;
 /// The numbers are those of `ProgramRecord::target`.
 enum class DeviceKind : uint32_t { kCpu = 1, kCuda = 2 };
 
+/// `"cpu"` or `"cuda"`.
+inline const char* kind_name(DeviceKind kind) { return kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
+
+/// `"cpu:0"`.
+std::string device_name(DeviceKind kind, int index);
+
 /// What one run of a routine works on.
 struct Call {
   void* const* pointers;  ///< One for each buffer of the program, in device memory.

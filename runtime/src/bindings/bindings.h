@@ -49,9 +49,7 @@ struct DeviceName {
   bool operator==(const DeviceName& other) const {
     return kind == other.kind && index == other.index;
   }
-  std::string text() const {
-    return (kind == DeviceKind::kCpu ? "cpu:" : "cuda:") + std::to_string(index);
-  }
+  std::string text() const { return device_name(kind, index); }
 };
 
 DeviceName name_of(const Device& device);

@@ -54,10 +54,6 @@ std::string hex(const uint8_t* bytes, size_t count) {
   return digits;
 }
 
-const char* target_name(const ProgramRecord& program) {
-  return static_cast<DeviceKind>(program.target) == DeviceKind::kCpu ? "cpu" : "cuda";
-}
-
 nb::dict code_row(const Artifact& artifact, const CodeRecord& code) {
   constexpr const char* kFormats[] = {"image", "cubin", "ptx"};
   nb::dict row;
@@ -199,7 +195,7 @@ nb::list programs(const Artifact& artifact) {
   nb::list rows;
   for (const ProgramRecord& program : artifact.programs()) {
     nb::dict row;
-    row["target"] = target_name(program);
+    row["target"] = kind_name(static_cast<DeviceKind>(program.target));
     row["state_bytes"] = program.state;
     row["kernels"] = kernel_rows(artifact, program);
     row["init"] = routine(artifact, program, program.init, program.init_arena);
@@ -213,7 +209,7 @@ nb::list requirements(const Artifact& artifact) {
   nb::list rows;
   for (const ProgramRecord& program : artifact.programs()) {
     nb::dict row;
-    row["target"] = target_name(program);
+    row["target"] = kind_name(static_cast<DeviceKind>(program.target));
     row["any_of"] = common_archs(artifact, program);
     rows.append(row);
   }

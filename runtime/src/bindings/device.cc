@@ -13,7 +13,7 @@
 namespace heddle::bindings {
 namespace {
 
-DeviceName device_name(nb::handle kind, nb::handle index) {
+DeviceName named_device(nb::handle kind, nb::handle index) {
   std::string text;
   int number = -1;
   const bool in_range = nb::try_cast(index, number) && number >= 0;
@@ -80,10 +80,8 @@ std::shared_ptr<Device> memory_device(DeviceName name) {
 
 void bind_device(nb::module_& module) {
   nb::class_<DeviceName>(module, "Device", "A place for memory and programs, by name.")
-      .def(nb::new_(&device_name), nb::arg("kind").none(), nb::arg("index").none() = 0)
-      .def_prop_ro(
-          "kind",
-          [](const DeviceName& name) { return name.kind == DeviceKind::kCpu ? "cpu" : "cuda"; })
+      .def(nb::new_(&named_device), nb::arg("kind").none(), nb::arg("index").none() = 0)
+      .def_prop_ro("kind", [](const DeviceName& name) { return kind_name(name.kind); })
       .def_ro("index", &DeviceName::index)
       .def(nb::self == nb::self)
       .def("__hash__", [](const DeviceName& name) { return std::hash<std::string>()(name.text()); })
@@ -94,7 +92,7 @@ void bind_device(nb::module_& module) {
       });
   module.def("CPU", [] { return DeviceName{}; }, "The host.");
   module.def(
-      "Accelerator", [](nb::handle index) { return device_name(nb::str("cuda"), index); },
+      "Accelerator", [](nb::handle index) { return named_device(nb::str("cuda"), index); },
       nb::arg("index").none() = 0,
       "The GPU with this index; whether it is there shows when it is used.");
   module.def("memory", &memory_of, nb::arg("device").none(),

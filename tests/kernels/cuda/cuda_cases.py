@@ -11,8 +11,6 @@ DTYPES = tuple(ITEM_SIZE)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 DIMS = {"d0": 5, "d1": 19}
 
-Case = tuple[Spec, dict[str, int]]
-
 
 def tensor(dtype: str, *shape) -> Operand:
     return Operand(dtype, shape)

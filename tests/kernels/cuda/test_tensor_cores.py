@@ -143,7 +143,7 @@ def nothing(*_) -> None:
     pass
 
 
-wait, place = mma.wait, staging.swizzled
+wait = mma.wait
 MISTAKES = {
     "no wait": ((mma, "wait", nothing), "race: reads what a cp.async in flight"),
     "a wait for one less": (
