@@ -36,6 +36,8 @@ def _convolved(types: Types, attrs: Attrs) -> Shape:
     windows.check(x.rank - 2, _kernel(weights), attrs)
     channels = x.shape[1 if attrs["layout"] == "channels_first" else -1]
     n, depth = weights.shape[:2]
+    if channels == 0:
+        raise GraphError(f"x: wanted at least one channel, got {x}")
     if groups < 1 or n.divided(Dim(groups)) is None or depth * groups != channels:
         raise GraphError(
             f"wanted [n, channels / groups, ...] for {channels} channels in {groups} groups that "

@@ -138,6 +138,8 @@ MISTAKES = [
     (X, W, {"dilations": (0, 1)}, "dilations: wanted 2 numbers from 1 on, got (0, 1)"),
     (X, W, {"padding": (1, 1)}, "padding: wanted 4 numbers from 0 on, got (1, 1)"),
     (X, W, {"padding": (1, 1, 1, -1)}, "padding: wanted 4 numbers from 0 on, got (1, 1, 1, -1)"),
+    ((2, 5, 6, 0), (5, 0, 3, 3), {}, "x: wanted at least one channel, got float32[2, 5, 6, 0] on "
+     "cpu:0"),
     (X, W, {"groups": 4}, "wanted [n, channels / groups, ...] for 6 channels in 4 groups that "
      "divide n, got [4, 6, 3, 3]"),
     (X, (5, 3, 3, 3), {"groups": 2}, "wanted [n, channels / groups, ...] for 6 channels in 2 "
