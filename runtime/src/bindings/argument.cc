@@ -201,7 +201,6 @@ void Argument::take_dlpack(nb::handle object, Stream stream) {
 }
 
 void Argument::take_number(nb::handle number, DType wanted) {
-  nb::object numpy = nb::module_::import_("numpy");
   const bool floating = wanted >= DType::kFloat16;
   if ((PyFloat_Check(number.ptr()) && !floating) ||
       (PyBool_Check(number.ptr()) == 0 && wanted == DType::kBool)) {
@@ -219,7 +218,7 @@ void Argument::take_number(nb::handle number, DType wanted) {
       view_.dtype = wanted;
       return;
     }
-    nb::object array = numpy.attr("asarray")(number, dtype_name(wanted));
+    nb::object array = nb::module_::import_("numpy").attr("asarray")(number, dtype_name(wanted));
     take(array.ptr(), wanted);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_OverflowError)) throw;
