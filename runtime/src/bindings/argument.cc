@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstring>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "dlpack.h"
@@ -20,9 +19,9 @@ bool is_buffer(PyObject* object) {
   return Py_TYPE(object) == type;
 }
 
-std::string class_of(nb::handle object) {
-  return nb::cast<nb::str>(object.type().attr("__name__")).c_str();
-}
+std::string class_name(nb::handle type) { return nb::cast<nb::str>(type.attr("__name__")).c_str(); }
+
+std::string class_of(nb::handle object) { return class_name(object.type()); }
 
 bool dense(const Py_buffer& view) {
   if (view.strides == nullptr || view.len == 0) return true;
@@ -40,8 +39,7 @@ std::optional<DType> dtype_without_format(nb::handle array) {
   const nb::object dtype = nb::getattr(array, "dtype", nb::none());
   const nb::object type = nb::getattr(dtype, "type", nb::none());
   if (PyType_Check(type.ptr()) == 0) return std::nullopt;
-  const std::string_view name = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name;
-  const std::optional<DType> known = dtype_from_name(name.substr(name.rfind('.') + 1));
+  const std::optional<DType> known = dtype_from_name(class_name(type));
   return known && typestr_of(*known).empty() ? known : std::nullopt;
 }
 
