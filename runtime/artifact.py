@@ -200,7 +200,9 @@ class Program:
     """The whole model for one kind of device.
 
     `init` runs once for each `Model`, after its weights are bound; it may read weights and
-    constants, use its own arena and write state. `main` runs at each `execute`.
+    constants, use its own arena and write state. `main` runs at each `execute`; where it
+    `overlaps`, its first kernel may be started before what is in front of the run has ended, as
+    none reads what a call brings before it has waited.
     """
 
     target: Literal["cpu", "cuda"]
@@ -209,6 +211,7 @@ class Program:
     init: Routine
     main: Routine
     state: int = 0
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ class _Writer:
         arenas = self._slot(program.init.arena), self._slot(program.main.arena)
         target = layout.TARGETS[program.target]
         ranges = (*kernels, *buffers, *init, *main)
-        self._add("programs", "12IQ24x", target, *ranges, *arenas, 0, program.state)
+        self._add("programs", "12IQ24x", target, *ranges, *arenas, program.overlaps, program.state)
 
     def _arities(self, program: Program) -> list[tuple[int, int]]:
         """How many buffers and dims each kernel takes, as its dispatches say."""

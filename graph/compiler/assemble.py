@@ -12,6 +12,7 @@ from heddle.graph.compiler import module as m
 from heddle.graph.compiler.constants import Constants, constant_bytes, settled
 from heddle.graph.compiler.passes.plan import (
     Place,
+    awaits_calls,
     byte_size,
     root_value,
     split,
@@ -187,6 +188,7 @@ def program(
         init=Routine(tuple(routines["init"]), total("init_arena")),
         main=Routine(tuple(routines["main"]), total("main_arena")),
         state=state,
+        overlaps=kind == "cuda" and not awaits_calls(module, kind),
     )
 
 

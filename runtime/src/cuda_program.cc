@@ -66,7 +66,10 @@ std::string label(const Routine& routine, const Step& step) {
 }  // namespace
 
 CudaProgram::CudaProgram(CudaDevice& device, const Artifact& artifact, const ProgramRecord& program)
-    : device_(device), driver_(device.driver()), graphs_(std::make_unique<GraphCache>(device)) {
+    : device_(device),
+      driver_(device.driver()),
+      overlaps_((program.flags & kProgramOverlaps) != 0),
+      graphs_(std::make_unique<GraphCache>(device)) {
   Current current(*device_.context());
   try {
     for (const KernelRecord& record : artifact.kernels(program)) load(artifact, record);
@@ -195,15 +198,15 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
 }
 
 void CudaProgram::launch(const Routine& routine, const Call& call) const {
-  auto give = [&](Stream stream) {
-    bool behind_kernel = false;
+  auto give = [&](Stream stream, bool behind_kernel) {
     for (const Step& step : routine.steps) {
       behind_kernel = start(routine, step, call, stream, behind_kernel);
     }
   };
+  auto record = [&](Stream stream) { give(stream, false); };
   if (!graphs_->launch(routine, call.pointers, call.pointer_count, device_.queue(call.stream),
-                       std::ref(give))) {
-    give(call.stream);
+                       std::ref(record))) {
+    give(call.stream, overlaps_);
   }
 }
 
@@ -232,7 +235,7 @@ void CudaProgram::give_up(const Call& call) const noexcept {
 }
 
 void CudaProgram::enqueue(const Routine& routine, const Call& call) const {
-  bool behind_kernel = false;
+  bool behind_kernel = overlaps_;
   for (const Step& step : routine.steps) {
     check_grid(routine, step);
     behind_kernel = start(routine, step, call, call.stream, behind_kernel);
@@ -293,7 +296,8 @@ bool CudaProgram::start(const Routine& routine, const Step& step, const Call& ca
                       0};
   if (kernel.most_blocks > 0) config.grid[0] = std::min(config.grid[0], kernel.most_blocks);
   const bool clustered = kernel.launch.cluster > 1;
-  // Only a kernel lets the next one start before its own end, and graphs know of it since 12.3.
+  // Only a kernel lets the next one start before its own end, and graphs know of it since 12.3. In
+  // front of a run may be anything: then the driver finds out.
   const bool overlaps = behind_kernel && driver_.version() >= kOldestOverlap &&
                         (kernel.launch.flags & kLaunchOverlaps) != 0;
   if (!clustered) config.attributes += 1;

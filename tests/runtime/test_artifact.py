@@ -141,6 +141,7 @@ def test_describe_says_everything_as_json(make, images):
             {
                 "target": "cpu",
                 "state_bytes": 0,
+                "overlaps": False,
                 "kernels": [
                     {
                         "name": "multiply",

@@ -35,10 +35,11 @@ def kernel(launches, action="double", buffers=2):
     return Kernel(action, codes, launches=tuple(launches))
 
 
-def artifact(kernels, steps, buffers=(), arena=0):
+def artifact(kernels, steps, buffers=(), arena=0, overlaps=False):
     size = ("mul", ("mul", "n", 8), 4)
     rows = (Buffer("input", size), Buffer("output", size), *buffers)
-    program = Program("cuda", kernels, rows, Routine(()), Routine(steps, arena=arena))
+    main = Routine(steps, arena=arena)
+    program = Program("cuda", kernels, rows, Routine(()), main, overlaps=overlaps)
     tensor = {"dtype": "float32", "shape": ("n", 8)}
     record = ArtifactRecord(
         name="hand",
@@ -102,6 +103,21 @@ def test_a_kernel_may_overlap_the_kernel_before_it(python):
     assert second == f"{first} attribute 6 1"
     _, log = python(CALL.format(x="x"), made, VERSION=12020)  # whose graphs know nothing of it
     assert launches(log) == [first, first]
+
+
+def test_a_run_may_overlap_what_is_in_front_of_it(python):
+    """Not as a graph, which begins with it: the driver starts that behind everything."""
+    kernels, grid = (kernel([Launch((128, 1, 1), overlaps=True)]),), (("n", 1, 1),)
+    made = artifact(kernels, (dispatch(grid), dispatch(grid)), overlaps=True)
+    call = """
+    x = Buffer.from_numpy(np.ones((4, 8), np.float32)).to(Accelerator())
+    model, out = load(), Buffer("float32", (4, 8), Accelerator())
+    for _ in range(3):
+        model.execute(x, out=[out])
+    """
+    _, log = python(call, made)
+    plain, captured = [True, True], [False, True]
+    assert [line.endswith(" attribute 6 1") for line in launches(log)] == plain + captured
 
 
 def test_a_copy_that_is_left_out_does_not_part_two_kernels(python):

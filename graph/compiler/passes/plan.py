@@ -132,6 +132,18 @@ def _is_given(value: Any, operation: Any) -> bool:
     return made is None or m.name(made) != "fused" or stage(made) != stage(operation)
 
 
+def awaits_calls(module: Any, kind: str) -> bool:
+    """Whether main reads ahead what a call brings, so that it starts behind all in front of it."""
+    for operation in _fused(module, "main"):
+        wanted = wanted_of(operation, kind)
+        if wanted.spec.attr(registry.AHEAD):
+            row = registry.find(wanted.spec.op, kind)
+            ahead = (root_value(operation.operands[i]) for i in row.ahead(wanted.spec))
+            if any(m.owner(value) is None for value in ahead):
+                return True
+    return False
+
+
 def split(wanted: Request, kind: str) -> list[Request]:
     """The portions of a request: see `heddle.kernels.registry.Kernel.split`."""
     row = registry.find(wanted.spec.op, kind)

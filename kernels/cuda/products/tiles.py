@@ -44,8 +44,18 @@ class Tile:
 
     @property
     def depth(self) -> int:
-        """Elements along k of a stage, also columns of a line of b where that is [k, n]."""
+        """Elements along k of a stage."""
         return staging.LINE // self.kind.item
+
+    @property
+    def b_line(self) -> int:
+        """Bytes of a line of b."""
+        return staging.LINE
+
+    @property
+    def panel(self) -> int:
+        """Columns of b whose lines are steps of k."""
+        return self.b_line // self.kind.item
 
     @property
     def bytes_across(self) -> bool:
@@ -75,7 +85,7 @@ class Tile:
     @property
     def panels(self) -> int:
         """Panels of lines that are steps of k, of which the last one may have more columns."""
-        return -(-self.columns // self.depth)
+        return -(-self.columns // self.panel)
 
     @property
     def b_lines(self) -> int:
@@ -85,7 +95,7 @@ class Tile:
     @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return (self.rows + self.b_lines) * staging.LINE
+        return self.b_place + self.b_lines * self.b_line
 
     @property
     def pitch(self) -> int:

@@ -1,7 +1,7 @@
 """What brings operands of products by wgmma to shared memory: one thread by TMA, or a warpgroup.
 
 A stage has 128 lines of a along k, and behind them b: as many lines along k, or panels of lines
-that are steps of k. Chunks of 16 bytes are swizzled in lines of 128. Where lines of the matrices
+that are steps of k. Chunks of 16 bytes are swizzled in lines of 128, or in b's shorter ones. Where lines of the matrices
 do not divide into chunks, or are not aligned, a warpgroup reads single elements in place of TMA.
 """
 
@@ -117,12 +117,12 @@ class Feed:
 
         def half(part: Any, blocks: Any) -> None:
             lines = part * self.plan.half
-            start = turn.start + (tile.b_place + pieces.size(lines * staging.LINE))
+            start = turn.start + (tile.b_place + pieces.size(lines * tile.b_line))
             for panel in range(1 if tile.transposed else tile.panels):
                 down, right = (column + lines, k)
                 if not tile.transposed:
-                    down, right = k + lines, column + panel * tile.depth
-                target = self.shared.at(start + panel * (tile.depth * staging.LINE))
+                    down, right = k + lines, column + panel * tile.panel
+                target = self.shared.at(start + panel * (tile.depth * tile.b_line))
                 tma.load(target, tensor_map, [number, down, right], turn.full, blocks)
 
         self._halves(half)
@@ -174,12 +174,13 @@ class Feed:
             def of_b(line: Size, along: Size, k: Size = deep) -> tuple[Size, Size]:
                 if tile.transposed:
                     return place.column + line, k + along
-                panel = line // tile.depth * tile.depth
-                return k + line % tile.depth, place.column + panel + along
+                column = place.column + line // tile.depth * tile.panel
+                return k + line % tile.depth, column + along
 
             self._fill(a, turn.start, tile.rows, of_a)
             for i, b in enumerate(rights):
-                self._fill(b, turn.start + (tile.b_place + i * lines * staging.LINE), lines, of_b)
+                start = turn.start + (tile.b_place + i * lines * tile.b_line)
+                self._fill(b, start, lines, of_b, tile.b_line)
             self._filled(turn)
 
     def _filled(self, turn: instructions.Turn) -> None:

@@ -149,12 +149,13 @@ def _word(number: int) -> Any:
 class Matrices:
     """wgmma of 64 rows by `columns`, `kind.depth` deep; `k_last`: k is the last axis of b.
 
-    With elements of 8 bits it has to be.
+    With elements of 8 bits it has to be. Else b may have shorter lines, of `b_line` bytes.
     """
 
     kind: mma.Kind
     columns: int
     k_last: bool
+    b_line: int = staging.LINE
 
     @property
     def each(self) -> int:
@@ -167,7 +168,7 @@ class Matrices:
 
     def b(self, pointer: Any, panel: int) -> Any:
         """The descriptor of b; it lies in panels of so many bytes where k is not its last axis."""
-        return _descriptor(pointer, mma.CHUNK if self.k_last else panel)
+        return _descriptor(pointer, mma.CHUNK if self.k_last else panel, self.b_line)
 
     def a_slice(self, descriptor: Any, i: int) -> Any:
         """The descriptor of slice `i` of k."""
@@ -175,7 +176,7 @@ class Matrices:
 
     def b_slice(self, descriptor: Any, i: int) -> Any:
         """The descriptor of slice `i` of k."""
-        step = self.kind.item if self.k_last else staging.LINE
+        step = self.kind.item if self.k_last else self.b_line
         return behind(descriptor, i * self.kind.depth * step)
 
     def zeros(self) -> list[Any]:
@@ -292,10 +293,11 @@ def behind(descriptor: Any, size: int, times: Any = 1) -> Any:
     return arith.extui(emit.integer(64), low) | descriptor & -1 << 32
 
 
-def _descriptor(pointer: Any, leading: int) -> Any:
-    """Manual, "Matrix Descriptor Format": an atom is the stride, the swizzle is of 128 bytes."""
+def _descriptor(pointer: Any, leading: int, line: int = staging.LINE) -> Any:
+    """Manual, "Matrix Descriptor Format": eight lines are the stride, one of them the swizzle."""
     start = arith.extui(emit.integer(64), llvm.ptrtoint(emit.integer(32), pointer))
-    return (start >> 4) & 0x3FFF | (1 << 62 | ATOM >> 4 << 32 | leading >> 4 << 16)
+    swizzle = {32: -1, 64: -2, 128: 1}[line]  # 3 and 2, of the two highest bits.
+    return (start >> 4) & 0x3FFF | (swizzle << 62 | 8 * line >> 4 << 32 | leading >> 4 << 16)
 
 
 def _position(i: int) -> Any:

@@ -174,7 +174,7 @@ class _Which:
 class _Feed(feed.Feed):
     """Brings the b of a tile's product, and that of its gate: it lies behind it in a stage.
 
-    Where the frame has yet to wait, the first ring of b comes before.
+    Where the frame has yet to wait, a part of the first ring of b comes before.
     """
 
     which: _Which
@@ -203,7 +203,7 @@ class _Feed(feed.Feed):
 
         early = pieces.word(0)
         if self.frame.ahead:
-            early = emit.minimum(piece.length, self.ring.stages)
+            early = emit.minimum(piece.length, self.ring.stages * staging.EARLY // 100)
             for turn, k in self._steps_of(piece, first, stop=early):
                 with emit.when(feed.speaks()):
                     of_b(turn, k)

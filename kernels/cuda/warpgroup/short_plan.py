@@ -46,6 +46,13 @@ class ShortTile(Tile):
         """Columns of each product."""
         return self.columns // self.products
 
+    @property
+    def b_line(self) -> int:
+        """As long as fills panels, so that none has columns of the next tile."""
+        if self.transposed:
+            return staging.LINE
+        return math.gcd(self.columns * self.kind.item, staging.LINE)
+
 
 @dataclass(frozen=True)
 class ShortPlan:
@@ -101,15 +108,15 @@ def launch(plan: ShortPlan) -> Launch:
 
 def _maps(short: ShortPlan) -> tuple[TensorMap, ...]:
     """Those of a, and of b of each product, or of its gate."""
-    spec, depth, keeps = short.spec, short.tile.depth, short.problem.batch != ()
+    spec, tile, keeps = short.spec, short.tile, short.problem.batch != ()
     rights = [(places[1], one) for one, places in zip(spec.each, spec.places, strict=True)]
     if spec.gate:
         rights.append((len(spec.inputs) - len(spec.gate.inputs) + 1, spec.gate))
-    sides = [(0, spec.operands[0].shape, short.tile.rows)]
-    sides += [(buffer, one.operands[1].shape, short.half) for buffer, one in rights]
+    sides = [(0, spec.operands[0].shape, tile.rows, staging.LINE)]
+    sides += [(buffer, one.operands[1].shape, short.half, tile.b_line) for buffer, one in rights]
     return tuple(
-        maps.tensor_map(spec, buffer, shape, (lines, depth), keeps=keeps)
-        for buffer, shape, lines in sides
+        maps.tensor_map(spec, buffer, shape, (lines, line // tile.kind.item), line, keeps)
+        for buffer, shape, lines, line in sides
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda.products import mma, staging
+from heddle.kernels.cuda.products import mma
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.cuda.warpgroup.plan import Plan
 from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
@@ -30,9 +30,9 @@ class Steps:
         byte `rows` of a stage.
         """
         tile, ring = self.plan.tile, self.ring
-        units = instructions.Matrices(tile.kind, tile.columns, tile.transposed)
+        units = instructions.Matrices(tile.kind, tile.columns, tile.transposed, tile.b_line)
         a = units.a(self.shared.at(rows))
-        b = units.b(self.shared.at(tile.b_place), tile.depth * staging.LINE)
+        b = units.b(self.shared.at(tile.b_place), tile.depth * tile.b_line)
 
         def step(i: Any, number: Any, parity: Any, there: Any, before: Any, sums: Any) -> Any:
             turn = ring.at(number, parity)

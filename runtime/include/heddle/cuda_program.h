@@ -69,6 +69,7 @@ class CudaProgram final : public LoadedCode {
 
   CudaDevice& device_;
   const Driver& driver_;
+  const bool overlaps_;  // main's first kernel what is in front of a run
   std::vector<LoadedKernel> kernels_;
   std::unique_ptr<GraphCache> graphs_;
 };

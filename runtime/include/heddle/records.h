@@ -141,6 +141,8 @@ struct ConstantRecord {
   uint64_t size;
 };
 
+constexpr uint32_t kProgramOverlaps = 1;  // Its main may start before what is in front has ended.
+
 struct ProgramRecord {
   uint32_t target;  // a DeviceKind
   Range kernels;
@@ -149,7 +151,7 @@ struct ProgramRecord {
   Range main;
   Slot init_arena;
   Slot main_arena;
-  uint32_t zero;
+  uint32_t flags;
   uint64_t state;
   uint8_t reserved[24];
 };

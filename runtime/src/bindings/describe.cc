@@ -197,6 +197,7 @@ nb::list programs(const Artifact& artifact) {
     nb::dict row;
     row["target"] = kind_name(static_cast<DeviceKind>(program.target));
     row["state_bytes"] = program.state;
+    row["overlaps"] = (program.flags & kProgramOverlaps) != 0;
     row["kernels"] = kernel_rows(artifact, program);
     row["init"] = routine(artifact, program, program.init, program.init_arena);
     row["main"] = routine(artifact, program, program.main, program.main_arena);

@@ -5,6 +5,7 @@ import pytest
 
 from heddle.graph import DeviceRef, DType, Graph, TensorType, Weight, compile, ops
 from heddle.graph.compiler import assemble
+from heddle.graph.compiler.passes.plan import awaits_calls
 from heddle.graph.compiler.pipeline import lower
 from heddle.graph.reference import evaluate
 from heddle.kernels.registry import AHEAD
@@ -110,6 +111,21 @@ def test_weights_of_few_rows_are_read_ahead(name):
         x, given = (each.tensor for each in made.inputs)
         x, right = ops.tanh(x), side(given, made.add_weight(Weight("w", half.dtype, half.shape)))
         made.output(ops.matmul(x, right), ops.matmul(x, right.T))
-    asked = assemble.requests(lower(made.module, kind), kind)
+    module = lower(made.module, kind)
+    asked = assemble.requests(module, kind)
     products = [r.spec for _, r in asked if r.spec.op.startswith("matmul")]
     assert {spec.attr(AHEAD) for spec in products} == {wanted}
+    brought = name == "an input"  # By a call, which may be behind the kernel that writes it.
+    assert awaits_calls(module, kind) == brought
+
+
+def test_a_run_overlaps_what_is_in_front_unless_it_reads_ahead_what_a_call_brings():
+    half = TensorType(DType.bfloat16, (3, 64))
+    for given in (False, True):
+        with Graph("product", [half, TensorType(DType.bfloat16, (64, 64))]) as made:
+            x, right = (each.tensor for each in made.inputs)
+            right = right if given else made.add_weight(Weight("w", DType.bfloat16, (64, 64)))
+            made.output(ops.matmul(x, right))
+        artifact = compile(made, ["cpu:native", "cuda:sm_90a"])
+        found = {program["target"]: program["overlaps"] for program in artifact.programs}
+        assert found == {"cpu": False, "cuda": not given}

@@ -14,7 +14,7 @@ from warpgroup_cases import HOPPER, body, dequantised, product
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda.products import by_rows
+from heddle.kernels.cuda.products import by_rows, mma
 from heddle.kernels.cuda.warpgroup import short_plan, tma
 from heddle.kernels.registry import MACHINES, find
 
@@ -80,19 +80,16 @@ def test_results(monkeypatch, name):
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("columns", [32, 96, 160])
-def test_half_a_panel(monkeypatch, columns, parts):
-    """The last panel of b [k, n] has columns that are the next tile's, or none's."""
-    monkeypatch.setattr(short_plan, "_PARTS", (parts,))
-    possible = short_plan._possible
+@pytest.mark.parametrize(("columns", "line"), [(48, 32), (80, 32), (96, 64), (160, 64), (192, 128)])
+def test_lines_of_b_divide_tiles(monkeypatch, columns, line, parts):
+    """No panel of b [k, n] has columns that are the next tile's."""
+    kind = mma.kind_of(product("bfloat16", 20, 2 * columns - 24, 3 * 64 + 8, False))
+    tile = short_plan.ShortTile(kind, columns, False)
     monkeypatch.setattr(
-        short_plan,
-        "_possible",
-        lambda spec: (plan for plan in possible(spec) if plan.tile.columns == columns),
+        short_plan, "_possible", lambda spec: [short_plan.ShortPlan(spec, tile, parts)]
     )
     spec = product("bfloat16", 20, 2 * columns - 24, 3 * 64 + 8, False)
-    plan = short_plan.plan_for(spec, HOPPER)
-    assert plan.tile.b_lines == columns + 32
+    assert (tile.b_line, tile.stage) == (line, 64 * 128 + 64 * 2 * columns)
     for shift in (0, 1):
         check(spec, {}, shift)
 
