@@ -58,7 +58,9 @@ class Meeting:
             complete = _handover.arrive(self.frame.counters, place, pieces.size(piece.count))
             self.shared.store(arith.extui(emit.integer(32), complete), flag)
         instructions.meet(warpgroup + 1, instructions.THREADS)
-        return emit.compare("equal", self.shared.load(flag, emit.integer(32), 1), 1)
+        complete = pieces.size(self.shared.load(flag, emit.integer(32), 1))
+        # Else what comes behind would not have places of stages in registers of the warp.
+        return emit.compare("equal", _block.of_all(complete), 1)
 
     def total(
         self, piece: pieces.Piece, part: Any, warp: Size, first: Size, count: int

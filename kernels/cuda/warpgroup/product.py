@@ -223,12 +223,12 @@ class _Block:
         whole = emit.compare("equal", piece.length, self._steps)
         return emit.either(whole, [yes.type, *types], lambda: [yes, *sums], together)
 
-    def _release_scaled(self, step: Any) -> None:
+    def _release_scaled(self, turn: instructions.Turn) -> None:
         """The warp does not read a stage any more; nor does its warpgroup what the cluster shares.
 
         What it has read itself it hands over as threads do, in the block alone.
         """
-        turn, thread = self._ring.turn(step), _block.thread() % instructions.THREADS
+        thread = _block.thread() % instructions.THREADS
         instructions.meet_in_warp()
         with emit.when(emit.compare("equal", thread % _block.WARP, 0)):
             turn.arrive_empty()

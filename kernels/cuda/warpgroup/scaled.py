@@ -91,7 +91,7 @@ class Products:
         frame: The kernel's.
         plan: Its plan.
         shared: Shared memory, with the stages of `ring`.
-        release: Says that the warp does not read the stage of a step any more.
+        release: Says that the warp does not read a stage any more.
     """
 
     def __init__(
@@ -100,11 +100,12 @@ class Products:
         plan: Plan,
         shared: mma.DynamicShared,
         ring: instructions.Ring,
-        release: Callable[[Any], None],
+        release: Callable[[instructions.Turn], None],
     ) -> None:
         self._frame, self._shared, self._ring, self._release = frame, shared, ring, release
         self._tile, problem = tile_of(plan), plan.problem
         self._units = instructions.Matrices(self._tile.kind, self._tile.rows, k_last=True)
+        self._x = self._units.b(shared.at(0), 0)
         self._n = frame.size(problem.n)
         self._groups = sizes.floordiv(frame.size(problem.k), self._tile.group)
         thread = _block.thread()
@@ -120,18 +121,23 @@ class Products:
         ]
         count = _HALVES * self._tile.depth // self._tile.span
 
-        def step(i: Any, *state: Any) -> Sequence[Any]:
+        def step(i: Any, number: Any, parity: Any, *state: Any) -> Sequence[Any]:
             scales, totals = state[:count], state[count:]
             ahead = self._scales(rows, piece.start + i + 1)
-            turn = self._ring.turn(first + i)
+            turn = self._ring.at(number, parity)
             turn.wait_until_full()
             found = self._add(turn, scales, totals)
-            self._release(first + i)
-            return [*ahead, *found]
+            self._release(turn)
+            following = self._ring.after(turn)
+            return [following.number, following.parity, *ahead, *found]
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
+        turn = self._ring.turn(first)
         begin = [*self._scales(rows, piece.start), *self._units.zeros()]
-        totals = emit.carry(zero, piece.length, one, begin, step)[count:]
+        _, _, *found = emit.carry(
+            zero, piece.length, one, [turn.number, turn.parity, *begin], step
+        )
+        totals = found[count:]
         return [total * 2.0**-self._tile.weights.place for total in totals]
 
     def _add(
@@ -201,7 +207,8 @@ class Products:
         """The sums of a run in the registers of `sums`, in flight; of its group if it `adds`."""
         tile, units = self._tile, self._units
         panel, along = divmod(start, tile.panel_depth)
-        b = units.b(self._shared.at(turn.start + panel * tile.panel), 0)
+        b = instructions.behind(self._x, self._ring.size, turn.number)
+        b = instructions.behind(b, panel * tile.panel)
         instructions.fence()
         for i, slice_ in enumerate(words):
             right = units.b_slice(b, along // tile.kind.depth + i)
