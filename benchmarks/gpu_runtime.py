@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-BOTH, GATHER = "runtime.heddle", "gather.heddle"
-"""Of `x * 2 + 1` and the elements of x that indices name, and of these alone."""
+BOTH, GATHER, CHAIN = "runtime.heddle", "gather.heddle", "chain.heddle"
+"""Of `x * 2 + 1` and the elements of x that indices name, of these alone, and of `x @ w`."""
 
 LENGTH = 1 << 20
 
 MOST = (1 << 31) - 1
 """The largest dim."""
+
+ROWS, WIDE, RUNS = 8, 2048, 200
+"""Of x in the product by w, and how often it is multiplied."""
 
 SLOW, TIMES = 4096, 20
 """The product that keeps a stream busy, and how often: some milliseconds."""
@@ -28,7 +31,7 @@ SLOW, TIMES = 4096, 20
 
 def make(folder: Path, target: str) -> None:
     """Compiles what is run."""
-    from heddle.graph import DType, Graph, TensorType, compile, ops
+    from heddle.graph import DType, Graph, TensorType, Weight, compile, ops
 
     types = [TensorType(DType.float32, ("n",)), TensorType(DType.int64, ("m",))]
     for file in (BOTH, GATHER):
@@ -37,6 +40,10 @@ def make(folder: Path, target: str) -> None:
             chosen = ops.gather(x, index, axis=0)
             graph.output(*[x * 2 + 1, chosen] if file == BOTH else [chosen])
         compile(graph, target).save(folder / file)
+    with Graph("chain", [TensorType(DType.float16, (ROWS, WIDE))]) as graph:
+        weight = graph.add_weight(Weight("w", DType.float16, (WIDE, WIDE)))
+        graph.output(ops.matmul(graph.inputs[0], weight))
+    compile(graph, target).save(folder / CHAIN)
 
 
 def _drawn(seed: int) -> tuple[Any, Any]:
@@ -63,7 +70,7 @@ class Questions:
     """What is asked, in order, of a model on a device."""
 
     def __init__(self, kit: Any) -> None:
-        self.device = kit.device
+        self.kit, self.device = kit, kit.device
         self.model, self.gather = (kit.session.load(kit.folder / file) for file in (BOTH, GATHER))
 
     def numpy(self) -> None:
@@ -127,6 +134,24 @@ class Questions:
             x, out = out[0], (x, out[1])
         if self.model.diagnostics:
             raise AssertionError(f"wanted no trouble with graphs, got {self.model.diagnostics}")
+
+    def chain(self) -> None:
+        """Runs of which each reads what the one in front wrote, and may start before its end."""
+        from heddle.runtime import Buffer
+
+        rng = np.random.default_rng(4)
+        order = rng.permutation(WIDE)  # A product that moves columns is exact.
+        weights = {"w": np.eye(WIDE, dtype=np.float16)[:, order]}
+        model = self.kit.session.load(self.kit.folder / CHAIN, weights)
+        wanted = rng.standard_normal((ROWS, WIDE)).astype(np.float16)
+        x, out = (
+            Buffer.from_numpy(wanted).to(self.device),
+            Buffer("float16", (ROWS, WIDE), self.device),
+        )
+        for _ in range(RUNS):
+            model.execute(x, out=(out,))
+            wanted, x, out = wanted[:, order], out, x
+        _expect(x.to_numpy(), wanted)
 
     def refused_values(self) -> None:
         """An index out of range is told by the op's name, and the next call is as before."""
