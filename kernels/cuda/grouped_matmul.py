@@ -28,6 +28,7 @@ from heddle.kernels.cuda.products import (
     tiles,
 )
 from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.products.tile import ROWS, Tile
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.cuda.warpgroup import product as warpgroup_product
 from heddle.kernels.emit import compare, select
@@ -76,12 +77,12 @@ def _ways(spec: Spec) -> list[by_rows.Way]:
             emit_at = partial(skinny.emit_strip_at, strip)
             found.append(way(rows * groups, rows, columns, skinny.SHARED, emit_at))
     columns = matrices.SPACE.value("columns", spec, "cuda") or _columns(problem.n)
-    tile = tiles.Tile(kind, columns, transposed)
+    tile = Tile(kind, columns, transposed)
 
     def emit_tile(frame: _frame.Frame, shared: Any, where: Place, sides: _Sides) -> None:
         tiles.emit_tile(frame, tile, shared, where, sides)
 
-    found.append(way(None, tiles.ROWS, columns, tiles.shared_bytes(columns), emit_tile))
+    found.append(way(None, ROWS, columns, tiles.shared_bytes(columns), emit_tile))
     return list(by_rows.possible(spec, found))
 
 

@@ -16,6 +16,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import fma, matrices, mma, staging
 from heddle.kernels.cuda.products import tiles as products_tiles
 from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.products.tile import ROWS, Tile
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.cuda.warpgroup import product as warpgroup_product
 from heddle.kernels.emit import compare, select
@@ -37,8 +38,8 @@ def emit_windows(spec: Spec, machine: Machine) -> None:
             return
         left = _Left(frame, Windows.of(frame), frame.size(spec.operands[1].shape[0]))
         if _on_tensor_cores(spec):
-            tile = products_tiles.Tile(mma.KINDS[_dtypes(spec)], _COLUMNS, transposed=True)
-            where = _place(frame, left, products_tiles.ROWS, _COLUMNS)
+            tile = Tile(mma.KINDS[_dtypes(spec)], _COLUMNS, transposed=True)
+            where = _place(frame, left, ROWS, _COLUMNS)
             shared = mma.DynamicShared("stages")
             a = left.matrix(where)
             b = staging.Matrix(frame.inputs[1], a.dtype, emit.index(0), where.stop, where.k)
@@ -183,7 +184,7 @@ def launch(spec: Spec) -> Launch:
     groups, each, k = spec.operands[1].shape
     on_tensor_cores = _on_tensor_cores(spec)
     side = fma.side_of(spec)
-    rows, columns = (products_tiles.ROWS, _COLUMNS) if on_tensor_cores else (side, side)
+    rows, columns = (ROWS, _COLUMNS) if on_tensor_cores else (side, side)
     m: Expr = product(tuple(windows))
     tiles = product((groups, fold("ceildiv", m, rows), fold("ceildiv", each, columns)))
     work = product((m, n, k, 2))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from heddle.kernels.cuda.products import mma, staging
-from heddle.kernels.cuda.products.tiles import ROWS
+from heddle.kernels.cuda.products.tile import ROWS
 from heddle.kernels.cuda.products.weight_words import WeightWords
 
 

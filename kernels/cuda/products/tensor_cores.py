@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from heddle.kernels.cuda.products import by_rows, matrices, mma, skinny, tiles
+from heddle.kernels.cuda.products.tile import ROWS, Tile
 from heddle.kernels.spec import Expr, Spec, fold, product
 
 _PROCESSORS = 132  # Of an H100 or H200: by how many blocks at a time a choice counts.
@@ -39,7 +40,7 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     if spec.gate:  # Only what few rows have computes both.
         return by_rows.possible(spec, found)
     columns = matrices.SPACE.value("columns", spec, "cuda") or _columns(problem)
-    tile = tiles.Tile(kind, columns, transposed)
+    tile = Tile(kind, columns, transposed)
     found.append(
         by_rows.Way(
             None,
@@ -82,7 +83,6 @@ def _columns(problem: matrices.Problem) -> int:
 
 def _tiles_of(problem: matrices.Problem, columns: int) -> Expr:
     down, across = (
-        fold("ceildiv", size, step)
-        for size, step in ((problem.m, tiles.ROWS), (problem.n, columns))
+        fold("ceildiv", size, step) for size, step in ((problem.m, ROWS), (problem.n, columns))
     )
     return product((*problem.batch, down, across))

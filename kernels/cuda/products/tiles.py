@@ -8,102 +8,24 @@ way to registers while one is multiplied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import crosslane, emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import matrices, mma, outputs, staging
 from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.products.tile import ACROSS, ROWS, Tile
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
 llvm, vector = dialect("llvm"), dialect("vector")
-
-ROWS = 128
-"""Rows of a tile."""
 
 STAGES = 3
 SLICES = staging.LINE // (2 * mma.CHUNK)
 """Of k in a stage, as deep as one mma.sync each."""
 
 _WARP_ROWS = 64
-_ACROSS = 4  # Warps along the columns of a tile; two along its rows.
 _GROUP = 8  # Tiles along m that run side by side: their columns of b stay in the L2 cache.
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What is multiplied, in tiles of so many columns; `transposed`: b is [n, k]."""
-
-    kind: mma.Kind
-    columns: int
-    transposed: bool
-
-    rows = ROWS
-
-    @property
-    def depth(self) -> int:
-        """Elements along k of a stage."""
-        return staging.LINE // self.kind.item
-
-    @property
-    def b_line(self) -> int:
-        """Bytes of a line of b."""
-        return staging.LINE
-
-    @property
-    def panel(self) -> int:
-        """Columns of b whose lines are steps of k."""
-        return self.b_line // self.kind.item
-
-    @property
-    def bytes_across(self) -> bool:
-        """Whether b is bytes in lines that are steps of k, which ldmatrix transposes in pairs."""
-        return self.kind.item == 1 and not self.transposed
-
-    @property
-    def words_across(self) -> bool:
-        """Whether b is words of 32 bits in lines that are steps of k: ldmatrix cannot turn them."""
-        return self.kind.item == 4 and not self.transposed
-
-    @property
-    def width(self) -> int:
-        """Bytes of a line of b that are read at a time: a chunk, or eight words."""
-        return 2 * mma.CHUNK if self.words_across else mma.CHUNK
-
-    @property
-    def warp_columns(self) -> int:
-        """Columns of a warp."""
-        return self.columns // _ACROSS
-
-    @property
-    def b_place(self) -> int:
-        """Where b begins in a stage."""
-        return self.rows * staging.LINE
-
-    @property
-    def panels(self) -> int:
-        """Panels of lines that are steps of k, of which the last one may have more columns."""
-        return -(-self.columns // self.panel)
-
-    @property
-    def b_lines(self) -> int:
-        """Lines of b in a stage."""
-        return self.columns if self.transposed else self.panels * self.depth
-
-    @property
-    def stage(self) -> int:
-        """Bytes of a stage."""
-        return self.b_place + self.b_lines * self.b_line
-
-    @property
-    def pitch(self) -> int:
-        """Elements between two rows of sums in shared memory.
-
-        More than columns: two rows of a store of 16 bytes, or four of 8, meet no bank twice.
-        """
-        return self.columns + (16 if self.bytes_across else 8)
 
 
 def shared_bytes(columns: int) -> int:
@@ -206,7 +128,7 @@ class _Fragments:
         self._down, self._across = _WARP_ROWS // 16, tile.warp_columns // 8
         self.sums = self._down * self._across * 4
         lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
-        row, column = warp // _ACROSS * _WARP_ROWS, warp % _ACROSS * tile.warp_columns
+        row, column = warp // ACROSS * _WARP_ROWS, warp % ACROSS * tile.warp_columns
         self._a = _along_k(row + lane % 16, lane // 16)
         if tile.transposed:
             line = column + lane % 8 + lane // 16 * 8
@@ -299,8 +221,8 @@ def _store(tile: Tile, shared: mma.DynamicShared, sums: Sequence[Any]) -> None:
     """Puts a warp's sums into shared memory."""
     element = emit.register_type(tile.kind.sums)
     lane, warp = _block.thread() % _block.WARP, _block.thread() // _block.WARP
-    row = warp // _ACROSS * _WARP_ROWS + lane // 4
-    column = warp % _ACROSS * tile.warp_columns
+    row = warp // ACROSS * _WARP_ROWS + lane // 4
+    column = warp % ACROSS * tile.warp_columns
     across, each = tile.warp_columns // 8, 4 if tile.bytes_across else 2
     places = [lane % 4 * each ^ outputs.turn(lane // 4, column + first) for first in (0, 32)]
     for number in range(0, len(sums) // 4, 2):

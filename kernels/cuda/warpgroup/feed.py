@@ -1,8 +1,9 @@
 """What brings operands of products by wgmma to shared memory: one thread by TMA, or a warpgroup.
 
 A stage has 128 lines of a along k, and behind them b: as many lines along k, or panels of lines
-that are steps of k. Chunks of 16 bytes are swizzled in lines of 128, or in b's shorter ones. Where lines of the matrices
-do not divide into chunks, or are not aligned, a warpgroup reads single elements in place of TMA.
+that are steps of k. Chunks of 16 bytes are swizzled in lines of 128, or in b's shorter ones. Where
+lines of the matrices do not divide into chunks, or are not aligned, a warpgroup reads single
+elements in place of TMA.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import matrices, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
-from heddle.kernels.cuda.products.tiles import Tile
+from heddle.kernels.cuda.products.tile import Tile
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.cuda.warpgroup.maps import brings
 from heddle.kernels.cuda.warpgroup.plan import Plan

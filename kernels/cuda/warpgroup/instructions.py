@@ -60,11 +60,11 @@ class Turn:
 
     def wait_until_empty(self) -> None:
         """Waits until the consumers have released the stage in the round before this one."""
-        _wait(self.empty, self.parity ^ 1)
+        nvvm.mbarrier_try_wait_parity(self.empty, self.parity ^ 1, _word(_TICKS))
 
     def wait_until_full(self) -> None:
         """Waits until all is there that comes in this round."""
-        _wait(self.full, self.parity)
+        nvvm.mbarrier_try_wait_parity(self.full, self.parity, _word(_TICKS))
 
     def is_full(self) -> Any:
         """Whether all is there that comes in this round: then the thread has waited for it."""
@@ -128,10 +128,6 @@ class Ring:
 def ring_bytes(stages: int) -> int:
     """Shared memory of the mbarriers of a `Ring`."""
     return stages * 2 * _BARRIER_BYTES
-
-
-def _wait(barrier: Any, parity: Any) -> None:
-    nvvm.mbarrier_try_wait_parity(barrier, parity, _word(_TICKS))
 
 
 def _arrive(barrier: Any) -> None:
@@ -294,10 +290,11 @@ def behind(descriptor: Any, size: int, times: Any = 1) -> Any:
 
 
 def _descriptor(pointer: Any, leading: int, line: int = staging.LINE) -> Any:
-    """Manual, "Matrix Descriptor Format": eight lines are the stride, one of them the swizzle."""
+    """Manual, "Matrix Descriptor Format": an atom is the stride, the swizzle is of a line."""
     start = arith.extui(emit.integer(64), llvm.ptrtoint(emit.integer(32), pointer))
-    swizzle = {32: -1, 64: -2, 128: 1}[line]  # 3 and 2, of the two highest bits.
-    return (start >> 4) & 0x3FFF | (swizzle << 62 | 8 * line >> 4 << 32 | leading >> 4 << 16)
+    swizzle = {32: -1, 64: -2, 128: 1}[line] << 62  # 3 and 2, of the two highest bits.
+    strides = ATOM * line // staging.LINE >> 4 << 32 | leading >> 4 << 16
+    return (start >> 4) & 0x3FFF | (swizzle | strides)
 
 
 def _position(i: int) -> Any:

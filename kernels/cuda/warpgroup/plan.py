@@ -11,7 +11,7 @@ from heddle.kernels.cuda.products import by_rows, matrices, mma, partial_sums, s
 from heddle.kernels.cuda.products import pieces as products_pieces
 from heddle.kernels.cuda.products import scaled as products_scaled
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
-from heddle.kernels.cuda.products.tiles import ROWS, Tile
+from heddle.kernels.cuda.products.tile import ROWS, Tile
 from heddle.kernels.cuda.products.weight_words import WeightWords
 from heddle.kernels.cuda.warpgroup import instructions, maps, result
 from heddle.kernels.registry import Machine

@@ -15,8 +15,8 @@ from typing import Any
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma, partial_sums, pieces, row_pieces, staging
-from heddle.kernels.cuda.products import tiles as products_tiles
 from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.products.tile import ROWS
 from heddle.kernels.cuda.warpgroup import feed, instructions, result, scaled, steps, tma, windows
 from heddle.kernels.cuda.warpgroup.plan import CONSUMERS, KEPT, REGISTERS, ROWS_TOGETHER, Plan
 from heddle.kernels.row_groups import most
@@ -68,13 +68,13 @@ class _Block:
         # Those that share a do, too.
         beside: Any = plan.scaled
         if plan.cluster > 1 and not plan.scaled and not isinstance(self._m, int):
-            beside = emit.compare("less_equal", self._m, products_tiles.ROWS)
+            beside = emit.compare("less_equal", self._m, ROWS)
         self._beside = beside
         self._down = _chosen(beside, 1, plan.cluster)
         self._across = _chosen(beside, plan.cluster, 1)
         self._tiles_down = _ceildiv(self._m, self._down * tile.rows)
         if plan.grouped:
-            self._tiles_down = pieces.word(frame.size(most(plan.spec, products_tiles.ROWS)))
+            self._tiles_down = pieces.word(frame.size(most(plan.spec, ROWS)))
         self._tiles_across = _ceildiv(self._n, self._across * tile.columns)
         number = frame.size(product(problem.batch))
         tiles = self._tiles_down * self._tiles_across * pieces.word(number)
@@ -126,7 +126,7 @@ class _Block:
         side_by_side = emit.minimum(self._tiles_down - group * together, together)
         row, column = group * together + rest % side_by_side, rest // side_by_side
         if self._plan.grouped:
-            group, top, end = row_pieces.find(self._frame, pieces.size(row), products_tiles.ROWS)
+            group, top, end = row_pieces.find(self._frame, pieces.size(row), ROWS)
             right = pieces.size(column * self._plan.tile.columns)
             return Place(group, top, right, end, self._n, self._k)
         row = row * self._down + _chosen(self._beside, 0, self._rank)

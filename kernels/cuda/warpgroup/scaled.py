@@ -134,9 +134,7 @@ class Products:
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
         turn = self._ring.turn(first)
         begin = [*self._scales(rows, piece.start), *self._units.zeros()]
-        _, _, *found = emit.carry(
-            zero, piece.length, one, [turn.number, turn.parity, *begin], step
-        )
+        _, _, *found = emit.carry(zero, piece.length, one, [turn.number, turn.parity, *begin], step)
         totals = found[count:]
         return [total * 2.0**-self._tile.weights.place for total in totals]
 

@@ -9,7 +9,7 @@ from functools import partial, reduce
 
 from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.products import by_rows, matrices, mma, staging, tensor_cores
-from heddle.kernels.cuda.products.tiles import Tile
+from heddle.kernels.cuda.products.tile import Tile
 from heddle.kernels.cuda.warpgroup import instructions, maps
 from heddle.kernels.registry import Machine
 from heddle.kernels.spec import Expr, Launch, Operand, Spec, TensorMap, fold, product

@@ -15,8 +15,9 @@ from typing import Any
 
 from heddle.kernels import emit, memory
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.products import mma, pieces, staging, tiles
+from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
+from heddle.kernels.cuda.products.tile import ROWS
 from heddle.kernels.cuda.warpgroup import feed, instructions, tma
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect
@@ -26,7 +27,7 @@ from heddle.kernels.windows import Windows
 arith, nvvm, vector = (dialect(name) for name in ("arith", "nvvm", "vector"))
 
 _CHUNKS = staging.LINE // mma.CHUNK
-_ROWS = tiles.ROWS * _CHUNKS // instructions.THREADS
+_ROWS = ROWS * _CHUNKS // instructions.THREADS
 ARRIVALS = instructions.THREADS + 1
 """At a stage's mbarrier: of all threads that gather, and of the one that fetches weights."""
 
@@ -54,7 +55,7 @@ class Gathering:
         self._rows = [self._row(place, i) for i in range(_ROWS)]
 
     def _line(self, i: int) -> Any:
-        return self._thread // _CHUNKS + i * (tiles.ROWS // _ROWS)
+        return self._thread // _CHUNKS + i * (ROWS // _ROWS)
 
     def _row(self, place: Place, i: int) -> _Row:
         window = place.row + self._line(i)
