@@ -135,12 +135,11 @@ def _is_given(value: Any, operation: Any) -> bool:
 def awaits_calls(module: Any, kind: str) -> bool:
     """Whether main reads ahead what a call brings, so that it starts behind all in front of it."""
     for operation in _fused(module, "main"):
-        wanted = wanted_of(operation, kind)
-        if wanted.spec.attr(registry.AHEAD):
-            row = registry.find(wanted.spec.op, kind)
-            ahead = (root_value(operation.operands[i]) for i in row.ahead(wanted.spec))
-            if any(m.owner(value) is None for value in ahead):
-                return True
+        spec = wanted_of(operation, kind).spec
+        row = registry.find(spec.op, kind)
+        ahead = row.ahead(spec) if row and spec.attr(registry.AHEAD) else ()
+        if any(m.owner(root_value(operation.operands[i])) is None for i in ahead):
+            return True
     return False
 
 

@@ -52,7 +52,7 @@ class ScaledTile:
         return 8 // self.weights.bits
 
     @property
-    def line(self) -> int:
+    def b_line(self) -> int:
         """Bytes of a line of weights, which is their swizzle, too."""
         return self.depth // self.each
 
@@ -64,7 +64,7 @@ class ScaledTile:
     @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return self.b_place + self.columns * self.line
+        return self.b_place + self.columns * self.b_line
 
     @property
     def span(self) -> int:

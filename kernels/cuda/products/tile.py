@@ -34,7 +34,7 @@ class Tile:
         return staging.LINE
 
     @property
-    def panel(self) -> int:
+    def panel_columns(self) -> int:
         """Columns of b whose lines are steps of k."""
         return self.b_line // self.kind.item
 
@@ -66,7 +66,7 @@ class Tile:
     @property
     def panels(self) -> int:
         """Panels of lines that are steps of k, of which the last one may have more columns."""
-        return -(-self.columns // self.panel)
+        return -(-self.columns // self.panel_columns)
 
     @property
     def b_lines(self) -> int:

@@ -115,6 +115,7 @@ class Feed:
     ) -> None:
         """Starts the copies of b, matrix `number` of the map, that are this block's."""
         tile, column = self.plan.tile, pieces.word(place.column)
+        assert isinstance(tile, Tile), "weights with scales have a feed of their own"
 
         def half(part: Any, blocks: Any) -> None:
             lines = part * self.plan.half
@@ -122,7 +123,7 @@ class Feed:
             for panel in range(1 if tile.transposed else tile.panels):
                 down, right = (column + lines, k)
                 if not tile.transposed:
-                    down, right = k + lines, column + panel * tile.panel
+                    down, right = k + lines, column + panel * tile.panel_columns
                 target = self.shared.at(start + panel * (tile.depth * tile.b_line))
                 tma.load(target, tensor_map, [number, down, right], turn.full, blocks)
 
@@ -175,7 +176,7 @@ class Feed:
             def of_b(line: Size, along: Size, k: Size = deep) -> tuple[Size, Size]:
                 if tile.transposed:
                     return place.column + line, k + along
-                column = place.column + line // tile.depth * tile.panel
+                column = place.column + line // tile.depth * tile.panel_columns
                 return k + line % tile.depth, column + along
 
             self._fill(a, turn.start, tile.rows, of_a)

@@ -189,7 +189,7 @@ def _boxes(plan: Plan) -> list[tuple[tuple[int, int], int]]:
     """The boxes of a and b, and the bytes of their lines."""
     tile, line = plan.tile, staging.LINE
     if isinstance(tile, ScaledTile):
-        weights = (tile.columns, tile.line), tile.line
+        weights = (tile.columns, tile.b_line), tile.b_line
         return [((plan.half, tile.panel_depth), line), weights]
     return [((lines, tile.depth), line) for lines in (ROWS, plan.half)]
 

@@ -69,7 +69,7 @@ class Feed(feed.Feed):
                 at = _behind(place.row, along + number * tile.panel_depth)
                 self._fill(x, turn.start + number * tile.panel, tile.rows, at)
             at = _behind(place.column, along // tile.each)
-            self._fill(weights, turn.start + tile.b_place, tile.columns, at, tile.line)
+            self._fill(weights, turn.start + tile.b_place, tile.columns, at, tile.b_line)
             self._filled(turn)
 
 
@@ -189,7 +189,7 @@ class Products:
         `staging.swizzled` is the number of the chunk exclusive or what the line says, and eight
         lines on that is the same: so that one register has the places of all chunks.
         """
-        length = self._tile.line
+        length = self._tile.b_line
         first = self._line * length + staging.swizzled(self._line, 0, length) * mma.CHUNK
         at = (turn.start + first ^ chunk * mma.CHUNK) + (self._tile.b_place + 8 * half * length)
         return _block.lanes(self._shared.load(at, emit.integer(32), mma.CHUNK // 4))
