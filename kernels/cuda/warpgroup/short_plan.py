@@ -146,7 +146,8 @@ def _possible(spec: Spec) -> Iterator[ShortPlan]:
     products = 2 if spec.gate else 1
     if products > 1 and not transposed:
         return
-    step = 16 * products if transposed else staging.LINE // (2 * kind.item)  # Half of a panel.
+    # Lines of b of 64 bytes are as fast as those of 128, and shorter ones are not.
+    step = 16 * products if transposed else staging.LINE // (2 * kind.item)
     for columns in range(step, _WIDEST + 1, step):
         for parts in _PARTS:
             found = ShortPlan(spec, ShortTile(kind, columns, transposed, products), parts)
