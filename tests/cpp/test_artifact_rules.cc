@@ -272,8 +272,8 @@ TEST_CASE("rules: programs and buffers") {
         }).find("main arena: wanted a number below") != std::string::npos);
   CHECK(program([](auto& row) { row.state = uint64_t{1} << 47; }) ==
         "section programs, record 0, state: wanted less than 2^47 bytes, got 140737488355328");
-  CHECK(program([](auto& row) { row.zero = 1; }) ==
-        "section programs, record 0, zero: wanted zero, got 1");
+  CHECK(program([](auto& row) { row.flags = 2; }) ==
+        "section programs, record 0, flags: wanted bit 1 alone, got 2");
   CHECK(program([](auto& row) { row.reserved[8] = 1; }) ==
         "section programs, record 0, zero: wanted zero, got 1");
   auto buffer = [](size_t record, const std::function<void(BufferRecord&)>& change) {
