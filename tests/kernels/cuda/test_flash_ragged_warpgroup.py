@@ -1,5 +1,7 @@
 """Attention of ragged rows by warpgroups: on the emulator, with mistakes, and assembled."""
 
+from dataclasses import replace
+
 import cuda_cases as cases
 import cuda_harness
 import numpy as np
@@ -132,6 +134,7 @@ def test_values_that_stay_are_seen(monkeypatch):
 
 
 Turn, meet, initialise = warpgroup.Turn, warpgroup.meet, warpgroup.Ring.initialise
+wait = Turn.wait_until_full
 MISTAKES = {
     "values are blanked without a fence": (tma, "fence", lambda: None, r"fence\.proxy"),
     "the second does not wait for blanks": (
@@ -143,7 +146,7 @@ MISTAKES = {
     "the other phase": (
         Turn,
         "wait_until_full",
-        lambda turn: warpgroup._wait(turn.full, turn.parity ^ 1),
+        lambda turn: wait(replace(turn, parity=turn.parity ^ 1)),
         "uninitialised|race",
     ),
     "one box is waited for": (
