@@ -144,10 +144,8 @@ class Questions:
         weights = {"w": np.eye(WIDE, dtype=np.float16)[:, order]}
         model = self.kit.session.load(self.kit.folder / CHAIN, weights)
         wanted = rng.standard_normal((ROWS, WIDE)).astype(np.float16)
-        x, out = (
-            Buffer.from_numpy(wanted).to(self.device),
-            Buffer("float16", (ROWS, WIDE), self.device),
-        )
+        x = Buffer.from_numpy(wanted).to(self.device)
+        out = Buffer("float16", (ROWS, WIDE), self.device)
         for _ in range(RUNS):
             model.execute(x, out=(out,))
             wanted, x, out = wanted[:, order], out, x

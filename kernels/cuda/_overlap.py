@@ -1,8 +1,8 @@
 """Kernels that start before the one in front of them has ended (PTX ISA 9.0, "griddepcontrol").
 
 Until its wait a kernel touches no global memory, but that it may read what no kernel writes: what
-its graph is given. The first kernel of a run is not started ahead of what is in front of it, so
-that this is there.
+its graph is given. Where some of that comes with a call, the first kernel of a run is not started
+ahead of what is in front of it, so that it is there.
 """
 
 from __future__ import annotations

@@ -198,15 +198,10 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
 }
 
 void CudaProgram::launch(const Routine& routine, const Call& call) const {
-  auto give = [&](Stream stream, bool behind_kernel) {
-    for (const Step& step : routine.steps) {
-      behind_kernel = start(routine, step, call, stream, behind_kernel);
-    }
-  };
-  auto record = [&](Stream stream) { give(stream, false); };
+  auto record = [&](Stream stream) { give(routine, call, stream, false); };
   if (!graphs_->launch(routine, call.pointers, call.pointer_count, device_.queue(call.stream),
                        std::ref(record))) {
-    give(call.stream, overlaps_);
+    give(routine, call, call.stream, overlaps_);
   }
 }
 
@@ -235,10 +230,14 @@ void CudaProgram::give_up(const Call& call) const noexcept {
 }
 
 void CudaProgram::enqueue(const Routine& routine, const Call& call) const {
-  bool behind_kernel = overlaps_;
+  for (const Step& step : routine.steps) check_grid(routine, step);
+  give(routine, call, call.stream, overlaps_);
+}
+
+void CudaProgram::give(const Routine& routine, const Call& call, Stream stream,
+                       bool behind_kernel) const {
   for (const Step& step : routine.steps) {
-    check_grid(routine, step);
-    behind_kernel = start(routine, step, call, call.stream, behind_kernel);
+    behind_kernel = start(routine, step, call, stream, behind_kernel);
   }
 }
 

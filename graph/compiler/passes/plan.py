@@ -21,7 +21,7 @@ from heddle.graph.compiler.specs import Request, request
 from heddle.graph.dim import Dim
 from heddle.kernels import registry
 from heddle.kernels.mlir import ir
-from heddle.kernels.spec import Expr, fold
+from heddle.kernels.spec import Expr, Spec, fold
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,21 @@ def workspace(operation: Any, kind: str) -> Expr:
 def wanted_of(operation: Any, kind: str) -> Request:
     """What a fused op asks of a kernel: it may read ahead what the graph is given."""
     wanted = request(parts_of(operation))
-    row = registry.find(wanted.spec.op, kind)
-    ahead = row.ahead(wanted.spec) if row else ()
-    if not ahead or not all(_is_given(operation.operands[i], operation) for i in ahead):
+    ahead = _ahead(operation, wanted.spec, kind)
+    if not ahead or not all(_is_given(value, operation) for value in ahead):
         return wanted
     return replace(wanted, spec=wanted.spec.with_attr(registry.AHEAD, True))
 
 
+def _ahead(operation: Any, spec: Spec, kind: str) -> list[Any]:
+    """What a fused op that asks for `spec` could read before the kernels in front have ended."""
+    row = registry.find(spec.op, kind)
+    return [root_value(operation.operands[i]) for i in row.ahead(spec)] if row else []
+
+
 def _is_given(value: Any, operation: Any) -> bool:
     """Whether no kernel writes a value in the routine that runs `operation`."""
-    made = m.owner(root_value(value))
+    made = m.owner(value)
     return made is None or m.name(made) != "fused" or stage(made) != stage(operation)
 
 
@@ -136,9 +141,8 @@ def awaits_calls(module: Any, kind: str) -> bool:
     """Whether main reads ahead what a call brings, so that it starts behind all in front of it."""
     for operation in _fused(module, "main"):
         spec = wanted_of(operation, kind).spec
-        row = registry.find(spec.op, kind)
-        ahead = row.ahead(spec) if row and spec.attr(registry.AHEAD) else ()
-        if any(m.owner(root_value(operation.operands[i])) is None for i in ahead):
+        ahead = _ahead(operation, spec, kind) if spec.attr(registry.AHEAD) else []
+        if any(m.owner(value) is None for value in ahead):
             return True
     return False
 

@@ -62,6 +62,8 @@ class CudaProgram final : public LoadedCode {
   /// Gives a step to the stream, whose last work is a kernel or is not; tells which it is now.
   bool start(const Routine& routine, const Step& step, const Call& call, Stream stream,
              bool behind_kernel) const;
+  /// All of a routine's steps; `behind_kernel` tells of what is in front of the first.
+  void give(const Routine& routine, const Call& call, Stream stream, bool behind_kernel) const;
   void launch(const Routine& routine, const Call& call) const;
   Report report(const Routine& routine, const Call& call) const;
   void give_up(const Call& call) const noexcept;
