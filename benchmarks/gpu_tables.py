@@ -1,4 +1,4 @@
-"""The parts of what `benchmarks/gpu.py` has measured, as tables of docs/performance.md.
+"""The parts of what `benchmarks/gpu.py` has measured, as tables of docs/performance/gpu.md.
 
 A results' file holds all that one GPU said; a part of it has rows of its own.
 """

@@ -1,9 +1,10 @@
-"""Writes the tables of docs/performance.md from the results' files.
+"""Writes the tables of docs/performance.md and docs/performance/ from the results' files.
 
     python benchmarks/report.py
 
-A table stands between `<!-- results: NAME -->` and `<!-- end -->`; everything else in the page is
-written by hand. `NAME.PART` is a part of what a GPU said (`gpu_tables.py`).
+A table stands between `<!-- results: NAME -->` and `<!-- end -->`; everything else in the pages is
+written by hand. `NAME.PART` is a part of what a GPU said (`gpu_tables.py`), `summary.NAME` has a
+line for each work (`summary.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import gpu_tables
+import summary
 from measure import RESULTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [DOCS / "performance.md", *sorted((DOCS / "performance").glob("*.md"))]
 
 MARKED = re.compile(r"(<!-- results: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -51,6 +54,8 @@ def title(name: str) -> str:
 def table(name: str) -> str:
     """One results' file as Markdown: the rows, then the machine."""
     file, _, part = name.partition(".")
+    if file == "summary":
+        return summary.table(part)
     figures = json.loads((RESULTS / f"{file}.json").read_text())
     figures = gpu_tables.part_of(figures, part) if part else figures
     rows = [flat(row) for row in figures.pop("rows")]
@@ -85,4 +90,5 @@ def render(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(render(page.read_text()))

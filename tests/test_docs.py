@@ -1,4 +1,4 @@
-"""The documentation runs: every python block of README.md and docs/*.md, page by page.
+"""The documentation runs: every python block of README.md and docs/, page by page.
 
 Links lead somewhere, too; the commands that pages show are in `test_docs_commands.py`.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#]*)(?:#([^)]*))?\)")
@@ -25,6 +25,10 @@ def blocks(page: Path) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, m.start(1)) + 1, m[1]) for m in BLOCK.finditer(text)]
 
 
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
 def with_blocks() -> list[Path]:
     return [page for page in PAGES if blocks(page)]
 
@@ -33,7 +37,7 @@ def test_the_readme_has_an_example():
     assert blocks(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("page", with_blocks(), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", with_blocks(), ids=name_of)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     """The blocks of a page run in order, in one namespace and in an empty folder."""
     monkeypatch.chdir(tmp_path)
@@ -65,7 +69,7 @@ def broken_links(page: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
 def test_links_lead_somewhere(page):
     assert broken_links(page) == []
 
@@ -80,11 +84,12 @@ def test_links_that_lead_nowhere_are_found(tmp_path):
     assert broken_links(page) == ["#no-heading", "page.md#twice-2", "none.md#"]
 
 
-def test_the_performance_page_shows_the_committed_results(monkeypatch):
+def test_the_performance_pages_show_the_committed_results(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import report
 
-    page = report.PAGE.read_text()
-    assert report.render(page) == page, "run python benchmarks/report.py"
-    for module in ("report", "measure"):
+    for page in report.PAGES:
+        text = page.read_text()
+        assert report.render(text) == text, f"{name_of(page)}: run python benchmarks/report.py"
+    for module in ("report", "summary", "gpu_tables", "measure"):
         sys.modules.pop(module)

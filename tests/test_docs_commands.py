@@ -17,7 +17,7 @@ from heddle.pipelines.cli.options import Location
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINE = re.compile(r"^    ((?:heddle|python|make) .+)$", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`((?:heddle|python|make)\s[^`]+)`")
 USAGE = re.compile(r"^    (python benchmarks/.+)$", re.MULTILINE)
@@ -46,8 +46,9 @@ def commands(first: str) -> list[Shown]:
     found = []
     for page in PAGES:
         text = page.read_text()
-        lines = [Shown(page.name, line, "  " not in line) for line in LINE.findall(text)]
-        inline = [Shown(page.name, " ".join(t.split()), False) for t in INLINE.findall(text)]
+        name = str(page.relative_to(ROOT))
+        lines = [Shown(name, line, "  " not in line) for line in LINE.findall(text)]
+        inline = [Shown(name, " ".join(t.split()), False) for t in INLINE.findall(text)]
         found += [shown for shown in lines + inline if shown.words[0] == first]
     return found
 

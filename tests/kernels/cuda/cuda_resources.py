@@ -1,4 +1,4 @@
-"""What each CUDA kernel takes of a multiprocessor: the table in docs/cuda-resources.md.
+"""What each CUDA kernel takes of a multiprocessor: the table in docs/cuda/resources.md.
 
 `python tests/kernels/cuda/cuda_resources.py` writes it anew.
 """
@@ -16,7 +16,7 @@ from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "cuda-resources.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "cuda" / "resources.md"
 ARCHS = ("sm_80", "sm_90a")
 HEAD = """# Registers and shared memory of the CUDA kernels
 

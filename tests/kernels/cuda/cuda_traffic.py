@@ -1,4 +1,4 @@
-"""What the accesses of each CUDA kernel's warps cost: the table in docs/cuda-memory.md.
+"""What the accesses of each CUDA kernel's warps cost: the table in docs/cuda/memory.md.
 
 `python tests/kernels/cuda/cuda_traffic.py` writes it anew; with words, it prints the sites of the
 calls that have one in their names, those that take most first.
@@ -15,10 +15,10 @@ from emulator.traffic import Traffic
 
 from heddle.kernels.registry import MACHINES
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "cuda-memory.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "cuda" / "memory.md"
 HEAD = """# Memory accesses of the CUDA kernels
 
-As the emulator counts them ([what it counts](cuda.md#what-accesses-cost)), for the calls of
+As the emulator counts them ([what it counts](emulator.md#what-accesses-cost)), for the calls of
 `tests/kernels/cuda/cuda_traffic_cases.py`: sectors of 32 bytes of global memory, how many times the
 least that is for the bytes that each instruction of a warp asks for, and how many bytes a thread
 moves at once, in the mean; wavefronts of shared memory, and how many times the least they are. TMA

@@ -32,7 +32,7 @@ def test_a_kernel_is_complete_and_the_document_tells_its_resources(name):
     found = line(name, TABLE[name], texts)
     assert found.split(" | ")[3] == "0", f"spills: {found}"
     assert found in DOCUMENT.read_text().splitlines(), (
-        f"docs/cuda-resources.md: wanted {found!r}; run python tests/kernels/cuda/cuda_resources.py"
+        f"docs/cuda/resources.md: wanted {found!r}; run python tests/kernels/cuda/cuda_resources.py"
     )
 
 

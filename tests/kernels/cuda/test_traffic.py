@@ -8,7 +8,7 @@ from cuda_traffic import CALLS, DOCUMENT, HEAD, line
 def test_the_document_tells_what_accesses_cost(name):
     found = line(name)
     assert found in DOCUMENT.read_text().splitlines(), (
-        f"docs/cuda-memory.md: wanted {found!r}; run python tests/kernels/cuda/cuda_traffic.py"
+        f"docs/cuda/memory.md: wanted {found!r}; run python tests/kernels/cuda/cuda_traffic.py"
     )
 
 
