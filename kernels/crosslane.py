@@ -61,7 +61,7 @@ def transposed(rows: Sequence[Any], piece: int = 1) -> list[Any]:
     """
     rows, lanes = list(rows), range(len(rows))
     for _ in range(piece.bit_length() - 1):
-        rows = [row for at in lanes[::piece] for row in _interleaved(rows[at : at + piece])]
+        rows = [row for at in lanes[::piece] for row in _in_pieces(rows[at : at + piece])]
     distance = piece
     while distance < len(rows):
         # Exchanges one bit of the row's number with the same bit of the lane's.
@@ -92,7 +92,7 @@ def transposed_in_pairs(rows: Sequence[Any]) -> list[Any]:
     return [vector.bitcast(rows[0].type, line) for half in halves for line in transposed(half)]
 
 
-def _interleaved(rows: Sequence[Any]) -> list[Any]:
+def _in_pieces(rows: Sequence[Any]) -> list[Any]:
     """Of rows i and i + n / 2 of n, pieces of n lanes interleaved: their first halves, the others.
 
     The first bit of a row's number becomes the last of its lane's, that of the lane's the row's.

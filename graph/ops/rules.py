@@ -112,6 +112,12 @@ def check_indices(type: TensorType) -> None:
         raise GraphError(f"indices: wanted an integer dtype, got {type.dtype}")
 
 
+def indexed(types: Types, attrs: Attrs) -> DType:
+    """Any dtype, with integer indices; the first operand's."""
+    check_indices(types[1])
+    return types[0].dtype
+
+
 def check_axis(axis: int, rank: int) -> int:
     """`axis` itself; raises GraphError unless it is 0 to rank - 1."""
     if not 0 <= axis < rank:

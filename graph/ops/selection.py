@@ -107,12 +107,6 @@ def top_k_indices(x: Array, *, k: int) -> Array:
     return (last - backwards[..., ::-1])[..., :k]
 
 
-def _picked_dtype(types: Types, attrs: Attrs) -> DType:
-    """Any dtype, with integer indices; that of x."""
-    rules.check_indices(types[1])
-    return types[0].dtype
-
-
 def _picked(types: Types, attrs: Attrs) -> Shape:
     """`[..., n]` and indices `[..., k]` give `[..., k]`."""
     x, indices = types
@@ -125,7 +119,7 @@ def _picked(types: Types, attrs: Attrs) -> Shape:
 
 
 @row(
-    dtype=_picked_dtype,
+    dtype=rules.indexed,
     shape=_picked,
     samples=(sample("m 4", "int64: m n"), sample("4", "uint8: 3")),
     promotion="none",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from heddle.graph.dim import Dim
-from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.row import Array, Attrs, Types, sample
@@ -128,12 +127,6 @@ def concat(*xs: Array, axis: int = 0) -> Array:
     return np.concatenate(xs, axis=axis)
 
 
-def _integer_indices(types: Types, attrs: Attrs) -> DType:
-    """Any dtype, with integer indices; the table's."""
-    rules.check_indices(types[1])
-    return types[0].dtype
-
-
 def _gathered(types: Types, attrs: Attrs) -> Shape:
     """The table's, with the indices' shape in the place of `axis`."""
     table, indices = types
@@ -142,7 +135,7 @@ def _gathered(types: Types, attrs: Attrs) -> Shape:
 
 
 @row(
-    dtype=_integer_indices,
+    dtype=rules.indexed,
     shape=_gathered,
     samples=(
         sample("4 n", "int64: k m", axis=0),

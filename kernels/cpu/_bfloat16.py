@@ -1,4 +1,4 @@
-"""Rounding to bfloat16 by the instructions of AVX512-BF16.
+"""Rounding to bfloat16, and products of it, by the instructions of AVX512-BF16.
 
 To them a denormal number is zero (Intel SDM, volume 2, VCVTNEPS2BF16): a vector that has one is
 rounded by integer operations, unless what computes it loses denormal numbers anyway.
@@ -27,6 +27,15 @@ def conversions(machine: Machine, loses: bool = False) -> AbstractContextManager
     `loses`: by the instruction alone, which makes denormal results zero, as dot products do.
     """
     return convert.bfloat16_by(partial(_rounded, loses) if machine.dots else None)
+
+
+def add_dots(left: Any, right: Any, total: Any) -> Any:
+    """Adds both products of pairs of bfloat16 in words of 32 bits."""
+    pairs = ir.VectorType.get([2 * emit.lanes_of(total)], ir.BF16Type.get())
+    # The second one may be read from memory, an element for all lanes: a row's are on the left.
+    sides = [vector.bitcast(pairs, side) for side in (right, left)]
+    name = "llvm.x86.avx512bf16.dpbf16ps.512"
+    return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
 
 
 def narrowed(low: Any, high: Any | None = None) -> Any:

@@ -23,11 +23,8 @@ from heddle.kernels.cpu.amx import float32, products
 from heddle.kernels.cpu.products import beside, deep, panels, staged
 from heddle.kernels.cpu.products.tile import Step
 from heddle.kernels.cpu.products.vectors import emit_products, on_vectors
-from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import MACHINES, Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
-
-llvm, vector = dialect("llvm"), dialect("vector")
 
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
@@ -74,17 +71,8 @@ def step_of(dtype: str, machine: Machine) -> Step:
     if dtype != "bfloat16":
         return Step(dtype, emit.fma, dtype)
     if machine.dots:
-        return Step("float32", add_dots, latency=7)  # Zen 5
+        return Step("float32", _bfloat16.add_dots, latency=7)  # Zen 5
     return Step("float32", emit.fma, "float32", 2, _widened, _widened)
-
-
-def add_dots(left: Any, right: Any, total: Any) -> Any:
-    """Adds both products of pairs of bfloat16 in words of 32 bits."""
-    pairs = ir.VectorType.get([2 * emit.lanes_of(total)], ir.BF16Type.get())
-    # The second one may be read from memory, an element for all lanes: that is a row's.
-    sides = [vector.bitcast(pairs, side) for side in (right, left)]
-    name = "llvm.x86.avx512bf16.dpbf16ps.512"
-    return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
 
 
 def _widened(pairs: Any) -> list[Any]:

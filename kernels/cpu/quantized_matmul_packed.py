@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx import narrow, narrow_few, products
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
-from heddle.kernels.cpu.matmul_packed import add_dots
 from heddle.kernels.cpu.products import asks as products_asks
 from heddle.kernels.cpu.products import avx2_narrow, beside, panels
 from heddle.kernels.cpu.products.blocks import Block, Rows, Strip, Tile, strips, tiles
@@ -174,7 +174,7 @@ class _Product:
             right.start(tile, k)
             if self._pairs:
                 rows = taken(due, right.pairs, STEP // 2)
-                added = add_rows(sums, k // 2, left_at, rows, copies, add_dots)
+                added = add_rows(sums, k // 2, left_at, rows, copies, _bfloat16.add_dots)
             else:
                 added = add_rows(sums, k, left_at, taken(due, right.row, STEP), copies)
             return [due + pace, *added]

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.flash.cut import in_pairs, row_bytes, scale_of, unit_of, wide_of
 from heddle.kernels.cpu.products.tile import rows_of
-from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec
-
-llvm, vector = dialect("llvm"), dialect("vector")
 
 TILED_ROWS = 2 * TILE_ROWS
 """Queries of two tiles, which are multiplied by two of keys at a time."""
@@ -252,10 +250,7 @@ class Block:
         """`total` with the product of words added."""
         if not self.paired:
             return emit.fma(left, right, total)
-        pairs = ir.VectorType.get([2 * self.lanes], ir.BF16Type.get())
-        sides = [vector.bitcast(pairs, side) for side in (left, right)]
-        name = "llvm.x86.avx512bf16.dpbf16ps.512"
-        return llvm.call_intrinsic(total.type, name, [total, *sides], [], [])
+        return _bfloat16.add_dots(right, left, total)
 
 
 def _shares(split: int) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.products import by_rows, matrices, mma, skinny, tiles
 from heddle.kernels.cuda.products.tile import ROWS, Tile
 from heddle.kernels.spec import Expr, Spec, fold, product
 
-_PROCESSORS = 132  # Of an H100 or H200: by how many blocks at a time a choice counts.
 _ENOUGH = 97  # Blocks of 64 columns that are better than twice as many of 32: measured.
 _NARROW = 1.1  # Of tiles of 128 columns: what a product costs more than in tiles of 256.
 
@@ -68,14 +68,14 @@ def _shared(strip: skinny.Strip, blocks: Expr) -> int:
     Where only some of them do, they wait on multiprocessors that have little to do, and leave
     others with twice as much. More than 16 rows need their room for stages, and for sums.
     """
-    few = isinstance(blocks, int) and _PROCESSORS < blocks <= 3 * _PROCESSORS // 2
+    few = isinstance(blocks, int) and _handover.PROCESSORS < blocks <= 3 * _handover.PROCESSORS // 2
     return skinny.LESS if few and strip.rows < by_rows.FEW else skinny.SHARED
 
 
 def _columns(problem: matrices.Problem) -> int:
     """The columns of tiles whose last wave leaves the fewest multiprocessors idle."""
     wide, narrow = (
-        -(-count // _PROCESSORS) if isinstance(count, int) else None
+        -(-count // _handover.PROCESSORS) if isinstance(count, int) else None
         for count in (_tiles_of(problem, columns) for columns in (256, 128))
     )
     return 256 if wide and narrow and 2 * wide <= _NARROW * narrow else 128
