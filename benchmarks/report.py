@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def table(name: str) -> str:
     if "load_average" in machine:
         notes.append(f"load average before: {machine['load_average']}")
     notes += [f"{title(key)}: {words(value)}" for key, value in figures.items()]
-    return "\n".join([*lines, "", "; ".join(notes) + "."])
+    return "\n".join([*lines, "", *textwrap.wrap("; ".join(notes) + ".", 100)])
 
 
 def place(machine: dict[str, Any]) -> str:

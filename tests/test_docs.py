@@ -84,6 +84,22 @@ def test_links_that_lead_nowhere_are_found(tmp_path):
     assert broken_links(page) == ["#no-heading", "page.md#twice-2", "none.md#"]
 
 
+def long_lines(text: str) -> list[str]:
+    """The lines of prose over 100 columns: not of tables, nor of code."""
+    lines = FENCED.sub("", text).splitlines()
+    return [line for line in lines if len(line) > 100 and not re.match(r" *\||    ", line)]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_lines_end_at_100_columns(page):
+    assert long_lines(page.read_text()) == []
+
+
+def test_lines_that_are_too_long_are_found():
+    long = "word " * 21
+    assert long_lines(f"{long}\n| {long} |\n```\n{long}\n```\n    {long}\nword") == [long]
+
+
 def test_the_performance_pages_show_the_committed_results(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import report

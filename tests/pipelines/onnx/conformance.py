@@ -146,8 +146,9 @@ def table(found: list[Outcome]) -> str:
     every = [not each.why for each in found]
     lines = [
         f"ONNX {onnx.__version__} has {len(every)} cases for operators that run; {sum(every)} of "
-        f"them pass, {sum(expanded)} of {len(expanded)} where an operator is replaced by the",
-        "function that defines it.",
+        "them pass,",
+        f"{sum(expanded)} of {len(expanded)} where an operator is replaced by the function that "
+        "defines it.",
         "",
         "| | operators |",
         "|---|---|",
