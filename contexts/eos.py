@@ -147,13 +147,20 @@ class EOSTracker:
     def is_eos_from_string(self, text: str) -> str | None:
         """The stop string that occurs first in the text so far with `text` added, else None.
 
-        A stop string may begin in one call and end in a later one. After a hit the text so far
-        counts as read.
+        A stop string may begin in one call and end in a later one. After a hit the text so far is
+        what follows the stop string (`tail`): a call with no text looks for the next one there.
         """
         text = self._tail + text
         found = [(text.find(stop), stop) for stop in self._strings if stop in text]
         if found:
-            self._tail = ""
-            return min(found, key=lambda hit: hit[0])[1]
+            first, stop = min(found, key=lambda hit: hit[0])
+            self._tail = text[first + len(stop) :]
+            return stop
         self._tail = text[max(0, len(text) - self._longest_string + 1) :]
         return None
+
+    def begun(self) -> int:
+        """Characters at the end of the text so far in which a stop string may have begun."""
+        most = min(len(self._tail), self._longest_string - 1)
+        ends = ((size, self._tail[-size:]) for size in range(most, 0, -1))
+        return next((n for n, end in ends if any(s.startswith(end) for s in self._strings)), 0)

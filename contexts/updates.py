@@ -165,9 +165,10 @@ class TokenUpdates:
         """
         stop = self.eos_tracker.is_eos_from_string(text)
         early = self.tokens.generated_length < self.sampling_params.min_new_tokens
-        if stop is None or early or not self._may_end():
-            return None
-        self._end(_END_OF_SEQUENCE)
+        while stop is not None and (early or not self._may_end()):
+            stop = self.eos_tracker.is_eos_from_string("")
+        if stop is not None:
+            self._end(_END_OF_SEQUENCE)
         return stop
 
     def _refuse_future_token(self) -> None:

@@ -24,7 +24,7 @@ from heddle.pipelines.generation_grammar import Grammars
 from heddle.pipelines.generation_prompt import Prompts
 from heddle.pipelines.generation_schedule import Running, Schedule
 from heddle.pipelines.generation_step import StepModel
-from heddle.pipelines.generation_tokenizer import StopStrings, TextTokenizer
+from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.turns import Turns
 from heddle.runtime.errors import InputError
 
@@ -141,8 +141,7 @@ class TextGenerator:
         context = self._prompts.context(request, prompt)
         self._grammars.constrain(context, regex)
         before = prompt if request.messages is None else []  # an answer has a beginning of its own
-        stops = StopStrings(context.eos_tracker.eos_stop_strings)
-        running = Running(context, self.tokenizer.stream(before), stops)
+        running = Running(context, self.tokenizer.stream(before))
         name = context.request_id
         with self._turn():
             if self._schedule.find(name) or any(delta.request_id == name for delta in self._new):
@@ -225,7 +224,7 @@ class TextGenerator:
     def _last(self, running: Running, reason: str, error: Exception | None = None) -> TextDelta:
         """Ends a request, with the text that was held back."""
         self._schedule.leave(running)
-        text = running.stops.push(running.text.push((), final=True), final=True)
+        text = running.held.push(running.text.push((), final=True), 0)
         context = running.context
         shown = text if context.sampling_params.detokenize else ""
         return TextDelta(context.request_id, shown, [], reason, None, error)
@@ -309,7 +308,7 @@ class TextGenerator:
         context = running.context
         visible = [t for t in tokens if t not in self._ends]
         text = running.text.push(visible, final=context.is_done)
-        stop = context.end_at_stop_string(text)
+        stop, tracker = context.end_at_stop_string(text), context.eos_tracker
         if stop is not None:
-            return running.stops.cut(text, stop)
-        return running.stops.push(text, final=context.is_done)
+            return running.held.push(text, len(stop) + len(tracker.tail))
+        return running.held.push(text, 0 if context.is_done else tracker.begun())

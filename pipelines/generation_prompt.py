@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from heddle.contexts import EOSTracker, TextContext, TextGenerationRequest
+from heddle.contexts import EOSTracker, SamplingParams, TextContext, TextGenerationRequest
 from heddle.pipelines.generation_grammar import schema_of
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.runtime.errors import InputError
@@ -81,7 +81,8 @@ class Prompts:
             )
         self.check_tokens(request, params.stop_token_ids or [])
         stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-        ends = self._ends | set(params.stop_token_ids or [])
+        ends = frozenset() if params.ignore_eos else self._ends
+        ends |= set(params.stop_token_ids or [])
         try:
             return TextContext(
                 max_length=len(prompt) + new,
@@ -89,7 +90,6 @@ class Prompts:
                 request_id=request.id,
                 eos_tracker=EOSTracker(ends, eos_stop_strings=[*stops, *(params.stop or [])]),
                 log_probabilities=request.logprobs,
-                ignore_eos=params.ignore_eos,
                 json_schema=schema_of(request),
                 sampling_params=params,
                 model_name=request.model_name,
@@ -118,16 +118,25 @@ class Prompts:
 
 def _integers(request: TextGenerationRequest) -> list[int]:
     prompt: Any = request.prompt
+    listed = isinstance(prompt, (Sequence, np.ndarray)) and not isinstance(
+        prompt, (bytes, bytearray)
+    )
     try:
-        return [operator.index(token) for token in prompt]
+        if listed and not any(isinstance(token, bool) for token in prompt):
+            return [operator.index(token) for token in prompt]
     except TypeError:
-        raise InputError(
-            f"request {request.id}: wanted a prompt of text or of integers, got {request.prompt!r}"
-        ) from None
+        pass
+    raise InputError(
+        f"request {request.id}: wanted a prompt of text or of integers, got {prompt!r}"
+    )
 
 
 def _check(request: TextGenerationRequest) -> None:
-    """Refuses what a text generator would have to ignore."""
+    """Refuses what is no request, or what a text generator would have to ignore."""
+    if not isinstance(request.sampling_params, SamplingParams):
+        raise InputError(
+            f"request {request.id}: wanted SamplingParams, got {request.sampling_params!r}"
+        )
     for name, given in (("images", request.images), ("echo", request.echo)):
         if given:
             raise InputError(f"request {request.id}: wanted no {name}, a text generator has none")

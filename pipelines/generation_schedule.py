@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heddle.contexts import CacheBlocks, TextContext
-from heddle.pipelines.generation_tokenizer import StopStrings, TextStream
+from heddle.pipelines.generation_tokenizer import HeldText, TextStream
 
 
 @dataclass(eq=False)
@@ -15,7 +15,7 @@ class Running:
 
     context: TextContext
     text: TextStream
-    stops: StopStrings
+    held: HeldText = field(default_factory=HeldText)
 
 
 class Schedule:

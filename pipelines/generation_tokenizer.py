@@ -19,6 +19,9 @@ UNFINISHED_TOKENS = 3
 """Tokens at the end of a text that may be the beginning of a character: it has four bytes at most
 (RFC 3629), and each token one at least."""
 
+MOST_UNFINISHED = 32
+"""Tokens of no whole character behind each other that are decoded again and again, at most."""
+
 
 class TextTokenizer:
     """The tokenizer of a checkpoint: `tokenizer.json`, and what the files beside it say.
@@ -141,7 +144,8 @@ class TextStream:
     two short ends of the list are decoded each time, and what one has more is new.
 
     Tokens that end in bytes of no whole character are held back: at most `UNFINISHED_TOKENS`, so
-    that bytes which never become one are shown, too.
+    that bytes which never become one are shown, too. U+FFFD itself looks like such bytes, so what
+    has been shown is counted in characters, and decoding starts where one begins.
 
     Args:
         tokenizer: What decodes.
@@ -151,56 +155,62 @@ class TextStream:
     def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._tokens = list(before[-UNFINISHED_TOKENS - 1 :])
-        self._start = 0
+        self._start = 0  # Where decoding starts,
         if self._text(len(self._tokens)).endswith(UNFINISHED):
             self._tokens = []
-        self._shown = len(self._tokens)
+        self._shown = len(self._text(len(self._tokens)))  # how many characters of that are shown,
+        self._seen = self._whole = len(self._tokens)  # of which tokens; where one surely ended.
 
     def push(self, tokens: Iterable[int], final: bool = False) -> str:
         """What is new with `tokens`; with `final` also what is no whole character."""
         self._tokens += tokens
         end = len(self._tokens)
-        last = end if final else max(self._shown, end - UNFINISHED_TOKENS)
-        while end > last and self._text(end).endswith(UNFINISHED):
-            end -= 1
-        if end == self._shown:
+        last = end if final else max(self._seen, end - UNFINISHED_TOKENS)
+        ends = range(end, last, -1)
+        cut = next((at for at in ends if not self._text(at).endswith(UNFINISHED)), last)
+        if cut == self._seen:
             return ""
-        text = self._text(end)[len(self._text(self._shown)) :]
-        self._start, self._shown = self._shown, end
-        return text
+        text, self._seen = self._text(cut), cut
+        if text.endswith(UNFINISHED) and not final:
+            # A byte may be written as a character of its own until the next ones join it.
+            text = text[: min(len(self._text(at)) for at in range(cut, end + 1))]
+        new, self._shown = text[self._shown :], max(self._shown, len(text))
+        if not text.endswith(UNFINISHED):
+            self._start_at(self._whole)
+            self._whole = cut
+        elif cut - self._start > MOST_UNFINISHED:
+            self._whole = self._last_beginning(cut)
+            self._start_at(self._whole)
+        return new
+
+    def _start_at(self, start: int) -> None:
+        """Decodes from there on, what is shown staying so; a beginning may lose its space."""
+        hidden = len(self._text(self._seen)) - self._shown
+        self._start = start
+        self._shown = len(self._text(self._seen)) - hidden
+
+    def _last_beginning(self, end: int) -> int:
+        """The last token in front of `end` with which a character begins."""
+        sizes = [len(self._text(at)) for at in range(self._start, end + 1)]
+        begins = [at for at in range(1, len(sizes) - 1) if sizes[at] < sizes[at + 1]]
+        return self._start + (begins[-1] if begins else 0)
 
     def _text(self, end: int) -> str:
         return self._tokenizer.decode(self._tokens[self._start : end])
 
 
-class StopStrings:
-    """Holds back the end of a stream in which a stop string may have begun.
+class HeldText:
+    """A text whose end is held back: a stop string may have begun there."""
 
-    Args:
-        strings: The stop strings.
-    """
-
-    def __init__(self, strings: Iterable[str]) -> None:
-        self._strings = [text for text in strings if text]
+    def __init__(self) -> None:
         self._held = ""
 
-    def push(self, text: str, final: bool = False) -> str:
-        """What of `text` and the text held back can be shown; with `final` all of it."""
+    def push(self, text: str, kept: int) -> str:
+        """The text held back and `text`, but for their last `kept` characters."""
         text = self._held + text
-        most = max((len(stop) for stop in self._strings), default=1) - 1
-        kept = 0
-        if not final:
-            for size in range(min(most, len(text)), 0, -1):
-                if any(stop.startswith(text[-size:]) for stop in self._strings):
-                    kept = size
-                    break
-        self._held = text[len(text) - kept :]
-        return text[: len(text) - kept]
-
-    def cut(self, text: str, stop: str) -> str:
-        """What of `text` and the text held back stands before the stop string `stop`."""
-        text, self._held = self._held + text, ""
-        return text[: text.index(stop)]
+        shown = len(text) - kept
+        self._held = text[shown:]
+        return text[:shown]
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:

@@ -61,6 +61,26 @@ def test_stop_strings_are_found_across_chunks_and_early_in_long_ones():
     assert tracker.is_eos_from_string("OP") is None
 
 
+def test_what_follows_a_stop_string_is_looked_at_next():
+    tracker = EOSTracker(eos_stop_strings=["ab", "bc"])
+    assert tracker.is_eos_from_string("xabbcab") == "ab"
+    assert tracker.tail == "bcab"
+    assert [tracker.is_eos_from_string("") for _ in range(3)] == ["bc", "ab", None]
+    assert tracker.tail == ""
+
+
+def test_where_a_stop_string_may_have_begun():
+    tracker = EOSTracker(eos_stop_strings=["END", "E."])
+    found = []
+    for character in "aENEbENx":
+        assert tracker.is_eos_from_string(character) is None
+        found.append(tracker.begun())
+    assert found == [0, 1, 2, 1, 0, 1, 2, 0]
+    assert tracker.is_eos_from_string("E.E") == "E."
+    assert tracker.begun() == 1
+    assert EOSTracker().begun() == 0
+
+
 def test_the_stop_string_that_occurs_first_wins():
     assert EOSTracker(eos_stop_strings=["b", "ab"]).is_eos_from_string("zab") == "ab"
     assert EOSTracker(eos_stop_strings=["ab", "a"]).is_eos_from_string("zab") == "ab"

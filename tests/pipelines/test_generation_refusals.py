@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from test_generation import request
 
+from heddle.contexts import TextGenerationRequest
 from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.runtime import InferenceSession
@@ -40,6 +41,13 @@ def test_ids_are_their_own(make_generator):
         (
             request(prompt=[1.5]),
             r"request r0: wanted a prompt of text or of integers, got \[1.5\]$",
+        ),
+        (request(prompt=[True, 2]), r"wanted a prompt of text or of integers, got \[True, 2\]$"),
+        (request(prompt=b"ab"), "wanted a prompt of text or of integers, got b'ab'$"),
+        (request(prompt={1: 2}), r"wanted a prompt of text or of integers, got \{1: 2\}$"),
+        (
+            TextGenerationRequest("r0", 0, "", "a", sampling_params=None),
+            "^request r0: wanted SamplingParams, got None$",
         ),
         (request(prompt="a\ud800"), r"prompt: wanted a text in UTF-8, got '\\ud800' at 1$"),
         (

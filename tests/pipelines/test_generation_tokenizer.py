@@ -1,12 +1,13 @@
 """Text to tokens and back, as it grows; chat templates and ends."""
 
 import json
+import random
 import re
 
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from heddle.pipelines.generation_tokenizer import StopStrings, TextTokenizer
+from heddle.pipelines.generation_tokenizer import MOST_UNFINISHED, HeldText, TextTokenizer
 from heddle.runtime.errors import InputError
 
 
@@ -57,14 +58,39 @@ def test_bytes_that_never_become_a_character_are_shown(tokenizer):
     assert shown.endswith("\ufffd🙂")
 
 
-def test_what_may_become_a_stop_string_waits():
-    stops = StopStrings(["END", "E."])
-    assert [stops.push(c) for c in "aENEb"] == ["a", "", "", "EN", "Eb"]
-    assert stops.push("xEN") == "x"
-    assert stops.push("!", final=True) == "EN!"
-    assert stops.push("12E") == "12"
-    assert stops.cut("ND more", "END") == ""
-    assert StopStrings([]).push("any") == "any"
+def test_a_mark_that_was_meant_is_shown_once(tokenizer):
+    """U+FFFD is what bytes of no whole character look like, and has three bytes of its own."""
+    text = "bad \ufffd€ end\ufffd"
+    tokens = tokenizer.encode(text)
+    for size in (1, 2, 3, 4):
+        stream = tokenizer.stream()
+        parts = [stream.push(tokens[i : i + size]) for i in range(0, len(tokens), size)]
+        assert "".join([*parts, stream.push([], final=True)]) == text
+
+
+def test_a_stream_of_any_bytes_is_their_text(tokenizer):
+    """As the decoder has it for all of them, also where no character ends for a long time."""
+    draw = random.Random(1)
+    marks = tokenizer.encode("\ufffd€🙂é")
+    for length in [*range(40), 3 * MOST_UNFINISHED, 9 * MOST_UNFINISHED]:
+        tokens = draw.choices([*marks, *tokenizer.encode("aé")], k=length)
+        broken = [token for token in tokens if token in marks[:-1]]
+        for some in (tokens, broken):
+            stream, at, shown = tokenizer.stream(), 0, ""
+            while at < len(some):
+                size = draw.randint(1, 3)
+                shown += stream.push(some[at : at + size])
+                at += size
+            assert shown + stream.push([], final=True) == tokenizer.decode(some)
+            assert at < MOST_UNFINISHED or len(some) - stream._start < 2 * MOST_UNFINISHED
+
+
+def test_the_end_of_a_text_is_held_back():
+    held = HeldText()
+    parts = [held.push(c, kept) for c, kept in zip("aENEb", (0, 1, 2, 1, 0), strict=True)]
+    assert parts == ["a", "", "", "EN", "Eb"]
+    assert held.push("12E", 1) == "12"
+    assert held.push("ND more", 8) == ""
 
 
 def test_a_chat(tokenizer):
