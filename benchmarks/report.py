@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md and docs/performance/ from the results' files.
+"""Writes the tables of README.md and of the pages on performance from the results' files.
 
     python benchmarks/report.py
 
@@ -19,8 +19,9 @@ import gpu_tables
 import summary
 from measure import RESULTS
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [DOCS / "performance.md", *sorted((DOCS / "performance").glob("*.md"))]
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", DOCS / "performance.md", *sorted((DOCS / "performance").glob("*.md"))]
 
 MARKED = re.compile(r"(<!-- results: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

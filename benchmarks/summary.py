@@ -81,6 +81,10 @@ LIMITS = [
 ]
 
 
+HIGHLIGHTS = ("MiniLM, float32", "MiniLM, bfloat16", "language model, int4", "attention, float32")
+"""Of `PEERS`, what README.md shows."""
+
+
 def _values(rows: Iterable[Row], column: str) -> list[float]:
     return [float(row[column]) for row in rows if row.get(column) not in (None, "")]
 
@@ -119,6 +123,7 @@ def _on_gpu(file: str) -> Table:
 
 TABLES: dict[str, Callable[[], Table]] = {
     "peers": lambda: _on_cpus("beside", PEERS),
+    "highlights": lambda: _on_cpus("beside", [w for w in PEERS if w.name in HIGHLIGHTS]),
     "limits": lambda: _on_cpus("limit", LIMITS),
     "gpu": lambda: _on_gpu("gpu_h200"),
 }
