@@ -7,7 +7,7 @@ Heddle has no operator. The rest becomes ops. Only nodes that an output needs ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from heddle.pipelines.onnx.definitions import definition
 from heddle.pipelines.onnx.known import of_sizes
 from heddle.pipelines.onnx.node import NarrowerError, Node
 from heddle.pipelines.onnx.table import OPERATORS, Operator, Results
-from heddle.pipelines.onnx.values import Value, constant
+from heddle.pipelines.onnx.values import Value, constant, held_dtype
 from heddle.runtime.errors import GraphError
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class _Importer:
         def weight() -> TensorValue:
             if name in self.weights:  # of another branch
                 return constant(array)
-            dtype = DType.from_numpy(array.dtype)
+            dtype = held_dtype(array)
             self.weights[name] = array
             return self.graph.add_weight(Weight(name, dtype, array.shape))
 
@@ -223,32 +223,35 @@ class _Importer:
             return False
         if any(value.has_dims for value in given):
             return False
-        return build is None or sum(array.size for array in known) <= FEW
+        return build is None or _is_foreign(known) or sum(array.size for array in known) <= FEW
 
     def _folded(self, node: Node, build: Operator | None) -> list[NDArray[Any]] | None:
         """The outputs, as the model would compute them; None where they are many.
 
-        What is simple, or Heddle cannot build, is computed by ONNX's reference.
+        What is simple, or Heddle cannot build, is computed by ONNX's reference; so is what has a
+        dtype that Heddle lacks.
         """
         from onnx.reference import ReferenceEvaluator
 
-        if build is not None and (node.kind not in SIMPLE or node.version < 13):
+        given = {
+            name: value.known
+            for name, value in zip(node.proto.input, node.values, strict=True)
+            if value is not None and value.known is not None
+        }
+        is_foreign = _is_foreign(given.values())
+        is_simple = node.kind in SIMPLE and node.version >= 13
+        if build is not None and not is_foreign and not is_simple:
             try:
                 return self._by_itself(node, build)
             except GraphError:
                 pass
-        given = {
-            name: value.known
-            for name, value in zip(node.proto.input, node.values, strict=True)
-            if value is not None
-        }
         try:
             evaluator = ReferenceEvaluator(node.proto, opsets={node.domain: node.version})
             results = [np.asarray(array) for array in evaluator.run(None, given)]
         except Exception as error:  # the reference raises whatever its NumPy code does
             node.refuse(f"ONNX's reference cannot compute it: {error}")
-        is_large = build is not None and sum(array.size for array in results) > FEW
-        return None if is_large else results
+        is_large = sum(array.size for array in results) > FEW
+        return None if build is not None and not is_foreign and is_large else results
 
     def _by_itself(self, node: Node, build: Operator) -> list[NDArray[Any]] | None:
         """The outputs of a graph of this node alone; None where they are many."""
@@ -275,6 +278,11 @@ def _of(found: Mapping[str, Value], name: str) -> Value:
     if name not in found:
         raise graph_error(f"wanted {name!r}, an output that Heddle does not build")
     return found[name]
+
+
+def _is_foreign(arrays: Iterable[NDArray[Any]]) -> bool:
+    """Whether some have a dtype that Heddle lacks, such as numbers of 4 bits."""
+    return any(array.dtype.name not in DType.__members__ for array in arrays)
 
 
 def _listed(results: Results) -> Sequence[TensorValue | None]:

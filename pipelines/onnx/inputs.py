@@ -60,12 +60,19 @@ def types(inputs: Sequence[onnx.ValueInfoProto], dims: Dims, shapes: Shapes) -> 
 
 
 def _dtype(row: onnx.ValueInfoProto) -> Any:
+    from onnx import TensorProto
+
     def refuse(what: str) -> None:
         raise graph_error(f"input {row.name!r}: {what}")
 
+    def refuse_dtype(what: str) -> None:
+        is_text = number == TensorProto.STRING
+        refuse(what if is_text else f"{what}, which has to be known when the file is read")
+
     if row.type.WhichOneof("value") != "tensor_type":
         refuse(f"wanted a tensor, got {row.type.WhichOneof('value')}")
-    return dtype_of(row.type.tensor_type.elem_type, refuse)
+    number = row.type.tensor_type.elem_type
+    return dtype_of(number, refuse_dtype)
 
 
 def _texts(

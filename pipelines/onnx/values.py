@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from heddle.graph import Dim, DType, TensorValue, ops
+from heddle.graph.location import graph_error
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class Value:
         """The dtype of the elements."""
         if self.known is None:
             return self.tensor.dtype
-        return self._dtype if self.has_dims else DType.from_numpy(self.known.dtype)
+        return self._dtype if self.has_dims else held_dtype(self.known)
 
     @property
     def has_dims(self) -> bool:
@@ -69,9 +70,13 @@ def sizes(items: Any, shape: tuple[int, ...] | None = None) -> Known:
 
 
 def constant(known: Known, dtype: DType = DType.int64) -> TensorValue:
-    """Known numbers in the graph; a dim is a number of the run there, of the `dtype`."""
+    """Known numbers in the graph; a dim is a number of the run there, of the `dtype`.
+
+    Raises:
+        GraphError: Heddle has no such dtype.
+    """
     if known.dtype != object:
-        return ops.constant(known)
+        return ops.constant(known, held_dtype(known))
     scalars = [
         ops.size(item, dtype) if isinstance(item, Dim) else ops.constant(item, dtype)
         for item in known.ravel()
@@ -81,6 +86,18 @@ def constant(known: Known, dtype: DType = DType.int64) -> TensorValue:
     row = ops.stack(scalars) if len(scalars) > 1 else ops.reshape(scalars[0], (1,))
     value: TensorValue = ops.reshape(row, known.shape)
     return value
+
+
+def held_dtype(known: Known) -> DType:
+    """The dtype of numbers that the model holds.
+
+    Raises:
+        GraphError: Heddle lacks it.
+    """
+    try:
+        return DType.from_numpy(known.dtype)
+    except TypeError as error:
+        raise graph_error(str(error)) from None
 
 
 def _plain(item: Any) -> int | Dim:

@@ -7,9 +7,11 @@ from functools import reduce
 from typing import Any
 
 from heddle.graph import DType, TensorValue, ops
+from heddle.graph.ops.elementwise import at_least_float32
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.axes import along, backwards
 from heddle.pipelines.onnx.table import operator
+from heddle.runtime.errors import GraphError
 
 
 def _binary(name: str, function: Callable[..., Any]) -> None:
@@ -35,6 +37,7 @@ _unary("Floor", ops.floor)
 _unary("Ceil", ops.ceil)
 _unary("Round", ops.round)
 _unary("Identity", lambda x: x)
+_unary("OptionalGetElement", lambda x: x)
 _unary("Reciprocal", lambda x: 1 / x)
 
 
@@ -169,14 +172,53 @@ def _cast(node: Node, dtype: DType) -> TensorValue:
     return ops.cast(node(0), dtype)
 
 
+@operator("BitCast")
+def bit_cast(node: Node) -> TensorValue:
+    """Integers of as many bits, which wrap; no op of Heddle reads those of a float."""
+    x, dtype = node(0), node.dtype("to")
+    if x.dtype.size != dtype.size:
+        node.refuse(f"wanted a dtype of {x.dtype.size} bytes, as {x.dtype}, got {dtype}")
+    if x.dtype is not dtype and (x.dtype.is_float or dtype.is_float):
+        node.refuse(f"wanted integers, whose bits a cast keeps, got {x.dtype} as {dtype}")
+    return ops.cast(x, dtype)
+
+
 @operator("CumSum")
 def cumsum(node: Node) -> TensorValue:
-    """Along an axis; the other way round with `reverse`, without the element with `exclusive`."""
+    """The sum of each element along an axis and all before it."""
+    return _running(node, ops.cumsum, 0)
+
+
+@operator("CumProd")
+def cumprod(node: Node) -> TensorValue:
+    """The product of each element along an axis, whose size is known, and all before it."""
+    return _running(node, _running_products, 1)
+
+
+def _running(node: Node, function: Callable[..., TensorValue], first: int) -> TensorValue:
+    """The other way round with `reverse`, from `first` on without the element with `exclusive`."""
     x = node(0)
     axis = node.axes([node.number(1, "the axis")], x.rank)[0]
-    sums = ops.cumsum(backwards(x, axis) if node["reverse"] else x, axis=axis)
+    found = function(backwards(x, axis) if node["reverse"] else x, axis=axis)
     if node["exclusive"]:
-        first = [dim if i != axis else 1 for i, dim in enumerate(x.shape)]
-        zeros = ops.broadcast_to(ops.constant(0, x.dtype), first)
-        sums = ops.concat([zeros, sums], axis=axis)[along(axis, slice(0, x.shape[axis]))]
-    return backwards(sums, axis) if node["reverse"] else sums
+        shape = [dim if i != axis else 1 for i, dim in enumerate(x.shape)]
+        before = ops.broadcast_to(ops.constant(first, x.dtype), shape)
+        found = ops.concat([before, found], axis=axis)[along(axis, slice(0, x.shape[axis]))]
+    return backwards(found, axis) if node["reverse"] else found
+
+
+def _running_products(x: TensorValue, axis: int) -> TensorValue:
+    """Of 2 elements, times those of the 2 before, and so on (Hillis and Steele, 1986).
+
+    Raises:
+        GraphError: The size is not known, and with it the number of products.
+    """
+    size = x.shape[axis].static
+    if size is None:
+        raise GraphError(f"wanted a known size along axis {axis} (give it by --dim), got {x.shape}")
+    found, count = at_least_float32(x), 1
+    while count < size:
+        first, rest = ops.split(found, [count, size - count], axis)
+        before = found[along(axis, slice(0, size - count))]
+        found, count = ops.concat([first, before * rest], axis=axis), 2 * count
+    return ops.cast(found, x.dtype)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from itertools import product
-from typing import NamedTuple
 
-from heddle.graph import Dim, DType, TensorValue, ops
+from heddle.graph import Dim, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.resizing import CUBIC, inner, outer
+from heddle.pipelines.onnx.operators.sampling import Tap, linear, read, tap
 from heddle.pipelines.onnx.table import operator
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -29,18 +27,9 @@ def grid_sample(node: Node) -> TensorValue:
         _taps(_Side(dim, bool(node["align_corners"]), node["padding_mode"]), mode, grid[..., place])
         for place, dim in zip(reversed(range(x.rank - 2)), x.shape[2:], strict=True)
     ]
-    table = ops.flatten(ops.permute(x, [0, *range(2, x.rank), 1]), 0, last - 1)
-    batch = ops.reshape(ops.range(x.shape[0]), [x.shape[0], *[1] * (grid.rank - 2)])
-    read = reduce(ops.add, (_read(table, batch, x.shape[2:], some) for some in product(*taps)))
-    return ops.permute(read, [0, last, *range(1, last)])
-
-
-class _Tap(NamedTuple):
-    """One of the elements along an axis that a place reads; None: all of it, and inside."""
-
-    element: TensorValue
-    weight: TensorValue | None
-    inside: TensorValue | None
+    picture = ops.reshape(ops.range(x.shape[0]), [x.shape[0], *[1] * (grid.rank - 2)])
+    found = ops.cast(read(x, picture, taps), x.dtype)
+    return ops.permute(found, [0, last, *range(1, last)])
 
 
 @dataclass(frozen=True)
@@ -76,46 +65,23 @@ class _Side:
             back = ops.where(far < span, far, span * 2 - far) - margin
         return ops.where(ops.logical_or(place < -margin, place > most), back, place)
 
-    def tap(self, place: TensorValue, weight: TensorValue | None) -> _Tap:
+    def tap(self, place: TensorValue, weight: TensorValue | None) -> Tap:
         """What is read at a place that is a whole number."""
-        index = ops.cast(self.held(place), DType.int64)
-        size = ops.size(self.dim)
-        inside = None
-        if self.padding == "zeros":
-            inside = ops.logical_and(index >= 0, index < size)
-        # A place that is no number is none that could be read, and neither is one far outside.
-        return _Tap(ops.clip(index, 0, size - 1), weight, inside)
+        return tap(self.held(place), weight, self.dim, self.padding == "zeros")
 
 
-def _taps(side: _Side, mode: str, given: TensorValue) -> list[_Tap]:
+def _taps(side: _Side, mode: str, given: TensorValue) -> list[Tap]:
     place = side.place(given)
     if mode == "nearest":
         return [side.tap(ops.round(place), None)]
     place = side.held(place)
+    if mode == "linear":
+        return linear(place, side.tap)
     first = ops.floor(place)
     rest = place - first
-    if mode == "linear":
-        return [side.tap(first, 1 - rest), side.tap(first + 1, rest)]
     return [
         side.tap(first - 1, outer(rest + 1, CUBIC)),
         side.tap(first, inner(rest, CUBIC)),
         side.tap(first + 1, inner(1 - rest, CUBIC)),
         side.tap(first + 2, outer(2 - rest, CUBIC)),
     ]
-
-
-def _read(
-    table: TensorValue, batch: TensorValue, sizes: tuple[Dim, ...], taps: tuple[_Tap, ...]
-) -> TensorValue:
-    """The rows of `table` that one tap along each axis names, times their weights."""
-    place = batch
-    for dim, tap in zip(sizes, taps, strict=True):
-        place = place * ops.size(dim) + tap.element
-    rows = ops.gather(table, place, axis=0)
-    weights = [tap.weight for tap in taps if tap.weight is not None]
-    if weights:
-        rows = rows * ops.unsqueeze(ops.cast(reduce(ops.mul, weights), rows.dtype), -1)
-    inside = [tap.inside for tap in taps if tap.inside is not None]
-    if inside:
-        rows = ops.where(ops.unsqueeze(reduce(ops.logical_and, inside), -1), rows, 0)
-    return rows

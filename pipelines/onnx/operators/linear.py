@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from heddle.graph import DType, TensorValue, ops
 from heddle.graph.bounds import bounds
+from heddle.graph.ops.elementwise import at_least_float32
 from heddle.pipelines.onnx.node import NarrowerError, Node
 from heddle.pipelines.onnx.table import operator
 from heddle.runtime.errors import GraphError
 
 EXACT = 2**21
 """Products of two numbers of 16 bits whose sum float64 holds: it has 53 bits."""
+
+LARGEST = 4
+"""Rows of a determinant: with each one more there are as many times the products."""
 
 
 @operator("MatMul")
@@ -74,6 +78,29 @@ def gemm(node: Node) -> TensorValue:
     if c is None or node["beta"] == 0:
         return result
     return result + (c if node["beta"] == 1 else c * node["beta"])
+
+
+@operator("Det")
+def determinant(node: Node) -> TensorValue:
+    """Of the last two axes, of at most 4 rows: by the first row and what is left without it."""
+    x = at_least_float32(node(0))
+    rows, columns = (dim.static for dim in x.shape[-2:])
+    if rows is None or rows != columns or not 1 <= rows <= LARGEST:
+        node.refuse(f"wanted square matrices of 1 to {LARGEST} known rows, got {x.shape}")
+    elements = [[x[..., i, j] for j in range(rows)] for i in range(rows)]
+    return ops.cast(_determinant(elements), node(0).dtype)
+
+
+def _determinant(rows: list[list[TensorValue]]) -> TensorValue:
+    """Laplace's expansion along the first row."""
+    first, *rest = rows
+    if not rest:
+        return first[0]
+    found = first[0] * _determinant([row[1:] for row in rest])
+    for column, element in enumerate(first[1:], 1):
+        minor = element * _determinant([row[:column] + row[column + 1 :] for row in rest])
+        found = found - minor if column % 2 else found + minor
+    return found
 
 
 @operator("FusedMatMul", domain="com.microsoft")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -56,11 +57,30 @@ def _reduction(
 
 
 def _largest(x: TensorValue, axis: int) -> TensorValue:
-    return ops.cast(ops.max(_as_numbers(x), axis=axis), x.dtype)
+    """That of none is the least number."""
+    numbers = _as_numbers(x)
+    if x.shape[axis] == 0:
+        return ops.cast(_one(numbers, axis, _ends(numbers.dtype)[0]), x.dtype)
+    return ops.cast(ops.max(numbers, axis=axis), x.dtype)
 
 
 def _smallest(x: TensorValue, axis: int) -> TensorValue:
-    return ops.cast(ops.min(_as_numbers(x), axis=axis), x.dtype)
+    """That of none is the greatest number."""
+    numbers = _as_numbers(x)
+    if x.shape[axis] == 0:
+        return ops.cast(_one(numbers, axis, _ends(numbers.dtype)[1]), x.dtype)
+    return ops.cast(ops.min(numbers, axis=axis), x.dtype)
+
+
+def _ends(dtype: DType) -> tuple[float, float]:
+    """The least and the greatest number of a dtype."""
+    return (-math.inf, math.inf) if dtype.is_float else dtype.range
+
+
+def _one(x: TensorValue, axis: int, value: float) -> TensorValue:
+    """A number in the place of each row along an axis."""
+    shape = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
+    return ops.broadcast_to(ops.constant(value, x.dtype), shape)
 
 
 def _as_numbers(x: TensorValue) -> TensorValue:
@@ -106,8 +126,7 @@ def product(node: Node) -> TensorValue:
 def _product(x: TensorValue, axis: int) -> TensorValue:
     """The halves multiplied, and their halves, until one is left; odd ones are left for the end."""
     if x.shape[axis] == 0:
-        shape = [*x.shape[:axis], 1, *x.shape[axis + 1 :]]
-        return ops.broadcast_to(ops.constant(1, x.dtype), shape)
+        return _one(x, axis, 1)
     odd = []
     while (size := int(x.shape[axis])) > 1:
         half = size // 2
@@ -122,7 +141,7 @@ def log_sum_exp(node: Node) -> TensorValue:
     """`log(sum(exp(x)))`, less the largest before, so that nothing overflows."""
     x = _as_floats(node(0))
     axes = _axes(node, x)
-    top = reduced(x, axes, ops.max, keep=True)
+    top = reduced(x, axes, _largest, keep=True)
     base = ops.where(ops.equal(ops.abs(top), float("inf")), 0.0, top)
     result = ops.log(reduced(ops.exp(x - base), axes, ops.sum, keep=True)) + base
     result = result if node["keepdims"] else _squeezed(result, axes)

@@ -4,7 +4,7 @@
 
 writes the table of docs/onnx.md. A case gives all that an operator takes as inputs of a model, so
 its settings (axes, pads, shapes), which have to be known while a file is read, become initializers:
-the last input first, until the file can be read.
+the last input first, until the file can be read. So do numbers of dtypes that Heddle lacks.
 """
 
 from __future__ import annotations

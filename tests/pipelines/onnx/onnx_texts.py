@@ -13,7 +13,7 @@ from heddle.pipelines.onnx import Imported, file, importer
 TWO = "m (float[a, b] x, float[a, b] z) => (float[a, b] y) { y = Add(x, z) }"
 """A model of two inputs whose sizes may differ."""
 
-HEADER = '<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1]>\n'
+HEADER = '<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1, "ai.onnx.ml": 5]>\n'
 
 
 def parsed(text: str, opset: int = 21) -> onnx.ModelProto:

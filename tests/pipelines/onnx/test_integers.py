@@ -1,6 +1,7 @@
 """Operators on integers: exact to the last bit, and also for the least of a dtype."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx_texts import computed, imported
 
@@ -107,3 +108,26 @@ def test_half_floats_become_all_integers_of_16_bits():
     x = np.array([1, -2, 3000, 60000], np.float16)
     (y,) = computed(model, x, np.float16(0.5), np.uint16(30001))
     assert y.tolist() == [30003, 29997, 36001, 65535]
+
+
+PAIRS = [("int8", "uint8"), ("uint16", "int16"), ("int64", "uint64"), ("bool", "uint8")]
+
+
+@pytest.mark.parametrize(("dtype", "other"), PAIRS)
+def test_the_same_bits_as_another_integer(dtype, other):
+    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(other))
+    x = np.array([0, 1] if dtype == "bool" else [0, 1, -1, -100, 100]).astype(dtype)
+    check(f"BitCast <to = {number}> (x0)", [x], x.view(other), opset=26)
+
+
+def test_the_bits_of_a_float_are_read_of_what_is_known():
+    known = """m (int32[2] x) => (int32[2] y) <float[2] one = {1, -2}>
+    { bits = BitCast <to = 6> (one)  y = Add(x, bits) }"""
+    (y,) = computed(known, np.zeros(2, np.int32), opset=26)
+    assert y.tolist() == [0x3F800000, -0x40000000]
+    for given, to, message in (
+        ("float", 6, "wanted integers, whose bits a cast keeps, got float32 as int32"),
+        ("int16", 6, "wanted a dtype of 2 bytes, as int16, got int32"),
+    ):
+        with pytest.raises(GraphError, match=f"m.onnx:1: BitCast 'y': {message}"):
+            imported(f"m ({given}[2] x) => (int32[2] y) {{ y = BitCast <to = {to}> (x) }}", 26)

@@ -23,3 +23,19 @@ def test_a_product_of_a_size_that_is_not_known():
         GraphError, match=r"known size along axis 0 \(give it by --dim\), got \[n\]"
     ):
         imported(text)
+
+
+NOTHING = {  # what ONNX says of no elements
+    "ReduceMax": {"float": -np.inf, "int8": -128, "uint64": 0, "bool": False},
+    "ReduceMin": {"float": np.inf, "int8": 127, "uint64": 2**64 - 1, "bool": True},
+    "ReduceLogSumExp": {"float": -np.inf},
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_reductions_of_nothing(kind):
+    for dtype, value in NOTHING[kind].items():
+        text = f"""m ({dtype}[n, 0, 4] x) => ({dtype}[n, p, q] y) <int64[2] axes = {{1, 2}}>
+        {{ y = {kind} (x, axes) }}"""
+        (found,) = computed(text, np.zeros((2, 0, 4), dtype.replace("float", "float32")))
+        np.testing.assert_array_equal(found, np.full((2, 1, 1), value), strict=False)
