@@ -46,12 +46,14 @@ double milliseconds(Clock::duration time) {
   throw heddle::Error(heddle::ErrorKind::kInput, message);
 }
 
+// Has 64 bits on x86, so that it holds each integer.
+using Number = long double;
+
 template <class T>
-void fill_with(void* data, int64_t count, const std::vector<double>& values) {
-  for (double value : values) {
-    // Compared as doubles: 2^63 is one, the largest int64 is not.
-    const bool fits = value >= static_cast<double>(std::numeric_limits<T>::lowest()) &&
-                      value < std::ldexp(1.0, std::numeric_limits<T>::digits);
+void fill_with(void* data, int64_t count, const std::vector<Number>& values) {
+  for (Number value : values) {
+    const bool fits = value >= static_cast<Number>(std::numeric_limits<T>::lowest()) &&
+                      value < std::ldexp(Number{1}, std::numeric_limits<T>::digits);
     if (std::is_integral_v<T> && (!fits || value != std::floor(value))) {
       std::ostringstream text;
       text << "wanted an integer of " << 8 * sizeof(T) << " bits, got " << value;
@@ -63,8 +65,17 @@ void fill_with(void* data, int64_t count, const std::vector<double>& values) {
   }
 }
 
+/// Ones, of which C++ has no type: by their bits.
+template <class T>
+void fill_with_ones(void* data, int64_t count, const std::vector<Number>& values, T one) {
+  if (values != std::vector<Number>{1}) {
+    refuse("this example fills inputs of floats of 16 and 8 bits with ones alone");
+  }
+  std::fill_n(static_cast<T*>(data), count, one);
+}
+
 /// Repeats `values` through the whole buffer.
-void fill(const Buffer& buffer, const std::vector<double>& values) {
+void fill(const Buffer& buffer, const std::vector<Number>& values) {
   int64_t count = static_cast<int64_t>(buffer.bytes() / heddle::dtype_size(buffer.dtype()));
   switch (buffer.dtype()) {
     case DType::kBool:
@@ -72,17 +83,30 @@ void fill(const Buffer& buffer, const std::vector<double>& values) {
       return fill_with<uint8_t>(buffer.data(), count, values);
     case DType::kInt8:
       return fill_with<int8_t>(buffer.data(), count, values);
+    case DType::kInt16:
+      return fill_with<int16_t>(buffer.data(), count, values);
     case DType::kInt32:
       return fill_with<int32_t>(buffer.data(), count, values);
     case DType::kInt64:
       return fill_with<int64_t>(buffer.data(), count, values);
+    case DType::kUInt16:
+      return fill_with<uint16_t>(buffer.data(), count, values);
+    case DType::kUInt32:
+      return fill_with<uint32_t>(buffer.data(), count, values);
+    case DType::kUInt64:
+      return fill_with<uint64_t>(buffer.data(), count, values);
     case DType::kFloat32:
       return fill_with<float>(buffer.data(), count, values);
     case DType::kFloat64:
       return fill_with<double>(buffer.data(), count, values);
-    default:
-      refuse(std::string("this example does not fill inputs of ") +
-             heddle::dtype_name(buffer.dtype()));
+    case DType::kFloat16:
+      return fill_with_ones<uint16_t>(buffer.data(), count, values, 0x3C00);
+    case DType::kBFloat16:
+      return fill_with_ones<uint16_t>(buffer.data(), count, values, 0x3F80);
+    case DType::kFloat8E4M3FN:
+      return fill_with_ones<uint8_t>(buffer.data(), count, values, 0x38);
+    case DType::kFloat8E5M2:
+      return fill_with_ones<uint8_t>(buffer.data(), count, values, 0x3C);
   }
 }
 
@@ -126,17 +150,17 @@ void check_names(const Artifact& artifact, const Settings& settings) {
   }
 }
 
-std::vector<double> parse_values(const Settings& settings, const std::string& name, DType dtype) {
+std::vector<Number> parse_values(const Settings& settings, const std::string& name, DType dtype) {
   auto found = settings.find(name);
-  if (found == settings.end()) return {1.0};
+  if (found == settings.end()) return {1};
   const std::string prefix = std::string(heddle::dtype_name(dtype)) + ":";
   if (found->second.rfind(prefix, 0) != 0) {
     refuse("input '" + name + "': wanted " + prefix + "..., got " + found->second);
   }
   std::stringstream text(found->second.substr(prefix.size()));
-  std::vector<double> values;
+  std::vector<Number> values;
   for (std::string value; std::getline(text, value, ',');) {
-    values.push_back(parse(name, value, std::strtod));
+    values.push_back(parse(name, value, std::strtold));
   }
   if (values.empty()) refuse("input '" + name + "': wanted values, got none");
   return values;
@@ -184,7 +208,7 @@ void run(const std::string& path, const std::string& weights, const Settings& se
   auto loaded = Clock::now();
 
   std::vector<Buffer> inputs = make_inputs(*artifact, device, settings);
-  const std::vector<heddle::TensorView> views(inputs.begin(), inputs.end());
+  const std::vector<heddle::TensorView> views = heddle::views(inputs);
 
   auto before = Clock::now();
   std::vector<Buffer> outputs = model.execute(views);

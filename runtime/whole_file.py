@@ -63,8 +63,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     place = target = Path(path_text(path))
     try:
         if not is_stream(path):
-            target = target.resolve()
-            place = Path(f"{target}.{os.urandom(8).hex()}")  # nobody else's
+            target = _resolved(target)
+            place = target.with_name(f".{os.urandom(8).hex()}")  # nobody else's, and short
         yield place
         if place != target:
             os.replace(place, target)
@@ -75,6 +75,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if isinstance(error, OSError):
             error.filename = path
         raise
+
+
+def _resolved(path: Path) -> Path:
+    """Where links lead; before Python 3.13 those in a ring have an error of their own."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:

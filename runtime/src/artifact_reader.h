@@ -35,6 +35,10 @@ class Verifier {
   void programs() const;
 
  private:
+  /// Bytes of texts that records may name in all, beside 8 times those of the strings themselves:
+  /// many records can name one text, and who shows them writes it as often.
+  static constexpr uint64_t kMostText = uint64_t{1} << 20;
+
   /// A field of one record, for messages.
   struct Field {
     Section section;
@@ -82,6 +86,7 @@ class Verifier {
   void tensor_maps(const InstructionRecord& instruction, bool init) const;
 
   const Artifact& artifact_;
+  mutable uint64_t text_ = 0;  // bytes of the texts that were looked at
 };
 
 template <class Number>

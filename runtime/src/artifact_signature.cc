@@ -37,6 +37,11 @@ void Verifier::expect_text(Str str, Field field) const {
   bool inside = (str.offset < strings.size() && continues(strings[str.offset])) ||
                 (end < strings.size() && continues(strings[end]));
   expect(!inside, field, "text that starts and ends between characters", str.offset);
+  text_ += str.length;
+  const uint64_t most = kMostText + 8 * uint64_t{strings.size()};
+  if (text_ > most) {
+    fail(field, "at most " + std::to_string(most) + " bytes of texts in all", "more");
+  }
 }
 
 void Verifier::expect_range(Range range, Section target, Field field) const {

@@ -29,7 +29,7 @@ std::shared_ptr<Storage> Storage::allocate(std::shared_ptr<Device> device, size_
 
 std::shared_ptr<Storage> Storage::allocate(std::shared_ptr<Device> device, size_t size,
                                            MemoryKind kind, Stream stream) {
-  void* data = device->allocate(size, stream);
+  void* data = not_null(device, "a buffer's device")->allocate(size, stream);
   return std::make_shared<Storage>(std::move(device), data, size, nullptr, kind, stream);
 }
 
@@ -97,6 +97,7 @@ Buffer Buffer::allocate(std::shared_ptr<Device> device, DType dtype, const Shape
 
 Buffer Buffer::copy_to(const std::shared_ptr<Device>& target) const {
   Device& source = *device();
+  not_null(target, "copy_to: device");
   if (source.kind() == target->kind()) {
     Buffer made = allocate(target, dtype(), shape(), Stream());
     target->copy(*storage_, *made.storage_, bytes());

@@ -148,21 +148,27 @@ __attribute__((target("avx2"))) void accumulate_avx2(uint64_t* lanes, const uint
 
 #endif
 
-Accumulate fastest() {
+Accumulate choose() {
 #ifdef __x86_64__
+  __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2")) return accumulate_avx2;
 #endif
   return accumulate;
 }
 
-const Accumulate kAccumulate = fastest();
+// Chosen when it is asked for: a program may open an artifact before its `main`.
+Accumulate fastest() {
+  static const Accumulate chosen = choose();
+  return chosen;
+}
 
 }  // namespace
 
 void Checksum::stripes(const uint8_t* data, size_t count) {
+  const Accumulate add = fastest();
   while (count > 0) {
     const size_t some = std::min(count, kStripesOfBlock - stripe_);
-    kAccumulate(lanes_, data, kSecret + 8 * stripe_, some);
+    add(lanes_, data, kSecret + 8 * stripe_, some);
     data += some * kStripe;
     count -= some;
     stripe_ += some;
@@ -207,7 +213,7 @@ uint64_t Checksum::value() const {
   if (total_ <= kMostShort) return of_short(bytes_ + kStripe, held_);
   Checksum rest(*this);
   rest.stripes(bytes_ + kStripe, (held_ - 1) / kStripe);
-  kAccumulate(rest.lanes_, bytes_ + held_, kSecret + sizeof(kSecret) - kStripe - 7, 1);
+  fastest()(rest.lanes_, bytes_ + held_, kSecret + sizeof(kSecret) - kStripe - 7, 1);
   uint64_t hash = total_ * kPrime1;
   for (size_t i = 0; i < 8; i += 2) {
     hash += folded_product(rest.lanes_[i] ^ secret(11 + 8 * i),

@@ -37,6 +37,10 @@ void expect_memory(const void* data, size_t size) {
 }  // namespace
 
 std::unique_ptr<MappedFile> MappedFile::open(const std::string& path) {
+  if (path.find('\0') != std::string::npos) {  // the system would open another file
+    throw Error(ErrorKind::kInput,
+                "path: wanted one without NUL, got one after '" + std::string(path.c_str()) + "'");
+  }
   // A pipe would keep us waiting for a writer; for files the flag means nothing.
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail(path);

@@ -268,6 +268,7 @@ std::vector<double> Model::replay(const std::vector<Prepared>& calls, int repeat
   };
   std::vector<Ready> ready;
   for (const Prepared& wanted : calls) {
+    if (wanted.model == nullptr) fail(ErrorKind::kInput, "replay", "models", "a null pointer");
     const Model& model = *wanted.model;
     if (model.program_->device() != calls.front().model->program_->device()) {
       fail(ErrorKind::kInput, "replay", "models on one device", "models on several");

@@ -19,9 +19,11 @@ bool Shape::operator==(const Shape& other) const {
 }
 
 std::optional<int64_t> Shape::bytes(DType dtype) const {
+  if (std::any_of(begin(), end(), [](int64_t size) { return size < 0; })) return std::nullopt;
+  if (std::find(begin(), end(), 0) != end()) return 0;  // whatever the others are
   int64_t total = static_cast<int64_t>(dtype_size(dtype));
   for (int64_t size : *this) {
-    if (size < 0 || __builtin_mul_overflow(total, size, &total)) return std::nullopt;
+    if (__builtin_mul_overflow(total, size, &total)) return std::nullopt;
   }
   return total;
 }

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "cores.h"
@@ -24,6 +24,9 @@ namespace heddle {
 namespace {
 
 constexpr int kMostThreads = 65536;
+
+// What kernels and threads of the system keep on a stack at most; the process may give less.
+constexpr size_t kStack = size_t{4} << 20;
 
 constexpr uint64_t kOpen = uint64_t{1} << 32;
 
@@ -88,6 +91,33 @@ struct ThreadPool::State {
 
   explicit State(int count) : shares(count) {}
 
+  /// Makes the next worker; gives an error of the system, or 0.
+  int add_worker(std::chrono::microseconds spin) {
+    struct Start {
+      State* state;
+      size_t self;
+      std::chrono::microseconds spin;
+    };
+    auto start = std::make_unique<Start>(Start{this, workers.size() + 1, spin});
+    auto body = [](void* pointer) -> void* {
+      const std::unique_ptr<Start> mine(static_cast<Start*>(pointer));
+      mine->state->worker(mine->self, mine->spin);
+      return nullptr;
+    };
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    size_t usual = 0;
+    pthread_attr_getstacksize(&attributes, &usual);
+    pthread_attr_setstacksize(&attributes, std::max(usual, kStack));
+    pthread_t made;
+    const int failed = pthread_create(&made, &attributes, body, start.get());
+    pthread_attr_destroy(&attributes);
+    if (failed != 0) return failed;
+    start.release();
+    workers.push_back(made);
+    return 0;
+  }
+
   void work(size_t self) {
     for (size_t i = 0; i < active; ++i) {
       Share& share = shares[(self + i) % active];
@@ -143,16 +173,14 @@ struct ThreadPool::State {
     if (core == avoided || cores.size() < shares.size()) return;
     cpu_set_t others = set_of(cores), wanted = others, found;
     if (avoided >= 0) CPU_CLR(avoided, &wanted);
-    if (pthread_getaffinity_np(workers.front().native_handle(), sizeof(found), &found) != 0 ||
+    if (pthread_getaffinity_np(workers.front(), sizeof(found), &found) != 0 ||
         !CPU_EQUAL(&found, &wanted)) {
       cores.clear();
       return;
     }
     avoided = core;
     CPU_CLR(core, &others);
-    for (std::thread& worker : workers) {
-      pthread_setaffinity_np(worker.native_handle(), sizeof(others), &others);
-    }
+    for (pthread_t worker : workers) pthread_setaffinity_np(worker, sizeof(others), &others);
   }
 
   alignas(64) std::atomic<uint32_t> job{0};
@@ -164,7 +192,7 @@ struct ThreadPool::State {
   const void* context = nullptr;
   size_t active = 0;
   std::vector<Share> shares;
-  std::vector<std::thread> workers;
+  std::vector<pthread_t> workers;
   std::vector<int> cores;  // That workers are moved among; none where each is bound to its own.
   int avoided = -1;        // The one among them that they keep off.
   const uint32_t born = forks();
@@ -191,18 +219,17 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   if (!options.pin) state_->cores = cores;
   std::chrono::microseconds spin(options.spin_microseconds);
   const SignalsBlocked blocked;
+  state_->workers.reserve(static_cast<size_t>(threads_));
   for (int i = 1; i < threads_; ++i) {
-    try {
-      state_->workers.emplace_back(&State::worker, state_.get(), static_cast<size_t>(i), spin);
-    } catch (const std::system_error& error) {
+    if (const int failed = state_->add_worker(spin); failed != 0) {
       stop();
       throw Error(ErrorKind::kDevice, "cpu:0: wanted " + std::to_string(threads_) +
                                           " threads, got " + std::to_string(i) + ": " +
-                                          error.what());
+                                          std::strerror(failed));
     }
     if (options.pin) {
       cpu_set_t set = set_of({cores[static_cast<size_t>(i) % cores.size()]});
-      pthread_setaffinity_np(state_->workers.back().native_handle(), sizeof(set), &set);
+      pthread_setaffinity_np(state_->workers.back(), sizeof(set), &set);
     }
   }
 }
@@ -219,7 +246,7 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::stop() {
   state_->stopping.store(true, std::memory_order_release);
   state_->announce(state_->workers.size());
-  for (std::thread& worker : state_->workers) worker.join();
+  for (pthread_t worker : state_->workers) pthread_join(worker, nullptr);
 }
 
 void ThreadPool::run(TaskFunction function, const void* context, int64_t tasks, int64_t together) {

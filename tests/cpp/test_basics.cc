@@ -32,6 +32,8 @@ TEST_CASE("shape: bytes, text, limits") {
   CHECK(Shape({2, 3}).bytes(DType::kInt64) == 48);
   CHECK(Shape().bytes(DType::kFloat32) == 4);
   CHECK(Shape({0, int64_t{1} << 62}).bytes(DType::kFloat32) == 0);
+  CHECK(Shape({int64_t{1} << 62, int64_t{1} << 62, 0}).bytes(DType::kFloat32) == 0);
+  CHECK_FALSE(Shape({0, -1}).bytes(DType::kInt8));
   CHECK_FALSE(Shape({int64_t{1} << 40, int64_t{1} << 40}).bytes(DType::kInt8));
   CHECK_FALSE(Shape({-1}).bytes(DType::kInt8));
   CHECK(Shape({2, 3}).text() == "[2, 3]");

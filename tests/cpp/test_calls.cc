@@ -60,6 +60,26 @@ TEST_CASE("calls: buffers are views of themselves") {
   CHECK(static_cast<const float*>(shifted.data())[0] == 211.5);
 }
 
+TEST_CASE("calls: what one model gives is what the next one takes") {
+  auto model = test::tiny_model();
+  Values values;
+  const auto& [x, indices, pairs] = values.in;
+  const std::vector<Buffer> first = model->execute({x, indices, pairs});
+  CHECK(views(first).size() == 2);
+  CHECK(views(first)[0].data == first[0].data());
+  const Buffer again[] = {first[0]};
+  CHECK(views(again)[0].storage == first[0].storage().get());
+  CHECK(refused([&] { model->execute(views(first)); }) ==
+        "execute: wanted 3 inputs (x, indices, pairs), got 2");
+}
+
+TEST_CASE("calls: memory of a device by way of its own class") {
+  CpuDevice device({1, false, 0});
+  void* data = device.allocate(64, Stream());
+  CHECK(data != nullptr);
+  device.release(data, {}, {});
+}
+
 TEST_CASE("calls: the dtype of a C++ number") {
   CHECK(dtype_of<bool>() == DType::kBool);
   CHECK(dtype_of<signed char>() == DType::kInt8);

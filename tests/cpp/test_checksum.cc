@@ -1,8 +1,20 @@
 #include <cstring>
+#include <string>
 
 #include "support.h"
 
 using namespace heddle;
+
+namespace {
+
+// Before `main`, and before the runtime's own files have begun.
+const uint64_t kEarly = checksum(std::string(1000, 'a').data(), 1000);
+
+}  // namespace
+
+TEST_CASE("checksum: before main") {
+  CHECK(kEarly == checksum(std::string(1000, 'a').data(), 1000));
+}
 
 // Values from the reference implementation's command-line tool, `xxhsum -H3`.
 TEST_CASE("checksum: known values") {

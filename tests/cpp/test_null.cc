@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "heddle/safetensors.h"
 #include "support.h"
 
 using namespace heddle;
@@ -15,6 +16,19 @@ TEST_CASE("null: handles that are null or were moved from") {
   CHECK(refused([&] { Program::load(artifact, test::cpu()); }) == "Program: artifact" + wanted);
   CHECK(refused([&] { Program::load(owner, nullptr); }) == "Program: device" + wanted);
   CHECK(refused([] { Model(nullptr, {}); }) == "Model: program" + wanted);
+  const Buffer buffer = Buffer::allocate(test::cpu(), DType::kInt8, {4});
+  CHECK(refused([&] { buffer.copy_to(nullptr); }) == "copy_to: device" + wanted);
+  CHECK(refused([] { Buffer::allocate(nullptr, DType::kInt8, {4}, Stream()); }) ==
+        "a buffer's device" + wanted);
+  CHECK(refused([] { Model::replay({{}}, 1, 1); }) == "replay: wanted models, got a null pointer");
+}
+
+TEST_CASE("null: a path that goes on behind a NUL names no file") {
+  const std::string path(HEDDLE_GOLDEN "/tiny.heddle\0.old", sizeof(HEDDLE_GOLDEN) + 17);
+  const std::string wanted =
+      "path: wanted one without NUL, got one after '" HEDDLE_GOLDEN "/tiny.heddle'";
+  CHECK(refused([&] { Artifact::open(path); }) == wanted);
+  CHECK(refused([&] { Safetensors::open(path); }) == wanted);
 }
 
 TEST_CASE("null: bytes of an artifact") {

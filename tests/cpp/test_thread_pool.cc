@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -64,7 +65,45 @@ struct Assembly {
   mutable std::atomic<int> present{0};
 };
 
+/// The least stack of all threads but the caller.
+struct Stacks {
+  static void run(const void* context, int64_t first, int64_t last) {
+    auto& stacks = *static_cast<const Stacks*>(context);
+    if (pthread_self() != stacks.caller) {
+      pthread_attr_t attributes;
+      pthread_getattr_np(pthread_self(), &attributes);
+      size_t size = 0;
+      pthread_attr_getstacksize(&attributes, &size);
+      pthread_attr_destroy(&attributes);
+      size_t least = stacks.least_of_workers;
+      while (size < least && !stacks.least_of_workers.compare_exchange_weak(least, size)) {
+      }
+    }
+    Assembly::run(&stacks.assembly, first, last);
+  }
+
+  const pthread_t caller = pthread_self();
+  Assembly assembly{3};
+  mutable std::atomic<size_t> least_of_workers{std::numeric_limits<size_t>::max()};
+};
+
 }  // namespace
+
+TEST_CASE("thread pool: workers have room for what kernels keep on the stack") {
+  pthread_attr_t usual, small;
+  REQUIRE(pthread_getattr_default_np(&usual) == 0);
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 192 << 10);
+  REQUIRE(pthread_setattr_default_np(&small) == 0);
+  {
+    Stacks stacks;
+    ThreadPool pool({3, false, 20});
+    pool.run(Stacks::run, &stacks, 3);
+    CHECK(stacks.assembly.present == 3);
+    CHECK(stacks.least_of_workers >= (2 << 20));
+  }
+  pthread_setattr_default_np(&usual);
+}
 
 TEST_CASE("thread pool: each task runs once, for any number of threads and tasks") {
   for (int threads : {1, 2, 3, 8}) {

@@ -29,6 +29,28 @@ def test_a_file_has_the_bytes_of_memory(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "m.heddle"]
 
 
+def test_a_short_name_is_not_made_too_long(tmp_path):
+    path = tmp_path / ("n" * 251 + ".hed")
+    assert write(EMPTY, path).nbytes == path.stat().st_size
+
+
+def test_links_in_a_ring_are_no_place_to_write(tmp_path):
+    ring = tmp_path / "ring"
+    ring.symlink_to(ring)
+    with pytest.raises(ArtifactError, match=r"ring: cannot be written: Too many levels of symbol"):
+        write(EMPTY, ring)
+
+
+def test_records_that_name_one_long_text_again_and_again_are_refused():
+    """Who shows them writes it as often: what is shown is bounded by the size of the file."""
+    rows = tuple((f"key {number}", "long" * 50_000) for number in range(60))
+    assert len(write(replace(EMPTY, provenance=rows[:5])).provenance) == 5
+    with pytest.raises(
+        (ArtifactError, CompileError), match=r"wanted at most \d+ bytes of texts in"
+    ):
+        write(replace(EMPTY, provenance=rows))
+
+
 @pytest.mark.parametrize("name", ["m.heddle", None], ids=["file", "memory"])
 def test_deferred_data_is_made_once_and_held_alone(tmp_path, name):
     made, before = [], []

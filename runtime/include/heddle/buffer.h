@@ -4,11 +4,13 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "heddle/device.h"
 #include "heddle/dtype.h"
 #include "heddle/live.h"
 #include "heddle/shape.h"
+#include "heddle/span.h"
 #include "heddle/uses.h"
 
 namespace heddle {
@@ -142,5 +144,10 @@ class Buffer {
   TensorView view_;
   std::shared_ptr<Storage> storage_;
 };
+
+/// The views of `buffers`, as `Model::execute` takes them; the buffers keep the memory.
+inline std::vector<TensorView> views(Span<Buffer> buffers) {
+  return {buffers.begin(), buffers.end()};
+}
 
 }  // namespace heddle

@@ -24,6 +24,7 @@ class CpuDevice final : public Device {
 
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   int index() const override { return 0; }
+  using Device::allocate;
   void* allocate(size_t size) override;
   void release(void* data, Stream, const std::vector<std::shared_ptr<Event>>&) noexcept override;
   void copy_from_host(void* target, const void* source, size_t size) override;

@@ -19,11 +19,13 @@ bool is_buffer(PyObject* object) {
   return Py_TYPE(object) == type;
 }
 
-std::string class_name(nb::handle type) { return nb::cast<nb::str>(type.attr("__name__")).c_str(); }
+std::string class_name(nb::handle type) {
+  return text_of(nb::cast<nb::str>(type.attr("__name__")));
+}
 
 std::string class_of(nb::handle object) { return class_name(object.type()); }
 
-bool dense(const Py_buffer& view) {
+bool is_dense(const Py_buffer& view) {
   if (view.strides == nullptr || view.len == 0) return true;
   Py_ssize_t expected = view.itemsize;
   for (int axis = view.ndim; axis-- > 0;) {
@@ -115,11 +117,11 @@ void Argument::take_exported(PyObject* object, Stream stream) {
   }
   nb::object dtype = nb::getattr(array, "dtype", nb::none());
   if (dtype.is_none()) {
-    refuse("wanted an array, got " + class_of(array) + ": " + nb::str(failure.value()).c_str());
+    refuse("wanted an array, got " + class_of(array) + ": " + text_of(nb::str(failure.value())));
   }
   if (!take_bits(object)) {
     refuse("wanted an array of a dtype of Heddle, got " + class_of(array) + " of dtype " +
-           nb::str(dtype).c_str());
+           text_of(nb::str(dtype)));
   }
 }
 
@@ -130,21 +132,14 @@ void Argument::take_held(DType dtype) {
   view_.device = DeviceKind::kCpu;
   view_.device_index = 0;
   writable_ = held_.readonly == 0;
-  if (!is_aligned(view_) || !dense(held_)) copy_from(held_);
-}
-
-void Argument::copy_from(Py_buffer& source) {
-  Buffer copy = Buffer::allocate(memory_device({}), view_.dtype, view_.shape);
-  if (PyBuffer_ToContiguous(copy.data(), &source, source.len, 'C') != 0) throw nb::python_error();
-  use(std::move(copy));
+  if (!is_dense(held_)) strided_.reset(new Strided{held_, {}});
 }
 
 void Argument::use(Buffer&& buffer) {
   buffer_ = std::move(buffer);
   view_ = buffer_.view();
   writable_ = true;
-  copied_ = true;
-  copies.fetch_add(1, std::memory_order_relaxed);
+  strided_ = nullptr;
 }
 
 // Follows the memory's uses, once the driver has said whose it is.
@@ -182,20 +177,19 @@ void Argument::take_dlpack(nb::handle object, Stream stream) {
     borrow(owner_);
     return;
   }
-  if (tensor.contiguous && is_aligned(view_)) return;
+  if (tensor.contiguous) return;
   const auto item = static_cast<Py_ssize_t>(dtype_size(view_.dtype));
-  Py_ssize_t strides[kMaxRank];
+  strided_ = std::make_unique<Strided>();
   for (size_t axis = 0; axis < view_.shape.rank(); ++axis) {
-    strides[axis] = tensor.strides[axis] * item;
+    strided_->strides[axis] = tensor.strides[axis] * item;
   }
-  Py_buffer source{};
+  Py_buffer& source = strided_->source;
   source.buf = view_.data;
   source.len = static_cast<Py_ssize_t>(view_.shape.bytes(view_.dtype).value_or(0));
   source.itemsize = item;
   source.ndim = static_cast<int>(view_.shape.rank());
   source.shape = reinterpret_cast<Py_ssize_t*>(&view_.shape[0]);
-  source.strides = strides;
-  copy_from(source);
+  source.strides = strided_->strides;
 }
 
 void Argument::take_number(nb::handle number, DType wanted) {
@@ -203,7 +197,7 @@ void Argument::take_number(nb::handle number, DType wanted) {
   if ((PyFloat_Check(number.ptr()) && !floating) ||
       (PyBool_Check(number.ptr()) == 0 && wanted == DType::kBool)) {
     refuse(std::string("wanted a number for ") + dtype_name(wanted) + ", got " + class_of(number) +
-           " " + nb::str(number).c_str());
+           " " + text_of(nb::str(number)));
   }
   if (wanted == DType::kFloat8E4M3FN || wanted == DType::kFloat8E5M2) {
     refuse(std::string("wanted an array for ") + dtype_name(wanted) + ", got " + class_of(number));
@@ -221,26 +215,38 @@ void Argument::take_number(nb::handle number, DType wanted) {
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_OverflowError)) throw;
     refuse(std::string("wanted a number for ") + dtype_name(wanted) + ", got " +
-           nb::str(number).c_str());
+           text_of(nb::str(number)));
   }
 }
 
 void Argument::move_to(const std::shared_ptr<Device>& device) {
   if (view_.device != DeviceKind::kCpu) return;
-  if (device->kind() == DeviceKind::kCpu) {
-    // A Buffer of a mapped file; all else was looked at when it came.
-    if (is_aligned(view_)) return;
-    Buffer copy = Buffer::allocate(device, view_.dtype, view_.shape);
-    std::memcpy(copy.data(), view_.data, copy.bytes());
-    return use(std::move(copy));
+  if (!dense() || !is_aligned(view_)) {
+    Buffer copy = Buffer::allocate(memory_device({}), view_.dtype, view_.shape);
+    if (dense()) {
+      std::memcpy(copy.data(), view_.data, copy.bytes());
+    } else if (PyBuffer_ToContiguous(copy.data(), &strided_->source, strided_->source.len, 'C')) {
+      throw nb::python_error();
+    }
+    use(std::move(copy));
+    copies.fetch_add(1, std::memory_order_relaxed);
   }
-  Buffer copy = Buffer::allocate(device, view_.dtype, view_.shape);
+  if (device->kind() == DeviceKind::kCpu) return;
+  Buffer moved = Buffer::allocate(device, view_.dtype, view_.shape);
   {
     const ReleasedGil released;
-    device->copy_from_host(copy.data(), view_.data, copy.bytes());
+    device->copy_from_host(moved.data(), view_.data, moved.bytes());
   }
-  buffer_ = std::move(copy);
-  view_ = buffer_.view();
+  use(std::move(moved));
+}
+
+TensorView Argument::stand_in(const Device& device) const {
+  alignas(64) static char nobodys[64];
+  TensorView view = view_;
+  view.data = nobodys;
+  view.device = device.kind();
+  view.device_index = device.index();
+  return view;
 }
 
 std::shared_ptr<Argument> keep(nb::handle object, DType wanted) {
@@ -254,6 +260,7 @@ std::shared_ptr<Argument> keep(nb::handle object, DType wanted) {
   });
   kept->object = nb::borrow(object);
   kept->argument.take(object.ptr(), wanted);
+  if (!is_buffer(object.ptr())) kept->argument.move_to(memory_device({}));
   return {kept, &kept->argument};
 }
 
@@ -266,7 +273,9 @@ nb::object buffer_from(nb::handle object, std::optional<DType> dtype) {
   }
   const bool writable = argument->writable();
   std::shared_ptr<Storage> storage = argument->storage();
-  if (storage == nullptr) {
+  if (is_buffer(object.ptr())) {  // whose memory goes on being what work on it is noted in
+    storage = nb::inst_ptr<BufferObject>(object)->buffer.storage();
+  } else if (storage == nullptr) {
     const auto bytes = static_cast<size_t>(view.shape.bytes(view.dtype).value_or(0));
     storage = Storage::borrow(memory_device({view.device, view.device_index}), view.data, bytes,
                               argument);
@@ -283,9 +292,9 @@ DType dtype_from(nb::handle object) {
   if (!nb::isinstance<nb::str>(name)) name = nb::getattr(object, "name", nb::none());
   if (name.is_none()) name = nb::getattr(object, "__name__", nb::none());
   if (nb::isinstance<nb::str>(name)) {
-    if (auto dtype = dtype_from_name(nb::cast<nb::str>(name).c_str())) return *dtype;
+    if (auto dtype = dtype_from_name(text_of(nb::cast<nb::str>(name)))) return *dtype;
   }
-  refuse("wanted a dtype such as 'float32', got " + std::string(nb::repr(object).c_str()));
+  refuse("wanted a dtype such as 'float32', got " + text_of(nb::repr(object)));
 }
 
 }  // namespace heddle::bindings

@@ -12,7 +12,8 @@ namespace heddle::bindings {
 ///
 /// NumPy arrays and other objects with the buffer protocol, Python `Buffer`s, objects with
 /// `__cuda_array_interface__` or `__dlpack__`, and Python numbers are taken. A tensor that is not
-/// dense, row-major and aligned to its elements is copied, and the copy is counted.
+/// dense, row-major and aligned to its elements is copied when it is moved, and the copy is
+/// counted.
 class Argument {
  public:
   Argument() = default;
@@ -25,9 +26,18 @@ class Argument {
   /// order of `stream`. Throws an input error that says what was wanted and what was found.
   void take(PyObject* object, std::optional<DType> number, Stream stream = {});
 
-  /// Moves a host tensor to the memory of `device`, where it is not there yet, or not at a multiple
-  /// of its element.
+  /// Whether programs of `device` read the tensor where it is; a GPU's is never moved.
+  bool usable_on(const Device& device) const {
+    return view_.device != DeviceKind::kCpu ||
+           (device.kind() == DeviceKind::kCpu && dense() && is_aligned(view_));
+  }
+
+  /// Moves a host tensor to dense memory of `device`, at a multiple of its element, where it is not
+  /// there yet.
   void move_to(const std::shared_ptr<Device>& device);
+
+  /// What the view is to be once the tensor is moved to `device`; its memory is nobody's.
+  TensorView stand_in(const Device& device) const;
 
   /// Lets the stream from which a tensor came go on behind what was done with it.
   void release_producer() {
@@ -39,7 +49,9 @@ class Argument {
   /// What tracks memory of a GPU that is another's, else null.
   std::shared_ptr<Storage> storage() const { return foreign_ ? foreign_->storage : nullptr; }
   bool writable() const { return writable_; }
-  bool copied() const { return copied_; }
+
+  /// Whether the view says where the elements are: one after another.
+  bool dense() const { return strided_ == nullptr; }
 
  private:
   bool take_bits(PyObject* object);
@@ -51,7 +63,6 @@ class Argument {
   void borrow(std::shared_ptr<void> owner);
   void order_producer();
   void take_number(nb::handle number, DType wanted);
-  void copy_from(Py_buffer& source);
   void use(Buffer&& buffer);
 
   TensorView view_;
@@ -63,8 +74,12 @@ class Argument {
     std::optional<Stream> producer;
   };
   std::unique_ptr<Foreign> foreign_;  // memory on a GPU that is another's
+  struct Strided {
+    Py_buffer source;  // `held_`, or made of a DLPack tensor
+    Py_ssize_t strides[kMaxRank];
+  };
+  std::unique_ptr<Strided> strided_;  // where elements are not one after another
   bool writable_ = true;
-  bool copied_ = false;
 };
 
 /// Throws an input error: an argument is not what was wanted.

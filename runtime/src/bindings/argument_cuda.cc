@@ -28,7 +28,7 @@ bool Argument::take_cuda(nb::handle object) {
   if (interface.is_none()) return false;
   auto malformed = [&] {
     refuse(std::string("wanted a __cuda_array_interface__ of its form, got ") +
-           nb::repr(interface).c_str());
+           text_of(nb::repr(interface)));
   };
   std::optional<uintptr_t> stream;
   try {
@@ -60,7 +60,7 @@ bool Argument::read_cuda(nb::handle object, nb::handle interface,
   if (!ordered && nb::hasattr(object, "__dlpack__")) return false;
   const auto data = nb::cast<std::pair<uintptr_t, bool>>(interface["data"]);
   const nb::tuple sizes = nb::cast<nb::tuple>(interface["shape"]);
-  const std::string typestr = nb::cast<nb::str>(interface["typestr"]).c_str();
+  const std::string typestr = text_of(nb::cast<nb::str>(interface["typestr"]));
   const std::optional<DType> dtype = dtype_from_typestr(typestr);
   if (!dtype) refuse("wanted an array of a dtype of Heddle, got typestr '" + typestr + "'");
   auto get = interface.attr("get");
@@ -73,7 +73,7 @@ bool Argument::read_cuda(nb::handle object, nb::handle interface,
     numbers[axis] = nb::cast<int64_t>(sizes[axis]);
     if (!strides.is_none() && numbers[axis] != 1 && nb::cast<int64_t>(strides[axis]) != expected) {
       refuse("wanted a dense row-major array on the device, got strides " +
-             std::string(nb::str(strides).c_str()));
+             text_of(nb::str(strides)));
     }
     // What does not fit is of an array without elements, or of one that is refused.
     if (__builtin_mul_overflow(expected, numbers[axis], &expected)) expected = 0;

@@ -33,7 +33,7 @@ std::shared_ptr<const Artifact> from_bytes(nb::handle data, nb::handle copy) {
     nb::python_error failure;  // takes the error over
     throw Error(ErrorKind::kInput,
                 std::string("Artifact.from_bytes: wanted contiguous bytes, got ") +
-                    nb::inst_name(data).c_str() + ": " + nb::str(failure.value()).c_str());
+                    text_of(nb::inst_name(data)) + ": " + text_of(nb::str(failure.value())));
   }
   const auto size = static_cast<size_t>(view->len);
   const bool copied = flag_from(copy, "Artifact.from_bytes: copy");
@@ -56,15 +56,15 @@ std::string path_text(nb::handle path) {
     decoded = nb::module_::import_("os").attr("fsdecode")(path);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
-    throw Error(
-        ErrorKind::kInput,
-        std::string("path: wanted a text, bytes or an os.PathLike, got ") + nb::repr(path).c_str());
+    throw Error(ErrorKind::kInput,
+                std::string("path: wanted a text, bytes or an os.PathLike, got ") +
+                    text_of(nb::repr(path)));
   }
   std::string text;
   if (!nb::try_cast(decoded, text)) {  // bytes that are none are surrogates now
     PyErr_Clear();
     throw Error(ErrorKind::kInput,
-                std::string("path: wanted one that is UTF-8, got ") + nb::repr(path).c_str());
+                std::string("path: wanted one that is UTF-8, got ") + text_of(nb::repr(path)));
   }
   const size_t end = text.find('\0');
   if (end != std::string::npos) {  // the system would stop there and open another file

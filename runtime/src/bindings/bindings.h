@@ -2,6 +2,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
 #include "gil.h"
 #include "heddle/buffer.h"
 #include "heddle/error.h"
@@ -68,6 +70,9 @@ const BufferObject& buffer_of(nb::handle object);
 
 /// A new Python `Buffer`.
 nb::object wrap(Buffer&& buffer, bool writable = true);
+
+/// A text of Python in UTF-8, what is no Unicode in it (lone surrogates) as escapes.
+std::string text_of(nb::handle text);
 
 /// The text of a Python path (`os.fspath`).
 std::string path_text(nb::handle path);

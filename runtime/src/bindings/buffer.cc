@@ -18,7 +18,7 @@ Shape shape_from(nb::handle sizes) {
   size_t rank = 0;
   if (!nb::hasattr(sizes, "__iter__")) {
     throw Error(ErrorKind::kInput,
-                std::string("Buffer: wanted a shape, as (3, 4), got ") + nb::repr(sizes).c_str());
+                std::string("Buffer: wanted a shape, as (3, 4), got ") + text_of(nb::repr(sizes)));
   }
   for (nb::handle size : sizes) {
     if (rank == kMaxRank)
@@ -26,7 +26,7 @@ Shape shape_from(nb::handle sizes) {
     if (!nb::try_cast(size, numbers[rank++]))
       throw Error(ErrorKind::kInput,
                   std::string("Buffer: wanted sizes as integers of 64 bits, got ") +
-                      nb::repr(size).c_str());
+                      text_of(nb::repr(size)));
   }
   return {numbers, rank};
 }
@@ -161,10 +161,9 @@ nb::tuple shape_tuple(const Shape& shape) {
 
 const BufferObject& buffer_of(nb::handle object) {
   if (!nb::isinstance<BufferObject>(object) || !nb::inst_ready(object)) {
-    PyErr_Format(PyExc_TypeError, "wanted a Buffer, got %s",
-                 nb::isinstance<BufferObject>(object) ? "one that was never made"
-                                                      : nb::inst_name(object).c_str());
-    throw nb::python_error();
+    const bool unmade = nb::isinstance<BufferObject>(object);
+    const std::string found = unmade ? "one that was never made" : text_of(nb::inst_name(object));
+    throw nb::type_error(("wanted a Buffer, got " + found).c_str());
   }
   return *nb::inst_ptr<BufferObject>(object);
 }
@@ -190,7 +189,7 @@ void bind_buffer(nb::module_& module) {
               throw Error(
                   ErrorKind::kInput,
                   std::string("Buffer.from_dlpack: wanted an object with __dlpack__, got ") +
-                      nb::repr(tensor).c_str());
+                      text_of(nb::repr(tensor)));
             }
             return buffer_from(tensor, std::nullopt);
           },

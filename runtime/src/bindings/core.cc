@@ -38,10 +38,16 @@ void bind_checksum(nb::module_& module) {
 
 }  // namespace
 
+std::string text_of(nb::handle text) {
+  nb::object bytes = nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return PyBytes_AsString(bytes.ptr());
+}
+
 bool flag_from(nb::handle flag, const char* where) {
   if (PyBool_Check(flag.ptr())) return flag.is(Py_True);
   throw Error(ErrorKind::kInput,
-              std::string(where) + ": wanted True or False, got " + nb::repr(flag).c_str());
+              std::string(where) + ": wanted True or False, got " + text_of(nb::repr(flag)));
 }
 
 int count_from(nb::handle number, int least, const char* where) {
@@ -49,7 +55,7 @@ int count_from(nb::handle number, int least, const char* where) {
   if (nb::try_cast(number, count) && count >= least) return count;
   throw Error(ErrorKind::kInput, std::string(where) + ": wanted an integer from " +
                                      std::to_string(least) + " to 2147483647, got " +
-                                     nb::repr(number).c_str());
+                                     text_of(nb::repr(number)));
 }
 
 }  // namespace heddle::bindings

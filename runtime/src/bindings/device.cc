@@ -23,7 +23,7 @@ DeviceName named_device(nb::handle kind, nb::handle index) {
   }
   throw Error(ErrorKind::kDevice,
               "Device: wanted ('cpu', 0) or ('cuda', an index from 0 to 2147483647), got " +
-                  std::string(nb::repr(nb::make_tuple(kind, index)).c_str()));
+                  text_of(nb::repr(nb::make_tuple(kind, index))));
 }
 
 nb::dict cpu_info() {
@@ -66,7 +66,7 @@ DeviceName device_from(nb::handle device, const char* where) {
   if (nb::isinstance<DeviceName>(device)) return nb::cast<DeviceName>(device);
   throw Error(ErrorKind::kInput, std::string(where) +
                                      ": wanted a Device, as CPU() or Accelerator(0), got " +
-                                     nb::repr(device).c_str());
+                                     text_of(nb::repr(device)));
 }
 
 DeviceName name_of(const Device& device) { return {device.kind(), device.index()}; }

@@ -135,18 +135,19 @@ nb::object capsule_from(nb::handle method, const nb::dict& arguments) {
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_BufferError)) throw;
     throw Error(ErrorKind::kInput, std::string("DLPack: wanted a tensor, got the refusal: ") +
-                                       nb::str(error.value()).c_str());
+                                       text_of(nb::str(error.value())));
   }
 }
 
 nb::object call_dlpack(nb::handle object, Stream stream) {
   nb::object method = object.attr("__dlpack__");
-  nb::object place = object.attr("__dlpack_device__")();
+  nb::object where = nb::getattr(object, "__dlpack_device__", nb::none());
+  nb::object place = where.is_none() ? nb::none() : where();
   std::pair<int, int> device;
   if (!nb::try_cast(place, device)) {
     throw Error(ErrorKind::kInput,
                 std::string("DLPack: wanted __dlpack_device__() as two integers, got ") +
-                    nb::repr(place).c_str());
+                    text_of(nb::repr(place)));
   }
   nb::dict arguments;
   if (device.first == kCuda) {
@@ -216,7 +217,7 @@ void order_consumer(const Buffer& buffer, nb::handle stream) {
   if (!stream.is_none() && !nb::try_cast(stream, number)) {
     throw Error(ErrorKind::kInput,
                 std::string("Buffer.__dlpack__: wanted the stream as a number, got ") +
-                    nb::repr(stream).c_str());
+                    text_of(nb::repr(stream)));
   }
   if (number == kNoOrder) return;
   Device& device = *buffer.device();
@@ -242,7 +243,7 @@ Imported import_dlpack(nb::handle object, Stream stream) {
   if (PyCapsule_IsValid(capsule.ptr(), Managed::kName) == 0) {
     throw Error(ErrorKind::kInput,
                 std::string("DLPack: wanted a capsule that nobody has taken over, got ") +
-                    nb::repr(capsule).c_str());
+                    text_of(nb::repr(capsule)));
   }
   auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), Managed::kName));
   Imported result = describe(managed->tensor);
@@ -269,7 +270,7 @@ nb::object export_dlpack(nb::handle self, nb::handle stream, nb::handle max_vers
   if (!max_version.is_none() && !nb::try_cast(max_version, version)) {
     throw Error(ErrorKind::kInput,
                 std::string("Buffer.__dlpack__: wanted max_version as two integers, got ") +
-                    nb::repr(max_version).c_str());
+                    text_of(nb::repr(max_version)));
   }
   const bool versioned = version.first >= 1;
   if (!versioned) {

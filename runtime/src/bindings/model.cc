@@ -54,6 +54,23 @@ class Tensors {
 
   Argument& operator[](size_t index) { return arguments_[index]; }
   void ready(size_t index) { views_[index] = arguments_[index].view(); }
+
+  /// Brings what the program cannot read to where it can, once the shapes are known to be wanted:
+  /// a tensor that is refused is not copied. Throws what the plan throws.
+  void settle(const Program& program) {
+    bool settled = true;
+    for (size_t i = 0; i < views_.size(); ++i) {
+      if (arguments_[i].usable_on(*program.device())) continue;
+      settled = false;
+      views_[i] = arguments_[i].stand_in(*program.device());
+    }
+    if (settled) return;
+    program.plan(views_);
+    for (size_t i = 0; i < views_.size(); ++i) {
+      arguments_[i].move_to(program.device());
+      ready(i);
+    }
+  }
   void release_producers() const {
     for (size_t i = 0; i < views_.size(); ++i) arguments_[i].release_producer();
   }
@@ -81,7 +98,6 @@ void take(const ModelObject& self, PyObject* object, size_t index, Tensors& tens
       index < records.size() ? static_cast<DType>(records[index].dtype) : DType::kFloat32;
   try {
     tensors[index].take(object, wanted, stream);
-    tensors[index].move_to(self.model->program().device());
     tensors.ready(index);
   } catch (const Error& error) {
     refuse("input", index, records, self.artifact(), error);
@@ -93,7 +109,7 @@ void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& 
   const Span<TensorRecord> records = self.artifact().outputs();
   try {
     tensors[index].take(object, std::nullopt, stream);
-    if (tensors[index].copied()) {
+    if (!tensors[index].dense()) {
       throw Error(ErrorKind::kInput,
                   "wanted dense, row-major and aligned memory, got a view that is not");
     }
@@ -114,7 +130,7 @@ nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle o
   if (array || !(list || nb::hasattr(out, "__iter__"))) {
     throw Error(ErrorKind::kInput,
                 std::string("out: wanted a list of arrays, one for each output, got ") +
-                    (array ? nb::inst_name(out) : nb::repr(out)).c_str());
+                    text_of(array ? nb::inst_name(out) : nb::repr(out)));
   }
   nb::object targets = nb::steal(PySequence_Tuple(out.ptr()));
   if (!targets.is_valid()) throw nb::python_error();
@@ -187,7 +203,7 @@ ReplayedCall replayed_call(nb::handle item) {
   throw Error(ErrorKind::kInput,
               std::string("replay: wanted calls as (model, inputs, outputs), the last two tuples, "
                           "got ") +
-                  nb::repr(item).c_str());
+                  text_of(nb::repr(item)));
 }
 
 std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle count) {
@@ -195,7 +211,7 @@ std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle coun
   const int launches = count_from(count, 0, "replay: count");
   if (!nb::isinstance<nb::sequence>(calls)) {
     throw Error(ErrorKind::kInput,
-                std::string("replay: wanted a list of calls, got ") + nb::repr(calls).c_str());
+                std::string("replay: wanted a list of calls, got ") + text_of(nb::repr(calls)));
   }
   std::vector<ReplayedCall> kept;  // a sequence may make its items when it is asked for them
   std::vector<std::unique_ptr<Tensors>> held;
@@ -207,6 +223,7 @@ std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle coun
     for (size_t i = 0; i < inputs.size(); ++i) {
       take(self, nb::object(inputs[i]).ptr(), i, *held.back());
     }
+    held.back()->settle(self.model->program());
     const Span<TensorView> views = held.back()->views();
     held.push_back(std::make_unique<Tensors>(outputs.size()));
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -221,6 +238,7 @@ std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle coun
 nb::list profile(const ModelObject& self, nb::args values) {
   Tensors inputs(values.size());
   for (size_t i = 0; i < values.size(); ++i) take(self, nb::object(values[i]).ptr(), i, inputs);
+  inputs.settle(self.model->program());
   std::vector<StepTime> times;
   {
     const ReleasedGil released;
@@ -252,6 +270,7 @@ PyObject* execute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyO
     for (Py_ssize_t i = 0; i < count; ++i) {
       take(model, values[i], static_cast<size_t>(i), inputs, stream);
     }
+    inputs.settle(model.model->program());
     nb::object results = keywords.out.is_none() ? run(model, inputs, stream)
                                                 : run_into(model, inputs, keywords.out, stream);
     inputs.release_producers();

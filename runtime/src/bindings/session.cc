@@ -58,7 +58,7 @@ std::vector<WeightSource> weights_from_dict(nb::dict values) {
     std::string text;
     if (!nb::try_cast(name, text)) {
       throw Error(ErrorKind::kInput, std::string("weights: wanted names that are texts, got ") +
-                                         nb::repr(name).c_str());
+                                         text_of(nb::repr(name)));
     }
     sources.push_back(weight_from(text, value));
   }

@@ -43,7 +43,7 @@ EventObject record(const StreamObject& self) {
 void wait(const StreamObject& self, nb::handle object) {
   if (!nb::isinstance<EventObject>(object)) {
     throw Error(ErrorKind::kInput,
-                std::string("Stream.wait: wanted an Event, got ") + nb::repr(object).c_str());
+                std::string("Stream.wait: wanted an Event, got ") + text_of(nb::repr(object)));
   }
   const auto& event = nb::cast<const EventObject&>(object);
   self.stream->device()->require_running(self.stream->stream());
@@ -56,7 +56,7 @@ nb::object handle_from(nb::handle object) {
   for (const char* name : {"cuda_stream", "ptr"}) {
     if (nb::hasattr(object, name)) return object.attr(name);
   }
-  const std::string found = nb::cast<nb::str>(object.type().attr("__name__")).c_str();
+  const std::string found = text_of(nb::cast<nb::str>(object.type().attr("__name__")));
   throw Error(ErrorKind::kInput,
               "stream: wanted a Stream, one of CuPy or torch, an object with "
               "__cuda_stream__, or the number of a CUstream, got " +
@@ -76,7 +76,7 @@ Stream stream_from(nb::handle object, Device& device) {
   uintptr_t handle = 0;
   if (!nb::try_cast(handle_from(object), handle)) {
     throw Error(ErrorKind::kInput, std::string("stream: wanted the number of a CUstream, got ") +
-                                       nb::repr(object).c_str());
+                                       text_of(nb::repr(object)));
   }
   return device.stream(reinterpret_cast<void*>(handle));
 }
