@@ -236,7 +236,7 @@ def _float_to_integer(value: Any, target: str) -> Any:
 
 
 def _integer_to_float(value: Any, source: str, target: str, rounds: bool) -> Any:
-    """Through float64 for the narrow floats, so that there is one rounding."""
+    """Through float64 for the narrow floats: integers of up to 53 bits are rounded once."""
     narrow = target in emit.NARROW
     if source != "bool" and emit.ITEM_SIZE[source] < 4:
         value, source = _resize(value, source, emit.integer(32)), "int32"

@@ -67,8 +67,8 @@ class _Normal:
         minus = made(self.row, "sub")
         if minus is None:
             return None
-        x = minus.operands[0]
-        return x if _mean(minus.operands[1]) == x else None
+        x, mean = minus.operands[0], _mean(minus.operands[1])
+        return x if mean is not None and mean == x else None  # a value refuses to equal None
 
     def made_for(self, operation: Any, beta: Any | None) -> Found | None:
         """The norm with a gamma and a beta that are one for each element of a row."""

@@ -120,6 +120,24 @@ def test_two_gates_are_two_activations():
     check(graph, {"n": 7})
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, y: x - y,
+        lambda x, y: 1.0 - x,
+        lambda x, y: x - ops.max(y, axis=-1),
+        lambda x, y: x - ops.mean(y, axis=-1),
+        lambda x, y: x - ops.mean(x, axis=0),
+    ],
+)
+def test_a_difference_may_be_what_a_norm_is_of(write):
+    """It takes off no mean of the row itself: that would be another norm."""
+    graph = written(lambda x, y: write(x, y) * ops.rsqrt(variance(write(x, y)) + 1e-6), ROWS, ROWS)
+    for kind in ("cpu", "cuda"):
+        assert found(graph, kind)[-1] == "rms_norm"
+    check(graph, {"n": 5})
+
+
 def test_what_stays_of_a_norm_is_behind_it():
     """A scale for each row, as of an adaptive norm; casts as Llama has them."""
     rows = TensorType(F32, ("n", 1))
