@@ -1,4 +1,5 @@
 #include "artifact_reader.h"
+#include "heddle/device.h"
 
 namespace heddle {
 namespace {
@@ -6,7 +7,10 @@ namespace {
 constexpr uint64_t kLargestState = uint64_t{1} << 47;
 constexpr uint64_t kStatusBytes = 32;
 constexpr uint64_t kCounterBytes = 1 << 16;
-constexpr uint32_t kCpu = 1, kCuda = 2;
+
+bool is(const ProgramRecord& program, DeviceKind kind) {
+  return program.target == static_cast<uint32_t>(kind);
+}
 
 }  // namespace
 
@@ -15,7 +19,8 @@ void Verifier::programs() const {
   Span<ProgramRecord> rows = artifact_.programs();
   for (size_t i = 0; i < rows.size(); ++i) {
     uint32_t target = rows[i].target;
-    expect(target == kCpu || target == kCuda, {Section::kPrograms, i, "target"}, "1 or 2", target);
+    expect(is(rows[i], DeviceKind::kCpu) || is(rows[i], DeviceKind::kCuda),
+           {Section::kPrograms, i, "target"}, "1 or 2", target);
     expect(i == 0 || target > rows[i - 1].target, {Section::kPrograms, i, "target"},
            "one program for each, in ascending order", target);
     program(i);
@@ -78,14 +83,14 @@ void Verifier::kernels(const ProgramRecord& program) const {
     end = uint64_t{row.codes.first} + row.codes.count;
     expect(row.codes.count <= kMaxArchs, field("codes"), "at most 64", row.codes.count);
     for (const CodeRecord& code : artifact_.codes(row)) {
-      expect((code.format == CodeFormat::kImage) == (program.target == kCpu), field("codes"),
+      expect((code.format == CodeFormat::kImage) == is(program, DeviceKind::kCpu), field("codes"),
              "images on a CPU, cubins and PTX on CUDA", static_cast<uint32_t>(code.format));
       expect(code.launch < row.launches.count, field("codes"), "a launch of the kernel",
              code.launch);
     }
     expect(row.flags <= kKernelChecks, field("flags"), "bit 1 alone", row.flags);
-    expect(row.launches.count > 0 && row.launches.count <= kMaxArchs, field("launches"), "1 to 64",
-           row.launches.count);
+    expect(row.launches.count > 0 && row.launches.count <= kMaxLaunches, field("launches"),
+           "1 to 64", row.launches.count);
     launches(row);
     expect(row.buffers <= kMaxArguments, field("buffers"), "at most 256", row.buffers);
     expect(row.dims <= kMaxArguments, field("dims"), "at most 256", row.dims);

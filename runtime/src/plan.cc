@@ -186,14 +186,15 @@ class Planner {
   Plan* plan_;
 };
 
-/// Whether a step before `end` names the output, or one from `end` on the input.
-bool named_otherwise(const Plan& plan, const Update& update, size_t end) {
+/// Whether a step before the copy names the output, or one after it the input.
+bool named_otherwise(const Plan& plan, const Update& update, size_t copy) {
   for (size_t i = 0; i < plan.routine.steps.size(); ++i) {
     const Step& step = plan.routine.steps[i];
     for (uint32_t k = 0; k < step.argument_count; ++k) {
       const Placement& place = plan.placements[step.arguments[k]];
-      if (i < end && place.kind == BufferKind::kOutput && place.index == update.output) return true;
-      if (i > end && place.kind == BufferKind::kInput && place.index == update.input) return true;
+      if (i < copy && place.kind == BufferKind::kOutput && place.index == update.output)
+        return true;
+      if (i > copy && place.kind == BufferKind::kInput && place.index == update.input) return true;
     }
   }
   return false;

@@ -161,8 +161,8 @@ constexpr uint32_t kKernelChecks = 1;
 /// The most buffers, and the most dims, of one kernel: a call's arguments fit on the stack.
 constexpr uint32_t kMaxArguments = 256;
 
-/// The most architectures that one kernel has code for.
-constexpr uint32_t kMaxArchs = 64;
+/// The most architectures that one kernel has code for, and the most launches that it is.
+constexpr uint32_t kMaxArchs = 64, kMaxLaunches = 64;
 
 struct KernelRecord {
   Str name;

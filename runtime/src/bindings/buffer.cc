@@ -2,7 +2,6 @@
 #include <nanobind/stl/string.h>
 
 #include <new>
-#include <vector>
 
 #include "argument.h"
 #include "bindings.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include "bindings.h"
 
 /// Tensors in and out through DLPack (https://dmlc.github.io/dlpack), versions 0 and 1.
