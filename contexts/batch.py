@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from heddle.contexts.matcher import require_matcher
 from heddle.contexts.numeric import is_masked, whole
 from heddle.contexts.open_steps import OpenSteps
 from heddle.contexts.step_memory import step_memory
+from heddle.contexts.step_windows import StepWindows
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities
 from heddle.runtime import CPU, Device
@@ -91,15 +90,11 @@ class StepBatch:
             stream=self.stream,
         )
         self.buffers = {**self._step.buffers, **self._kept.buffers}
-        # Single elements are written faster through a memoryview than through NumPy.
-        self._items = [(slot["tokens"].data, slot["positions"].data) for slot in self._step.slots]
-        self._slot = 0
-        self._views = self._step.slots[0]
+        self._windows = StepWindows(self._step, max_length)
         self._tables = self._kept.slots[0]
         # The rows of `_kept` that the device has not got yet: from, to.
         self._stale = (0, rows)
-        self._rising = np.arange(max(max_length, rows + 1))
-        self._max_length = max_length
+        self._most_rows = rows
         self._owners: list[TextContext] = []
         self._open = OpenSteps()
         self._rows = self._tokens = 0
@@ -144,20 +139,15 @@ class StepBatch:
 
         Raises:
             ValueError: More contexts, tokens or positions than this batch was made for, or one
-                context twice.
+                context twice; the inputs are as before.
         """
         rows = len(contexts)
-        if rows > len(self._views["lengths"]):
-            raise ValueError(
-                f"StepBatch: wanted at most {len(self._views['lengths'])} contexts, got {rows}"
-            )
+        if rows > self._most_rows:
+            raise ValueError(f"StepBatch: wanted at most {self._most_rows} contexts, got {rows}")
         unchanged = contexts == self._owners
         if not unchanged and len(set(map(id, contexts))) < rows:
             raise ValueError(f"StepBatch: wanted {rows} different contexts, got one of them again")
-        self._slot = self._step.turn()
-        self._views = self._step.slots[self._slot]
-        if not self._write_single_tokens(contexts):
-            self._write_windows(contexts)
+        self._tokens = self._windows.write(contexts)
         self._rows = rows
         owners = self._owners if unchanged else list(contexts)
         self._open.begin(owners)
@@ -174,46 +164,6 @@ class StepBatch:
             self._write_sampling(row, owners[row])
         self._owners = owners
         return changed
-
-    def _write_single_tokens(self, contexts: Sequence[TextContext]) -> bool:
-        """The decode step, where each window is one token; False when one is not."""
-        rows, longest = len(contexts), self._max_length
-        tokens, positions = self._items[self._slot]
-        if rows > len(tokens):
-            return False
-        for row, context in enumerate(contexts):
-            buffer = context.tokens
-            window = buffer._window
-            position = window.start
-            if window.end - position != 1 or buffer._offset or position >= longest:
-                return False
-            tokens[row] = buffer._array.item(position)
-            positions[row] = position
-        self._tokens = rows
-        self._views["row_offsets"][: rows + 1] = self._rising[: rows + 1]
-        np.add(self._views["positions"][:rows], 1, out=self._views["lengths"][:rows])
-        return True
-
-    def _write_windows(self, contexts: Sequence[TextContext]) -> None:
-        views = self._views
-        needed = sum(context.tokens.active_length for context in contexts)
-        longest = max(context.tokens._window.end for context in contexts)
-        if needed > len(views["tokens"]) or longest > self._max_length:
-            raise ValueError(
-                f"StepBatch: wanted at most {len(views['tokens'])} tokens at positions up to "
-                f"{self._max_length}, got {needed} tokens at positions up to {longest}"
-            )
-        at = 0
-        views["row_offsets"][0] = 0
-        for row, context in enumerate(contexts):
-            active = context.tokens.active
-            end = context.tokens._window.end
-            views["tokens"][at : at + len(active)] = active
-            views["positions"][at : at + len(active)] = self._rising[end - len(active) : end]
-            at += len(active)
-            views["row_offsets"][row + 1] = at
-            views["lengths"][row] = end
-        self._tokens = at
 
     def _write_sampling(self, row: int, context: TextContext) -> None:
         params = context.sampling_params

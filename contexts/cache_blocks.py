@@ -1,6 +1,6 @@
 """Which blocks of a paged cache hold which context, and whose are free.
 
-Blocks that a context has filled are known by their tokens and all before them, also after it has
+Blocks that a context has filled are known by what they hold and all before them, also after it has
 left, so that a context with the same beginning takes them over instead of computing them again
 (as in Kwon et al., arXiv:2309.06180, section 4.4). A block in use is never written by two: only
 full ones are shared, and a context writes behind those that it has (where its window goes back, it
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from heddle.contexts.text import TextContext
 
 Key = tuple[int, bytes]
-"""The number of the block before, as it was filled, and the tokens of this one."""
+"""The number of the block before, as it was filled, and what this one holds."""
 
 
 @dataclass
 class _Held:
-    """The blocks of a context in order, and which of them are known by their tokens."""
+    """The blocks of a context in order, and which of them are known by what they hold."""
 
     context: TextContext  # kept, so that its id stays its own
     blocks: list[int] = field(default_factory=list)
-    # Of each block that is known, from the first on: the name of its filling, and its tokens.
+    # Of each block that is known, from the first on: the name of its filling, and what that is.
     known: list[tuple[int, bytes]] = field(default_factory=list)
     cuts: int = field(init=False)  # those of the tokens, when `known` was compared with them
 
@@ -100,7 +100,8 @@ class CacheBlocks:
         The window moves behind them; at least one token stays in it, also where it is chunked.
 
         Returns:
-            How many tokens need not be processed.
+            How many tokens need not be processed: of the prompt, and of those generated after it
+            where the context comes back.
 
         Raises:
             ValueError: The context has blocks, or has been processed in part.
@@ -108,24 +109,25 @@ class CacheBlocks:
         if id(context) in self._held or context.tokens.processed_length:
             raise ValueError("CacheBlocks.reuse: wanted a context at its start, got one behind it")
         held = _Held(context)
-        tokens = context.tokens.all
-        for start in range(0, context.tokens.active_length - self.size, self.size):
-            words = tokens[start : start + self.size].tobytes()
-            block = self._by_key.get((held.last, words))
-            if block is None:
+        for index in range((context.tokens.active_length - 1) // self.size):
+            content = self._content(context, index)
+            block = None if content is None else self._by_key.get((held.last, content))
+            if content is None or block is None:
                 break
             self._uses[block] += 1
             self._free.pop(block, None)
             held.blocks.append(block)
-            held.known.append((self._fillings[block], words))
+            held.known.append((self._fillings[block], content))
         self._held[id(context)] = held
         count = len(held.known) * self.size
         context.tokens.skip_processing(count)
-        context.cached_prefix_length = count
+        context.cached_prefix_length = min(count, context.tokens.prompt_length)
         return count
 
     def remember(self, context: TextContext) -> None:
         """Make the blocks that `context` has filled by now known to others.
+
+        An image without a hash, and all that comes after it, is known to none.
 
         Raises:
             ValueError: It has filled more than it has, or errors as of `reserve`.
@@ -140,17 +142,18 @@ class CacheBlocks:
                 f"{context.tokens.processed_length} tokens it has processed, got "
                 f"{len(held.blocks)} of {self.size}"
             )
-        tokens = context.tokens.all
         for index in range(len(held.known), full):
-            block, start = held.blocks[index], index * self.size
-            key = held.last, tokens[start : start + self.size].tobytes()
+            content = self._content(context, index)
+            if content is None:
+                break
+            block, key = held.blocks[index], (held.last, content)
             known = self._by_key.get(key)
             if known is None:
                 self._by_key[key], self._keys[block] = block, key
                 self._fillings[block] = self._next_filling
                 self._next_filling += 1
                 known = block
-            held.known.append((self._fillings[known], key[1]))
+            held.known.append((self._fillings[known], content))
 
     def release(self, context: TextContext) -> None:
         """Take the blocks of `context` back, the last ones to be used again first."""
@@ -187,15 +190,15 @@ class CacheBlocks:
 
     def _changed(self, held: _Held) -> range:
         """Which of the known blocks no longer hold the tokens of their context."""
-        tokens = held.context.tokens
-        count = len(held.known)
-        if tokens.cuts == held.cuts:
-            return range(0)
-        words = tokens.all.tobytes()
-        same, size = 0, self.size * tokens.all.itemsize
-        while same < count and words[same * size : (same + 1) * size] == held.known[same][1]:
+        context, count = held.context, len(held.known)
+        same = min(count, context.tokens.kept_since(held.cuts) // self.size)
+        while same < count and self._content(context, same) == held.known[same][1]:
             same += 1
         return range(same, count)
+
+    def _content(self, context: TextContext, index: int) -> bytes | None:
+        """What block `index` of `context` is to hold; None: nothing by which to know it."""
+        return context.cache_content(index * self.size, (index + 1) * self.size)
 
     def _take(self) -> int:
         """A free block, now in use by one."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -18,70 +19,121 @@ class Work(Future[Any]):
     """One call, and what comes of it.
 
     Attributes:
-        begun: When a thread took it, of `time.monotonic`; None before that.
-        given_up: Whether another thread has the place of the one that works on it.
+        begun: When a thread took it, of `time.monotonic`.
+        too_late: What comes of it when it is given up.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, too_late: Exception, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> None:
         super().__init__()
+        self.too_late = too_late
         self.function = function
         self.arguments = arguments
-        self.begun: float | None = None
-        self.given_up = False
+        self.begun = 0.0
+        self._settled = Lock()
 
-    def run(self) -> None:
-        """Make the call."""
-        self.begun = time.monotonic()
+    def settle(self) -> bool:
+        """Whether the caller is the first to ask, and so the one to say what comes of it."""
+        return self._settled.acquire(blocking=False)
+
+    def run(self) -> bool:
+        """Make the call; False: it was given up meanwhile."""
         try:
             result = self.function(*self.arguments)
         except BaseException as error:
-            self.set_exception(error)
+            if first := self.settle():
+                self.set_exception(error)
         else:
-            self.set_result(result)
+            if first := self.settle():
+                self.set_result(result)
+        return first
 
 
-_Queue = SimpleQueue["Work | None"]
+class _Team:
+    """What the threads share; they do not hold the object that started them.
+
+    While work is under way one more thread, the watch, waits for what was begun first: all have the
+    same time, so it is also the first to be given up.
+    """
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.waiting: SimpleQueue[Work | None] = SimpleQueue()
+        self._name = name
+        self._seconds = seconds
+        self._lock = Lock()
+        self._begun: deque[Work] = deque()
+        self._watched = False
+
+    def start(self) -> None:
+        """Start a thread that takes work until there is none any more."""
+        Thread(target=self._take_work, name=self._name, daemon=True).start()
+
+    def _take_work(self) -> None:
+        while (work := self.waiting.get()) is not None:
+            if work.set_running_or_notify_cancel():
+                self._watch(work)
+                if not work.run():
+                    return  # another thread has its place
+            del work  # while nothing comes, no result is kept
+        self.waiting.put(None)  # for the next one
+
+    def _watch(self, work: Work) -> None:
+        with self._lock:
+            work.begun = time.monotonic()
+            self._begun.append(work)
+            if self._watched:
+                return
+            self._watched = True
+        Thread(target=self._give_up_late, name=f"{self._name}-watch", daemon=True).start()
+
+    def _give_up_late(self) -> None:
+        while True:
+            with self._lock:
+                if not self._begun:
+                    self._watched = False
+                    return
+                work = self._begun.popleft()
+            wait([work], max(0, work.begun + self._seconds - time.monotonic()))
+            if work.settle():
+                self.start()
+                work.set_exception(work.too_late)
+            del work
 
 
 class DaemonThreads:
     """Threads that take work in the order in which it comes; they end with this object.
 
     Args:
-        count: How many work at once, those that are given up aside.
+        count: How many work at once, those whose work was given up aside.
         name: What their names begin with.
+        seconds: After so long, work that was begun is given up, and another thread takes the place
+            of the one that works on it, which ends after it.
     """
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, seconds: float) -> None:
         self._count = count
-        self._name = name
         self._started = 0
         self._closed = False
         self._lock = Lock()
-        self._waiting: _Queue = SimpleQueue()
-        weakref.finalize(self, self._waiting.put, None).atexit = False
+        self._team = _Team(name, seconds)
+        weakref.finalize(self, self._team.waiting.put, None).atexit = False
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Work:
-        """Call `function` on one of the threads.
+    def submit(self, too_late: Exception, function: Callable[..., Any], *arguments: Any) -> Work:
+        """Call `function` on one of the threads; the result raises `too_late` if it is given up.
 
         Raises:
             RuntimeError: The threads were closed.
         """
-        work = Work(function, arguments)
+        work = Work(too_late, function, arguments)
         with self._lock:
             if self._closed:
                 raise RuntimeError("DaemonThreads: wanted ones that are open, got closed ones")
-            self._waiting.put(work)
+            self._team.waiting.put(work)
             if self._started < self._count:
                 self._started += 1
-                self._start()
+                self._team.start()
         return work
-
-    def give_up(self, work: Work) -> None:
-        """Start a thread in the place of the one that works on `work`, which ends after it."""
-        with self._lock:
-            if work.running() and not work.given_up:
-                work.given_up = True
-                self._start()
 
     def close(self) -> None:
         """Drop the work that waits, take no more, and let the threads end."""
@@ -89,27 +141,9 @@ class DaemonThreads:
             self._closed = True
             while True:
                 try:
-                    work = self._waiting.get_nowait()
+                    work = self._team.waiting.get_nowait()
                 except Empty:
                     break
                 if work is not None:
                     work.cancel()
-            self._waiting.put(None)
-
-    def _start(self) -> None:
-        Thread(
-            target=_take_work, args=(self._waiting, self._lock), name=self._name, daemon=True
-        ).start()
-
-
-def _take_work(waiting: _Queue, lock: Lock) -> None:
-    """What each thread does; it does not hold the object that started it."""
-    while (work := waiting.get()) is not None:
-        if work.set_running_or_notify_cancel():
-            work.run()
-        with lock:
-            given_up = work.given_up
-        if given_up:
-            return
-        del work  # while nothing comes, no result is kept
-    waiting.put(None)  # for the next one
+            self._team.waiting.put(None)

@@ -137,10 +137,11 @@ class EOSTracker:
         new: npt.NDArray[np.int64] | Sequence[int],
     ) -> int | None:
         """Index in `new` of the first token that ends the sequence `prior + new`, else None."""
-        tokens = [*prior, *new]
-        first = len(prior)
+        longest = max(map(len, self._sequences), default=1)
+        tokens = [*prior[max(0, len(prior) - longest + 1) :], *new]
+        first = len(tokens) - len(new)
         for end in range(first + 1, len(tokens) + 1):
-            if self.is_eos_from_tokens(tokens[:end]):
+            if self.is_eos_from_tokens(tokens[max(0, end - longest) : end]):
                 return end - 1 - first
         return None
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from heddle.contexts.daemon_threads import DaemonThreads, Work
+from heddle.contexts.daemon_threads import DaemonThreads
 from heddle.contexts.grammar_checks import check_grammar
 from heddle.contexts.text import TextContext
 from heddle.runtime.errors import InputError
@@ -33,8 +31,17 @@ _WHITESPACE: dict[str, dict[str, Any]] = {
     "any": {},
 }
 
-# A string needs no end, so that a text without one is not read again and again.
-_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{(]|[\]})]', re.DOTALL)
+# What holds brackets that are none. Nothing needs an end, so that a text without one is not read
+# again and again.
+_NO_BRACKETS = {
+    "json_schema": r'"(?:[^"\\]|\\.)*"?',
+    "regex": r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]?",
+    "lark": r'"(?:[^"\\\n]|\\.)*"?|(?://|#)[^\n]*|/(?:[^/\\\n]|\\.)+/?',
+}
+_BRACKETS = {
+    kind: re.compile(rf"{others}|[\[{{(]|[\]}})]", re.DOTALL)
+    for kind, others in _NO_BRACKETS.items()
+}
 _PICTURE = re.compile(r"\^+|\d+ \|.*")
 _LONGEST = 400
 _CLOSED = "GrammarCompiler: wanted one that is open, got one that was closed"
@@ -100,14 +107,14 @@ def grammar_tokenizer(
     return LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(tokens), eos_token=ends)
 
 
-def _depth(text: str) -> int:
+def _depth(kind: str, text: str) -> int:
     deepest = depth = 0
-    for match in _STRINGS_AND_BRACKETS.finditer(text):
+    for match in _BRACKETS[kind].finditer(text):
         if match[0] in "[{(":
             depth += 1
             deepest = max(deepest, depth)
         elif match[0] in "]})":
-            depth -= 1
+            depth = max(0, depth - 1)
     return deepest
 
 
@@ -131,9 +138,9 @@ def _text(kind: str, grammar: Any) -> str:
     return text
 
 
-def _serialize(kind: str, text: str, whitespace: str) -> str:
+def _serialize(kind: str, text: str, schemas: list[Any], whitespace: str) -> str:
     if kind == "json_schema":
-        schema = json.loads(text.strip() or "{}")
+        schema = schemas[0]
         if schema is True:
             schema, text = {}, ""
         # A schema keeps options of its own; one that is no object is llguidance's to refuse.
@@ -142,9 +149,7 @@ def _serialize(kind: str, text: str, whitespace: str) -> str:
         return LLMatcher.grammar_from_json_schema(text.strip() or "{}", options)
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
-    if kind == "lark":
-        return LLMatcher.grammar_from_lark(text)
-    raise InputError(f"grammar: wanted 'json_schema', 'regex' or 'lark', got {kind!r}")
+    return LLMatcher.grammar_from_lark(text)
 
 
 class GrammarCompiler:
@@ -178,7 +183,7 @@ class GrammarCompiler:
         self.limits = limits or GrammarLimits()
         self._parser_limits = LLParserLimits(verbose_errors=False)
         self._whitespace = whitespace
-        self._threads = DaemonThreads(threads, "heddle-grammar")
+        self._threads = DaemonThreads(threads, "heddle-grammar", self.limits.seconds)
 
     def close(self) -> None:
         """End the threads; grammars that wait are dropped, and no others are taken."""
@@ -187,23 +192,25 @@ class GrammarCompiler:
     def submit(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> Future[LLMatcher]:
         """Start to compile; the result is a matcher at its start, or raises `InputError`.
 
+        How long it waits for others before it is compiled counts to no limit.
+
         An empty JSON schema means any JSON value.
 
         Raises:
-            InputError: The text is larger or deeper than the limits, or no text or JSON at all; or
-                the compiler was closed.
+            InputError: The text is larger or deeper than the limits, or no text or JSON at all;
+                another kind; or the compiler was closed.
         """
-        return self._submit(kind, grammar)
-
-    def _submit(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> Work:
+        if kind not in _BRACKETS:
+            raise InputError(f"grammar: wanted 'json_schema', 'regex' or 'lark', got {kind!r}")
         text = _text(kind, grammar)
         limits = self.limits
         if len(text) > limits.size:
             raise InputError(f"{kind}: wanted at most {limits.size} characters, got {len(text)}")
-        if (depth := _depth(text)) > limits.depth:
+        if (depth := _depth(kind, text)) > limits.depth:
             raise InputError(f"{kind}: wanted at most {limits.depth} nested levels, got {depth}")
+        too_late = f"{kind}: wanted to be compiled within {limits.seconds} s, got no end"
         try:
-            return self._threads.submit(self._compile, kind, text)
+            return self._threads.submit(InputError(too_late), self._compile, kind, text)
         except RuntimeError:
             raise InputError(_CLOSED) from None
 
@@ -213,37 +220,16 @@ class GrammarCompiler:
         Raises:
             InputError: The grammar is refused: the message says why.
         """
-        work = self._submit(kind, grammar)
         try:
-            matcher: LLMatcher = self._result(work)
+            return self.submit(kind, grammar).result()
         except CancelledError:
             raise InputError(_CLOSED) from None
-        except FutureTimeoutError:
-            if not work.cancel():  # no thread can be stopped: another takes its place
-                self._threads.give_up(work)
-            raise InputError(
-                f"{kind}: wanted to be compiled within {self.limits.seconds} s, got no end"
-            ) from None
-        return matcher
-
-    def _result(self, work: Work) -> Any:
-        """What comes of `work` within the limit of time from when it begins."""
-        seconds = self.limits.seconds
-        for _ in range(2):  # what waits first: endless ones before it have been given up after one
-            try:
-                return work.result(seconds)
-            except FutureTimeoutError:
-                if work.begun is not None:
-                    break
-        left = 0 if work.begun is None else work.begun + seconds - time.monotonic()
-        return work.result(max(0, left))
 
     def _compile(self, kind: str, text: str) -> LLMatcher:
-        begin = time.perf_counter()
-        check_grammar(kind, text)
+        schemas = check_grammar(kind, text)
         matcher = LLMatcher(
             self.tokenizer,
-            _serialize(kind, text, self._whitespace),
+            _serialize(kind, text, schemas, self._whitespace),
             log_level=0,
             limits=self._parser_limits,
         )
@@ -256,11 +242,6 @@ class GrammarCompiler:
         if matcher.is_error():
             reason = _one_line(matcher.get_error()) or matcher.stop_reason()
             raise InputError(f"{kind}: wanted a grammar that llguidance takes, got: {reason}")
-        seconds = time.perf_counter() - begin
-        if seconds > self.limits.seconds:
-            raise InputError(
-                f"{kind}: wanted to be compiled within {self.limits.seconds} s, got {seconds:.1f} s"
-            )
         return matcher
 
     def constrain(self, context: TextContext) -> None:

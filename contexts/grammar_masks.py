@@ -46,7 +46,7 @@ class GrammarMasks:
         device: Device | None = None,
         stream: Any = None,
     ) -> None:
-        self._vocabulary = range(tokenizer.vocab_size)
+        self._vocabulary = tokenizer.vocab_size
         self._words = -(-tokenizer.vocab_size // 32)
         self._ends = frozenset(tokenizer.eos_tokens)
         layout = {"bitmask": ("int32", (rows, self._words))}
@@ -115,9 +115,14 @@ class GrammarMasks:
             For each context, how many of its draft tokens the grammar allows.
 
         Raises:
-            ValueError: More contexts and draft tokens than rows, a matcher that two contexts share,
-                or none for a `json_schema`.
+            ValueError: More contexts and draft tokens than rows, not as many lists of drafts as
+                contexts, a matcher that two contexts share, or none for a `json_schema`.
         """
+        if len(drafts) != len(contexts):
+            raise ValueError(
+                f"GrammarMasks: wanted a list of draft tokens for each of {len(contexts)} "
+                f"contexts, got {len(drafts)} lists"
+            )
         rows = len(contexts) + sum(map(len, drafts))
         self._check_rows(rows)
         _refuse_shared(contexts)
@@ -133,7 +138,7 @@ class GrammarMasks:
             matcher = context.matcher
             if isinstance(matcher, LLMatcher):
                 # A token outside of the vocabulary would break the matcher.
-                known = list(takewhile(self._vocabulary.__contains__, draft))
+                known = list(takewhile(self._is_token, draft))
                 if known:
                     drafted.append((matcher, row, known))
                 else:
@@ -167,8 +172,11 @@ class GrammarMasks:
 
     def allows(self, row: int, token: int) -> bool:
         """Whether row `row` allows `token`."""
-        word = self.bitmask[row, token // 32] if token in self._vocabulary else 0
+        word = self.bitmask[row, token // 32] if self._is_token(token) else 0
         return bool(word >> (token % 32) & 1)
+
+    def _is_token(self, number: int) -> bool:
+        return 0 <= number < self._vocabulary
 
     def _allow_all(self, row: int) -> None:
         self.bitmask[row] = -1

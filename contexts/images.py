@@ -24,6 +24,10 @@ def encode_images(pixels: npt.NDArray[Any], image_format: str) -> list[str]:
     Raises:
         ValueError: Another shape, dtype or format, a mask, or a float that is no number.
     """
+    if not isinstance(image_format, str) or not image_format:
+        raise ValueError(
+            f"images: wanted a format that Pillow writes, such as 'png', got {image_format!r}"
+        )
     if is_masked(pixels):
         raise ValueError("images: wanted an array without a mask, got a MaskedArray")
     if pixels.ndim not in (3, 4) or pixels.shape[-1] not in (1, 3, 4) or not pixels.size:

@@ -8,9 +8,12 @@ syntax errors are left to llguidance.
 
 from __future__ import annotations
 
+import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
+
+from heddle.contexts.least_fixed_point import Rule, least_fixed_point
 
 # Strings and regular expressions need no end: a text without one is not read again and again.
 _TOKEN = re.compile(
@@ -25,6 +28,7 @@ _TOKEN = re.compile(
     r"|(?P<repeat>~\s*\d+|\{\s*(?:\d+\s*)?(?:,\s*(?:\d+\s*)?)?\})"
     r"|(?P<other>[^\s\w]|\w+)"
 )
+_JSON = re.compile(rf"(%json\b)\s*|{_TOKEN.pattern}")
 _Token = tuple[str, str]  # the kind, by the names of the groups, and the text
 # A rule by its name, or a group in brackets by its number.
 _Symbol = str | int
@@ -130,32 +134,24 @@ def _least(repeat: str) -> int:
     return int(number[0]) if number else 0
 
 
+def json_schemas(text: str) -> Iterator[Any]:
+    """The schemas of a Lark grammar, those behind `%json`."""
+    for match in _JSON.finditer(text):
+        if match[1]:
+            try:
+                yield json.JSONDecoder().raw_decode(text, match.end())[0]
+            except (ValueError, RecursionError):  # llguidance says what is wrong with it
+                continue
+
+
 def endless_rule(text: str) -> str | None:
     """A rule that `start` leads to and that no finite text follows; None where there is none."""
     rules = _Rules(text)
-    waiting: dict[_Symbol, list[int]] = defaultdict(list)
-    missing = []
-    finite: set[_Symbol] = set()
-    found: list[_Symbol] = []
-
-    def add(symbol: _Symbol) -> None:
-        if symbol not in finite:
-            finite.add(symbol)
-            found.append(symbol)
-
-    for index, (symbol, items) in enumerate(rules.alternatives):
-        missing.append(len(items))
-        for item in items:
-            waiting[item].append(index)
-            if isinstance(item, str) and item not in rules.mentions:
-                add(item)  # imported, or unknown
-        if not items:
-            add(symbol)
-    while found:
-        for index in waiting[found.pop()]:
-            missing[index] -= 1
-            if not missing[index]:
-                add(rules.alternatives[index][0])
+    mentioned: set[str] = set().union(*rules.mentions.values())
+    finite = least_fixed_point(
+        [Rule(symbol, items, len(items)) for symbol, items in rules.alternatives],
+        known=mentioned.difference(rules.mentions),  # imported, or unknown
+    )
     reached, queue = {"start"}, ["start"]
     while queue:
         name = queue.pop()

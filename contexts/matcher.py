@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from heddle.contexts.text import TextContext
@@ -115,6 +115,15 @@ class TrackedMatcher:
         twin._consumed = self._consumed
         twin._past_stop = self._past_stop
         return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrackedMatcher:
+        return self.copy()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "matcher: wanted a context without one to pickle, got one with; msgpack_numpy_encoder "
+            "leaves it behind, and GrammarCompiler.constrain gives the receiver its own"
+        )
 
 
 def require_matcher(where: str, context: TextContext) -> None:

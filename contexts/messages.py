@@ -130,7 +130,8 @@ class TokenGeneratorRequestMessage(_Items):
         content: Text, or parts of several kinds: text (`text` or `content`), `image`, `image_url`.
 
     Raises:
-        ValueError: An unknown role or kind of part, or a part without its content.
+        ValueError: An unknown role or kind of part, a part without its content, or a content of
+            another form; None, as beside tool calls, is one.
     """
 
     role: Role
@@ -141,7 +142,13 @@ class TokenGeneratorRequestMessage(_Items):
             raise ValueError(f"message: wanted role {get_args(Role)}, got {self.role!r}")
         if isinstance(self.content, str):
             return
+        if not isinstance(self.content, (list, tuple)):
+            raise ValueError(
+                f"message: wanted content as a text or a list of parts, got {self.content!r}"
+            )
         for part in self.content:
+            if not isinstance(part, Mapping):
+                raise ValueError(f"message: wanted parts as dicts with a 'type', got {part!r}")
             kind = part.get("type")
             if kind not in ("text", *_IMAGE_PARTS):
                 raise ValueError(

@@ -4,41 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from heddle.contexts.values import GenerationStatus, LogProbabilities
+from heddle.contexts.updates import TokenUpdates
+from heddle.contexts.values import GenerationStatus
 
 if TYPE_CHECKING:
-    from heddle.contexts.eos import EOSTracker
-    from heddle.contexts.matcher import TrackedMatcher
     from heddle.contexts.token_views import TokenArray
-    from heddle.contexts.tokens import TokenBuffer
-
-_END_OF_SEQUENCE = GenerationStatus.END_OF_SEQUENCE
-_MADE_BY_TOKENS = (_END_OF_SEQUENCE, GenerationStatus.MAXIMUM_LENGTH)
 
 
-class OlderNames:
-    """Mixin of `TextContext`: indices, cache slots and single tokens."""
+class OlderNames(TokenUpdates):
+    """Base of `TextContext`: indices, cache slots and single tokens."""
 
-    tokens: TokenBuffer
-    status: GenerationStatus
-    eos_tracker: EOSTracker
     _prompt: str | list[int] | None
-    _matcher: TrackedMatcher | None
-    _log_probabilities_data: dict[int, LogProbabilities]
-    _status_log: list[tuple[int, GenerationStatus]]
-    _is_initial_prompt: bool
     _cache_seq_id: int | None
-    _committed_idx: int
-    # Of the prompt that the context was made with; `reset` leaves it.
-    _prompt_length: int
-
-    def apply_processing_offset(self, offset: int) -> None:
-        """Leave out `offset` tokens at the start of the window.
-
-        Raises:
-            ValueError: The window is shorter.
-        """
-        self.tokens.apply_processing_offset(offset)
 
     @property
     def prompt(self) -> str | list[int]:
@@ -104,7 +81,7 @@ class OlderNames:
 
     @property
     def active_idx(self) -> int:
-        """Where the window ends."""
+        """Where the window ends, less the processing offset."""
         return self.tokens.current_position
 
     @property
@@ -174,49 +151,9 @@ class OlderNames:
         """Leave out `idx` tokens at the start of the window."""
         self.apply_processing_offset(idx)
 
-    def rollback(self, idx: int) -> None:
-        """Drop the last `idx` tokens; window, status and grammar are what they were before them.
-
-        A status that no token made stays, such as that of a cancelled request.
-
-        Raises:
-            ValueError: No token would be left.
-        """
-        self.tokens.rollback(idx)
-        if idx:
-            self._forget_beyond(len(self.tokens))
-
-    def _forget_beyond(self, length: int) -> None:
-        """Take back what tokens that are there no more, those behind `length`, have done."""
-        log = self._status_log
-        if self.status is _END_OF_SEQUENCE and not (log and log[-1][0] > length):
-            self.status = GenerationStatus.ACTIVE
-        while log and log[-1][0] > length:
-            before = log.pop()[1]
-            if self.status in _MADE_BY_TOKENS:
-                self.status = before
-        for position in [at for at in self._log_probabilities_data if at >= length]:
-            del self._log_probabilities_data[position]
-        self._committed_idx = min(self._committed_idx, length)
-        self._prompt_length = min(self._prompt_length, length)
-        if not self.tokens.generated_length:
-            self._is_initial_prompt = True
-        if self._matcher is not None:
-            self._matcher.rollback_to(length)
-
     def update_status(self, status: GenerationStatus) -> None:
         """Set the status."""
         self.status = GenerationStatus(status)
-
-    def outstanding_completion_tokens(self) -> list[tuple[int, LogProbabilities | None]]:
-        """Hand out the tokens that the user has not got yet, with their log probabilities."""
-        held = int(self.tokens.awaits_token)
-        window = self.tokens.outstanding
-        if len(window) <= held:
-            return []
-        tokens = self.tokens.consume_recently_generated_tokens(hold_back=held)
-        kept = self._log_probabilities_data
-        return [(t, kept.pop(at, None)) for at, t in enumerate(tokens.tolist(), window.start)]
 
     def assign_to_cache(self, cache_seq_id: int) -> None:
         """Give this context a cache slot.

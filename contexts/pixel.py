@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heddle.contexts.numeric import is_number, is_whole
+from heddle.contexts.numeric import as_array, is_number, is_whole, text
 from heddle.contexts.outputs import GenerationOutput, OutputImageContent
 from heddle.contexts.tokens import TokenArray, TokenBuffer
 from heddle.contexts.values import GenerationStatus, RequestID
@@ -29,8 +29,9 @@ COUNTS = {
 WEIGHTS = ("guidance_scale", "true_cfg_scale")
 
 
-def _none() -> Floats:
-    return np.zeros(0, np.float32)
+def _floats(given: Floats | None) -> Floats:
+    array: Floats = np.zeros(0, np.float32) if given is None else as_array(given)
+    return array
 
 
 def _buffer(tokens: TokenBuffer | TokenArray | None) -> TokenBuffer | None:
@@ -44,7 +45,7 @@ class PixelContext:
         tokens: Prompt of the primary text encoder; it and the others may be arrays.
         request_id: Names the request.
         model_name: Which model serves it.
-        mask: Attention mask of the text encoder, bool.
+        mask: Attention mask of the text encoder, bool; numbers other than 0 count as True.
         tokens_2: Prompt of the secondary text encoder.
         negative_tokens: What to avoid, for the primary encoder.
         negative_tokens_2: What to avoid, for the secondary encoder.
@@ -64,6 +65,7 @@ class PixelContext:
         status: Where generation stands.
 
     Raises:
+        TypeError: A name is no text.
         ValueError: A size or a count is no integer or too small, or a weight is no finite number.
     """
 
@@ -94,21 +96,21 @@ class PixelContext:
     ) -> None:
         self.tokens = TokenBuffer.of(tokens)
         self.request_id = RequestID(request_id)
-        self.model_name = model_name
-        self.mask = mask
+        self.model_name = text("model_name", model_name)
+        self.mask = None if mask is None else as_array(mask).astype(np.bool_, copy=False)
         self.tokens_2 = _buffer(tokens_2)
         self.negative_tokens = _buffer(negative_tokens)
         self.negative_tokens_2 = _buffer(negative_tokens_2)
-        self.extra_params = dict(extra_params or {})
-        self.timesteps = _none() if timesteps is None else timesteps
-        self.sigmas = _none() if sigmas is None else sigmas
-        self.latents: npt.NDArray[Any] = _none() if latents is None else latents
-        self.latent_image_ids = _none() if latent_image_ids is None else latent_image_ids
+        self.extra_params = {k: as_array(v) for k, v in (extra_params or {}).items()}
+        self.timesteps = _floats(timesteps)
+        self.sigmas = _floats(sigmas)
+        self.latents: npt.NDArray[Any] = _floats(latents)
+        self.latent_image_ids = _floats(latent_image_ids)
         self.height = height
         self.width = width
         self.num_inference_steps = num_inference_steps
         self.guidance_scale = guidance_scale
-        self.guidance = guidance
+        self.guidance = None if guidance is None else as_array(guidance)
         self.true_cfg_scale = true_cfg_scale
         self.num_warmup_steps = num_warmup_steps
         self.num_images_per_prompt = num_images_per_prompt

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+
+def drop_from(kept: dict[int, Any], position: int) -> None:
+    """Drop what is kept for `position` and all behind it; `kept` is by ascending position."""
+    while kept and next(reversed(kept)) >= position:
+        kept.popitem()
+
 
 class Range:
     """A half-open range of positions, `start <= position < end`, that moves forward or back."""

@@ -19,11 +19,20 @@ from heddle.contexts.values import RequestID
 MAX_AUDIO_INPUT = 4096
 
 
-def _check_common(kind: str, request_id: str, index: int) -> None:
+def _check_common(kind: str, request_id: str, index: int, model: str) -> None:
     if not request_id:
         raise ValueError(f"{kind}: wanted an id, got an empty one")
-    if index < 0:
-        raise ValueError(f"{kind}: wanted an index of at least 0, got {index}")
+    if not (isinstance(request_id, str) and isinstance(model, str)):
+        raise ValueError(
+            f"{kind}: wanted id and model name as texts, got {request_id!r} and {model!r}"
+        )
+    if not is_whole(index) or index < 0:
+        raise ValueError(f"{kind}: wanted an index of at least 0, got {index!r}")
+
+
+def _listed(tokens: Any) -> Any:
+    """Tokens as they travel: an array as a list. Whether they are any is the tokenizer's to say."""
+    return tokens.tolist() if hasattr(tokens, "tolist") else tokens
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class TextGenerationRequest:
 
     Raises:
         ValueError: Both or none of prompt and messages; images that are not as many as the messages
-            name; an empty id; a negative number.
+            name; an empty id, or one that is no text; a negative number.
     """
 
     id: str
@@ -69,7 +78,8 @@ class TextGenerationRequest:
     sampling_params: SamplingParams = SamplingParams()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
-        _check_common("TextGenerationRequest", self.id, self.index)
+        _check_common("TextGenerationRequest", self.id, self.index, self.model_name)
+        object.__setattr__(self, "prompt", _listed(self.prompt))
         if (self.prompt is None) == (self.messages is None):
             found = "neither" if self.prompt is None else "both"
             raise ValueError(f"TextGenerationRequest: wanted prompt or messages, got {found}")
@@ -141,7 +151,9 @@ class AudioGenerationRequest:
     prompt: list[int] | str | None = None
 
     def __post_init__(self) -> None:
-        _check_common("AudioGenerationRequest", self.id, self.index)
+        _check_common("AudioGenerationRequest", self.id, self.index, self.model)
+        for name in ("prompt", "audio_prompt_tokens"):
+            object.__setattr__(self, name, _listed(getattr(self, name)))
         if self.prompt is None and self.input is None:
             raise ValueError("AudioGenerationRequest: wanted prompt or input, got neither")
         if self.input is not None and len(self.input) > MAX_AUDIO_INPUT:

@@ -40,13 +40,14 @@ def _reserved(context: TextContext, count: int) -> Iterator[None]:
     completion_end = tokens.outstanding.end
     tokens.set_indices(window.start, window.end + count - offset, length + count)
     tokens.all[length:] = 0
+    cuts = tokens.cuts
     try:
         yield
     finally:
-        more_came = len(tokens) > length + count
+        changed = tokens.cuts != cuts or len(tokens) != length + count
         tokens._set_length(length)
         tokens._window, tokens._offset = window, offset
         handed_out = min(tokens.outstanding.start, completion_end)
         tokens._completion = Range(handed_out, completion_end)
-        if more_came:
+        if changed:
             context._forget_beyond(length)

@@ -5,8 +5,10 @@ llguidance intersects them, and looks without a limit of time for a text that fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
+
+from heddle.contexts.schema_parts import References, dict_of, list_of
 
 # Most schemas looked at, references written out.
 _SCHEMAS = 20_000
@@ -23,12 +25,12 @@ class PatternCounter:
     """Counts patterns by the path of the string that they hold for.
 
     Args:
-        target: What a reference points to.
+        references: Those of the schema.
     """
 
-    def __init__(self, target: Callable[[str], Any]) -> None:
-        self._target = target
-        self._open: set[str] = set()
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._open: set[int] = set()
         self._schemas = 0
 
     def most(self, schema: Any) -> int:
@@ -46,25 +48,29 @@ class PatternCounter:
         if self._schemas > _SCHEMAS:
             raise TooManySchemasError
         counts: _Counts = {path: ("pattern" in schema) + ("format" in schema)}
-        for name, value in _dict(schema.get("properties")).items():
+        for name, value in dict_of(schema.get("properties")).items():
             _add(counts, self._of(value, (*path, name)))
-        for key in ("additionalProperties", "items"):
-            _add(counts, self._of(schema.get(key), (*path, "*")))
-        for number, value in enumerate(_list(schema.get("prefixItems"))):
+        # llguidance takes only patterns of which no two find the same name.
+        by_pattern = dict_of(schema.get("patternProperties")).values()
+        others = [schema.get("additionalProperties"), *by_pattern]
+        _add(counts, _most(self._of(value, (*path, "*")) for value in others))
+        _add(counts, self._of(schema.get("items"), (*path, "*")))
+        for number, value in enumerate(list_of(schema.get("prefixItems"))):
             _add(counts, self._of(value, (*path, str(number))))
-        for value in _list(schema.get("allOf")):
+        for value in list_of(schema.get("allOf")):
             _add(counts, self._of(value, path))
         for key in ("anyOf", "oneOf"):
-            _add(counts, _most(self._of(value, path) for value in _list(schema.get(key))))
-        _add(counts, self._of_reference(schema.get("$ref"), path))
+            _add(counts, _most(self._of(value, path) for value in list_of(schema.get(key))))
+        _add(counts, self._of_reference(schema, path))
         return counts
 
-    def _of_reference(self, reference: Any, path: _Path) -> _Counts:
-        if not isinstance(reference, str) or reference in self._open:
+    def _of_reference(self, schema: dict[str, Any], path: _Path) -> _Counts:
+        target = self._references.target(schema)
+        if target is None or id(target) in self._open:
             return {}
-        self._open.add(reference)
-        counts = self._of(self._target(reference), path)
-        self._open.discard(reference)
+        self._open.add(id(target))
+        counts = self._of(target, path)
+        self._open.discard(id(target))
         return counts
 
 
@@ -80,11 +86,3 @@ def _most(options: Iterable[_Counts]) -> _Counts:
         for path, count in counts.items():
             most[path] = max(most.get(path, 0), count)
     return most
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

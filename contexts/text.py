@@ -12,20 +12,19 @@ import numpy.typing as npt
 from heddle.contexts.endpoints import check_endpoint
 from heddle.contexts.eos import EOSTracker
 from heddle.contexts.matcher import Matcher, TrackedMatcher
-from heddle.contexts.numeric import whole
+from heddle.contexts.numeric import not_negative, text, whole
 from heddle.contexts.older_arguments import place_windows, read_older
 from heddle.contexts.older_names import OlderNames
 from heddle.contexts.outputs import TextGenerationOutput
 from heddle.contexts.sampling import SamplingParams
 from heddle.contexts.speculative import SpecDecodingState
 from heddle.contexts.tokens import TokenArray, TokenBuffer
-from heddle.contexts.updates import TokenUpdates
 from heddle.contexts.values import GenerationStatus, LogProbabilities, RequestID
 
 _GREEDY = SamplingParams()
 
 
-class TextContext(TokenUpdates, OlderNames):
+class TextContext(OlderNames):
     """Tokens, status, sampling and grammar of one text request.
 
     Args:
@@ -50,9 +49,10 @@ class TextContext(TokenUpdates, OlderNames):
         **older: What older versions took, see `older_arguments`.
 
     Raises:
+        TypeError: A number, a name, the sampling parameters or the matcher is none.
         ValueError: The prompt and the minimum of new tokens do not fit `max_length`; an endpoint of
             another form; both ways to say what ends the sequence; older indices out of order; a
-            schema that is no text.
+            negative number; a schema that is no text.
     """
 
     # What `snapshot` holds beside tokens, matcher and the tail of the text.
@@ -105,22 +105,32 @@ class TextContext(TokenUpdates, OlderNames):
         self.tokens = TokenBuffer.of(tokens)
         self.request_id = RequestID(request_id)
         self.eos_tracker = eos_tracker.copy()
-        self.log_probabilities = log_probabilities or 0
-        self.log_probabilities_echo = log_probabilities_echo
-        self.ignore_eos = ignore_eos
+        self.log_probabilities = (
+            not_negative("log_probabilities", log_probabilities) if log_probabilities else 0
+        )
+        self.log_probabilities_echo = bool(log_probabilities_echo)
+        self.ignore_eos = bool(ignore_eos)
         self.json_schema = json_schema
-        self.sampling_params = sampling_params or _GREEDY
-        self.model_name = model_name
+        self.sampling_params = _GREEDY if sampling_params is None else sampling_params
+        if not isinstance(self.sampling_params, SamplingParams):
+            raise TypeError(
+                "TextContext.sampling_params: wanted None or SamplingParams, got "
+                f"{sampling_params!r}"
+            )
+        self.model_name = text("model_name", model_name)
         # An enumeration takes its own members too, but in many times the time of this.
         self.status = status if type(status) is GenerationStatus else GenerationStatus(status)
         self.target_endpoint = target_endpoint
         self.external_block_metadata = external_block_metadata
+        if cached_prefix_length is not None:
+            cached_prefix_length = not_negative("cached_prefix_length", cached_prefix_length)
         self.cached_prefix_length = cached_prefix_length
         if not (prompt is None or isinstance(prompt, (str, list))):
             prompt = [whole("prompt", token) for token in prompt]
         self._prompt = prompt
         self._prompt_length = self.tokens.prompt_length
-        self._log_probabilities_data = _log_probabilities_data or {}
+        known = _log_probabilities_data or {}
+        self._log_probabilities_data = dict(sorted(known.items())) if known else {}
         self._is_initial_prompt = _is_initial_prompt
         self._spec_decoding_state = _spec_decoding_state
         self._matcher: TrackedMatcher | None = None
@@ -184,7 +194,16 @@ class TextContext(TokenUpdates, OlderNames):
         return None if self._matcher is None else self._matcher.matcher
 
     def set_matcher(self, matcher: Matcher, consumed: int = 0) -> None:
-        """Constrain the tokens from here on by `matcher`, which knows the last `consumed` ones."""
+        """Constrain the tokens from here on by `matcher`, which knows the last `consumed` ones.
+
+        Raises:
+            TypeError: It is no matcher.
+        """
+        if not hasattr(matcher, "try_consume_tokens"):
+            raise TypeError(
+                "set_matcher: wanted a matcher, as GrammarCompiler.compile makes one, got "
+                f"{matcher!r}"
+            )
         known = len(self.tokens) - self.tokens.awaits_token
         self._hold(TrackedMatcher(matcher, known, consumed))
 
@@ -229,6 +248,14 @@ class TextContext(TokenUpdates, OlderNames):
     def compute_num_available_steps(self, max_seq_len: int) -> int:
         """Steps before the sequence has `max_seq_len` tokens; negative when it has more."""
         return max_seq_len - (len(self.tokens) - self.tokens.active_length)
+
+    def cache_content(self, start: int, end: int) -> bytes | None:
+        """What tells the cache of positions `start` to `end` from that of others.
+
+        Two contexts have the same cache there where this is the same of all positions up to `end`.
+        None: it is nothing that another context can have too.
+        """
+        return self.tokens[start:end].tobytes()
 
     def get_min_token_logit_mask(self, num_steps: int) -> list[npt.NDArray[np.int32]]:
         """What must not be chosen at each of the next steps, so that `min_tokens` holds.

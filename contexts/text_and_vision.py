@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from heddle.contexts.numeric import as_array, whole
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import LogProbabilities
 
@@ -20,9 +21,10 @@ class ImageMetadata:
         start_idx: Position of its first token.
         end_idx: Position after its last token.
         pixel_values: What the vision encoder reads.
-        image_hash: Identifies the image to a cache.
+        image_hash: Identifies the image to a cache; without one, none shares it.
 
     Raises:
+        TypeError: A position or the hash is no integer.
         ValueError: The positions are negative, or not in order.
     """
 
@@ -32,6 +34,11 @@ class ImageMetadata:
     image_hash: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("start_idx", "end_idx", "image_hash"):
+            value = getattr(self, name)
+            if name != "image_hash" or value is not None:
+                object.__setattr__(self, name, whole(f"ImageMetadata.{name}", value))
+        object.__setattr__(self, "pixel_values", as_array(self.pixel_values))
         if self.start_idx < 0 or self.end_idx <= self.start_idx:
             raise ValueError(
                 f"ImageMetadata: wanted 0 <= start_idx < end_idx, got [{self.start_idx}, "
@@ -67,10 +74,10 @@ class TextAndVisionContext(TextContext):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.vision_token_ids = list(vision_token_ids)
+        self.vision_token_ids = [whole("vision_token_ids", token) for token in vision_token_ids]
         self.images = list(images)
-        self.extra_model_args = dict(extra_model_args or {})
-        self._loose_pixel_values = tuple(pixel_values)
+        self.extra_model_args = {k: as_array(v) for k, v in (extra_model_args or {}).items()}
+        self._loose_pixel_values = tuple(map(as_array, pixel_values))
         if self.images and self._loose_pixel_values:
             raise ValueError("TextAndVisionContext: wanted images or pixel_values, got both")
         self._check_images()
@@ -142,14 +149,60 @@ class TextAndVisionContext(TextContext):
                 return image.start_idx
         return idx
 
-    def update(self, new_token: int, log_probabilities: LogProbabilities | None = None) -> None:
+    def cache_content(self, start: int, end: int) -> bytes | None:
+        """As `TextContext.cache_content`: the tokens, and which images lie where among them.
+
+        None also where an image has no hash, and where images are given by `pixel_values` alone,
+        of which it is not known where they are.
+        """
+        tokens = super().cache_content(start, end)
+        if tokens is None or self._loose_pixel_values:
+            return None
+        images = [
+            (image.start_idx - start, image.end_idx - start, image.image_hash)
+            for image in self.images
+            if image.start_idx < end and start < image.end_idx
+        ]
+        if any(image_hash is None for *_, image_hash in images):
+            return None
+        return tokens + repr(images).encode() if images else tokens
+
+    def update(
+        self,
+        new_token: int,
+        log_probabilities: LogProbabilities | None = None,
+        mark_previous_as_processed: bool = True,
+    ) -> None:
         """As `TextContext.update`.
 
         Raises:
             ValueError: Besides, the window ends inside an image.
         """
         self._check_position(self.tokens.current_position)
-        super().update(new_token, log_probabilities)
+        super().update(new_token, log_probabilities, mark_previous_as_processed)
+
+    def advance_token_buffer(
+        self,
+        new_token: int,
+        log_probabilities: LogProbabilities | None = None,
+        mark_previous_as_processed: bool = True,
+    ) -> None:
+        """As `TextContext.advance_token_buffer`.
+
+        Raises:
+            ValueError: Besides, the window ends inside an image.
+        """
+        self._check_position(self.tokens.current_position)
+        super().advance_token_buffer(new_token, log_probabilities, mark_previous_as_processed)
+
+    def update_with_future_token(self) -> None:
+        """As `TextContext.update_with_future_token`.
+
+        Raises:
+            ValueError: Besides, the window ends inside an image.
+        """
+        self._check_position(self.tokens.current_position)
+        super().update_with_future_token()
 
     def apply_processing_offset(self, offset: int) -> None:
         """As `TextContext.apply_processing_offset`.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from bisect import bisect_right
+from operator import itemgetter
 from typing import NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -52,6 +54,7 @@ class TokenViews:
         "_completion",
         "_cuts",
         "_length",
+        "_lowest",
         "_offset",
         "_prompt_length",
         "_starts",
@@ -65,9 +68,11 @@ class TokenViews:
     _completion: Range
     _offset: int
     # Length -> (window start, offset) before the token at that length came, where the window was
-    # not just the last token: what `rollback` needs to restore it.
+    # not just the last token: what `rollback` needs to restore it. By ascending length.
     _starts: dict[int, tuple[int, int]]
     _cuts: int
+    # (number of the cut, length it left), without cuts that a later one went below: both ascend.
+    _lowest: list[tuple[int, int]]
 
     def __len__(self) -> int:
         return self._length
@@ -139,8 +144,16 @@ class TokenViews:
 
     @property
     def cuts(self) -> int:
-        """How often tokens were taken away at the end, so that others may come in their place."""
+        """How often tokens were taken away at the end, so that others may come in their place.
+
+        `restore` takes all of them away.
+        """
         return self._cuts
+
+    def kept_since(self, cuts: int) -> int:
+        """How many tokens from the first on are there since `cuts` was this number."""
+        after = bisect_right(self._lowest, cuts, key=itemgetter(0))
+        return self._lowest[after][1] if after < len(self._lowest) else self._length
 
     @property
     def awaits_token(self) -> bool:

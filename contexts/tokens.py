@@ -6,20 +6,20 @@ import operator
 
 import numpy as np
 
-from heddle.contexts.numeric import no_token, whole
-from heddle.contexts.ranges import Range
+from heddle.contexts.numeric import token_error, whole
+from heddle.contexts.ranges import Range, drop_from
 from heddle.contexts.token_views import (
     FUTURE_TOKEN,
     TokenArray,
     TokenState,
-    TokenViews,
     token_count,
 )
+from heddle.contexts.token_windows import TokenWindows
 
 __all__ = ["FUTURE_TOKEN", "TokenArray", "TokenBuffer", "TokenState"]
 
 
-class TokenBuffer(TokenViews):
+class TokenBuffer(TokenWindows):
     """One growing array of tokens, and the windows that say what is done with them.
 
     `all` is `prompt` followed by `generated`. `active` is the window to process next, less the
@@ -46,6 +46,7 @@ class TokenBuffer(TokenViews):
         self._offset = 0
         self._starts = {}
         self._cuts = 0
+        self._lowest = []
 
     @classmethod
     def of(cls, tokens: TokenBuffer | TokenArray) -> TokenBuffer:
@@ -57,66 +58,9 @@ class TokenBuffer(TokenViews):
         """The buffer that `state` says; errors as of `restore`."""
         buffer = cls.__new__(cls)
         buffer._cuts = 0
+        buffer._lowest = []
         buffer.restore(state)
         return buffer
-
-    def apply_processing_offset(self, offset: int) -> None:
-        """Leave out `offset` tokens at the start of the window; replaces the offset before.
-
-        Raises:
-            ValueError: The start would leave the window (the whole window may be left out).
-        """
-        offset = whole("apply_processing_offset", offset)
-        if not 0 <= offset <= len(self._window):
-            raise ValueError(
-                f"apply_processing_offset: wanted 0 to {len(self._window)}, got {offset}"
-            )
-        self._offset = offset
-
-    def rewind_processing(self, count: int) -> None:
-        """Take `count` processed tokens back into the window.
-
-        Raises:
-            ValueError: `count` is negative, or more than were processed.
-        """
-        count = whole("rewind_processing", count)
-        if not 0 <= count <= self._window.start:
-            raise ValueError(f"rewind_processing: wanted 0 to {self._window.start}, got {count}")
-        self._window.start -= count
-
-    def skip_processing(self, count: int) -> None:
-        """Count the first `count` tokens of the window as processed.
-
-        Raises:
-            ValueError: `count` is negative, or would leave nothing to process.
-        """
-        count = whole("skip_processing", count)
-        if not 0 <= count < self.active_length:
-            raise ValueError(f"skip_processing: wanted 0 to {self.active_length - 1}, got {count}")
-        self._window.start += count
-
-    def chunk(self, size: int) -> None:
-        """Shorten the window to `size` tokens; the rest waits for `advance_chunk`.
-
-        Raises:
-            ValueError: `size` is not in [1, active_length).
-        """
-        size = whole("chunk", size)
-        if not 0 < size < self.active_length:
-            raise ValueError(f"chunk: wanted 1 to {self.active_length - 1}, got {size}")
-        self._window.end = self._window.start + self._offset + size
-
-    def advance_chunk(self) -> None:
-        """Move the window on to the tokens that wait behind it.
-
-        Raises:
-            ValueError: Nothing waits.
-        """
-        if not self.actively_chunked:
-            raise ValueError("advance_chunk: wanted a chunked window, got a whole one")
-        self._window.start = self._window.end
-        self._window.end = self._length
-        self._offset = 0
 
     def advance_with_token(self, token: int, mark_previous_as_processed: bool = True) -> None:
         """Append a generated token.
@@ -140,9 +84,9 @@ class TokenBuffer(TokenViews):
         try:
             array[length] = number = operator.index(token)
         except (TypeError, OverflowError):
-            raise no_token(token) from None
+            raise token_error(token) from None
         if number < 0:
-            raise no_token(token)
+            raise token_error(token)
         if window.start != length - 1 or self._offset:
             self._starts[length] = (window.start, self._offset)
             self._offset = 0
@@ -167,7 +111,7 @@ class TokenBuffer(TokenViews):
         """
         number = whole("token", token)
         if not 0 <= number < 1 << 63:
-            raise no_token(token)
+            raise token_error(token)
         if not self._array.flags.writeable:
             self._array = self._array.copy()
         self._array[self._length - 1] = number
@@ -198,8 +142,7 @@ class TokenBuffer(TokenViews):
         if delete_last_generated_token:
             if self._length == self._prompt_length:
                 raise ValueError("reset_as_new_prompt: no generated token to delete")
-            self._length -= 1
-            self._cuts += 1
+            self._set_length(self._length - 1)
         length = self._length
         self._prompt_length = length
         self._window = Range(0, length)
@@ -255,12 +198,19 @@ class TokenBuffer(TokenViews):
             self._grow(length)
         elif not self._array.flags.writeable:
             self._array = self._array.copy()
-        self._cuts += length < self._length
+        if length < self._length:
+            self._count_cut(length)
         self._length = length
         self._prompt_length = min(self._prompt_length, length)
         completion = self._completion
         self._completion = Range(min(completion.start, length), min(completion.end, length))
-        self._starts = {at: before for at, before in self._starts.items() if at < length}
+        drop_from(self._starts, length)
+
+    def _count_cut(self, length: int) -> None:
+        self._cuts += 1
+        while self._lowest and self._lowest[-1][1] >= length:
+            self._lowest.pop()
+        self._lowest.append((self._cuts, length))
 
     def ensure_capacity(self, wanted: int) -> None:
         """Make room for `wanted` tokens before the array has to grow."""
@@ -311,5 +261,5 @@ class TokenBuffer(TokenViews):
             )
         self._array, self._length, self._prompt_length = array, length, prompt_length
         self._window, self._completion, self._offset = first, last, offset
-        self._cuts += 1
-        self._starts = {at: (start, left_out) for at, start, left_out in starts}
+        self._count_cut(0)
+        self._starts = {at: (start, left_out) for at, start, left_out in sorted(starts)}

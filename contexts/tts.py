@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heddle.contexts.numeric import is_masked, whole
+from heddle.contexts.numeric import as_array, is_masked, whole
 from heddle.contexts.text import TextContext
 from heddle.contexts.values import GenerationStatus
 
@@ -52,8 +53,8 @@ class TTSContext(TextContext):
     def __init__(
         self,
         *,
-        audio_prompt_tokens: SpeechTokens | None = None,
-        buffer_speech_tokens: SpeechTokens | None = None,
+        audio_prompt_tokens: SpeechTokens | Sequence[int] | None = None,
+        buffer_speech_tokens: SpeechTokens | Sequence[int] | None = None,
         audio_buffer: npt.NDArray[np.floating[Any]] | None = None,
         prev_samples_beyond_offset: int = 0,
         streaming: bool = False,
@@ -69,8 +70,6 @@ class TTSContext(TextContext):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if audio_prompt_tokens is None:
-            audio_prompt_tokens = np.zeros(0, np.int32)
         if _speech_tokens is None:
             _speech_tokens = np.zeros(_speech_token_size, np.int32)
         if _speech_token_size < 1 or not 0 <= _speech_token_end_idx <= len(_speech_tokens):
@@ -80,11 +79,15 @@ class TTSContext(TextContext):
                 f"{_speech_token_end_idx} used"
             )
         self._check_speech_tokens(_speech_tokens)
-        self.audio_prompt_tokens = audio_prompt_tokens
-        self.buffer_speech_tokens = buffer_speech_tokens
-        self.audio_buffer = audio_buffer
-        self.prev_samples_beyond_offset = prev_samples_beyond_offset
-        self.streaming = streaming
+        self.audio_prompt_tokens = self._given(audio_prompt_tokens)
+        self.buffer_speech_tokens = (
+            None if buffer_speech_tokens is None else self._given(buffer_speech_tokens)
+        )
+        self.audio_buffer = None if audio_buffer is None else as_array(audio_buffer)
+        self.prev_samples_beyond_offset = whole(
+            "prev_samples_beyond_offset", prev_samples_beyond_offset
+        )
+        self.streaming = bool(streaming)
         self.audio_generation_status = GenerationStatus(
             _audio_generation_status or audio_generation_status
         )
@@ -141,6 +144,15 @@ class TTSContext(TextContext):
         self._speech_tokens[self._speech_token_end_idx : end] = new_tokens
         self._speech_token_end_idx = end
         self._block_counter += 1
+
+    @classmethod
+    def _given(cls, tokens: SpeechTokens | Sequence[int] | None) -> SpeechTokens:
+        """Speech tokens of an argument, which may be a list; None: there are none."""
+        if tokens is None or len(tokens) == 0:
+            return np.zeros(0, np.int32)
+        array: SpeechTokens = as_array(tokens)
+        cls._check_speech_tokens(array)
+        return array
 
     @staticmethod
     def _check_speech_tokens(tokens: SpeechTokens) -> None:

@@ -1,10 +1,11 @@
-"""How a context takes new tokens: known ones, forced ones, and ones that come later."""
+"""How a context takes tokens, known ones, forced ones and ones that come later, and drops them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from heddle.contexts.numeric import whole
+from heddle.contexts.ranges import drop_from
 from heddle.contexts.values import GenerationStatus, LogProbabilities
 
 if TYPE_CHECKING:
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 _ACTIVE = GenerationStatus.ACTIVE
 _END_OF_SEQUENCE = GenerationStatus.END_OF_SEQUENCE
 _MAXIMUM_LENGTH = GenerationStatus.MAXIMUM_LENGTH
+_MADE_BY_TOKENS = (_END_OF_SEQUENCE, _MAXIMUM_LENGTH)
 
 
 class TokenUpdates:
-    """Mixin of `TextContext`: tokens, grammar, status and log probabilities move together."""
+    """Base of `TextContext`: tokens, grammar, status and log probabilities move together."""
 
     max_length: int
     tokens: TokenBuffer
@@ -29,13 +31,27 @@ class TokenUpdates:
     sampling_params: SamplingParams
     _matcher: TrackedMatcher | None
     _is_initial_prompt: bool
+    # By ascending position.
     _log_probabilities_data: dict[int, LogProbabilities]
     # (length, status before) for each token that changed the status, or came after the end.
     _status_log: list[tuple[int, GenerationStatus]]
+    _committed_idx: int
+    # Of the prompt that the context was made with; `reset` leaves it.
+    _prompt_length: int
 
-    def update(self, new_token: int, log_probabilities: LogProbabilities | None = None) -> None:
+    def update(
+        self,
+        new_token: int,
+        log_probabilities: LogProbabilities | None = None,
+        mark_previous_as_processed: bool = True,
+    ) -> None:
         """Append a token and advance the grammar; while chunked, only move the chunk on.
 
+        Args:
+            new_token: The token id.
+            log_probabilities: Kept under the position of the token.
+            mark_previous_as_processed: False keeps the tokens before it in the window.
+
         Raises:
             AssertionError: The grammar rejects the token; the tokens are as before.
             ValueError: A future token waits to be realized, or the token is negative; nothing has
@@ -44,20 +60,11 @@ class TokenUpdates:
         if self._matcher is not None and not self.tokens.actively_chunked:
             self._refuse_future_token()
             self.advance_fsm(new_token)
-        self.advance_token_buffer(new_token, log_probabilities)
+        self.advance_token_buffer(new_token, log_probabilities, mark_previous_as_processed)
 
     def jump_ahead(self, new_token: int) -> None:
-        """Append a token that the grammar forces; the tokens before it stay in the window.
-
-        Raises:
-            AssertionError: The grammar rejects the token; the tokens are as before.
-            ValueError: A future token waits to be realized, or the token is negative; nothing has
-                changed then.
-        """
-        if self._matcher is not None and not self.tokens.actively_chunked:
-            self._refuse_future_token()
-            self.advance_fsm(new_token)
-        self.advance_token_buffer(new_token, mark_previous_as_processed=False)
+        """As `update` of a token that the grammar forces: those before it stay in the window."""
+        self.update(new_token, mark_previous_as_processed=False)
 
     def advance_token_buffer(
         self,
@@ -170,6 +177,53 @@ class TokenUpdates:
         if stop is not None:
             self._end(_END_OF_SEQUENCE)
         return stop
+
+    def apply_processing_offset(self, offset: int) -> None:
+        """Leave out `offset` tokens at the start of the window.
+
+        Raises:
+            ValueError: The window is shorter.
+        """
+        self.tokens.apply_processing_offset(offset)
+
+    def rollback(self, idx: int) -> None:
+        """Drop the last `idx` tokens; window, status and grammar are what they were before them.
+
+        A status that no token made stays, such as that of a cancelled request.
+
+        Raises:
+            ValueError: No token would be left.
+        """
+        self.tokens.rollback(idx)
+        if idx:
+            self._forget_beyond(len(self.tokens))
+
+    def _forget_beyond(self, length: int) -> None:
+        """Take back what tokens that are there no more, those behind `length`, have done."""
+        log = self._status_log
+        if self.status is _END_OF_SEQUENCE and not log:
+            self.status = _ACTIVE
+        while log and log[-1][0] > length:
+            before = log.pop()[1]
+            if self.status in _MADE_BY_TOKENS:
+                self.status = before
+        drop_from(self._log_probabilities_data, length)
+        self._committed_idx = min(self._committed_idx, length)
+        self._prompt_length = min(self._prompt_length, length)
+        if not self.tokens.generated_length:
+            self._is_initial_prompt = True
+        if self._matcher is not None:
+            self._matcher.rollback_to(length)
+
+    def outstanding_completion_tokens(self) -> list[tuple[int, LogProbabilities | None]]:
+        """Hand out the tokens that the user has not got yet, with their log probabilities."""
+        held = int(self.tokens.awaits_token)
+        window = self.tokens.outstanding
+        if len(window) <= held:
+            return []
+        tokens = self.tokens.consume_recently_generated_tokens(hold_back=held)
+        kept = self._log_probabilities_data
+        return [(t, kept.pop(at, None)) for at, t in enumerate(tokens.tolist(), window.start)]
 
     def _refuse_future_token(self) -> None:
         if self.tokens.awaits_token:

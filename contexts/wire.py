@@ -133,10 +133,10 @@ class _Encode:
         try:
             rest = msgspec.msgpack.encode(value, enc_hook=to_wire) + _CHECKSUM
             begin = _FRAME.pack(_BEGIN, _FRAME.size - _NAMED + arrays.size)
-        except (OverflowError, UnicodeEncodeError, struct.error) as error:
+        except (OverflowError, UnicodeEncodeError, RecursionError, struct.error) as error:
             raise TypeError(
-                "wanted integers of 64 bits, texts in UTF-8 and less than 4 GiB of arrays, "
-                f"got: {error}"
+                "wanted integers of 64 bits, texts in UTF-8, less than 4 GiB of arrays and nothing "
+                f"nested too deep, got: {error}"
             ) from None
         parts = (begin, *arrays.parts, rest)
         return b"".join((*parts, _checksum(*parts)))
@@ -190,7 +190,8 @@ class _Decode:
 def msgpack_numpy_encoder() -> Callable[[Any], bytes]:
     """A function that encodes contexts, requests, outputs, arrays and plain data.
 
-    It raises TypeError for anything else, also an integer of more than 64 bits. The matcher of a
+    It raises TypeError for anything else, also an integer of more than 64 bits, or
+    what is nested too deep. The matcher of a
     context stays behind: the receiver makes its own from `json_schema`.
     """
     return _Encode()

@@ -107,6 +107,20 @@ def test_what_does_not_fit_is_refused(text):
             batch.write_blocks(row, [], first)
 
 
+def test_a_step_that_is_refused_leaves_the_one_before(text):
+    batch = StepBatch(rows=3, tokens=4, max_length=50)
+    ones = decoding(2)
+    batch.write(ones)
+    before = {name: view.tolist() for name, view in batch.inputs.items()}
+    others = [text((1, 2, 3, 4)), text((1, 2, 3, 4, 5))]
+    others[0].update(9)
+    for contexts in (others, others[:1] * 2, [*others, *ones]):
+        with pytest.raises(ValueError, match="StepBatch: wanted"):
+            batch.write(contexts)
+        assert {name: view.tolist() for name, view in batch.inputs.items()} == before
+    assert not batch.commit(ones, np.array([5, 5]))
+
+
 def test_a_decode_step_ends_at_the_longest_sequence(text):
     batch = StepBatch(rows=9, tokens=9, max_length=4)
     context = text((1, 2, 3))

@@ -54,6 +54,17 @@ def test_a_beginning_is_shared_while_in_use_and_after():
     assert blocks.reuse(context([*range(8), 50, 51])) == 8
 
 
+def test_what_was_served_of_a_prompt_is_no_more_than_the_prompt():
+    """A request that gave its blocks back takes over those of its own generated tokens, too."""
+    blocks = CacheBlocks(count=8, size=4)
+    one = context(range(4))
+    generate(blocks, one, range(50, 68))
+    blocks.release(one)
+    one.tokens.rewind_processing(one.tokens.processed_length)
+    assert blocks.reuse(one) == 20
+    assert one.cached_prefix_length == 4
+
+
 def test_one_token_is_left_to_process():
     blocks = CacheBlocks(count=8, size=4)
     processed(blocks, context(range(8)))

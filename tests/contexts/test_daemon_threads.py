@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,7 @@ from heddle.contexts import GrammarCompiler, GrammarLimits
 from heddle.contexts.daemon_threads import DaemonThreads
 from heddle.runtime.errors import InputError
 
+LATE = TimeoutError("late")
 STUCK = """
 import threading
 from heddle.contexts import GrammarCompiler, GrammarLimits, grammar_tokenizer
@@ -30,11 +32,11 @@ except InputError as error:
 
 @pytest.fixture
 def threads():
-    """A function: count -> threads, and how many of them are alive, by `alive`."""
+    """A function: count, seconds -> threads; how many of them are alive says `alive`."""
     made = []
 
-    def make(count=1):
-        made.append(DaemonThreads(count, "heddle-test"))
+    def make(count=1, seconds=60):
+        made.append(DaemonThreads(count, "heddle-test", seconds))
         return made[-1]
 
     yield make
@@ -64,43 +66,58 @@ def wait_for(condition):
 
 def test_what_a_call_gives_or_raises(threads):
     both = threads(2)
-    assert [both.submit(pow, 2, i).result(10) for i in range(9)] == [1 << i for i in range(9)]
+    work = [both.submit(LATE, pow, 2, i) for i in range(9)]
+    assert [each.result(10) for each in work] == [1 << i for i in range(9)]
     with pytest.raises(ZeroDivisionError):
-        both.submit(lambda: 1 // 0).result(10)
-    assert both.submit(pow, 3, 2).result(10) == 9
+        both.submit(LATE, lambda: 1 // 0).result(10)
+    assert both.submit(LATE, pow, 3, 2).result(10) == 9
     assert alive() == 2
 
 
-def test_work_that_waits_goes_on_when_the_one_before_is_given_up(threads, go_on):
-    one = threads()
-    stuck = one.submit(go_on.wait)
-    wait_for(stuck.running)
-    waits = one.submit(pow, 2, 3)
-    one.give_up(stuck)
-    one.give_up(stuck)
+def test_no_thread_watches_where_none_works(threads, go_on):
+    both = threads(2)
+    work = [both.submit(LATE, go_on.wait) for _ in range(5)]
+    wait_for(lambda: alive("heddle-test-watch") == 1)
+    go_on.set()
+    assert all(each.result(10) for each in work)
+    wait_for(lambda: alive("heddle-test-watch") == 0)
+
+
+def test_work_that_takes_too_long_is_given_up_by_itself(threads, go_on):
+    one = threads(seconds=0.1)
+    stuck = one.submit(LATE, go_on.wait)
+    waits = one.submit(LATE, pow, 2, 3)
+    with pytest.raises(TimeoutError, match="late"):
+        stuck.result(10)
     assert waits.result(10) == 8
     assert alive() == 2
     go_on.set()
-    assert stuck.result(10)
     wait_for(lambda: alive() == 1)
-    one.give_up(waits)  # it has ended
-    assert one.submit(pow, 2, 4).result(10) == 16
+    with pytest.raises(TimeoutError, match="late"):
+        stuck.result()  # it stays given up
+    assert one.submit(LATE, pow, 2, 4).result(10) == 16
     assert alive() == 1
+
+
+def test_how_long_work_waits_does_not_count(threads):
+    one = threads(seconds=0.4)
+    work = [one.submit(LATE, time.sleep, 0.05) for _ in range(20)]
+    assert [each.result(30) for each in work] == [None] * 20
 
 
 def test_threads_end_when_they_are_closed_or_forgotten(threads, go_on):
     closed = threads(2)
-    stuck = [closed.submit(go_on.wait) for _ in range(2)]
+    stuck = [closed.submit(LATE, go_on.wait) for _ in range(2)]
     wait_for(lambda: all(work.running() for work in stuck))
-    waits = closed.submit(pow, 2, 3)
+    waits = closed.submit(LATE, pow, 2, 3)
     closed.close()
     assert waits.cancelled()
     with pytest.raises(RuntimeError, match="got closed ones"):
-        closed.submit(pow, 2, 3)
+        closed.submit(LATE, pow, 2, 3)
     go_on.set()
     wait_for(lambda: alive() == 0)
-    forgotten = DaemonThreads(2, "heddle-test")
-    forgotten.submit(pow, 2, 3).result(10)
+    forgotten = DaemonThreads(2, "heddle-test", 60)
+    forgotten.submit(LATE, pow, 2, 3).result(10)
     del forgotten
     gc.collect()
     wait_for(lambda: alive() == 0)
@@ -108,7 +125,7 @@ def test_threads_end_when_they_are_closed_or_forgotten(threads, go_on):
 
 def test_no_result_is_kept(threads):
     one = threads()
-    work = one.submit(threading.Event)
+    work = one.submit(LATE, threading.Event)
     result = weakref.ref(work.result(10))
     del work
     wait_for(lambda: result() is None)
@@ -122,29 +139,35 @@ def test_a_grammar_without_an_end_holds_up_no_exit():
 
 
 def test_a_grammar_that_waits_behind_endless_ones_is_compiled(compiler, monkeypatch):
-    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=0.5), threads=1)
-    begun, go_on, compile_now = threading.Event(), threading.Event(), patient._compile
-    refused = []
+    """Also where nobody asks what became of those."""
+    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=0.2), threads=2)
+    go_on, compile_now = threading.Event(), patient._compile
 
     def compile_or_wait(kind, text):
-        if text != "stuck":
-            return compile_now(kind, text)
-        begun.set()
-        return go_on.wait(30)
-
-    def compile_stuck():
-        with pytest.raises(InputError, match="got no end"):
-            patient.compile("regex", "stuck")
-        refused.append(True)
+        return go_on.wait(30) if text == "stuck" else compile_now(kind, text)
 
     monkeypatch.setattr(patient, "_compile", compile_or_wait)
-    other = threading.Thread(target=compile_stuck)
-    other.start()
-    assert begun.wait(10)
+    stuck = [patient.submit("regex", "stuck") for _ in range(6)]
     assert patient.compile("regex", "a").consume_token(ord("a"))
-    other.join()
-    assert refused
+    for each in stuck:
+        with pytest.raises(InputError, match=r"wanted to be compiled within 0\.2 s, got no end"):
+            each.result(10)
     go_on.set()
+    patient.close()
+
+
+def test_grammars_of_a_burst_are_all_compiled(compiler, monkeypatch):
+    """`GrammarLimits.seconds` is the time to compile one, not to wait for those before it."""
+    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=0.4), threads=2)
+    compile_now = patient._compile
+
+    def compile_late(kind, text):
+        time.sleep(0.1)
+        return compile_now(kind, text)
+
+    monkeypatch.setattr(patient, "_compile", compile_late)
+    with ThreadPoolExecutor(40) as callers:
+        assert len(list(callers.map(patient.compile, ["regex"] * 40, ["a"] * 40))) == 40
     patient.close()
 
 

@@ -1,6 +1,8 @@
 """Matchers that are made anew for a context, and ends that a grammar does not know."""
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -104,6 +106,58 @@ def test_a_grammar_that_is_made_anew_after_a_rollback_into_the_prompt(compiler, 
     compiler.constrain(context)
     masks.fill([context])
     assert masks.allows(0, ord("a"))
+
+
+class Number(int):
+    """One that counts how often it is compared, as those of NumPy are by a range."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Number.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_drafts_of_any_integers_are_looked_at_once(masks, constrained):
+    free, context = constrained(None), constrained()
+    for kind in (int, np.int64, np.int32, Number):
+        draft = [kind(token) for token in b'{"a":x']
+        assert masks.fill_drafts([free, context], [draft, draft]) == [6, 5]
+        assert masks.fill_drafts([context], [[kind(-1)]]) == [0]
+        assert masks.fill_drafts([context], [[kind(10**6)]]) == [0]
+    assert masks.allows(0, Number(ord("{")))
+    assert Number.compared < 10
+
+
+def test_there_are_drafts_for_each_context(masks, constrained):
+    wanted = "^GrammarMasks: wanted a list of draft tokens for each of 1 contexts, got 2 lists$"
+    with pytest.raises(ValueError, match=wanted):
+        masks.fill_drafts([constrained()], [[97], [98]])
+
+
+def test_a_copy_of_a_context_has_a_matcher_of_its_own(masks, constrained):
+    context = constrained()
+    feed(context, b'{"a":')
+    other = copy.deepcopy(context)
+    feed(other, b"12")
+    masks.fill([context, other])
+    assert not masks.allows(0, ord("}"))
+    assert masks.allows(1, ord("}"))
+    other.rollback(7)
+    masks.fill([other])
+    assert masks.allows(0, ord("{"))
+
+
+def test_a_context_with_a_matcher_is_not_pickled(constrained):
+    assert pickle.loads(pickle.dumps(constrained(None))).matcher is None
+    wanted = (
+        "^matcher: wanted a context without one to pickle, got one with; msgpack_numpy_encoder "
+        "leaves it behind, and GrammarCompiler.constrain gives the receiver its own$"
+    )
+    with pytest.raises(TypeError, match=wanted):
+        pickle.dumps(constrained())
 
 
 def test_a_schema_without_a_matcher_is_no_free_text(compiler, masks, constrained):

@@ -1,3 +1,4 @@
+import json
 import time
 
 import pytest
@@ -77,7 +78,9 @@ def test_recursion_that_may_end_is_taken(compiler, schema):
     [
         ("regex", "(a+)+"),
         ("lark", 'start: A "/(b)/" // a /comment/\nA: /(a+)+/'),
+        ("lark", 'start: "x" y\ny: %json{"type": "string", "pattern": "^(a+)+$"}'),
         ("json_schema", {"type": "string", "pattern": "^(a+)+$"}),
+        ("json_schema", {"properties": {"default": {"type": "string", "pattern": "(a+)+"}}}),
         ("json_schema", {"type": "object", "patternProperties": {"(a+)+": {"type": "null"}}}),
         ("json_schema", {"anyOf": [{"items": {"type": "string", "pattern": "(a+)+"}}]}),
     ],
@@ -91,6 +94,8 @@ def test_patterns_with_too_many_readings_are_refused_by_name(compiler, kind, gra
     ("kind", "grammar"),
     [
         ("lark", 'start: "(a+)+" // /(a+)+/'),
+        ("lark", 'start: /%json/ "x" // %json {"pattern": "(a+)+"}'),
+        ("lark", 'start: %json {"const": {"pattern": "(a+)+"}}'),
         ("json_schema", {"const": {"pattern": "(a+)+"}}),
         ("json_schema", {"type": "object", "properties": {"pattern": {"type": "null"}}}),
     ],
@@ -112,12 +117,16 @@ def strings(count):
         {"allOf": [{"type": "array", "prefixItems": [each]} for each in strings(9)]},
         {"anyOf": [{"type": "null"}, {"oneOf": [{"allOf": strings(9)}]}]},
         {"$defs": {"a": {"allOf": strings(8)}}, "$ref": "#/$defs/a", "format": "email"},
+        {"type": "object", "patternProperties": {"^a": {"allOf": strings(60)}}},
+        {"allOf": [{"type": "object", "patternProperties": {"^a": each}} for each in strings(9)]},
     ],
     ids=lambda schema: str(schema)[:40],
 )
 def test_many_patterns_for_one_string_are_refused_at_once(compiler, schema):
-    with pytest.raises(InputError, match=r"at most 8 patterns and formats .* got (9|60)"):
-        compiler.compile("json_schema", schema)
+    lark = "start: %json\n " + json.dumps(schema)
+    for kind, grammar in (("json_schema", schema), ("lark", lark)):
+        with pytest.raises(InputError, match=rf"^{kind}: wanted at most 8 patterns .* got (9|60)"):
+            compiler.compile(kind, grammar)
 
 
 def test_patterns_of_different_strings_are_not_counted_together(compiler):
@@ -125,6 +134,8 @@ def test_patterns_of_different_strings_are_not_counted_together(compiler):
     compiler.compile("json_schema", {"type": "object", "properties": properties})
     compiler.compile("json_schema", {"anyOf": strings(30)})
     compiler.compile("json_schema", {"type": "array", "prefixItems": strings(30)})
+    by_pattern = {f"^p{i}-": each for i, each in enumerate(strings(10))}
+    compiler.compile("json_schema", {"type": "object", "patternProperties": by_pattern})
 
 
 def chain(length, parts):
@@ -156,6 +167,35 @@ def test_counts_that_are_taken_last_to_the_end(compiler):
         assert matcher.compute_logit_bias()[byte]
         assert matcher.consume_token(byte)
     assert matcher.is_accepting()
+
+
+@pytest.mark.parametrize(
+    ("kind", "grammar"),
+    [
+        ("regex", r"\(" * 65),
+        ("regex", "[(]a" * 70),
+        ("regex", r"[^](\](]" * 70),
+        ("lark", "start: /" + r"\(" * 65 + '/ "' + "(" * 65 + '" // ' + "(" * 65),
+        ("lark", "start: " + "/[(]/ " * 70),
+        ("json_schema", {"type": "string", "pattern": r"\(" * 65}),
+    ],
+)
+def test_brackets_that_are_text_are_not_nested(compiler, kind, grammar):
+    assert not compiler.compile(kind, grammar).is_error()
+
+
+@pytest.mark.parametrize(
+    ("kind", "grammar"),
+    [
+        ("regex", '"' + "(" * 65 + "a" + ")" * 65),
+        ("regex", "]" * 65 + "(" * 65 + "a" + ")" * 65),
+        ("lark", "start: " + "(" * 65 + '"a"' + ")" * 65),
+        ("json_schema", "[" * 65 + "]" * 65),
+    ],
+)
+def test_brackets_that_are_nested_too_deep_are_refused(compiler, kind, grammar):
+    with pytest.raises(InputError, match=f"^{kind}: wanted at most 64 nested levels, got 65$"):
+        compiler.submit(kind, grammar)
 
 
 def test_a_closed_compiler_says_so(vocabulary):

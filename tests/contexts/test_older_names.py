@@ -243,6 +243,22 @@ def test_tokens_that_come_into_reserved_space_leave_nothing_behind(text, matcher
     assert context.to_generation_output().tokens == [9]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_comes_in_the_place_of_reserved_space_does_nothing_after_it(text, plain, ended):
+    context = text()
+    if ended:
+        context.update(0)
+    before = plain(context.snapshot())
+    with reserve_token_space_for_batch([context], 1):
+        context.rollback(1)
+        context.update(0)
+    assert plain(context.snapshot()) == before
+    with reserve_token_space_for_batch([context], 2):
+        context.rollback(1)
+        context.rollback(1)
+    assert plain(context.snapshot()) == before
+
+
 def test_reserved_space_is_no_future_token(text):
     context = text((1, 2, 3, 4))
     context.update(5)

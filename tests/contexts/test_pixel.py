@@ -84,6 +84,14 @@ def test_a_format_must_exist_and_fit(context, channels, image_format):
         context.to_generation_output(image_format)
 
 
+@pytest.mark.parametrize("image_format", [None, 5, ""])
+def test_what_names_no_format_is_refused(context, image_format):
+    context.update(np.zeros((1, 2, 2, 3), np.uint8))
+    wanted = f"^images: wanted a format that Pillow writes, .*, got {image_format!r}$"
+    with pytest.raises(ValueError, match=wanted):
+        context.to_generation_output(image_format)
+
+
 def test_snapshots_restore_status_and_latents(context):
     before = context.snapshot()
     context.update(np.ones(3, np.float32))

@@ -98,6 +98,20 @@ def test_unknown_content_parts(content, reason):
         Message("user", content)
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "message: wanted content as a text or a list of parts, got None"),
+        ({"type": "text"}, "message: wanted content as a text or a list of parts, got {'type': "),
+        (["hi"], "message: wanted parts as dicts with a 'type', got 'hi'"),
+        ([None], "message: wanted parts as dicts with a 'type', got None"),
+    ],
+)
+def test_what_is_no_content(content, reason):
+    with pytest.raises(ValueError, match=f"^{reason}"):
+        TextGenerationRequest("a", 0, "m", messages=[{"role": "user", "content": content}])
+
+
 def test_roles_tools_and_formats():
     with pytest.raises(ValueError, match="got 'robot'"):
         Message("robot", "x")

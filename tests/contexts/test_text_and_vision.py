@@ -93,14 +93,23 @@ def test_the_position_stays_out_of_images():
     assert context.all_tokens.tolist() == PROMPT
 
 
-def test_a_chunk_may_end_in_an_image_but_a_new_token_may_not_follow_there():
+def test_a_chunk_may_end_in_an_image_but_a_new_token_may_not_follow_there(matcher):
     context = make()
     context.tokens.chunk(7)
     context.update(0)
     assert (context.start_idx, context.active_idx) == (7, len(PROMPT))
     context.tokens.apply_processing_offset(15 - 11)
-    with pytest.raises(ValueError, match="got 18 in the image"):
-        context.update(1)
+    context.set_matcher(matcher)
+    for take in (
+        context.update,
+        context.jump_ahead,
+        context.advance_token_buffer,
+        lambda token: context.update_with_future_token(),
+    ):
+        with pytest.raises(ValueError, match="got 18 in the image"):
+            take(1)
+    assert not matcher.consumed
+    assert context.all_tokens.tolist() == PROMPT
 
 
 def test_images_are_not_cut():
