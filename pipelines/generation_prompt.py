@@ -118,9 +118,7 @@ class Prompts:
 
 def _integers(request: TextGenerationRequest) -> list[int]:
     prompt: Any = request.prompt
-    listed = isinstance(prompt, (Sequence, np.ndarray)) and not isinstance(
-        prompt, (bytes, bytearray)
-    )
+    listed = isinstance(prompt, Sequence) and not isinstance(prompt, (bytes, bytearray))
     try:
         if listed and not any(isinstance(token, bool) for token in prompt):
             return [operator.index(token) for token in prompt]

@@ -10,11 +10,11 @@
 #include <tuple>
 #include <vector>
 
-#include "argument.h"
 #include "bindings.h"
 #include "describe.h"
 #include "session.h"
 #include "stream.h"
+#include "tensors.h"
 
 namespace heddle::bindings {
 namespace {
@@ -47,81 +47,6 @@ std::vector<std::string> archs(const ModelObject& self) {
   return names;
 }
 
-// Tensors of one call.
-class Tensors {
- public:
-  explicit Tensors(size_t count) : arguments_(new Argument[count]), views_(count) {}
-
-  Argument& operator[](size_t index) { return arguments_[index]; }
-  void ready(size_t index) { views_[index] = arguments_[index].view(); }
-
-  /// Brings what the program cannot read to where it can, once the shapes are known to be wanted:
-  /// a tensor that is refused is not copied. Throws what the plan throws.
-  void settle(const Program& program) {
-    bool settled = true;
-    for (size_t i = 0; i < views_.size(); ++i) {
-      if (arguments_[i].usable_on(*program.device())) continue;
-      settled = false;
-      views_[i] = arguments_[i].stand_in(*program.device());
-    }
-    if (settled) return;
-    program.plan(views_);
-    for (size_t i = 0; i < views_.size(); ++i) {
-      arguments_[i].move_to(program.device());
-      ready(i);
-    }
-  }
-  void release_producers() const {
-    for (size_t i = 0; i < views_.size(); ++i) arguments_[i].release_producer();
-  }
-  Span<TensorView> views() const { return views_; }
-
- private:
-  std::unique_ptr<Argument[]> arguments_;
-  std::vector<TensorView> views_;
-};
-
-// The same error, with the name of the tensor where it has one.
-[[noreturn]] void refuse(const char* role, size_t index, Span<TensorRecord> records,
-                         const Artifact& artifact, const Error& error) {
-  if (error.kind() != ErrorKind::kInput) throw error;
-  const std::string name = index < records.size()
-                               ? "'" + std::string(artifact.text(records[index].name)) + "'"
-                               : std::to_string(index);
-  throw Error(ErrorKind::kInput, std::string(role) + " " + name + ": " + error.what());
-}
-
-void take(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors,
-          Stream stream = {}) {
-  const Span<TensorRecord> records = self.artifact().inputs();
-  const auto wanted =
-      index < records.size() ? static_cast<DType>(records[index].dtype) : DType::kFloat32;
-  try {
-    tensors[index].take(object, wanted, stream);
-    tensors.ready(index);
-  } catch (const Error& error) {
-    refuse("input", index, records, self.artifact(), error);
-  }
-}
-
-void take_out(const ModelObject& self, PyObject* object, size_t index, Tensors& tensors,
-              Stream stream = {}) {
-  const Span<TensorRecord> records = self.artifact().outputs();
-  try {
-    tensors[index].take(object, std::nullopt, stream);
-    if (!tensors[index].dense()) {
-      throw Error(ErrorKind::kInput,
-                  "wanted dense, row-major and aligned memory, got a view that is not");
-    }
-    if (!tensors[index].writable()) {
-      throw Error(ErrorKind::kInput, "wanted writable memory, got read-only memory");
-    }
-    tensors.ready(index);
-  } catch (const Error& error) {
-    refuse("output", index, records, self.artifact(), error);
-  }
-}
-
 nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle out, Stream stream) {
   const bool list = PyList_Check(out.ptr()) || PyTuple_Check(out.ptr());
   // An array is no list of its rows, which it would be to Python.
@@ -137,7 +62,7 @@ nb::object run_into(const ModelObject& self, const Tensors& inputs, nb::handle o
   const auto count = static_cast<size_t>(PyTuple_Size(targets.ptr()));
   Tensors outputs(count);
   for (size_t i = 0; i < count; ++i) {
-    take_out(self, PyTuple_GetItem(targets.ptr(), static_cast<Py_ssize_t>(i)), i, outputs, stream);
+    outputs.take_out(self, PyTuple_GetItem(targets.ptr(), static_cast<Py_ssize_t>(i)), i, stream);
   }
   {
     const ReleasedGil released;
@@ -221,13 +146,13 @@ std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle coun
     const ModelObject& self = model_of(model);
     held.push_back(std::make_unique<Tensors>(inputs.size()));
     for (size_t i = 0; i < inputs.size(); ++i) {
-      take(self, nb::object(inputs[i]).ptr(), i, *held.back());
+      held.back()->take(self, nb::object(inputs[i]).ptr(), i);
     }
     held.back()->settle(self.model->program());
     const Span<TensorView> views = held.back()->views();
     held.push_back(std::make_unique<Tensors>(outputs.size()));
     for (size_t i = 0; i < outputs.size(); ++i) {
-      take_out(self, nb::object(outputs[i]).ptr(), i, *held.back());
+      held.back()->take_out(self, nb::object(outputs[i]).ptr(), i);
     }
     prepared.push_back({self.model.get(), views, held.back()->views()});
   }
@@ -237,7 +162,7 @@ std::vector<double> replay(nb::handle calls, nb::handle repeats, nb::handle coun
 
 nb::list profile(const ModelObject& self, nb::args values) {
   Tensors inputs(values.size());
-  for (size_t i = 0; i < values.size(); ++i) take(self, nb::object(values[i]).ptr(), i, inputs);
+  for (size_t i = 0; i < values.size(); ++i) inputs.take(self, nb::object(values[i]).ptr(), i);
   inputs.settle(self.model->program());
   std::vector<StepTime> times;
   {
@@ -268,7 +193,7 @@ PyObject* execute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyO
     }
     Tensors inputs(static_cast<size_t>(count));
     for (Py_ssize_t i = 0; i < count; ++i) {
-      take(model, values[i], static_cast<size_t>(i), inputs, stream);
+      inputs.take(model, values[i], static_cast<size_t>(i), stream);
     }
     inputs.settle(model.model->program());
     nb::object results = keywords.out.is_none() ? run(model, inputs, stream)
