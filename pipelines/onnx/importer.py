@@ -219,7 +219,7 @@ class _Importer:
         """Whether to compute the node now: all is known, and little, or nothing else can do it."""
         given = [value for value in node.values if value is not None]
         known = [value.known for value in given if value.known is not None]
-        if node.domain or node.kind in RANDOM or len(known) < len(given):
+        if not _is_of_onnx(node) or node.kind in RANDOM or len(known) < len(given):
             return False
         if any(value.has_dims for value in given):
             return False
@@ -231,8 +231,6 @@ class _Importer:
         What is simple, or Heddle cannot build, is computed by ONNX's reference; so is what has a
         dtype that Heddle lacks.
         """
-        from onnx.reference import ReferenceEvaluator
-
         given = {
             name: value.known
             for name, value in zip(node.proto.input, node.values, strict=True)
@@ -246,8 +244,7 @@ class _Importer:
             except GraphError:
                 pass
         try:
-            evaluator = ReferenceEvaluator(node.proto, opsets={node.domain: node.version})
-            results = [np.asarray(array) for array in evaluator.run(None, given)]
+            results = [np.asarray(array) for array in _evaluator(node).run(None, given)]
         except Exception as error:  # the reference raises whatever its NumPy code does
             node.refuse(f"ONNX's reference cannot compute it: {error}")
         is_large = sum(array.size for array in results) > FEW
@@ -283,6 +280,23 @@ def _of(found: Mapping[str, Value], name: str) -> Value:
 def _is_foreign(arrays: Iterable[NDArray[Any]]) -> bool:
     """Whether some have a dtype that Heddle lacks, such as numbers of 4 bits."""
     return any(array.dtype.name not in DType.__members__ for array in arrays)
+
+
+def _is_of_onnx(node: Node) -> bool:
+    """Whether it is an operator of ONNX, be it under the domain of ONNX Runtime."""
+    build = OPERATORS.get((node.domain, node.kind))
+    return not node.domain or (build is not None and build is OPERATORS.get(("", node.kind)))
+
+
+def _evaluator(node: Node) -> Any:
+    """ONNX's reference of a node; ONNX Runtime's nodes are as of the first opset with 4 bits."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    proto.domain = ""
+    return ReferenceEvaluator(proto, opsets={"": 21 if node.domain else node.version})
 
 
 def _listed(results: Results) -> Sequence[TensorValue | None]:

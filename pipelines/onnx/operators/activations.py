@@ -72,13 +72,13 @@ def _swish(x: TensorValue, alpha: float) -> TensorValue:
 @operator("LeakyRelu")
 def leaky_relu(node: Node) -> TensorValue:
     """`alpha * x` below zero."""
-    return _below_zero(node(0), node["alpha"] * node(0))
+    return below_zero(node(0), node["alpha"] * node(0))
 
 
 @operator("PRelu")
 def prelu(node: Node) -> TensorValue:
     """`slope * x` below zero, by a slope for each channel or the like."""
-    return _below_zero(node(0), node(1) * node(0))
+    return below_zero(node(0), node(1) * node(0))
 
 
 @operator("ThresholdedRelu")
@@ -90,21 +90,21 @@ def thresholded_relu(node: Node) -> TensorValue:
 @operator("Elu")
 def elu(node: Node) -> TensorValue:
     """`alpha * (exp(x) - 1)` below zero."""
-    return _below_zero(node(0), node["alpha"] * _exp_of_negative(node(0)))
+    return below_zero(node(0), node["alpha"] * _exp_of_negative(node(0)))
 
 
 @operator("Celu")
 def celu(node: Node) -> TensorValue:
     """`alpha * (exp(x / alpha) - 1)` below zero."""
     alpha = node["alpha"]
-    return _below_zero(node(0), alpha * _exp_of_negative(node(0) / alpha))
+    return below_zero(node(0), alpha * _exp_of_negative(node(0) / alpha))
 
 
 @operator("Selu")
 def selu(node: Node) -> TensorValue:
     """`gamma * elu(x)` (Klambauer et al., arXiv:1706.02515)."""
     low = node["alpha"] * _exp_of_negative(node(0))
-    return ops.mul(node["gamma"], _below_zero(node(0), low))
+    return ops.mul(node["gamma"], below_zero(node(0), low))
 
 
 @operator("HardSigmoid")
@@ -158,7 +158,7 @@ def dropout(node: Node) -> list[TensorValue]:
     return [x, ops.broadcast_to(ops.cast(ops.constant(True), dtype), x.shape)]
 
 
-def _below_zero(x: TensorValue, low: Any) -> TensorValue:
+def below_zero(x: TensorValue, low: Any) -> TensorValue:
     """`low` where x is below zero."""
     return ops.where(x < 0, low, x)
 

@@ -12,6 +12,7 @@ from heddle.graph import Dim, DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators import attending
 from heddle.pipelines.onnx.operators.attending import Sight, exchanged, split_heads
+from heddle.pipelines.onnx.operators.quantized_contrib import scalar, scaled_product
 from heddle.pipelines.onnx.operators.rotary import rotated
 from heddle.pipelines.onnx.table import operator
 
@@ -74,18 +75,18 @@ def _attended(
     past: Dim,
     *,
     mask: int,
-    added: int,
+    added: int | None,
 ) -> TensorValue:
     """The result in rows; `mask` and `added` are the numbers of inputs."""
-    masks = [_key_mask(node, mask, key.shape[2])] if node.has(mask) else []
-    if node.has(added):
+    masks = [_key_mask(node, mask, key.shape[2], query.dtype)] if node.has(mask) else []
+    if added is not None and node.has(added):
         masks.append(node(added))
     sight = Sight(past, None, 0) if node["unidirectional"] else None
     result = attending.attend(query, key, value, masks, sight, scale=node["scale"])
     return attending.joined_heads(result, "bhsd")
 
 
-def _key_mask(node: Node, number: int, keys: Dim) -> TensorValue:
+def _key_mask(node: Node, number: int, keys: Dim, dtype: DType) -> TensorValue:
     """What a mask of keys adds to the scores: 0, or where it is 0 `mask_filter_value`.
 
     It is `[batch, keys]`, `[batch, queries, keys]`, or the lengths `[batch]`. What it hides has
@@ -103,7 +104,6 @@ def _key_mask(node: Node, number: int, keys: Dim) -> TensorValue:
         )
     hidden = -10000.0 if node["mask_filter_value"] is None else node["mask_filter_value"]
     shown = ops.unsqueeze(shown, 1) if shown.rank == 3 else ops.reshape(shown, [-1, 1, 1, keys])
-    dtype = node(0).dtype
     return ops.where(shown, ops.constant(0, dtype), ops.constant(hidden, dtype))
 
 
@@ -117,15 +117,35 @@ def projected(node: Node) -> list[TensorValue | None]:
     node.refuse_inputs(past_sequence_length=6)
     product = node(0) @ node(1)
     product = product + node(2) if node.has(2) else product
+    return _of_product(node, product, mask=3, past=4, added=5)
+
+
+@operator("QAttention", domain="com.microsoft")
+def quantized(node: Node) -> list[TensorValue | None]:
+    """`Attention` of quantized rows and weights.
+
+    Inputs are x, weights, bias, the scales of x and of the weights (one, or one for each column),
+    a mask, the zero points likewise, and the past.
+    """
+    node.refuse_set("do_rotary", "past_present_share_buffer")
+    x = node(0), scalar(node, 3), node.optional(6)
+    product = scaled_product(*x, node(1), node(4), node.optional(7), node(2))
+    return _of_product(node, product, mask=5, past=8, added=None)
+
+
+def _of_product(
+    node: Node, product: TensorValue, *, mask: int, past: int, added: int | None
+) -> list[TensorValue | None]:
+    """Attention of query, key and value side by side; `mask`, `past` and `added` number inputs."""
     width = int(product.shape[-1])
     sizes = node["qkv_hidden_sizes"] or [width // 3] * 3
     parts = ops.split(product, sizes, axis=2)
     query, key, value = (_rows(node, part, None, node["num_heads"]) for part in parts)
-    past = Dim(0)
-    if node.has(4):
-        past = node(4).shape[3]
-        key, value = ops.concat([node(4)[0], key], axis=2), ops.concat([node(4)[1], value], axis=2)
-    result = _attended(node, query, key, value, past, mask=3, added=5)
+    before = Dim(0)
+    if node.has(past):
+        before = node(past).shape[3]
+        key, value = (ops.concat([node(past)[i], x], axis=2) for i, x in enumerate((key, value)))
+    result = _attended(node, query, key, value, before, mask=mask, added=added)
     return [result, ops.stack([key, value]) if any(node.outputs[1:]) else None]
 
 

@@ -18,3 +18,13 @@ def backwards(x: TensorValue, axis: int) -> TensorValue:
     if dim.static is not None:
         return x[along(axis, slice(None, None, -1))]
     return ops.gather(x, ops.size(dim) - 1 - ops.range(dim), axis=axis)
+
+
+def channels_first(x: TensorValue) -> TensorValue:
+    """`[batch, *sizes, channels]` as `[batch, channels, *sizes]`."""
+    return ops.permute(x, [0, x.rank - 1, *range(1, x.rank - 1)])
+
+
+def channels_last(x: TensorValue) -> TensorValue:
+    """`[batch, channels, *sizes]` as `[batch, *sizes, channels]`."""
+    return ops.permute(x, [0, *range(2, x.rank), 1])

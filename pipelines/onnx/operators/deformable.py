@@ -10,6 +10,7 @@ import numpy as np
 from heddle.graph import TensorValue, ops
 from heddle.graph.ops.elementwise import at_least_float32
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.axes import channels_first
 from heddle.pipelines.onnx.operators.normalization import by_channel
 from heddle.pipelines.onnx.operators.sampling import sampled
 from heddle.pipelines.onnx.operators.windows import moves
@@ -34,7 +35,7 @@ def deform_conv(node: Node) -> TensorValue:
     flat = ops.transpose(ops.flatten(weights, 2), 1, 2)  # [n, taps, channels / groups]
     flat = ops.reshape(ops.flatten(flat, 1), [flat.shape[0], -1, *[1] * (x.rank - 2)])
     found = ops.conv(columns, flat, groups=groups)
-    found = ops.permute(found, [0, x.rank - 1, *range(1, x.rank - 1)])
+    found = channels_first(found)
     return found + by_channel(node(3), x.rank) if node.has(3) else found
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from heddle.graph import DType, Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.axes import channels_first, channels_last
 from heddle.pipelines.onnx.operators.reductions import reduced
 from heddle.pipelines.onnx.table import operator
 
@@ -13,11 +15,15 @@ from heddle.pipelines.onnx.table import operator
 @operator("Softmax", "LogSoftmax")
 def softmax(node: Node) -> TensorValue:
     """Along an axis; before opset 13 along all from it on, as one."""
-    x = node(0)
     function = ops.softmax if node.kind == "Softmax" else ops.logsoftmax
-    axis = node.axis(x.rank)
-    if node.version >= 13 or axis == x.rank - 1:
-        return function(x, axis=axis)
+    return of_rows(function, node(0), node.axis(node(0).rank), node.version)
+
+
+def of_rows(function: Callable[..., Any], x: TensorValue, axis: int, version: int) -> TensorValue:
+    """A function of rows along an axis, or, as of a version before 13, along all from it on."""
+    if version >= 13 or axis == x.rank - 1:
+        result: TensorValue = function(x, axis=axis)
+        return result
     rows = Shape(x.shape[:axis]).elements, Shape(x.shape[axis:]).elements
     return ops.reshape(function(ops.reshape(x, rows), axis=-1), x.shape)
 
@@ -133,9 +139,8 @@ def group_norm_last(node: Node) -> TensorValue:
     if node["channels_last"] == 0:
         result = _group_norm(node, x, node["groups"], gamma, beta)
     else:
-        first = ops.permute(x, [0, x.rank - 1, *range(1, x.rank - 1)])
-        result = _group_norm(node, first, node["groups"], gamma, beta)
-        result = ops.permute(result, [0, *range(2, x.rank), 1])
+        result = _group_norm(node, channels_first(x), node["groups"], gamma, beta)
+        result = channels_last(result)
     return ops.silu(result) if node["activation"] else result
 
 

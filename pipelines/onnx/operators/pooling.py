@@ -112,7 +112,12 @@ def max_unpool(node: Node) -> TensorValue:
 @operator("AveragePool")
 def average_pool(node: Node) -> TensorValue:
     """The mean of each window, padding counted or not; what hangs over never counts."""
-    x, kernel = node(0), node["kernel_shape"]
+    return averaged(node, node(0))
+
+
+def averaged(node: Node, x: TensorValue) -> TensorValue:
+    """The mean of each window of x, as the attributes of `AveragePool` say."""
+    kernel = node["kernel_shape"]
     given = moves(node, x, kernel)
     more = rounded_up(node, x, kernel, given)
     counts = bool(node["count_include_pad"])

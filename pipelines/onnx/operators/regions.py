@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heddle.graph import Dim, TensorValue, ops
 from heddle.graph.ops.elementwise import at_least_float32
 from heddle.pipelines.onnx.node import Node
+from heddle.pipelines.onnx.operators.axes import channels_first, channels_last
 from heddle.pipelines.onnx.operators.sampling import sampled
 from heddle.pipelines.onnx.table import operator
 
@@ -37,7 +38,7 @@ def roi_align(node: Node) -> TensorValue:
             "wanted a sampling_ratio above 0 for the mode max, got 0: only the regions "
             "themselves tell how many samples it stands for"
         )
-    return ops.permute(ops.cast(found, x.dtype), [0, 3, 1, 2])
+    return channels_first(ops.cast(found, x.dtype))
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _of_weights(x: TensorValue, picture: TensorValue, sides: list[_Side]) -> Ten
     batch, channels, height, width = x.shape
     regions, across, _ = columns.shape
     down = rows.shape[1]
-    lines = ops.reshape(ops.permute(at_least_float32(x), [0, 2, 3, 1]), [-1, width, channels])
+    lines = ops.reshape(channels_last(at_least_float32(x)), [-1, width, channels])
     part = ops.reshape(columns, [regions * across, width]) @ lines
     part = ops.permute(ops.reshape(part, [batch * height, regions, across, channels]), [1, 0, 2, 3])
     own = ops.equal(ops.reshape(picture, [-1, 1, 1, 1]), ops.reshape(ops.range(batch), [batch, 1]))

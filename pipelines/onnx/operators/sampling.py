@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from heddle.graph import Dim, DType, TensorValue, ops
 from heddle.graph.ops.elementwise import at_least_float32
+from heddle.pipelines.onnx.operators.axes import channels_last
 
 
 class Tap(NamedTuple):
@@ -71,7 +72,7 @@ def read(
 
     Weights make it float32 at least, so that sums of narrower floats are rounded once.
     """
-    table = ops.flatten(ops.permute(x, [0, *range(2, x.rank), 1]), 0, x.rank - 2)
+    table = ops.flatten(channels_last(x), 0, x.rank - 2)
     return reduce(combine, (_rows(table, picture, x.shape[2:], some) for some in product(*taps)))
 
 

@@ -87,8 +87,12 @@ def tile(node: Node) -> TensorValue:
 
 @operator("Concat")
 def concat(node: Node) -> TensorValue:
-    """One after another; of no elements there is nothing to be seen. Many sizes: by parts."""
-    values = node.tensors()
+    """One after another; of no elements there is nothing to be seen."""
+    return joined(node, node.tensors())
+
+
+def joined(node: Node, values: list[TensorValue]) -> TensorValue:
+    """One after another along the node's axis; where there are many sizes, by parts."""
     axis = node.axis(values[0].rank)
     while len([*groupby(value.shape for value in values)]) > GROUPS:
         parts = [values[at : at + GROUPS] for at in range(0, len(values), GROUPS)]

@@ -33,6 +33,19 @@ def computed(text: str, *inputs: Any, opset: int = 21, **sizes: Any) -> Sequence
     return reference.evaluate(found.graph, inputs, found.weights)
 
 
+def text(node: str, given: Sequence[np.ndarray], wanted: np.ndarray, **constants: Any) -> str:
+    """A model of one node, of inputs x0, x1, ... like the arrays `given`."""
+    inputs = ", ".join(f"{_type(array)} x{at}" for at, array in enumerate(given))
+    held = ", ".join(f"{name} = {{{value}}}" for name, value in constants.items())
+    return f"m ({inputs}) => ({_type(wanted)} y) <{held}> {{ y = {node} }}"
+
+
+def _type(array: np.ndarray) -> str:
+    """The type of an array as the text form has it."""
+    name = {"float32": "float", "float64": "double"}.get(array.dtype.name, array.dtype.name)
+    return f"{name}{list(array.shape)}" if array.ndim else name
+
+
 def types(found: Imported) -> list[str]:
     """The types of the inputs."""
     return [str(value.type) for value in found.graph.inputs]

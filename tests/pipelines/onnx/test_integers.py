@@ -3,19 +3,12 @@
 import numpy as np
 import onnx
 import pytest
-from onnx_texts import computed, imported
+from onnx_texts import computed, imported, text
 
 from heddle.runtime.errors import GraphError
 
 RNG = np.random.default_rng(0)
 EINSUM = 'Einsum <equation = "aij,jk->aik"> (x0, x1)'
-
-
-def text(node, given, wanted, **constants):
-    """A model of one node, of inputs x0, x1, ... like the arrays `given`."""
-    inputs = ", ".join(f"{a.dtype}{list(a.shape)} x{at}" for at, a in enumerate(given))
-    held = ", ".join(f"{name} = {{{value}}}" for name, value in constants.items())
-    return f"m ({inputs}) => ({wanted.dtype}{list(wanted.shape)} y) <{held}> {{ y = {node} }}"
 
 
 def check(node, given, wanted, opset=21):
