@@ -69,7 +69,8 @@ def table(name: str) -> str:
     if "load_average" in machine:
         notes.append(f"load average before: {machine['load_average']}")
     notes += [f"{title(key)}: {words(value)}" for key, value in figures.items()]
-    return "\n".join([*lines, "", *textwrap.wrap("; ".join(notes) + ".", 100)])
+    below = textwrap.wrap("; ".join(notes) + ".", 100, break_on_hyphens=False)
+    return "\n".join([*lines, "", *below])
 
 
 def place(machine: dict[str, Any]) -> str:

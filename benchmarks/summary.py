@@ -45,6 +45,7 @@ def _of(**wanted: Any) -> Callable[[Row], bool]:
 
 ENGINES = "fastest of ONNX Runtime, OpenVINO and PyTorch's compiler"
 LIBRARIES = "faster of oneDNN and OpenBLAS"
+CONVOLUTIONS = "oneDNN; of pooling PyTorch"
 PEERS = [
     Work("MiniLM, float32", ENGINES, "minilm"),
     Work("MiniLM, bfloat16", "faster of OpenVINO and PyTorch's compiler", "minilm_bfloat16"),
@@ -56,7 +57,7 @@ PEERS = [
         for dtype in ("float32", "bfloat16", "int8")
     ),
     *(
-        Work(f"convolutions and pooling, {dtype}", "oneDNN", "conv", rows=_of(dtype=dtype))
+        Work(f"convolutions and pooling, {dtype}", CONVOLUTIONS, "conv", rows=_of(dtype=dtype))
         for dtype in ("float32", "bfloat16")
     ),
     *(

@@ -11,8 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import TIMEOUT_MAX, Lock, Thread
 from typing import Any
+
+
+class ClosedError(RuntimeError):
+    """Work came after `DaemonThreads.close`."""
 
 
 class Work(Future[Any]):
@@ -81,11 +85,17 @@ class _Team:
     def _watch(self, work: Work) -> None:
         with self._lock:
             work.begun = time.monotonic()
+            while self._begun and self._begun[0].done():
+                self._begun.popleft()
             self._begun.append(work)
             if self._watched:
                 return
             self._watched = True
-        Thread(target=self._give_up_late, name=f"{self._name}-watch", daemon=True).start()
+        watch = Thread(target=self._give_up_late, name=f"{self._name}-watch", daemon=True)
+        try:
+            watch.start()
+        except RuntimeError:  # the system has no thread left: the next work asks for one again
+            self._watched = False
 
     def _give_up_late(self) -> None:
         while True:
@@ -94,10 +104,16 @@ class _Team:
                     self._watched = False
                     return
                 work = self._begun.popleft()
-            wait([work], max(0, work.begun + self._seconds - time.monotonic()))
+            left = work.begun + self._seconds - time.monotonic()
+            wait([work], min(max(0, left), TIMEOUT_MAX))
             if work.settle():
-                self.start()
                 work.set_exception(work.too_late)
+                try:
+                    self.start()
+                except RuntimeError:  # the system has no thread left: this one takes the place
+                    self._watched = False
+                    self._take_work()
+                    return
             del work
 
 
@@ -123,16 +139,21 @@ class DaemonThreads:
         """Call `function` on one of the threads; the result raises `too_late` if it is given up.
 
         Raises:
-            RuntimeError: The threads were closed.
+            ClosedError: The threads were closed.
+            RuntimeError: There are none, and the system has none left.
         """
         work = Work(too_late, function, arguments)
         with self._lock:
             if self._closed:
-                raise RuntimeError("DaemonThreads: wanted ones that are open, got closed ones")
-            self._team.waiting.put(work)
+                raise ClosedError("DaemonThreads: wanted ones that are open, got closed ones")
             if self._started < self._count:
-                self._started += 1
-                self._team.start()
+                try:
+                    self._team.start()
+                    self._started += 1
+                except RuntimeError:
+                    if not self._started:
+                        raise
+            self._team.waiting.put(work)
         return work
 
     def close(self) -> None:

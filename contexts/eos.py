@@ -65,7 +65,7 @@ class EOSTracker:
 
     @property
     def tail(self) -> str:
-        """The end of the text seen so far, in which a stop string may have begun."""
+        """The end of the text so far, where a stop string may have begun; what follows a hit."""
         return self._tail
 
     @tail.setter

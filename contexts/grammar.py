@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from heddle.contexts.daemon_threads import DaemonThreads
+from heddle.contexts.daemon_threads import ClosedError, DaemonThreads
 from heddle.contexts.grammar_checks import check_grammar
 from heddle.contexts.text import TextContext
 from heddle.runtime.errors import InputError
@@ -211,7 +211,7 @@ class GrammarCompiler:
         too_late = f"{kind}: wanted to be compiled within {limits.seconds} s, got no end"
         try:
             return self._threads.submit(InputError(too_late), self._compile, kind, text)
-        except RuntimeError:
+        except ClosedError:
             raise InputError(_CLOSED) from None
 
     def compile(self, kind: GrammarKind, grammar: str | dict[str, Any]) -> LLMatcher:

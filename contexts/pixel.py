@@ -97,7 +97,7 @@ class PixelContext:
         self.tokens = TokenBuffer.of(tokens)
         self.request_id = RequestID(request_id)
         self.model_name = text("model_name", model_name)
-        self.mask = None if mask is None else as_array(mask).astype(np.bool_, copy=False)
+        self.mask = None if mask is None else np.asarray(mask, np.bool_)
         self.tokens_2 = _buffer(tokens_2)
         self.negative_tokens = _buffer(negative_tokens)
         self.negative_tokens_2 = _buffer(negative_tokens_2)

@@ -42,7 +42,7 @@ class SamplingParams:
         max_new_tokens: Most tokens to generate; None: up to the context's `max_length`.
         min_new_tokens: Tokens before the sequence may end; a grammar that lets nothing but an end
             follow has its way.
-        ignore_eos: Go on after an end-of-sequence token.
+        ignore_eos: Go on after an end-of-sequence token of the model.
         stop: Texts that end the sequence.
         stop_token_ids: Tokens that end the sequence.
         detokenize: Whether the output is turned into text.

@@ -190,9 +190,8 @@ class _Decode:
 def msgpack_numpy_encoder() -> Callable[[Any], bytes]:
     """A function that encodes contexts, requests, outputs, arrays and plain data.
 
-    It raises TypeError for anything else, also an integer of more than 64 bits, or
-    what is nested too deep. The matcher of a
-    context stays behind: the receiver makes its own from `json_schema`.
+    It raises TypeError for anything else, also an integer of more than 64 bits, or what is nested
+    too deep. The matcher of a context stays behind: the receiver makes its own from `json_schema`.
     """
     return _Encode()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ class TextStream:
         text, self._seen = self._text(cut), cut
         if text.endswith(UNFINISHED) and not final:
             # A byte may be written as a character of its own until the next ones join it.
-            text = text[: min(len(self._text(at)) for at in range(cut, end + 1))]
+            text = _common_prefix([self._text(at) for at in range(cut, end + 1)])
         new, self._shown = text[self._shown :], max(self._shown, len(text))
         if not text.endswith(UNFINISHED):
             self._start_at(self._whole)
@@ -197,6 +198,11 @@ class TextStream:
 
     def _text(self, end: int) -> str:
         return self._tokenizer.decode(self._tokens[self._start : end])
+
+
+def _common_prefix(texts: Sequence[str]) -> str:
+    alike = takewhile(lambda marks: len(set(marks)) == 1, zip(*texts, strict=False))
+    return texts[0][: sum(1 for _ in alike)]
 
 
 class HeldText:

@@ -35,8 +35,8 @@ class Verifier {
   void programs() const;
 
  private:
-  /// Bytes of texts that records may name in all, beside 8 times those of the strings themselves:
-  /// many records can name one text, and who shows them writes it as often.
+  /// Bytes of texts that records may name in all, beside 8 times those of the file: many records
+  /// can name one text, and who shows them writes it as often.
   static constexpr uint64_t kMostText = uint64_t{1} << 20;
 
   /// A field of one record, for messages.

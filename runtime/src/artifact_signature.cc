@@ -38,7 +38,7 @@ void Verifier::expect_text(Str str, Field field) const {
                 (end < strings.size() && continues(strings[end]));
   expect(!inside, field, "text that starts and ends between characters", str.offset);
   text_ += str.length;
-  const uint64_t most = kMostText + 8 * uint64_t{strings.size()};
+  const uint64_t most = kMostText + 8 * uint64_t{artifact_.size()};
   if (text_ > most) {
     fail(field, "at most " + std::to_string(most) + " bytes of texts in all", "more");
   }

@@ -84,7 +84,7 @@ def test_no_thread_watches_where_none_works(threads, go_on):
 
 
 def test_work_that_takes_too_long_is_given_up_by_itself(threads, go_on):
-    one = threads(seconds=0.1)
+    one = threads(seconds=1)
     stuck = one.submit(LATE, go_on.wait)
     waits = one.submit(LATE, pow, 2, 3)
     with pytest.raises(TimeoutError, match="late"):
@@ -99,9 +99,49 @@ def test_work_that_takes_too_long_is_given_up_by_itself(threads, go_on):
     assert alive() == 1
 
 
+@pytest.fixture
+def fail(monkeypatch):
+    """A function: the start of the thread of that name and number fails."""
+    start, started = threading.Thread.start, []
+
+    def failing(name, number):
+        def start_or_fail(thread):
+            started.append(thread.name)
+            if thread.name == name and started.count(name) == number:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+
+    return failing
+
+
+@pytest.mark.parametrize(("name", "number"), [("heddle-test-watch", 1), ("heddle-test", 2)])
+def test_the_system_may_have_no_thread_for_a_while(threads, go_on, fail, name, number):
+    """Without a watch work goes on; the watch takes the place of a thread that cannot start."""
+    fail(name, number)
+    one = threads(seconds=1)
+    assert one.submit(LATE, pow, 2, 3).result(10) == 8
+    with pytest.raises(TimeoutError, match="late"):
+        one.submit(LATE, go_on.wait).result(10)
+    assert one.submit(LATE, pow, 2, 4).result(10) == 16
+
+
+def test_work_that_no_thread_can_take_is_refused(threads, fail):
+    fail("heddle-test", 1)
+    one = threads()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        one.submit(LATE, pow, 2, 3)
+    assert one.submit(LATE, pow, 2, 3).result(10) == 8
+
+
+def test_work_may_take_forever(threads):
+    assert threads(seconds=float("inf")).submit(LATE, pow, 2, 3).result(10) == 8
+
+
 def test_how_long_work_waits_does_not_count(threads):
-    one = threads(seconds=0.4)
-    work = [one.submit(LATE, time.sleep, 0.05) for _ in range(20)]
+    one = threads(seconds=1)
+    work = [one.submit(LATE, time.sleep, 0.1) for _ in range(20)]
     assert [each.result(30) for each in work] == [None] * 20
 
 
@@ -140,7 +180,7 @@ def test_a_grammar_without_an_end_holds_up_no_exit():
 
 def test_a_grammar_that_waits_behind_endless_ones_is_compiled(compiler, monkeypatch):
     """Also where nobody asks what became of those."""
-    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=0.2), threads=2)
+    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=1), threads=2)
     go_on, compile_now = threading.Event(), patient._compile
 
     def compile_or_wait(kind, text):
@@ -150,7 +190,7 @@ def test_a_grammar_that_waits_behind_endless_ones_is_compiled(compiler, monkeypa
     stuck = [patient.submit("regex", "stuck") for _ in range(6)]
     assert patient.compile("regex", "a").consume_token(ord("a"))
     for each in stuck:
-        with pytest.raises(InputError, match=r"wanted to be compiled within 0\.2 s, got no end"):
+        with pytest.raises(InputError, match="wanted to be compiled within 1 s, got no end"):
             each.result(10)
     go_on.set()
     patient.close()
@@ -158,7 +198,7 @@ def test_a_grammar_that_waits_behind_endless_ones_is_compiled(compiler, monkeypa
 
 def test_grammars_of_a_burst_are_all_compiled(compiler, monkeypatch):
     """`GrammarLimits.seconds` is the time to compile one, not to wait for those before it."""
-    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=0.4), threads=2)
+    patient = GrammarCompiler(compiler.tokenizer, GrammarLimits(seconds=1), threads=2)
     compile_now = patient._compile
 
     def compile_late(kind, text):

@@ -7,7 +7,12 @@ import re
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from heddle.pipelines.generation_tokenizer import MOST_UNFINISHED, HeldText, TextTokenizer
+from heddle.pipelines.generation_tokenizer import (
+    MOST_UNFINISHED,
+    HeldText,
+    TextStream,
+    TextTokenizer,
+)
 from heddle.runtime.errors import InputError
 
 
@@ -83,6 +88,17 @@ def test_a_stream_of_any_bytes_is_their_text(tokenizer):
                 at += size
             assert shown + stream.push([], final=True) == tokenizer.decode(some)
             assert at < MOST_UNFINISHED or len(some) - stream._start < 2 * MOST_UNFINISHED
+
+
+def test_tokens_of_several_bytes_may_end_and_begin_a_character():
+    class Bytes:
+        def decode(self, tokens):
+            return b"".join(tokens).decode(errors="replace")
+
+    tokens = [b"\xd3", b"\x82\xac", b"\xe2", b"\x82", b"\xac"]
+    stream = TextStream(Bytes())
+    shown = "".join(stream.push([token]) for token in tokens) + stream.push([], final=True)
+    assert shown == Bytes().decode(tokens) == "\u04c2\ufffd\u20ac"
 
 
 def test_the_end_of_a_text_is_held_back():

@@ -51,6 +51,12 @@ def test_records_that_name_one_long_text_again_and_again_are_refused():
         write(replace(EMPTY, provenance=rows))
 
 
+def test_many_records_may_share_a_short_text():
+    """As steps of a loop share the line that says what they are."""
+    shared = (("step", "matmul + add + mul + silu (decoder.py:120)"),) * 30_000
+    assert write(replace(EMPTY, provenance=shared)).provenance == dict(shared)
+
+
 @pytest.mark.parametrize("name", ["m.heddle", None], ids=["file", "memory"])
 def test_deferred_data_is_made_once_and_held_alone(tmp_path, name):
     made, before = [], []
