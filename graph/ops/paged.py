@@ -178,7 +178,8 @@ def ragged_attention(
     Query i of q attends, where `causal`, to the keys up to number i + keys - q, of these to the
     last `window` where that is not 0. A query that sees no key, or is in no row, gets zeros.
 
-    Offsets that fall or leave the tensors are an InputError of the call.
+    Offsets that fall or leave the tensors are an InputError of the call; those of a row without
+    queries may go unnoticed.
     """
     return _by_row(
         query,
@@ -235,7 +236,8 @@ def paged_attention(
     its table or its blocks, is not looked at.
 
     A length that its table does not hold, a block that the cache does not have, and offsets that
-    fall or leave the tokens are an InputError of the call.
+    fall or leave the tokens are an InputError of the call; those of a row without tokens may go
+    unnoticed.
     """
     size = key_cache.shape[1]
 
