@@ -34,6 +34,9 @@ RING = 4 * STEP
 FETCHED = 2**14
 """Bytes of keys, and of values, from what is worked on to what is asked for."""
 
+BROUGHT = FETCHED // 2
+"""The same to what the first cache is asked for, where the second one is asked before it."""
+
 Seen = Callable[[Any], tuple[Any, Any]]
 """The keys that token number `i` of a piece sees, from and to."""
 
@@ -243,16 +246,26 @@ class Decode:
         return memory.load(self.places, place % RING, "int64")
 
     def _asking(self, place: Any) -> Ask:
-        """Asks for a line of a key that is `FETCHED` bytes behind the one at a place."""
+        """Asks for a line of a key that is `FETCHED` bytes behind the one at a place.
+
+        `avx2` asks for each line twice, the first cache alone.
+        """
         spec = self.frame.spec
-        item = emit.ITEM_SIZE[spec.operands[1].dtype]
-        row = self.key_heads * self.tiles.block.size * item
-        ahead = min(STEP, max(4, FETCHED // row))
-        distance = self._start(place + ahead) - self._start(place)
+        if self.tiles.halved:
+            asks = [(1, self._distance(place, FETCHED))]
+        else:
+            asks = [(1, self._distance(place, BROUGHT)), (2, self._distance(place, FETCHED))]
 
         def ask(number: int, element: Any) -> None:
-            memory.prefetch(
-                self.frame.inputs[number], element + distance, spec.operands[number].dtype
-            )
+            base, dtype = self.frame.inputs[number], spec.operands[number].dtype
+            for level, distance in asks:
+                memory.prefetch(base, element + distance, dtype, level)
 
         return ask
+
+    def _distance(self, place: Any, nbytes: int) -> Any:
+        """Elements from the key at a place to the one so many bytes behind it, or a few keys."""
+        item = emit.ITEM_SIZE[self.frame.spec.operands[1].dtype]
+        row = self.key_heads * self.tiles.block.size * item
+        ahead = min(STEP, max(4 * nbytes // FETCHED, nbytes // row))
+        return self._start(place + ahead) - self._start(place)
