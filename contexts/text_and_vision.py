@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from heddle.contexts.numeric import as_array, whole
 from heddle.contexts.text import TextContext
-from heddle.contexts.values import LogProbabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +48,8 @@ class ImageMetadata:
 class TextAndVisionContext(TextContext):
     """A text context whose prompt holds images, each a run of vision tokens.
 
-    The window to process never ends inside an image, unless the prompt is being chunked.
+    The window to process never ends inside an image, unless the prompt is being chunked: where it
+    does, a token that comes is a ValueError.
 
     Args:
         vision_token_ids: The tokens that may begin and end an image's run.
@@ -167,42 +167,9 @@ class TextAndVisionContext(TextContext):
             return None
         return tokens + repr(images).encode() if images else tokens
 
-    def update(
-        self,
-        new_token: int,
-        log_probabilities: LogProbabilities | None = None,
-        mark_previous_as_processed: bool = True,
-    ) -> None:
-        """As `TextContext.update`.
-
-        Raises:
-            ValueError: Besides, the window ends inside an image.
-        """
+    def _refuse_position(self) -> None:
+        """Raises ValueError where the window ends inside an image."""
         self._check_position(self.tokens.current_position)
-        super().update(new_token, log_probabilities, mark_previous_as_processed)
-
-    def advance_token_buffer(
-        self,
-        new_token: int,
-        log_probabilities: LogProbabilities | None = None,
-        mark_previous_as_processed: bool = True,
-    ) -> None:
-        """As `TextContext.advance_token_buffer`.
-
-        Raises:
-            ValueError: Besides, the window ends inside an image.
-        """
-        self._check_position(self.tokens.current_position)
-        super().advance_token_buffer(new_token, log_probabilities, mark_previous_as_processed)
-
-    def update_with_future_token(self) -> None:
-        """As `TextContext.update_with_future_token`.
-
-        Raises:
-            ValueError: Besides, the window ends inside an image.
-        """
-        self._check_position(self.tokens.current_position)
-        super().update_with_future_token()
 
     def apply_processing_offset(self, offset: int) -> None:
         """As `TextContext.apply_processing_offset`.

@@ -58,6 +58,7 @@ class TokenUpdates:
                 changed then.
         """
         if self._matcher is not None and not self.tokens.actively_chunked:
+            self._refuse_position()
             self._refuse_future_token()
             self.advance_fsm(new_token)
         self.advance_token_buffer(new_token, log_probabilities, mark_previous_as_processed)
@@ -83,6 +84,7 @@ class TokenUpdates:
             ValueError: A future token waits to be realized, or the token is negative; nothing has
                 changed then.
         """
+        self._refuse_position()
         tokens = self.tokens
         if tokens.actively_chunked:
             tokens.advance_chunk()
@@ -126,6 +128,7 @@ class TokenUpdates:
         Raises:
             ValueError: A future token waits already.
         """
+        self._refuse_position()
         tokens = self.tokens
         if tokens.actively_chunked:
             tokens.advance_chunk()
@@ -224,6 +227,9 @@ class TokenUpdates:
         tokens = self.tokens.consume_recently_generated_tokens(hold_back=held)
         kept = self._log_probabilities_data
         return [(t, kept.pop(at, None)) for at, t in enumerate(tokens.tolist(), window.start)]
+
+    def _refuse_position(self) -> None:
+        """Raises ValueError where no token may come: of text alone, it may come anywhere."""
 
     def _refuse_future_token(self) -> None:
         if self.tokens.awaits_token:

@@ -36,13 +36,16 @@ void expect_memory(const void* data, size_t size) {
 
 }  // namespace
 
+std::string whole_path(std::string path) {
+  const size_t end = path.find('\0');
+  if (end == std::string::npos) return path;
+  throw Error(ErrorKind::kInput,
+              "path: wanted one without NUL, got one after '" + path.substr(0, end) + "'");
+}
+
 std::unique_ptr<MappedFile> MappedFile::open(const std::string& path) {
-  if (path.find('\0') != std::string::npos) {  // the system would open another file
-    throw Error(ErrorKind::kInput,
-                "path: wanted one without NUL, got one after '" + std::string(path.c_str()) + "'");
-  }
   // A pipe would keep us waiting for a writer; for files the flag means nothing.
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int descriptor = ::open(whole_path(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail(path);
   // From here on the object closes the file, also where a check below throws.
   std::unique_ptr<MappedFile> file(new MappedFile(nullptr, 0, descriptor));

@@ -7,10 +7,14 @@
 
 namespace heddle {
 
+/// The same path. Throws an input error for one with a NUL, where the system would stop and open
+/// another file.
+std::string whole_path(std::string path);
+
 /// A file's bytes, mapped read-only, or bytes in memory at a multiple of 64.
 class MappedFile {
  public:
-  /// Throws an artifact error, `kNotFound`, where the file cannot be read.
+  /// Throws an artifact error, `kNotFound`, where the file cannot be read, or as `whole_path`.
   static std::unique_ptr<MappedFile> open(const std::string& path);
 
   /// A copy of bytes. Throws an input error where there are some at a null pointer.

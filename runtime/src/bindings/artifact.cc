@@ -5,9 +5,11 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "bindings.h"
 #include "describe.h"
+#include "heddle/mapped_file.h"
 
 namespace heddle::bindings {
 namespace {
@@ -66,12 +68,7 @@ std::string path_text(nb::handle path) {
     throw Error(ErrorKind::kInput,
                 std::string("path: wanted one that is UTF-8, got ") + text_of(nb::repr(path)));
   }
-  const size_t end = text.find('\0');
-  if (end != std::string::npos) {  // the system would stop there and open another file
-    throw Error(ErrorKind::kInput,
-                "path: wanted one without NUL, got one after '" + text.substr(0, end) + "'");
-  }
-  return text;
+  return whole_path(std::move(text));
 }
 
 void bind_artifact(nb::module_& module) {
