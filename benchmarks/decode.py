@@ -34,8 +34,8 @@ from gpu_decode import weight_of
 from heddle.contexts import TextContext
 from heddle.graph import DType, Graph, compile
 from heddle.pipelines.generation_step import StepModel
-from heddle.pipelines.models.llama import Quantization, language_model
-from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.pipelines.models.decoder import Quantization, language_model
+from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.runtime import InferenceSession
 
 CONFIG: dict[str, Any] = {
@@ -82,7 +82,7 @@ def heddle_calls(
     held: Quantization | None, session: InferenceSession
 ) -> tuple[dict[str, Call], int]:
     """A call for each phase, and the bytes of weights that a decoding step reads."""
-    graph = language_model(LlamaConfig.of(CONFIG), "llama", DType.bfloat16, held)
+    graph = language_model(DecoderConfig.of(CONFIG), "llama", DType.bfloat16, held)
     values = np.random.default_rng(0).standard_normal(1 << 22).astype(np.float32) * 0.02
     pool = (values.view(np.uint32) >> 16).astype(np.uint16)
     arrays = {

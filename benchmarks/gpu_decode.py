@@ -59,15 +59,15 @@ def make(folder: Path, variants: Sequence[str] = ()) -> dict[str, dict[str, str]
     import gpu_variants
 
     from heddle.graph import DType, Graph, TensorType, compile
-    from heddle.pipelines.models.llama import Quantization, language_model
-    from heddle.pipelines.models.llama_config import LlamaConfig
+    from heddle.pipelines.models.decoder import Quantization, language_model
+    from heddle.pipelines.models.decoder_config import DecoderConfig
 
     found = {}
     for values, target in ((LARGE, "cuda:sm_90a"), (TINY, "cpu:native")):
         kind = target.partition(":")[0]
         for held, sizes in HELD.items():
             graph = language_model(
-                LlamaConfig.of(values), "decode", DType.bfloat16, sizes and Quantization(*sizes)
+                DecoderConfig.of(values), "decode", DType.bfloat16, sizes and Quantization(*sizes)
             )
             path = f"{kind}_{held}"
             compile(graph, target).save(folder / f"{path}.heddle")

@@ -25,8 +25,8 @@ from heddle.pipelines import language_model, weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.generation_tokenizer import TextTokenizer
-from heddle.pipelines.models import llama
-from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.pipelines.models import decoder
+from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.runtime import InferenceSession
 
 PROMPTS = ("Once upon a time", "The warp and the weft", "To weave is to")
@@ -58,7 +58,7 @@ def make_model(folder: Path) -> None:
     header: dict[str, object] = {}
     parts: list[bytes] = []
     at = 0
-    for name, weight in llama.language_model(LlamaConfig.of(CONFIG)).weights.items():
+    for name, weight in decoder.language_model(DecoderConfig.of(CONFIG)).weights.items():
         shape = tuple(map(int, weight.shape))
         parts.append((rng.standard_normal(shape) / shape[-1] ** 0.5).astype(np.float32).tobytes())
         offsets = [at, at := at + len(parts[-1])]

@@ -73,7 +73,7 @@ class TextGenerator:
     the requests of all.
 
     Args:
-        model: A model of `heddle.pipelines.models.llama.language_model`.
+        model: A model of `heddle.pipelines.models.decoder.language_model`.
         tokenizer: The model's.
         rows: Most sequences of a step.
         tokens: Most tokens of a step; longer prompts are processed in chunks.

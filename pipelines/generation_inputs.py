@@ -27,7 +27,7 @@ INPUTS = (
     "seen_offsets",
     "bitmask",
 )
-"""What a language model takes before its caches, as `models.llama.language_model` says."""
+"""What a language model takes before its caches, as `models.decoder.language_model` says."""
 
 
 def is_language_model(artifact: Artifact) -> bool:

@@ -1,7 +1,7 @@
 """One step of a language model: contexts in, tokens out, with the cache in between.
 
-The model is one of `heddle.pipelines.models.llama.language_model`; what it takes beside the inputs
-of a `StepBatch` is made here.
+The model is one of `heddle.pipelines.models.decoder.language_model`; what it takes beside the
+inputs of a `StepBatch` is made here.
 """
 
 from __future__ import annotations

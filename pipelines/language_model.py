@@ -5,8 +5,8 @@ from __future__ import annotations
 from heddle.graph import DType, Graph
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
-from heddle.pipelines.models.llama import Quantization, language_model
-from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.pipelines.models.decoder import Quantization, language_model
+from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.runtime.errors import GraphError
 
 LAYERS, COMPUTED = "model.layers.", "rotary_emb.inv_freq"
@@ -30,7 +30,7 @@ def build(
             another model: the graph would leave some out.
         ArtifactError: A file is missing or damaged.
     """
-    config = LlamaConfig.read(found.config)
+    config = DecoderConfig.read(found.config)
     stored = {}
     arrays = weights.read(found.weights)
     for name, array in arrays.items():

@@ -23,7 +23,7 @@ from heddle.runtime.errors import InputError
 if TYPE_CHECKING:
     from heddle.contexts import SamplingParams, TextGenerationRequest
     from heddle.pipelines.generation import TextGenerator
-    from heddle.pipelines.models.llama import Quantization
+    from heddle.pipelines.models.decoder import Quantization
     from heddle.runtime import Model
 
 

@@ -17,7 +17,7 @@ import click
 from heddle.graph import DType, Graph
 from heddle.pipelines import checkpoint, language_model, onnx, weights
 from heddle.pipelines.cli.onnx_sizes import Sizes
-from heddle.pipelines.models import bert, llama, llama_config
+from heddle.pipelines.models import bert, decoder, decoder_config
 from heddle.pipelines.weights import Array
 from heddle.runtime.errors import CompileError, HeddleError, InputError
 
@@ -34,7 +34,7 @@ class Source:
 def load(
     text: str,
     dtype: DType | None = None,
-    quantization: llama.Quantization | None = None,
+    quantization: decoder.Quantization | None = None,
     sizes: Sizes | None = None,
 ) -> Source:
     """The graph that `text` means: `minilm`, a folder, `model.onnx`, or `model.py:function`.
@@ -61,7 +61,7 @@ def load(
     if text == "minilm" and quantization is not None:  # a folder's files have to be read for that
         raise click.UsageError(no_language_model)
     found = checkpoint.find(text)
-    if llama_config.read_object(found.config).get("model_type") in llama_config.MODEL_TYPES:
+    if decoder_config.read_object(found.config).get("model_type") in decoder_config.MODEL_TYPES:
         return Source(language_model.build(found, dtype, quantization), found.weights)
     if quantization is not None:
         raise InputError(no_language_model)

@@ -17,8 +17,8 @@ from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build as language_model_of
 from heddle.pipelines.models.bert import BertConfig, sentence_embedder
-from heddle.pipelines.models.llama import language_model
-from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.pipelines.models.decoder import language_model
+from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.runtime import InferenceSession, Model
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -145,7 +145,7 @@ def decoder(tmp_path_factory) -> Path:
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": CHAT}
     (folder / "tokenizer_config.json").write_text(json.dumps(special))
-    graph = language_model(LlamaConfig.of(DECODER))
+    graph = language_model(DecoderConfig.of(DECODER))
     arrays = {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
     files = {name: f"model-{'2' if 'layers.1' in name else '1'}.safetensors" for name in arrays}
     for file in set(files.values()):

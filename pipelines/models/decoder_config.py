@@ -65,7 +65,7 @@ class RopeScaling:
 
 
 @dataclass(frozen=True)
-class LlamaConfig:
+class DecoderConfig:
     """What the graph of a decoder depends on.
 
     Attributes:
@@ -96,7 +96,7 @@ class LlamaConfig:
     qk_norm: bool
 
     @staticmethod
-    def read(path: Path) -> LlamaConfig:
+    def read(path: Path) -> DecoderConfig:
         """The configuration in the JSON file `path`.
 
         Raises:
@@ -105,12 +105,12 @@ class LlamaConfig:
         """
         values = read_object(path)
         try:
-            return LlamaConfig.of(values)
+            return DecoderConfig.of(values)
         except GraphError as error:
             raise GraphError(f"{path}: {error}") from None
 
     @staticmethod
-    def of(values: Mapping[str, Any]) -> LlamaConfig:
+    def of(values: Mapping[str, Any]) -> DecoderConfig:
         """The configuration in the keys and values of a `config.json`; errors as `read`."""
         kind = values.get("model_type")
         if kind not in MODEL_TYPES:
@@ -151,7 +151,7 @@ class LlamaConfig:
             raise GraphError(f"head_dim: wanted an even number, which rope turns, got {head}")
         bias = values.get("attention_bias") or False
         theta, scaling = _rope(values)
-        return LlamaConfig(
+        return DecoderConfig(
             **{name: values[name] for name in KEYS},
             num_key_value_heads=key_heads,
             head_dim=head,

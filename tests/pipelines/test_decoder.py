@@ -16,8 +16,8 @@ from heddle.graph.compiler.sizes import evaluate
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.language_model import build
-from heddle.pipelines.models.llama import Quantization, language_model
-from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.pipelines.models.decoder import Quantization, language_model
+from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.pipelines.quantization import fit, quantize
 from heddle.runtime import Buffer, InferenceSession
 from heddle.runtime.errors import GraphError
@@ -33,7 +33,7 @@ def config_of(name: str) -> dict:
 
 def drawn(values: dict) -> dict:
     """The float32 weights of a model."""
-    graph = language_model(LlamaConfig.of(values))
+    graph = language_model(DecoderConfig.of(values))
     return {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
 
 
@@ -42,7 +42,7 @@ class Decoder:
 
     def __init__(self, values: dict, dtype=DType.float32, quantization=None, arrays=None):
         arrays = arrays or drawn(values)
-        self.config = LlamaConfig.of(values)
+        self.config = DecoderConfig.of(values)
         stored = dict.fromkeys(arrays, DType.float32)
         graph = language_model(self.config, "tiny", dtype, quantization, stored)
         wanted = {n: (w.dtype.name, tuple(map(int, w.shape))) for n, w in graph.weights.items()}
@@ -141,7 +141,7 @@ def test_activations_in_8_bits_move_logits_a_little(bits):
 
 
 def test_tied_embeddings_are_quantized_for_the_logits_alone():
-    graph = language_model(LlamaConfig.of(config_of("qwen2")), quantization=Quantization(4, 32))
+    graph = language_model(DecoderConfig.of(config_of("qwen2")), quantization=Quantization(4, 32))
     names = [name.rpartition(".")[2] for name in graph.weights if "embed_tokens" in name]
     assert names == ["weight", "integers", "scales"]
 
@@ -149,7 +149,7 @@ def test_tied_embeddings_are_quantized_for_the_logits_alone():
 def test_weights_of_products_in_whole_groups():
     values = {**config_of("qwen2"), "intermediate_size": 80}
     with pytest.raises(GraphError, match=r"mlp.down_proj: wanted inputs in whole groups of 32, "):
-        language_model(LlamaConfig.of(values), quantization=Quantization(8, 32))
+        language_model(DecoderConfig.of(values), quantization=Quantization(8, 32))
     with pytest.raises(GraphError, match="quantization: wanted int8 or int4, got 'int3'"):
         Quantization.parse("int3")
 
@@ -158,7 +158,7 @@ def test_weights_of_products_in_whole_groups():
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_a_layer_writes_its_cache_in_one_kernel(name, kind):
     """With the rotation of queries and keys."""
-    config = LlamaConfig.of(config_of(name))
+    config = DecoderConfig.of(config_of(name))
     module = lower(language_model(config, dtype=DType.bfloat16).module, kind)
     kernels = [request.spec.op for _, request in assemble.requests(module, kind)]
     assert kernels.count("rotate_and_write") == config.num_hidden_layers
@@ -170,7 +170,7 @@ def test_a_layer_writes_its_cache_in_one_kernel(name, kind):
 def test_queries_keys_and_values_are_one_launch_of_few_tokens_and_so_is_a_gate(
     name, quantization, few
 ):
-    config = LlamaConfig.of(config_of(name))
+    config = DecoderConfig.of(config_of(name))
     module = lower(language_model(config, "", DType.bfloat16, quantization).module, "cuda")
     asked = [request for _, request in assemble.requests(module, "cuda")]
     products = [request for request in asked if request.spec.op.endswith("matmul")]
@@ -184,7 +184,7 @@ def test_queries_keys_and_values_are_one_launch_of_few_tokens_and_so_is_a_gate(
 
 
 def test_the_signature():
-    graph = language_model(LlamaConfig.of(config_of("qwen3")), block_size=8)
+    graph = language_model(DecoderConfig.of(config_of("qwen3")), block_size=8)
     types = {str(value.type) for value in graph.inputs[-4:]}
     assert types == {"float32[cache_blocks, 8, 2, 32] on cpu:0"}
     assert graph.symbols["row_blocks"] == (1, 64)
@@ -193,7 +193,7 @@ def test_the_signature():
 
 @pytest.mark.parametrize(("positions", "block", "blocks"), [(10, 10, 1), (16, 16, 1), (37, 16, 2)])
 def test_no_row_is_longer_than_the_model_has_positions(positions, block, blocks):
-    config = LlamaConfig.of({**config_of("qwen3"), "max_position_embeddings": positions})
+    config = DecoderConfig.of({**config_of("qwen3"), "max_position_embeddings": positions})
     graph = language_model(config)
     assert graph.symbols["row_blocks"] == (1, blocks)
     assert str(graph.inputs[-1].type) == f"float32[cache_blocks, {block}, 2, 32] on cpu:0"
@@ -253,7 +253,7 @@ def test_a_config_of_another_model_is_refused(tmp_path, change, message):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(BASE | change))
     with pytest.raises(GraphError, match=message) as error:
-        LlamaConfig.read(path)
+        DecoderConfig.read(path)
     assert str(path) in str(error.value)
 
 
@@ -287,7 +287,7 @@ def test_a_config_that_is_no_object_is_refused(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(GraphError, match=r"wanted a model's config\.json"):
-        LlamaConfig.read(path)
+        DecoderConfig.read(path)
 
 
 @pytest.mark.parametrize(
@@ -309,10 +309,10 @@ def test_a_config_that_is_no_object_is_refused(tmp_path, text):
     ],
 )
 def test_windows(change, windows):
-    assert LlamaConfig.of(BASE | change).windows == windows
+    assert DecoderConfig.of(BASE | change).windows == windows
 
 
 def test_the_newer_place_of_rope():
     newer = {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}
-    config = LlamaConfig.of({k: v for k, v in BASE.items() if "rope" not in k} | newer)
+    config = DecoderConfig.of({k: v for k, v in BASE.items() if "rope" not in k} | newer)
     assert (config.rope_theta, config.rope_scaling) == (5.0, None)

@@ -2,7 +2,7 @@
 
 One graph serves every step of a batch: whole prompts, chunks of prompts and single tokens, whose
 keys and values lie in the blocks of a cache (`heddle.graph.ops.paged`). Weights have the names of
-the Hugging Face checkpoint. `heddle.pipelines.models.llama_config` reads its configuration.
+the Hugging Face checkpoint. `heddle.pipelines.models.decoder_config` reads its configuration.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from heddle.graph import DeviceRef, Dim, DType, Graph, TensorType, TensorValue, Weight, ops
-from heddle.pipelines.models.llama_config import LlamaConfig
+from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.runtime.errors import GraphError
 
 MAXIMUM_ROWS = 1024
@@ -92,7 +92,7 @@ class Decoder:
     def __init__(
         self,
         graph: Graph,
-        config: LlamaConfig,
+        config: DecoderConfig,
         dtype: DType,
         quantization: Quantization | None = None,
         stored: Mapping[str, DType] | None = None,
@@ -239,7 +239,7 @@ class Decoder:
 
 
 def language_model(
-    config: LlamaConfig,
+    config: DecoderConfig,
     name: str = "llama",
     dtype: DType = DType.float32,
     quantization: Quantization | None = None,
