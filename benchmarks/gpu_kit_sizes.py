@@ -18,6 +18,7 @@ SMALL: tuple[dict[str, int], ...] = (
         "height": 7,
         "width": 10,
         "c": 13,
+        "cap": 1,
     },
     {
         "m": 16,
@@ -34,6 +35,7 @@ SMALL: tuple[dict[str, int], ...] = (
         "height": 8,
         "width": 12,
         "c": 32,
+        "cap": 2,
     },
 )
 """Sizes of the checks: odd ones, and such as are read in vectors. Others are a workload's first."""
@@ -63,10 +65,31 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
         (name, "bfloat16", {"b": 1, "h": 3, "s": 200, "t": 333, "d": 128})
         for name in ("attention", "attention_causal")
     ),
+    *(
+        ("attention_capped", dtype, {"b": 2, "h": 3, "s": s, "t": 333, "d": d, "cap": 1})
+        for dtype, s, d in (
+            *(("bfloat16", s, d) for s in (3, 200) for d in (64, 128)),
+            *(("float16", 200, d) for d in (96, 128, 256)),
+        )
+    ),
+    *(
+        (
+            f"paged_attention_{name}",
+            dtype,
+            {"b": 3, "s": s, "t": t, "h": h, "g": g, "block": 16, "d": d, "cap": 1},
+        )
+        for name in ("capped", "sinks")
+        for dtype, h, g, d in (
+            *(("bfloat16", 16, 2, 64), ("float16", 6, 2, 128), ("bfloat16", 4, 2, 96)),
+            ("bfloat16", 4, 2, 256),
+        )
+        for s, t in ((1, 2000), (150, 336))
+    ),
 )
 """Checks of products with more rows than strips are for: of some rows in short tiles, of several
 tiles, of tiles in pieces, of single elements, of each kind that wgmma multiplies. Of rows that take
-a block each. And of attention of prompts: several tiles of queries, the last of them short."""
+a block each. And of attention of prompts: several tiles of queries, the last of them short; of
+capped scores and of sinks by each of its kernels, also with few rows, whose keys are split."""
 
 TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", "bfloat16", {"m": n, "n": n, "k": n}) for n in (4096, 8192)),
@@ -109,6 +132,15 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
         (name, "bfloat16", {"b": 1, "h": 32, "s": s, "t": s, "d": 128})
         for name in ("attention", "attention_causal")
         for s in (2048, 8192)
+    ),
+    ("attention_capped", "bfloat16", {"b": 1, "h": 32, "s": 8192, "t": 8192, "d": 128}),
+    *(
+        (f"paged_attention_{name}", "bfloat16", {"b": b, "s": s, "t": 8192, **heads})
+        for name, heads in (
+            ("capped", {"h": 32, "g": 16, "d": 128}),
+            ("sinks", {"h": 64, "g": 8, "d": 64}),
+        )
+        for b, s in ((64, 1), (1, 8192))
     ),
     *((name, "bfloat16", {"m": 8192, "n": 8192}) for name in ("rms_norm", "softmax", "layer_norm")),
     *((name, "bfloat16", {"m": 8192, "n": 8192}) for name in ("silu", "add", "transpose", "sum")),

@@ -17,8 +17,11 @@ QUANTIZED = tuple(f"quantized_matmul_{kind}" for kind in ("8", "4", "float8"))
 ATTENTION = (
     "attention",
     "attention_causal",
+    "attention_capped",
     "ragged_attention",
     "paged_attention",
+    "paged_attention_capped",
+    "paged_attention_sinks",
     "paged_attention_float8",
 )
 MOVED = (

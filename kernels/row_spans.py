@@ -173,6 +173,15 @@ def group_of(spec: Spec) -> int:
     return heads // key_heads
 
 
+def sinks_of(spec: Spec) -> int | None:
+    """The operand of attention of ragged rows that holds the sinks; None where there are none.
+
+    They come last: for each head the score, scaled, of one more key whose value is zeros.
+    """
+    others = {"ragged_attention": 5, "paged_attention": 6}[spec.op]
+    return others if len(spec.operands) > others else None
+
+
 def keys_of_table(spec: Spec) -> Expr:
     """The most keys that a row may have, in paged attention: those of all its blocks."""
     return product((spec.operands[5].shape[1], spec.operands[1].shape[1]))

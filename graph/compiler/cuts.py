@@ -158,9 +158,11 @@ def _concat(operation: Any, cut: Cut) -> Found | None:
 
 
 def _rope(operation: Any, cut: Cut) -> Found | None:
-    if not cut[-1].whole:
-        return None
+    """Of the last axis all that is turned is left, in front of what is not."""
     half = Axis.all(_shape(operation.operands[1])[-1])
+    start, step, size = cut[-1].start, cut[-1].step, cut[-1].size.static
+    if start != 0 or step != 1 or size is None or size % 2 or size < 2 * int(half.size):
+        return None
     tables = [_along(value, (*cut[:-1], half)) for value in list(operation.operands)[1:]]
     return [cut, *tables], {}
 

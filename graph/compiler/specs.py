@@ -306,8 +306,10 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     "window_matmul_packed": _without("columns"),
     **dict.fromkeys(("max_pool", "avg_pool", "depthwise_conv"), _window),
     "integer_matmul_packed": _without("columns"),
-    "quantized_matmul": _without("activations"),  # a kernel takes them as floats
+    # A kernel takes activations as floats.
+    **dict.fromkeys(("quantized_matmul", "quantized_grouped_matmul"), _without("activations")),
     **dict.fromkeys(("quantized_matmul_packed", "rounded_matmul_packed"), _without("columns")),
+    **{f"{kind}_grouped_matmul_packed": _without("columns") for kind in ("quantized", "rounded")},
     "attention": _attention,
     **dict.fromkeys(PRODUCTS, _matmul),
 }

@@ -62,9 +62,11 @@ from heddle.graph.ops.logic import (
     not_equal,
 )
 from heddle.graph.ops.normalization import group_norm, layer_norm, rms_norm
-from heddle.graph.ops.paged import paged_attention, paged_write, ragged_attention
+from heddle.graph.ops.paged import paged_attention, paged_write
 from heddle.graph.ops.pooling import avg_pool, max_pool
 from heddle.graph.ops.quantization import quantized_matmul
+from heddle.graph.ops.quantized_groups import quantized_grouped_matmul
+from heddle.graph.ops.ragged import ragged_attention
 from heddle.graph.ops.reductions import logsoftmax, max, mean, min, softmax, sum
 from heddle.graph.ops.rotary import rope
 from heddle.graph.ops.row import ROWS, OpRow
@@ -151,6 +153,7 @@ __all__ = [
     "penalize",
     "permute",
     "pow",
+    "quantized_grouped_matmul",
     "quantized_matmul",
     "ragged_attention",
     "random_uniform",

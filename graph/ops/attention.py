@@ -38,7 +38,7 @@ def _attended(types: Types, attrs: Attrs) -> DType:
 
 def _query_shape(types: Types, attrs: Attrs) -> Shape:
     """The query's. Key and value have its batch and head size, and heads that divide its heads."""
-    check_window(attrs)
+    check_scores(attrs)
     layout = attrs["layout"]
     if layout not in _LAYOUTS:
         raise GraphError(f"layout: wanted 'bhsd' or 'bshd', got {layout!r}")
@@ -62,12 +62,14 @@ def _query_shape(types: Types, attrs: Attrs) -> Shape:
     return query
 
 
-def check_window(attrs: Attrs) -> None:
-    """Raises a GraphError where `window` is none, or attention is not causal."""
+def check_scores(attrs: Attrs) -> None:
+    """Raises a GraphError where `window` is none, attention is not causal, or `softcap` is none."""
     if attrs["window"] < 0 or (attrs["window"] and not attrs["causal"]):
         raise GraphError(
             f"window: wanted 0, or 1 and more of causal attention, got {attrs['window']}"
         )
+    if not 0 <= attrs["softcap"] < math.inf:
+        raise GraphError(f"softcap: wanted 0, or a finite number above it, got {attrs['softcap']}")
 
 
 def pairs(queries: Dim, keys: Dim, attrs: Attrs) -> Dim:
@@ -92,7 +94,8 @@ def pairs(queries: Dim, keys: Dim, attrs: Attrs) -> Dim:
 
 def row_operations(heads: Dim, queries: Dim, keys: Dim, size: Dim, attrs: Attrs) -> Dim:
     """Two products and one softmax for each pair of a query and a key that it may attend to."""
-    return pairs(queries, keys, attrs) * heads * (size * 4 + costs.EXP + 4)
+    capped = costs.EXP + 2 if attrs["softcap"] else 0
+    return pairs(queries, keys, attrs) * heads * (size * 4 + costs.EXP + 4 + capped)
 
 
 def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
@@ -102,8 +105,9 @@ def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     return costs.computed(types, result, query[0] * each)
 
 
-_plain = {"scale": 0.5, "causal": False, "window": 0, "layout": "bhsd"}
-_local = {"scale": 0.5, "causal": True, "window": 2, "layout": "bhsd"}
+_plain = {"scale": 0.5, "causal": False, "window": 0, "softcap": 0.0, "layout": "bhsd"}
+_local = {"scale": 0.5, "causal": True, "window": 2, "softcap": 0.0, "layout": "bhsd"}
+_capped = {**_plain, "softcap": 2.5}
 
 
 @row(
@@ -117,6 +121,7 @@ _local = {"scale": 0.5, "causal": True, "window": 2, "layout": "bhsd"}
         sample("b 6 s d", "b 2 t d", "b 2 t d", "bool: s t", **_plain),
         sample("b s h d", "b s h d", "b s h d", **{**_plain, "layout": "bshd", "causal": True}),
         sample("b h s d", "b h t d", "b h t d", **_local),
+        sample("b h s d", "b h t d", "b h t d", **_capped),
     ),
     cost=_scores,
 )
@@ -129,20 +134,26 @@ def attention(
     scale: float = None,  # type: ignore[assignment] # noqa: RUF013 - filled in by default_scale
     causal: bool = False,
     window: int = 0,
+    softcap: float = 0.0,
     layout: str = "bhsd",
 ) -> Array:
     """`softmax(query @ key.T * scale + mask) @ value` (Vaswani et al., arXiv:1706.03762).
 
     A bool mask says which keys to attend to, another one is added; it broadcasts to [batch, heads,
     queries, keys]. `causal`: query i attends to keys up to i + keys - queries, of these to the
-    last `window` where that is not 0. Each key head serves as many consecutive query heads; a query
-    that sees no key gets zeros. `layout` is the order of batch, heads, sequence and head size.
+    last `window` where that is not 0. `softcap`, where it is not 0: a scaled score s becomes
+    `softcap * tanh(s / softcap)`, before a mask (Gemma 2, arXiv:2408.00118). Each key head serves
+    as many consecutive query heads; a query that sees no key gets zeros. `layout` is the order of
+    batch, heads, sequence and head size.
     """
     if layout == "bshd":
         query, key, value = (np.swapaxes(x, 1, 2) for x in (query, key, value))
     groups = query.shape[1] // max(key.shape[1], 1)
     key, value = (np.repeat(x, groups, axis=1) for x in (key, value))
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * query.dtype.type(scale)
+    if softcap:
+        cap = query.dtype.type(softcap)
+        scores = np.tanh(scores / cap) * cap
     queries, keys = scores.shape[-2:]
     if causal:
         seen = np.tri(queries, keys, keys - queries, dtype=bool)

@@ -7,7 +7,7 @@ from heddle.graph.ops.row import Attrs, Cost, CostRule, Types
 from heddle.graph.types import TensorType
 
 EXP = 16
-"""Operations of an exponential inside of another op, as `heddle.kernels.bodies.work` counts it."""
+"""Operations of exp or tanh inside of another op, as `heddle.kernels.bodies.work` counts them."""
 
 
 def moved(types: Types, attrs: Attrs, result: TensorType) -> Cost:

@@ -6,6 +6,7 @@ them is here as well (Shazeer et al., arXiv:1701.06538, has the layer).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -23,16 +24,26 @@ MOST_GROUPS = 4096
 """Groups that rows can be sorted by: a kernel counts them all at once."""
 
 
-def _check_offsets(offsets: TensorType, groups: Dim) -> None:
+def check_offsets(offsets: TensorType, groups: Dim) -> None:
+    """Raises GraphError unless these say where so many groups begin and end."""
     if offsets.dtype not in (DType.int32, DType.int64):
         raise GraphError(f"offsets: wanted int32 or int64, got {offsets.dtype}; cast it first")
     if offsets.shape != Shape((groups + 1,)):
         raise GraphError(f"offsets: wanted {Shape((groups + 1,))}, got {offsets.shape}")
 
 
-def _check_rows(x: TensorType) -> None:
+def check_rows(x: TensorType) -> None:
+    """Raises GraphError unless these are rows."""
     if x.rank != 2:
         raise GraphError(f"x: wanted rank 2, got {x.shape}")
+
+
+def by_group(result: Array, offsets: Array, product: Callable[[int, slice], Array]) -> Array:
+    """`result` with `product(group, rows)` in the rows of each group."""
+    for group, (start, stop) in enumerate(pairwise(offsets)):
+        rows = slice(start, stop)
+        result[rows] = product(group, rows)
+    return result
 
 
 def _grouped_dtype(types: Types, attrs: Attrs) -> DType:
@@ -43,13 +54,13 @@ def _grouped_dtype(types: Types, attrs: Attrs) -> DType:
 def _grouped_shape(types: Types, attrs: Attrs) -> Shape:
     """`[rows, k]`, `[groups, k, n]` and offsets `[groups + 1]` give `[rows, n]`."""
     x, weights, offsets = types
-    _check_rows(x)
+    check_rows(x)
     if weights.rank != 3:
         raise GraphError(f"weights: wanted rank 3, got {weights.shape}")
     groups, k, n = weights.shape
     if x.shape[-1] != k:
         raise GraphError(f"wanted [rows, k] and [groups, k, n], got {x.shape} and {weights.shape}")
-    _check_offsets(offsets, groups)
+    check_offsets(offsets, groups)
     return Shape((x.shape[0], n))
 
 
@@ -69,18 +80,16 @@ def grouped_matmul(x: Array, weights: Array, offsets: Array) -> Array:
     Group g has the rows from `offsets[g]` to `offsets[g + 1]`. A transposed right side is read as
     it is, as by `matmul`. Offsets that fall or leave the rows are an InputError of the call.
     """
-    result = np.zeros((len(x), weights.shape[-1]), x.dtype)
-    for weight, (start, stop) in zip(weights, pairwise(offsets), strict=True):
-        result[start:stop] = x[start:stop] @ weight
-    return result
+    zeros = np.zeros((len(x), weights.shape[-1]), x.dtype)
+    return by_group(zeros, offsets, lambda group, rows: x[rows] @ weights[group])
 
 
 def _packed_shape(types: Types, attrs: Attrs) -> Shape:
     """`[rows, k]`, panels of `[groups, k, n]` and offsets `[groups + 1]` give `[rows, n]`."""
     a, b, offsets = types
-    _check_rows(a)
+    check_rows(a)
     rules.check_rank("b", b, 1)
-    _check_offsets(offsets, b.shape[0])
+    check_offsets(offsets, b.shape[0])
     one = TensorType(b.dtype, b.shape[1:], b.device)
     return packed_shape((a, one), attrs, PAIRS if a.dtype is DType.bfloat16 else 1)
 

@@ -16,7 +16,7 @@ from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.arrays import merged
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.linear import PANEL, pack_b, unpacked
+from heddle.graph.ops.linear import pack_b, panels, unpacked
 from heddle.graph.ops.rounded import (
     ACTIVATIONS,
     MOST,
@@ -41,7 +41,7 @@ def _check_rank(name: str, type: TensorType, rank: int) -> None:
         raise GraphError(f"{name}: wanted rank {rank}, got rank {type.rank} ({type})")
 
 
-def _activations(types: Types, attrs: Attrs) -> DType:
+def of_activations(types: Types, attrs: Attrs, name: str = "weight") -> DType:
     """float32, float16 or bfloat16 for x and scales; the weight has 8 bits, or 4 in uint8."""
     x, weight, scales = types
     bits = attrs["bits"]
@@ -51,7 +51,7 @@ def _activations(types: Types, attrs: Attrs) -> DType:
         raise GraphError(f"x: wanted float32, float16 or bfloat16, got {x.dtype}")
     if weight.dtype not in HELD[bits]:
         wanted = " or ".join(map(str, HELD[bits]))
-        raise GraphError(f"weight: wanted {wanted} for {bits} bits, got {weight.dtype}")
+        raise GraphError(f"{name}: wanted {wanted} for {bits} bits, got {weight.dtype}")
     if scales.dtype is not x.dtype:
         raise GraphError(f"scales: wanted {x.dtype}, as x, got {scales.dtype}")
     activations = attrs["activations"]
@@ -68,26 +68,31 @@ def _activations(types: Types, attrs: Attrs) -> DType:
 
 def _product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]`, `[n, k]` (4 bits: `[n, k / 2]`) and `[n, k / group]` give `[..., m, n]`."""
+    return scaled_shape(types, attrs, "weight", 2)
+
+
+def scaled_shape(types: Types, attrs: Attrs, name: str, rank: int) -> Shape:
+    """The shape of a product by weights called `name`, which have that rank, as scales do."""
     x, weight, scales = types
     bits, group = attrs["bits"], attrs["group"]
     check_group(group)
     rules.check_rank("x", x, 2)
-    _check_rank("weight", weight, 2)
-    _check_rank("scales", scales, 2)
-    n, groups = scales.shape
+    _check_rank(name, weight, rank)
+    _check_rank("scales", scales, rank)
+    *leading, n, groups = scales.shape
     if groups.static is None:
         raise GraphError(f"scales: wanted a static number of groups, got {scales.shape}")
     k = groups * group
     if x.shape[-1] != k:
         raise GraphError(f"x: wanted k = {k}, {groups} groups of {group}, got {x.shape}")
-    wanted = Shape((n, groups * (group * bits // 8)))
+    wanted = Shape((*leading, n, groups * (group * bits // 8)))
     if weight.shape != wanted:
-        raise GraphError(f"weight: wanted {wanted} for scales {scales.shape}, got {weight.shape}")
+        raise GraphError(f"{name}: wanted {wanted} for scales {scales.shape}, got {weight.shape}")
     return Shape((*x.shape[:-1], n))
 
 
 @row(
-    dtype=_activations,
+    dtype=of_activations,
     shape=_product,
     samples=(
         sample("m 64", "int8: n 64", "n 2", bits=8, group=32, activations="float"),
@@ -133,13 +138,13 @@ def _scaled(integers: Array, scales: Array, group: int) -> Array:
 
 
 def _packed_bytes(types: Types, attrs: Attrs) -> Shape:
-    """`[n, k / 2]` gives `[ceildiv(n, 32), k / 8, 32]`."""
+    """`[..., n, k / 2]` gives `[..., ceildiv(n, 32), k / 8, 32]`."""
     (weight,) = types
-    _check_rank("weight", weight, 2)
-    n, length = weight.shape
+    rules.check_rank("weight", weight, 2)
+    *leading, n, length = weight.shape
     if length % BYTES != 0:
-        raise GraphError(f"weight: wanted [n, a multiple of {BYTES}], got {weight.shape}")
-    return Shape(((n + (PANEL - 1)) // PANEL, length // BYTES, Dim(PANEL)))
+        raise GraphError(f"weight: wanted [..., n, a multiple of {BYTES}], got {weight.shape}")
+    return Shape((*leading, *panels(n, length // BYTES, 1)))
 
 
 def _four_bytes(types: Types, attrs: Attrs) -> DType:
@@ -149,7 +154,12 @@ def _four_bytes(types: Types, attrs: Attrs) -> DType:
     return DType.uint32
 
 
-@row(dtype=_four_bytes, shape=_packed_bytes, samples=(sample("uint8: n 12"),), public=False)
+@row(
+    dtype=_four_bytes,
+    shape=_packed_bytes,
+    samples=(sample("uint8: n 12"), sample("uint8: b n 4")),
+    public=False,
+)
 def pack_int4(weight: Array) -> Array:
     """4-bit weights in panels of 32 columns, eight along k a uint32: even ones in its lower half.
 
@@ -170,7 +180,7 @@ def _nibbles_in_order(words: Array, order: tuple[int, ...]) -> Array:
     return found
 
 
-def _packed_product(types: Types, attrs: Attrs) -> Shape:
+def packed_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, k]`, panels of weights and panels `[ceildiv(n, 32), k / group, 32]` of scales."""
     a, weight, scales = types
     rules.check_rank("a", a, 2)
@@ -183,7 +193,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     return Shape((*a.shape[:-1], n))
 
 
-def _float_left(types: Types, attrs: Attrs) -> DType:
+def float_left(types: Types, attrs: Attrs) -> DType:
     """float32 or bfloat16, 8 bits or uint32, and float32, float16 or bfloat16, the result's."""
     a, weight, scales = types
     if a.dtype not in (DType.float32, DType.bfloat16):
@@ -196,8 +206,8 @@ def _float_left(types: Types, attrs: Attrs) -> DType:
 
 
 @row(
-    dtype=_float_left,
-    shape=_packed_product,
+    dtype=float_left,
+    shape=packed_product,
     samples=(
         sample("float32: m 64", "int8: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
         sample("float32: b m 64", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64),

@@ -135,7 +135,7 @@ def round_rows(x: Array, *, bits: int, group: int) -> Array:
     return merged(parts, -2, -1)
 
 
-def _packed_product(types: Types, attrs: Attrs) -> Shape:
+def rounded_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., m, bytes]`, panels of weights and panels `[ceildiv(n, 32), k / group, 32]`."""
     a, weight, scales = types
     rules.check_rank("a", a, 2)
@@ -147,7 +147,7 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     return Shape((*a.shape[:-1], n))
 
 
-def _packed_dtype(types: Types, attrs: Attrs) -> DType:
+def rounded_left(types: Types, attrs: Attrs) -> DType:
     """uint8, int8 or uint32, and float32, float16 or bfloat16, the result's."""
     a, weight, scales = types
     if a.dtype is not DType.uint8:
@@ -159,8 +159,8 @@ def _packed_dtype(types: Types, attrs: Attrs) -> DType:
 
 
 @row(
-    dtype=_packed_dtype,
-    shape=_packed_product,
+    dtype=rounded_left,
+    shape=rounded_product,
     samples=(
         sample("uint8: m 80", "int8: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
         sample("uint8: b m 72", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64),

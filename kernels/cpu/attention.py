@@ -33,6 +33,7 @@ from heddle.kernels.cpu.flash.cut import (
     key_block,
     least_split,
     ordered,
+    pair_work,
     query_block,
     rounding,
     row_bytes,
@@ -42,6 +43,7 @@ from heddle.kernels.cpu.flash.cut import (
     uses,
 )
 from heddle.kernels.cpu.flash.seen import Tile
+from heddle.kernels.cpu.flash.shares import inverse
 from heddle.kernels.cpu.flash.splits import put_keys, put_queries
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
@@ -63,10 +65,9 @@ def own_launch(spec: Spec, machine: Machine) -> Launch | None:
 
 
 def _launch(spec: Spec, blocks: Expr) -> Launch:
-    batch, heads, queries, size = ordered(spec, 0)
+    batch, heads, queries, _ = ordered(spec, 0)
     keys, group = ordered(spec, 1)[2], group_of(spec)
-    each = fold("mul", keys, fold("add", fold("mul", size, 4), 20))
-    work = product((batch, heads, queries, each))
+    work = product((batch, heads, queries, fold("mul", keys, pair_work(spec))))
     return Launch((product((batch, fold("floordiv", heads, group), blocks)), 1, 1), work)
 
 
@@ -212,8 +213,7 @@ def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> 
     finish = rows.Finish(frame, block.lanes)
 
     def write(r: Any, *found: Any) -> list[Any]:
-        weight = block.weight_at(r)
-        share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
+        share = inverse(block.weight_at(r))
         out_at = finish.row(row_of(frame, 0, *query.place(r)))
         for column, mask in host.vectors(0, block.size, block.lanes):
             out_at(column, mask, block.vector(block.total, r * block.across + column) * share)

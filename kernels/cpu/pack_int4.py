@@ -1,4 +1,4 @@
-"""4-bit weights [n, k / 2] in panels of 32 columns: uint32 [ceildiv(n, 32), k / 8, 32].
+"""4-bit weights [..., n, k / 2] in panels of 32 columns: uint32 [..., ceildiv(n, 32), k / 8, 32].
 
 Four bytes of a row, eight weights, become one element, the even ones in its lower half and the odd
 ones in its upper: so a pair along k lies at the same place of both halves. A task is one panel.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.kernels import emit, host, memory
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import pack_b
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
@@ -17,12 +17,13 @@ from heddle.kernels.spec import Spec
 def emit_pack_int4(spec: Spec, machine: Machine) -> None:
     """Emits the loop over panels."""
     frame = host.frame(spec, machine)
-    n = frame.size(spec.operands[0].shape[0])
-    _, words, _ = frame.shape(spec.result.shape)
+    n = frame.size(spec.operands[0].shape[-2])
+    *_, panels, words, _ = frame.shape(spec.result.shape)
     lanes = machine.vector_bytes // 4
-    for panel in emit.loop(frame.first, frame.last):
-        first = panel * words * pack_b.PANEL
-        pack_b.turned(frame, 0, panel * pack_b.PANEL, n, words, first)
+    for task in emit.loop(frame.first, frame.last):
+        item, panel = sizes.split(task, (1, panels))
+        first = task * words * pack_b.PANEL
+        pack_b.turned(frame, item * n * words, panel * pack_b.PANEL, n, words, first)
         for place in emit.loop(first, first + words * pack_b.PANEL, lanes):
             value = memory.load(frame.outputs[0], place, "uint32", lanes)
             memory.store(_parted(value), frame.outputs[0], place, "uint32")

@@ -51,18 +51,17 @@ what is read, as LLVM would read ahead into registers that it lacks."""
 
 def emit_quantized(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    lanes = host.lanes_for(machine, ["float32"])
     for frame in beside.frames(spec, machine):
-        if machine.vector_bytes == 32:
-            avx2_narrow.emit_blocks(frame)
-        else:
-            _emit_blocks(frame, lanes)
+        emit_blocks(frame, Tasks)
 
 
-def _emit_blocks(frame: host.Frame, lanes: int) -> None:
-    """Emits the products of all blocks of one product."""
-    tasks = Tasks(frame, lanes, "float32")
-    product = _Product(frame, lanes)
+def emit_blocks(frame: host.Frame, kind: type[Tasks]) -> None:
+    """Emits the products of all blocks of tasks of such a kind."""
+    if frame.machine.vector_bytes == 32:
+        avx2_narrow.emit_blocks(frame, kind)
+        return
+    lanes = host.lanes_for(frame.machine, ["float32"])
+    tasks, product = kind(frame, lanes, "float32"), _Product(frame, lanes)
     if not product.in_tiles:
         panels.emit_blocks(tasks, product.multiply)
         return
@@ -88,7 +87,7 @@ class _Product:
 
     def __init__(self, frame: host.Frame, lanes: int) -> None:
         spec = frame.spec
-        a, weights, _ = spec.operands
+        a, weights = spec.operands[:2]
         self._frame, self._lanes = frame, lanes
         self.right: Reader = RIGHT[weights.dtype](frame, lanes)
         self._groups = Groups(frame, lanes, STEP, self.right.bytes)

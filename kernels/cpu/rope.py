@@ -1,7 +1,8 @@
 """Pairs of each row turned by the angles whose cosines and sines are given (arXiv:2104.09864).
 
-A task is one row. Pairs are the two halves of a row, or neighbours, which are taken apart in
-registers. cos and sin broadcast along the rows; 16-bit floats are computed in float32.
+A task is one row. Pairs are the two halves of what is turned of a row, or neighbours, which are
+taken apart in registers; what is behind them is copied. cos and sin broadcast along the rows;
+16-bit floats are computed in float32.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ def emit_rope(spec: Spec, machine: Machine) -> None:
     """Emits the loop over rows, in one of the two forms."""
     frame = host.frame(spec, machine)
     x, *tables = spec.operands
-    half = frame.size(x.shape[-1]) // 2
+    half, size = (frame.size(operand.shape[-1]) for operand in (tables[0], x))
     body = angles(spec)
     lanes = host.lanes_for(machine, [x.dtype], [body, spec.epilogue])
     layout = join((*x.shape[:-1], half), tables, keep_last=True)
     turns = rows.Computed(frame, body, frame.inputs[1:3], layout, lanes)
-    pairs = Pairs(half, lanes, spec.attr("interleaved"))
+    pairs = Pairs(half, size, lanes, spec.attr("interleaved"))
     finish = rows.Finish(frame, pairs.width)
-    finish.stream = finish.stream.aligned((half * pairs.width // lanes,))
+    finish.stream = finish.stream.aligned((half * pairs.width // lanes, size))
     for row in finish.stream.tasks():
-        source = reader(frame.inputs[0], row * (2 * half), x.dtype)
+        source = reader(frame.inputs[0], row * size, x.dtype)
         pairs.turn(source, turns.row(row), finish.row(row, streams=True))
 
 
@@ -69,9 +70,13 @@ def reader(pointer: Any, start: Any, dtype: str) -> Load:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of a row, `lanes` at a time: its two halves, of `half` elements, or neighbours."""
+    """The `half` pairs of a row of `size` elements, `lanes` at a time.
+
+    They are the halves of its first elements, or neighbours.
+    """
 
     half: int
+    size: int
     lanes: int
     neighbours: bool
 
@@ -86,10 +91,12 @@ class Pairs:
         angles_at: Callable[[Any, Any], Sequence[Any]],
         store: Callable[[Any, Any, Any], None],
     ) -> None:
-        """Emits a row's turn; `store(column, mask, value)` takes what becomes of it."""
+        """Emits a row's turn; `store(column, mask, value)` takes what becomes of all of it."""
         for i, mask in host.vectors(0, self.half, self.lanes):
             turn = self._neighbours if self.neighbours else self._halves
             turn(i, mask, load, angles_at(i, mask), store)
+        for column, mask in host.vectors(2 * self.half, self.size, self.width):
+            store(column, mask, load(column, self.width, mask))
 
     def _halves(self, i: Any, mask: Any, load: Load, angles: Sequence[Any], store: Any) -> None:
         columns = (i, i + self.half)

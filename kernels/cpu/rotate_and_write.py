@@ -31,7 +31,7 @@ def emit_rotate_and_write(spec: Spec, machine: Machine) -> None:
     _, _, key, _, _, cos, *_ = spec.operands
     tokens, _, size = frame.shape(key.shape)
     lanes = host.lanes_for(machine, [key.dtype, cos.dtype])
-    pairs = Pairs(sizes.floordiv(size, 2), lanes, spec.attr("interleaved"))
+    pairs = Pairs(frame.size(cos.shape[-1]), size, lanes, spec.attr("interleaved"))
     spans, table = RowSpans(frame, report, 7, tokens), Table(frame, report, 0, 8)
     width = sizes.product(frame.shape(spec.operands[3].shape[1:]))
     for token in emit.loop(frame.first, frame.last):
@@ -56,12 +56,12 @@ def _turn(
         return [memory.load(p, at, cos, pairs.lanes, mask) for p in frame.inputs[5:7]]
 
     for head in emit.loop(0, heads):
-        first = (place * heads + head) * (2 * pairs.half)
+        first = (place * heads + head) * pairs.size
 
         def store(column: Any, mask: Any, value: Any, first: Any = first) -> None:
             memory.store(value, frame.outputs[output], first + column, dtype, mask)
 
-        row = (token * heads + head) * (2 * pairs.half)
+        row = (token * heads + head) * pairs.size
         pairs.turn(reader(frame.inputs[source], row, operand.dtype), angles, store)
 
 

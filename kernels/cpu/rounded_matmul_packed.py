@@ -42,10 +42,14 @@ RowAt = Callable[[int], Any]
 
 def emit_rounded(spec: Spec, machine: Machine) -> None:
     """Emits the products of all blocks."""
-    lanes = host.lanes_for(machine, ["float32"])
     for frame in beside.frames(spec, machine):
-        tasks = Tasks(frame, lanes, "float32")
-        panels.emit_blocks(tasks, _Product(frame, lanes).multiply)
+        emit_blocks(frame, Tasks)
+
+
+def emit_blocks(frame: host.Frame, tasks: type[Tasks]) -> None:
+    """Emits the products of all blocks of `tasks`."""
+    lanes = host.lanes_for(frame.machine, ["float32"])
+    panels.emit_blocks(tasks(frame, lanes, "float32"), _Product(frame, lanes).multiply)
 
 
 class _Product:
@@ -53,7 +57,7 @@ class _Product:
 
     def __init__(self, frame: host.Frame, lanes: int) -> None:
         spec = frame.spec
-        rows, weights, _ = spec.operands
+        rows, weights = spec.operands[:2]
         self._frame, self._lanes = frame, lanes
         self._nibbles, self._dots = weights.dtype == "uint32", frame.machine.dots
         self._multiply = _by_dots if self._dots else _raised if self._nibbles else _signed
@@ -232,6 +236,11 @@ def supports(spec: Spec) -> str | None:
     return unsupported(spec)
 
 
+def uses(spec: Spec) -> tuple[str, ...]:
+    """Dot products; beside tiles both caches are asked."""
+    return "dots", "tiles"
+
+
 KERNEL = Kernel(
     "rounded_matmul_packed",
     "cpu",
@@ -240,5 +249,5 @@ KERNEL = Kernel(
     beside.supports_each(supports),
     split=beside.split,
     overwrites="epilogue",
-    uses=lambda spec: ("dots", "tiles"),  # beside which both caches are asked
+    uses=uses,
 )

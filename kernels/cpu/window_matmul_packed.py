@@ -108,7 +108,7 @@ def _emit_copies(frame: host.Frame) -> None:
                 add_steps = adder(frame, added, left.k, reader, following)
                 column = part * results.each + (first + panel) * PANEL
                 packed = part * results.panels + first + panel
-                block = Block(row, height, packed, True, column)
+                block = Block(row, height, packed, column)
                 place = memory.at(scratch, panel * room, "int8")
                 products_panels.add_stretch(results, block, place, start, stop, steps, add_steps)
 

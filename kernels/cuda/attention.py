@@ -153,8 +153,7 @@ class _Warp:
     def finish(self, state: Sequence[Any]) -> None:
         """Divides by the sums of exponentials and writes."""
         for query in range(self._count):
-            total = _block.across(state[self._count + query], lambda a, b: a + b, _block.WARP)
-            scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
+            scale = online.inverse(state[query], state[self._count + query])
             row = self._first + query
             start = self._row(self._shape.heads, self._shape.queries, self._head, row)
             exists = emit.compare("less", row, self._shape.queries)
@@ -182,6 +181,7 @@ class _Warp:
         scores = []
         for query, score in enumerate(found):
             score = _block.fold_lanes(score, lambda a, b: a + b)
+            score = online.capped(score, self._spec.attr("softcap"))
             row = emit.minimum(self._first + query, emit.as_index(shape.queries) - 1)
             seen = emit.compare("less", key, shape.keys)
             if self._spec.attr("causal"):

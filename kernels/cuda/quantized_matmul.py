@@ -29,7 +29,7 @@ def emit_quantized(spec: Spec, machine: Machine) -> None:
         elif scaled.fits(spec):
             by_rows.emit_ways(frame, beside.ways(spec, scaled.ways))
         else:
-            fma.emit_tile(frame, frame.reader(0), _Scaled(frame), transposed=True)
+            fma.emit_tile(frame, frame.reader(0), Scaled(frame), transposed=True)
     frame.wait()  # Blocks without elements, too.
 
 
@@ -60,7 +60,7 @@ def ahead(spec: Spec) -> tuple[int, ...]:
     return by_rows.given(spec, 2) if scaled.joins(spec) else ()
 
 
-class _Scaled:
+class Scaled:
     """The weights as floats, `[n, k]`.
 
     A vector lies within one group, and the scale of element i is that of number i // group.

@@ -13,7 +13,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda._spans import WarpSpans
 from heddle.kernels.cuda.flash.online import WARPS, report
 from heddle.kernels.cuda.paged_write import copy
-from heddle.kernels.cuda.rope import turned
+from heddle.kernels.cuda.rope import Pairs
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.rotation import supports
 from heddle.kernels.row_spans import Table
@@ -55,7 +55,8 @@ def emit_rotate_and_write(spec: Spec, machine: Machine) -> None:
             copy(frame, (3, rows[0]), (1, rows[1]), size, lanes)
 
     with emit.when(emit.compare("less", token, tokens)):
-        _frame.in_vectors(frame, streamed, [sizes.floordiv(size, 2)], body)
+        pairs = Pairs.of(frame, *(frame.spec.operands[number] for number in (2, 5)))
+        _frame.in_vectors(frame, streamed, pairs.lengths, body)
     frame.wait()  # Warps without a place, too.
 
 
@@ -65,24 +66,28 @@ def _turn(
     """Turns a row of an operand by the token's angles into a row of an output."""
     (number, row), (output, place) = source, target
     x, table = frame.spec.operands[number], frame.spec.operands[5]
-    dtype, neighbours = frame.spec.outputs[output].dtype, frame.spec.attr("interleaved")
-    size = frame.size(x.shape[-1])
-    half = sizes.floordiv(size, 2)
-    for pair in emit.loop(_block.thread() % _block.WARP * lanes, half, _block.WARP * lanes):
-        cos, sin = (
-            _frame.load(pointer, token * half + pair, table.dtype, lanes)
-            for pointer in frame.inputs[5:7]
-        )
-        first = pair * 2 if neighbours else pair
-        columns = (first, first + (lanes if neighbours else half))
-        values = [
-            _frame.load(frame.inputs[number], row * size + column, x.dtype, lanes)
-            for column in columns
-        ]
-        for column, value in zip(columns, turned(values, cos, sin, neighbours), strict=True):
-            alignment = lanes * emit.ITEM_SIZE[dtype]
-            at = place * size + column
-            memory.store(value, frame.outputs[output], at, dtype, alignment=alignment)
+    dtype = frame.spec.outputs[output].dtype
+    pairs, size = Pairs.of(frame, x, table), frame.size(x.shape[-1])
+
+    def turn(first: Any) -> None:
+        def angles(offset: Any) -> list[Any]:
+            at = token * pairs.half + first + offset
+            return [_frame.load(p, at, table.dtype, lanes) for p in frame.inputs[5:7]]
+
+        def at(row: Any, offset: Any) -> Any:
+            return row * size + (pairs.column(first) + offset)
+
+        def load(offset: Any) -> Any:
+            return _frame.load(frame.inputs[number], at(row, offset), x.dtype, lanes)
+
+        alignment = lanes * emit.ITEM_SIZE[dtype]
+        for offset, value in pairs.turn(first, lanes, angles, load):
+            memory.store(
+                value, frame.outputs[output], at(place, offset), dtype, alignment=alignment
+            )
+
+    for first in emit.loop(_block.thread() % _block.WARP * lanes, pairs.count, _block.WARP * lanes):
+        turn(first)
 
 
 def _warps(spec: Spec) -> Expr:

@@ -142,6 +142,25 @@ def exp2_falling(x: Any, unit: float = 1.0, result: str = "float32") -> Any:
     return polynomial(rest, _FROM_NEAREST[result]) * power
 
 
+def capped(x: Any, cap: float, slope: float = 1.0) -> Any:
+    """`cap * tanh(slope x / cap)` within 16 ulp for a positive cap; NaN stays NaN.
+
+    tanh(y) is m / (m + 2) where m = 2^(2 log2(e) y) - 1: of a small m no digit is lost.
+    """
+    form = form_of(x)
+    exponent = 2 * _LOG2_E * slope / cap
+    top = (form.mantissa + 2) / abs(exponent)  # from here on tanh is 1
+    x = select(compare("greater", x, top), top, x)
+    x = select(compare("less", x, -top), -top, x)
+    shifter = 1.5 * 2.0**form.mantissa + form.bias
+    shifted = emit.fma(x, exponent, shifter)
+    power = power_of_biased(bitcast(shifted, emit.integer(form.bits)), form)
+    rest = emit.fma(x, exponent, -(shifted - shifter))
+    less = polynomial(rest, _FROM_NEAREST[f"float{form.bits}"][1:]) * rest
+    m = emit.fma(power, less, power - 1.0)
+    return m / (m + 2.0) * cap
+
+
 def narrow_silu(x: Any, result: str) -> Any:
     """The product x sigmoid(x) of float32 that is about to be rounded to a `result` of 16 bits.
 

@@ -158,6 +158,8 @@ def _torch(case: Case, prepared: Prepared) -> list[Call]:
         raise MissingError(f"torch: no function for {workload.op} here; use --baseline numpy")
     if attrs.get("causal") and case.sizes["s"] != case.sizes["t"]:
         raise MissingError("torch: lets query i see the first i keys; give s and t the same size")
+    if attrs.get("softcap"):
+        raise MissingError("torch: its attention caps no scores; use --baseline numpy")
     run = functions[workload.op]
 
     try:
@@ -217,7 +219,7 @@ def torch_functions(torch: Any) -> dict[str, Run]:
         "rms_norm": normalized(functional.rms_norm),
         "matmul": lambda a, b, out, precision: torch.matmul(a, b, out=out),
         # No workload has a window, or another layout than torch's.
-        "attention": lambda q, k, v, out, scale, causal, window, layout: (
+        "attention": lambda q, k, v, out, scale, causal, window, softcap, layout: (
             functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
         ),
         "cast": copied(lambda x, dtype: x),

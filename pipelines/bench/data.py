@@ -36,9 +36,10 @@ ROWS: dict[str, Callable[[np.random.Generator, tuple[int, ...], int], NDArray[An
     "seen": lambda rng, shape, length: np.stack(
         [np.arange(shape[0]) % length, rng.integers(0, 4, shape[0])], axis=1
     ),
+    "sinks": lambda rng, shape, length: rng.normal(np.log(max(length, 1)), 1, shape),
 }
 """What the rows of a step have: where each begins, how long it is, which blocks hold it, how its
-tokens are sampled, which tokens it has seen and how often."""
+tokens are sampled, which tokens it has seen and how often; sinks that weigh as much as its keys."""
 
 
 def draw(workload: Workload, sizes: Mapping[str, int], dtype: DType, inputs: str) -> list[Any]:

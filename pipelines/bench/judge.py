@@ -20,6 +20,7 @@ PRODUCTS = (
     "integer_matmul",
     "float8_matmul",
     "quantized_matmul",
+    "quantized_grouped_matmul",
     "conv",
     "attention",
     "ragged_attention",

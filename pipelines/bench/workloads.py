@@ -9,6 +9,7 @@ from typing import Any
 
 from heddle.graph import Dim, DType, Shape
 from heddle.graph.ops import ROWS, OpRow
+from heddle.pipelines.bench.product_workloads import PRODUCTS
 from heddle.pipelines.bench.workload import Attrs, Operand, Sizes, Workload
 from heddle.runtime.errors import InputError
 
@@ -45,16 +46,13 @@ def _attrs(**values: Any) -> Attrs:
     return lambda sizes, dtype: values
 
 
-def _quantized(bits: int, activations: str = "float") -> Attrs:
-    attrs = {"bits": bits, "activations": activations}
-    return lambda sizes, dtype: {**attrs, "group": sizes["group"]}
+def _capped(**values: Any) -> Attrs:
+    return lambda sizes, dtype: {**values, "softcap": float(sizes["cap"])}
 
 
 _X, _ROW = Operand("m n"), Operand("n")
-_A, _B = Operand("m k"), Operand("k n")
 _HEADS = Operand("b h s d"), Operand("b h t d"), Operand("b h t d")
 _HEAD_SIZES = {"b": (1,), "h": (12,), "s": (128,), "t": (128,), "d": (64,)}
-_PRODUCT = {"m": (1, 64, 512), "k": (2048,), "n": (2048,)}
 _PAGES = Operand("b*t//block block g d")
 _PAGES_FLOAT8 = Operand("b*t//block block g d", "float8_e4m3fn")
 _PAGED = (
@@ -80,33 +78,6 @@ _OTHERS = (
     Workload("cumsum_columns", "cumsum", (Operand("b s n"),), _COLUMNS, _attrs(axis=1)),
     Workload("layer_norm", "layer_norm", (_X, _ROW, _ROW), MATRIX),
     Workload("rms_norm", "rms_norm", (_X, _ROW), MATRIX),
-    Workload("matmul", "matmul", (_A, Operand("k n", weight=True)), _PRODUCT),
-    Workload("matmul_inputs", "matmul", (_A, _B), _PRODUCT),
-    *(
-        Workload(
-            name,
-            "integer_matmul",
-            (Operand("m k", dtype), Operand("k n", "int8", weight=True)),
-            _PRODUCT,
-        )
-        for name, dtype in (("integer_matmul", "int8"), ("integer_matmul_unsigned", "uint8"))
-    ),
-    Workload(
-        "matmul_batch",
-        "matmul",
-        (Operand("b m k"), Operand("b k n")),
-        {"b": (12,), "m": (128,), "k": (64,), "n": (128,)},
-    ),
-    Workload(
-        "grouped_matmul",
-        "grouped_matmul",
-        (
-            Operand("g*s k"),
-            Operand("g k n", weight=True),
-            Operand("g+1", "int64", values="offsets", below="s"),
-        ),
-        {"g": (8,), "s": (1, 16, 256), "k": (2048,), "n": (2048,)},
-    ),
     *(
         Workload(
             op,
@@ -116,35 +87,6 @@ _OTHERS = (
             lambda sizes, dtype: {"groups": sizes["g"]},
         )
         for op in ("group_offsets", "group_order")
-    ),
-    *(
-        Workload(
-            f"quantized_matmul_{bits}{suffix}",
-            "quantized_matmul",
-            (
-                _A,
-                Operand(f"n k*{bits}//8", dtype, weight=True),
-                Operand("n k//group", weight=True),
-            ),
-            {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
-            _quantized(bits, activations),
-            products,
-        )
-        for bits, dtype in ((8, "int8"), (4, "uint8"))
-        for suffix, activations, products in (("", "float", ""), ("_by_int8", "int8", "int8"))
-    ),
-    Workload(
-        "quantized_matmul_float8",
-        "quantized_matmul",
-        (_A, Operand("n k", "float8_e4m3fn", weight=True), Operand("n k//group", weight=True)),
-        {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
-        _quantized(8),
-    ),
-    Workload(
-        "float8_matmul",
-        "float8_matmul",
-        (Operand("m k", "float8_e4m3fn"), Operand("k n", "float8_e4m3fn", weight=True)),
-        _PRODUCT,
     ),
     Workload(
         "conv",
@@ -178,6 +120,13 @@ _OTHERS = (
     ),
     Workload("attention", "attention", _HEADS, _HEAD_SIZES),
     Workload("attention_causal", "attention", _HEADS, _HEAD_SIZES, _attrs(causal=True)),
+    Workload(
+        "attention_capped",
+        "attention",
+        _HEADS,
+        {**_HEAD_SIZES, "cap": (50,)},
+        _capped(causal=True),
+    ),
     Workload(
         "sample_tokens",
         "sample_tokens",
@@ -216,6 +165,22 @@ _OTHERS = (
         "paged_attention",
         "paged_attention",
         (Operand("b*s h d"), _PAGES, _PAGES, *_PAGED),
+        {**_PAGED_SIZES, "block": (16,)},
+    ),
+    Workload(
+        "paged_attention_capped",
+        "paged_attention",
+        (Operand("b*s h d"), _PAGES, _PAGES, *_PAGED),
+        {**_PAGED_SIZES, "block": (16,), "cap": (50,)},
+        _capped(),
+    ),
+    Workload(
+        "paged_attention_sinks",
+        "paged_attention",
+        (
+            *(Operand("b*s h d"), _PAGES, _PAGES, *_PAGED),
+            Operand("h", "float32", values="sinks", below="t"),
+        ),
         {**_PAGED_SIZES, "block": (16,)},
     ),
     Workload(
@@ -269,6 +234,7 @@ WORKLOADS: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         *(_elementwise(row) for row in ROWS.values() if row.elementwise and row.public),
+        *PRODUCTS,
         *_OTHERS,
     )
 }

@@ -37,6 +37,8 @@ def cost_of(name, number=0, dtype=DType.float32):
         ("concat", 0, (3 * (5 + 7 + 2) * 4, 3 * (5 + 7 + 2) * 4, 0)),
         ("gather", 0, (3 * 5 * (7 * 4 + 8), 3 * 5 * 7 * 4, 0)),
         ("slice", 0, (3 * 7 * 4, 3 * 7 * 4, 0)),
+        ("rope", 0, (8 * (2 * 6 * 16 + 2 * 8) * 4, 8 * 2 * 6 * 16 * 4, 3 * 8 * 2 * 6 * 16)),
+        ("rope", 4, (8 * (2 * 6 * 24 + 2 * 9) * 4, 8 * 2 * 6 * 24 * 4, 3 * 8 * 2 * 6 * 18)),
         ("attention", 0, (2 * 6 * 4 * (8 + 18) * 4, 2 * 6 * 8 * 4 * 4, 2 * 6 * 72 * (4 * 4 + 20))),
         ("attention", 3, (3 * 384 * 4, 384 * 4, 2 * 6 * 36 * (4 * 4 + 20))),
     ],
@@ -78,9 +80,10 @@ def pairs_of(name, *operands, **attrs):
     """For how many pairs of a query and a key a row counts operations, for each head."""
     row, dtypes = ROWS[name], {"offsets": DType.int64, "tables": DType.int32}
     types = [TensorType(dtypes.get(kind, DType.float32), shape) for kind, *shape in operands]
-    given = {"scale": 0.5, "causal": True, "window": 0, **attrs}
+    given = {"scale": 0.5, "causal": True, "window": 0, "softcap": 0.0, **attrs}
     heads, size = map(int, types[0].shape[1:])
-    return int(row.cost(types, given, types[0]).operations) / heads / (4 * size + 20)
+    each = 4 * size + (38 if given["softcap"] else 20)
+    return int(row.cost(types, given, types[0]).operations) / heads / each
 
 
 def ragged_pairs(rows, queries, keys, **attrs):
@@ -99,6 +102,7 @@ def test_queries_see_keys_of_their_own_row_alone():
     assert ragged_pairs(8, 128, 128, causal=False) == 8 * 128 * 128
     assert ragged_pairs(3, 2, 10) == 3 * (9 + 10)
     assert ragged_pairs(0, 4, 4) == 0
+    assert ragged_pairs(3, 2, 10, softcap=30.0) == ragged_pairs(3, 2, 10)
 
 
 def test_queries_see_no_key_behind_their_own():

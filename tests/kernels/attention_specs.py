@@ -12,6 +12,7 @@ def attention(
     layout="bhsd",
     causal=False,
     window=0,
+    softcap=0.0,
     mask=None,
     queries="d0",
     keys="d1",
@@ -24,7 +25,7 @@ def attention(
     q, k = tensor(heads, queries), tensor(key_heads, keys)
     operands = (q, k, k, mask) if mask else (q, k, k)
     attrs = {"causal": causal, "layout": layout, "masked": mask is not None, "scale": 0.2}
-    attrs["window"] = window
+    attrs |= {"softcap": softcap, "window": window}
     return Spec("attention", operands, q, (q,), tuple(sorted(attrs.items())), **bodies)
 
 

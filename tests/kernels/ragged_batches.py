@@ -4,21 +4,33 @@ import numpy as np
 from reference import numpy_dtype
 
 from heddle.graph.ops import ROWS
+from heddle.kernels import row_spans
 from heddle.kernels.spec import Operand, Spec
 
 
 def attention(
-    op, dtype="float32", cache=None, heads=4, key_heads=2, size=32, block=4, causal=True, window=0
+    op,
+    dtype="float32",
+    cache=None,
+    heads=4,
+    key_heads=2,
+    size=32,
+    block=4,
+    causal=True,
+    window=0,
+    softcap=0.0,
+    sinks=False,
 ):
     """`"ragged_attention"` or `"paged_attention"`."""
     q = Operand(dtype, ("d0", heads, size))
-    attrs = (("causal", causal), ("scale", 0.2), ("window", window))
+    attrs = (("causal", causal), ("scale", 0.2), ("softcap", softcap), ("window", window))
+    sink = (Operand("float32", (heads,)),) * sinks
     if op == "ragged_attention":
         k = Operand(cache or dtype, ("d1", key_heads, size))
         offsets = Operand("int64", ("d2",))
-        return Spec(op, (q, k, k, offsets, offsets), q, (q,), attrs)
+        return Spec(op, (q, k, k, offsets, offsets, *sink), q, (q,), attrs)
     k = Operand(cache or dtype, ("d1", block, key_heads, size))
-    return Spec(op, (q, k, k, *tables()), q, (q,), attrs)
+    return Spec(op, (q, k, k, *tables(), *sink), q, (q,), attrs)
 
 
 def writing(dtype="float32", heads=2, size=32, block=4):
@@ -38,7 +50,8 @@ def batch(spec, counts, lengths, seed=0):
     """Dims and arrays for rows of `counts` tokens that end `lengths` keys.
 
     What is behind a row's length must not be looked at: tables go on with blocks that do not exist,
-    and a block that no row has is full of NaN, as are the places after a row's last key.
+    and a block that no row has is full of NaN, as are the places after a row's last key. Sinks are
+    like scores, but those of the first two heads, which take all of a softmax, and nothing.
     """
     rng = np.random.default_rng(seed)
 
@@ -51,7 +64,7 @@ def batch(spec, counts, lengths, seed=0):
     if spec.op == "ragged_attention":
         keys = [random(sum(lengths), *spec.operands[1].shape[1:]) for _ in range(2)]
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        return dims | {"d1": sum(lengths)}, [query, *keys, offsets, ends]
+        return dims | {"d1": sum(lengths)}, [query, *keys, offsets, ends, *sinks(spec, rng)]
     size = spec.operands[0 if spec.op == "paged_write" else 1].shape[1]
     needed = [-(-length // size) for length in lengths]
     order = iter(rng.permutation(sum(needed) + 1).tolist())
@@ -70,18 +83,38 @@ def batch(spec, counts, lengths, seed=0):
     tail = [offsets, np.array(lengths, np.int64), table]
     if spec.op == "paged_write":
         return dims, [caches[0], random(sum(counts), *inner), *tail]
-    return dims, [query, *caches, *tail]
+    return dims, [query, *caches, *tail, *sinks(spec, rng)]
+
+
+def sinks(spec, rng):
+    """The array of sinks, where there are some."""
+    number = row_spans.sinks_of(spec)
+    if number is None:
+        return []
+    scores = rng.normal(0, 2, spec.operands[number].shape).astype(np.float32)
+    scores[:2] = (1e4, -1e4)[: len(scores)]
+    return [scores]
 
 
 def rotating(
-    dtype="float32", cache=None, heads=6, key_heads=2, size=32, block=4, interleaved=False
+    dtype="float32",
+    cache=None,
+    heads=6,
+    key_heads=2,
+    size=32,
+    block=4,
+    interleaved=False,
+    part=None,
 ):
-    """`rotate_and_write`: queries and keys of `dtype`, which are rounded to that of the cache."""
+    """`rotate_and_write`: queries and keys of `dtype`, which are rounded to that of the cache.
+
+    Of their heads `part` elements turn, or all.
+    """
     held = cache or dtype
     kept = Operand(held, ("d1", 4, key_heads, size))
     key, query = (Operand(dtype, ("d0", count, size)) for count in (key_heads, heads))
     value, turned = Operand(held, key.shape), Operand(held, query.shape)
-    angles = Operand("float32", ("d0", 1, size // 2))
+    angles = Operand("float32", ("d0", 1, (part or size) // 2))
     return Spec(
         "rotate_and_write",
         (kept, kept, key, value, query, angles, angles, *tables()),

@@ -135,7 +135,8 @@ def _attention(spec, dims, q, k, v, mask=None):
         q, k, v = (array.swapaxes(1, 2) for array in (q, k, v))
     group = q.shape[1] // k.shape[1]
     k, v = (np.repeat(array, group, axis=1) for array in (k, v))
-    scores = q @ k.swapaxes(-1, -2) * spec.attr("scale")
+    scores, cap = q @ k.swapaxes(-1, -2) * spec.attr("scale"), spec.attr("softcap")
+    scores = np.tanh(scores / cap) * cap if cap else scores
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     if spec.attr("causal"):
@@ -178,10 +179,21 @@ def _grouped_matmul(spec, dims, x, weights, offsets):
         products = [_matmul_packed(spec, dims, x, packed) for packed in weights]
     else:
         products = [_matmul(spec, dims, x, b) for b in weights]
-    result = np.zeros((len(x), size(spec.result.shape[-1], dims)))
+    return _by_group(spec, dims, products, offsets)
+
+
+def _by_group(spec, dims, products, offsets):
+    """Of the products of all rows by each matrix, those of the rows of its group."""
+    result = np.zeros((len(products[0]), size(spec.result.shape[-1], dims)))
     for product, start, stop in zip(products, offsets, offsets[1:], strict=False):
         result[start:stop] = product[start:stop]
     return result
+
+
+def _scaled_groups(spec, dims, x, weights, scales, offsets):
+    one = _ROOTS[spec.op.replace("_grouped", "")]
+    products = [one(spec, dims, x, *pair) for pair in zip(weights, scales, strict=True)]
+    return _by_group(spec, dims, products, offsets)
 
 
 def _windows(spec, x, fill):
@@ -253,12 +265,13 @@ def _quantized_matmul_packed(spec, dims, a, weight, scales):
 
 def _rounded_matmul_packed(spec, dims, a, weight, scales):
     group = spec.attr("group")
-    groups = np.ascontiguousarray(a).reshape(*a.shape[:-1], -1, group + 8)
+    count = a.shape[-1] // (group + 8)
+    groups = np.ascontiguousarray(a).reshape(*a.shape[:-1], count, group + 8)
     steps, integers = groups[..., :4].view("<f4"), groups[..., 8:].view(np.int8)
     if weight.dtype == np.uint32:
-        eights = integers.reshape(*integers.shape[:-1], -1, 8)
+        eights = integers.reshape(*integers.shape[:-1], group // 8, 8)
         integers = eights[..., [0, 2, 4, 6, 1, 3, 5, 7]].reshape(integers.shape)
-    left = (_precise(integers) * _precise(steps)).reshape(*a.shape[:-1], -1)
+    left = (_precise(integers) * _precise(steps)).reshape(*a.shape[:-1], count * group)
     return _quantized_matmul_packed(spec, dims, left, weight, scales)
 
 
@@ -343,6 +356,9 @@ _ROOTS = {
     "quantized_matmul": _quantized_matmul,
     "matmul": _matmul,
     **dict.fromkeys(("grouped_matmul", "grouped_matmul_packed"), _grouped_matmul),
+    "quantized_grouped_matmul": _scaled_groups,
+    "quantized_grouped_matmul_packed": _scaled_groups,
+    "rounded_grouped_matmul_packed": _scaled_groups,
     "group_rows": _group_rows,
     **dict.fromkeys(("window_matmul", "window_matmul_packed"), _window_matmul),
     "window_reduce": _window_reduce,

@@ -1,6 +1,7 @@
 """Peers: what they take, what they refuse, and that they compute the same."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,12 +86,20 @@ def test_baselines_take_the_attributes_of_their_ops(name):
             inspect.signature(own).bind(*workload.operands, out=None, **attrs)
 
 
-def test_torch_aligns_causal_attention_otherwise(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("attention_causal", {}, "lets query i see the first i keys; give s and t the same size"),
+        ("attention_capped", {"s": 4, "t": 4}, "its attention caps no scores"),
+    ],
+)
+def test_torch_has_another_attention(monkeypatch, name, sizes, message):
     monkeypatch.setattr(products, "find_spec", lambda name: object())
     monkeypatch.setattr(products, "import_module", lambda name: FakeTorch())
-    found = small("attention_causal")
+    found = small(name)
+    found = replace(found, sizes={**found.sizes, **sizes})
     prepared = case.prepare(found, workloads.find(found.name), DType.float32, CPU())
-    message = "torch: lets query i see the first i keys; give s and t the same size"
+    message = f"torch: {message}"
     with pytest.raises(baselines.MissingError, match=message):
         baselines.calls("torch", found, prepared)
 

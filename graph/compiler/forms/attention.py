@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ MOST_STEPS = 8
 def attention(operation: Any, kind: str) -> Found | None:
     """`softmax(q @ k.T * scale + mask) @ v`, of 2 axes (a head) to 5 (of keys and of queries).
 
-    Batch and heads may be one axis in some of the products and two in others.
+    Batch and heads may be one axis in some of the products and two in others; scores may be capped.
     """
     if m.name(operation) != "matmul" or m.attrs(operation)["precision"] != "full":
         return None
@@ -45,12 +46,14 @@ def attention(operation: Any, kind: str) -> Found | None:
 class _Scores:
     """`query @ keys * scale + mask`; `keys` are turned.
 
+    `softcap`: scores are capped before the mask, as in the op; 0 where they are not.
     `heads`: the axes of batch and heads, where they are one axis somewhere.
     """
 
     query: Any
     keys: Any
     scale: float = 1.0
+    softcap: float = 0.0
     mask: Mask = NOTHING
     heads: Shape | None = None
 
@@ -78,9 +81,11 @@ def _scores(value: Any, most: int = MOST_STEPS) -> _Scores | None:
         return _scores(operands[0], most - 1) if holds(wide, narrow) else None
     if name in ("mul", "div"):
         unscaled, factor = scaled(value)
+        if m.owner_name(unscaled) == "tanh":
+            return _capped(unscaled, factor, most - 1)
         inside = _scores(unscaled, most - 1) if unscaled != value else None
-        if inside is None or inside.mask != NOTHING:
-            return None  # the mask would be scaled, too
+        if inside is None or inside.mask != NOTHING or inside.softcap:
+            return None  # the mask or the cap would be scaled, too
         return replace(inside, scale=inside.scale * factor)
     shape = m.tensor(value).shape
     for scores, mask in _masked(name, operands, shape):
@@ -88,6 +93,15 @@ def _scores(value: Any, most: int = MOST_STEPS) -> _Scores | None:
         if inside is not None:
             return replace(inside, mask=inside.mask | mask)
     return None
+
+
+def _capped(tanh: Any, cap: float, most: int) -> _Scores | None:
+    """`cap * tanh(scores / cap)`, by what is in the tanh, which one op alone reads."""
+    known = m.only_user(tanh) is not None and 0 < cap < math.inf
+    inside = _scores(m.owner(tanh).operands[0], most - 1) if known else None  # type: ignore[union-attr]
+    if inside is None or inside.mask != NOTHING or inside.softcap:
+        return None
+    return replace(inside, scale=inside.scale * cap, softcap=cap)
 
 
 def _parted(reshape: Any) -> Shape | None:
@@ -149,6 +163,7 @@ class _Form:
 
     operation: Any
     scale: float
+    softcap: float
     operands: tuple[Any, Any, Any]  # queries, keys before they are turned, values
     order: tuple[int, ...]  # of the axes of these keys
     shapes: tuple[Shape, Shape]
@@ -189,7 +204,8 @@ class _Form:
         if rank == 5 and (each[2] != 1 or any(_of_heads(value) for value in mask.values)):
             return None
         operands, alike = (query, keys, values), (queries, several)
-        return _Form(operation, scores.scale, operands, order, alike, mask, band)
+        numbers = scores.scale, scores.softcap
+        return _Form(operation, *numbers, operands, order, alike, mask, band)
 
     def make(self) -> Any:
         """The attention, in the shape of the form."""
@@ -201,7 +217,8 @@ class _Form:
         operands = [m.create(like, "reshape", [value], shape=shape) for value, shape in pairs]
         operands += self.mask.make(like, m.tensor(query).dtype, self._laid)
         attrs = {"causal": self.band.causal, "window": self.band.window, "layout": "bhsd"}
-        made = m.create(like, "attention", operands, scale=self.scale, **attrs)
+        attrs |= {"scale": self.scale, "softcap": self.softcap}
+        made = m.create(like, "attention", operands, **attrs)
         return m.create(like, "reshape", [made], shape=m.tensor(like.results[0]).shape)
 
     def _laid(self, mask: Any) -> Any:

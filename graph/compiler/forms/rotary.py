@@ -64,6 +64,24 @@ def of_pairs(operation: Any, kind: str) -> Found | None:
     return _of_parts(operation, *parts, interleaved=True)
 
 
+def of_part(operation: Any, kind: str) -> Found | None:
+    """`concat(rope(a), b)`, a the first elements of x and b those behind them."""
+    rope = m.owner(operation.operands[0])
+    if rope is None or m.name(rope) != "rope" or len(operation.operands) != 2:
+        return None
+    a, cos, sin = rope.operands
+    first, rest = _window(a), _window(operation.operands[1])
+    if first is None or rest is None:
+        return None
+    x = _Window(first.base, first.start, first.size + rest.size)
+    if x.size % 2 or (first, rest) != x.split(first.size):
+        return None
+    if x.type != m.tensor(operation.results[0]):
+        return None  # it is put together along another axis
+    makers = partial(x.made, operation), lambda: cos, lambda: sin
+    return _found(operation, (x.base, cos, sin), makers, **m.attrs(rope))
+
+
 def _of_parts(operation: Any, first: Any, second: Any, *, interleaved: bool) -> Found | None:
     """Rope from the two parts of its result."""
     minus, plus = m.owner(first), m.owner(second)
@@ -122,6 +140,11 @@ class _Window:
         """Its type."""
         type = m.tensor(self.base)
         return TensorType(type.dtype, (*type.shape[:-1], self.size), type.device)
+
+    def split(self, size: int) -> tuple[_Window, _Window]:
+        """Its first `size` elements, and the others."""
+        others = replace(self, start=self.start + size, size=self.size - size)
+        return replace(self, size=size), others
 
     @property
     def outermost(self) -> _Window:

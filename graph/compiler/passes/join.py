@@ -99,8 +99,9 @@ def _may(step: _Step, place: dict[Any, int]) -> bool:
     forms = [m.attrs(m.inner(rope)[0]) for rope in (step.key, step.query)]
     readers = [reader for value in step.results for reader in m.users(value)]
     after = (place.get(m.result(reader), last + 1) > last for reader in readers)
-    shapes = {m.tensor(v).shape[0] for v in (step.query.operands[0], step.key.operands[0])}
-    return forms[0] == forms[1] and len(shapes) == 1 and all(after)
+    shapes = [m.tensor(rope.operands[0]).shape for rope in (step.key, step.query)]
+    alike = forms[0] == forms[1] and shapes[0][::2] == shapes[1][::2]
+    return alike and all(after)
 
 
 def _replace(step: _Step, before: Any) -> Any:

@@ -168,7 +168,7 @@ def _quantized_matmul(operation: Any) -> Any:
     scale = made("add", scale, made("mul", largest, number(0.0)))  # NaN where it is not finite
     x = made("reshape", made("mul", integers, scale), shape=type.shape)
     x = m.cast(operation, x, type.dtype)
-    return made("quantized_matmul", x, *others, **{**attrs, "activations": "float"})
+    return made(m.name(operation), x, *others, **{**attrs, "activations": "float"})
 
 
 def _scatter(operation: Any) -> Any:
@@ -193,6 +193,6 @@ REWRITES: dict[str, Callable[[Any], Any]] = {
 
 REWRITES_OF: dict[str, dict[str, Callable[[Any], Any]]] = {
     "cpu": {"matmul": _matmul_of_panels},
-    "cuda": {"quantized_matmul": _quantized_matmul},
+    "cuda": dict.fromkeys(("quantized_matmul", "quantized_grouped_matmul"), _quantized_matmul),
 }
 """Those of one kind of target."""

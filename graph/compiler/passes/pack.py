@@ -113,7 +113,8 @@ def _window_matmul(operation: Any, a: Any) -> Any:
 
 
 def _quantized_matmul(operation: Any, a: Any) -> Any:
-    _, weight, scales = operation.operands
+    """Of one matrix, or of one for each group of rows, whose offsets come behind."""
+    _, weight, scales, *offsets = operation.operands
     attrs = m.attrs(operation)
     if attrs["bits"] == 4:
         packed = m.create(operation, "pack_int4", [weight])
@@ -121,11 +122,12 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
         packed = m.create(operation, "pack_b", [weight], transposed=True, group=TOGETHER)
     shares = m.create(operation, "pack_b", [scales], transposed=True, group=1)
     columns, group = m.tensor(operation.results[0]).shape[-1], attrs["group"]
-    name = "quantized_matmul_packed"
+    name = f"{m.name(operation)}_packed"
     if attrs["activations"] == "int8":
-        name = "rounded_matmul_packed"
+        name = name.replace("quantized", "rounded")
         a = m.create(operation, "round_rows", [a], bits=attrs["bits"], group=group)
-    return m.create(operation, name, [a, packed, shares], columns=columns, group=group)
+    operands = [a, packed, shares, *offsets]
+    return m.create(operation, name, operands, columns=columns, group=group)
 
 
 def _integer_matmul(operation: Any, a: Any) -> Any:
@@ -183,5 +185,5 @@ REWRITES: dict[str, Callable[[Any, Any], Any]] = {
     "window_matmul": _window_matmul,
     "integer_matmul": _integer_matmul,
     "float8_matmul": _float8_matmul,
-    "quantized_matmul": _quantized_matmul,
+    **dict.fromkeys(("quantized_matmul", "quantized_grouped_matmul"), _quantized_matmul),
 }

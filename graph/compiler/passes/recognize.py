@@ -24,7 +24,8 @@ ROUNDS: tuple[dict[str, tuple[Form, ...]], ...] = (
         "reshape": (rotary.of_pairs,),
         **dict.fromkeys(("conv", "avg_pool", "max_pool"), (windows.padded,)),
     },
-    {"matmul": (attention.attention,)},  # of a softmax, which may have been written out
+    # Of a softmax and of a rotation, which may have been written out.
+    {"matmul": (attention.attention,), "concat": (rotary.of_part,)},
     dict.fromkeys(scaling.SCALED, (scaling.attention,)),
 )
 """The forms that end in an op, in the order in which they are looked for."""

@@ -77,8 +77,6 @@ def emit_runs(tasks: Tasks, on_vectors: Multiply) -> None:
         # A row's bits depend neither on its block nor on how many rows there are, if they are many.
         count = tasks.m if tasks.even else rows.height
         many = emit.compare("greater", emit.as_index(count), ROWS)
-        if rows.multiplied is not True:
-            many = many & rows.multiplied
         products.compute(rows, first, last, emit.select(many, emit.as_index(products.steps), 0))
 
 

@@ -32,7 +32,7 @@ class Sums:
     def __init__(self, frame: host.Frame) -> None:
         scales = frame.spec.operands[2]
         self._scales, self._dtype = frame.inputs[2], scales.dtype
-        self._group, self._groups = frame.spec.attr("group"), frame.size(scales.shape[1])
+        self._group, self._groups = frame.spec.attr("group"), frame.size(scales.shape[-2])
         self._apart = host.byte_buffer(2 * STEP)
 
     def none(self, totals: Any) -> list[Any]:

@@ -169,7 +169,7 @@ class Held:
 def _pair(rows: Rows, top: Size, first: Size, last: Size) -> Pair:
     """The pair of tiles from row `top` of a block on."""
     height = sizes.least(emit.index(PAIR), rows.height - top)
-    return Pair(Rows(rows.row + top, height, rows.panel, rows.multiplied), top, first, last)
+    return Pair(Rows(rows.row + top, height, rows.panel), top, first, last)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Run:
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
-        steps = rows.steps(self.sides.steps)
+        steps = self.sides.steps
         if self._left.depth == self.sides.steps:
             self._left.begin(rows, 0, steps)
             for panel in emit.loop(first, last):

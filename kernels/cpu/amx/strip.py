@@ -108,7 +108,7 @@ class Strip:
             yield
 
     def finish(self, seen: Seen) -> None:
-        """Masks the scores where that changes any."""
+        """Caps and masks the scores where that changes any."""
 
         def finished(partial: bool) -> list[Any]:
             for r in emit.loop(0, self.rows):
@@ -118,6 +118,8 @@ class Strip:
             return []
 
         def whole() -> list[Any]:
+            if self.block.cap:
+                return finished(False)
             if seen.changed is not False:
                 with emit.when(seen.changed):
                     finished(False)

@@ -127,7 +127,7 @@ class Products:
         place = place * self.grid.panel
         number, inside = sizes.split(pair, (1, run.pairs))
         height = sizes.least(emit.index(PAIR), run.rows * self.grid.across - inside * PAIR)
-        rows = Rows(number * self.grid.places + inside * PAIR, height, 0, True)
+        rows = Rows(number * self.grid.places + inside * PAIR, height, 0)
         part = Part(rows, 0, 0, self.grid.steps, True, place)
         beside = Beside(self, place, opens, due, (fresh & opens) ^ True)
         self._pairs.add(part, self._sums_of(run, pair, panel), beside)
@@ -151,7 +151,7 @@ class Products:
             row = row * count + where
         column = run.part * self.results.each + due.panel * PANEL
         with emit.when(here):
-            self.results.write(Block(row - r, PAIR, 0, True, column), due.sums, r, r + 1)
+            self.results.write(Block(row - r, PAIR, 0, column), due.sums, r, r + 1)
 
 
 @dataclass(frozen=True)

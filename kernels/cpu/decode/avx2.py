@@ -17,12 +17,13 @@ from heddle.kernels import convert, crosslane, emit, memory, row_totals
 from heddle.kernels.cpu import _float8
 from heddle.kernels.cpu.decode.block import Tiles
 from heddle.kernels.cpu.decode.parts import STEP
-from heddle.kernels.cpu.decode.sums import bring_forward, finite
+from heddle.kernels.cpu.decode.sums import bring_forward
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.cut import LOG2_E
 from heddle.kernels.cpu.flash.reads import words_of
+from heddle.kernels.cpu.flash.shares import finite
 from heddle.kernels.emit import select
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import capped, exp2_falling
 from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 
@@ -74,8 +75,11 @@ def scores(tiles: Tiles, token: Any, key: Any, start: Any, ask: Ask) -> None:
             query = token * tiles.queries + chunk.query + head * chunk.count
             found += _products(tiles, chunk.count, at, query * block.depth, ask)
         value = _each_across(found)
-        if held in convert.FLOAT8:
-            value = value * (_float8.SCALE[held] / LIFT)
+        factor = _float8.SCALE[held] / LIFT if held in convert.FLOAT8 else 1.0
+        if block.cap:
+            value = capped(value, block.cap, factor)
+        elif factor != 1.0:
+            value = value * factor
         place = tiles.score_at(token, chunk.number) + key * block.lanes
         block.put(value, tiles.score, place)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from heddle.kernels import crosslane, emit, host, rows
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
-from heddle.kernels.emit import select
+from heddle.kernels.cpu.flash.shares import finite, with_sink
 from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
 
@@ -70,9 +70,13 @@ def write(tiles: Tiles, at: Any, result_row: Any) -> None:
     """Writes the results of a token from `result_row` on; its sums are done with."""
     block, finish = tiles.block, rows.Finish(tiles.frame, tiles.block.lanes)
     for chunk in tiles.chunks():
-        _, weight_at = tiles.statistics_at(chunk)
+        top, weight_at = tiles.statistics_at(chunk)
         weight = block.vector(at, weight_at)
-        block.put(1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight), at, weight_at)
+
+        def beside(chunk: Chunk = chunk, top: Any = top) -> tuple[Any, Any]:
+            return chunk.query, block.vector(at, top)
+
+        block.put(with_sink(tiles.frame, weight, beside, chunk.used), at, weight_at)
         for lane in emit.loop(0, chunk.used):
             share = block.spread(at, weight_at + lane)
             out_at = finish.row(result_row + chunk.query + lane)
@@ -92,8 +96,3 @@ def _write_apart(tiles: Tiles, at: Any, row: Any, share: Any, out_at: Any) -> No
         sides = [tiles.block.vector(at, row + column + n) * share for n in (0, lanes)]
         for n in (0, lanes):
             out_at(column + n, None, crosslane.shuffle(sides[0], sides[1], order[n : n + lanes]))
-
-
-def finite(top: Any) -> Any:
-    """What is taken off scores: their greatest, 0 where there is none."""
-    return select(emit.compare("equal", top, -math.inf), 0.0, top)

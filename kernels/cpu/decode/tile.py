@@ -16,8 +16,9 @@ from heddle.kernels import convert, crosslane, emit, host, memory, row_totals
 from heddle.kernels.cpu import _bfloat16, _float8
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import LANES, STEP
-from heddle.kernels.cpu.decode.sums import bring_forward, finite
+from heddle.kernels.cpu.decode.sums import bring_forward
 from heddle.kernels.cpu.flash.reads import words_of
+from heddle.kernels.cpu.flash.shares import finite
 from heddle.kernels.emit import select
 from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
@@ -33,8 +34,8 @@ def scores(tiles: Tiles, token: Any, key: Any, start: Any, ask: Ask) -> None:
     block = tiles.block
     for chunk in tiles.chunks():
         value = crosslane.each_across(_products(tiles, token, chunk, start, ask), row_totals.add)
-        if block.paired:
-            value = value * block.scale
+        if block.paired or block.cap:
+            value = block.scaled(value)
         place = tiles.score_at(token, chunk.number) + key * block.lanes
         block.put(value, tiles.score, place)
 

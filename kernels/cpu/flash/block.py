@@ -9,8 +9,9 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
-from heddle.kernels.cpu.flash.cut import in_pairs, row_bytes, scale_of, unit_of, wide_of
+from heddle.kernels.cpu.flash.cut import cap_of, in_pairs, row_bytes, scale_of, unit_of, wide_of
 from heddle.kernels.cpu.products.tile import rows_of
+from heddle.kernels.functions.powers_of_two import capped
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec
@@ -101,6 +102,7 @@ class Block:
     tiled: bool
     split: int
     scale: float
+    cap: float
     unit: float
     mask: str | None
     query: Any
@@ -147,7 +149,7 @@ class Block:
         sizes = (queries, keys, parts, size, width, steps, depth, turn, min(2, keys // lanes))
         scale = scale_of(spec) if paired and split == 1 else 1.0
         mask = spec.operands[3].dtype if spec.attr("masked") else None
-        how = paired, tiled, split, scale, unit_of(spec), mask
+        how = paired, tiled, split, scale, cap_of(spec), unit_of(spec), mask
         return Block(dtype, lanes, rows, *sizes, *how, *places)
 
     def part(self, number: Any) -> Block:
@@ -196,8 +198,14 @@ class Block:
 
     @property
     def late(self) -> bool:
-        """Scores are scaled when their exponentials are taken: no mask is added to them."""
-        return self.tiled and self.mask in (None, "bool")
+        """Scores are scaled when exponentials are taken: they are not capped, no mask is added."""
+        return self.tiled and self.mask in (None, "bool") and not self.cap
+
+    def scaled(self, score: Any) -> Any:
+        """The scores of products, scaled and capped, unless they are scaled late."""
+        if self.late:
+            return score
+        return capped(score, self.cap, self.scale) if self.cap else score * self.scale
 
     @property
     def group(self) -> int:

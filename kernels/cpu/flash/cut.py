@@ -40,6 +40,18 @@ def scale_of(spec: Spec) -> float:
     return scale * (LOG2_E / unit_of(spec))
 
 
+def cap_of(spec: Spec) -> float:
+    """What scores are capped to, in their unit; 0 for none."""
+    cap: float = spec.attr("softcap", 0.0)
+    return cap * (LOG2_E / unit_of(spec))
+
+
+def pair_work(spec: Spec) -> Expr:
+    """Operations of a query and a key: of two products, an exponential, and a cap."""
+    others = 20 + (18 if spec.attr("softcap") else 0)
+    return fold("add", fold("mul", spec.operands[0].shape[-1], 4), others)
+
+
 def in_pairs(spec: Spec, machine: Machine) -> bool:
     """Whether products are dot products of pairs of bfloat16."""
     return machine.dots and "dots" in uses(spec)

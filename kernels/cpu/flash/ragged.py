@@ -23,7 +23,7 @@ from heddle.kernels.cpu.decode.parts import COUNTERS, drafts, most_parts, worksp
 from heddle.kernels.cpu.decode.rows import Decode
 from heddle.kernels.cpu.flash import tile
 from heddle.kernels.cpu.flash.block import TILED_KEYS, Ahead, Block, Seen
-from heddle.kernels.cpu.flash.cut import fills_tiles, key_block, least_split, splits
+from heddle.kernels.cpu.flash.cut import fills_tiles, key_block, least_split, pair_work, splits
 from heddle.kernels.cpu.flash.ragged_block import (
     LOW,
     MANY,
@@ -36,6 +36,7 @@ from heddle.kernels.cpu.flash.ragged_block import (
     tile_rows,
 )
 from heddle.kernels.cpu.flash.reads import copy_values, read_queries, turn_keys
+from heddle.kernels.cpu.flash.shares import with_sink
 from heddle.kernels.cpu.flash.splits import put_keys, put_queries
 from heddle.kernels.emit import select
 from heddle.kernels.registry import Machine
@@ -236,7 +237,7 @@ class _Part:
             start = sizes.greatest(opened - first, 0)
 
         def finish(r: Any, column: Any, score: Any, partial: bool) -> Any:
-            score = score if block.late else score * block.scale
+            score = block.scaled(score)
             if not partial:
                 return score
             before, behind = ends(r)
@@ -293,8 +294,11 @@ class _Part:
         finish = rows.Finish(self.frame, block.lanes)
 
         def write(r: Any, *found: Any) -> list[Any]:
-            weight = block.weight_at(base + r)
-            share = 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
+            def beside() -> tuple[Any, Any]:
+                number = (self.head + head) * self.group + r % self.group
+                return number, block.scalar(block.top, base + r)
+
+            share = with_sink(self.frame, block.weight_at(base + r), beside)
             out_at = finish.row(self._result_row(head, r))
             for column, mask in host.vectors(0, block.size, block.lanes):
                 total = block.vector(block.total, (base + r) * block.across + column)
@@ -309,8 +313,7 @@ def launch(spec: Spec, seen: Expr) -> Launch:
 
     Those of a piece are taken together. A token may see `seen` keys.
     """
-    tokens, heads, size = spec.operands[0].shape
-    work = product((tokens, heads, seen, fold("add", fold("mul", size, 4), 20)))
+    work = product((*spec.operands[0].shape[:2], seen, pair_work(spec)))
     key_heads, scratch = spec.operands[1].shape[-2], workspace(spec, seen)
     slots = fold("max", key_heads, most_parts(spec, seen))
     grid = (product((pieces(spec), slots)), key_heads, 1)

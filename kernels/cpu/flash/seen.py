@@ -79,7 +79,7 @@ class Tile:
         if partial and spec.attr("window"):
             before = host.first_lanes(self._hidden(r) - column, block.lanes)
             visible = visible & (before ^ True)
-        score = score if block.late else score * block.scale
+        score = block.scaled(score)
         place = self.query.place(self._row(r))
         score = _apply_mask(self.frame, block, score, place, self.key + column, visible)
         return select(visible, score, -math.inf) if partial else score

@@ -15,7 +15,7 @@ from typing import Any
 from heddle.kernels import crosslane, emit, host, memory, row_totals, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.flash.block import Ahead, Block, Seen, nothing
-from heddle.kernels.emit import select
+from heddle.kernels.cpu.flash.shares import finite
 from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -106,7 +106,7 @@ def exponentials(block: Block, row: Any, present: Any) -> None:
         peaks = [block.vector(block.peak, r * block.lanes) for r in several]
         before = memory.load(block.top, row + first, block.dtype, block.lanes, mask)
         after = emit.maximum(before, crosslane.each_across(peaks, emit.maximum))
-        shift = select(emit.compare("equal", after, -math.inf), 0.0, after)
+        shift = finite(after)
         memory.store(after, block.top, row + first, block.dtype, mask)
         memory.store(shift, block.shift, first, block.dtype, mask)
         fades.append(exp2_falling(before - shift, block.unit))

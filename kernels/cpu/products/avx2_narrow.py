@@ -39,9 +39,9 @@ Column = tuple[int, int]
 """The number of a panel, and the first of a vector's columns in it."""
 
 
-def emit_blocks(frame: host.Frame) -> None:
-    """Emits the products of all blocks of one product."""
-    product = _Product(frame, host.lanes_for(frame.machine, ["float32"]))
+def emit_blocks(frame: host.Frame, tasks: type[Tasks]) -> None:
+    """Emits the products of all blocks of `tasks`."""
+    product = _Product(frame, host.lanes_for(frame.machine, ["float32"]), tasks)
     for rows, first, last in product.tasks.runs():
         product.compute(rows, first, last)
 
@@ -63,12 +63,12 @@ class _Part:
 class _Product:
     """The sums of blocks of rows; made in the function's entry block."""
 
-    def __init__(self, frame: host.Frame, lanes: int) -> None:
+    def __init__(self, frame: host.Frame, lanes: int, tasks: type[Tasks]) -> None:
         spec = frame.spec
-        a, weights, scales = spec.operands
-        self.tasks = Tasks(frame, lanes, "float32")
+        a, weights, scales = spec.operands[:3]
+        self.tasks = tasks(frame, lanes, "float32")
         self._frame, self._lanes, self._rows = frame, lanes, rows_of(frame.machine)
-        self._k, self._groups = frame.size(a.shape[-1]), frame.size(scales.shape[1])
+        self._k, self._groups = frame.size(a.shape[-1]), frame.size(scales.shape[-2])
         self._group = spec.attr("group")
         self._span = math.gcd(self._group, SPAN) if self._group > SPAN else self._group
         self._right: Weights = WEIGHTS[weights.dtype](frame, lanes)

@@ -24,20 +24,12 @@ PANEL = 32
 class Rows:
     """`height` rows of a, at most a task's, from `row` on, and the panels they are multiplied by.
 
-    These begin with number `panel`, among those of all batches. `multiplied` is True, or an i1
-    where there may be nothing to multiply by: then the result is zero.
+    These begin with number `panel`, among those of all batches or groups.
     """
 
     row: Size
     height: Size
     panel: Size
-    multiplied: Any
-
-    def steps(self, steps: Size) -> Size:
-        """Steps along k, of which there are so many where something is multiplied."""
-        if self.multiplied is True:
-            return steps
-        return emit.select(self.multiplied, emit.as_index(steps), 0)
 
 
 @dataclass(frozen=True)

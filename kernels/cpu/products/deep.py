@@ -70,11 +70,10 @@ class _Runs:
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
-        due = rows.steps(self._steps)
         for begin in emit.loop(first, last, RUN):
             end = sizes.least(begin + RUN, last)
-            for start in emit.loop(0, sizes.greatest(due, 1), CHUNK):
-                stop = sizes.least(start + CHUNK, due)
+            for start in emit.loop(0, sizes.greatest(self._steps, 1), CHUNK):
+                stop = sizes.least(start + CHUNK, self._steps)
                 limit = sizes.least(stop * self._group, self._k)
                 put_on_stack(self._frame, rows, start * self._group, limit, self._left, ROW)
                 for panel in emit.loop(begin, end):
@@ -82,7 +81,7 @@ class _Runs:
                     following = self._following(panel, begin, end, start)
                     block = self._tasks.block(rows, panel)
                     add = self._adding(self._reader(start), following)
-                    panels.add_stretch(self._tasks, block, sums, start, stop, due, add)
+                    panels.add_stretch(self._tasks, block, sums, start, stop, self._steps, add)
 
     def _reader(self, start: Size) -> Callable[[Tile, int, Any], Any]:
         """Where the elements of a tile's rows are, of the chunk that begins at step `start`."""

@@ -97,7 +97,7 @@ class Few:
 
     def _multiply_one(self, unit: _Unit) -> None:
         """Emits the results of one row by two panels."""
-        steps = unit.rows.steps(self._sides.steps)
+        steps = self._sides.steps
         base = self._sides.place(unit.rows, unit.panel, 0)
         columns = [(i, column) for i in range(2) for column in range(0, PANEL, self._lanes)]
 
@@ -116,7 +116,7 @@ class Few:
     def _multiply(self, unit: _Unit) -> None:
         """Emits the results of rows by a unit, stretch by stretch."""
         self._ask_results(unit)
-        steps = unit.rows.steps(self._sides.steps)
+        steps = self._sides.steps
         # Without steps the result is zero.
         for start in emit.loop(0, sizes.greatest(steps, 1), self._stretch):
             stop = sizes.least(start + self._stretch, steps)

@@ -31,7 +31,7 @@ class Groups:
 
     def __init__(self, frame: host.Frame, lanes: int, step: int, size: int) -> None:
         self.length = frame.spec.attr("group")
-        self.count = frame.size(frame.spec.operands[2].shape[1])
+        self.count = frame.size(frame.spec.operands[2].shape[-2])
         self.k = self.count * self.length
         self._frame, self._lanes, self._step, self._bytes = frame, lanes, step, size
         self._soon = panels.SPACE.value("ahead", frame.spec, frame.machine.arch) << 10

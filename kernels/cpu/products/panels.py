@@ -106,7 +106,7 @@ class Tasks(Results):
         top = part * tall
         height = sizes.greatest(sizes.least(tall, self.m - top), 0)
         panel = item * self.panels if batched(self.frame.spec) else emit.index(0)
-        return Rows(item * self.m + top, height, panel, True)
+        return Rows(item * self.m + top, height, panel)
 
     def _tall(self) -> Size:
         """Rows of all blocks but the last: as even as may be; those of AMX have pairs of tiles."""
@@ -120,7 +120,7 @@ class Tasks(Results):
     def block(self, rows: Rows, panel: Size) -> Block:
         """Some rows by panel number `panel` of theirs."""
         first, column = rows.panel + panel, panel * PANEL
-        return Block(rows.row, rows.height, first, rows.multiplied, column)
+        return Block(rows.row, rows.height, first, column)
 
 
 Add = Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]]
@@ -152,17 +152,16 @@ def stretches(
     def block_at(tasks: Tasks, block: Block, scratch: Any) -> None:
         size = PANEL * emit.ITEM_SIZE[frame.spec.operands[1].dtype] * group_of(frame.spec)
         most = (SPACE.value("stretch", frame.spec, frame.machine.arch) << 10) // size
-        due = block.steps(steps)
         if isinstance(steps, int) and steps <= most:
-            add_stretch(tasks, block, scratch, None, due, due, add, several)
+            add_stretch(tasks, block, scratch, None, steps, steps, add, several)
             return
-        whole = sizes.greatest(due, 1)  # without steps the result is zero
+        whole = sizes.greatest(steps, 1)  # without steps the result is zero
         parts = sizes.ceildiv(whole, most)
         one = emit.compare("less_equal", emit.as_index(block.height), rows_of(frame.machine))
         depth = emit.select(one, emit.as_index(whole), sizes.ceildiv(whole, parts))
         for start in emit.loop(0, whole, depth):
-            stop = sizes.least(start + depth, due)
-            add_stretch(tasks, block, scratch, start, stop, due, add, several)
+            stop = sizes.least(start + depth, steps)
+            add_stretch(tasks, block, scratch, start, stop, steps, add, several)
 
     return block_at
 

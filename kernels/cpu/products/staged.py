@@ -121,7 +121,7 @@ class Staged:
         count = sizes.greatest(emit.as_index(last) - first, 0)
         many = emit.compare("greater_equal", emit.as_index(rows.height), self.fewest)
         end = first + emit.select(many, count, 0)
-        steps = rows.steps(self.steps)
+        steps = self.steps
         for begin in emit.loop(first, end, RUN):
             stop = sizes.least(begin + RUN, end)
             left = end - stop

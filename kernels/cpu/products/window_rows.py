@@ -147,7 +147,7 @@ class Rows:
         """Emits `height` rows of windows from number `first` on by a panel of a group, `part`."""
         results, count = self.results, self.windows.counts[-1]
         packed, column = part * results.panels + panel, part * results.each + panel * PANEL
-        block = Block(first * count, height * count, packed, True, column)
+        block = Block(first * count, height * count, packed, column)
         last = compare("equal", panel, results.panels - 1)
         for start in emit.loop(0, self._taps, self._most):
             stop = sizes.least(start + self._most, self._taps)

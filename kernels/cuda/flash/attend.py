@@ -12,7 +12,6 @@ key, times the largest value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit, sizes
@@ -24,6 +23,7 @@ from heddle.kernels.cuda.flash import warp as flash_warp
 from heddle.kernels.cuda.flash.narrow_warp import NarrowWarp
 from heddle.kernels.cuda.flash.split import FEW
 from heddle.kernels.cuda.flash.stages import KEYS, KEYS_OF_A_WARP, THREADS, WARPS
+from heddle.kernels.cuda.flash.task import Task
 from heddle.kernels.cuda.products import mma, outputs
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -32,43 +32,14 @@ from heddle.kernels.spec import Expr, Spec, fold
 vector = dialect("vector")
 
 _SIZES = (32, 64, 96, 128)
-
-Bias = Callable[[Size, Size, Size, Any], Any]
-"""The score of a query, a head of the group and a key, as a mask changes it."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """The queries of a sequence by the heads of one group, and their keys.
-
-    `query` is where the row of a query and a head of the group begins, in the operand and in the
-    result; `key` where that of a key begins.
-    """
-
-    group: int
-    queries: Size
-    length: Size
-    query: Callable[[Size, Size], Size]
-    key: Callable[[Size], Size]
-    bias: Bias | None = None
-    added: bool = False
-    split: flash_split.Split | None = None
-
-    @property
-    def rows(self) -> Size:
-        """Of all queries of the group."""
-        return self.queries * self.group
-
-    def place(self, row: Size) -> Size:
-        """Where a row begins."""
-        return self.query(sizes.floordiv(row, self.group), sizes.mod(row, self.group))
+_MOST_CAP = 512.0  # Capped scores err by 2 ** -21 of the cap.
 
 
 def fits(spec: Spec) -> bool:
     """Whether tensor cores take the operands; heads have to be known at compile time."""
     q, k = spec.operands[:2]
     taken = q.dtype in ("float16", "bfloat16") and k.dtype in (q.dtype, *convert.FLOAT8)
-    return taken and q.shape[-1] in _SIZES
+    return taken and q.shape[-1] in _SIZES and spec.attr("softcap", 0.0) <= _MOST_CAP
 
 
 def rows(spec: Spec) -> int:
@@ -139,8 +110,8 @@ class _Tile:
         pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
         keys = stages.Keys((pointers[0], pointers[1]), spec.operands[1].dtype, task.key)
         self._stages = stages.Stages(keys, layout, shared, own.keys == KEYS_OF_A_WARP)
-        bias = task.bias and self._bias
-        self._own, self._scores = own, softmax.Scores.of(spec.attr("scale"), bias, task.added)
+        bias, scale, cap = task.bias and self._bias, spec.attr("scale"), spec.attr("softcap", 0.0)
+        self._own, self._scores = own, softmax.Scores.of(scale, cap, bias, task.added)
 
     def _warp(self) -> flash_warp.Warp:
         """What a warp knows of the queries, which this brings to shared memory."""
@@ -218,6 +189,13 @@ class _Tile:
         inside = emit.minimum(key, emit.as_index(self.task.length) - 1)
         return self.task.bias(query, member, inside, score)
 
+    def inverses(
+        self, lines: Sequence[Size], tops: Sequence[Any], totals: Sequence[Any]
+    ) -> list[Any]:
+        """What lines are multiplied by at the end, given their greatest scores and sums."""
+        sinks = self.task.sinks([self.first + line for line in lines])
+        return [self.warp.inverse(*line) for line in zip(tops, totals, sinks, strict=True)]
+
     def write(self, rows: int, value: Callable[[Size, Size, int], Any]) -> None:
         """Writes `value(line, column, lanes)` of `rows` lines, as far as their rows exist."""
         write, size = self.frame.writer(), self.layout.size
@@ -236,7 +214,7 @@ class _Tile:
 def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
     """Each warp has its own rows: they go through shared memory in 16 bits."""
     warp, layout, dtype = tile.warp, tile.layout, tile.frame.spec.result.dtype
-    scales = [softmax.inverse(total) for total in warp.totals(state)]
+    scales = tile.inverses(warp.lines, warp.split(state)[0], warp.totals(state))
     for line, column, pair in warp.pairs(state):
         low, high = (value * scales[line] for value in pair)
         place = warp.lines[line] * layout.pitch + column
@@ -285,8 +263,8 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
 
     def write(sums: flash_split.Found) -> None:
         def value(line: Size, column: Size, lanes: int) -> Any:
-            _, total, result = sums(line, column, lanes)
-            return result * softmax.inverse(total)
+            top, total, result = sums(line, column, lanes)
+            return result * tile.inverses([line], [top], [total])[0]
 
         tile.write(FEW, value)
 

@@ -10,6 +10,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.flash import attend, calls
 from heddle.kernels.cuda.flash import split as flash_split
 from heddle.kernels.cuda.flash import stages as flash_stages
+from heddle.kernels.cuda.flash.task import Task
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
@@ -58,7 +59,7 @@ def emit_dense(frame: _frame.Frame) -> None:
             return score + value
         return emit.select(value, score, -math.inf)
 
-    task = attend.Task(group, queries, keys, query, key, bias if masked else None, added, split)
+    task = Task(group, queries, keys, query, key, bias if masked else None, added, split)
     # The last tiles of causal attention have the most keys: they come first.
     attend.emit_tile(frame, task, emit.as_index(tiles) - 1 - number)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.flash import attend, dense, feed, warpgroup, wide_tiles
+from heddle.kernels.cuda.flash import dense, feed, warpgroup, wide_tiles
+from heddle.kernels.cuda.flash.task import Task
 from heddle.kernels.cuda.products import mma, staging
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -81,7 +82,7 @@ def _tile(frame: _frame.Frame, place: Size, number: Size) -> wide_tiles.Tile:
     def corner(operand: int, row: Size) -> tuple[Size, Size, Size]:
         return batch, key_head if operand else head, row
 
-    task = attend.Task(1, queries, length, query, key)
+    task = Task(1, queries, length, query, key)
     first = emit.as_index(number) * wide_tiles.ROWS
     return wide_tiles.Tile(spec, task, first, wide_tiles.ROWS, corner, bounded=True)
 

@@ -15,6 +15,7 @@ from heddle.kernels import emit, memory
 from heddle.kernels.cuda import _block, _frame, gather
 from heddle.kernels.cuda._spans import WarpSpans
 from heddle.kernels.cuda.flash import calls, ragged
+from heddle.kernels.cuda.flash.task import sinks_of
 from heddle.kernels.functions import vector_math as vm
 from heddle.kernels.registry import Machine, Portion
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, group_of
@@ -57,16 +58,36 @@ def report(frame: _frame.Frame, code: int, value: Any, limit: Any, before: Any) 
     gather.report(frame.status, value, limit, code, before)
 
 
+def capped(score: Any, cap: float | None) -> Any:
+    """A scaled score, `cap` * tanh(score / `cap`) where there is a cap."""
+    return vm.tanh(score * (1.0 / cap)) * cap if cap else score
+
+
 def add_scores(score: Any, top: Any, total: Any) -> tuple[Any, Any, Any, Any]:
     """Takes the scores of a warp's lanes into the greatest one so far and a lane's part of the sum.
 
     Returns both, what the weighted values so far are scaled by, and the lane's own weight.
     """
     best = emit.maximum(_block.across(score, emit.maximum, _block.WARP), top)
-    # Scores may be -inf, as before the first key that is seen: then there is nothing to shift by.
-    shift = emit.select(emit.compare("equal", best, -math.inf), 0.0, best)
+    shift = _shift(best)
     fading, share = vm.exp(top - shift), vm.exp(score - shift)
     return best, emit.fma(total, fading, share), fading, share
+
+
+def inverse(top: Any, total: Any, sink: Any = None) -> Any:
+    """What to multiply by in place of dividing by the lanes' sum; 1 where that is 0.
+
+    `sink`: the score of one more key, which adds to the sum.
+    """
+    total = _block.across(total, lambda a, b: a + b, _block.WARP)
+    if sink is not None:
+        total = total + vm.exp(sink - _shift(top))
+    return 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
+
+
+def _shift(top: Any) -> Any:
+    """What is taken off scores; they may be -inf, as before the first key: then there is none."""
+    return emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
 
 
 class _Warp:
@@ -94,6 +115,7 @@ class _Warp:
         _, heads, self._size = frame.shape(spec.operands[0].shape)
         self._key_heads = frame.size(spec.operands[1].shape[-2])
         self._columns = -(-self._size // _block.WARP)
+        self._part = part
         self._first = (token * heads + part * self._count) * self._size
         self._key_head = part // (_parts(spec) // self._key_heads)
         self._length = keys.length(self._row)
@@ -126,7 +148,8 @@ class _Warp:
         for head, (score, top, total) in enumerate(
             zip(self._scores(place), tops, totals, strict=True)
         ):
-            score = emit.select(inside, score * self._spec.attr("scale"), -math.inf)
+            score = capped(score * self._spec.attr("scale"), self._spec.attr("softcap"))
+            score = emit.select(inside, score, -math.inf)
             best, total, fading, share = add_scores(score, top, total)
             new_tops.append(best)
             new_totals.append(total)
@@ -171,9 +194,10 @@ class _Warp:
 
     def _finish(self, state: Sequence[Any]) -> None:
         """Divides by the sums of exponentials and writes."""
+        sinks = sinks_of(self._frame)
         for head in range(self._count):
-            total = _block.across(state[self._count + head], lambda a, b: a + b, _block.WARP)
-            scale = 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
+            sink = None if sinks is None else sinks(self._part * self._count + head, 1)
+            scale = inverse(state[head], state[self._count + head], sink)
             for column in range(self._columns):
                 d = self._lane + column * _block.WARP
                 value = state[2 * self._count + head * self._columns + column] * scale

@@ -7,6 +7,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.flash import attend, calls, ragged_warpgroup, stages
 from heddle.kernels.cuda.flash import split as flash_split
 from heddle.kernels.cuda.flash import tiles as flash_tiles
+from heddle.kernels.cuda.flash.task import Task, sinks_of
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
 from heddle.kernels.sizes import Size
@@ -39,10 +40,11 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
     rows = ragged_warpgroup.rows(spec) if wide else attend.rows(spec)
     in_order = not calls.is_few(spec, few(spec))
     tiles = flash_tiles.Tiles(frame, keys, spans, rows, in_order)
+    sinks = sinks_of(frame)
     tile = tiles.find(_block.block() // key_heads)
     (sequence,) = tile.of_all("sequence")
 
-    def found() -> tuple[attend.Task, Size, ragged_warpgroup.Row]:
+    def found() -> tuple[Task, Size, ragged_warpgroup.Row]:
         row = tiles.row(sequence)
         number, start, stop, length = tile.of_all("number", "start", "stop", "length")
         queries = stop - start
@@ -64,7 +66,8 @@ def emit_ragged(frame: _frame.Frame, keys: Keys, spans: RowSpans) -> None:
             pairs = (number, 0), (0, number), (parts, 1)
             part, number, parts = (emit.select(is_split, *pair) for pair in pairs)
             split = flash_split.Split(part, parts, first, key_heads, counter)
-        task = attend.Task(group, queries, length, query, key, split=split)
+        sink = None if sinks is None else lambda member: sinks(head * group + member, 1)
+        task = Task(group, queries, length, query, key, split=split, sink=sink)
         return task, number, ragged_warpgroup.Row(row, start, head, at)
 
     with emit.when(emit.compare("greater_equal", sequence, 0)):

@@ -13,7 +13,8 @@ from typing import Any
 
 from heddle.kernels import emit, memory
 from heddle.kernels.cuda import _frame
-from heddle.kernels.cuda.flash import attend, split, warpgroup, wide_tiles
+from heddle.kernels.cuda.flash import split, warpgroup, wide_tiles
+from heddle.kernels.cuda.flash.task import Task
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import group_of
@@ -60,7 +61,7 @@ class Row:
     at: Callable[[Size], Size]
 
 
-def emit_tile(frame: _frame.Frame, found: Callable[[], tuple[attend.Task, Size, Row]]) -> None:
+def emit_tile(frame: _frame.Frame, found: Callable[[], tuple[Task, Size, Row]]) -> None:
     """Emits a tile of a task, whose rows are at least one.
 
     `found` gives the task, the tile's number, which is 0 where rows are few, and their row. Every
@@ -78,7 +79,7 @@ def emit_tile(frame: _frame.Frame, found: Callable[[], tuple[attend.Task, Size, 
     warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles, few)
 
 
-def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> wide_tiles.Tile:
+def _tile(frame: _frame.Frame, task: Task, number: Size, row: Row) -> wide_tiles.Tile:
     """Tile `number` of a task."""
     paged = _is_paged(frame.spec)
     find = _blocks(frame, row.number, task.length) if paged else _neighbours(task, row.at)
@@ -96,7 +97,7 @@ def _tile(frame: _frame.Frame, task: attend.Task, number: Size, row: Row) -> wid
     return tile
 
 
-def _neighbours(task: attend.Task, at: Callable[[Size], Size]) -> Callable[[Any], Any]:
+def _neighbours(task: Task, at: Callable[[Size], Size]) -> Callable[[Any], Any]:
     """Finds keys of a sequence that follow one another."""
     (start,) = emit.either(
         emit.compare("greater", task.length, 0),

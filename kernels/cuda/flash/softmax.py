@@ -24,6 +24,8 @@ arith, llvm, vector = (dialect(name) for name in ("arith", "llvm", "vector"))
 QUAD = 4
 """Lanes that share a row."""
 
+_LOG2_E = math.log2(math.e)
+
 Bias = Callable[[Size, Size, Any], Any]
 """The score of a row and a key, as a mask changes it."""
 
@@ -43,27 +45,46 @@ def in_words(range_: Range) -> Range:
 class Scores:
     """How a score becomes a power of two: 2 ** (`factor` * score).
 
-    `before`: scores are multiplied by it first, since they may change sign or get a bias. `apart`:
-    times `factor` a score may be -inf, so that the greatest one is taken off before.
+    `steep`: a score x is 1 / (1 + 2 ** (`steep` * x)) first, where it has a cap. `before`: scores
+    are multiplied by it then, since they may change sign or get a bias. `apart`: times `factor` a
+    score may be -inf, so that the greatest one is taken off before. `cap`: so much more than scaled
+    scores are those that become powers.
     """
 
     factor: float
     before: float | None
     bias: Bias | None
     apart: bool = False
+    steep: float | None = None
+    cap: float = 0.0
 
     @staticmethod
-    def of(scale: float, bias: Bias | None, added: bool) -> Scores:
+    def of(scale: float, cap: float, bias: Bias | None, added: bool) -> Scores:
         """`added`: the bias adds to scaled scores, else it selects.
 
         What is added may be the least number of its type: a mask that hides nothing where all
-        keys have it.
+        keys have it. A score s with a `cap`, where it is not 0, would be cap * tanh(s / cap), and
+        is 2 * cap / (1 + e ** (-2 * s / cap)), which is `cap` more: no share changes by that.
         """
+        steep = None
+        if cap:
+            steep, scale = -2 * _LOG2_E * scale / cap, 2 * cap
+        factor, before = scale * _LOG2_E, None
         if added:
-            return Scores(math.log2(math.e), scale, bias, apart=True)
-        if scale <= 0:
-            return Scores(1.0, scale * math.log2(math.e), bias)
-        return Scores(scale * math.log2(math.e), None, bias)
+            factor, before = _LOG2_E, scale
+        elif scale <= 0:
+            factor, before = 1.0, scale * _LOG2_E
+        return Scores(factor, before, bias, added, steep, cap)
+
+    def unmasked(self, products: Sequence[Any]) -> list[Any]:
+        """The scores of products of queries and keys, before a mask."""
+        scores = list(products)
+        if self.steep is not None:
+            powers = [_special.exp2(score * self.steep) for score in scores]
+            scores = [_special.reciprocal(power + 1.0) for power in powers]
+        if self.before is not None:
+            scores = [score * self.before for score in scores]
+        return scores
 
 
 class Softmax:
@@ -135,6 +156,20 @@ class Softmax:
         """The sums of the lines, each over all lanes of the row."""
         return [_block.across(total, lambda a, b: a + b, QUAD) for total in totals]
 
+    def inverse(self, top: Any, total: Any, sink: Any = None) -> Any:
+        """What to multiply by in place of dividing by a row's sum of powers; 1 where that is 0.
+
+        `sink`: the scaled score of one more key, which adds its power to the sum.
+
+        rcp.approx errs by 2 ** -23. A division of full precision would be a call, for which the
+        assembler lets every wgmma of the kernel wait for the one before it.
+        """
+        if sink is not None:
+            unit = _LOG2_E / self._scoring.factor
+            score = emit.fma(sink, unit, self._scoring.cap * unit)
+            total = total + self.power(score, self.shift(top))
+        return _special.reciprocal(emit.select(emit.compare("equal", total, 0.0), 1.0, total))
+
     def seen(self, scores: Sequence[Any], first: Size, ranges: Sequence[Range]) -> list[Any]:
         """-inf in place of the scores of keys outside of the ranges."""
         word, found = emit.integer(32), list(scores)
@@ -177,12 +212,3 @@ class Softmax:
     def column(self, place: int) -> Size:
         """The column of the lane's score at a place."""
         return self.member * 2 + self._fixed(place)
-
-
-def inverse(total: Any) -> Any:
-    """What to multiply by in place of dividing by a sum of powers; 1 where no key was seen.
-
-    rcp.approx errs by 2 ** -23. A division of full precision would be a call, for which the
-    assembler lets every wgmma of the kernel wait for the one before it.
-    """
-    return _special.reciprocal(emit.select(emit.compare("equal", total, 0.0), 1.0, total))

@@ -167,9 +167,7 @@ class Warp(softmax.Softmax):
                 sums[here : here + 4] = mma.multiply(self._kind, left, right, sums[here : here + 4])
 
     def _biased(self, scores: list[Any], first: Size) -> list[Any]:
-        before, bias = self._scoring.before, self._scoring.bias
-        if before is not None:
-            scores = [score * before for score in scores]
+        scores, bias = self._scoring.unmasked(scores), self._scoring.bias
         if bias is None:
             return scores
         found = list(scores)

@@ -110,12 +110,13 @@ class _Attention(Feed):
         self._kind = kind = mma.KINDS[spec.operands[0].dtype, spec.operands[0].dtype]
         self._of_scores = instructions.Matrices(kind, KEYS, k_last=True)
         self._of_values = instructions.Matrices(kind, layout.size, k_last=False)
-        self._scores = flash_softmax.Scores.of(spec.attr("scale"), None, False)
-        self._softmax = softmax = flash_softmax.Softmax(self._scores, KEYS, 1, chains=4)
+        scale, cap = spec.attr("scale"), spec.attr("softcap", 0.0)
+        self._scores = flash_softmax.Scores.of(scale, cap, None, False)
+        self._softmax = flash_softmax.Softmax(self._scores, KEYS, 1, chains=4)
         warp = _block.thread() // _block.WARP
         self._line = warp * result.WARP_ROWS
-        lines = [self._reach.first + self._line + softmax.group + 8 * i for i in range(2)]
-        ranges = [self._tile.seen(emit.minimum(line, self._reach.end - 1)) for line in lines]
+        rows = self._rows()
+        ranges = [self._tile.seen(emit.minimum(row, self._reach.end - 1)) for row in rows]
         self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
         self._check()
         self._turn(0, self._queries()).wait_until_full()
@@ -124,6 +125,10 @@ class _Attention(Feed):
         self._write_all(self._attended(), write)
         if self._block.tiles.several:
             self._pass_queries_on()
+
+    def _rows(self) -> list[Size]:
+        """Those that the thread has scores of; beyond the last one, there are none."""
+        return [self._reach.first + self._line + self._softmax.group + 8 * i for i in range(2)]
 
     def _attended(self) -> list[Any]:
         """The results of the thread in float32, as `instructions.Matrices.parts` has them."""
@@ -151,14 +156,16 @@ class _Attention(Feed):
         begin = self._become_shares(one - 1, scores, [top] * 2, [zero] * 2, None)
         begin += self._of_values.zeros()
         state = emit.carry(one, self._reach.count, one, begin, step)
-        shares, _, totals, sums = _split(state, words, 2, 2)
+        shares, tops, totals, sums = _split(state, words, 2, 2)
         self._turn(2, self._reach.count - 1).wait_until_full()
         self._blank_values(self._reach.count - 1)
         whole = self._add_values(self._reach.count - 1, shares, sums)
         instructions.wait(0)
         if self._block.tiles.several:
             self._release(2, self._reach.count - 1)
-        scales = [flash_softmax.inverse(total) for total in self._softmax.sums(totals)]
+        sinks = self._task.sinks(self._rows())
+        lines = zip(tops, self._softmax.sums(totals), sinks, strict=True)
+        scales = [self._softmax.inverse(*line) for line in lines]
         parts = self._of_values.settled(whole)
         return [part * scales[i % 4 // 2] for i, part in enumerate(parts)]
 
@@ -192,9 +199,7 @@ class _Attention(Feed):
 
     def _seen(self, number: Size, sums: Any) -> list[Any]:
         """The scores of step `number`, -inf for keys that the row does not see."""
-        scores = self._of_scores.settled(sums)
-        if self._scores.before is not None:
-            scores = [score * self._scores.before for score in scores]
+        scores = self._scores.unmasked(self._of_scores.settled(sums))
         first = self._reach.start + number * KEYS
         edge = emit.compare("greater", first + KEYS, self._reach.early)
         if self._reach.late is not None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block
-from heddle.kernels.cuda.flash import attend, keys, softmax
+from heddle.kernels.cuda.flash import keys, softmax
+from heddle.kernels.cuda.flash.task import Task
 from heddle.kernels.cuda.products import pieces
 from heddle.kernels.cuda.warpgroup import instructions
 from heddle.kernels.sizes import Size
@@ -49,7 +50,7 @@ class Tile:
     """
 
     spec: Spec
-    task: attend.Task
+    task: Task
     first: Size
     rows: int
     corner: Callable[[int, Any], Sequence[Size]]

@@ -103,12 +103,23 @@ def _emit_strip(
 ) -> None:
     problem = matrices.problem(frame.spec)
     m, n, k = (frame.size(x) for x in (problem.m, problem.n, problem.k))
-    if strip.rows > FEW:
-        _block.share_multiprocessor(1)  # 64 sums and their operands do not fit 128 registers.
     down = sizes.ceildiv(m, strip.rows)
     row, column = number % down * strip.rows, number // down * strip.each
-    where = outputs.Place(emit.index(0), row, column, m, n, k)
-    x_type, weight_type, scale_type = (operand.dtype for operand in frame.spec.operands)
+    emit_strip_at(strip, frame, shared, outputs.Place(emit.index(0), row, column, m, n, k), part)
+
+
+def emit_strip_at(
+    strip: Strip,
+    frame: _frame.Frame,
+    shared: mma.DynamicShared,
+    where: outputs.Place,
+    part: strip_parts.Part | None = None,
+) -> None:
+    """Emits the strip at `where`, or a part of it, and the wait for the kernels in front."""
+    if strip.rows > FEW:
+        _block.share_multiprocessor(1)  # 64 sums and their operands do not fit 128 registers.
+    row, column, m, n, k = where.row, where.column, where.m, where.n, where.k
+    x_type, weight_type, scale_type = (operand.dtype for operand in frame.spec.operands[:3])
     each = 8 // strip.bits  # Weights of a byte.
     x = staging.Matrix(frame.inputs[0], x_type, 0, m, k)
     width = RUN * strip.kind.item

@@ -108,19 +108,19 @@ class Plan:
     def tiles(self) -> Expr:
         """Tiles of a cluster: one above the other, or side by side where they share a."""
         problem = self.problem
+        if self.grouped:
+            down = most(self.spec, self.tile.rows)
+            return product((down, fold("ceildiv", problem.n, self.tile.columns)))
         if self.scaled:
             across = fold("ceildiv", problem.n, self.tile.columns * self.cluster)
             return fold("mul", fold("ceildiv", problem.m, self.tile.rows), across)
-        if self.grouped:
-            down = most(self.spec, ROWS)
-            return product((down, fold("ceildiv", problem.n, self.tile.columns)))
         down = fold("ceildiv", problem.m, ROWS * self.cluster)
         return product((*problem.batch, down, fold("ceildiv", problem.n, self.tile.columns)))
 
     @property
     def grouped(self) -> bool:
         """Whether rows are sorted by group, and each group has a b of its own."""
-        return self.spec.op == "grouped_matmul"
+        return self.spec.op in ("grouped_matmul", "quantized_grouped_matmul")
 
     @property
     def gathers(self) -> bool:
@@ -137,8 +137,10 @@ class Plan:
         """Of a thread that multiplies and of one that brings, once they have shared them out anew.
 
         Who gathers windows, looks for groups or brings halves of bytes would spill with less; who
-        widens weights of 8 bits, too.
+        widens weights of 8 bits, too, or looks for the groups of such weights.
         """
+        if isinstance(self.tile, ScaledTile) and self.grouped:
+            return 216, 72
         wide = isinstance(self.tile, ScaledTile) and self.tile.weights.bits == 8
         return (232, 40) if wide else (224, 56)
 
@@ -201,7 +203,7 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
     """
     if machine.arch != "sm_90a":
         return None
-    if spec.op == "quantized_matmul":
+    if spec.op in ("quantized_matmul", "quantized_grouped_matmul"):
         return _scaled_plan(spec)
     if not tensor_cores.fits(spec):
         return None
@@ -232,17 +234,26 @@ def plan_for(spec: Spec, machine: Machine) -> Plan | None:
 
 
 def _scaled_plan(spec: Spec) -> Plan | None:
-    """That of weights of 8 and 4 bits: tiles of 128 columns, of which two share their rows."""
-    problem = matrices.problem(spec)
-    few = by_rows.are_few(spec, products_scaled.FEW)
+    """That of weights of 8 and 4 bits: tiles of 128 columns, of which two share their rows.
+
+    Tiles of rows that are sorted by group end with it: they are alone, and short, which leaves
+    fewer of their rows empty, and registers to those that look for groups.
+    """
+    problem, grouped = matrices.problem(spec), spec.op == "quantized_grouped_matmul"
+    groups = spec.operands[1].shape[0] if grouped else 1
+    if not isinstance(groups, int):
+        return None
+    few = by_rows.are_few(spec, products_scaled.FEW * groups)
     if few or spec.beside or spec.gate or not products_scaled.fits(spec):
         return None
     if problem.k == 0:  # There is no scale that could be asked for in advance.
         return None
-    x, weights, _ = spec.operands
+    x, weights = spec.operands[:2]
     words = WeightWords(mma.KINDS[x.dtype, x.dtype], spec.attr("bits"), weights.dtype)
-    rows = SHORT if by_rows.are_few(spec, SHORT) else ROWS
+    rows = SHORT if grouped or by_rows.are_few(spec, SHORT) else ROWS
     tile = ScaledTile(words, spec.attr("group"), rows)
+    if grouped:
+        return Plan(spec, tile, 1, cut=False)
     cluster = 1 if isinstance(problem.n, int) and problem.n <= tile.columns else 2
     known = all(isinstance(size, int) for size in _sizes(spec))
     plans = [Plan(spec, tile, cluster, cut) for cut in ([False, True] if known else [True])]

@@ -74,7 +74,7 @@ class _Block:
         self._across = _chosen(beside, plan.cluster, 1)
         self._tiles_down = _ceildiv(self._m, self._down * tile.rows)
         if plan.grouped:
-            self._tiles_down = pieces.word(frame.size(most(plan.spec, ROWS)))
+            self._tiles_down = pieces.word(frame.size(most(plan.spec, tile.rows)))
         self._tiles_across = _ceildiv(self._n, self._across * tile.columns)
         number = frame.size(product(problem.batch))
         tiles = self._tiles_down * self._tiles_across * pieces.word(number)
@@ -126,7 +126,7 @@ class _Block:
         side_by_side = emit.minimum(self._tiles_down - group * together, together)
         row, column = group * together + rest % side_by_side, rest // side_by_side
         if self._plan.grouped:
-            group, top, end = row_pieces.find(self._frame, pieces.size(row), ROWS)
+            group, top, end = row_pieces.find(self._frame, pieces.size(row), self._plan.tile.rows)
             right = pieces.size(column * self._plan.tile.columns)
             return Place(group, top, right, end, self._n, self._k)
         row = row * self._down + _chosen(self._beside, 0, self._rank)
@@ -203,6 +203,9 @@ class _Block:
             self._frame, self._plan, self._shared, self._ring, self._release_scaled
         )
         sums = products(piece, place, first)
+        if self._plan.grouped:  # Rows of no group are zeros.
+            self._out.turned(sums, replace(place, number=emit.index(0)))
+            return
         with emit.when(emit.compare("greater", piece.length, 0)):
             complete: Any = emit.constant(emit.integer(1), 1)
             if self._plan.cut:

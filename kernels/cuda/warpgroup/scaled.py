@@ -9,6 +9,7 @@ flight. x is b. The sums of a group are multiplied by its scales in float32, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import convert, emit, memory, sizes
@@ -40,6 +41,7 @@ class Feed(feed.Feed):
         start, row = pieces.size(part * staging.LINE), pieces.word(place.row) + part
         blocks = pieces.word(3) if self.plan.cluster > 1 else None  # Both of the cluster.
         zero, column = pieces.word(0), pieces.word(place.column)
+        matrix = pieces.word(place.number) if self.plan.grouped else zero
         for turn, k in self._steps_of(piece, first):
             with emit.when(feed.speaks()):
                 turn.expect(tile.stage)
@@ -48,7 +50,7 @@ class Feed(feed.Feed):
                     along = k + number * tile.panel_depth
                     tma.load(target, x, [zero, row, along], turn.full, blocks)
                 target = self.shared.at(turn.start + tile.b_place)
-                tma.load(target, weights, [zero, column, k // tile.each], turn.full)
+                tma.load(target, weights, [matrix, column, k // tile.each], turn.full)
 
     def _sides(self, number: Size) -> tuple[staging.Matrix, staging.Matrix]:
         """x, and the weights as bytes."""
@@ -63,6 +65,8 @@ class Feed(feed.Feed):
 
     def _gather(self, piece: pieces.Piece, place: Place, first: Any) -> None:
         (x, weights), tile = self._sides(emit.index(0)), tile_of(self.plan)
+        if self.plan.grouped:
+            weights = replace(weights, start=place.number * weights.rows * weights.columns)
         for turn, k in self._steps_of(piece, first):
             along = pieces.size(k)
             for number in range(tile.panels):
@@ -103,7 +107,7 @@ class Products:
         release: Callable[[instructions.Turn], None],
     ) -> None:
         self._frame, self._shared, self._ring, self._release = frame, shared, ring, release
-        self._tile, problem = tile_of(plan), plan.problem
+        self._plan, self._tile, problem = plan, tile_of(plan), plan.problem
         self._units = instructions.Matrices(self._tile.kind, self._tile.rows, k_last=True)
         self._x = self._units.b(shared.at(0), 0)
         self._n = frame.size(problem.n)
@@ -119,6 +123,9 @@ class Products:
             emit.minimum(place.column + self._line + 8 * half, self._n - 1) * self._groups
             for half in range(_HALVES)
         ]
+        if self._plan.grouped:  # Rows of no group are not scaled.
+            above = emit.maximum(place.number, 0) * self._n * self._groups
+            rows = [above + row for row in rows]
         count = _HALVES * self._tile.depth // self._tile.span
 
         def step(i: Any, number: Any, parity: Any, *state: Any) -> Sequence[Any]:

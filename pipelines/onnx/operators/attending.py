@@ -107,19 +107,23 @@ def attend(
     *,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks: TensorValue | None = None,
     layout: str = "bhsd",
 ) -> TensorValue:
-    """Attention in a layout: `ops.attention`, unless that has no softcap or another value size.
+    """Attention in a layout: `ops.attention`, unless there are sinks or another value size.
 
     Masks broadcast to `[batch, heads, queries, keys]`; bools say what is seen, floats are added.
+    `sinks`, `[heads]`, are those of `ops.ragged_attention`.
     """
     _, sequence = AXES[layout]
     queries, keys = query.shape[sequence], key.shape[sequence]
-    if softcap or key.shape != value.shape:
+    if sinks is not None or key.shape != value.shape:
         if layout == "bshd":
             query, key, value = map(exchanged, (query, key, value))
-        result = written_out(query, key, value, masks, sight, scale=scale, softcap=softcap).result
-        return exchanged(result) if layout == "bshd" else result
+        steps = written_out(
+            query, key, value, masks, sight, scale=scale, softcap=softcap, sinks=sinks
+        )
+        return exchanged(steps.result) if layout == "bshd" else steps.result
     causal, window = False, 0
     if sight is not None and sight.is_causal(queries, keys):
         causal, window = True, 0 if sight.left is None else sight.left + 1
@@ -134,6 +138,7 @@ def attend(
         scale=_scale(query, scale),
         causal=causal,
         window=window,
+        softcap=softcap,
         layout=layout,
     )
 
@@ -147,6 +152,7 @@ def written_out(
     *,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks: TensorValue | None = None,
     precision: DType | None = None,
 ) -> Steps:
     """Attention in the layout "bhsd", each step an op; the softmax in `precision` or the query's.
@@ -170,8 +176,13 @@ def written_out(
     else:
         # Where a mask is -inf nothing is seen, even of a score that is infinite.
         masked = ops.where(ops.equal(mask, -math.inf), -math.inf, capped + mask)
-    shares = ops.softmax(masked if precision is None else ops.cast(masked, precision))
-    shares = ops.cast(shares, query.dtype)
+    shares = masked
+    if sinks is not None:
+        sink = ops.reshape(ops.cast(sinks, query.dtype), [heads, 1, 1])
+        sink = ops.broadcast_to(sink, [batch, heads, queries, 1])
+        shares = ops.concat([masked, sink], axis=-1)
+    shares = ops.softmax(shares if precision is None else ops.cast(shares, precision))
+    shares = ops.cast(shares[:, :, :, :keys], query.dtype)
     result = ops.reshape(shares, [batch, shared, each * queries, keys]) @ value
     result = ops.reshape(result, [batch, heads, queries, value.shape[-1]])
     return Steps(scores, capped, masked, shares, result)

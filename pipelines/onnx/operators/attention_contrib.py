@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from heddle.graph import Dim, DType, TensorValue, ops
+from heddle.graph import Dim, DType, Shape, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators import attending
 from heddle.pipelines.onnx.operators.attending import Sight, exchanged, split_heads
 from heddle.pipelines.onnx.operators.quantized_contrib import scalar, scaled_product
-from heddle.pipelines.onnx.operators.rotary import rotated
 from heddle.pipelines.onnx.table import operator
 
 
@@ -154,17 +153,19 @@ def grouped(node: Node) -> list[TensorValue | None]:
     """Causal attention of few key heads, with rotary positions and a cache that grows.
 
     Inputs are query (or all three packed), key, value, past key, past value, the place of each
-    row's last token, how many tokens there are at most, cosines, sines, positions, and what is
-    added to the scores. A row of a batch may be shorter than others: its new tokens follow its own
-    last one in the cache, and what is behind them is nothing.
+    row's last token, how many tokens there are at most, cosines, sines, positions, what is added
+    to the scores, and sinks, which are zeros in a smooth softmax without any. A row of a batch may
+    be shorter than others: its new tokens follow its own last one in the cache, and what is behind
+    them is nothing.
     """
-    node.refuse_set("sliding_window_cache", "smooth_softmax", "qk_output")
-    names = ("head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "query_seqlens")
-    node.refuse_inputs(**{name: number for number, name in enumerate(names, 11)})
+    node.refuse_set("sliding_window_cache", "qk_output")
+    names = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "query_seqlens")
+    node.refuse_inputs(**{name: number for number, name in enumerate(names, 12)})
     if node["causal"] == 0:
         node.refuse("wanted causal of 1, got 0")
     if node.has(3) != node.has(4):
         node.refuse("wanted past_key and past_value, or none of them, got one")
+    sinks = _sinks(node)
     query, key, value = _grouped_heads(node)
     new = query.shape[1]
     past = node(3).shape[2] if node.has(3) else Dim(0)
@@ -173,7 +174,7 @@ def grouped(node: Node) -> list[TensorValue | None]:
     if node["do_rotary"]:
         tables = _tables(node, before, new)
         interleaved = bool(node["rotary_interleaved"])
-        query, key = (rotated(x, tables, interleaved) for x in (query, key))
+        query, key = (ops.rope(x, *tables, interleaved=interleaved) for x in (query, key))
     query, key, value = map(exchanged, (query, key, value))
     if node.has(3):
         pairs = ((node(3), key), (node(4), value))
@@ -188,8 +189,20 @@ def grouped(node: Node) -> list[TensorValue | None]:
         Sight(before, left, 0),
         scale=node["scale"],
         softcap=node["softcap"] or 0.0,
+        sinks=sinks,
     )
     return [attending.joined_heads(result, "bhsd"), key, value]
+
+
+def _sinks(node: Node) -> TensorValue | None:
+    """The score of one more key for each head, whose value is zeros; None where there is none."""
+    heads = Dim(node["num_heads"])
+    if node.has(11):
+        if node(11).shape != (heads,):
+            node.refuse(f"wanted head_sink of {Shape((heads,))}, got {node(11).shape}")
+        return node(11)
+    is_smooth = node["smooth_softmax"] == 1
+    return ops.broadcast_to(ops.constant(0, node(0).dtype), [heads]) if is_smooth else None
 
 
 def _grouped_heads(node: Node) -> Sequence[TensorValue]:

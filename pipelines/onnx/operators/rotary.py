@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from heddle.graph import TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.attending import split_heads
@@ -42,17 +40,4 @@ def _turned(node: Node, x: TensorValue, tables: list[TensorValue], heads: int) -
         node.refuse(f"wanted cosines [batch, sequence, columns], got {tables[0].shape}")
     rows = split_heads(node, x, heads) if x.rank == 3 else x
     tables = [ops.unsqueeze(table, 2 if x.rank == 3 else 1) for table in tables]
-    return ops.reshape(rotated(rows, tables, bool(node["interleaved"])), x.shape)
-
-
-def rotated(x: TensorValue, tables: Sequence[TensorValue], interleaved: bool) -> TensorValue:
-    """The first elements of the last axis turned, twice as many as cosines and sines have columns.
-
-    Tables broadcast to `[..., columns]`.
-    """
-    cos, sin = tables
-    size, width = int(x.shape[-1]), 2 * int(cos.shape[-1])
-    if width >= size:
-        return ops.rope(x, cos, sin, interleaved=interleaved)
-    first, rest = ops.split(x, [width, size - width], axis=-1)
-    return ops.concat([ops.rope(first, cos, sin, interleaved=interleaved), rest], axis=-1)
+    return ops.reshape(ops.rope(rows, *tables, interleaved=bool(node["interleaved"])), x.shape)

@@ -32,8 +32,12 @@ ELSEWHERE = (
     "paged_write",
     "grouped_matmul",
     "grouped_matmul_packed",
+    "quantized_grouped_matmul",
+    "quantized_grouped_matmul_packed",
+    "rounded_grouped_matmul_packed",
 )
-"""Their offsets and tables have to go together: test_paged.py and test_grouped.py make some."""
+"""Their offsets and tables have to go together: test_paged.py, test_grouped.py and
+test_quantized_groups.py make some."""
 
 
 @dataclass

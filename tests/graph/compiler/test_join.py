@@ -26,9 +26,16 @@ TYPES = {
 }
 
 
+@pytest.fixture(scope="module", params=[8, 3], ids=["whole heads", "parts of heads"])
+def kinds(request):
+    """The dtypes and shapes of a step whose tables have so many columns."""
+    angles = DType.float32, ("tokens", 1, request.param)
+    return {**TYPES, "cos": angles, "sin": angles}
+
+
 @pytest.fixture(scope="module")
-def graph():
-    types = [TensorType(dtype, shape, DeviceRef.CPU()) for dtype, shape in TYPES.values()]
+def graph(kinds):
+    types = [TensorType(dtype, shape, DeviceRef.CPU()) for dtype, shape in kinds.values()]
     with Graph("step", types, input_names=list(TYPES)) as made:
         keys, values, query, key, value, cos, sin, *rows = (x.tensor for x in made.inputs)
         turned = ops.rope(query, cos, sin)
@@ -38,10 +45,10 @@ def graph():
 
 
 @pytest.fixture
-def arrays():
+def arrays(kinds):
     rng = np.random.default_rng(0)
     sizes = {"blocks": 5, "tokens": 4}
-    shapes = [[sizes.get(size, size) for size in shape] for _, shape in list(TYPES.values())[:7]]
+    shapes = [[sizes.get(size, size) for size in shape] for _, shape in list(kinds.values())[:7]]
     rows = np.array([0, 1, 4]), np.array([7, 3]), np.array([[4, 1], [0, 3]], np.int32)
     return [*(rng.standard_normal(shape, np.float32) for shape in shapes), *rows]
 
@@ -53,6 +60,18 @@ def test_every_stage_computes_the_same(graph, arrays):
         assert [r.spec.op for _, r in assemble.requests(module, kind)] == ["rotate_and_write"]
         for found, exact in zip(evaluate(module, arrays), wanted, strict=True):
             np.testing.assert_array_equal(found, exact)
+
+
+def test_queries_of_another_size_stay_apart():
+    """The same tables turn a part of them."""
+    kinds = {**TYPES, "query": (DType.float32, ("tokens", 6, 20))}
+    with Graph("step", [TensorType(dtype, shape) for dtype, shape in kinds.values()]) as made:
+        keys, values, query, key, value, cos, sin, *rows = (x.tensor for x in made.inputs)
+        new = ops.paged_write(keys, ops.rope(key, cos, sin), *rows)
+        made.output(ops.rope(query, cos, sin), new, ops.paged_write(values, value, *rows))
+    for kind in ("cpu", "cuda"):
+        asked = [r.spec.op for _, r in assemble.requests(lower(made.module, kind), kind)]
+        assert sorted(asked) == ["paged_write", "paged_write", "rope", "rope"]
 
 
 def test_caches_are_copied_or_changed_in_place(graph, arrays):

@@ -83,6 +83,22 @@ def test_the_least_number_as_a_mask(dtype):
     least_masks.check(found, arrays)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True, "window": 30},
+        {"mask": Operand("bool", ("d0", "d1"))},
+        {"mask": Operand("float32", ("d1",))},
+    ],
+    ids=["window", "bool", "float32"],
+)
+def test_capped_scores(options):
+    """The mask comes after the cap."""
+    spec = tiled(softcap=2.0, **options)
+    query, *others = numbers(spec, 40, 70)
+    close(spec, 40, 70, [query * query.dtype.type(4), *others])
+
+
 def test_batches_of_grouped_heads():
     close(tiled(batch=2, heads=6, key_heads=2, causal=True), 13, 40)
 
@@ -99,7 +115,12 @@ def test_a_query_without_keys_gives_zeros():
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("ragged_attention", {}), ("paged_attention", {"size": 64, "window": 60})],
+    [
+        ("ragged_attention", {}),
+        ("paged_attention", {"size": 64, "window": 60}),
+        ("ragged_attention", {"softcap": 1.0, "sinks": True}),
+        ("paged_attention", {"window": 30, "cache": "float8_e4m3fn", "sinks": True}),
+    ],
 )
 def test_ragged_rows(op, options):
     """Rows of a few tokens take dot products, those of more take tiles."""

@@ -111,6 +111,22 @@ def test_the_least_number_as_a_mask():
     least_masks.check(found, arrays)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True, "window": 30},
+        {"mask": Operand("bool", ("d0", "d1"))},
+        {"mask": Operand("float32", ("d1",))},
+    ],
+    ids=["window", "bool", "float32"],
+)
+def test_capped_scores(options):
+    """The mask comes after the cap."""
+    spec = tiled(softcap=2.0, **options)
+    query, *others = numbers(spec, 40, 70)
+    close(spec, 40, 70, [query * query.dtype.type(4), *others])
+
+
 def test_batches_of_grouped_heads():
     close(tiled(batch=2, heads=6, key_heads=2, causal=True), 13, 40)
 
@@ -147,11 +163,12 @@ def test_errors_are_no_greater_than_on_vectors():
     assert errors[0] < errors[1]
 
 
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 3e38])
-def test_numbers_that_have_no_parts(which, number):
+def test_numbers_that_have_no_parts(which, number, softcap):
     """A task with a result that is no number is computed on vectors, which know more of them."""
-    spec = tiled(causal=True)
+    spec = tiled(causal=True, softcap=softcap)
     arrays = numbers(spec, 40, 40)
     arrays[which][0, 0, 21, 3] = number
     with np.errstate(all="ignore"):
@@ -201,6 +218,7 @@ def test_a_row_does_not_depend_on_the_others():
         ("ragged_attention", {}),
         ("ragged_attention", {"causal": False}),
         ("paged_attention", {"size": 64, "window": 60}),
+        ("ragged_attention", {"softcap": 1.0, "sinks": True}),
     ],
 )
 def test_ragged_rows(op, options):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import ragged_batches
+import row_groups
 import sampling_rows
 import scattered
 import window_specs
@@ -83,6 +84,12 @@ def _specs() -> dict[str, Spec]:
             product,
             (product,),
             (("group", 32),),
+        ),
+        "quantized_grouped_matmul_packed": row_groups.scaling(
+            "quantized_grouped_matmul_packed", "float32", "uint32", 32, 40, "d0", 3
+        ),
+        "rounded_grouped_matmul_packed": row_groups.scaling(
+            "rounded_grouped_matmul_packed", "float32", "uint32", 32, 40, "d0", 3
         ),
         "round_rows": Spec(
             "round_rows",

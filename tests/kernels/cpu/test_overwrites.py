@@ -5,6 +5,7 @@ from dataclasses import replace
 import native
 import numpy as np
 import pytest
+import row_groups
 
 from heddle.kernels.cpu import KERNELS
 from heddle.kernels.registry import find
@@ -114,6 +115,10 @@ CASES = {
         ),
         3,
     ),
+    **{
+        op: (row_groups.scaling(op, "float32", "int8", 64, COLUMNS, "d0", 2, epilogue=ADDED), 4)
+        for op in ("quantized_grouped_matmul_packed", "rounded_grouped_matmul_packed")
+    },
     "window_matmul_packed": (
         Spec(
             "window_matmul_packed",
@@ -145,8 +150,9 @@ def test_a_result_over_its_input(case, rows):
     spec, number = CASES[case]
     dims, rng = {"d0": rows}, np.random.default_rng(rows)
     arrays = [native.random(rng, native.shape(o.shape, dims), o.dtype) for o in spec.inputs]
-    if spec.op == "grouped_matmul_packed":
-        arrays[2] = np.array([0, rows // 3, rows])  # Where the rows of each group begin.
+    if "grouped" in spec.op:
+        offsets = len(spec.operands) - 1
+        arrays[offsets] = np.array([0, rows // 3, rows])  # Where the rows of each group begin.
     tiled = ["sapphirerapids"] if "matmul" in spec.op else []
     for arch in (*native.DOTS, *tiled):
         (apart,), _ = native.run(spec, arrays, dims, arch)

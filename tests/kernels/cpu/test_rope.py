@@ -1,4 +1,4 @@
-"""rope: both forms, tables that broadcast, and what comes after it."""
+"""rope: both forms, tables that broadcast, what is not turned, and what comes after it."""
 
 import pytest
 from native import ARCHS, check
@@ -11,6 +11,9 @@ SHAPES = [
     (("d0", 3, "d1", 10), ("d1", 5)),
     (("d0", "d1", 2, 70), ("d0", "d1", 1, 35)),
     (("d0", 2), (1,)),
+    (("d0", "d1", 3, 128), ("d1", 1, 48)),
+    (("d0", "d1", 2, 80), ("d1", 1, 10)),
+    (("d0", 3, 22), ("d0", 1, 1)),
 ]
 
 
@@ -36,12 +39,13 @@ def test_tables_in_float32(interleaved, dtype):
     check(rotation(dtype, (5, 3, 16), (5, 1, 8), interleaved, "float32"), atol=4e-6)
 
 
+@pytest.mark.parametrize("half", [12, 5])
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_epilogue(interleaved):
+def test_epilogue(interleaved, half):
     inputs = (Operand("float32", (3, 1)), Operand("float32", (24,)))
     steps = (Step("mul", (0, 1), "float32"), Step("add", (3, 2), "float32"))
     body = Body(inputs, steps, (4,))
-    spec = rotation("float32", (5, 3, 24), (5, 1, 12), interleaved, epilogue=body)
+    spec = rotation("float32", (5, 3, 24), (5, 1, half), interleaved, epilogue=body)
     check(spec, atol=4e-6)
 
 

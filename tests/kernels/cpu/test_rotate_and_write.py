@@ -18,6 +18,10 @@ CASES = {
     "rounded to bfloat16": ragged.rotating(cache="bfloat16"),
     "bfloat16": ragged.rotating("bfloat16", interleaved=True),
     "rounded to 8 bits": ragged.rotating(cache="float8_e4m3fn", size=64),
+    "a part": ragged.rotating(size=64, part=48),
+    "a part that is no whole vector, neighbours": ragged.rotating(
+        cache="bfloat16", size=40, part=14, interleaved=True
+    ),
 }
 
 
@@ -89,6 +93,14 @@ def test_refusals(target):
         (
             changed(5, Operand("float32", ("d0", 2, 16))),
             "wanted a row of the tables for each token, got ('d0', 2, 16)",
+        ),
+        (
+            ragged.rotating(part=34),
+            "wanted a row of the tables for each token, got ('d0', 1, 17)",
+        ),
+        (
+            changed(4, replace(spec.operands[4], shape=("d0", 6, 64))),
+            "wanted queries of the tokens and the size of keys, got ('d0', 6, 64)",
         ),
     ):
         assert supports(wrong).startswith(reason)

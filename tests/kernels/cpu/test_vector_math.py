@@ -10,7 +10,7 @@ from native import ARCHS, load, run
 
 from heddle.kernels import bodies
 from heddle.kernels.functions import vector_math as vm
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import capped, exp2_falling
 from heddle.kernels.spec import Body, Operand, Spec, Step
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -235,4 +235,22 @@ def test_falling_exponential(function, reference, bound, dtype, arch, monkeypatc
     rounded = np.abs(got[small] - exact[small]) <= bound * np.finfo(dtype).smallest_subnormal
     assert ((got[small] == 0) | rounded).all()
     assert _ulps(got[normal], exact[normal], dtype).max() <= bound
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("cap", "slope"), [(50.0, 1.0), (0.3, -4.0)])
+def test_capped(cap, slope, dtype, arch, monkeypatch):
+    """No op of its own: attention caps its scores by it."""
+    x = _points(dtype, 20_001)
+    with monkeypatch.context() as patch:
+        patch.setitem(bodies._STEPS, "exp", lambda _, __, value: capped(value, cap, slope))
+        load.cache_clear()  # the same spec with another meaning
+        got = _apply("exp", x, arch)
+    load.cache_clear()
+    exact = np.tanh(x.astype(np.longdouble) * slope / cap) * cap
+    normal = np.abs(exact) >= np.finfo(dtype).tiny * 2**8
+    assert _ulps(got[normal], exact[normal], dtype).max() <= 16
+    np.testing.assert_allclose(got, exact, rtol=1e-5, atol=np.finfo(dtype).tiny)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(x))

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import row_groups
+
 from heddle.kernels.emit import ITEM_SIZE
 from heddle.kernels.registry import AHEAD, find
 from heddle.kernels.spec import Body, Operand, Spec, Step
@@ -259,6 +261,29 @@ def of_inner(held: str, n: int = 14336) -> Spec:
     x, weight, scales = spec.operands
     return gated(replace(spec, operands=(x, replace(weight, dtype=held), scales)))
 
+
+def of_experts(bits: int) -> tuple[Spec, Spec]:
+    """The kernels of few rows and of more by 128 experts of a 30B-shaped model, with a gate."""
+    spec = row_groups.scaling(
+        "quantized_grouped_matmul",
+        "bfloat16",
+        "int8" if bits == 8 else "uint8",
+        2048,
+        768,
+        "d0",
+        128,
+        group=128,
+        epilogue=row_groups.gated("bfloat16", "d0", 768),
+    )
+    few, more = find(spec.op, "cuda").split(spec)
+    return few.spec, more.spec
+
+
+LARGE |= {
+    f"quantized_grouped_matmul of {rows} rows, {bits} bits": spec
+    for bits in (8, 4)
+    for rows, spec in zip(("few", "more"), of_experts(bits), strict=True)
+}
 
 GATED = {
     f"{op} gated, {held}": of_inner(held)

@@ -10,6 +10,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 import cuda_cases as cases
+import score_cases
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
@@ -18,13 +19,14 @@ from heddle.kernels.spec import Spec
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cuda" / "resources.md"
 ARCHS = ("sm_80", "sm_90a")
+TABLE = {**cases.ALL, **cases.LARGE, **score_cases.ALL}
 HEAD = """# Registers and shared memory of the CUDA kernels
 
 As the PTX assembler of CUDA 13.0 reports them, for the kernels that the tests assemble
-(`tests/kernels/cuda/cuda_cases.py`): registers of a thread on sm_80 and sm_90a, bytes spilled (on
-either), shared memory of a block in bytes (static and dynamic), threads of a block; of both
-architectures where they differ. Written by `python tests/kernels/cuda/cuda_resources.py`; a test
-compares every line.
+(`cuda_cases.py` and `score_cases.py` of `tests/kernels/cuda`): registers of a thread on sm_80 and
+sm_90a, bytes spilled (on either), shared memory of a block in bytes (static and dynamic), threads
+of a block; of both architectures where they differ. Written by
+`python tests/kernels/cuda/cuda_resources.py`; a test compares every line.
 
 | kernel, dtype | sm_80 | sm_90a | spilled | shared | threads |
 |---|---|---|---|---|---|
@@ -54,8 +56,7 @@ def _of_both(numbers: Iterable[int]) -> str:
 
 
 def main() -> None:
-    table = {**cases.ALL, **cases.LARGE}.items()
-    lines = [line(name, spec, texts_of(spec)) for name, spec in table]
+    lines = [line(name, spec, texts_of(spec)) for name, spec in TABLE.items()]
     DOCUMENT.write_text(HEAD + "\n".join(lines) + "\n")
 
 

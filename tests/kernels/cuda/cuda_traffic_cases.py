@@ -59,6 +59,15 @@ def two_groups() -> Call:
     return Call(spec, dims, lambda: row_groups.arrays(spec, dims, [0, 70, 140]))
 
 
+def two_scaled(held: str, *offsets: int) -> Call:
+    """A product by two matrices of 8 or 4 bits, of so many rows each."""
+    spec = row_groups.scaling(
+        "quantized_grouped_matmul", "bfloat16", held, 512, 128, "d0", 2, group=64
+    )
+    dims = {"d0": offsets[-1]}
+    return Call(spec, dims, lambda: row_groups.arrays(spec, dims, offsets))
+
+
 def moves(dtype: str) -> dict[str, Call]:
     x = tensor(dtype, "d0", 64, 128)
     turned = tensor(dtype, "d0", 128, 64)
@@ -94,7 +103,8 @@ def rows(dtype: str) -> dict[str, Call]:
     """What is computed of rows: by a warp each, and by a block each."""
     short, long, any_length = (tensor(dtype, "d0", n) for n in (1024, 4096, "d1"))
     weights = tensor(dtype, 1024), tensor(dtype, 4096)
-    heads, angles = tensor(dtype, "d0", "d1", 4, 128), tensor(dtype, "d1", 1, 64)
+    heads = tensor(dtype, "d0", "d1", 4, 128)
+    angles, fewer = (tensor(dtype, "d1", 1, half) for half in (64, 48))
     best, columns = tensor("int64", "d0", 8), tensor(dtype, 2, "d0", 96)
     return {
         "softmax, a warp": call(plain("softmax", [short], short), 16),
@@ -112,6 +122,7 @@ def rows(dtype: str) -> dict[str, Call]:
         "rope, neighbours": call(
             plain("rope", [heads, angles, angles], heads, interleaved=True), 2, 8
         ),
+        "rope, a part": call(plain("rope", [heads, fewer, fewer], heads, interleaved=False), 2, 8),
         "cumsum, a warp": call(plain("cumsum", [short], short, axis=1), 16),
         "cumsum, a block": call(plain("cumsum", [any_length], any_length, axis=1), 4, 4096),
         "cumsum, columns": call(plain("cumsum", [columns], columns, axis=1), 128),
@@ -148,6 +159,11 @@ def other_moves() -> dict[str, Call]:
         "paged_write": of_rows(ragged.writing("bfloat16", 8, 128, 16), [1, 30, 17], [40, 30, 64]),
         "rotate_and_write": of_rows(
             ragged.rotating("bfloat16", heads=8, key_heads=2, size=128, block=16), [1, 30], [9, 40]
+        ),
+        "rotate_and_write of a part": of_rows(
+            ragged.rotating("bfloat16", heads=8, key_heads=2, size=128, block=16, part=96),
+            [1, 30],
+            [9, 40],
         ),
         "penalize": Call(
             sampling_rows.penalizing(),
@@ -214,6 +230,8 @@ def products() -> dict[str, Call]:
         "quantized_matmul, 4 bits, 16 rows": call(scaled(16, 64, 512, 4)),
         "quantized_matmul, 8 bits, 64 rows": call(scaled(64, 64, 512, 8)),
         "quantized_matmul, 4 bits, 64 rows": call(body(scaled(64, 64, 512, 4))),
+        "quantized_grouped_matmul, 8 bits, 8 rows": two_scaled("int8", 0, 8, 8),
+        "quantized_grouped_matmul, 4 bits, 16 rows": two_scaled("uint8", 0, 16, 32),
     }
 
 
@@ -243,6 +261,11 @@ def attentions() -> dict[str, Call]:
             [1, 1],
             [130, 70],
         ),
+        "paged_attention with sinks, one query": of_rows(
+            of(paged, half, heads=8, key_heads=1, size=64, block=16, window=128, sinks=True),
+            [1, 1],
+            [190, 70],
+        ),
     }
 
 
@@ -257,12 +280,16 @@ def by_warpgroups() -> dict[str, Call]:
         "grouped_matmul": two_groups(),
         "quantized_matmul, 8 bits": call(scaled(130, 128, 128, 8)),
         "quantized_matmul, 4 bits": call(body(scaled(130, 128, 256, 4))),
+        "quantized_grouped_matmul, 8 bits": two_scaled("int8", 0, 70, 140),
         "attention of 128": attention((2, 1), 128, 64, 256),
         "ragged_attention of 64": of_rows(
             of("ragged_attention", half, heads=1, key_heads=1, size=64), *rows_of
         ),
         "paged_attention of 64": of_rows(
             of("paged_attention", half, heads=1, key_heads=1, size=64, block=16), *rows_of
+        ),
+        "ragged_attention with sinks": of_rows(
+            of("ragged_attention", half, heads=2, key_heads=1, size=64, sinks=True), *rows_of
         ),
     }
 

@@ -50,7 +50,8 @@ def in_float64(spec: Spec, arrays: list[np.ndarray]) -> np.ndarray:
     if spec.attr("layout") == "bshd":
         q, k, v = (np.swapaxes(x, 1, 2) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
-    scores = q @ np.swapaxes(k, 2, 3) * spec.attr("scale")
+    scores, cap = q @ np.swapaxes(k, 2, 3) * spec.attr("scale"), spec.attr("softcap")
+    scores = np.tanh(scores / cap) * cap if cap else scores
     if spec.attr("causal"):
         behind = scores.shape[3] - scores.shape[2]
         seen = np.tri(*scores.shape[2:], behind, dtype=bool)

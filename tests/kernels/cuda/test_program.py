@@ -6,18 +6,22 @@ from cuda_program import EmulatedModel
 
 from heddle.graph import reference
 from heddle.pipelines.embedding import pad
-from heddle.pipelines.models.bert import BertConfig, sentence_embedder
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
 
-CONFIG = BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=12,
-    type_vocab_size=2,
-    layer_norm_eps=1e-12,
-    hidden_act="gelu",
+CONFIG = EncoderConfig.of(
+    {
+        "model_type": "bert",
+        "vocab_size": 40,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": 12,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+    }
 )
 
 

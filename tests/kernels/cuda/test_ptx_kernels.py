@@ -44,6 +44,7 @@ rope = loaded("rope")
 rotate_and_write = loaded("rotate_and_write")
 sample_tokens = loaded("sample_tokens")
 scatter = loaded("scatter")
+scores = loaded("scores")
 selection = loaded("selection")
 strip_parts = loaded("strip_parts")
 tensor_cores = loaded("tensor_cores")
@@ -81,6 +82,7 @@ ROWS: dict[str, Case] = {
     "a remainder": (functions.test_on_the_emulator, "mod, int8"),
     "a quotient": (functions.test_on_the_emulator, "floor_divide, uint64"),
     "rope": (rope.test_on_the_emulator, "halves of 16, float16", 0),
+    "rope, a part": (rope.test_on_the_emulator, "halves of 96 of 128", 0),
     "rope, single elements": (rope.test_on_the_emulator, "neighbours of 6, float32", 1),
     "random numbers": (random_uniform.test_on_the_emulator, "fours", 0),
     "top_k": (selection.test_on_the_emulator, "top_k, bfloat16", 0),
@@ -103,6 +105,9 @@ ROWS: dict[str, Case] = {
     ),
     "positions": (decoder.test_positions,),
     "rotate_and_write": (rotate_and_write.test_on_the_emulator, "halves", 0),
+    "rotate_and_write of a part": (
+        rotate_and_write.test_on_the_emulator, "a part, neighbours", 0,
+    ),
     "paged_write": (paged.test_on_the_emulator, "writing bfloat16", 0),
     "pooling": (windows.test_reductions, "float32", "max"),
     "a convolution": (windows.test_multiply_adds, "a stem"),
@@ -130,6 +135,10 @@ ATTENTION: dict[str, Case] = {
     "warpgroups, ragged": (
         ragged_warpgroup.test_on_the_emulator, "ragged, groups that do not divide a tile",
     ),
+    "a cap": (scores.test_capped, "few queries", "sm_80"),
+    "a cap and sinks": (scores.test_ragged, "few rows"),
+    "a cap and sinks by plain threads": (scores.test_ragged, "plain threads"),
+    "warpgroups, a cap and sinks": (scores.test_ragged, "warpgroups"),
 }  # fmt: skip
 PRODUCTS: dict[str, Case] = {
     **{

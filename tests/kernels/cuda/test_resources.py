@@ -3,13 +3,12 @@
 import cuda_cases as cases
 import pytest
 import wgmma_registers
-from cuda_resources import ARCHS, DOCUMENT, HEAD, line, texts_of
+from cuda_resources import ARCHS, DOCUMENT, HEAD, TABLE, line, texts_of
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES
 
-TABLE = {**cases.ALL, **cases.LARGE}
 VERSION = {"sm_80": "8.0", "sm_90a": "8.4"}
 VECTORS = ("map", "reduce rows", "reduce columns", "concat", "slice", "gather", "softmax")
 VECTORS += ("layer_norm", "rms_norm", "matmul", "attention")

@@ -16,6 +16,10 @@ CASES = {
     "odd halves": ragged.rotating(size=22, key_heads=1),
     "rounded to bfloat16": ragged.rotating(cache="bfloat16", heads=4, size=128),
     "neighbours of bfloat16": ragged.rotating("bfloat16", interleaved=True),
+    "a part": ragged.rotating(cache="bfloat16", size=128, part=96),
+    "a part, neighbours": ragged.rotating(size=64, part=32, interleaved=True),
+    "a part that is no whole vector": ragged.rotating("bfloat16", size=40, part=14),
+    "a part, and others that are none": ragged.rotating(size=44, part=16),
 }
 ROWS = [1, 5, 0, 3], [7, 5, 3, 20]
 

@@ -23,6 +23,7 @@ def computed(
     outputs: int = 1,
     known: tuple[str, ...] = (),
     domain: str = CONTRIB,
+    version: int = 21,
     **attributes: Any,
 ) -> list[np.ndarray]:
     """What a model of one node gives; inputs that are None are left out, `known` are weights."""
@@ -41,7 +42,7 @@ def computed(
     ]
     found = [helper.make_tensor_value_info(name, 1, []) for name in results]
     graph = helper.make_graph([node], "one", types, found, weights)
-    versions = [helper.make_opsetid("", 21), helper.make_opsetid(CONTRIB, 1)]
+    versions = [helper.make_opsetid("", version), helper.make_opsetid(CONTRIB, 1)]
     model = helper.make_model(graph, opset_imports=versions, ir_version=10)
     built = importer.build(file.checked(model, "one"), "one", "one.onnx")
     return reference.evaluate(built.graph, list(held.values()), built.weights)
@@ -262,15 +263,15 @@ def test_activations_of_a_recurrent_layer(normal: Any) -> None:
         ),
         (
             "GroupQueryAttention",
-            {},
-            {"num_heads": 4, "kv_num_heads": 4, "smooth_softmax": 1},
-            "wanted smooth_softmax of 0, got 1",
+            {**dict.fromkeys("abcdefgh"), "sink": np.ones(3, np.float32)},
+            {"num_heads": 4, "kv_num_heads": 4},
+            "wanted head_sink of [4], got [3]",
         ),
         (
             "GroupQueryAttention",
-            {**dict.fromkeys("abcdefgh"), "sink": np.ones(4, np.float32)},
+            {**dict.fromkeys("abcdefghi"), "scale": np.ones(1, np.float32)},
             {"num_heads": 4, "kv_num_heads": 4},
-            "wanted no input head_sink, got [4]",
+            "wanted no input k_scale, got [1]",
         ),
         ("Attention", {}, {"num_heads": 4, "do_rotary": 1}, "wanted do_rotary of 0, got 1"),
         ("RotaryEmbedding", {"s": None}, {"scale": 2.0}, "wanted scale of 1, got 2.0"),

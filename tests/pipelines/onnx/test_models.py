@@ -15,7 +15,8 @@ from heddle.graph.compiler import module as m
 from heddle.graph.compiler import pipeline
 from heddle.graph.compiler.stages import known_at_init
 from heddle.pipelines import weights
-from heddle.pipelines.models.bert import BertConfig, sentence_embedder
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
 from heddle.pipelines.onnx import load
 from heddle.runtime import InferenceSession
 
@@ -50,7 +51,7 @@ def kernels(graph, kind):
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_an_encoder_has_the_kernels_of_one_that_names_its_ops(encoder, tiny, kind):
-    graph = sentence_embedder(BertConfig.read(tiny / "config.json"))
+    graph = sentence_embedder(EncoderConfig.read(tiny / "config.json"))
     own, read = kernels(graph, kind), kernels(load(encoder, dims=graph.symbols).graph, kind)
     for name in ("attention", "layer_norm", "matmul", "matmul_packed"):
         assert count(read, name) == count(own, name)
@@ -67,7 +68,7 @@ def test_an_encoder_computes_what_its_checkpoint_does(encoder, tiny):
     found = load(encoder)
     assert found.graph.symbols["sequence"] == (1, 24)
     artifact = compile(found.graph, "cpu:native", weights=found.weights, embed_weights=True)
-    own = compile(sentence_embedder(BertConfig.read(tiny / "config.json")), "cpu:native")
+    own = compile(sentence_embedder(EncoderConfig.read(tiny / "config.json")), "cpu:native")
     session = InferenceSession()
     model = weights.load(session, own, weights_of(tiny))
     rng = np.random.default_rng(0)

@@ -9,18 +9,23 @@ from written import softmax
 from heddle.graph import ops
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler import pipeline
-from heddle.pipelines.models import bert
+from heddle.pipelines.models import activations, encoder, encoder_layers
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
 
-CONFIG = bert.BertConfig(
-    vocab_size=100,
-    hidden_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=128,
-    max_position_embeddings=32,
-    type_vocab_size=2,
-    layer_norm_eps=1e-12,
-    hidden_act="gelu",
+CONFIG = EncoderConfig.of(
+    {
+        "model_type": "bert",
+        "vocab_size": 100,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "max_position_embeddings": 32,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+    }
 )
 
 
@@ -44,7 +49,7 @@ def attention(query, key, value, mask, layout):
 
 def kernels(kind):
     """The kernels of the model in the order of their calls."""
-    module = pipeline.lower(bert.sentence_embedder(CONFIG).module, kind)
+    module = pipeline.lower(sentence_embedder(CONFIG).module, kind)
     return [op.attributes["kernel"].value for op in m.operations(module) if m.name(op) == "fused"]
 
 
@@ -52,6 +57,7 @@ def kernels(kind):
 def test_bert(kind, monkeypatch):
     named = kernels(kind)
     own = {"layer_norm": layer_norm, "attention": attention}
-    monkeypatch.setattr(bert, "ops", SimpleNamespace(**{**vars(ops), **own}))
-    monkeypatch.setitem(bert.ACTIVATIONS, "gelu", gelu)
+    for file in (encoder, encoder_layers):
+        monkeypatch.setattr(file, "ops", SimpleNamespace(**{**vars(ops), **own}))
+    monkeypatch.setitem(activations.ACTIVATIONS, "gelu", gelu)
     assert kernels(kind) == named

@@ -87,14 +87,38 @@ def test_rope(write, interleaved):
 
 @pytest.mark.parametrize("write", FORMS)
 def test_rope_of_a_part_of_each_head(write):
-    """Of what is computed: all of it is read beside the part, too."""
+    """The first one, also of rows that are a part of others."""
 
     def part(x, cos, sin):
-        x = ops.exp(x)
+        x = ops.exp(x)[..., 2:]
         return ops.concat([write(x[..., :16], cos, sin), x[..., 16:]], axis=-1)
 
-    graph = written(part, TensorType(F32, ("n", 4, 24)), TABLE, TABLE)
-    assert found(graph) == ["exp", "rope", "concat"]
+    graph = written(part, TensorType(F32, ("n", 4, 26)), TABLE, TABLE)
+    assert found(graph) == ["exp", "rope"]
+    assert attrs(graph, "rope")["interleaved"] == FORMS[write]
+    check(graph, {"n": 5})
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x, turned: ops.concat([turned, x[..., 18:]], axis=-1),
+        lambda x, turned: ops.concat([turned, ops.exp(x[..., 16:])], axis=-1),
+        lambda x, turned: ops.concat([turned, x[..., 16:25]], axis=-1),  # an odd size
+        lambda x, turned: ops.concat([x[..., 16:], turned], axis=-1),
+        lambda x, turned: ops.concat([turned, x[..., 16:20], x[..., 20:]], axis=-1),
+        lambda x, turned: ops.concat([turned, x[..., 8:24]], axis=1),
+        lambda x, turned: ops.concat([turned, x[..., 16:]], axis=-1) + ops.sum(turned, axis=-1),
+    ],
+)
+def test_other_parts_stay_behind(part):
+    """Beside what is turned, in a rotation of their own; read by others, or not the next ones."""
+
+    def write(x, cos, sin):
+        return part(x, ops.rope(x[..., :16], cos, sin))
+
+    graph = written(write, TensorType(F32, ("n", 4, 26)), TABLE, TABLE)
+    assert "concat" in found(graph)
     check(graph, {"n": 5})
 
 

@@ -39,6 +39,20 @@ def test_the_scale_is_the_attention_s(write):
     check(graph, *SIZES)
 
 
+@pytest.mark.parametrize("softcap", [0.5, 30.0])
+def test_the_scale_is_taken_before_the_cap(softcap):
+    """A cap stays what it is: it is that of scores which are scaled."""
+
+    def write(q, k, v):
+        return ops.attention(*map(heads, (q * 0.5, k * 2.0, v)), scale=0.25, softcap=softcap)
+
+    graph = written(write, *QKV)
+    assert found(graph) == ["attention"]
+    kept = attrs(graph, "attention")
+    assert (kept["scale"], kept["softcap"]) == (0.25, softcap)
+    check(graph, *SIZES)
+
+
 def test_keys_of_a_cache_are_read_as_they_are():
     """Old and new ones were copied for their scale alone."""
     past = TensorType(F32, (Dim("b", 0, 9), Dim("p", 0, 50), 64))

@@ -28,7 +28,7 @@ func.func @main(%q: f32[b, s, 4, 16], %k: f32[b, s, 4, 16], %v: f32[b, s, 4, 16]
 // gives
 module {
   func.func @main(%arg0: f32[b, s, 4, 16], %arg1: f32[b, s, 4, 16], %arg2: f32[b, s, 4, 16], %arg3: i1[b, 1, 1, s]) -> f32[b, s, 4, 16] attributes {heddle.symbols = {b = [1, 9], s = [1, 99]}} {
-    %0 = attention(%arg0, %arg1, %arg2, %arg3) {causal = true, layout = "bshd", scale = 2.500000e-01 : f64, window = 0 : i64} : (f32[b, s, 4, 16], f32[b, s, 4, 16], f32[b, s, 4, 16], i1[b, 1, 1, s]) -> f32[b, s, 4, 16]
+    %0 = attention(%arg0, %arg1, %arg2, %arg3) {causal = true, layout = "bshd", scale = 2.500000e-01 : f64, softcap = 0.000000e+00 : f64, window = 0 : i64} : (f32[b, s, 4, 16], f32[b, s, 4, 16], f32[b, s, 4, 16], i1[b, 1, 1, s]) -> f32[b, s, 4, 16]
     return %0 : f32[b, s, 4, 16]
   }
 }

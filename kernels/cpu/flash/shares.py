@@ -1,0 +1,49 @@
+"""What makes a query's result of its weighted values: one over the sum of its exponentials.
+
+A sink takes part as one more key whose values are zeros, once all keys are added up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from heddle.kernels import emit, host, memory
+from heddle.kernels.cpu.flash.cut import LOG2_E
+from heddle.kernels.emit import select
+from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.row_spans import sinks_of
+
+MOST = 3e38
+"""The most that a sink counts: more would be infinite in units of ln(2)."""
+
+
+def finite(top: Any) -> Any:
+    """What is taken off scores: their greatest, 0 where there is none."""
+    return select(emit.compare("equal", top, -math.inf), 0.0, top)
+
+
+def inverse(weight: Any) -> Any:
+    """One over sums of exponentials, 1 of a query that has seen no key."""
+    return 1.0 / select(emit.compare("equal", weight, 0.0), 1.0, weight)
+
+
+def with_sink(
+    frame: host.Frame, weight: Any, beside: Callable[[], tuple[Any, Any]], count: int = 1
+) -> Any:
+    """`inverse` of the sums `weight`, to which those of sinks, where there are any, are added.
+
+    `beside()`: the head, and what was taken off its scores in units of ln(2); the greater of it and
+    the sink is then taken off both. A vector is of `count` heads from that one on.
+    """
+    number = sinks_of(frame.spec)
+    if number is None:
+        return inverse(weight)
+    (head, top), lanes = beside(), emit.lanes_of(weight)
+    mask = None if count == lanes else host.first_lanes(count, lanes)
+    sink = memory.load(frame.inputs[number], head, "float32", lanes, mask) * LOG2_E
+    sink = select(emit.compare("greater", sink, MOST), MOST, sink)
+    shift = finite(emit.maximum(sink, top))
+    fade = exp2_falling(top - shift)
+    return inverse(emit.fma(weight, fade, exp2_falling(sink - shift))) * fade
