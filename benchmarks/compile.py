@@ -27,11 +27,12 @@ CHILD = """
 import sys, time
 from heddle.graph import compile
 from heddle.pipelines import checkpoint
-from heddle.pipelines.models import bert
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
 
-config = bert.BertConfig.read(checkpoint.minilm().config)
+config = EncoderConfig.read(checkpoint.minilm().config)
 start = time.perf_counter()
-artifact = compile(bert.sentence_embedder(config, "minilm"), targets=sys.argv[2:])
+artifact = compile(sentence_embedder(config, "minilm"), targets=sys.argv[2:])
 print(time.perf_counter() - start)
 artifact.save(sys.argv[1])
 """

@@ -59,8 +59,9 @@ def make(folder: Path, variants: Sequence[str] = ()) -> dict[str, dict[str, str]
     import gpu_variants
 
     from heddle.graph import DType, Graph, TensorType, compile
-    from heddle.pipelines.models.decoder import Quantization, language_model
+    from heddle.pipelines.models.decoder import language_model
     from heddle.pipelines.models.decoder_config import DecoderConfig
+    from heddle.pipelines.models.products import Quantization
 
     found = {}
     for values, target in ((LARGE, "cuda:sm_90a"), (TINY, "cpu:native")):

@@ -32,7 +32,8 @@ import registers
 
 from heddle.graph import DType, compile
 from heddle.pipelines import checkpoint, weights
-from heddle.pipelines.models import bert
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
 from heddle.runtime import InferenceSession
 
 # batch, sequence, rounds, calls in a turn
@@ -49,7 +50,7 @@ COSINE = {"float32": 0.999999, "bfloat16": 0.999}
 Call = Callable[[], np.ndarray]
 
 
-def operations(config: bert.BertConfig, batch: int, sequence: int) -> int:
+def operations(config: EncoderConfig, batch: int, sequence: int) -> int:
     """Multiplications and additions of the products and of attention."""
     size, inner = config.hidden_size, config.intermediate_size
     token = 2 * size * (4 * size + 2 * inner) + 4 * sequence * size
@@ -59,8 +60,8 @@ def operations(config: bert.BertConfig, batch: int, sequence: int) -> int:
 def heddle_candidate(
     found: checkpoint.Checkpoint, dtype: str, threads: int
 ) -> Callable[[np.ndarray], Call]:
-    config = bert.BertConfig.read(found.config)
-    graph = bert.sentence_embedder(config, "minilm", dtype=DType(dtype))
+    config = EncoderConfig.read(found.config)
+    graph = sentence_embedder(config, "minilm", dtype=DType(dtype))
     artifact = compile(graph, targets=["cpu"])
     session = InferenceSession(threads=threads)
     model = weights.load(session, artifact, found.weights)
@@ -158,7 +159,7 @@ def peer_candidates(
 def measure_shape(
     candidates: dict[str, Callable[[np.ndarray], Call]],
     exact: Callable[[np.ndarray], Call],
-    config: bert.BertConfig,
+    config: EncoderConfig,
     dtype: str,
     threads: int,
     batch: int,
@@ -201,7 +202,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     found = checkpoint.minilm()
-    config = bert.BertConfig.read(found.config)
+    config = EncoderConfig.read(found.config)
     exact = heddle_candidate(found, "float32", options.threads)
     candidates = {"heddle": heddle_candidate(found, options.dtype, options.threads)}
     with tempfile.TemporaryDirectory() as folder:

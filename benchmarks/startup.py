@@ -35,7 +35,8 @@ import measure
 
 from heddle.graph import compile
 from heddle.pipelines import checkpoint, weights
-from heddle.pipelines.models import bert
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
 
 PEERS = {"onnxruntime": "onnxruntime", "openvino": "openvino", "iree": "iree-base-runtime"}
 """The package whose version is that of a peer."""
@@ -91,7 +92,7 @@ def child(bytecode: Path, runtime: str, *arguments: object) -> dict[str, float]:
 
 
 def heddle_processes(found: checkpoint.Checkpoint, folder: Path) -> dict[str, tuple[object, ...]]:
-    graph = bert.sentence_embedder(bert.BertConfig.read(found.config), "minilm")
+    graph = sentence_embedder(EncoderConfig.read(found.config), "minilm")
     embedded, beside = folder / "embedded.heddle", folder / "beside.heddle"
     arrays = weights.select(found.weights, graph.weights)
     compile(graph, targets=["cpu"], weights=arrays, embed_weights=True).save(embedded)

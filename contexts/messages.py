@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_args
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 
 _IMAGE_PARTS = ("image", "image_url")
 
@@ -127,20 +127,25 @@ class TokenGeneratorRequestMessage(_Items):
 
     Attributes:
         role: Who speaks.
-        content: Text, or parts of several kinds: text (`text` or `content`), `image`, `image_url`.
+        content: Text, or parts of several kinds: text (`text` or `content`), `image`, `image_url`;
+            or None beside tool calls.
+        tool_calls: What an assistant called, as the chat template wants it.
+        tool_call_id: The call that a message of role `tool` answers.
 
     Raises:
         ValueError: An unknown role or kind of part, a part without its content, or a content of
-            another form; None, as beside tool calls, is one.
+            another form; None without tool calls is one.
     """
 
     role: Role
-    content: str | list[dict[str, Any]]
+    content: str | list[dict[str, Any]] | None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
             raise ValueError(f"message: wanted role {get_args(Role)}, got {self.role!r}")
-        if isinstance(self.content, str):
+        if isinstance(self.content, str) or (self.content is None and self.tool_calls):
             return
         if not isinstance(self.content, (list, tuple)):
             raise ValueError(
@@ -166,6 +171,6 @@ class TokenGeneratorRequestMessage(_Items):
     @property
     def image_count(self) -> int:
         """Number of images among the parts."""
-        if isinstance(self.content, str):
+        if self.content is None or isinstance(self.content, str):
             return 0
         return sum(part["type"] in _IMAGE_PARTS for part in self.content)

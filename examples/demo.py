@@ -33,11 +33,12 @@ def compile_model() -> float:
     from heddle.graph import compile
     from heddle.pipelines import checkpoint, weights
     from heddle.pipelines.cli.console import progress
-    from heddle.pipelines.models import bert
+    from heddle.pipelines.models.embedder import sentence_embedder
+    from heddle.pipelines.models.encoder_config import EncoderConfig
 
     found = checkpoint.minilm()
     start = time.perf_counter()
-    graph = bert.sentence_embedder(bert.BertConfig.read(found.config), "minilm")
+    graph = sentence_embedder(EncoderConfig.read(found.config), "minilm")
     with progress("compiling") as report:
         compile(
             graph,

@@ -1,11 +1,15 @@
-"""Where a model's files are: a folder as Hugging Face writes it, or the packaged MiniLM."""
+"""Where a model's files are: a folder as Hugging Face writes it, a GGUF file, or one packaged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from heddle.pipelines.gguf import config as gguf_config
+from heddle.pipelines.gguf.file import GgufFile, is_gguf
+from heddle.pipelines.models.config_checks import read_object
 from heddle.pipelines.weights import INDEX
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
@@ -18,6 +22,15 @@ class Checkpoint:
     """A folder with `config.json`, `model.safetensors` or its index, and `tokenizer.json`."""
 
     folder: Path
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return self.folder.resolve().name
+
+    def values(self) -> dict[str, Any]:
+        """The keys and values of `config.json`."""
+        return read_object(self.config)
 
     @property
     def config(self) -> Path:
@@ -42,17 +55,47 @@ class Checkpoint:
         return path
 
 
-def find(name: str) -> Checkpoint:
-    """The checkpoint `name`: `"minilm"`, or a folder.
+@dataclass(frozen=True)
+class GgufCheckpoint:
+    """A GGUF file of a language model, which holds all that a folder's files do."""
+
+    file: Path
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return self.file.stem
+
+    def values(self) -> dict[str, Any]:
+        """What a `config.json` would say of the model."""
+        return gguf_config.values_of(GgufFile.read(self.file))
+
+    @property
+    def config(self) -> Path:
+        """The file."""
+        return self.file
+
+    weights = tokenizer = config
+
+
+def of_path(path: Path) -> Checkpoint | GgufCheckpoint:
+    """The checkpoint that is this folder or GGUF file."""
+    return GgufCheckpoint(path) if is_gguf(path) else Checkpoint(path)
+
+
+def find(name: str) -> Checkpoint | GgufCheckpoint:
+    """The checkpoint `name`: `"minilm"`, a folder, or a GGUF file.
 
     Raises:
         ArtifactError: There is no such folder, or the package with MiniLM is not installed.
     """
     if name == "minilm":
         return minilm()
+    if is_gguf(Path(name)):
+        return GgufCheckpoint(Path(name))
     if not Path(name).is_dir():
         found = "a file" if Path(name).exists() else "no such folder"
-        wanted = "'minilm', a folder, FILE.onnx or FILE.py:FUNCTION"
+        wanted = "'minilm', a folder, FILE.gguf, FILE.onnx or FILE.py:FUNCTION"
         raise _missing(f"model {name!r}: wanted {wanted}, found {found}")
     return Checkpoint(Path(name))
 

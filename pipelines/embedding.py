@@ -1,4 +1,4 @@
-"""Sentences in, unit vectors out: a tokenizer in front of a compiled sentence embedder."""
+"""Sentences in, vectors out: a tokenizer in front of a compiled sentence embedder."""
 
 from __future__ import annotations
 
@@ -20,43 +20,40 @@ BATCH = 32
 
 
 class SentenceEmbedder:
-    """Embeds texts with a model made from `heddle.pipelines.models.bert.sentence_embedder`.
+    """Embeds texts with a model of `heddle.pipelines.models.embedder.sentence_embedder`.
 
     Args:
         model: A loaded model with inputs `tokens` and `attention_mask`.
         tokenizer: The path of its `tokenizer.json`.
         maximum: Tokens of a text that are looked at, special ones among them; the rest is cut off.
-            None: as many as the model takes.
+            None, or more than the model takes: as many as that.
+        prompt: What is put before each text.
 
     Raises:
         InputError: The model is no sentence embedder, or the file is no tokenizer.
     """
 
-    def __init__(self, model: Model, tokenizer: Path, maximum: int | None = None) -> None:
-        names = tuple(tensor.name for tensor in model.input_metadata)
-        if names != ("tokens", "attention_mask"):
-            raise InputError(
-                f"embedder: wanted a model with inputs tokens, attention_mask, "
-                f"got {', '.join(names) or 'none'}"
-            )
+    def __init__(
+        self, model: Model, tokenizer: Path, maximum: int | None = None, prompt: str = ""
+    ) -> None:
+        check_signature("embedder", model, [["tokens", "attention_mask"]], "embeddings")
         self._model = model
-        self._tokenizer = _read(tokenizer)
-        self._tokenizer.no_padding()
-        longest = {row["name"]: row["maximum"] for row in model.artifact.symbols}["sequence"]
-        self._tokenizer.enable_truncation(longest if maximum is None else maximum)
+        self._tokenizer = read_tokenizer(tokenizer, model, maximum)
+        self._prompt = prompt
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, with the special tokens, cut to the maximum.
+        """The token ids of each text, with the prompt and special tokens, cut to the maximum.
 
         Raises:
             InputError: A text cannot be encoded as UTF-8.
         """
         for number, text in enumerate(texts):
             check_text(f"embedder: text {number}", text)
-        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        prompted = [self._prompt + text for text in texts]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(prompted)]
 
     def embed(self, texts: Sequence[str], batch: int = BATCH) -> NDArray[np.float32]:
-        """Unit embeddings, float32 [texts, width], in the order of `texts`.
+        """Embeddings, float32 [texts, width], in the order of `texts`.
 
         Texts of similar length share a batch, so that little is spent on padding.
         """
@@ -71,23 +68,59 @@ class SentenceEmbedder:
         for number, row in enumerate(rows):
             if len(row) == 0:
                 raise InputError(f"embedder: text {number}: wanted at least one token, got none")
-        order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
-        parts = []
-        for first in range(0, len(rows), batch):
-            chosen = [rows[row] for row in order[first : first + batch]]
-            (vectors,) = self._model.execute(*pad(chosen))
-            parts.append(vectors.to_numpy())
-        sorted_vectors = np.concatenate(parts)
-        result = np.empty_like(sorted_vectors)
-        result[order] = sorted_vectors
-        return result
+        return in_batches(self._model, [rows], batch)
 
 
-def _read(path: Path) -> Tokenizer:
+def check_signature(what: str, model: Model, inputs: Sequence[Sequence[str]], output: str) -> None:
+    """Raises an InputError unless the model has one of these lists of inputs, and the output."""
+    names = [tensor.name for tensor in model.input_metadata]
+    if names not in inputs:
+        wanted = " or ".join(", ".join(each) for each in inputs)
+        raise InputError(
+            f"{what}: wanted a model with inputs {wanted}, got {', '.join(names) or 'none'}"
+        )
+    found = [tensor.name for tensor in model.output_metadata]
+    if found != [output]:
+        raise InputError(f"{what}: wanted a model with output {output}, got {', '.join(found)}")
+
+
+def read_tokenizer(path: Path, model: Model, maximum: int | None) -> Tokenizer:
+    """The tokenizer in the file `path`, which cuts what it reads to `maximum` and to the model's.
+
+    Raises:
+        InputError: It is none.
+    """
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more specific
         raise InputError(f"{path}: wanted a tokenizer.json: {error}") from None
+    tokenizer.no_padding()
+    longest = {row["name"]: row["maximum"] for row in model.artifact.symbols}["sequence"]
+    tokenizer.enable_truncation(longest if maximum is None else min(longest, maximum))
+    return tokenizer
+
+
+def in_batches(
+    model: Model, columns: Sequence[Sequence[Sequence[int]]], batch: int
+) -> NDArray[np.float32]:
+    """The model's output for each row, float32 [rows, ...].
+
+    Args:
+        model: What takes tokens, their mask, and the further columns.
+        columns: For each row its tokens; and, in the same way, what else there is of each token.
+        batch: Rows at a time, those of similar length.
+    """
+    order = sorted(range(len(columns[0])), key=lambda row: len(columns[0][row]))
+    parts = []
+    for first in range(0, len(order), batch):
+        chosen = order[first : first + batch]
+        (tokens, mask), *more = (pad([column[row] for row in chosen]) for column in columns)
+        (values,) = model.execute(tokens, mask, *(values for values, _ in more))
+        parts.append(values.to_numpy())
+    in_order = np.concatenate(parts)
+    result = np.empty_like(in_order)
+    result[order] = in_order
+    return result
 
 
 def pad(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

@@ -22,7 +22,7 @@ from heddle.contexts import (
 )
 from heddle.pipelines.generation_grammar import Grammars
 from heddle.pipelines.generation_prompt import Prompts
-from heddle.pipelines.generation_schedule import Running, Schedule
+from heddle.pipelines.generation_schedule import Load, Running, Schedule
 from heddle.pipelines.generation_step import StepModel
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.turns import Turns
@@ -56,6 +56,7 @@ class TextDelta:
         finish_reason: None while it goes on; `stop`, `length`, `cancelled` or `error`.
         log_probabilities: One entry for each token, where they were asked for.
         error: Why it could not go on.
+        prompt_tokens: Tokens of the request's prompt.
     """
 
     request_id: RequestID
@@ -64,6 +65,7 @@ class TextDelta:
     finish_reason: str | None = None
     log_probabilities: list[LogProbabilities | None] | None = None
     error: Exception | None = None
+    prompt_tokens: int = 0
 
 
 class TextGenerator:
@@ -106,7 +108,7 @@ class TextGenerator:
         self._ends = frozenset(token for token in tokenizer.eos_token_ids if token < known)
         if unknown := tokenizer.eos_token_ids - self._ends:
             warnings.warn(
-                f"{tokenizer.file.parent}: eos_token_id: wanted tokens below {known}, got "
+                f"{tokenizer.place}: eos_token_id: wanted tokens below {known}, got "
                 f"{', '.join(map(str, sorted(unknown)))}, with which no text ends",
                 stacklevel=2,
             )
@@ -150,7 +152,7 @@ class TextGenerator:
                 self._schedule.add(running)
             else:
                 context.status = GenerationStatus.MAXIMUM_LENGTH
-                self._new.append(TextDelta(name, "", [], "length"))
+                self._new.append(TextDelta(name, "", [], "length", prompt_tokens=len(prompt)))
             if keep:
                 self._kept.add(name)
         return name
@@ -173,11 +175,10 @@ class TextGenerator:
             running.context.status = GenerationStatus.CANCELLED
             self._new.append(self._last(running, "cancelled"))
 
-    def prompt_length(self, request_id: str) -> int:
-        """Tokens in the prompt of a request that has not ended; 0 for another one."""
-        with self._turn():
-            running = self._schedule.find(request_id)
-        return running.context.tokens.prompt_length if running else 0
+    @property
+    def load(self) -> Load:
+        """How much there is to do; at once, also while a step runs."""
+        return self._schedule.load
 
     @property
     def busy(self) -> bool:
@@ -227,7 +228,8 @@ class TextGenerator:
         text = running.held.push(running.text.push((), final=True), 0)
         context = running.context
         shown = text if context.sampling_params.detokenize else ""
-        return TextDelta(context.request_id, shown, [], reason, None, error)
+        length = context.tokens.prompt_length
+        return TextDelta(context.request_id, shown, [], reason, None, error, length)
 
     def stream(
         self, request: TextGenerationRequest, regex: str | None = None
@@ -301,6 +303,7 @@ class TextGenerator:
             output.tokens,
             REASONS.get(context.status),
             output.log_probabilities,
+            prompt_tokens=context.tokens.prompt_length,
         )
 
     def _text(self, running: Running, tokens: list[int]) -> str:

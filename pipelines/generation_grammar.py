@@ -83,7 +83,7 @@ class Grammars:
         if not self._ends:
             raise InputError("grammar: wanted a tokenizer with an end of text, got none")
         tokenizer = LLTokenizer(
-            str(self._tokenizer.file), n_vocab=self._vocab_size, eos_token=self._ends
+            self._tokenizer.to_json(), n_vocab=self._vocab_size, eos_token=self._ends
         )
         return GrammarCompiler(tokenizer, whitespace=self._whitespace)
 

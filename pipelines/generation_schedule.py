@@ -18,6 +18,23 @@ class Running:
     held: HeldText = field(default_factory=HeldText)
 
 
+@dataclass(frozen=True)
+class Load:
+    """How much there is to do.
+
+    Attributes:
+        running: Requests that have a row.
+        waiting: Those that wait for one, or for blocks.
+        blocks_used: Blocks of the cache that running requests hold.
+        blocks: All blocks of the cache.
+    """
+
+    running: int
+    waiting: int
+    blocks_used: int
+    blocks: int
+
+
 class Schedule:
     """The requests that wait, in order, and those that have a row and blocks of the cache.
 
@@ -37,6 +54,13 @@ class Schedule:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def load(self) -> Load:
+        """What there is now; one number may be a moment younger than another."""
+        blocks = self.blocks
+        used = blocks.count - blocks.free
+        return Load(len(self._running), len(self._waiting), used, blocks.count)
 
     def find(self, request_id: str) -> Running | None:
         """The request of that id, or None."""

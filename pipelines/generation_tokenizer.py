@@ -9,8 +9,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
+from heddle.pipelines.gguf.file import is_gguf
+from heddle.pipelines.gguf.tokenizer import read as read_gguf
+from heddle.pipelines.tokenizer_files import SPECIAL, TokenizerFiles
 from heddle.runtime.errors import InputError
 
 UNFINISHED = "\ufffd"
@@ -25,45 +26,35 @@ MOST_UNFINISHED = 32
 
 
 class TextTokenizer:
-    """The tokenizer of a checkpoint: `tokenizer.json`, and what the files beside it say.
+    """The tokenizer of a checkpoint.
 
     Args:
-        folder: Where they are: `tokenizer_config.json` for the chat template,
-            `generation_config.json` or `config.json` for the tokens that end a text.
+        path: Its folder, of which `TokenizerFiles.of_folder` reads the files; or a GGUF file, which
+            is all of them.
 
     Attributes:
-        file: The path of `tokenizer.json`.
+        place: The path.
         eos_token_ids: The tokens that end a text.
 
     Raises:
-        InputError: There is no tokenizer, a file is no JSON object, or an end of text no token.
+        InputError: As `TokenizerFiles.of_folder`.
+        GraphError: The file's tokenizer is of a kind that is not read.
+        ArtifactError: The file is damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "tokenizer.json"
-        try:
-            self._tokenizer = Tokenizer.from_file(str(self.file))
-        except Exception as error:  # the library raises nothing more specific
-            raise InputError(f"{self.file}: wanted a tokenizer.json: {error}") from None
+    def __init__(self, path: Path) -> None:
+        found = read_gguf(path) if is_gguf(path) else TokenizerFiles.of_folder(path)
+        self.place = found.place
+        self.eos_token_ids = found.ends
+        self._tokenizer, self._template = found.tokenizer, found.template
+        self._special = dict.fromkeys(SPECIAL, "") | dict(found.special)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._config = _object(folder / "tokenizer_config.json")
-        files = (_object(folder / name) for name in ("generation_config.json", "config.json"))
-        said = (content.get("eos_token_id") for content in files)
-        ends = next((end for end in said if end is not None), None)
-        if ends is None and (token := _text_of(self._config.get("eos_token"))):
-            ends = self._tokenizer.token_to_id(token)
-        listed = ends if isinstance(ends, list) else [ends]
-        known = [token for token in listed if token is not None]
-        for token in known:
-            if not isinstance(token, int) or token < 0:
-                raise InputError(
-                    f"{folder}: wanted eos_token_id as an integer or a list of them, got {ends!r}"
-                )
-        self.eos_token_ids = frozenset(known)
-        template = folder / "chat_template.jinja"
-        named = self._config.get("chat_template")
-        self._template = template.read_text() if template.is_file() else _template(named)
+
+    def to_json(self) -> str:
+        """The tokenizer as a `tokenizer.json` has it."""
+        text: str = self._tokenizer.to_str()
+        return text
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The tokens of `text`, with those that the tokenizer puts around it.
@@ -75,6 +66,11 @@ class TextTokenizer:
             check_text("prompt", text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
+
+    def token_text(self, token: int) -> str:
+        """The text of one token by itself, also of a special one."""
+        text: str = self._tokenizer.decode([token], skip_special_tokens=False)
+        return text
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens`, without special ones."""
@@ -88,7 +84,7 @@ class TextTokenizer:
         ("Chat templates", Hugging Face), `tojson` that changes no character among them.
 
         Args:
-            messages: `{"role": ..., "content": ...}` each, or objects with these attributes; a
+            messages: `{"role": ..., "content": ...}` each, or records with these attributes; a
                 content of text parts is their text.
             **options: Further names of the template, such as `tools`.
 
@@ -97,7 +93,7 @@ class TextTokenizer:
                 fails.
         """
         if not self._template:
-            raise InputError(f"{self.file.parent}: wanted a chat template for messages, got none")
+            raise InputError(f"{self.place}: wanted a chat template for messages, got none")
         try:
             from jinja2 import TemplateError
             from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -115,14 +111,15 @@ class TextTokenizer:
         )
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": refuse, "strftime_now": _now}
-        tokens = {name: _text_of(self._config.get(name)) or "" for name in SPECIAL}
         rows = [
-            dict(row) if isinstance(row, dict) else {"role": row.role, "content": row.content}
+            dict(row)
+            if isinstance(row, dict)
+            else {k: v for k, v in vars(row).items() if v is not None}
             for row in messages
         ]
         for row in rows:
             row["content"] = _joined(row.get("content"))
-        names = {"add_generation_prompt": True, **tokens, **options, "messages": rows}
+        names = {"add_generation_prompt": True, **self._special, **options, "messages": rows}
         try:
             text: str = environment.from_string(self._template).render(names)
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
@@ -132,10 +129,6 @@ class TextTokenizer:
     def stream(self, before: Sequence[int] = ()) -> TextStream:
         """A new `TextStream` of what follows the tokens `before`."""
         return TextStream(self, before)
-
-
-SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
-"""Names of special tokens that chat templates use."""
 
 
 class TextStream:
@@ -252,28 +245,3 @@ def check_text(name: str, text: str) -> None:
         raise InputError(
             f"{name}: wanted a text in UTF-8, got {text[error.start]!r} at {error.start}"
         ) from None
-
-
-def _object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        values = json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{path}: wanted JSON, got {error}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: wanted a JSON object, got {type(values).__name__}")
-    return values
-
-
-def _text_of(token: Any) -> str | None:
-    """A special token, written as its text or as an object with `content`."""
-    return token.get("content") if isinstance(token, dict) else token
-
-
-def _template(named: Any) -> str:
-    """The chat template: a text, or the one called `default` of several."""
-    if isinstance(named, list):
-        by_name = {row["name"]: row["template"] for row in named}
-        return str(by_name.get("default", ""))
-    return str(named or "")

@@ -1,55 +1,126 @@
-"""A checkpoint of a language model as a graph, with the dtypes that its weights are stored in."""
+"""A checkpoint of a decoder as a graph, with its weights as they are stored."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from heddle.graph import DType, Graph
 from heddle.pipelines import weights
-from heddle.pipelines.checkpoint import Checkpoint
-from heddle.pipelines.models.decoder import Quantization, language_model
+from heddle.pipelines.checkpoint import Checkpoint, GgufCheckpoint
+from heddle.pipelines.models.decoder import language_model
 from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.embedder import decoder_embedder
+from heddle.pipelines.models.products import Quantization
+from heddle.pipelines.quantization import bits_of
+from heddle.pipelines.sentence_head import read_head
+from heddle.pipelines.stored.product import FLOATS, FLOATS_OF_8_BITS, Product
+from heddle.pipelines.stored.selection import END, Stored
 from heddle.runtime.errors import GraphError
 
-LAYERS, COMPUTED = "model.layers.", "rotary_emb.inv_freq"
-"""What weights of layers begin with, and those end with that the configuration gives."""
+if TYPE_CHECKING:
+    from heddle.pipelines.weights import Array
 
-FLOATS = ("float32", "bfloat16", "float16")
+EMBEDDINGS, LAYERS = "embed_tokens.weight", "layers."
+"""What the weights of embeddings are called, and those of layers begin with, behind a prefix."""
+
+HEAD = "lm_head"
+"""The product that makes logits, where it is not one with the embeddings."""
+
+LEFT = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
+"""How those end that the configuration gives, or that are scales of a cache in 8 bits."""
 
 
 def build(
-    found: Checkpoint, dtype: DType | None = None, quantization: Quantization | None = None
+    found: Checkpoint | GgufCheckpoint,
+    dtype: DType | None = None,
+    quantization: Quantization | None = None,
 ) -> Graph:
     """The graph of the checkpoint `found`; its weights are those of `weights.select`.
 
+    It is `decoder_embedder` where the folder says what makes an embedding of its tokens, as
+    sentence-transformers writes it, else `language_model`.
+
     Args:
         found: The checkpoint.
-        dtype: What the model computes in; None: what its embeddings are stored in.
-        quantization: How the weights of products are held; None: as they are stored.
+        dtype: What the model computes in; None: what its embeddings are stored in, float32 where
+            these are no floats.
+        quantization: How the weights of products are held; None: as they are stored. Those that
+            are stored in as few bits stay so.
 
     Raises:
         GraphError: It is a model that the graph does not compute, or weights are no floats, or of
             another model: the graph would leave some out.
         ArtifactError: A file is missing or damaged.
     """
-    config = DecoderConfig.read(found.config)
-    stored = {}
-    arrays = weights.read(found.weights)
-    for name, array in arrays.items():
-        kind = weights.dtype_of(array)
-        if kind in FLOATS:
-            stored[name] = DType(kind)
-    embeddings = "model.embed_tokens.weight"
-    if embeddings not in stored:
+    config = DecoderConfig.of(found.values(), found.config)
+    head = read_head(found.folder) if isinstance(found, Checkpoint) else None
+    stored = weights.stored(found.weights)
+    dtypes = _dtypes(stored)
+    prefix = weights.prefix(stored.arrays, EMBEDDINGS) if head else "model."
+    embeddings = f"{prefix}{EMBEDDINGS}"
+    if embeddings.removesuffix(END) not in stored.products:
         raise GraphError(
             f"{found.weights}: wanted {embeddings} in {', '.join(FLOATS)}, got none of them"
         )
-    name = found.folder.resolve().name
-    graph = language_model(config, name, dtype or stored[embeddings], quantization, stored)
-    used = {weight.removesuffix(".integers") for weight in graph.weights}
-    for weight in arrays:
-        known = weight in graph.weights or weight.removesuffix(".weight") in used
-        if weight.startswith(LAYERS) and not known and not weight.endswith(COMPUTED):
+    name, computed = found.name, dtype or dtypes.get(embeddings, DType.float32)
+    held = _held(stored, quantization)
+    if head is not None:
+        graph = decoder_embedder(config, head, name, prefix, computed, quantization, dtypes, held)
+    else:
+        if config.tie_word_embeddings and _has_another_head(stored, embeddings):
+            config = replace(config, tie_word_embeddings=False)
+        graph = language_model(config, name, computed, quantization, dtypes, held=held)
+    for name, array in stored.arrays.items():
+        known = stored.serves(graph.weights, name) or _is_left_out(name, array)
+        if name.startswith(prefix + LAYERS) and not known:
             raise GraphError(
                 f"{found.weights}: wanted the weights of the model in {found.config}, got also "
-                f"{weight}: see num_hidden_layers and the keys for biases there"
+                f"{name}: see num_hidden_layers, quantization_config and the keys for biases there"
             )
     return graph
+
+
+def _has_another_head(stored: Stored, embeddings: str) -> bool:
+    """Whether logits have a weight that is not the embeddings', as training may leave it."""
+    if HEAD not in stored.products:
+        return False
+    own, tied = (stored.arrays.get(name) for name in (f"{HEAD}{END}", embeddings))
+    return own is None or tied is None or not np.array_equal(bits_of(own), bits_of(tied))
+
+
+def _dtypes(stored: Stored) -> dict[str, DType]:
+    """The dtype of each weight that is stored in floats, by its name."""
+    kinds = {name: str(array.dtype) for name, array in stored.arrays.items()}
+    kinds |= {f"{name}.weight": product.kind for name, product in stored.products.items()}
+    return {name: DType(kind) for name, kind in kinds.items() if kind in FLOATS}
+
+
+def _held(stored: Stored, asked: Quantization | None) -> dict[str, Quantization]:
+    """How a graph holds the weights of products that are stored as values and scales."""
+    found = {}
+    for name, product in stored.products.items():
+        own = _exact(product)
+        if own and asked is None:
+            found[name] = own
+        elif own and asked and own.bits <= asked.bits:
+            if not own.floats:
+                found[name] = replace(own, activations=asked.activations)
+            elif asked.activations == "float":
+                found[name] = own
+    return found
+
+
+def _exact(product: Product) -> Quantization | None:
+    """The quantization that holds the very values of a product; None: there is none."""
+    if not product.group_held:
+        return None
+    floats = DType(product.kind) if product.kind in FLOATS_OF_8_BITS else None
+    return Quantization(4 if product.kind == "int4" else 8, product.group_held, floats=floats)
+
+
+def _is_left_out(name: str, array: Array) -> bool:
+    """Whether a tensor changes no result: writers of quantized weights add biases of zeros."""
+    return name.endswith(LEFT) or (name.endswith(".bias") and not bits_of(array).any())

@@ -1,4 +1,4 @@
-"""Weights of a checkpoint in 8 or 4 bits, as `ops.quantized_matmul` takes them.
+"""Floats as weights in 8 or 4 bits, as `ops.quantized_matmul` takes them.
 
 Each group of consecutive elements of a row has one scale (round to nearest, no calibration). In 8
 bits the scale is a 127th of the largest magnitude; in 4 bits it makes the element of the largest
@@ -7,14 +7,11 @@ magnitude -8, so that all sixteen values are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heddle.runtime import Buffer, narrow_floats
-from heddle.runtime.errors import ArtifactError, ArtifactReason
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 """Elements that are looked at together: as many as stay in a cache."""
-
-Wanted = Mapping[str, tuple[str, tuple[int, ...]]]
-"""Dtype and shape of weights by name."""
 
 
 def quantize(
@@ -68,10 +62,14 @@ def _rounded(
     lowest, highest = (-127, 127) if bits == 8 else (-8, 7)
     found = np.clip(np.rint(groups * inverse), lowest, highest).astype(np.int8)
     found = found.reshape(len(groups), -1)
-    if bits == 8:
-        return found, kept
-    raised = (found + 8).astype(np.uint8)
-    return raised[:, 0::2] | raised[:, 1::2] << 4, kept
+    return found if bits == 8 else packed(found), kept
+
+
+def packed(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Integers [..., k] from -8 to 7 as uint8 [..., k / 2]: each as q + 8, even ones lower."""
+    raised = (integers + np.int8(8)).view(np.uint8)
+    pairs: NDArray[np.uint8] = raised[..., 0::2] | raised[..., 1::2] << 4
+    return pairs
 
 
 def widened(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -88,38 +86,13 @@ def narrowed(values: NDArray[np.float32], dtype: str) -> NDArray[Any]:
     return narrow_floats.narrowed(values, dtype)
 
 
-def fit(path: Path, arrays: Mapping[str, Array], wanted: Wanted) -> dict[str, Array]:
-    """The weights `wanted` from those of a checkpoint, read from `path`.
-
-    `X.integers` and `X.scales` are made from `X.weight`, in the dtypes and groups that their
-    shapes say. What the checkpoint does not have is left out: loading says what is missing.
-
-    Raises:
-        ArtifactError: A weight that is to be quantized has another shape.
-    """
-    found: dict[str, Array] = {}
-    for name, (dtype, shape) in wanted.items():
-        stem, _, end = name.rpartition(".")
-        source = arrays.get(f"{stem}.weight")
-        if name in arrays:
-            found[name] = arrays[name]
-        elif end == "integers" and source is not None:
-            kind, (_, count) = wanted[f"{stem}.scales"]
-            bits = 8 if dtype == "int8" else 4
-            unpacked = [shape[0], shape[1] * 8 // bits]
-            if list(source.shape) != unpacked:
-                what = f"{stem}.weight: wanted {unpacked}, got {list(source.shape)}"
-                raise ArtifactError(f"{path}: {what}", ArtifactReason.WEIGHTS)
-            group = unpacked[1] // count
-            integers, scales = quantize(bits_of(source), bits, group, kind)
-            found[name] = integers
-            found[f"{stem}.scales"] = (
-                Buffer.from_numpy(scales, dtype=kind) if kind == "bfloat16" else scales
-            )
-    return found
-
-
 def bits_of(array: Array) -> NDArray[Any]:
-    """A weight as NumPy sees it: bfloat16 as its bits in uint16."""
+    """A weight as NumPy sees it: floats that NumPy lacks as their bits."""
     found = np.asarray(array)
-    return found.view(np.uint16) if found.dtype.name == "bfloat16" else found
+    held = narrow_floats.DTYPES.get(str(array.dtype))
+    return found.view(held) if held else found
+
+
+def array_of(bits: NDArray[Any], dtype: str) -> Array:
+    """A weight of `dtype` from what `bits_of` gives."""
+    return Buffer.from_numpy(bits, dtype=dtype) if dtype in narrow_floats.DTYPES else bits

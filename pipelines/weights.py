@@ -1,20 +1,25 @@
-"""Weights of a checkpoint as arrays that are mapped from its safetensors files, not copied.
+"""Weights of a checkpoint as arrays that are mapped from its files, not copied.
 
-The runtime reads the files (https://huggingface.co/docs/safetensors). A checkpoint of several has
-an index, JSON whose `weight_map` says which file holds which weight.
+The runtime reads safetensors files (https://huggingface.co/docs/safetensors), of which a checkpoint
+may have several and an index, JSON whose `weight_map` says which file holds which weight. Or they
+are all in a GGUF file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from heddle.pipelines import quantization
+from heddle.pipelines.gguf.file import GgufFile, is_gguf
+from heddle.pipelines.gguf.weights import stored as stored_gguf
+from heddle.pipelines.models.config_checks import read_object
+from heddle.pipelines.stored.parts import Method
+from heddle.pipelines.stored.selection import Stored, method_of
 from heddle.runtime import Buffer, narrow_floats
 from heddle.runtime._core import Safetensors
-from heddle.runtime.errors import ArtifactError, ArtifactReason
+from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,9 +81,8 @@ def dtype_of(array: Array) -> str:
     return array.dtype if isinstance(array, Buffer) else array.dtype.name
 
 
-def prefix(names: Iterable[str]) -> str:
-    """What stands before the encoder's own names: `""`, or a model class's `"bert."`."""
-    marker = "embeddings.word_embeddings.weight"
+def prefix(names: Iterable[str], marker: str) -> str:
+    """What stands before the name `marker`, which one weight has: `""`, or a class's `"bert."`."""
     found = [name.removesuffix(marker) for name in names if name.endswith(marker)]
     if len(found) != 1:
         raise ArtifactError(
@@ -88,22 +92,48 @@ def prefix(names: Iterable[str]) -> str:
     return found[0]
 
 
+def stored(path: Path) -> Stored:
+    """What a checkpoint stores in the file or index `path`.
+
+    Raises:
+        GraphError: It is quantized in a way, or a GGUF file of a model, that Heddle does not read.
+        ArtifactError: As `read`; or something is missing, or has another dtype or shape.
+    """
+    return _stored(path)[0]
+
+
+def _stored(path: Path) -> tuple[Stored, Sequence[Safetensors | GgufFile]]:
+    """The same, and the files that it is a view of."""
+    if is_gguf(path):
+        file = GgufFile.read(path)
+        return stored_gguf(file), [file]
+    arrays, files = _open(path)
+    return Stored(path, arrays, _method(path)), files
+
+
+def _method(path: Path) -> Method | None:
+    """How the weights in `path` are stored, by the `config.json` beside it; None: in floats."""
+    config = path.with_name("config.json")
+    settings = read_object(config).get("quantization_config") if config.is_file() else None
+    try:
+        return None if settings is None else method_of(settings)
+    except GraphError as error:
+        raise GraphError(f"{config}: {error}") from None
+
+
 def select(path: Path, weights: Mapping[str, Weight]) -> dict[str, Array]:
-    """Those of a graph's `weights` that the file `path` has, as `read` gives them, or quantized.
+    """Those of a graph's `weights` that the file `path` has, as `Stored.select` makes them.
 
     A checkpoint holds more than its encoder asks for, such as a pooler, and both the compiler and
     the runtime refuse weights that they do not know.
     """
-    return quantization.fit(
-        path,
-        read(path),
-        {name: (w.dtype.name, tuple(map(int, w.shape))) for name, w in weights.items()},
-    )
+    wanted = {name: (w.dtype.name, tuple(map(int, w.shape))) for name, w in weights.items()}
+    return stored(path).select(wanted)
 
 
 def of_artifact(path: Path, artifact: Artifact) -> dict[str, Array]:
     """The weights of `artifact` that the file `path` has, as `select`."""
-    return _fit(path, read(path), artifact)
+    return _fit(stored(path), artifact)
 
 
 def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Model:
@@ -117,8 +147,8 @@ def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Mo
     """
     if path is None:
         return session.load(artifact)
-    arrays, files = _open(path)
-    found = _fit(path, arrays, artifact)
+    kept, files = _stored(path)
+    found = _fit(kept, artifact)
     _check(path, found, artifact)
     model = session.load(artifact, weights=found)
     for file in files:
@@ -126,9 +156,9 @@ def load(session: InferenceSession, artifact: Artifact, path: Path | None) -> Mo
     return model
 
 
-def _fit(path: Path, arrays: Mapping[str, Array], artifact: Artifact) -> dict[str, Array]:
+def _fit(stored: Stored, artifact: Artifact) -> dict[str, Array]:
     wanted = {row["name"]: (row["dtype"], tuple(row["shape"])) for row in artifact.weights}
-    return quantization.fit(path, arrays, wanted)
+    return stored.select(wanted)
 
 
 def _check(path: Path, found: Mapping[str, Array], artifact: Artifact) -> None:

@@ -191,9 +191,10 @@ def attend(query: Array, key: Array, value: Array, sinks: Array | None, attrs: A
             seen &= ~np.tri(queries, keys, keys - queries - window, dtype=bool)
         scores = np.where(seen, scores, -np.inf)
     top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
-    shares = np.exp(scores - np.where(np.isneginf(top), 0, top))
+    shift = np.where(np.isneginf(top), 0, top)
+    shares = np.exp(scores - shift)
     total = np.sum(shares, axis=-1, keepdims=True)
     if sinks is not None:
-        total += np.exp(sinks[:, None, None] - np.where(np.isneginf(top), np.inf, top))
+        total += np.exp(sinks[:, None, None] - shift)
     result = (shares / np.where(total == 0, 1, total)) @ v
     return np.swapaxes(result, 0, 1).astype(query.dtype)

@@ -149,7 +149,7 @@ def capped(x: Any, cap: float, slope: float = 1.0) -> Any:
     """
     form = form_of(x)
     exponent = 2 * _LOG2_E * slope / cap
-    top = (form.mantissa + 2) / abs(exponent)  # from here on tanh is 1
+    top = (form.mantissa + 2) / abs(exponent) if slope else math.inf  # from here on tanh is 1
     x = select(compare("greater", x, top), top, x)
     x = select(compare("less", x, -top), -top, x)
     shifter = 1.5 * 2.0**form.mantissa + form.bias

@@ -1,4 +1,4 @@
-"""The command line: `heddle compile | inspect | verify | run | bench | doctor | embed | generate`.
+"""The command line: `heddle compile | inspect | verify | run | bench | doctor | embed | ...`.
 
 One file for each command. What a command needs is imported when it runs, so that those that need no
 compiler start at once.
@@ -18,7 +18,9 @@ from heddle.pipelines.cli.doctor import doctor
 from heddle.pipelines.cli.embed import embed
 from heddle.pipelines.cli.generate import generate
 from heddle.pipelines.cli.inspect import inspect
+from heddle.pipelines.cli.rank import rank
 from heddle.pipelines.cli.run import run
+from heddle.pipelines.cli.serve import serve
 from heddle.pipelines.cli.verify import verify
 from heddle.runtime.errors import HeddleError
 
@@ -79,5 +81,5 @@ def main(debug: bool) -> None:
     """Heddle compiles model graphs ahead of time into one file, and runs that file."""
 
 
-for command in (compile_command, inspect, verify, run, bench, doctor, embed, generate):
+for command in (compile_command, inspect, verify, run, bench, doctor, embed, rank, generate, serve):
     main.add_command(command)

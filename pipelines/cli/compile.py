@@ -26,6 +26,7 @@ from heddle.pipelines.cli.options import (
         "heddle compile minilm -t cpu -t cuda:sm_90a -o minilm.heddle",
         "heddle compile minilm --dtype bfloat16",
         "heddle compile path/to/llama --quantize int8 --embed-weights",
+        "heddle compile qwen.gguf --embed-weights",
         "heddle compile model.onnx --dim batch=1:64 --dim sequence=128",
         "heddle compile model.py:build --weights model.safetensors",
         "heddle compile model.py:build --stop-after fuse",
@@ -50,7 +51,7 @@ from heddle.pipelines.cli.options import (
 @click.option(
     "--weights",
     type=Location(dir_okay=False),
-    help="A safetensors file with the graph's weights; a model's folder has its own.",
+    help="A safetensors file with the graph's weights; a model's folder or GGUF file has its own.",
 )
 @click.option(
     "--dtype",
@@ -97,9 +98,10 @@ def compile_command(
     """Compile SOURCE to one artifact that needs no compiler to run.
 
     SOURCE is minilm (all-MiniLM-L6-v2, if its package is installed), a folder with config.json,
-    model.safetensors and tokenizer.json of a BERT encoder or of a language model (Llama, Mistral,
-    Qwen2, Qwen3), a file MODEL.onnx, whose weights go into the artifact, or FILE.py:FUNCTION, a
-    function without arguments that returns a Graph.
+    model.safetensors and tokenizer.json of an encoder (BERT, RoBERTa, XLM-R, DistilBERT, MPNet,
+    ModernBERT, NomicBERT) or of a language model (Llama, Mistral, Qwen2, Qwen3), a file
+    MODEL.gguf of a language model, a file MODEL.onnx, whose weights go into the artifact, or
+    FILE.py:FUNCTION, a function without arguments that returns a Graph.
     """
     from heddle.graph import DType, compile
     from heddle.graph.compiler.pipeline import passes_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -104,9 +104,14 @@ def progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
+def packages_of_generate() -> AbstractContextManager[None]:
+    """As `packages_of` the extra `generate`."""
+    return packages_of("generate")
+
+
 @contextmanager
-def packages_of_generate() -> Iterator[None]:
-    """Says what to install where an import inside lacks a package of the extra `generate`."""
+def packages_of(extra: str) -> Iterator[None]:
+    """Says what to install where an import inside lacks a package of this extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -114,7 +119,7 @@ def packages_of_generate() -> Iterator[None]:
         if package == "heddle":
             raise
         raise ModuleNotFoundError(
-            f"wanted the package {package}, which is not installed; pip install 'heddle[generate]'"
+            f"wanted the package {package}, which is not installed; pip install 'heddle[{extra}]'"
         ) from None
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, stdin, table
+from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, table
 from heddle.pipelines.cli.options import Location, check_weights
-from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,15 +24,21 @@ SHOWN = 6
         "Examples:",
         'heddle embed minilm.heddle "A cat sleeps." "The kitten dozes."',
         "heddle embed minilm.heddle --vectors --json < sentences.txt",
+        'heddle embed e5.heddle --tokenizer path/to/e5 --prompt query "Who feeds the cat?"',
     ),
 )
 @click.argument("artifact", type=Location())
 @click.argument("sentences", nargs=-1)
 @click.option("--vectors", is_flag=True, help="Print the embeddings instead of the similarities.")
 @click.option(
+    "--prompt",
+    metavar="NAME",
+    help="Put the folder's prompt of this name before each sentence.",
+)
+@click.option(
     "--tokenizer",
     type=Location(exists=True),
-    help="tokenizer.json, or a folder with it; for an artifact called minilm the packaged one.",
+    help="The model's folder, or its tokenizer.json; for minilm by default the packaged one.",
 )
 @click.option("--weights", type=Location(), help="Where they are not embedded.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -41,32 +46,32 @@ def embed(
     artifact: Path,
     sentences: tuple[str, ...],
     vectors: bool,
+    prompt: str | None,
     tokenizer: Path | None,
     weights: Path | None,
     as_json: bool,
 ) -> None:
     """Embed SENTENCES, or the lines of stdin, and print the cosine of each pair.
 
-    ARTIFACT is a sentence embedder, such as `heddle compile minilm --embed-weights` makes.
+    ARTIFACT is a sentence embedder, such as `heddle compile minilm --embed-weights` makes. Of the
+    model's folder count its prompts and how much of a text is looked at, too.
     """
+    from heddle.pipelines.cli.texts import TextFiles, check_given, given_or_lines
     from heddle.pipelines.weights import load
     from heddle.runtime import Artifact, InferenceSession
 
-    for number, text in enumerate(sentences, 1):
-        if not text.strip():
-            raise click.UsageError(f"sentence {number}: wanted a text, got {text!r}")
+    check_given("sentence", sentences)
     loaded = Artifact.load(artifact)
     check_weights(artifact, loaded, weights)
-    file = tokenizer_file(tokenizer, loaded.name)
-    texts = list(sentences) or [line for line in map(str.strip, stdin()) if line]
-    if not texts:
-        raise InputError("wanted sentences as arguments or lines of stdin, got none")
+    files = TextFiles.find(tokenizer, loaded.name)
+    before = files.prompt(prompt)
+    texts = given_or_lines("sentences", sentences)
     with packages_of_generate():
         from heddle.pipelines.embedding import SentenceEmbedder
 
     model = load(InferenceSession(), loaded, weights)
-    found = SentenceEmbedder(model, file).embed(texts)
-    name, values = ("embeddings", found) if vectors else ("similarity", found @ found.T)
+    found = SentenceEmbedder(model, files.tokenizer, files.maximum, before).embed(texts)
+    name, values = ("embeddings", found) if vectors else ("similarity", cosines(found))
     if as_json:
         print_json({"sentences": texts, name: values.tolist()})
     elif vectors:
@@ -76,17 +81,13 @@ def embed(
         show_similarity(texts, values)
 
 
-def tokenizer_file(given: Path | None, name: str) -> Path:
-    """The tokenizer that was given, or that of the packaged model with the artifact's name."""
-    from heddle.pipelines import checkpoint
+def cosines(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of each pair of rows."""
+    import numpy as np
 
-    if given is None:
-        if name != "minilm":
-            raise InputError(
-                f"artifact {name!r}: wanted --tokenizer; only minilm has a packaged one"
-            )
-        return checkpoint.minilm().tokenizer
-    return checkpoint.Checkpoint(given).tokenizer if given.is_dir() else given
+    lengths = np.linalg.norm(vectors, axis=1)
+    found: NDArray[np.float32] = vectors @ vectors.T / np.outer(lengths, lengths)
+    return found
 
 
 def show_similarity(texts: list[str], matrix: NDArray[np.float32]) -> None:

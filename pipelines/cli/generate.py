@@ -23,7 +23,7 @@ from heddle.runtime.errors import InputError
 if TYPE_CHECKING:
     from heddle.contexts import SamplingParams, TextGenerationRequest
     from heddle.pipelines.generation import TextGenerator
-    from heddle.pipelines.models.decoder import Quantization
+    from heddle.pipelines.models.products import Quantization
     from heddle.runtime import Model
 
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         "Examples:",
         'heddle generate path/to/llama --prompt "Once upon a time"',
         "heddle generate path/to/qwen --chat --prompt Hello --quantize int4 --temperature 0.7",
+        "heddle generate qwen.gguf --chat --prompt Hello",
         'heddle generate llama.heddle --tokenizer path/to/llama --prompt "Once upon a time"',
     ),
 )
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 @click.option(
     "--tokenizer",
     type=Location(exists=True),
-    help="A folder with tokenizer.json, or that file, where MODEL is an artifact.",
+    help="A folder with tokenizer.json, that file, or a GGUF file, where MODEL is an artifact.",
 )
 @click.option("--weights", type=Location(), help="Where they are not embedded.")
 @click.option("--json", "as_json", is_flag=True, help="Print texts and times as JSON.")
@@ -82,8 +83,9 @@ def generate(
 ) -> None:
     """Continue each prompt with MODEL, and print the text as it comes.
 
-    MODEL is the folder of a language model (Llama, Mistral, Qwen2, Qwen3), which is compiled for
-    this CPU, or an artifact that `heddle compile` made of one. Several prompts run side by side.
+    MODEL is the folder of a language model (Llama, Mistral, Qwen2, Qwen3) or a GGUF file of one,
+    which is compiled for this CPU, or an artifact that `heddle compile` made of it. Several prompts
+    run side by side.
     """
     if json_schema and regex is not None:
         raise click.UsageError("wanted --json-schema or --regex, got both")
@@ -91,13 +93,15 @@ def generate(
     with packages_of_generate():
         from heddle.pipelines.generation import CACHE_TOKENS, TextGenerator
         from heddle.pipelines.generation_tokenizer import TextTokenizer
+        from heddle.pipelines.gguf.file import is_gguf
 
     form = response_format(json_schema) if json_schema else None
-    if model.is_dir():
+    if model.is_dir() or is_gguf(model):
         if weights:
-            raise click.UsageError("--weights: wanted an artifact as MODEL, got a folder")
+            got = "a folder" if model.is_dir() else "a GGUF file"
+            raise click.UsageError(f"--weights: wanted an artifact as MODEL, got {got}")
         held = quantization(quantize, group, activations)
-        loaded = from_folder(model, dtype, held, threads)
+        loaded = from_checkpoint(model, dtype, held, threads)
     else:
         for option, given in (
             ("--dtype", dtype),
@@ -106,7 +110,9 @@ def generate(
             ("--activations", activations != "float"),
         ):
             if given:
-                raise click.UsageError(f"{option}: wanted a folder as MODEL, got a file")
+                raise click.UsageError(
+                    f"{option}: wanted a folder or a GGUF file as MODEL, got another file"
+                )
         if tokenizer is None:
             raise click.UsageError(
                 "--tokenizer: wanted the model's folder beside an artifact, got none; a model that "
@@ -127,24 +133,28 @@ def generate(
 
 
 def tokenizer_folder(given: Path) -> Path:
-    """The folder with `tokenizer.json` and what says how a text ends; as it is, or by that file."""
-    if given.is_dir():
+    """The folder with `tokenizer.json` and what says how a text ends; as it is, or by that file.
+
+    A GGUF file says all of it.
+    """
+    from heddle.pipelines.gguf.file import is_gguf
+
+    if given.is_dir() or is_gguf(given):
         return given
     if given.name != "tokenizer.json":
         raise InputError(f"--tokenizer: wanted a folder with tokenizer.json, got the file {given}")
     return given.parent
 
 
-def from_folder(
-    folder: Path, dtype: str | None, held: Quantization | None, threads: int | None
+def from_checkpoint(
+    path: Path, dtype: str | None, held: Quantization | None, threads: int | None
 ) -> Model:
-    """The checkpoint in `folder`, compiled for this CPU."""
+    """The checkpoint that is the folder or GGUF file `path`, compiled for this CPU."""
     from heddle.graph import DType, compile
-    from heddle.pipelines import language_model, weights
-    from heddle.pipelines.checkpoint import Checkpoint
+    from heddle.pipelines import checkpoint, language_model, weights
     from heddle.runtime import InferenceSession
 
-    found = Checkpoint(folder)
+    found = checkpoint.of_path(path)
     graph = language_model.build(found, DType(dtype) if dtype else None, held)
     with progress("compiling") as report:
         artifact = compile(graph, "cpu:native", progress=report)
@@ -216,7 +226,7 @@ def run(
     texts = {generator.submit(each, regex): "" for each in requests}
     counts = dict.fromkeys(texts, 0)
     reasons: dict[str, str] = {}
-    prompt_tokens = sum(generator.prompt_length(name) for name in texts)
+    prompts: dict[str, int] = {}
     start = time.perf_counter()
     first, early = 0.0, 0
     while len(reasons) < len(texts):
@@ -225,6 +235,7 @@ def run(
                 raise InputError(f"{delta.request_id}: {delta.error}")
             texts[delta.request_id] += delta.text
             counts[delta.request_id] += len(delta.tokens)
+            prompts[delta.request_id] = delta.prompt_tokens
             if delta.finish_reason:
                 reasons[delta.request_id] = delta.finish_reason
             if shown and len(texts) == 1:
@@ -239,7 +250,7 @@ def run(
             {"text": text, "tokens": counts[name], "finish_reason": reasons[name]}
             for name, text in texts.items()
         ],
-        "prefill": {"tokens": prompt_tokens, "seconds": first},
+        "prefill": {"tokens": sum(prompts.values()), "seconds": first},
         "decode": {"tokens": sum(counts.values()) - early, "seconds": total - first},
     }
 

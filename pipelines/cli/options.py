@@ -16,7 +16,7 @@ from heddle.runtime.config import MOST_THREADS
 from heddle.runtime.errors import GraphError, InputError
 
 if TYPE_CHECKING:
-    from heddle.pipelines.models.decoder import Quantization
+    from heddle.pipelines.models.products import Quantization
     from heddle.runtime import Artifact
 
 SHOWN = 3
@@ -124,7 +124,7 @@ def quantization(quantize: str | None, group: int, activations: str) -> Quantiza
     Raises:
         click.UsageError: It is said how, but not that weights are to be quantized.
     """
-    from heddle.pipelines.models.decoder import Quantization
+    from heddle.pipelines.models.products import Quantization
 
     if quantize:
         return Quantization.parse(quantize, group, activations)

@@ -15,9 +15,11 @@ from types import ModuleType
 import click
 
 from heddle.graph import DType, Graph
-from heddle.pipelines import checkpoint, language_model, onnx, weights
+from heddle.pipelines import checkpoint, language_model, onnx, sentence_model
+from heddle.pipelines.checkpoint import GgufCheckpoint
 from heddle.pipelines.cli.onnx_sizes import Sizes
-from heddle.pipelines.models import bert, decoder, decoder_config
+from heddle.pipelines.models.decoder_families import FAMILIES
+from heddle.pipelines.models.products import Quantization
 from heddle.pipelines.weights import Array
 from heddle.runtime.errors import CompileError, HeddleError, InputError
 
@@ -34,14 +36,14 @@ class Source:
 def load(
     text: str,
     dtype: DType | None = None,
-    quantization: decoder.Quantization | None = None,
+    quantization: Quantization | None = None,
     sizes: Sizes | None = None,
 ) -> Source:
-    """The graph that `text` means: `minilm`, a folder, `model.onnx`, or `model.py:function`.
+    """The graph that `text` means: `minilm`, a folder, or one of the files below.
 
-    `sizes` are those of an ONNX file. `dtype` is what a checkpoint's model
-    computes in, by default float32 for an encoder and what its weights are stored in for a language
-    model, whose weights `quantization` makes smaller.
+    They are `model.gguf`, `model.onnx` and `model.py:function`. `sizes` are those of an ONNX file.
+    `dtype` is what a checkpoint's model computes in, by default float32 for an encoder and what its
+    weights are stored in for a language model, whose weights `quantization` makes smaller.
     """
     path, colon, function = text.rpartition(":")
     is_function, is_onnx = bool(colon) and path.endswith(".py"), text.endswith(".onnx")
@@ -61,15 +63,12 @@ def load(
     if text == "minilm" and quantization is not None:  # a folder's files have to be read for that
         raise click.UsageError(no_language_model)
     found = checkpoint.find(text)
-    if decoder_config.read_object(found.config).get("model_type") in decoder_config.MODEL_TYPES:
+    if isinstance(found, GgufCheckpoint) or found.values().get("model_type") in FAMILIES:
         return Source(language_model.build(found, dtype, quantization), found.weights)
     if quantization is not None:
         raise InputError(no_language_model)
-    config = bert.BertConfig.read(found.config)
-    prefix = weights.prefix(weights.read(found.weights))
-    name = "minilm" if text == "minilm" else found.folder.resolve().name
-    graph = bert.sentence_embedder(config, name, prefix, dtype=dtype or DType.float32)
-    return Source(graph, found.weights)
+    name = "minilm" if text == "minilm" else found.name
+    return Source(sentence_model.build(found, name, dtype), found.weights)
 
 
 def where(path: Path, error: BaseException) -> str:

@@ -1,18 +1,23 @@
-"""Decoders of the Llama family as graphs: Llama (arXiv:2407.21783), Mistral, Qwen2 and Qwen3.
+"""Decoders as graphs: Llama (arXiv:2407.21783) and what has become of it.
 
 One graph serves every step of a batch: whole prompts, chunks of prompts and single tokens, whose
 keys and values lie in the blocks of a cache (`heddle.graph.ops.paged`). Weights have the names of
-the Hugging Face checkpoint. `heddle.pipelines.models.decoder_config` reads its configuration.
+the Hugging Face checkpoint. `heddle.pipelines.models.decoder_config` reads its configuration, and
+`heddle.pipelines.models.decoder_families` has what sets the families apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 
-from heddle.graph import DeviceRef, Dim, DType, Graph, TensorType, TensorValue, Weight, ops
+from heddle.graph import DeviceRef, Dim, DType, Graph, TensorType, TensorValue, ops
+from heddle.pipelines.models.activations import ACTIVATIONS
+from heddle.pipelines.models.decoder_attention import Attention, Cached, Turns, Whole
 from heddle.pipelines.models.decoder_config import DecoderConfig
-from heddle.runtime.errors import GraphError
+from heddle.pipelines.models.decoder_experts import Mixture
+from heddle.pipelines.models.decoder_layers import Layer
+from heddle.pipelines.models.decoder_norms import Norms
+from heddle.pipelines.models.products import Products, Quantization, Rows, scaled
 
 MAXIMUM_ROWS = 1024
 MAXIMUM_TOKENS = 16384
@@ -22,94 +27,34 @@ MAXIMUM_BLOCKS = 1 << 22
 BLOCK_SIZE = 16
 """Tokens in a block of the cache, unless asked otherwise."""
 
-ACTIVATIONS: dict[str, Callable[[TensorValue], TensorValue]] = {
-    "silu": ops.silu,
-    "gelu": ops.gelu,
-    "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate="tanh"),
-    "relu": ops.relu,
-}
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """How the weights of products are held: `bits` 8 or 4, one scale for each `group` along k.
-
-    `activations` is what they are multiplied by: `"float"`, or `"int8"` (see `quantized_matmul`).
-    """
-
-    bits: int
-    group: int
-    activations: str = "float"
-
-    @staticmethod
-    def parse(text: str, group: int = 128, activations: str = "float") -> Quantization:
-        """The quantization called `"int8"` or `"int4"`."""
-        if text not in ("int8", "int4"):
-            raise GraphError(f"quantization: wanted int8 or int4, got {text!r}")
-        return Quantization(int(text[3:]), group, activations)
-
-    @property
-    def dtype(self) -> DType:
-        """What the integers are held in."""
-        return DType.int8 if self.bits == 8 else DType.uint8
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Which tokens of a step belong to which row, and where the rows' keys and values are."""
-
-    offsets: TensorValue
-    lengths: TensorValue
-    blocks: TensorValue
-
-    def write(self, cache: TensorValue, new: TensorValue) -> TensorValue:
-        """The cache with the step's tokens in it."""
-        return ops.paged_write(cache, new, self.offsets, self.lengths, self.blocks)
-
-    def attend(
-        self, query: TensorValue, keys: TensorValue, values: TensorValue, window: int
-    ) -> TensorValue:
-        """Causal attention of each token to its own row."""
-        return ops.paged_attention(
-            query, keys, values, self.offsets, self.lengths, self.blocks, window=window
-        )
-
 
 class Decoder:
     """Adds the layers of a decoder to the graph that is being built.
 
     Between the layers values are float32, so are norms and sums; products and the cache are in
-    `dtype`.
+    the dtype of `products`.
 
     Args:
-        graph: The graph that the weights are added to.
         config: The sizes.
-        dtype: What products multiply and the cache holds.
-        quantization: How the weights of products are held; None: as they are stored.
-        stored: The dtype of each weight in the checkpoint, by name; of others it is `dtype`.
+        products: The weights.
+        prefix: What the checkpoint puts before its weights' names.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        config: DecoderConfig,
-        dtype: DType,
-        quantization: Quantization | None = None,
-        stored: Mapping[str, DType] | None = None,
-    ) -> None:
-        self.graph = graph
+    def __init__(self, config: DecoderConfig, products: Products, prefix: str = "model.") -> None:
         self.config = config
-        self.dtype = dtype
-        self.quantization = quantization
-        self.stored = stored or {}
-        self._weights: dict[str, TensorValue] = {}
+        self.products = products
+        self.prefix = prefix
+        self.activation = ACTIVATIONS[config.hidden_act]
+        family = config.family
+        self.norm = Norms(products, config.rms_norm_eps, family.centred, family.offset)
+        self.attention = Attention(config, products, self.norm)
 
     def __call__(
         self,
         tokens: TensorValue,
         positions: TensorValue,
-        rows: Rows,
-        caches: Sequence[TensorValue],
+        rows: Cached | Whole,
+        caches: Sequence[TensorValue] = (),
     ) -> tuple[TensorValue, list[TensorValue]]:
         """The last layer's result for each token, float32 [tokens, hidden_size], and the caches.
 
@@ -117,125 +62,92 @@ class Decoder:
             tokens: int64 [tokens], those of all rows one after another.
             positions: int64 [tokens], the place of each in its sequence.
             rows: Where rows begin and their blocks are.
-            caches: Keys and values of each layer in turn, of `dtype`, [blocks, block size,
-                num_key_value_heads, head_dim].
+            caches: Keys and values of each layer in turn, of the products' dtype, [blocks, block
+                size, num_key_value_heads, head_dim]; none where `rows` is `Whole`.
         """
         config = self.config
-        table = self._weight("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        name = f"{self.prefix}embed_tokens.weight"
+        table = self.products.weight(name, config.vocab_size, config.hidden_size)
         hidden = ops.cast(ops.gather(table, tokens, axis=0), DType.float32)
-        turns = self._turns(positions)
+        hidden = scaled(hidden, config.embedding_scale)
+        turns = self.attention.turns(positions)
         changed: list[TensorValue] = []
-        for layer in range(config.num_hidden_layers):
-            at = f"model.layers.{layer}"
-            normal = self._norm(f"{at}.input_layernorm", hidden)
-            old = caches[2 * layer : 2 * layer + 2]
-            mixed, *new = self._attention(f"{at}.self_attn", normal, turns, rows, old, layer)
+        for number, layer in enumerate(config.layers):
+            old = caches[2 * number : 2 * number + 2]
+            hidden, *new = self._layer(
+                f"{self.prefix}layers.{number}", layer, hidden, turns, rows, old
+            )
             changed += new
-            hidden = hidden + mixed
-            normal = self._norm(f"{at}.post_attention_layernorm", hidden)
-            hidden = hidden + self._mlp(f"{at}.mlp", normal)
         return hidden, changed
+
+    def normal(self, hidden: TensorValue, dtype: DType = DType.float32) -> TensorValue:
+        """The last norm of what the call gave."""
+        return self.norm(f"{self.prefix}norm", hidden, dtype)
 
     def logits(self, hidden: TensorValue) -> TensorValue:
         """float32 [..., vocab_size] of what the call gave, [..., hidden_size]."""
-        normal = self._norm("model.norm", hidden)
-        tied = self.config.tie_word_embeddings
-        name = "model.embed_tokens" if tied else "lm_head"
-        return self._product(name, normal, self.config.vocab_size)
+        config = self.config
+        normal = self.normal(hidden, self.products.dtype)
+        name = f"{self.prefix}embed_tokens" if config.tie_word_embeddings else "lm_head"
+        found = self.products.product(name, normal, config.vocab_size)
+        found = scaled(found, config.logits_scale)
+        cap = config.logits_softcap
+        return ops.tanh(found / cap) * cap if cap else found
 
-    def _turns(self, positions: TensorValue) -> tuple[TensorValue, TensorValue]:
-        """Cosines and sines of the rotary angles, float32 [tokens, 1, head_dim / 2]."""
-        frequencies = self.graph.constant(self.config.frequencies())
-        places = ops.reshape(ops.cast(positions, DType.float32), (positions.shape[0], 1, 1))
-        angles = places * frequencies
-        return ops.cos(angles), ops.sin(angles)
-
-    def _attention(
+    def _layer(
         self,
         at: str,
-        x: TensorValue,
-        turns: tuple[TensorValue, TensorValue],
-        rows: Rows,
+        layer: Layer,
+        hidden: TensorValue,
+        turns: Turns,
+        rows: Cached | Whole,
         caches: Sequence[TensorValue],
-        layer: int,
     ) -> tuple[TensorValue, TensorValue, TensorValue]:
+        """The residual stream behind a layer, and its caches."""
+        norms, scale = self.config.family.norms, self.config.residual_scale
+
+        def read(name: str) -> TensorValue:
+            dtype = self.products.dtype
+            return self.norm(f"{at}.{name}", hidden, dtype) if name else ops.cast(hidden, dtype)
+
+        def added(name: str, part: TensorValue) -> TensorValue:
+            normal = self.norm(f"{at}.{name}", part, DType.float32) if name else part
+            return hidden + scaled(normal, scale)
+
+        normal = read(norms.before_attention)
+        mixed, *new = self.attention(f"{at}.self_attn", layer, normal, turns, rows, caches)
+        hidden = added(norms.after_attention, mixed)
+        if not self.config.family.parallel:
+            normal = read(norms.before_mlp)
+        part = self._mixture(at, normal) if layer.sparse else self._mlp(f"{at}.mlp", normal)
+        return added(norms.after_mlp, part), *new  # type: ignore[return-value]
+
+    def _mixture(self, at: str, x: TensorValue) -> TensorValue:
         config = self.config
-
-        def linear(name: str, count: int, dtype: DType) -> TensorValue:
-            found = self._linear(f"{at}.{name}_proj", x, count * config.head_dim, config.qkv_bias)
-            # A cast behind the reshape would be a kernel of its own.
-            return ops.reshape(ops.cast(found, dtype), (x.shape[0], count, config.head_dim))
-
-        def turned(name: str, count: int) -> TensorValue:
-            found = linear(name, count, DType.float32)
-            if config.qk_norm:
-                found = self._norm(f"{at}.{name}_norm", found, DType.float32)
-            return ops.cast(ops.rope(found, *turns), self.dtype)
-
-        query = turned("q", config.num_attention_heads)
-        keys = rows.write(caches[0], turned("k", config.num_key_value_heads))
-        values = rows.write(caches[1], linear("v", config.num_key_value_heads, self.dtype))
-        mixed = rows.attend(query, keys, values, config.windows[layer])
-        flat = ops.reshape(mixed, (x.shape[0], config.num_attention_heads * config.head_dim))
-        out = self._linear(f"{at}.o_proj", flat, config.hidden_size, config.output_bias)
-        return out, keys, values
+        assert config.experts is not None, "a sparse layer has experts"
+        assert config.family.experts is not None, "a sparse layer has experts"
+        mixture = Mixture(
+            self.products, config.experts, config.family.experts, self.activation, self._gated
+        )
+        return mixture(at, x)
 
     def _mlp(self, at: str, x: TensorValue) -> TensorValue:
-        config = self.config
-        gate, up = (
-            self._linear(f"{at}.{name}_proj", x, config.intermediate_size, config.mlp_bias)
-            for name in ("gate", "up")
-        )
-        inner = ops.cast(ACTIVATIONS[config.hidden_act](gate) * up, self.dtype)
-        return self._linear(f"{at}.down_proj", inner, config.hidden_size, config.mlp_bias)
+        return self._gated(at, x, self.config.intermediate_size)
 
-    def _linear(self, name: str, x: TensorValue, outputs: int, biased: bool) -> TensorValue:
-        """The affine map of x, whose product is in the decoder's dtype, as float32."""
-        product = self._product(name, x, outputs)
-        return product + self._vector(f"{name}.bias", outputs) if biased else product
+    def _gated(self, at: str, x: TensorValue, inner: int) -> TensorValue:
+        """A feed-forward part of `inner` columns with a gate (arXiv:2002.05202)."""
+        config, products = self.config, self.products
 
-    def _product(self, name: str, x: TensorValue, outputs: int) -> TensorValue:
-        size = int(x.shape[-1])
-        if self.quantization:
-            product = self._quantized_product(name, x, outputs, size, self.quantization)
-        else:
-            weight = self._weight(f"{name}.weight", outputs, size)
-            product = x @ ops.cast(weight, self.dtype).T
-        return ops.cast(product, DType.float32)
-
-    def _quantized_product(
-        self, name: str, x: TensorValue, outputs: int, size: int, held: Quantization
-    ) -> TensorValue:
-        if size % held.group:
-            raise GraphError(
-                f"{name}: wanted inputs in whole groups of {held.group}, got {size}; choose "
-                "another group"
+        def outer(name: str, first: int) -> TensorValue:
+            part = (
+                Rows(slice(first, first + inner), 2 * inner) if config.family.fused_gate else None
             )
+            product = f"{at}.{'gate_up' if part else name}_proj"
+            return products.linear(product, x, inner, config.mlp_bias, part)
 
-        def added(end: str, dtype: DType, width: int) -> TensorValue:
-            return self.graph.add_weight(
-                Weight(f"{name}.{end}", dtype, (outputs, width), DeviceRef.CPU())
-            )
-
-        integers = added("integers", held.dtype, size * held.bits // 8)
-        scales = added("scales", self.dtype, size // held.group)
-        return ops.quantized_matmul(x, integers, scales, **asdict(held))
-
-    def _norm(self, name: str, x: TensorValue, dtype: DType | None = None) -> TensorValue:
-        gamma = self._vector(f"{name}.weight", int(x.shape[-1]))
-        normal = ops.rms_norm(x, gamma, epsilon=self.config.rms_norm_eps)
-        return ops.cast(normal, dtype or self.dtype)
-
-    def _vector(self, name: str, size: int) -> TensorValue:
-        return ops.cast(self._weight(name, size), DType.float32)
-
-    def _weight(self, name: str, *shape: int) -> TensorValue:
-        """The weight `name` as it is stored; tied embeddings are asked for twice."""
-        if name not in self._weights:
-            dtype = self.stored.get(name, self.dtype)
-            weight = Weight(name, dtype, shape, DeviceRef.CPU())
-            self._weights[name] = self.graph.add_weight(weight)
-        return self._weights[name]
+        gate, up = outer("gate", 0), outer("up", inner)
+        both = ops.cast(self.activation(gate) * up, products.dtype)
+        return products.linear(f"{at}.down_proj", both, config.hidden_size, config.mlp_bias)
 
 
 def language_model(
@@ -245,6 +157,7 @@ def language_model(
     quantization: Quantization | None = None,
     stored: Mapping[str, DType] | None = None,
     block_size: int = BLOCK_SIZE,
+    held: Mapping[str, Quantization] | None = None,
 ) -> Graph:
     """A graph from the tokens of a step to the next token of those rows that want one.
 
@@ -286,16 +199,16 @@ def language_model(
         "bitmask": (DType.int32, (samples, words)),
     }
     cache = (cache_blocks, block_size, config.num_key_value_heads, config.head_dim)
-    caches = [f"{name}{i}" for i in range(config.num_hidden_layers) for name in ("keys", "values")]
+    caches = [f"{name}{i}" for i in range(len(config.layers)) for name in ("keys", "values")]
     shapes |= dict.fromkeys(caches, (dtype, cache))
     types = [TensorType(kind, shape, DeviceRef.CPU()) for kind, shape in shapes.values()]
     with Graph(name, input_types=types, input_names=list(shapes)) as graph:
         given = dict(zip(shapes, (value.tensor for value in graph.inputs), strict=True))
-        decoder = Decoder(graph, config, dtype, quantization, stored)
+        decoder = Decoder(config, Products(graph, dtype, quantization, stored, held))
         hidden, changed = decoder(
             given["tokens"],
             given["positions"],
-            Rows(given["row_offsets"], given["lengths"], given["blocks"]),
+            Cached(given["row_offsets"], given["lengths"], given["blocks"]),
             [given[name] for name in caches],
         )
         places, sampling = given["places"], given["sampling"]

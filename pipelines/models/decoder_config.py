@@ -1,22 +1,26 @@
-"""The configuration of a decoder of the Llama family: a checkpoint's `config.json`."""
+"""The configuration of a decoder: a checkpoint's `config.json` and the family that it names."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from heddle.pipelines.models import decoder_layers
+from heddle.pipelines.models.activations import ACTIVATIONS
+from heddle.pipelines.models.config_checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_positive,
+    read_object,
+    refuse,
+)
+from heddle.pipelines.models.decoder_families import FAMILIES, Family
+from heddle.pipelines.models.decoder_layers import Layer
 from heddle.runtime.errors import GraphError
-
-ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu")
-
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 
 KEYS = (
     "vocab_size",
@@ -32,36 +36,81 @@ KEYS = (
 COUNTS = (*(name for name in KEYS if name != "rms_norm_eps"), "num_key_value_heads", "head_dim")
 """The sizes, of which there is at least one of each."""
 
-FLAGS = ("attention_bias", "mlp_bias", "tie_word_embeddings")
+EXPERT_COUNTS = (
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "decoder_sparse_step",
+)
+"""Those of a mixture of experts, where it has them."""
+
+FLAGS = (
+    "attention_bias",
+    "attention_out_bias",
+    "mlp_bias",
+    "tie_word_embeddings",
+    "norm_topk_prob",
+    "use_sliding_window",
+)
+
+SCALES = (
+    "attention_multiplier",
+    "attn_logit_softcapping",
+    "embedding_multiplier",
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "query_pre_attn_scalar",
+    "residual_multiplier",
+    "swiglu_alpha",
+    "swiglu_limit",
+)
+"""Numbers above 0 that scores, values and logits are scaled by or bounded to."""
+
+ALIASES = {"num_local_experts": "num_experts"}
+"""Other names of keys, and ours for them; families have more."""
+
+REFUSED: dict[str, Any] = {
+    "is_causal": True,
+    "per_layer_config": None,
+    "use_bidirectional_attention": False,
+    "use_qk_norm": False,
+    "clip_qkv": None,
+}
+"""What none of these graphs computes, and the value that says so."""
+
+NONE = ("attn_logit_softcapping", "final_logit_softcapping", "head_dim", "sliding_window")
+"""Keys whose null says that there is none, where other nulls leave a value to the family."""
 
 MOST_LAYERS = 4096
 """More than any model has: a graph of so many would not end."""
 
-LAYER_TYPES = ("full_attention", "sliding_attention")
-
 
 @dataclass(frozen=True)
-class RopeScaling:
-    """How the frequencies of rotary positions are stretched for longer sequences.
+class Experts:
+    """A mixture of experts (arXiv:1701.06538).
 
-    `linear` divides all of them by `factor` (arXiv:2306.15595). `llama3` divides those whose
-    wavelength is above `original / low` by it, leaves those below `original / high`, and goes
-    smoothly from one to the other (Llama 3.1's reference code, arXiv:2407.21783).
+    Attributes:
+        count: How many there are.
+        chosen: How many of them each token goes to.
+        size: The columns between an expert's products.
+        normalized: The shares of those that are chosen add up to one.
+        shared: The columns between the products of an expert that all tokens go to; 0: none.
+        biased: Their products and the router's have biases.
+        gain: Their gate is x * sigmoid(gain * x), and what it is multiplied by is one more; 0: it
+            is `hidden_act` of x.
+        limit: What both are bounded to, where there is a gain.
     """
 
-    kind: str
-    factor: float
-    low: float = 1.0
-    high: float = 4.0
-    original: int = 8192
-
-    def apply(self, frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The stretched frequencies."""
-        if self.kind == "linear":
-            return frequencies / self.factor
-        turns = self.original * frequencies / (2 * math.pi)
-        share = np.clip((turns - self.low) / (self.high - self.low), 0, 1)
-        return frequencies * (share + (1 - share) / self.factor)
+    count: int
+    chosen: int
+    size: int
+    normalized: bool
+    shared: int
+    biased: bool
+    gain: float
+    limit: float
 
 
 @dataclass(frozen=True)
@@ -69,31 +118,42 @@ class DecoderConfig:
     """What the graph of a decoder depends on.
 
     Attributes:
-        windows: For each layer how many keys a token sees; 0: all before it.
+        family: What it does beside.
+        layers: Each layer.
         qkv_bias: Whether the products for queries, keys and values have a bias.
         output_bias: Whether the one behind attention has.
         mlp_bias: Whether those of the feed-forward part have.
-        qk_norm: Whether queries and keys are normalised, head by head.
+        attention_scale: What scores are multiplied by; None: 1 / sqrt(head_dim).
+        attention_softcap: What scores are bounded to, by tanh; 0: they are not.
+        logits_softcap: Likewise logits.
+        embedding_scale: What embeddings are multiplied by.
+        residual_scale: What each part of a layer is multiplied by before it is added.
+        logits_scale: What logits are multiplied by.
+        experts: The mixture of experts of those layers that have one.
     """
 
+    family: Family
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
     max_position_embeddings: int
     rms_norm_eps: float
-    rope_theta: float
-    rope_scaling: RopeScaling | None
     hidden_act: str
     tie_word_embeddings: bool
-    windows: tuple[int, ...]
+    layers: tuple[Layer, ...]
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
-    qk_norm: bool
+    attention_scale: float | None
+    attention_softcap: float
+    logits_softcap: float
+    embedding_scale: float
+    residual_scale: float
+    logits_scale: float
+    experts: Experts | None
 
     @staticmethod
     def read(path: Path) -> DecoderConfig:
@@ -103,162 +163,116 @@ class DecoderConfig:
             GraphError: The file is missing or no JSON object, a key is missing, or the model is
                 not one that this graph computes.
         """
-        values = read_object(path)
-        try:
-            return DecoderConfig.of(values)
-        except GraphError as error:
-            raise GraphError(f"{path}: {error}") from None
+        return DecoderConfig.of(read_object(path), path)
 
     @staticmethod
-    def of(values: Mapping[str, Any]) -> DecoderConfig:
-        """The configuration in the keys and values of a `config.json`; errors as `read`."""
+    def of(values: Mapping[str, Any], path: Path | None = None) -> DecoderConfig:
+        """The configuration in the keys and values of a `config.json`; errors as `read`.
+
+        `path` is the file that they are from, which errors name.
+        """
+        try:
+            return DecoderConfig._of(values)
+        except GraphError as error:
+            raise GraphError(f"{path}: {error}" if path else str(error)) from None
+
+    @staticmethod
+    def _of(values: Mapping[str, Any]) -> DecoderConfig:
         kind = values.get("model_type")
-        if kind not in MODEL_TYPES:
-            raise GraphError(f"model_type: wanted one of {', '.join(MODEL_TYPES)}, got {kind!r}")
-        missing = [name for name in KEYS if values.get(name) is None]
+        family = FAMILIES[check_choice("model_type", kind, FAMILIES)]
+        values = _completed(values, family)
+        missing = [name for name in KEYS if name not in values]
         if missing:
             raise GraphError(f"wanted the keys of a {kind} model, got no {', '.join(missing)}")
-        for name in COUNTS:
-            if values.get(name) is not None:
-                _check_count(name, values[name], 1)
-        if values["num_hidden_layers"] > MOST_LAYERS:
-            raise GraphError(
-                f"num_hidden_layers: wanted at most {MOST_LAYERS}, got "
-                f"{values['num_hidden_layers']}"
-            )
-        for name in FLAGS:
-            if not isinstance(values.get(name) or False, bool):
-                raise GraphError(f"{name}: wanted true or false, got {values[name]!r}")
-        _check_positive("rms_norm_eps", values["rms_norm_eps"])
-        _refuse(values, "quantization_config", None)
-        _refuse(values, "partial_rotary_factor", 1.0)
-        activation = values.get("hidden_act", "silu")
-        if activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise GraphError(f"hidden_act: wanted one of {known}, got {activation!r}")
+        _check(values, family)
+        act, hidden = values["hidden_act"], values["hidden_size"]
         heads = values["num_attention_heads"]
-        key_heads = values.get("num_key_value_heads") or heads
+        key_heads = values.get("num_key_value_heads", heads)
         if heads % key_heads:
             raise GraphError(
                 f"num_key_value_heads: wanted a divisor of {heads} heads, got {key_heads}"
             )
-        if not values.get("head_dim") and values["hidden_size"] % heads:
-            raise GraphError(
-                f"hidden_size: wanted a multiple of {heads} heads, got {values['hidden_size']}"
-            )
-        head = values.get("head_dim") or values["hidden_size"] // heads
+        if "head_dim" not in values and hidden % heads:
+            raise GraphError(f"hidden_size: wanted a multiple of {heads} heads, got {hidden}")
+        head = values.get("head_dim", hidden // heads)
         if head % 2:
             raise GraphError(f"head_dim: wanted an even number, which rope turns, got {head}")
-        bias = values.get("attention_bias") or False
-        theta, scaling = _rope(values)
+        bias = values.get("attention_bias", False)
+        scalar = values.get("query_pre_attn_scalar")
         return DecoderConfig(
-            **{name: values[name] for name in KEYS},
+            family=family,
+            vocab_size=values["vocab_size"],
+            hidden_size=hidden,
+            intermediate_size=values["intermediate_size"],
+            num_attention_heads=heads,
             num_key_value_heads=key_heads,
             head_dim=head,
-            rope_theta=theta,
-            rope_scaling=scaling,
-            hidden_act=activation,
-            tie_word_embeddings=values.get("tie_word_embeddings") or False,
-            windows=_windows(values),
-            qkv_bias=kind == "qwen2" or bias,
-            output_bias=kind != "qwen2" and bias,
-            mlp_bias=values.get("mlp_bias") or False,
-            qk_norm=kind == "qwen3",
+            max_position_embeddings=values["max_position_embeddings"],
+            rms_norm_eps=values["rms_norm_eps"],
+            hidden_act=family.activations.get(act, act),
+            tie_word_embeddings=values.get("tie_word_embeddings", False),
+            layers=decoder_layers.read(values, family, head),
+            qkv_bias=bias,
+            output_bias=family.output_bias and values.get("attention_out_bias", bias),
+            mlp_bias=values.get("mlp_bias", False),
+            attention_scale=scalar**-0.5 if scalar else values.get("attention_multiplier"),
+            attention_softcap=values.get("attn_logit_softcapping", 0.0),
+            logits_softcap=values.get("final_logit_softcapping", 0.0),
+            embedding_scale=math.sqrt(hidden)
+            if family.scaled_embeddings
+            else values.get("embedding_multiplier", 1.0),
+            residual_scale=values.get("residual_multiplier", 1.0),
+            logits_scale=values.get("logit_scale", 1 / values.get("logits_scaling", 1.0)),
+            experts=_experts(values) if family.experts else None,
         )
 
-    def frequencies(self) -> NDArray[np.float32]:
-        """Radians of rotation for each position, float32 [head_dim / 2] (arXiv:2104.09864)."""
-        exponents = np.arange(0, self.head_dim, 2) / self.head_dim
-        plain = self.rope_theta**-exponents
-        scaled = self.rope_scaling.apply(plain) if self.rope_scaling else plain
-        return scaled.astype(np.float32)
 
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in the file `path`.
-
-    Raises:
-        GraphError: It is missing, or none.
-    """
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise GraphError(f"{path}: wanted a model's config.json, got {error}") from None
-    if not isinstance(values, dict):
-        raise GraphError(f"{path}: wanted a model's config.json, got no JSON object")
-    return values
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise GraphError(f"{name}: wanted an integer of at least {least}, got {value!r}")
-
-
-def _check_positive(name: str, value: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise GraphError(f"{name}: wanted a finite number above 0, got {value!r}")
-
-
-def _refuse(values: Mapping[str, Any], name: str, wanted: Any) -> None:
-    found = values.get(name)
-    if found is not None and found != wanted:
-        raise GraphError(f"{name}: wanted {wanted or 'none'}, got {found!r}")
-
-
-def _rope(values: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
-    """The base, and the scaling; `rope_parameters` is the newer place of both."""
-    newer = values.get("rope_parameters") or {}
-    rows = values.get("rope_scaling") or newer
-    for name, value in (("rope_parameters", newer), ("rope_scaling", rows)):
-        if not isinstance(value, dict):
-            raise GraphError(f"{name}: wanted a JSON object, got {value!r}")
-    given = (newer.get("rope_theta"), values.get("rope_theta"), 10000.0)
-    theta = next(value for value in given if value is not None)
-    _check_positive("rope_theta", theta)
-    kind = rows.get("rope_type", rows.get("type", "default"))
-    if kind == "default":
-        return float(theta), None
-    names = {
-        "linear": {"factor": "factor"},
-        "llama3": {
-            "factor": "factor",
-            "low": "low_freq_factor",
-            "high": "high_freq_factor",
-            "original": "original_max_position_embeddings",
-        },
+def _completed(values: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """The values that are given, by our names, and the family's for those that are not."""
+    given = {name: value for name, value in values.items() if value is not None}
+    defaults = {
+        name: value
+        for name, value in family.defaults.items()
+        if name not in NONE or name not in values
     }
-    if kind not in names:
-        raise GraphError(f"rope_scaling: wanted default, linear or llama3, got {kind!r}")
-    missing = [name for name in names[kind].values() if name not in rows]
-    if missing:
-        raise GraphError(f"rope_scaling {kind}: wanted {', '.join(missing)}, got none")
-    for name in names[kind].values():
-        _check_positive(f"rope_scaling {kind}: {name}", rows[name])
-    if kind == "llama3" and not rows["low_freq_factor"] < rows["high_freq_factor"]:
+    aliases = {**ALIASES, **family.aliases}
+    named = {ours: given[name] for name, ours in aliases.items() if name in given}
+    return {"hidden_act": "silu", **defaults, **given, **named}
+
+
+def _check(values: Mapping[str, Any], family: Family) -> None:
+    for name, wanted in {**REFUSED, **family.refused}.items():
+        refuse(values, name, wanted)
+    for name in (*COUNTS, *EXPERT_COUNTS):
+        if name in values:
+            check_count(name, values[name], 1)
+    for name in FLAGS:
+        if name in values:
+            check_flag(name, values[name])
+    for name in ("rms_norm_eps", *SCALES):
+        if name in values:
+            check_positive(name, values[name])
+    if values["num_hidden_layers"] > MOST_LAYERS:
         raise GraphError(
-            "rope_scaling llama3: wanted a high_freq_factor above low_freq_factor, got "
-            f"{rows['high_freq_factor']} and {rows['low_freq_factor']}"
+            f"num_hidden_layers: wanted at most {MOST_LAYERS}, got {values['num_hidden_layers']}"
         )
-    return float(theta), RopeScaling(kind, **{own: rows[name] for own, name in names[kind].items()})
+    check_choice("hidden_act", values["hidden_act"], ACTIVATIONS)
 
 
-def _windows(values: Mapping[str, Any]) -> tuple[int, ...]:
-    """For each layer the keys that a token sees; Qwen slides in its last layers, if at all."""
-    layers: int = values["num_hidden_layers"]
-    window: int = values.get("sliding_window") or 0
-    _check_count("sliding_window", window, 0)
-    kinds = values.get("layer_types")
-    if kinds is not None:
-        if len(kinds) != layers:
-            raise GraphError(f"layer_types: wanted {layers}, got {len(kinds)}")
-        for name in kinds:
-            if name not in LAYER_TYPES:
-                raise GraphError(f"layer_types: wanted {' or '.join(LAYER_TYPES)}, got {name!r}")
-        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
-    if values["model_type"] == "mistral":
-        return (window,) * layers
-    if not values.get("use_sliding_window", False):
-        return (0,) * layers
-    first = values.get("max_window_layers", layers)
-    return tuple(window if layer >= first else 0 for layer in range(layers))
+def _experts(values: Mapping[str, Any]) -> Experts:
+    for name in ("num_experts", "num_experts_per_tok"):
+        if name not in values:
+            raise GraphError(f"wanted the keys of a mixture of experts, got no {name}")
+    count, chosen = values["num_experts"], values["num_experts_per_tok"]
+    if chosen > count:
+        raise GraphError(f"num_experts_per_tok: wanted at most {count} experts, got {chosen}")
+    return Experts(
+        count,
+        chosen,
+        values.get("moe_intermediate_size", values["intermediate_size"]),
+        values.get("norm_topk_prob", False),
+        values.get("shared_expert_intermediate_size", 0),
+        values.get("expert_bias", False),
+        values.get("swiglu_alpha", 0.0),
+        values.get("swiglu_limit", math.inf),
+    )

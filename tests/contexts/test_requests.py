@@ -112,6 +112,17 @@ def test_what_is_no_content(content, reason):
         TextGenerationRequest("a", 0, "m", messages=[{"role": "user", "content": content}])
 
 
+def test_messages_of_tools():
+    calls = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
+    called = Message("assistant", None, tool_calls=calls)
+    answer = Message("tool", "42", tool_call_id="c")
+    request = TextGenerationRequest("r", 0, "m", messages=[called, answer])
+    assert [message.image_count for message in request.messages] == [0, 0]
+    for nothing in (None, []):
+        with pytest.raises(ValueError, match="message: wanted content as a text or a list of part"):
+            Message("assistant", None, tool_calls=nothing)
+
+
 def test_roles_tools_and_formats():
     with pytest.raises(ValueError, match="got 'robot'"):
         Message("robot", "x")

@@ -12,6 +12,7 @@ def attention(
     layout="bhsd",
     causal=False,
     window=0,
+    scale=0.2,
     softcap=0.0,
     mask=None,
     queries="d0",
@@ -24,8 +25,8 @@ def attention(
 
     q, k = tensor(heads, queries), tensor(key_heads, keys)
     operands = (q, k, k, mask) if mask else (q, k, k)
-    attrs = {"causal": causal, "layout": layout, "masked": mask is not None, "scale": 0.2}
-    attrs |= {"softcap": softcap, "window": window}
+    attrs = {"causal": causal, "layout": layout, "masked": mask is not None}
+    attrs |= {"scale": scale, "softcap": softcap, "window": window}
     return Spec("attention", operands, q, (q,), tuple(sorted(attrs.items())), **bodies)
 
 

@@ -16,9 +16,11 @@ from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build as language_model_of
-from heddle.pipelines.models.bert import BertConfig, sentence_embedder
 from heddle.pipelines.models.decoder import language_model
 from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.sentence_model import build
 from heddle.runtime import InferenceSession, Model
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -86,18 +88,49 @@ def tiny(tmp_path_factory, tiny_weights) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "config.json").write_text(json.dumps(CONFIG))
     save_file(tiny_weights, folder / "model.safetensors")
+    save_tokenizer(folder)
+    return folder
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Writes a tokenizer of `WORDS`; the second of two texts has tokens of type 1."""
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="session")
+def reranker(tmp_path_factory, tiny_weights) -> Path:
+    """The folder of a cross-encoder that is the tiny checkpoint with a classifier."""
+    folder = tmp_path_factory.mktemp("reranker")
+    more = {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    (folder / "config.json").write_text(json.dumps(CONFIG | more))
+    arrays = {f"bert.{name}": array for name, array in tiny_weights.items()}
+    arrays |= {f"classifier.{n}": weight(n, s) for n, s in (("weight", (1, 32)), ("bias", (1,)))}
+    save_file(arrays, folder / "model.safetensors")
+    save_tokenizer(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def reranker_artifact(reranker) -> Path:
+    """The same, compiled with its weights."""
+    found = Checkpoint(reranker)
+    graph = build(found, "reranker")
+    arrays = weights.select(found.weights, graph.weights)
+    path = reranker / "reranker.heddle"
+    compile(graph, targets=["cpu:native"], weights=arrays, embed_weights=True).save(path)
+    return path
 
 
 def compiled(folder: Path, name: str, **options) -> Path:
     """An artifact of the checkpoint in `folder`, for this machine."""
-    graph = sentence_embedder(BertConfig.read(folder / "config.json"), "tiny")
+    graph = sentence_embedder(EncoderConfig.read(folder / "config.json"), "tiny")
     path = folder / name
     compile(graph, targets=["cpu:native"], **options).save(path)
     return path

@@ -14,7 +14,7 @@ def test_a_folder(tiny):
 def test_an_unknown_name():
     with pytest.raises(
         ArtifactError,
-        match=r"wanted 'minilm', a folder, FILE\.onnx or FILE\.py:FUNCTION, found no",
+        match=r"wanted 'minilm', a folder, FILE\.gguf, FILE\.onnx or FILE\.py:FUNCTION, found no",
     ):
         checkpoint.find("nope")
 

@@ -1,7 +1,6 @@
-"""Decoders of the Llama family beside what transformers computes, and their configurations."""
+"""Decoders of each family beside what transformers computes, and their graphs."""
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,11 @@ from heddle.graph.compiler.sizes import evaluate
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.language_model import build
-from heddle.pipelines.models.decoder import Quantization, language_model
+from heddle.pipelines.models.decoder import language_model
 from heddle.pipelines.models.decoder_config import DecoderConfig
-from heddle.pipelines.quantization import fit, quantize
+from heddle.pipelines.models.products import Quantization
+from heddle.pipelines.quantization import quantize
+from heddle.pipelines.stored.selection import Stored
 from heddle.runtime import Buffer, InferenceSession
 from heddle.runtime.errors import GraphError
 
@@ -47,10 +48,10 @@ class Decoder:
         graph = language_model(self.config, "tiny", dtype, quantization, stored)
         wanted = {n: (w.dtype.name, tuple(map(int, w.shape))) for n, w in graph.weights.items()}
         session = InferenceSession(threads=2)
-        found = fit(Path("w"), arrays, wanted)
+        found = Stored(Path("w"), arrays).select(wanted)
         self.model = session.load(compile(graph, "cpu:native"), found)
         shape = (8, 16, self.config.num_key_value_heads, self.config.head_dim)
-        count = 2 * self.config.num_hidden_layers
+        count = 2 * len(self.config.layers)
         self.caches = [Buffer(dtype.name, shape) for _ in range(count)]
 
     def step(self, tokens, start: int, places):
@@ -82,17 +83,18 @@ def test_logits_and_the_likeliest_tokens_are_those_of_transformers(name):
     tokens, wanted = GOLDEN[f"{name}.tokens"], GOLDEN[f"{name}.logits"]
     count, prompt = len(tokens), len(tokens) - 64
     chosen, whole = decoder.step(tokens, 0, range(count))
-    np.testing.assert_allclose(whole, wanted, atol=3e-5)
+    atol = 6e-6 * np.abs(wanted).max()
+    np.testing.assert_allclose(whole, wanted, atol=atol)
     assert GOLDEN[f"{name}.gap"] > 10 * np.abs(whole - wanted).max()
     np.testing.assert_array_equal(chosen[prompt - 1 : -1], tokens[prompt:])
     # The same in chunks, of which the first wants nothing, and then token by token.
     assert decoder.step(tokens[:9], 0, [])[1].shape == (0, whole.shape[1])
     _, chunk = decoder.step(tokens[9:prompt], 9, range(prompt - 9))
-    np.testing.assert_allclose(chunk, whole[9:prompt], atol=3e-5)
+    np.testing.assert_allclose(chunk, whole[9:prompt], atol=atol)
     generated = [int(tokens[prompt - 1])]
     for position in range(prompt, count):
         (token,), row = decoder.step(tokens[position : position + 1], position, [0])
-        np.testing.assert_allclose(row[0], whole[position], atol=3e-5)
+        np.testing.assert_allclose(row[0], whole[position], atol=atol)
         generated.append(int(token))
     np.testing.assert_array_equal(generated[1:-1], tokens[prompt + 1 :])
 
@@ -154,14 +156,14 @@ def test_weights_of_products_in_whole_groups():
         Quantization.parse("int3")
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "glm", "phi3"])
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_a_layer_writes_its_cache_in_one_kernel(name, kind):
     """With the rotation of queries and keys."""
     config = DecoderConfig.of(config_of(name))
     module = lower(language_model(config, dtype=DType.bfloat16).module, kind)
     kernels = [request.spec.op for _, request in assemble.requests(module, kind)]
-    assert kernels.count("rotate_and_write") == config.num_hidden_layers
+    assert kernels.count("rotate_and_write") == len(config.layers)
     assert not {"rope", "paged_write"}.intersection(kernels)
 
 
@@ -178,7 +180,7 @@ def test_queries_keys_and_values_are_one_launch_of_few_tokens_and_so_is_a_gate(
     def launches(tokens):
         return sum(evaluate(p.condition, dict.fromkeys(p.spec.dims, tokens)) for p in products)
 
-    layers = config.num_hidden_layers
+    layers = len(config.layers)
     assert launches(1) == launches(few) == 4 * layers + 1
     assert launches(few + 1) == 7 * layers + 1
 
@@ -199,62 +201,17 @@ def test_no_row_is_longer_than_the_model_has_positions(positions, block, blocks)
     assert str(graph.inputs[-1].type) == f"float32[cache_blocks, {block}, 2, 32] on cpu:0"
 
 
-BASE = {"model_type": "llama", **{k: v for k, v in config_of("qwen2").items() if "model" not in k}}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model_type": "gemma"}, "model_type: wanted one of llama, mistral, .*, got 'gemma'"),
-        ({"hidden_size": None}, "wanted the keys of a llama model, got no hidden_size"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config: wanted none, got"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: wanted 1.0, got 0.5"),
-        ({"hidden_act": "mish"}, "hidden_act: wanted one of silu, .*, got 'mish'"),
-        ({"num_key_value_heads": 3}, "num_key_value_heads: wanted a divisor of 4 heads, got 3"),
-        ({"num_attention_heads": 6, "num_key_value_heads": 6}, "a multiple of 6 heads, got 64"),
-        ({"rope_scaling": {"type": "yarn"}}, "wanted default, linear or llama3, got 'yarn'"),
-        ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling linear: wanted factor, got none"),
-        ({"layer_types": ["full_attention"]}, "layer_types: wanted 2, got 1"),
-        (
-            {"layer_types": ["full_attention", "chunked_attention"]},
-            "layer_types: wanted full_attention or sliding_attention, got 'chunked_attention'$",
-        ),
-        ({"num_hidden_layers": 0}, "num_hidden_layers: wanted an integer of at least 1, got 0$"),
-        ({"hidden_size": "64"}, "hidden_size: wanted an integer of at least 1, got '64'$"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers: wanted at most 4096, got 1000000000$"),
-        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: wanted true or false, got 'yes'$"),
-        ({"head_dim": 15}, "head_dim: wanted an even number, which rope turns, got 15$"),
-        ({"head_dim": -16}, "head_dim: wanted an integer of at least 1, got -16$"),
-        ({"num_attention_heads": 4.0}, "num_attention_heads: wanted an integer .* 1, got 4.0$"),
-        ({"sliding_window": -1}, "sliding_window: wanted an integer of at least 0, got -1$"),
-        ({"rms_norm_eps": math.nan}, "rms_norm_eps: wanted a finite number above 0, got nan$"),
-        ({"rope_theta": "x"}, "rope_theta: wanted a finite number above 0, got 'x'$"),
-        ({"rope_theta": 0}, "rope_theta: wanted a finite number above 0, got 0$"),
-        ({"rope_scaling": "yarn"}, "rope_scaling: wanted a JSON object, got 'yarn'$"),
-        (
-            {"rope_scaling": {"type": "linear", "factor": 0}},
-            "rope_scaling linear: factor: wanted a finite number above 0, got 0$",
-        ),
-        (
-            {
-                "rope_scaling": {
-                    "rope_type": "llama3",
-                    "factor": 8.0,
-                    "low_freq_factor": 4.0,
-                    "high_freq_factor": 4.0,
-                    "original_max_position_embeddings": 64,
-                }
-            },
-            "rope_scaling llama3: wanted a high_freq_factor above low_freq_factor, got 4.0 and 4.0",
-        ),
-    ],
-)
-def test_a_config_of_another_model_is_refused(tmp_path, change, message):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(BASE | change))
-    with pytest.raises(GraphError, match=message) as error:
-        DecoderConfig.read(path)
-    assert str(path) in str(error.value)
+@pytest.mark.parametrize(("change", "own"), [(0, False), (1, True)])
+def test_logits_by_a_weight_of_their_own_where_the_config_says_that_they_are_tied(
+    tmp_path, change, own
+):
+    """As training writes it that has changed one of the two."""
+    values = config_of("qwen2")
+    arrays = drawn(values)
+    arrays["lm_head.weight"] = arrays["model.embed_tokens.weight"] + np.float32(change)
+    save_file(arrays, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert ("lm_head.weight" in build(Checkpoint(tmp_path)).weights) == own
 
 
 BIAS = "model.layers.0.self_attn.q_proj.bias"
@@ -280,39 +237,3 @@ def test_a_checkpoint_with_weights_of_another_model(decoder, tmp_path, change, m
         return
     with pytest.raises(GraphError, match=f"wanted the weights of the model in .* got also {named}"):
         build(Checkpoint(tmp_path))
-
-
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_config_that_is_no_object_is_refused(tmp_path, text):
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    with pytest.raises(GraphError, match=r"wanted a model's config\.json"):
-        DecoderConfig.read(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "windows"),
-    [
-        ({"model_type": "mistral", "sliding_window": 7}, (7, 7)),
-        ({"model_type": "mistral", "sliding_window": None}, (0, 0)),
-        ({"model_type": "qwen2", "sliding_window": 7}, (0, 0)),
-        (
-            {
-                "model_type": "qwen2",
-                "sliding_window": 7,
-                "use_sliding_window": True,
-                "max_window_layers": 1,
-            },
-            (0, 7),
-        ),
-        ({"sliding_window": 7, "layer_types": ["sliding_attention", "full_attention"]}, (7, 0)),
-    ],
-)
-def test_windows(change, windows):
-    assert DecoderConfig.of(BASE | change).windows == windows
-
-
-def test_the_newer_place_of_rope():
-    newer = {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}
-    config = DecoderConfig.of({k: v for k, v in BASE.items() if "rope" not in k} | newer)
-    assert (config.rope_theta, config.rope_scaling) == (5.0, None)

@@ -10,7 +10,8 @@ import pytest
 from heddle.graph import Dim, DType, Graph, TensorType, compile, reference
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.embedding import SentenceEmbedder, pad
-from heddle.pipelines.models.bert import BertConfig, sentence_embedder
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
 from heddle.runtime import InferenceSession, InputError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "minilm.npz"
@@ -28,7 +29,7 @@ def rows(*lengths):
 
 @pytest.mark.parametrize("lengths", [(1,), (24,), (3, 3), (1, 24, 7), (5,) * 33])
 def test_compiled_agrees_with_numpy(tiny, tiny_weights, model, lengths):
-    graph = sentence_embedder(BertConfig.read(tiny / "config.json"), "tiny")
+    graph = sentence_embedder(EncoderConfig.read(tiny / "config.json"), "tiny")
     inputs = pad(rows(*lengths))
     (wanted,) = reference.evaluate(graph, inputs, tiny_weights)
     (found,) = model.execute(*inputs)
@@ -81,7 +82,7 @@ def minilm_embedder(dtype):
     if not find_spec(checkpoint.PACKAGE):
         pytest.skip("the demo's model is not installed")
     found = checkpoint.minilm()
-    graph = sentence_embedder(BertConfig.read(found.config), "minilm", dtype=dtype)
+    graph = sentence_embedder(EncoderConfig.read(found.config), "minilm", dtype=dtype)
     arrays = weights.select(found.weights, graph.weights)
     artifact = compile(graph, targets=["cpu:native"], weights=arrays, embed_weights=True)
     return SentenceEmbedder(InferenceSession(threads=2).load(artifact), found.tokenizer)

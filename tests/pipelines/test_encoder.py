@@ -1,24 +1,26 @@
-"""The BERT graph, evaluated by NumPy: what the compiler then has to keep."""
+"""Encoders beside what transformers computes; and BERT evaluated by NumPy."""
 
-import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from encoder_cases import ENCODERS, GOLDEN, config_of, drawn, encoder_graph, inputs_of, run
 
 from heddle.graph import DType, reference
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.embedding import pad
-from heddle.pipelines.models.bert import BertConfig, sentence_embedder
-from heddle.runtime.errors import GraphError
+from heddle.pipelines.models.embedder import sentence_embedder
+from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.quantization import array_of, bits_of, narrowed, widened
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "minilm.npz"
+MINILM = Path(__file__).parents[1] / "golden" / "minilm.npz"
 
 
 @pytest.fixture(scope="module")
-def config(tiny) -> BertConfig:
-    return BertConfig.read(tiny / "config.json")
+def config(tiny) -> EncoderConfig:
+    return EncoderConfig.read(tiny / "config.json")
 
 
 def rows(generator, *lengths):
@@ -33,12 +35,43 @@ def evaluate(graph, inputs, arrays):
 @pytest.mark.skipif(not find_spec(checkpoint.PACKAGE), reason="the demo's model is not installed")
 def test_minilm_agrees_with_the_recorded_reference():
     found = checkpoint.minilm()
-    graph = sentence_embedder(BertConfig.read(found.config))
-    golden = np.load(GOLDEN)
+    graph = sentence_embedder(EncoderConfig.read(found.config))
+    golden = np.load(MINILM)
     ids = np.split(golden["tokens"], golden["token_offsets"][1:-1])
     chosen = [0, 1, 4, 20]
     result = evaluate(graph, pad([ids[i] for i in chosen]), weights.read(found.weights))
     np.testing.assert_allclose(result, golden["embeddings"][chosen], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_hidden_states_are_those_of_transformers(name):
+    graph = encoder_graph(config_of(name))
+    tokens, mask = inputs_of(name)
+    found = run(graph, drawn(graph), tokens, mask)
+    np.testing.assert_allclose(found[mask], GOLDEN[f"{name}.hidden"], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["mpnet", "modernbert"])
+@pytest.mark.parametrize(("dtype", "atol"), [(DType.bfloat16, 0.15), (DType.float16, 0.02)])
+def test_hidden_states_in_a_narrow_dtype_stay_near(name, dtype, atol):
+    graph = encoder_graph(config_of(name), dtype)
+    tokens, mask = inputs_of(name)
+    found = run(graph, drawn(graph), tokens, mask)[mask]
+    np.testing.assert_allclose(found, GOLDEN[f"{name}.hidden"], atol=atol)
+    assert np.abs(found - GOLDEN[f"{name}.hidden"]).max() > atol / 100
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["mpnet", "nomic_bert"])
+def test_weights_are_taken_as_they_are_stored(name, kind):
+    """The same as from those weights in float32."""
+    inputs, wide = inputs_of(name), encoder_graph(config_of(name))
+    stored = {n: array_of(narrowed(a, kind), kind) for n, a in drawn(wide).items()}
+    narrow = encoder_graph(config_of(name), stored=dict.fromkeys(stored, DType(kind)))
+    assert {w.dtype for w in narrow.weights.values()} == {DType(kind)}
+    widely = {n: widened(bits_of(a)) for n, a in stored.items()}
+    (wanted, found), (_, mask) = (run(wide, widely, *inputs), run(narrow, stored, *inputs)), inputs
+    np.testing.assert_allclose(found[mask], wanted[mask], atol=1e-5)
 
 
 def test_the_signature(config):
@@ -85,37 +118,9 @@ def test_a_prefix_is_part_of_the_weights_names(config):
     assert list(named.weights) == [f"bert.{name}" for name in plain.weights]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model_type": "roberta"}, "model_type: wanted 'bert', got 'roberta'"),
-        ({"position_embedding_type": "relative_key"}, "wanted 'absolute', got 'relative_key'"),
-        ({"hidden_act": "mish"}, "hidden_act: wanted one of gelu, .*, got 'mish'"),
-        ({"hidden_size": None}, "wanted the keys of a BERT model, got no hidden_size"),
-        ({"num_attention_heads": 3}, "hidden_size: wanted a multiple of 3 heads, got 32"),
-    ],
-)
-def test_a_config_of_another_model_is_refused(tmp_path, tiny, change, message):
-    values = json.loads((tiny / "config.json").read_text()) | change
-    values = {name: value for name, value in values.items() if value is not None}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(values))
-    with pytest.raises(GraphError, match=message) as error:
-        BertConfig.read(path)
-    assert str(path) in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_config_that_is_no_object_is_refused(tmp_path, text):
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    with pytest.raises(GraphError, match=r"wanted a model's config\.json"):
-        BertConfig.read(path)
-
-
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"])
 def test_every_activation_builds(config, tiny_weights, activation):
-    changed = BertConfig(**{**vars(config), "hidden_act": activation})
+    changed = replace(config, hidden_act=activation)
     inputs = pad(rows(np.random.default_rng(2), 4))
     result = evaluate(sentence_embedder(changed), inputs, tiny_weights)
     np.testing.assert_allclose(np.linalg.norm(result), 1, atol=1e-6)

@@ -211,8 +211,10 @@ def test_log_probabilities(make_generator):
 def test_messages(make_generator):
     generator = make_generator()
     asked = request(messages=[{"role": "user", "content": "Hi"}])
-    assert generator.prompt_length(generator.submit(asked)) == len("<user>Hi") + 1
-    assert generator.prompt_length("another") == 0
+    generator.submit(asked)
+    generator.submit(request(number=1, params={"max_new_tokens": 0}))
+    lengths = {delta.request_id: delta.prompt_tokens for delta in generator.step()}
+    assert lengths == {"r0": len("<user>Hi") + 1, "r1": len("Warp")}
 
 
 def test_cancel(make_generator):

@@ -110,7 +110,8 @@ def test_many_that_wait_are_found_at_once(make_generator):
     looked = []
     generator._schedule._waiting = Watched(generator._schedule._waiting, looked)
     generator.submit(request("x", 300))
-    assert generator.prompt_length("r299") == generator.prompt_length("r300") == 1
+    with pytest.raises(InputError, match="wanted an id of its own"):
+        generator.submit(request("x", 299))
     assert not looked
 
 

@@ -109,6 +109,12 @@ def test_the_end_of_a_text_is_held_back():
     assert held.push("ND more", 8) == ""
 
 
+def test_the_text_of_one_token(tokenizer):
+    (token,) = tokenizer.encode("w")
+    (end,) = tokenizer.eos_token_ids
+    assert (tokenizer.token_text(token), tokenizer.token_text(end)) == ("w", "</s>")
+
+
 def test_a_chat(tokenizer):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
     assert tokenizer.chat(messages) == "<user>Hi<assistant>Ho<s>"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from heddle.graph import ops
-from heddle.pipelines.quantization import fit, narrowed, quantize, widened
+from heddle.pipelines.quantization import narrowed, quantize, widened
+from heddle.pipelines.stored.selection import Stored
 from heddle.runtime import Buffer
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 
@@ -62,7 +63,7 @@ def test_what_a_checkpoint_is_asked_for():
         "missing.integers": ("int8", (3, 32)),
         "missing.scales": ("float32", (3, 1)),
     }
-    found = fit(Path("w"), arrays, wanted)
+    found = Stored(Path("w"), arrays).select(wanted)
     assert sorted(found) == ["norm.weight", "x.integers", "x.scales"]
     integers, scales = quantize(widened(bits), 4, 32, "bfloat16")
     np.testing.assert_array_equal(found["x.integers"], integers)
@@ -75,7 +76,7 @@ def test_what_a_checkpoint_is_asked_for():
 def test_a_weight_of_another_shape_is_named_with_its_file(shape, dtype, width):
     wanted = {"x.integers": (dtype, (40, width)), "x.scales": ("float32", (40, 4))}
     with pytest.raises(ArtifactError) as error:
-        fit(Path("w.safetensors"), {"x.weight": np.zeros(shape, np.float32)}, wanted)
+        Stored(Path("w.safetensors"), {"x.weight": np.zeros(shape, np.float32)}).select(wanted)
     message = f"w.safetensors: x.weight: wanted [40, 128], got {list(shape)}"
     assert str(error.value) == message
     assert error.value.reason is ArtifactReason.WEIGHTS

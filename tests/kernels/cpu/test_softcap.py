@@ -54,6 +54,14 @@ def test_dtypes(dtype, arch):
     check(spec, dims, spread(spec, dims), arch=arch, rtol=1e-5, atol=atol)
 
 
+@pytest.mark.parametrize("arch", [*DOTS, TILES])
+def test_a_scale_of_nothing(arch):
+    """All scores are 0: each result is the mean of the values."""
+    spec = attention("bfloat16", scale=0.0, softcap=5.0)
+    dims = sizes(29, 70)
+    check(spec, dims, spread(spec, dims), arch=arch, rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_scores_without_end(arch):
     """An infinite score is the cap, and one that is no number stays none."""

@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from heddle.runtime import Artifact, config
 
-SOURCES = "'minilm', a folder, FILE.onnx or FILE.py:FUNCTION"
+SOURCES = "'minilm', a folder, FILE.gguf, FILE.onnx or FILE.py:FUNCTION"
 
 MODEL = """
 from heddle.graph import Dim, DType, Graph, TensorType, Weight

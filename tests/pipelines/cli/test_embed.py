@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from heddle.pipelines.cli.embed import cosines
+
 
 @pytest.fixture
 def embed(heddle, tiny, tiny_artifact):
@@ -84,3 +86,53 @@ def test_a_sentence_that_is_no_utf_8_is_refused(embed, given):
     result = embed(*arguments, **given, code=1)
     wanted = "error: embedder: text 1: wanted a text in UTF-8, got '\\udcff' at 5\n"
     assert result.stderr == wanted
+
+
+@pytest.fixture
+def folder(tiny, tmp_path):
+    """A folder with the tokenizer, prompts, and how much of a text is looked at."""
+    (tmp_path / "tokenizer.json").write_bytes((tiny / "tokenizer.json").read_bytes())
+    prompts = {"prompts": {"query": "warp weft: ", "plain": ""}, "default_prompt_name": "query"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    return tmp_path
+
+
+@pytest.fixture
+def vectors(heddle, tiny_artifact, folder):
+    def call(*arguments, tokenizer=folder, **options):
+        asked = ("embed", tiny_artifact, "--vectors", "--json", "--tokenizer", tokenizer)
+        return np.array(json.loads(heddle(*asked, *arguments, **options).stdout)["embeddings"])
+
+    return call
+
+
+def test_a_prompt_is_put_before_each_sentence(vectors, tiny):
+    texts = ("loom", "reed shed")
+    plain = vectors(*texts, tokenizer=tiny)
+    asked = vectors(*texts, "--prompt", "query")
+    written = vectors(*(f"warp weft: {text}" for text in texts), tokenizer=tiny)
+    np.testing.assert_allclose(asked, written, atol=1e-6)
+    np.testing.assert_allclose(vectors(*texts), written, atol=1e-6)  # it is the default one
+    np.testing.assert_allclose(vectors(*texts, "--prompt", "plain"), plain, atol=1e-6)
+    assert np.abs(asked - plain).max() > 1e-3
+
+
+def test_a_prompt_that_is_not_there(heddle, embed, tiny_artifact, folder):
+    result = heddle(
+        "embed", tiny_artifact, "loom", "--tokenizer", folder, "--prompt", "code", code=1
+    )
+    assert "prompt: wanted query, plain, got 'code'" in result.stderr
+    result = embed("loom", "--prompt", "query", code=1)
+    assert "--prompt query: wanted the model's folder as --tokenizer, got" in result.stderr
+
+
+def test_as_much_is_looked_at_as_the_folder_says(vectors):
+    long, cut = vectors("loom " * 20, "loom " * 6, "--prompt", "plain")
+    np.testing.assert_allclose(long, cut, atol=1e-6)
+
+
+def test_cosines_of_vectors_that_are_not_of_length_1():
+    found = cosines(np.array([[3, 0], [2, 2], [0, -5]], np.float32))
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(found, [[1, half, 0], [half, 1, -half], [0, -half, 1]], atol=1e-6)

@@ -73,11 +73,27 @@ def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
     ("arguments", "code", "message"),
     [
         (["m", "--weights", "w"], 2, "--weights: wanted an artifact as MODEL, got a folder"),
-        (["a", "--dtype", "float16"], 2, "--dtype: wanted a folder as MODEL, got a file"),
-        (["a", "--quantize", "int4"], 2, "--quantize: wanted a folder as MODEL, got a file"),
-        (["a", "--activations", "int8"], 2, "--activations: wanted a folder as MODEL, got a file"),
+        (
+            ["a", "--dtype", "float16"],
+            2,
+            "--dtype: wanted a folder or a GGUF file as MODEL, got another file",
+        ),
+        (
+            ["a", "--quantize", "int4"],
+            2,
+            "--quantize: wanted a folder or a GGUF file as MODEL, got another file",
+        ),
+        (
+            ["a", "--activations", "int8"],
+            2,
+            "--activations: wanted a folder or a GGUF file as MODEL, got another file",
+        ),
         (["m", "--activations", "int8"], 2, "--activations int8: wanted --quantize beside it"),
-        (["a", "--group", "128"], 2, "--group: wanted a folder as MODEL, got a file"),
+        (
+            ["a", "--group", "128"],
+            2,
+            "--group: wanted a folder or a GGUF file as MODEL, got another file",
+        ),
         (
             ["a"],
             2,
@@ -187,7 +203,8 @@ def test_a_schema_that_is_no_json_is_named(heddle, decoder, tmp_path):
 
 
 def test_the_package_that_is_missing_is_named(heddle, decoder, monkeypatch):
-    monkeypatch.delitem(sys.modules, "heddle.pipelines.generation_tokenizer", raising=False)
+    for name in ("generation_tokenizer", "tokenizer_files", "gguf.tokenizer"):
+        monkeypatch.delitem(sys.modules, f"heddle.pipelines.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     monkeypatch.setitem(sys.modules, "llguidance", None)
     sentence = "wanted the package {}, which is not installed; pip install 'heddle[generate]'"

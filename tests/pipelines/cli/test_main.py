@@ -11,7 +11,8 @@ import pytest
 from heddle.pipelines.cli import main
 from heddle.runtime.errors import ArtifactError
 
-COMMANDS = ("compile", "inspect", "verify", "run", "bench", "doctor", "embed", "generate")
+COMMANDS = ("compile", "inspect", "verify", "run", "bench", "doctor", "embed", "rank", "generate")
+COMMANDS += ("serve",)
 PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
 
 

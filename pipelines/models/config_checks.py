@@ -1,0 +1,59 @@
+"""What the readers of a model's `config.json` share: the file, and its values one by one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from heddle.runtime.errors import GraphError
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in the file `path`.
+
+    Raises:
+        GraphError: It is missing, or none.
+    """
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{path}: wanted a model's {path.name}, got {error}") from None
+    if not isinstance(values, dict):
+        raise GraphError(f"{path}: wanted a model's {path.name}, got no JSON object")
+    return values
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raises a GraphError unless `value` is an integer of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise GraphError(f"{name}: wanted an integer of at least {least}, got {value!r}")
+
+
+def check_positive(name: str, value: Any, least: float = 0) -> None:
+    """Raises a GraphError unless `value` is a finite number above `least`."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not least < value < math.inf:
+        raise GraphError(f"{name}: wanted a finite number above {least}, got {value!r}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raises a GraphError unless `value` is true or false."""
+    if not isinstance(value, bool):
+        raise GraphError(f"{name}: wanted true or false, got {value!r}")
+
+
+def check_choice(name: str, value: Any, among: Collection[str]) -> str:
+    """The value; raises a GraphError unless it is one of the strings `among`."""
+    if not isinstance(value, str) or value not in among:
+        raise GraphError(f"{name}: wanted one of {', '.join(among)}, got {value!r}")
+    return value
+
+
+def refuse(values: Mapping[str, Any], name: str, wanted: Any) -> None:
+    """Raises a GraphError where `values` has `name`, and not as `wanted`."""
+    found = values.get(name)
+    if found is not None and found != wanted:
+        raise GraphError(f"{name}: wanted {'none' if wanted is None else wanted}, got {found!r}")

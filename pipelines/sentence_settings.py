@@ -1,0 +1,71 @@
+"""How texts are to be given to an embedder, as a folder that sentence-transformers wrote says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from heddle.pipelines.models.config_values import Values
+from heddle.runtime.errors import InputError
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What is put before texts, by the purpose that they are embedded for.
+
+    Attributes:
+        path: The file that says so, `config_sentence_transformers.json`.
+        texts: Each by its name.
+        default: The name of the one that is used where none is asked for, or None.
+    """
+
+    path: Path
+    texts: Mapping[str, str]
+    default: str | None
+
+    @staticmethod
+    def read(folder: Path) -> Prompts:
+        """Those of a folder; a file that is not there has none.
+
+        Raises:
+            GraphError: The file says something else than is wanted.
+        """
+        path = folder / "config_sentence_transformers.json"
+        values = Values.read_if_there(path)
+        prompts = values.object("prompts")
+        texts = {name: prompts.text(name, default="") for name in prompts.all()}
+        default = values.get("default_prompt_name")
+        if default is not None:
+            values.choice("default_prompt_name", among=texts)
+        return Prompts(path, texts, default)
+
+    def choose(self, name: str | None) -> str:
+        """The prompt of this name, or the default one, or "" where there is none.
+
+        Raises:
+            InputError: There is none of this name.
+        """
+        name = self.default if name is None else name
+        if name is None:
+            return ""
+        if name not in self.texts:
+            known = ", ".join(self.texts) or "no name, as there are no prompts"
+            raise InputError(f"{self.path}: prompt: wanted {known}, got {name!r}")
+        return self.texts[name]
+
+
+def read_maximum(folder: Path) -> int | None:
+    """Tokens of a text that the model is to look at; None: nothing is said.
+
+    Raises:
+        GraphError: A file says something else than a number.
+    """
+    asked = Values.read_if_there(folder / "sentence_bert_config.json")
+    if asked.get("max_seq_length") is not None:
+        return asked.count("max_seq_length")
+    tokenizer = Values.read_if_there(folder / "tokenizer_config.json")
+    if tokenizer.get("model_max_length") is None:
+        return None
+    # Where it has no limit, transformers writes 1e30 as an integer or a float.
+    return min(int(tokenizer.positive("model_max_length")), 1 << 30)

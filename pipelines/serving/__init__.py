@@ -1,0 +1,1 @@
+"""Models behind HTTP, in the wire format of OpenAI's API (`heddle serve`)."""

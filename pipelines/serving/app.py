@@ -1,0 +1,254 @@
+"""The server's endpoints: OpenAI's for texts and embeddings, ranking, health and metrics."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response as HttpResponse
+from starlette.responses import StreamingResponse
+
+from heddle.contexts import RequestID
+from heddle.pipelines.embedding import SentenceEmbedder
+from heddle.pipelines.generation import TextGenerator
+from heddle.pipelines.ranking import PairScorer
+from heddle.pipelines.serving import translation
+from heddle.pipelines.serving.embeddings import EmbeddingEngine
+from heddle.pipelines.serving.engine import Engine
+from heddle.pipelines.serving.errors import ApiError, failure, invalid
+from heddle.pipelines.serving.metrics import CONTENT_TYPE_LATEST, Metrics, ModelMetrics
+from heddle.pipelines.serving.ranking import RankingEngine
+from heddle.pipelines.serving.records import (
+    ChatAsked,
+    CompletionAsked,
+    EmbeddingsAsked,
+    RankingAsked,
+    TextAsked,
+)
+from heddle.pipelines.serving.responses import Response, in_json
+from heddle.pipelines.serving.shapes import ChatShape, CompletionShape, Shape
+
+ServedModel = TextGenerator | SentenceEmbedder | PairScorer
+AnyEngine = Engine | EmbeddingEngine | RankingEngine
+OneKind = TypeVar("OneKind", Engine, EmbeddingEngine, RankingEngine)
+
+Handler = Callable[[Request], Coroutine[Any, Any, HttpResponse]]
+
+UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""Headers of a stream: proxies are to hand on each piece."""
+
+
+class Service:
+    """What the endpoints answer with.
+
+    Args:
+        models: Text generators, sentence embedders and scorers of pairs by name.
+        most: Requests of a model at once; a choice of an answer is one.
+        api_keys: Any of these is wanted of who uses a model; none: everybody may.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, ServedModel],
+        most: int,
+        api_keys: Sequence[str] = (),
+    ) -> None:
+        self.metrics = Metrics()
+        self.created = int(time.time())
+        self._keys = [key.encode() for key in api_keys]
+        self.engines: dict[str, AnyEngine] = {}
+        for name, model in models.items():
+            if isinstance(model, TextGenerator):
+                counted = ModelMetrics(self.metrics, name, model)
+                self.engines[name] = Engine(name, model, most, counted)
+            else:
+                counted = ModelMetrics(self.metrics, name)
+                self.engines[name] = (
+                    RankingEngine(name, model, most, counted)
+                    if isinstance(model, PairScorer)
+                    else EmbeddingEngine(name, model, most, counted)
+                )
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        """The threads of all engines, as long as the server runs."""
+        for engine in self.engines.values():
+            engine.start()
+        try:
+            yield
+        finally:
+            for engine in self.engines.values():
+                await engine.close()
+
+    def authorize(self, request: Request) -> None:
+        """Lets who has a key go on.
+
+        Raises:
+            ApiError: There is no key, or another one.
+        """
+        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+        known = [secrets.compare_digest(given, key) for key in self._keys]
+        if known and not any(known):
+            message = "Authorization: wanted 'Bearer ' and a key of this server, got another value"
+            raise ApiError(401, message, code="invalid_api_key")
+
+    def engine(self, name: str) -> AnyEngine:
+        """The engine of a model.
+
+        Raises:
+            ApiError: There is no such model.
+        """
+        if found := self.engines.get(name):
+            return found
+        known = ", ".join(self.engines)
+        raise ApiError(
+            404, f"model: wanted one of {known}, got {name!r}", "model", "model_not_found"
+        )
+
+    def engine_of(self, kind: type[OneKind], name: str) -> OneKind:
+        """The engine of a model that has to be of a kind.
+
+        Raises:
+            ApiError: It is of another one, or there is no such model.
+        """
+        found = self.engine(name)
+        if not isinstance(found, kind):
+            message = f"model: wanted {kind.kind}, got {name!r}, {found.kind}"
+            raise ApiError(400, message, "model")
+        return found
+
+    def lost(self) -> dict[str, str]:
+        """Why models answer no more, by name."""
+        return {name: str(e.lost) for name, e in self.engines.items() if e.lost}
+
+    def record(self, name: str) -> dict[str, Any]:
+        """A model, as the wire has it."""
+        return {"id": name, "object": "model", "created": self.created, "owned_by": "heddle"}
+
+
+class Route(APIRoute):
+    """A route whose failures are answers: one of the framework's would end the connection."""
+
+    def get_route_handler(self) -> Handler:
+        """As the framework's; what is not foreseen is logged."""
+        handle = super().get_route_handler()
+
+        async def handle_all(request: Request) -> HttpResponse:
+            try:
+                return await handle(request)
+            except (HTTPException, RequestValidationError):
+                raise
+            except Exception as error:
+                return _answer_of(failure(error))
+
+        return handle_all
+
+
+def make_app(service: Service) -> FastAPI:
+    """The ASGI application of a service."""
+    app = FastAPI(title="Heddle", docs_url=None, redoc_url=None, lifespan=service.running)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _no_such_place)
+    app.include_router(_state(service))
+    app.include_router(_models(service), dependencies=[Depends(service.authorize)])
+    return app
+
+
+def _state(service: Service) -> APIRouter:
+    """What needs no key: how the server is."""
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health() -> HttpResponse:
+        lost = service.lost()
+        state = {"status": "lost", "models": lost} if lost else {"status": "ok"}
+        return _json(state, 503 if lost else 200)
+
+    @router.get("/metrics")
+    async def metrics() -> HttpResponse:
+        return HttpResponse(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def _models(service: Service) -> APIRouter:
+    """What uses the models."""
+    router = APIRouter(prefix="/v1", route_class=Route)
+
+    @router.get("/models")
+    async def models() -> HttpResponse:
+        return _json({"object": "list", "data": [service.record(n) for n in service.engines]})
+
+    @router.get("/models/{name:path}")
+    async def model(name: str) -> HttpResponse:
+        return _json(service.record(service.engine(name).name))
+
+    @router.post("/completions")
+    async def completions(asked: CompletionAsked, request: Request) -> HttpResponse:
+        engine = service.engine_of(Engine, asked.model)
+        name = f"cmpl-{RequestID()}"
+        shape = CompletionShape(engine.generator.tokenizer, asked.logprobs)
+        requests = translation.completion_requests(name, asked)
+        return await _respond(engine, asked, name, shape, requests, request)
+
+    @router.post("/chat/completions")
+    async def chat(asked: ChatAsked, request: Request) -> HttpResponse:
+        engine = service.engine_of(Engine, asked.model)
+        name = f"chatcmpl-{RequestID()}"
+        call = translation.forced_call(asked)
+        likely = (asked.top_logprobs or 0) if asked.logprobs else None
+        shape = ChatShape(engine.generator.tokenizer, likely, call)
+        requests = translation.chat_requests(name, asked, call)
+        return await _respond(engine, asked, name, shape, requests, request)
+
+    @router.post("/embeddings")
+    async def embeddings(asked: EmbeddingsAsked) -> HttpResponse:
+        return _json(await service.engine_of(EmbeddingEngine, asked.model).answer(asked))
+
+    @router.post("/rerank")
+    async def rerank(asked: RankingAsked) -> HttpResponse:
+        return _json(await service.engine_of(RankingEngine, asked.model).answer(asked))
+
+    return router
+
+
+async def _respond(
+    engine: Engine,
+    asked: TextAsked,
+    name: str,
+    shape: Shape,
+    requests: Sequence[Any],
+    request: Request,
+) -> HttpResponse:
+    """Asks the engine, and writes its answer as the client wants it."""
+    answer = await engine.ask(requests, asked.guided_regex, request.receive)
+    response = Response(name, asked.model, shape, len(requests), asked.choices)
+    if not asked.stream:
+        return _json(await response.whole(answer))
+    pieces = response.stream(answer, asked.usage_in_stream)
+    return StreamingResponse(pieces, media_type="text/event-stream", headers=UNBUFFERED)
+
+
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    return HttpResponse(in_json(value), status, headers, "application/json")
+
+
+def _answer_of(error: ApiError) -> HttpResponse:
+    return _json(error.body(), error.status, error.headers)
+
+
+async def _invalid(request: Request, error: Any) -> HttpResponse:
+    return _answer_of(invalid(error.errors()))
+
+
+async def _no_such_place(request: Request, error: Any) -> HttpResponse:
+    what = f"{request.method} {request.url.path}: wanted an endpoint of this server"
+    message = f"{what}: {error.detail}"
+    return _answer_of(ApiError(error.status_code, message, headers=error.headers))

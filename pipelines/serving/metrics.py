@@ -1,0 +1,99 @@
+"""What the server counts, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from heddle.pipelines.generation import TextGenerator
+from heddle.pipelines.generation_schedule import Load
+
+__all__ = ["CONTENT_TYPE_LATEST", "Metrics", "ModelMetrics"]
+
+FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+EACH_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+
+LOAD: dict[str, tuple[str, Callable[[Load], int]]] = {
+    "heddle_requests_running": ("Texts that steps work on", lambda load: load.running),
+    "heddle_requests_waiting": ("Texts that wait", lambda load: load.waiting),
+    "heddle_cache_blocks_used": ("Blocks of the cache in use", lambda load: load.blocks_used),
+    "heddle_cache_blocks": ("Blocks of the cache", lambda load: load.blocks),
+}
+"""What a generator's load says, by the metric's name."""
+
+
+class Metrics:
+    """The counters of one server, each with a label for the model."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        model = ["model"]
+        self.requests = Counter(
+            "heddle_requests",
+            "Texts asked for that have ended, and why; an embedding is one that ends by stop",
+            ["model", "finish_reason"],
+            registry=self.registry,
+        )
+        self.prompt_tokens = Counter(
+            "heddle_prompt_tokens", "Tokens of prompts", model, registry=self.registry
+        )
+        self.generated_tokens = Counter(
+            "heddle_generated_tokens", "Tokens generated", model, registry=self.registry
+        )
+        self.first_token = Histogram(
+            "heddle_time_to_first_token_seconds",
+            "From the request to its first token",
+            model,
+            registry=self.registry,
+            buckets=FIRST_S,
+        )
+        self.each_token = Histogram(
+            "heddle_time_per_output_token_seconds",
+            "From one token to the next",
+            model,
+            registry=self.registry,
+            buckets=EACH_S,
+        )
+        self.loads = {
+            name: Gauge(name, text, model, registry=self.registry)
+            for name, (text, _) in LOAD.items()
+        }
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+class ModelMetrics:
+    """The counters of one model.
+
+    Args:
+        metrics: The server's.
+        model: The model's name.
+        generator: Tells how much there is to do; None: the model is none.
+    """
+
+    def __init__(
+        self, metrics: Metrics, model: str, generator: TextGenerator | None = None
+    ) -> None:
+        self._requests = metrics.requests
+        self._model = model
+        self.prompt_tokens = metrics.prompt_tokens.labels(model)
+        self.generated_tokens = metrics.generated_tokens.labels(model)
+        self.first_token = metrics.first_token.labels(model)
+        self.each_token = metrics.each_token.labels(model)
+        if generator:
+            for name, (_, number) in LOAD.items():
+                gauge = metrics.loads[name].labels(model)
+                gauge.set_function(partial(_of, generator, number))
+
+    def ended(self, reason: str, count: int = 1) -> None:
+        """Counts texts that have ended, and why."""
+        self._requests.labels(self._model, reason).inc(count)
+
+
+def _of(generator: TextGenerator, number: Callable[[Load], int]) -> int:
+    return number(generator.load)

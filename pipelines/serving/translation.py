@@ -1,0 +1,196 @@
+"""From what clients send to the requests of a text generator."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.contexts import RequestID, SamplingParams, TextGenerationRequest
+from heddle.pipelines.serving.errors import ApiError, refused
+from heddle.pipelines.serving.records import (
+    ChatAsked,
+    CompletionAsked,
+    Message,
+    TextAsked,
+    Tool,
+    ToolChoice,
+)
+
+COMPLETION_TOKENS = 16
+"""Most tokens of a completion that does not say it, as in OpenAI's API; a chat has no limit."""
+
+SAME = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "ignore_eos",
+    "stop_token_ids",
+)
+"""Names that mean the same in `SamplingParams`."""
+
+SEED_BITS = 62
+"""Of a seed that nobody chose: choices count on from it, within 64 bits with a sign."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """That the answer is the call of a tool, by a grammar.
+
+    Attributes:
+        function: Whose arguments the text is; None: the text names the function, too.
+        schema: Of the text.
+    """
+
+    function: str | None
+    schema: dict[str, Any]
+
+
+def completion_requests(answer_id: str, asked: CompletionAsked) -> list[TextGenerationRequest]:
+    """The requests of all choices: those of the first prompt come first."""
+    given: Any = asked.prompt
+    several = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
+    prompts = given if several else [given]
+    logprobs = 0 if asked.logprobs is None else max(1, asked.logprobs)
+    parts = [{"prompt": prompt, "logprobs": logprobs} for prompt in prompts]
+    most = asked.max_tokens or COMPLETION_TOKENS
+    return _requests(answer_id, asked, most, parts)
+
+
+def chat_requests(
+    answer_id: str, asked: ChatAsked, call: Call | None
+) -> list[TextGenerationRequest]:
+    """The requests of all choices; `call` is what `forced_call` found."""
+    if asked.top_logprobs and not asked.logprobs:
+        raise ApiError(400, "top_logprobs: wanted logprobs beside it, got none", "top_logprobs")
+    part: dict[str, Any] = {
+        "messages": [_message(message) for message in asked.messages],
+        "logprobs": max(1, asked.top_logprobs or 0) if asked.logprobs else 0,
+        "chat_template_options": asked.chat_template_kwargs,
+    }
+    if asked.tools and asked.tool_choice != "none":
+        part["tools"] = [_tool(tool) for tool in asked.tools]
+    if call:
+        part["response_format"] = {"type": "json_schema", "json_schema": {"schema": call.schema}}
+    return _requests(answer_id, asked, asked.max_completion_tokens or asked.max_tokens, [part])
+
+
+def forced_call(asked: ChatAsked) -> Call | None:
+    """The call that the answer has to be; None where the model chooses.
+
+    Raises:
+        ApiError: There is no such tool, or another form is asked for, too.
+    """
+    choice = asked.tool_choice
+    if choice is None or choice in ("none", "auto"):
+        return None
+    tools = [tool.function for tool in asked.tools or []]
+    if isinstance(choice, ToolChoice):
+        wanted = choice.function.name
+        tools = [function for function in tools if function.name == wanted]
+        if not tools:
+            raise ApiError(
+                400, f"tool_choice: wanted a function of tools, got {wanted!r}", "tool_choice"
+            )
+    if not tools:
+        raise ApiError(400, "tool_choice: wanted tools beside it, got none", "tool_choice")
+    if asked.response_format or asked.guided_regex is not None:
+        raise ApiError(
+            400, "tool_choice: wanted no other form of the answer, got one", "tool_choice"
+        )
+    schemas = [function.parameters or {"type": "object"} for function in tools]
+    if len(tools) == 1:
+        return Call(tools[0].name, schemas[0])
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": function.name}, "arguments": schema},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for function, schema in zip(tools, schemas, strict=True)
+    ]
+    return Call(None, {"anyOf": calls})
+
+
+def _requests(
+    answer_id: str, asked: TextAsked, most: int | None, parts: Sequence[dict[str, Any]]
+) -> list[TextGenerationRequest]:
+    seed = secrets.randbits(SEED_BITS) if asked.seed is None else asked.seed
+    count = len(parts) * asked.choices
+    try:
+        return [
+            TextGenerationRequest(
+                id=RequestID(answer_id if count == 1 else f"{answer_id}-{number}"),
+                index=number,
+                model_name=asked.model,
+                sampling_params=_sampling(asked, most, seed + number % asked.choices),
+                **{"response_format": asked.response_format, **parts[number // asked.choices]},
+            )
+            for number in range(count)
+        ]
+    except ValueError as error:
+        raise refused(error) from None
+
+
+def _sampling(asked: TextAsked, most: int | None, seed: int) -> SamplingParams:
+    """OpenAI's defaults draw from all tokens; those of `SamplingParams` take the likeliest."""
+    given = {name: value for name in SAME if (value := getattr(asked, name)) is not None}
+    return SamplingParams(
+        **{"top_k": -1, **given},
+        max_new_tokens=most,
+        min_new_tokens=asked.min_tokens or 0,
+        stop=[asked.stop] if isinstance(asked.stop, str) else asked.stop,
+        seed=seed,
+    )
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """As the chat template wants it: it knows no developer, and arguments as objects."""
+    content = message.content
+    for part in content if isinstance(content, list) else []:
+        if part.get("type") != "text":
+            raise ApiError(
+                400,
+                f"messages: wanted parts of type 'text', got {part.get('type')!r}; a text "
+                "generator sees no images and hears nothing",
+                "messages",
+                "unsupported_parameter",
+            )
+    calls = [
+        {"id": call.id, "type": call.type, "function": _called(call.function)}
+        for call in message.tool_calls or []
+    ]
+    return {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": content,
+        "tool_calls": calls or None,
+        "tool_call_id": message.tool_call_id,
+    }
+
+
+def _called(function: Any) -> dict[str, Any]:
+    try:
+        return {"name": function.name, "arguments": json.loads(function.arguments)}
+    except ValueError as error:
+        raise ApiError(
+            400, f"messages: wanted arguments of {function.name!r} as JSON: {error}", "messages"
+        ) from None
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = tool.function
+    return {
+        "type": tool.type,
+        "function": {
+            "name": function.name,
+            "description": function.description or "",
+            "parameters": function.parameters or {},
+        },
+    }

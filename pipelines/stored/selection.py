@@ -1,0 +1,188 @@
+"""Those weights that a graph asks for, from what a checkpoint holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heddle.pipelines.quantization import bits_of
+from heddle.pipelines.stored.awq import Awq
+from heddle.pipelines.stored.compressed_tensors import CompressedTensors
+from heddle.pipelines.stored.fp8 import Fp8
+from heddle.pipelines.stored.gptq import Gptq
+from heddle.pipelines.stored.mxfp4 import Mxfp4
+from heddle.pipelines.stored.parts import METHOD, Method, Parts, Settings
+from heddle.pipelines.stored.product import FLOATS, FLOATS_OF_8_BITS, Plain, Product, Stack, turned
+from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
+
+if TYPE_CHECKING:
+    from heddle.pipelines.weights import Array
+
+METHODS: dict[str, Callable[[Settings], Method]] = {
+    "gptq": Gptq,
+    "awq": Awq,
+    "compressed-tensors": CompressedTensors,
+    "fp8": Fp8,
+    "mxfp4": Mxfp4,
+}
+"""What reads a checkpoint, by the `quant_method` that it names."""
+
+EXPERT = re.compile(r"(.*\.experts)\.(\d{1,9})\.(.*)")
+"""The name of an expert's weight, or of a tensor that it is stored as."""
+
+END = ".weight"
+"""How the name of a weight ends, behind that of its product."""
+
+MADE = (END, ".integers", ".scales")
+"""How those end that a graph has of a product."""
+
+TURNED = re.compile(r".*\.experts\.\w+_proj")
+"""The name of experts' weights that are stored as one [experts, k, n], as gpt-oss has them."""
+
+Wanted = Mapping[str, tuple[str, tuple[int, ...]]]
+"""Dtype and shape of weights by name."""
+
+
+class Stored:
+    """The weights of a checkpoint, by the names that a graph has for them.
+
+    Args:
+        path: The file or index that they were read from.
+        arrays: All of its tensors.
+        method: How the weights of products are stored; None: in floats.
+
+    Raises:
+        ArtifactError: Tensors of a product are missing, or have other dtypes or shapes.
+
+    Attributes:
+        arrays: All of its tensors.
+        products: The weights of products by their names; those of experts also side by side.
+    """
+
+    def __init__(
+        self, path: Path, arrays: Mapping[str, Array], method: Method | None = None
+    ) -> None:
+        self.path, self.arrays = path, arrays
+        self.products: dict[str, Product] = {}
+        self._owners: dict[str, str] = {}
+        if method is not None:
+            self._read(method)
+        for name, array in arrays.items():
+            kind = str(array.dtype)
+            if name in self._owners or kind not in FLOATS:
+                continue
+            if name.endswith(END):
+                self._add(name.removesuffix(END), Plain(array), [END])
+            elif TURNED.fullmatch(name) and len(array.shape) == 3 and array.shape[0]:
+                self._add(name, Stack([turned(bits, kind) for bits in bits_of(array)]), [""])
+        self._stacks: dict[str, str] = {}
+        for name, experts in self._experts().items():
+            self.products[name] = self._stacked(name, experts)
+
+    def _read(self, method: Method) -> None:
+        """Adds the products that are stored so."""
+        for name in self.arrays:
+            for mark in method.marks:
+                if name.endswith(mark) and name not in self._owners:
+                    stem = name.removesuffix(mark)
+                    ends = [end for end in method.parts if stem + end in self.arrays]
+                    parts = Parts(self.path, stem, {end: self.arrays[stem + end] for end in ends})
+                    self._add(stem, method.product(parts), ends)
+
+    def _add(self, name: str, product: Product, ends: Iterable[str]) -> None:
+        self.products[name] = product
+        self._owners |= {name + end: name for end in ends}
+
+    def _experts(self) -> dict[str, dict[int, Product]]:
+        """The products of experts by the name of their stack and their number."""
+        found: dict[str, dict[int, Product]] = {}
+        for name, product in self.products.items():
+            if match := EXPERT.fullmatch(name):
+                before, number, rest = match.groups()
+                self._stacks[name] = stack = f"{before}.{rest}"
+                found.setdefault(stack, {})[int(number)] = product
+        return found
+
+    def _stacked(self, name: str, experts: Mapping[int, Product]) -> Stack:
+        numbers = range(len(experts))
+        lost = next((number for number in numbers if number not in experts), None)
+        if lost is not None:
+            raise self._bad(f"{name}: wanted all experts up to {max(experts)}, got no {lost}")
+        for number in numbers:
+            wanted, got = (list(experts[place].shape) for place in (0, number))
+            if wanted != got:
+                raise self._bad(f"{name}: wanted {wanted}, as expert 0, got {got}, expert {number}")
+        return Stack([experts[number] for number in numbers])
+
+    def serves(self, weights: Container[str], name: str) -> bool:
+        """Whether the tensor `name`, or what it is a part of, is one of a graph's `weights`."""
+        owner = self._owners.get(name, name)
+        stems = (owner, self._stacks.get(owner, owner))
+        return name in weights or any(stem + end in weights for stem in stems for end in MADE)
+
+    def select(self, wanted: Wanted) -> dict[str, Array]:
+        """The weights `wanted`, but for those that it lacks: loading says what is missing.
+
+        `X.weight` is a tensor as it is, or made of a product's values and scales; `X.integers` and
+        `X.scales` are those of the product, or rounded, in dtypes and groups that shapes say.
+
+        Raises:
+            ArtifactError: A weight has another shape, or does not fit floats of 8 bits.
+        """
+        found: dict[str, Array] = {}
+        for name, (dtype, shape) in wanted.items():
+            stem, _, end = name.rpartition(".")
+            product, scales = self.products.get(stem), f"{stem}.scales"
+            if product and end == "integers" and scales in wanted:
+                kind, (*_, groups) = wanted[scales]
+                self._check(
+                    stem, product, (*shape[:-1], shape[-1] * (2 if dtype == "uint8" else 1))
+                )
+                group = product.shape[-1] // groups
+                if dtype in FLOATS_OF_8_BITS and not product.fits(dtype, group):
+                    raise self._bad(
+                        f"{stem}{END}: wanted {dtype} in groups of {group}, got {product.kind} in "
+                        f"groups of {product.group}"
+                    )
+                found[name], found[scales] = product.quantized(dtype, group, kind)
+            elif name in found:
+                pass
+            elif name in self.arrays and self._is_itself(name, dtype, shape):
+                found[name] = self.arrays[name]
+            elif product and end == "weight":
+                self._check(stem, product, shape)
+                found[name] = product.floats(dtype)
+        return found
+
+    def _is_itself(self, name: str, dtype: str, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor is no part of a product, or the part itself is wanted."""
+        array, owner = self.arrays[name], self._owners.get(name)
+        same = (str(array.dtype), tuple(array.shape)) == (dtype, shape)
+        return same or owner is None or isinstance(self.products[owner], Plain)
+
+    def _check(self, stem: str, product: Product, wanted: tuple[int, ...]) -> None:
+        if product.shape != wanted:
+            raise self._bad(f"{stem}{END}: wanted {list(wanted)}, got {list(product.shape)}")
+
+    def _bad(self, what: str) -> ArtifactError:
+        return ArtifactError(f"{self.path}: {what}", ArtifactReason.WEIGHTS)
+
+
+def method_of(settings: Settings) -> Method:
+    """What reads a checkpoint of these settings.
+
+    Raises:
+        GraphError: It is a method, or a variant of one, that Heddle does not read.
+    """
+    if not isinstance(settings, dict):
+        raise GraphError(f"quantization_config: wanted a JSON object, got {settings!r}")
+    name = settings.get(METHOD)
+    if not isinstance(name, str) or name not in METHODS:
+        known = ", ".join(METHODS)
+        raise GraphError(
+            f"quantization_config: {METHOD}: wanted one of {known}, got {name!r}; take the "
+            "model's checkpoint in floats, which --quantize makes smaller"
+        )
+    return METHODS[name](settings)

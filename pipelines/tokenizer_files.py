@@ -1,0 +1,95 @@
+"""What the files of a folder say of a language model's tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from heddle.runtime.errors import InputError
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """A tokenizer, and what is said of it.
+
+    Attributes:
+        place: The folder or file that it is from, which messages name.
+        tokenizer: What makes tokens of texts.
+        special: The texts of special tokens by their names in chat templates, such as `bos_token`.
+        ends: The tokens that end a text.
+        template: The chat template; empty: there is none.
+    """
+
+    place: Path
+    tokenizer: Tokenizer
+    special: Mapping[str, str]
+    ends: frozenset[int]
+    template: str
+
+    @staticmethod
+    def of_folder(folder: Path) -> TokenizerFiles:
+        """Those of a checkpoint as Hugging Face writes it.
+
+        They are `tokenizer.json`, `tokenizer_config.json` for the chat template, and
+        `generation_config.json` or `config.json` for the tokens that end a text.
+
+        Raises:
+            InputError: There is no tokenizer, a file is no JSON object, or an end of text no token.
+        """
+        file = folder / "tokenizer.json"
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing more specific
+            raise InputError(f"{file}: wanted a tokenizer.json: {error}") from None
+        config = _object(folder / "tokenizer_config.json")
+        special = {name: _text_of(config.get(name)) or "" for name in SPECIAL}
+        files = (_object(folder / name) for name in ("generation_config.json", "config.json"))
+        said = (content.get("eos_token_id") for content in files)
+        ends = next((end for end in said if end is not None), None)
+        if ends is None and special["eos_token"]:
+            ends = tokenizer.token_to_id(special["eos_token"])
+        listed = ends if isinstance(ends, list) else [ends]
+        known = [token for token in listed if token is not None]
+        for token in known:
+            if not isinstance(token, int) or token < 0:
+                raise InputError(
+                    f"{folder}: wanted eos_token_id as an integer or a list of them, got {ends!r}"
+                )
+        template = folder / "chat_template.jinja"
+        named = config.get("chat_template")
+        text = template.read_text() if template.is_file() else _template(named)
+        return TokenizerFiles(folder, tokenizer, special, frozenset(known), text)
+
+
+SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+"""Names of special tokens that chat templates use."""
+
+
+def _object(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path}: wanted JSON, got {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: wanted a JSON object, got {type(values).__name__}")
+    return values
+
+
+def _text_of(token: Any) -> str | None:
+    """A special token, written as its text or as an object with `content`."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _template(named: Any) -> str:
+    """The chat template: a text, or the one called `default` of several."""
+    if isinstance(named, list):
+        by_name = {row["name"]: row["template"] for row in named}
+        return str(by_name.get("default", ""))
+    return str(named or "")

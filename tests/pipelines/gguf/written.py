@@ -1,0 +1,177 @@
+"""Tiny GGUF files, as llama.cpp's converter makes them of a checkpoint."""
+
+import json
+
+import gguf
+import numpy as np
+
+METADATA = {
+    "max_position_embeddings": ("context_length", "uint32"),
+    "hidden_size": ("embedding_length", "uint32"),
+    "intermediate_size": ("feed_forward_length", "uint32"),
+    "num_hidden_layers": ("block_count", "uint32"),
+    "num_attention_heads": ("attention.head_count", "uint32"),
+    "num_key_value_heads": ("attention.head_count_kv", "uint32"),
+    "head_dim": ("attention.key_length", "uint32"),
+    "rms_norm_eps": ("attention.layer_norm_rms_epsilon", "float32"),
+    "rope_theta": ("rope.freq_base", "float32"),
+    "sliding_window": ("attention.sliding_window", "uint32"),
+    "num_experts": ("expert_count", "uint32"),
+    "num_local_experts": ("expert_count", "uint32"),
+    "num_experts_per_tok": ("expert_used_count", "uint32"),
+    "moe_intermediate_size": ("expert_feed_forward_length", "uint32"),
+    "shared_expert_intermediate_size": ("expert_shared_feed_forward_length", "uint32"),
+    "attn_logit_softcapping": ("attn_logit_softcapping", "float32"),
+    "final_logit_softcapping": ("final_logit_softcapping", "float32"),
+    "attention_multiplier": ("attention.scale", "float32"),
+    "embedding_multiplier": ("embedding_scale", "float32"),
+    "residual_multiplier": ("residual_scale", "float32"),
+    "logits_scaling": ("logit_scale", "float32"),
+}
+"""Keys of a configuration, and those of a file with their types."""
+
+NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+}
+"""Tensors outside of layers."""
+
+INSIDE = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "block_sparse_moe.experts.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.w3": "ffn_up_exps",
+    "block_sparse_moe.experts.w2": "ffn_down_exps",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "post_attention_layernorm": "ffn_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+"""Tensors of layers."""
+
+BEHIND = {"post_attention_layernorm": "post_attention_norm"}
+"""Those of gemma2, gemma3 and olmo2, which have norms behind their parts."""
+
+PAIRED = ("llama", "granite")
+"""Architectures whose queries and keys turn in pairs of neighbours."""
+
+
+def name_of(ours, architecture):
+    """What a tensor of a checkpoint is called in a file."""
+    stem, _, end = ours.rpartition(".")
+    if stem in NAMES:
+        return f"{NAMES[stem]}.{end}"
+    _, _, layer, inside = stem.split(".", 3)
+    behind = BEHIND if architecture in ("gemma2", "gemma3", "olmo2") else {}
+    return f"blk.{layer}.{behind.get(inside) or INSIDE[inside]}.{end}"
+
+
+def in_pairs(weight, heads):
+    """Rows of queries or keys, half a head apart, side by side."""
+    halves = weight.reshape(heads, 2, -1, *weight.shape[1:])
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def tensors_of(arrays, config, architecture):
+    """The tensors of a file, by name, of the weights of a checkpoint."""
+    heads = config["num_attention_heads"]
+    counts = {"q_proj": heads, "k_proj": config.get("num_key_value_heads", heads)}
+    found = {}
+    for ours, array in arrays.items():
+        what = ours.split(".")[-2]
+        if architecture in PAIRED and what in counts:
+            array = in_pairs(array, counts[what])
+        if architecture.startswith("gemma") and what.endswith("norm"):
+            array = array + np.float32(1)
+        if what == "shared_expert_gate":
+            array = array.reshape(-1)
+        found[name_of(ours, architecture)] = array
+    return found
+
+
+def write(path, architecture, config, arrays, kind="F32", tokenizer=None, more=(), extra=None):
+    """A file of a model with this configuration and weights.
+
+    Args:
+        path: Where.
+        architecture: What the file calls it.
+        config: The keys of a `config.json`.
+        arrays: The weights by their names in a checkpoint, float32.
+        kind: The type of those that are products, a name or what gives it for a tensor's name.
+        tokenizer: Adds one to the writer.
+        more: Further keys, their values and types.
+        extra: Further tensors by name.
+    """
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, (name, form) in METADATA.items():
+        if config.get(key) is not None:
+            getattr(writer, f"add_{form}")(f"{architecture}.{name}", config[key])
+    for name, value, form in more:
+        getattr(writer, f"add_{form}")(name, value)
+    if tokenizer:
+        tokenizer(writer)
+    choose = kind if callable(kind) else lambda name: kind
+    tensors = tensors_of(arrays, config, architecture)
+    for name, array in {**tensors, **(extra or {})}.items():
+        chosen = gguf.GGMLQuantizationType[choose(name)]
+        if array.ndim == 1 or "norm" in name or "ffn_gate_inp" in name:
+            chosen = gguf.GGMLQuantizationType.F32
+        writer.add_tensor(name, gguf.quants.quantize(array, chosen), raw_dtype=chosen)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def rounded(array, kind):
+    """What a weight is in a type: float32."""
+    chosen = gguf.GGMLQuantizationType[kind]
+    return gguf.quants.dequantize(gguf.quants.quantize(array, chosen), chosen)
+
+
+def byte_level(tokenizer, pre="gpt-2", size=0, **ids):
+    """Adds a tokenizer of the library `tokenizers` to a writer, as one of byte-level BPE.
+
+    Args:
+        tokenizer: That.
+        pre: How it cuts texts.
+        size: The rows of the embeddings, where they are more than its tokens.
+        ids: The numbers of special tokens, such as `eos`.
+    """
+    content = json.loads(tokenizer.to_str())
+    special = {row["id"]: row["special"] for row in content["added_tokens"]}
+    count = tokenizer.get_vocab_size()
+    texts = [tokenizer.id_to_token(number) for number in range(count)]
+    texts += [f"[PAD{number}]" for number in range(count, size)]
+    kinds = [{None: 1, True: 3, False: 4}[special.get(number)] for number in range(count)]
+
+    def add(writer):
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list(texts)
+        writer.add_token_types(kinds + [5] * (len(texts) - count))
+        writer.add_token_merges([" ".join(pair) for pair in content["model"]["merges"]])
+        for name, number in ids.items():
+            writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
+
+    return add

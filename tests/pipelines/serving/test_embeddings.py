@@ -1,0 +1,110 @@
+"""`POST /v1/embeddings`, beside a text generator of the same server."""
+
+import base64
+import threading
+
+import numpy as np
+import pytest
+from served import until
+
+from heddle.pipelines.embedding import SentenceEmbedder
+from heddle.pipelines.weights import load
+from heddle.runtime import Artifact, InferenceSession
+
+PATH = "/v1/embeddings"
+
+
+@pytest.fixture
+def embedder(tiny, tiny_artifact):
+    model = load(InferenceSession(threads=1), Artifact.load(tiny_artifact), None)
+    return SentenceEmbedder(model, tiny / "tokenizer.json")
+
+
+@pytest.fixture
+def both(make_server, embedder, make_generator):
+    return make_server({"tiny": embedder, "text": make_generator()}, most=2)
+
+
+def test_vectors_are_those_of_the_embedder(both, embedder):
+    texts = ["warp weft", "loom"]
+    wanted = embedder.embed(texts)
+    found = both.ask(PATH, input=texts)
+    assert [row.pop("embedding") for row in found["data"]] == wanted.tolist()
+    assert found == {
+        "object": "list",
+        "data": [{"object": "embedding", "index": index} for index in range(2)],
+        "model": "tiny",
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    }
+    rows = embedder.tokens(texts)
+    assert both.ask(PATH, input=rows)["data"] == both.ask(PATH, input=texts)["data"]
+    (one,) = both.ask(PATH, input=rows[1], user="me")["data"]
+    assert np.allclose(one["embedding"], wanted[1], atol=1e-6)
+    assert both.metric("heddle_requests_total", finish_reason="stop") == 7
+    assert both.metric("heddle_prompt_tokens_total") == 7 * 3 + 3
+
+
+def test_vectors_in_base64_are_little_endian_float32(both, embedder):
+    (row,) = both.ask(PATH, input="warp", encoding_format="base64")["data"]
+    found = np.frombuffer(base64.b64decode(row["embedding"]), "<f4")
+    assert found.tolist() == embedder.embed(["warp"])[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"input": []}, "input: wanted texts, got none"),
+        ({"input": ""}, "input: wanted texts, got an empty one"),
+        ({"input": ["a", ""]}, "input: wanted texts, got an empty one"),
+        ({"input": [[]]}, "embedder: text 0: wanted at least one token, got none"),
+        ({"input": "\ud800"}, "embedder: text 0: wanted a text in UTF-8, got '\\ud800' at 0"),
+        ({"input": {"a": 1}}, "input: wanted a text, tokens, a list of texts or of tokens, got"),
+        ({"input": "a", "dimensions": 8}, "dimensions: wanted none, this server does not have it"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format: wanted 'float' or 'base64'"),
+        (
+            {"input": "a", "model": "text"},
+            "model: wanted an embedder, got 'text', a text generator",
+        ),
+        ({"input": [[50]]}, ""),
+    ],
+)
+def test_what_is_refused(both, asked, message):
+    status, body = both.post(PATH, **asked)
+    assert (status, body["error"]["type"]) == (400, "invalid_request_error")
+    assert body["error"]["message"].startswith(message)
+
+
+def test_an_embedder_generates_no_text(both):
+    status, body = both.post("/v1/completions", prompt="x")
+    assert status == 400
+    assert body["error"]["message"] == "model: wanted a text generator, got 'tiny', an embedder"
+    found = both.client.get("/v1/models").json()["data"]
+    assert [row["id"] for row in found] == ["tiny", "text"]
+    assert both.client.get("/v1/models/text").json() == found[1]
+
+
+def test_who_comes_when_the_queue_is_full_is_told(both, embedder, monkeypatch):
+    go_on = threading.Event()
+    embed = embedder.embed_tokens
+    monkeypatch.setattr(embedder, "embed_tokens", lambda rows: go_on.wait(10) and embed(rows))
+    found = []
+    waiting = [
+        threading.Thread(target=lambda: found.append(both.post(PATH, input="warp")[0]))
+        for _ in range(2)
+    ]
+    for thread in waiting:
+        thread.start()
+    until(lambda: both.service.engines["tiny"]._here == 2)
+    assert both.post(PATH, input="warp")[0] == 429
+    go_on.set()
+    for thread in waiting:
+        thread.join(10)
+    assert found == [200, 200]
+
+
+def test_a_failure_is_counted_and_told(both, embedder, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(embedder, "embed_tokens", lambda rows: 1 / 0)
+        assert both.post(PATH, input="warp")[0] == 500
+    assert both.metric("heddle_requests_total", finish_reason="error") == 1
+    assert both.post(PATH, input="warp")[0] == 200

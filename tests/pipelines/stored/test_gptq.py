@@ -1,0 +1,107 @@
+"""GPTQ: integers along k, zeros less one, groups in order or not."""
+
+import numpy as np
+import pytest
+from packers import GPTQ, drawn
+from products import held, product, same
+
+from heddle.runtime.errors import ArtifactError, GraphError
+
+
+@pytest.mark.parametrize(
+    ("bits", "symmetric", "kind", "group"),
+    [(4, True, "int4", 32), (4, False, "int8", 32), (8, True, "int8", 32), (8, False, "int16", 0)],
+)
+def test_integers_stay_as_they_are_where_8_bits_hold_them(bits, symmetric, kind, group):
+    """In 8 bits q - zero has 9, so that such a weight becomes floats."""
+    weight = drawn(bits, symmetric=symmetric)
+    found = product(weight.gptq(), {**GPTQ, "bits": bits})
+    assert found.kind == kind
+    same(found, weight.floats, group)
+
+
+def test_the_least_and_the_largest_of_4_bits_fit():
+    weight = drawn()
+    weight.integers[:2] = [[0], [15]]
+    weight.zeros[:2] = [[16], [1]]
+    found = product(weight.gptq(), GPTQ)
+    same(found, weight.floats, 32)
+    assert (found.values()[:2] == [[-16], [14]]).all()
+
+
+@pytest.mark.parametrize(("k", "held"), [(96, 32), (256, 128), (384, 128), (40, 0)])
+def test_one_group_for_a_row_is_said_more_than_once(k, held):
+    weight = drawn(k=k, group=k, symmetric=True)
+    found = product(weight.gptq(), {**GPTQ, "group_size": -1})
+    same(found, weight.floats, held)
+
+
+@pytest.mark.parametrize(("group", "k", "held"), [(64, 96, 32), (128, 256, 128), (256, 512, 128)])
+def test_the_last_group_may_have_fewer_and_large_ones_are_split(group, k, held):
+    weight = drawn(k=k, group=group)
+    same(product(weight.gptq(), {**GPTQ, "group_size": group}), weight.floats, held)
+
+
+def test_zeros_of_the_second_version_are_not_less_one():
+    weight = drawn()
+    settings = {**GPTQ, "checkpoint_format": "gptq_v2"}
+    same(product(weight.gptq(lag=0), settings), weight.floats, 32)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_groups_that_are_not_side_by_side_become_floats(symmetric):
+    weight = drawn(symmetric=symmetric)
+    weight.places = np.random.default_rng(1).permutation(weight.places)
+    found = product(weight.gptq(), GPTQ)
+    same(found, weight.floats, 0)
+    anew = held(found, "uint8", 32)
+    assert np.linalg.norm(anew - weight.floats) < 0.1 * np.linalg.norm(weight.floats)
+
+
+def test_groups_that_are_not_said_are_side_by_side():
+    weight = drawn()
+    parts = weight.gptq()
+    del parts[".g_idx"]
+    same(product(parts, GPTQ), weight.floats, 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({".scales": None}, r"w: x\.scales: wanted float32 or .* \[3, 40\], got none$"),
+        ({".qzeros": None}, r"w: x\.qzeros: wanted int32 \[3, 5\], got none$"),
+        (
+            {".qweight": np.zeros((3, 40, 2), np.int32)},
+            r"x\.qweight: wanted int32 \[any, any\], got int32 \[3, 40, 2\]$",
+        ),
+        (
+            {".qweight": np.zeros((12, 40), np.uint8)},
+            r"x\.qweight: wanted int32 \[any, any\], got uint8 \[12, 40\]$",
+        ),
+        ({".scales": np.zeros((2, 40), np.float16)}, r"\[3, 40\], got float16 \[2, 40\]$"),
+        ({".g_idx": np.full(96, 3, np.int32)}, r"x\.g_idx: wanted groups from 0 to 2, got 3$"),
+        ({".g_idx": np.full(96, -2, np.int32)}, r"x\.g_idx: wanted groups from 0 to 2, got -2$"),
+    ],
+)
+def test_parts_that_are_missing_or_of_another_shape(change, message):
+    parts = {k: v for k, v in (drawn().gptq() | change).items() if v is not None}
+    with pytest.raises(ArtifactError, match=message):
+        product(parts, GPTQ)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bits": 3}, "quantization_config of gptq: bits: wanted 4 or 8, got 3$"),
+        ({"bits": True}, "bits: wanted 4 or 8, got True$"),
+        ({"group_size": 0}, "group_size: wanted -1 or an integer of at least 1, got 0$"),
+        ({"group_size": None}, "group_size: wanted -1 or an integer of at least 1, got None$"),
+        (
+            {"checkpoint_format": "marlin"},
+            "checkpoint_format: wanted 'gptq' or 'gptq_v2', got 'marlin'$",
+        ),
+    ],
+)
+def test_variants_that_are_not_read(change, message):
+    with pytest.raises(GraphError, match=message):
+        product(drawn().gptq(), GPTQ | change)

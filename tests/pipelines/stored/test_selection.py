@@ -1,0 +1,224 @@
+"""What a graph asks for, of what a checkpoint holds."""
+
+import json
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from packers import AWQ, FP8, GPTQ, compressed, drawn, named
+from safetensors.numpy import save_file
+
+from heddle.pipelines import weights
+from heddle.pipelines.quantization import quantize
+from heddle.pipelines.stored.selection import Stored, method_of
+from heddle.runtime import Buffer
+from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
+
+
+def stored(arrays, settings=None):
+    return Stored(Path("w"), arrays, None if settings is None else method_of(settings))
+
+
+def in_groups(name, shape, bits, group=32, scales="float32"):
+    """What a graph wants of a product whose weight has this shape."""
+    *rows, k = shape
+    return {
+        f"{name}.integers": ("uint8" if bits == 4 else "int8", (*rows, k * bits // 8)),
+        f"{name}.scales": (scales, (*rows, k // group)),
+    }
+
+
+def test_scales_of_a_checkpoint_are_not_those_of_a_graph():
+    """Though GPTQ calls them so: here they even have the same shape."""
+    weight = drawn(n=32, k=1024, symmetric=True)
+    found = stored(named("x", weight.gptq()), GPTQ).select(
+        in_groups("x", (32, 1024), 4, scales="float16")
+    )
+    assert list(found) == ["x.integers", "x.scales"]
+    np.testing.assert_array_equal(found["x.scales"], weight.scales)
+    np.testing.assert_array_equal(found["x.integers"] & 15, weight.integers[:, 0::2])
+    np.testing.assert_array_equal(found["x.integers"] >> 4, weight.integers[:, 1::2])
+    assert found["x.integers"].flags.c_contiguous
+    assert found["x.scales"].flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_weight_in_floats(dtype):
+    weight = drawn()
+    (found,) = (
+        stored(named("x", weight.awq()), AWQ).select({"x.weight": (dtype, (40, 96))}).values()
+    )
+    assert str(found.dtype) == dtype
+    wanted = weight.floats.astype(getattr(ml_dtypes, dtype, dtype))
+    np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
+def test_integers_of_4_bits_fit_8():
+    weight = drawn(symmetric=True)
+    found = stored(named("x", weight.gptq()), GPTQ).select(in_groups("x", (40, 96), 8))
+    np.testing.assert_array_equal(found["x.integers"], weight.integers - 8)
+    np.testing.assert_array_equal(found["x.scales"], weight.scales)
+
+
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (8, 96)])
+def test_what_does_not_fit_is_rounded_anew(bits, group):
+    weight = drawn()
+    found = stored(named("x", weight.awq()), AWQ).select(in_groups("x", (40, 96), bits, group))
+    for array, wanted in zip(found.values(), quantize(weight.floats, bits, group), strict=True):
+        np.testing.assert_array_equal(array, wanted)
+
+
+def test_what_does_not_fit_floats_of_8_bits_is_refused():
+    wanted = {"x.integers": ("float8_e4m3fn", (40, 96)), "x.scales": ("float32", (40, 3))}
+    message = r"^w: x\.weight: wanted float8_e4m3fn in groups of 32, got int8 in groups of 32$"
+    with pytest.raises(ArtifactError, match=message) as error:
+        stored(named("x", drawn().awq()), AWQ).select(wanted)
+    assert error.value.reason is ArtifactReason.WEIGHTS
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"x.weight": ("float32", (40, 64))}, in_groups("x", (40, 64), 8)]
+)
+def test_a_weight_of_another_shape(wanted):
+    with pytest.raises(ArtifactError, match=r"^w: x\.weight: wanted \[40, 64\], got \[40, 96\]$"):
+        stored(named("x", drawn().awq()), AWQ).select(wanted)
+
+
+def test_integers_are_not_taken_for_floats():
+    """Without a word on how they are stored."""
+    arrays = {"x.weight": np.zeros((40, 96), np.int8)}
+    assert not stored(arrays).select(in_groups("x", (40, 96), 8))
+
+
+def test_a_part_that_is_itself_wanted_is_as_it_is():
+    """A graph of somebody's own may scale the values itself."""
+    values = np.ones((40, 96), ml_dtypes.float8_e4m3fn)
+    arrays = {"x.weight": values, "x.weight_scale_inv": np.ones((1, 1), np.float32)}
+    wanted = {
+        "x.weight": ("float8_e4m3fn", (40, 96)),
+        "x.weight_scale_inv": ("float32", (1, 1)),
+    }
+    found = stored(arrays, FP8).select(wanted)
+    assert all(found[name] is arrays[name] for name in wanted)
+
+
+def experts(make, count=3):
+    """The tensors of so many experts, and each one's weight."""
+    drawn_ones = [drawn(seed=number, symmetric=True) for number in range(count)]
+    arrays = {}
+    for number, weight in enumerate(drawn_ones):
+        arrays |= named(f"m.experts.{number}.up_proj", make(weight))
+    return arrays, np.stack([weight.floats for weight in drawn_ones])
+
+
+UP = "m.experts.up_proj"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_experts_side_by_side(dtype):
+    kind = getattr(ml_dtypes, dtype, dtype)
+
+    def make(weight):
+        array = weight.floats.astype(kind)
+        bits = dtype == "bfloat16"
+        return {".weight": Buffer.from_numpy(array.view(np.uint16), dtype) if bits else array}
+
+    arrays, wanted = experts(make)
+    assert stored(arrays).products[UP].kind == dtype
+    (found,) = stored(arrays).select({f"{UP}.weight": (dtype, (3, 40, 96))}).values()
+    assert str(found.dtype) == dtype
+    np.testing.assert_array_equal(np.asarray(found), wanted.astype(kind))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_experts_that_are_stored_turned(dtype):
+    _, floats = experts(lambda weight: {".weight": weight.floats})
+    turned = np.ascontiguousarray(floats.swapaxes(1, 2)).astype(getattr(ml_dtypes, dtype, dtype))
+    bits = dtype == "bfloat16"
+    array = Buffer.from_numpy(turned.view(np.uint16), dtype) if bits else turned
+    found = stored({UP: array})
+    assert found.serves([f"{UP}.weight"], UP)
+    assert found.products[UP].kind == dtype
+    weight = found.select({f"{UP}.weight": (dtype, (3, 40, 96))})[f"{UP}.weight"]
+    np.testing.assert_array_equal(np.asarray(weight), turned.swapaxes(1, 2))
+    integers, scales = found.products[UP].quantized("int8", 32, "float32")
+    wanted = quantize(turned[2].T.astype(np.float32), 8, 32)
+    np.testing.assert_array_equal(integers[2], wanted[0])
+    np.testing.assert_array_equal(scales[2], wanted[1])
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_experts_are_rounded_one_by_one(bits):
+    arrays, floats = experts(lambda weight: {".weight": weight.floats})
+    found = stored(arrays).select(in_groups(UP, (3, 40, 96), bits, scales="bfloat16"))
+    assert found[f"{UP}.scales"].dtype == "bfloat16"
+    for number in range(3):
+        integers, scales = quantize(floats[number], bits, 32, "bfloat16")
+        np.testing.assert_array_equal(found[f"{UP}.integers"][number], integers)
+        own = found[f"{UP}.scales"].to_numpy()[number]
+        np.testing.assert_array_equal(own.view(np.uint16), scales)
+
+
+def test_experts_that_are_quantized():
+    arrays, floats = experts(lambda weight: weight.packed(symmetric=True))
+    product = stored(arrays, compressed("pack-quantized")).products[UP]
+    assert (product.shape, product.kind, product.group_held) == ((3, 40, 96), "int4", 32)
+    np.testing.assert_array_equal(product.floats("float32"), floats)
+    integers, scales = product.quantized("int8", 32, "float32")
+    np.testing.assert_array_equal(integers * np.repeat(scales, 32, -1), floats)
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "held"), [(drawn(seed=9), "int8", 32), (None, "float32 or int4", 0)]
+)
+def test_experts_of_several_kinds(last, kind, held):
+    arrays, floats = experts(lambda weight: weight.packed(symmetric=True))
+    more = last.packed() if last else {".weight": floats[0]}
+    arrays |= named("m.experts.3.up_proj", more)
+    product = stored(arrays, compressed("pack-quantized")).products[UP]
+    assert (product.kind, product.group_held) == (kind, held)
+    wanted = last.floats if last else floats[0]
+    np.testing.assert_array_equal(product.floats("float32"), np.stack([*floats, wanted]))
+
+
+def test_experts_that_are_missing_or_of_another_shape():
+    arrays, _ = experts(lambda weight: {".weight": weight.floats})
+    other = arrays | {"m.experts.1.up_proj.weight": np.zeros((40, 64), np.float32)}
+    message = r"up_proj: wanted \[40, 96\], as expert 0, got \[40, 64\], expert 1$"
+    with pytest.raises(ArtifactError, match=message):
+        stored(other)
+    del arrays["m.experts.1.up_proj.weight"]
+    with pytest.raises(ArtifactError, match=r"up_proj: wanted all experts up to 2, got no 1$"):
+        stored(arrays)
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", "hqq", None, ["gptq"]])
+def test_methods_that_are_not_read_are_refused_by_name(tmp_path, method):
+    path = tmp_path / "model.safetensors"
+    save_file({"x.weight": np.zeros((2, 2), np.uint8)}, path)
+    settings = {"quant_method": method}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": settings}))
+    wanted = (
+        rf"quant_method: wanted one of gptq, .*, got {re.escape(repr(method))}; take the model's"
+    )
+    with pytest.raises(
+        GraphError, match=rf"config\.json: quantization_config: {wanted} checkpoint"
+    ):
+        weights.select(path, {})
+
+
+def test_settings_that_are_no_object():
+    with pytest.raises(GraphError, match=r"wanted a JSON object, got 4$"):
+        stored({}, 4)
+
+
+def test_what_a_graph_has_a_use_for():
+    arrays, _ = experts(lambda weight: weight.gptq())
+    found = stored({**arrays, "x.bias": np.ones(3), "y.weight": np.ones((2, 2))}, GPTQ)
+    asked = {f"{UP}.integers", f"{UP}.scales", "x.bias"}
+    assert found.serves(asked, "m.experts.2.up_proj.qzeros")
+    assert found.serves(asked, "x.bias")
+    assert not found.serves(asked, "y.weight")
+    assert not found.serves({"x.bias"}, "m.experts.2.up_proj.qzeros")
