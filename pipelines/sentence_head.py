@@ -80,7 +80,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         rows = [
             (row["type"].rpartition(".")[2], row["path"]) for row in json.loads(path.read_text())
         ]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise GraphError(f"{path}: wanted a list of modules, got {error!r}") from None
     for kind, place in rows:
         if not isinstance(place, str) or Path(place).name != place or place == "..":

@@ -13,9 +13,8 @@ from heddle.pipelines.models.encoder_config import EncoderConfig
 from heddle.pipelines.models.encoder_names import NAMES
 from heddle.pipelines.models.scorer import ARCHITECTURE, ScorerConfig, pair_scorer
 from heddle.pipelines.sentence_head import read_head
+from heddle.pipelines.stored.product import FLOATS
 from heddle.runtime.errors import GraphError
-
-FLOATS = ("float32", "bfloat16", "float16")
 
 COMPUTED = ("rotary_emb.inv_freq",)
 """How weights of layers end that the configuration gives."""

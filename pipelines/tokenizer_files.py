@@ -39,7 +39,8 @@ class TokenizerFiles:
         `generation_config.json` or `config.json` for the tokens that end a text.
 
         Raises:
-            InputError: There is no tokenizer, a file is no JSON object, or an end of text no token.
+            InputError: There is no tokenizer, a file is no JSON object, the template no text, or an
+                end of text no token.
         """
         file = folder / "tokenizer.json"
         try:
@@ -47,7 +48,7 @@ class TokenizerFiles:
         except Exception as error:  # the library raises nothing more specific
             raise InputError(f"{file}: wanted a tokenizer.json: {error}") from None
         config = _object(folder / "tokenizer_config.json")
-        special = {name: _text_of(config.get(name)) or "" for name in SPECIAL}
+        special = {name: _text_of(config.get(name)) for name in SPECIAL}
         files = (_object(folder / name) for name in ("generation_config.json", "config.json"))
         said = (content.get("eos_token_id") for content in files)
         ends = next((end for end in said if end is not None), None)
@@ -62,7 +63,10 @@ class TokenizerFiles:
                 )
         template = folder / "chat_template.jinja"
         named = config.get("chat_template")
-        text = template.read_text() if template.is_file() else _template(named)
+        try:
+            text = template.read_text() if template.is_file() else _template(named)
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{folder}: wanted a chat template, got {error!r}") from None
         return TokenizerFiles(folder, tokenizer, special, frozenset(known), text)
 
 
@@ -75,16 +79,17 @@ def _object(path: Path) -> dict[str, Any]:
         return {}
     try:
         values = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: wanted JSON, got {error}") from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: wanted a JSON object, got {type(values).__name__}")
     return values
 
 
-def _text_of(token: Any) -> str | None:
-    """A special token, written as its text or as an object with `content`."""
-    return token.get("content") if isinstance(token, dict) else token
+def _text_of(token: Any) -> str:
+    """A special token, written as its text or as an object with `content`; empty: there is none."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else ""
 
 
 def _template(named: Any) -> str:

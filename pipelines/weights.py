@@ -68,10 +68,10 @@ def _index(path: Path) -> dict[str, str]:
         files = dict(json.loads(path.read_text())["weight_map"])
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such index", ArtifactReason.NOT_FOUND) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _bad(path, f"wanted an index with a weight_map: {error!r}") from None
     for file in files.values():
-        if Path(file).name != file:
+        if not isinstance(file, str) or not file or Path(file).name != file:
             raise _bad(path, f"wanted files of the index's folder, got {file!r}")
     return files
 

@@ -116,6 +116,8 @@ def serve(
         },
         weights,
     )
+    if "" in api_keys:  # as an unset variable is: it would let everybody in
+        raise click.UsageError("--api-key: wanted a key, got an empty one")
     held = quantization(quantize, group, activations)
     with listen(host, port) as listener:  # first: who cannot listen need not compile
         given = iter(tokenizers)

@@ -41,6 +41,9 @@ ENDINGS = (
 )
 """Control tokens that end a turn where the file does not say so, which older ones do not."""
 
+MOST_LETTERS = 1024
+"""Of a piece with a score, which is looked at cut in each place: more than any model's has."""
+
 
 class Kind(IntEnum):
     """What a token is."""
@@ -153,6 +156,10 @@ def _scored(
         raise GraphError(f"{file.path}: {KEY}.remove_extra_whitespaces: wanted false, got true")
     scores = file.listed(f"{KEY}.scores", float, len(vocab))
     pieces = {text: at for text, at in vocab.items() if kinds[at] == Kind.NORMAL}
+    if long := next((text for text in pieces if len(text) > MOST_LETTERS), None):
+        raise file.bad(
+            f"{KEY}.tokens: wanted pieces of at most {MOST_LETTERS} letters, got {len(long)}"
+        )
     merges = []
     for text in sorted(pieces, key=lambda text: -scores[pieces[text]]):
         halves = ((text[:cut], text[cut:]) for cut in range(1, len(text)))

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from heddle.runtime.errors import GraphError
+
+MOST_LAYERS = 4096
+"""More than any model has: a graph of so many would not end."""
+
+MOST_SIZE = 1 << 20
+"""More than a model's vectors have, or an encoder's texts: graphs have constants of such sizes."""
+
+LAYER_TYPES = ("full_attention", "sliding_attention")
+"""What `layer_types` says of each layer."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -19,7 +28,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise GraphError(f"{path}: wanted a model's {path.name}, got {error}") from None
     if not isinstance(values, dict):
         raise GraphError(f"{path}: wanted a model's {path.name}, got no JSON object")
@@ -35,7 +44,7 @@ def check_count(name: str, value: Any, least: int) -> None:
 def check_positive(name: str, value: Any, least: float = 0) -> None:
     """Raises a GraphError unless `value` is a finite number above `least`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not least < value < math.inf:
+    if not number or not least < value <= sys.float_info.max:
         raise GraphError(f"{name}: wanted a finite number above {least}, got {value!r}")
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from heddle.pipelines.models import decoder_layers
 from heddle.pipelines.models.activations import ACTIVATIONS
 from heddle.pipelines.models.config_checks import (
+    MOST_LAYERS,
+    MOST_SIZE,
     check_choice,
     check_count,
     check_flag,
@@ -44,6 +46,9 @@ EXPERT_COUNTS = (
     "decoder_sparse_step",
 )
 """Those of a mixture of experts, where it has them."""
+
+MOST = {"num_hidden_layers": MOST_LAYERS, "hidden_size": MOST_SIZE, "head_dim": MOST_SIZE}
+"""What some of them are at most."""
 
 FLAGS = (
     "attention_bias",
@@ -82,9 +87,6 @@ REFUSED: dict[str, Any] = {
 
 NONE = ("attn_logit_softcapping", "final_logit_softcapping", "head_dim", "sliding_window")
 """Keys whose null says that there is none, where other nulls leave a value to the family."""
-
-MOST_LAYERS = 4096
-"""More than any model has: a graph of so many would not end."""
 
 
 @dataclass(frozen=True)
@@ -252,10 +254,9 @@ def _check(values: Mapping[str, Any], family: Family) -> None:
     for name in ("rms_norm_eps", *SCALES):
         if name in values:
             check_positive(name, values[name])
-    if values["num_hidden_layers"] > MOST_LAYERS:
-        raise GraphError(
-            f"num_hidden_layers: wanted at most {MOST_LAYERS}, got {values['num_hidden_layers']}"
-        )
+    for name, most in MOST.items():
+        if values.get(name, 0) > most:
+            raise GraphError(f"{name}: wanted at most {most}, got {values[name]}")
     check_choice("hidden_act", values["hidden_act"], ACTIVATIONS)
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.pipelines.models import rotary
-from heddle.pipelines.models.config_checks import check_count
+from heddle.pipelines.models.config_checks import LAYER_TYPES, check_count
 from heddle.pipelines.models.decoder_families import Family
 from heddle.pipelines.models.rotary import Rope
 from heddle.runtime.errors import GraphError
-
-LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)

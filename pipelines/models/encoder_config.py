@@ -16,15 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heddle.pipelines.models.activations import ACTIVATIONS
+from heddle.pipelines.models.config_checks import LAYER_TYPES, MOST_LAYERS, MOST_SIZE
 from heddle.pipelines.models.config_values import Values
-
-MOST_LAYERS = 4096
-"""More than any model has: a graph of so many would not end."""
 
 BUCKETS = 32
 """Rows of the table of biases that MPNet's distances share."""
-
-LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,9 @@ def _config(values: Values) -> EncoderConfig:
     config = _FAMILIES[values.choice("model_type", among=_FAMILIES)](values)
     values.refuse(quantization_config=None)
     heads, size = config.num_attention_heads, config.hidden_size
+    for name, count in (("hidden_size", size), ("positions", config.max_position_embeddings)):
+        if count > MOST_SIZE:
+            raise values.error(name, f"at most {MOST_SIZE}", count)
     if size % heads:
         raise values.error("hidden_size", f"a multiple of {heads} heads", size)
     if config.kinds[0].theta and config.head_size % 2:
@@ -260,5 +259,3 @@ _FAMILIES = {
     "modernbert": _modernbert,
     "nomic_bert": _nomic,
 }
-
-MODEL_TYPES = tuple(_FAMILIES)

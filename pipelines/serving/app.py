@@ -193,6 +193,7 @@ def _models(service: Service) -> APIRouter:
     @router.post("/completions")
     async def completions(asked: CompletionAsked, request: Request) -> HttpResponse:
         engine = service.engine_of(Engine, asked.model)
+        engine.check_room(len(asked.prompts) * asked.choices)
         name = f"cmpl-{RequestID()}"
         shape = CompletionShape(engine.generator.tokenizer, asked.logprobs)
         requests = translation.completion_requests(name, asked)
@@ -201,6 +202,7 @@ def _models(service: Service) -> APIRouter:
     @router.post("/chat/completions")
     async def chat(asked: ChatAsked, request: Request) -> HttpResponse:
         engine = service.engine_of(Engine, asked.model)
+        engine.check_room(asked.choices)
         name = f"chatcmpl-{RequestID()}"
         call = translation.forced_call(asked)
         likely = (asked.top_logprobs or 0) if asked.logprobs else None

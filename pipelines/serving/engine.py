@@ -57,20 +57,29 @@ class Engine:
         self._wake.set()
         await asyncio.to_thread(self._thread.join)
 
+    def check_room(self, count: int) -> None:
+        """Refuses an answer of so many requests, which need not be made before that is known.
+
+        Raises:
+            ApiError: The model is lost, or the queue is full.
+        """
+        if self.lost:
+            raise LostError(self.name, self.lost)
+        if count > self._most:
+            raise ApiError(400, f"n: wanted at most {self._most} texts, got {count}", "n")
+        if len(self._answers) + count > self._most:
+            raise QueueFullError(self._most)
+
     async def ask(
         self, requests: Sequence[TextGenerationRequest], regex: str | None, receive: Receive
     ) -> Answer:
         """Submits the requests of one answer; they are cancelled where the task or client goes.
 
+        There is room for them, as `check_room` has just said.
+
         Raises:
-            ApiError: The model is lost, the queue is full, or a request is refused.
+            ApiError: A request is refused.
         """
-        if self.lost:
-            raise LostError(self.name, self.lost)
-        if len(requests) > self._most:
-            raise ApiError(400, f"n: wanted at most {self._most} texts, got {len(requests)}", "n")
-        if len(self._answers) + len(requests) > self._most:
-            raise QueueFullError(self._most)
         names = [request.id for request in requests]
         answer = Answer(self, names, receive)
         self._answers.update(dict.fromkeys(names, answer))

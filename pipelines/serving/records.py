@@ -140,6 +140,13 @@ class CompletionAsked(TextAsked):
     prompt: Texts
     logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELY)] | None = None
 
+    @property
+    def prompts(self) -> list[Any]:
+        """Each prompt, a text or its tokens."""
+        given: Any = self.prompt
+        several = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
+        return given if several else [given]
+
 
 class FunctionCall(Part):
     """A call of a function, whose arguments are JSON as text."""

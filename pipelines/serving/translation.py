@@ -54,11 +54,8 @@ class Call:
 
 def completion_requests(answer_id: str, asked: CompletionAsked) -> list[TextGenerationRequest]:
     """The requests of all choices: those of the first prompt come first."""
-    given: Any = asked.prompt
-    several = isinstance(given, list) and bool(given) and not isinstance(given[0], int)
-    prompts = given if several else [given]
     logprobs = 0 if asked.logprobs is None else max(1, asked.logprobs)
-    parts = [{"prompt": prompt, "logprobs": logprobs} for prompt in prompts]
+    parts = [{"prompt": prompt, "logprobs": logprobs} for prompt in asked.prompts]
     most = asked.max_tokens or COMPLETION_TOKENS
     return _requests(answer_id, asked, most, parts)
 
@@ -178,7 +175,7 @@ def _message(message: Message) -> dict[str, Any]:
 def _called(function: Any) -> dict[str, Any]:
     try:
         return {"name": function.name, "arguments": json.loads(function.arguments)}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiError(
             400, f"messages: wanted arguments of {function.name!r} as JSON: {error}", "messages"
         ) from None

@@ -135,7 +135,7 @@ class Scaled(Product):
     Args:
         shape: Its sizes.
         kind: What the values are.
-        group: Elements along k with one scale.
+        group: Elements along k with one scale; more than there are, as files may say, are all.
         values: Makes the values: integers of 8 bits or more, or the bits of floats.
         scales: Makes the scales, float32 [..., n, ceildiv(k, group)].
     """
@@ -148,7 +148,7 @@ class Scaled(Product):
         values: Callable[[], NDArray[Any]],
         scales: Callable[[], NDArray[np.float32]],
     ) -> None:
-        self.shape, self.kind, self.group = shape, kind, group
+        self.shape, self.kind, self.group = shape, kind, min(group, shape[-1])
         self.values, self.scales = values, scales
 
     def floats(self, dtype: str) -> Array:

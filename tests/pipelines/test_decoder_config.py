@@ -94,6 +94,7 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0]
         ({"num_hidden_layers": 10**9}, "num_hidden_layers: wanted at most 4096, got 1000000000$"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: wanted true or false, got 'yes'$"),
         ({"head_dim": 15}, "head_dim: wanted an even number, which rope turns, got 15$"),
+        ({"head_dim": 1 << 40}, f"head_dim: wanted at most {1 << 20}, got {1 << 40}$"),
         ({"head_dim": -16}, "head_dim: wanted an integer of at least 1, got -16$"),
         ({"num_attention_heads": 4.0}, "num_attention_heads: wanted an integer .* 1, got 4.0$"),
         ({"sliding_window": -1}, "sliding_window: wanted an integer of at least 0, got -1$"),
@@ -102,6 +103,7 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0]
             "sliding_window: wanted that of the layers that slide, got none$",
         ),
         ({"rms_norm_eps": math.nan}, "rms_norm_eps: wanted a finite number above 0, got nan$"),
+        ({"rope_theta": 10**400}, "rope_theta: wanted a finite number above 1, got 10+$"),
         ({"rope_theta": "x"}, "rope_theta: wanted a finite number above 1, got 'x'$"),
         ({"rope_theta": 1}, "rope_theta: wanted a finite number above 1, got 1$"),
         (
@@ -139,7 +141,7 @@ def test_a_config_of_another_model_is_refused(tmp_path, change, message):
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["{", "[]"])
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
 def test_a_config_that_is_no_object_is_refused(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)

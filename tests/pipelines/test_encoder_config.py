@@ -85,6 +85,16 @@ OLD_NOMIC = {
             {"hidden_size": 30, "num_attention_heads": 2},
             "head size: wanted an even number, which rope turns, got 15$",
         ),
+        (
+            "bert",
+            {"hidden_size": 1 << 40},
+            f"hidden_size: wanted at most {1 << 20}, got {1 << 40}$",
+        ),
+        (
+            "mpnet",
+            {"max_position_embeddings": (1 << 40) + 2},
+            f"positions: wanted at most {1 << 20}, got {1 << 40}$",
+        ),
         ("nomic_bert", {"head_dim": 8}, "head_dim: wanted 16, got 8$"),
         ("nomic_bert", {"prenorm": True}, "prenorm: wanted False, got True$"),
         ("nomic_bert", {"rotary_scaling_factor": 2}, "rotary_scaling_factor: wanted none, got 2$"),

@@ -136,6 +136,12 @@ def test_templates_and_what_is_wrong_with_them(tmp_path, decoder):
     changed(tmp_path, decoder, tokenizer_config={"chat_template": named})
     with pytest.raises(InputError, match="chat template: no tool"):
         TextTokenizer(tmp_path).chat([{"role": "tool", "content": ""}])
+    changed(tmp_path, decoder, tokenizer_config={"chat_template": [{"name": "default"}]})
+    with pytest.raises(InputError, match="wanted a chat template, got KeyError"):
+        TextTokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="wanted a chat template, got UnicodeDecodeError"):
+        TextTokenizer(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}")
     with pytest.raises(InputError, match=r"chat template: .*unsafe"):
         TextTokenizer(tmp_path).chat([])
@@ -149,6 +155,8 @@ def test_a_template_needs_jinja2(tokenizer, monkeypatch):
 
 def test_where_the_ends_are_said(tmp_path, decoder):
     assert not TextTokenizer(changed(tmp_path, decoder)).eos_token_ids
+    changed(tmp_path, decoder, tokenizer_config={"eos_token": 257})  # no text
+    assert not TextTokenizer(tmp_path).eos_token_ids
     changed(tmp_path, decoder, tokenizer_config={"eos_token": "</s>"})
     assert TextTokenizer(tmp_path).eos_token_ids == {257}
     changed(tmp_path, decoder, config={"eos_token_id": 3})
@@ -166,7 +174,12 @@ def test_where_the_ends_are_said(tmp_path, decoder):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "wanted JSON, got"), ("[]", "wanted a JSON object, got list")]
+    ("text", "message"),
+    [
+        ("{", "wanted JSON, got"),
+        ("[" * 100_000, "wanted JSON, got"),
+        ("[]", "wanted a JSON object, got list"),
+    ],
 )
 def test_a_broken_file_is_named(tmp_path, decoder, text, message):
     changed(tmp_path, decoder)

@@ -94,6 +94,8 @@ def test_an_index_of_several_files(tmp_path):
             {"weight_map": {"a": "../w.safetensors"}},
             "of the index's folder, got '../w.safetensors'",
         ),
+        ({"weight_map": {"a": ""}}, "of the index's folder, got ''"),
+        ({"weight_map": {"a": 5}}, "of the index's folder, got 5"),
         ({"map": {}}, "wanted an index with a weight_map"),
     ):
         with pytest.raises(ArtifactError, match=re.escape(message)):

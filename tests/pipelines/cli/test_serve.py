@@ -74,6 +74,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_compiled(heddle, decode
             2,
             "--name: wanted one for each of 1 models, got a, b",
         ),
+        (["m", "--api-key", ""], 2, "--api-key: wanted a key, got an empty one"),
         (["m", "--weights", "e"], 2, "--weights: wanted one artifact as MODEL, and nothing else"),
         (
             ["e", "--quantize", "int4"],

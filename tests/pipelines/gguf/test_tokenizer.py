@@ -235,6 +235,11 @@ def changed(path, **values):
         (ArtifactError, {"add_bos_token": True}, "bos_token_id: wanted a token around texts, got"),
         (ArtifactError, {"model": "llama", "scores": [0.0]}, "scores: wanted 3, got 1"),
         (
+            ArtifactError,
+            {"model": "llama", "scores": [0.0] * 3, "tokens": ["a", "b", "c" * 1025]},
+            "tokens: wanted pieces of at most 1024 letters, got 1025",
+        ),
+        (
             GraphError,
             {"model": "llama", "remove_extra_whitespaces": True},
             "remove_extra_whitespaces: wanted false, got true",

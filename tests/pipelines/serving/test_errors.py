@@ -10,6 +10,7 @@ HI = [{"role": "user", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "cut"}}
 PICTURE = [{"type": "image_url", "image_url": {"url": "x"}}]
 BROKEN = [{"type": "function", "function": {"name": "cut", "arguments": "{"}}]
+NESTED = [{"function": {"name": "cut", "arguments": "[" * 100_000}}]
 
 
 def named(name):
@@ -26,6 +27,12 @@ def named(name):
         ({"max_tokens": 0}, "max_tokens", "max_tokens: wanted greater than or equal to 1, got 0"),
         ({"n": 129}, "n", "n: wanted less than or equal to 128, got 129"),
         ({"n": 65}, "n", "n: wanted at most 64 texts, got 65"),
+        # Before a request is made, which would say that it wants fewer tokens.
+        (
+            {"n": 2, "prompt": ["x"] * 40, "min_tokens": 9},
+            "n",
+            "n: wanted at most 64 texts, got 80",
+        ),
         ({"seed": 1 << 63}, "seed", "seed: wanted a signed integer of 64 bits, got 9223372036854"),
         ({"stop": ""}, "stop", "stop: wanted a text that is not empty, or a list, got ''"),
         ({"stop": ["a", 3]}, "stop", "stop: wanted a text that is not empty, or a list, got ['a'"),
@@ -88,6 +95,11 @@ def test_what_the_generator_refuses_is_told_in_its_words(server, asked, message)
             {"messages": [{"role": "assistant", "tool_calls": BROKEN}]},
             "messages",
             "messages: wanted arguments of 'cut' as JSON: Expecting",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": NESTED}]},
+            "messages",
+            "messages: wanted arguments of 'cut' as JSON: maximum recursion",
         ),
         ({"top_logprobs": 2}, "top_logprobs", "top_logprobs: wanted logprobs beside it, got none"),
         ({"functions": [{}]}, "functions", "functions: wanted none, this server does not have it"),

@@ -42,6 +42,11 @@ def test_the_last_group_may_have_fewer_and_large_ones_are_split(group, k, held):
     same(product(weight.gptq(), {**GPTQ, "group_size": group}), weight.floats, held)
 
 
+def test_a_group_of_more_than_a_row_has_takes_no_more_memory():
+    weight = drawn(k=96, group=96)
+    same(product(weight.gptq(), {**GPTQ, "group_size": 1 << 40}), weight.floats, 32)
+
+
 def test_zeros_of_the_second_version_are_not_less_one():
     weight = drawn()
     settings = {**GPTQ, "checkpoint_format": "gptq_v2"}
