@@ -45,8 +45,8 @@ MOST_DIMS = 4
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file is one by its name."""
-    return path.suffix == SUFFIX
+    """Whether a path is one by its name; a folder is none."""
+    return path.suffix == SUFFIX and not path.is_dir()
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ def read(values: Mapping[str, Any], kind: str, head: int, longest: int, plain: b
     check_positive("rope_theta", theta, 1)
     share = next((of[PART] for of in (rows, newer, values) if of.get(PART)), 1.0)
     check_positive(PART, share)
-    size = int(head * share)
+    size = int(head * min(share, 2))
     if size % 2 or not 0 < size <= head:
         raise GraphError(f"{PART}: wanted an even share of heads of {head}, got {share}")
     return Rope(float(theta), size, _scaling(rows, values, size // 2, longest))

@@ -12,7 +12,7 @@ from heddle.pipelines.embedding import SentenceEmbedder
 from heddle.pipelines.serving.calls import CallEngine
 from heddle.pipelines.serving.errors import ApiError
 from heddle.pipelines.serving.metrics import ModelMetrics
-from heddle.pipelines.serving.records import EmbeddingsAsked
+from heddle.pipelines.serving.records import MOST_TEXTS, EmbeddingsAsked
 
 
 class EmbeddingEngine(CallEngine):
@@ -46,9 +46,9 @@ class EmbeddingEngine(CallEngine):
         rows = given if isinstance(given, list) else [given]
         if rows and isinstance(rows[0], int):
             rows = [rows]
-        if not rows or "" in rows:
-            got = "none" if not rows else "an empty one"
-            raise ApiError(400, f"input: wanted texts, got {got}", "input")
+        if not rows or "" in rows or len(rows) > MOST_TEXTS:
+            got = "none" if not rows else "an empty one" if "" in rows else len(rows)
+            raise ApiError(400, f"input: wanted at most {MOST_TEXTS} texts, got {got}", "input")
         if isinstance(rows[0], str):
             rows = self._embedder.tokens(rows)
         return self._embedder.embed_tokens(rows), len(rows), sum(map(len, rows))

@@ -28,6 +28,10 @@ MOST_LIKELY = 20
 """Tokens beside the chosen one whose log probabilities are told, as in OpenAI's API."""
 
 
+MOST_TEXTS = 2048
+"""Texts of a request that is answered in one piece, as in OpenAI's API."""
+
+
 def forms(wanted: str) -> WrapValidator:
     """Says what is wanted where a value has none of several forms."""
     message: Any = wanted  # pydantic asks for a literal, as it fills in what braces name
@@ -249,6 +253,9 @@ class RankingAsked(Asked):
     REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {"max_chunks_per_doc": (), "rank_fields": ()}
 
     query: str
-    documents: list[Annotated[str | Document, forms("a text, or an object with a text")]]
+    documents: Annotated[
+        list[Annotated[str | Document, forms("a text, or an object with a text")]],
+        Field(max_length=MOST_TEXTS),
+    ]
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: bool | None = None

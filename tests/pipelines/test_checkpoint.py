@@ -11,6 +11,12 @@ def test_a_folder(tiny):
     assert found.config.parent == found.weights.parent == found.tokenizer.parent == tiny
 
 
+def test_a_folder_whose_name_ends_like_a_file(tmp_path):
+    folder = tmp_path / "x.gguf"
+    folder.mkdir()
+    assert checkpoint.find(str(folder)) == checkpoint.Checkpoint(folder)
+
+
 def test_an_unknown_name():
     with pytest.raises(
         ArtifactError,

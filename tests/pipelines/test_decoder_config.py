@@ -41,6 +41,7 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0]
             {"partial_rotary_factor": 0.2},
             "partial_rotary_factor: wanted an even share of heads of 16, got 0.2$",
         ),
+        ({"partial_rotary_factor": 1e308}, "wanted an even share of heads of 16, got 1e\\+308$"),
         ({"partial_rotary_factor": 2}, "wanted an even share of heads of 16, got 2$"),
         ({"model_type": "cohere", "use_qk_norm": True}, "use_qk_norm: wanted False, got True$"),
         ({"model_type": "olmoe", "clip_qkv": 8.0}, "clip_qkv: wanted none, got 8.0$"),

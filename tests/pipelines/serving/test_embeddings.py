@@ -53,9 +53,10 @@ def test_vectors_in_base64_are_little_endian_float32(both, embedder):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"input": []}, "input: wanted texts, got none"),
-        ({"input": ""}, "input: wanted texts, got an empty one"),
-        ({"input": ["a", ""]}, "input: wanted texts, got an empty one"),
+        ({"input": []}, "input: wanted at most 2048 texts, got none"),
+        ({"input": ""}, "input: wanted at most 2048 texts, got an empty one"),
+        ({"input": ["a", ""]}, "input: wanted at most 2048 texts, got an empty one"),
+        ({"input": ["a"] * 2049}, "input: wanted at most 2048 texts, got 2049"),
         ({"input": [[]]}, "embedder: text 0: wanted at least one token, got none"),
         ({"input": "\ud800"}, "embedder: text 0: wanted a text in UTF-8, got '\\ud800' at 0"),
         ({"input": {"a": 1}}, "input: wanted a text, tokens, a list of texts or of tokens, got"),

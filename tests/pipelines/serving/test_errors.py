@@ -162,15 +162,15 @@ def test_a_model_that_is_not_there(server):
 
 
 def test_a_key_is_wanted_of_who_uses_a_model(make_generator, make_server):
-    server = make_server({"tiny": make_generator()}, api_keys=["one", "two"])
+    server = make_server({"tiny": make_generator()}, api_keys=["one", "zwölf"])
     get = server.client.get
     assert get("/health").status_code == get("/metrics").status_code == 200
-    for given in ({}, {"authorization": "Bearer three"}, {"authorization": "Bearer"}):
+    for given in ({}, {"authorization": "Bearer three"}, {"authorization": "one"}):
         response = get("/v1/models", headers=given)
         assert response.status_code == 401
         assert response.json()["error"]["code"] == "invalid_api_key"
-    for key in ("one", "two"):
-        assert get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 200
+    for given in ("Bearer one", "bearer zwölf"):
+        assert get("/v1/models", headers={"authorization": given.encode()}).status_code == 200
 
 
 def test_an_error_has_the_form_of_openai():

@@ -52,6 +52,7 @@ def test_so_many_of_them_and_what_they_say(ranking):
     [
         ({"documents": []}, "scorer: wanted at least one text, got none"),
         ({"documents": ["a", "\ud800"]}, "scorer: text 1: wanted a text in UTF-8, got"),
+        ({"documents": ["a"] * 2049}, "documents: "),
         ({"query": 7}, "query: "),
         ({"documents": [7]}, "documents: wanted a text, or an object with a text, got"),
         ({"top_n": 0}, "top_n: "),
