@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,13 @@ def test_files_stay_small():
         lines = path.read_text().splitlines()
         if len(lines) > LONG_FILES_SAY_WHY:
             assert "Long because" in "\n".join(lines[:20]), f"{path}: {len(lines)} lines"
+
+
+def test_modules_that_tests_share_have_names_of_their_own():
+    """All folders of tests are on the path at once; one of two would be found by both."""
+    shared = [p for p in sources("tests") if not p.name.startswith(("test_", "conftest"))]
+    counted = Counter(path.name for path in shared if any(path.parent.glob("test_*.py")))
+    assert [name for name, count in counted.items() if count > 1] == []
 
 
 def test_every_cuda_kernel_has_the_stem_of_its_op():

@@ -9,7 +9,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from written import write
+from gguf_files import write
 
 from heddle.pipelines.gguf.file import GgufFile
 from heddle.runtime.errors import ArtifactError, ArtifactReason, InputError

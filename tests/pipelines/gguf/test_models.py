@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from decoder_weights import weight
-from written import rounded, write
+from gguf_files import rounded, write
 
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import GgufCheckpoint

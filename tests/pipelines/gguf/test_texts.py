@@ -4,9 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from gguf_files import byte_level, rounded, write
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
-from written import byte_level, rounded, write
 
 from heddle.graph import DType
 from heddle.pipelines import weights

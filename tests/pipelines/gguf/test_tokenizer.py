@@ -5,6 +5,7 @@ from pathlib import Path
 
 import gguf
 import pytest
+from gguf_files import byte_level
 from tokenizers import (
     AddedToken,
     Regex,
@@ -15,7 +16,6 @@ from tokenizers import (
     pre_tokenizers,
     trainers,
 )
-from written import byte_level
 
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.runtime.errors import ArtifactError, GraphError
