@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from heddle.kernels import emit, row_groups
+from heddle.kernels import emit
 from heddle.kernels.cuda import _frame
 from heddle.kernels.cuda import matmul as matmul_
 from heddle.kernels.cuda.products import (
@@ -112,12 +112,7 @@ def launch(spec: Spec) -> Launch:
 
 def supports(spec: Spec) -> str | None:
     """As `matmul`, without a prologue, by integer offsets."""
-    reason = row_groups.unsupported(spec)
-    if reason:
-        return reason
-    if spec.prologue is not None:
-        return "it takes no prologue"
-    return matmul_.supports(replace(spec, operands=spec.operands[:2]))
+    return grouped.supports(spec, matmul_.supports, 2)
 
 
 KERNEL = Kernel(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from heddle.kernels import emit, row_groups
+from heddle.kernels import emit
 from heddle.kernels.cuda import _frame, quantized_matmul
 from heddle.kernels.cuda.products import by_rows, grouped, matrices, mma, scaled, tensor_cores
 from heddle.kernels.cuda.products.outputs import Place
@@ -83,12 +83,7 @@ def split(spec: Spec) -> tuple[Portion, ...]:
 
 def supports(spec: Spec) -> str | None:
     """As `quantized_matmul`, without a prologue, by integer offsets."""
-    reason = row_groups.unsupported(spec)
-    if reason:
-        return reason
-    if spec.prologue is not None:
-        return "it takes no prologue"
-    return quantized_matmul.supports(replace(spec, operands=spec.operands[:3]))
+    return grouped.supports(spec, quantized_matmul.supports, 3)
 
 
 KERNEL = Kernel(

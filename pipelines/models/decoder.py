@@ -105,6 +105,7 @@ class Decoder:
     ) -> tuple[TensorValue, TensorValue, TensorValue]:
         """The residual stream behind a layer, and its caches."""
         norms, scale = self.config.family.norms, self.config.residual_scale
+        inner = self.config.intermediate_size
 
         def read(name: str) -> TensorValue:
             dtype = self.products.dtype
@@ -119,7 +120,7 @@ class Decoder:
         hidden = added(norms.after_attention, mixed)
         if not self.config.family.parallel:
             normal = read(norms.before_mlp)
-        part = self._mixture(at, normal) if layer.sparse else self._mlp(f"{at}.mlp", normal)
+        part = self._mixture(at, normal) if layer.sparse else self._mlp(f"{at}.mlp", normal, inner)
         return added(norms.after_mlp, part), *new  # type: ignore[return-value]
 
     def _mixture(self, at: str, x: TensorValue) -> TensorValue:
@@ -127,14 +128,11 @@ class Decoder:
         assert config.experts is not None, "a sparse layer has experts"
         assert config.family.experts is not None, "a sparse layer has experts"
         mixture = Mixture(
-            self.products, config.experts, config.family.experts, self.activation, self._gated
+            self.products, config.experts, config.family.experts, self.activation, self._mlp
         )
         return mixture(at, x)
 
-    def _mlp(self, at: str, x: TensorValue) -> TensorValue:
-        return self._gated(at, x, self.config.intermediate_size)
-
-    def _gated(self, at: str, x: TensorValue, inner: int) -> TensorValue:
+    def _mlp(self, at: str, x: TensorValue, inner: int) -> TensorValue:
         """A feed-forward part of `inner` columns with a gate (arXiv:2002.05202)."""
         config, products = self.config, self.products
 

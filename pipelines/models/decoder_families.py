@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Norms:
+class NormNames:
     """The names of a layer's norms; `""` where there is none.
 
     Attributes:
@@ -84,7 +84,7 @@ class Family:
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
-    norms: Norms = Norms()
+    norms: NormNames = NormNames()
     parallel: bool = False
     centred: bool = False
     offset: float = 0.0
@@ -104,9 +104,9 @@ class Family:
     experts: ExpertNames | None = None
 
 
-_BEHIND = Norms("", "post_attention_layernorm", "", "post_feedforward_layernorm")
+_BEHIND = NormNames("", "post_attention_layernorm", "", "post_feedforward_layernorm")
 
-_AROUND = Norms(
+_AROUND = NormNames(
     "input_layernorm",
     "post_attention_layernorm",
     "pre_feedforward_layernorm",
@@ -223,7 +223,7 @@ FAMILIES: dict[str, Family] = {
     "glm": Family(_GLM, output_bias=False, fused_gate=True, interleaved=True),
     "glm4": Family(
         _GLM,
-        norms=Norms(
+        norms=NormNames(
             "input_layernorm",
             "post_self_attn_layernorm",
             "post_attention_layernorm",
@@ -237,7 +237,7 @@ FAMILIES: dict[str, Family] = {
     "cohere": Family(
         {**_COHERE, "rope_theta": 500000.0},
         {"layer_norm_eps": "rms_norm_eps"},
-        norms=Norms(before_mlp=""),
+        norms=NormNames(before_mlp=""),
         parallel=True,
         centred=True,
         interleaved=True,
@@ -245,7 +245,7 @@ FAMILIES: dict[str, Family] = {
     "cohere2": Family(
         {**_COHERE, "sliding_window": 4096},
         {"layer_norm_eps": "rms_norm_eps"},
-        norms=Norms(before_mlp=""),
+        norms=NormNames(before_mlp=""),
         parallel=True,
         centred=True,
         windows=4,

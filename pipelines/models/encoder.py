@@ -19,6 +19,7 @@ from heddle.pipelines.models.activations import ACTIVATIONS
 from heddle.pipelines.models.encoder_config import EncoderConfig, LayerKind
 from heddle.pipelines.models.encoder_layers import Layers
 from heddle.pipelines.models.encoder_names import NAMES
+from heddle.pipelines.models.rotary import Rope
 
 FARTHEST = 128
 """Tokens of MPNet that are so far apart, or farther, share a bias."""
@@ -103,7 +104,8 @@ class Encoder:
         if kind.theta is None:
             return View(seen, ())
         places = ops.reshape(ops.range(sequence, dtype=DType.float32), (sequence, 1, 1))
-        angles = places * self.layers.graph.constant(self.config.frequencies(kind.theta))
+        rope = Rope(kind.theta, self.config.head_size)
+        angles = places * self.layers.graph.constant(rope.frequencies())
         return View(seen, (ops.cos(angles), ops.sin(angles)))
 
     def _relative(self, sequence: Dim) -> TensorValue:

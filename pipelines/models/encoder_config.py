@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from heddle.pipelines.models.activations import ACTIVATIONS
 from heddle.pipelines.models.config_checks import LAYER_TYPES, MOST_LAYERS, MOST_SIZE
 from heddle.pipelines.models.config_values import Values
@@ -94,11 +91,6 @@ class EncoderConfig:
     def head_size(self) -> int:
         """Numbers of a query, a key or a value of one head."""
         return self.hidden_size // self.num_attention_heads
-
-    def frequencies(self, theta: float) -> NDArray[np.float32]:
-        """Radians of rotation for each position, float32 [head_size / 2] (arXiv:2104.09864)."""
-        exponents = np.arange(0, self.head_size, 2) / self.head_size
-        return (theta**-exponents).astype(np.float32)
 
 
 def _config(values: Values) -> EncoderConfig:

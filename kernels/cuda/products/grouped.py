@@ -8,10 +8,11 @@ rows: then the time is that of reading the group's matrix.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from heddle.kernels import emit, sizes
+from heddle.kernels import emit, row_groups, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import by_rows, fma, matrices, mma, outputs, row_pieces, tiles
 from heddle.kernels.cuda.products.outputs import Place
@@ -95,6 +96,15 @@ def _in_group(
     group, row, end = row_pieces.find(frame, piece, rows)
     with emit.when(compare("less", row, end)):
         body(group, Place(emit.index(0), row, column * columns, end, n, k))
+
+
+def supports(spec: Spec, product: Callable[[Spec], str | None], operands: int) -> str | None:
+    """As the `product` of a group, of so many operands, without a prologue, by integer offsets."""
+    if reason := row_groups.unsupported(spec):
+        return reason
+    if spec.prologue is not None:
+        return "it takes no prologue"
+    return product(replace(spec, operands=spec.operands[:operands]))
 
 
 def launch_multiply_adds(spec: Spec) -> Launch:
