@@ -59,11 +59,16 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(
         (name, dtype, {"b": 3, "s": 150, "t": 336, "h": h, "g": 2, "block": 16, "d": d})
         for name in ("ragged_attention", "paged_attention")
-        for dtype, h, d in (("bfloat16", 8, 128), ("float16", 6, 64))
+        for dtype, h, d in (("bfloat16", 8, 128), ("float16", 6, 64), ("bfloat16", 4, 256))
     ),
     *(
-        (name, "bfloat16", {"b": 1, "h": 3, "s": 200, "t": 333, "d": 128})
+        (name, "bfloat16", {"b": 3, "s": 1, "t": 2000, "h": 4, "g": 2, "block": 16, "d": 256})
+        for name in ("paged_attention", "paged_attention_float8")
+    ),
+    *(
+        (name, "bfloat16", {"b": 1, "h": 3, "s": s, "t": 333, "d": d})
         for name in ("attention", "attention_causal")
+        for s, d in ((200, 128), (200, 256), (3, 256))
     ),
     *(
         ("attention_capped", dtype, {"b": 2, "h": 3, "s": s, "t": 333, "d": d, "cap": 1})
@@ -89,7 +94,8 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
 """Checks of products with more rows than strips are for: of some rows in short tiles, of several
 tiles, of tiles in pieces, of single elements, of each kind that wgmma multiplies. Of rows that take
 a block each. And of attention of prompts: several tiles of queries, the last of them short; of
-capped scores and of sinks by each of its kernels, also with few rows, whose keys are split."""
+heads of 256, which have smaller tiles; of capped scores and of sinks by each of its kernels, also
+with few rows, whose keys are split."""
 
 TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", "bfloat16", {"m": n, "n": n, "k": n}) for n in (4096, 8192)),
@@ -118,18 +124,21 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
         for size, c, w in ((56, 64, 3), (28, 128, 3), (14, 256, 3), (14, 1024, 1))
     ),
     *(
-        (name, "bfloat16", {"b": b, "s": 1, "t": t, "h": 32, "g": 8, "block": 16, "d": 128})
+        (name, "bfloat16", {"b": b, "s": 1, "t": 8192, "block": 16, **heads})
+        for heads in ({"h": 32, "g": 8, "d": 128}, {"h": 16, "g": 8, "d": 256})
         for name in ("paged_attention", "paged_attention_float8")
-        for b, t in ((1, 8192), (64, 8192))
+        for b in (1, 64)
     ),
     *(
         ("paged_attention", "bfloat16", {"b": b, "s": s, "t": t, "h": 32, "g": 8, "d": 128})
         for b, s, t in ((1, 8192, 8192), (8, 1024, 1024), (4, 512, 16384))
     ),
+    ("paged_attention", "bfloat16", {"b": 1, "s": 8192, "t": 8192, "h": 16, "g": 8, "d": 256}),
     ("ragged_attention", "bfloat16", {"b": 1, "s": 8192, "t": 8192, "h": 32, "g": 8, "d": 128}),
     ("sample_tokens", "float32", {"m": 64, "n": 131072}),
     *(
-        (name, "bfloat16", {"b": 1, "h": 32, "s": s, "t": s, "d": 128})
+        (name, "bfloat16", {"b": 1, "h": h, "s": s, "t": s, "d": d})
+        for h, d in ((32, 128), (16, 256))
         for name in ("attention", "attention_causal")
         for s in (2048, 8192)
     ),
@@ -138,6 +147,7 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
         (f"paged_attention_{name}", "bfloat16", {"b": b, "s": s, "t": 8192, **heads})
         for name, heads in (
             ("capped", {"h": 32, "g": 16, "d": 128}),
+            ("capped", {"h": 16, "g": 8, "d": 256}),
             ("sinks", {"h": 64, "g": 8, "d": 64}),
         )
         for b, s in ((64, 1), (1, 8192))

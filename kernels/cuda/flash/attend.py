@@ -22,7 +22,7 @@ from heddle.kernels.cuda.flash import split as flash_split
 from heddle.kernels.cuda.flash import warp as flash_warp
 from heddle.kernels.cuda.flash.narrow_warp import NarrowWarp
 from heddle.kernels.cuda.flash.split import FEW
-from heddle.kernels.cuda.flash.stages import KEYS, KEYS_OF_A_WARP, THREADS, WARPS
+from heddle.kernels.cuda.flash.stages import THREADS, WARPS
 from heddle.kernels.cuda.flash.task import Task
 from heddle.kernels.cuda.products import mma, outputs
 from heddle.kernels.mlir import dialect
@@ -31,7 +31,7 @@ from heddle.kernels.spec import Expr, Spec, fold
 
 vector = dialect("vector")
 
-_SIZES = (32, 64, 96, 128)
+_SIZES = (32, 64, 80, 96, 112, 128, 256)
 _MOST_CAP = 512.0  # Capped scores err by 2 ** -21 of the cap.
 
 
@@ -39,7 +39,9 @@ def fits(spec: Spec) -> bool:
     """Whether tensor cores take the operands; heads have to be known at compile time."""
     q, k = spec.operands[:2]
     taken = q.dtype in ("float16", "bfloat16") and k.dtype in (q.dtype, *convert.FLOAT8)
-    return taken and q.shape[-1] in _SIZES and spec.attr("softcap", 0.0) <= _MOST_CAP
+    if not taken or q.shape[-1] not in _SIZES or spec.attr("softcap", 0.0) > _MOST_CAP:
+        return False
+    return stages.Layout(_size(spec), FEW, _narrow(spec)).keys.pairs
 
 
 def rows(spec: Spec) -> int:
@@ -64,8 +66,10 @@ def emit_few(
     """Emits `FEW` rows of a task from row `first` on, as far as they are before `end`."""
     spec = frame.spec
     layout = stages.Layout.deep(_size(spec), FEW, _narrow(spec), frame.machine.arch)
-    warp = _block.thread() // _block.WARP
-    own = flash_warp.WarpTile(0, 1, warp * KEYS_OF_A_WARP, KEYS_OF_A_WARP)
+    across, warp = layout.across, _block.thread() // _block.WARP
+    keys, columns = layout.step * across // WARPS, layout.size // across
+    column = warp % across * columns if across > 1 else 0
+    own = flash_warp.WarpTile(0, 1, warp // across * keys, keys, column, columns)
     work = _Tile(frame, task, layout, shared, (first, end), own)
     _write_together(work, work.attend(task.split))
 
@@ -81,7 +85,8 @@ def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
 
     def many() -> list[Any]:
         layout = stages.Layout(_size(frame.spec), rows(frame.spec), _narrow(frame.spec))
-        own = flash_warp.WarpTile(_block.thread() // _block.WARP * (16 * down), down, 0, KEYS)
+        line = _block.thread() // _block.WARP * (16 * down)
+        own = flash_warp.WarpTile(line, down, 0, layout.step, 0, layout.size)
         work = _Tile(frame, task, layout, shared, (tile * layout.rows, task.rows), own)
         _write_apart(work, work.attend())
         return []
@@ -109,9 +114,9 @@ class _Tile:
         spec = frame.spec
         pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
         keys = stages.Keys((pointers[0], pointers[1]), spec.operands[1].dtype, task.key)
-        self._stages = stages.Stages(keys, layout, shared, own.keys == KEYS_OF_A_WARP)
+        self._stages = stages.Stages(keys, layout, shared, own.keys == layout.step // WARPS)
         bias, scale, cap = task.bias and self._bias, spec.attr("scale"), spec.attr("softcap", 0.0)
-        self._own, self._scores = own, softmax.Scores.of(scale, cap, bias, task.added)
+        self.own, self._scores = own, softmax.Scores.of(scale, cap, bias, task.added)
 
     def _warp(self) -> flash_warp.Warp:
         """What a warp knows of the queries, which this brings to shared memory."""
@@ -124,39 +129,40 @@ class _Tile:
         dtype = frame.spec.operands[0].dtype
         if layout.narrow:
             held = frame.spec.operands[1].dtype
-            return NarrowWarp(dtype, held, layout, shared, self._own, self._scores)
-        return flash_warp.Warp(dtype, layout, shared, self._own, self._scores)
+            return NarrowWarp(dtype, held, layout, shared, self.own, self._scores)
+        return flash_warp.Warp(dtype, layout, shared, self.own, self._scores)
 
     def attend(self, split: flash_split.Split | None = None) -> Sequence[Any]:
         """Over the keys, a stage at a time; the state of the warp after the last one."""
         last = emit.minimum(self.first + self.layout.rows, self.end) - 1
         low, stop = self._range(self.first)[0], self._range(last)[1]
         start = emit.index(0) if low is None else low
-        count = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
+        keys = self.layout.step
+        count = sizes.ceildiv(emit.maximum(stop - start, 0), keys)
         if split is not None:
             before, count = split.share(count)
-            start = start + before * KEYS
+            start = start + before * keys
         # Keys that not every row sees: before the window of the last, after the end of the first.
         late, early = self._range(last)[0], self._range(self.first)[1]
 
         ahead = self.layout.stages - 1
 
         def place(number: Size) -> Any:
-            return self._stages.place(start + emit.as_index(number) * KEYS, stop)
+            return self._stages.place(start + emit.as_index(number) * keys, stop)
 
         def fill(number: Size, found: Any) -> None:
             number = emit.as_index(number)
             with emit.when(emit.compare("less", number, count)):
                 stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
-                self._stages.fill(stage, start + number * KEYS, stop, found)
+                self._stages.fill(stage, start + number * keys, stop, found)
             mma.commit()
 
         def step(number: Size, *state: Any) -> Sequence[Any]:
             mma.wait(ahead - 1)
             self._stages.meet()  # The stage is there, and the one before it is free.
             fill(number + ahead, place(number + ahead))
-            first = start + number * KEYS
-            edge = emit.compare("greater", first + KEYS, early)
+            first = start + number * keys
+            edge = emit.compare("greater", first + keys, early)
             if late is not None:
                 edge = edge | emit.compare("less", first, late)
             stage = self.layout.first_stage + number % self.layout.stages * self.layout.stage
@@ -232,7 +238,7 @@ def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
 def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
     """Every warp has all rows: what they found is added up in the order of their numbers."""
     warp, layout, shared = tile.warp, tile.layout, tile.shared
-    number = _block.thread() // _block.WARP * FEW
+    number = _block.thread() // (_block.WARP * layout.across) * FEW
     element = emit.register_type("float32")
     for line, column, pair in warp.pairs(state):
         both = vector.from_elements(emit.widen(element, 2), list(pair))
@@ -240,13 +246,14 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
         shared.store(both, (row * layout.pitch + place) * 4)
     tops = warp.split(state)[0]
     for line, (top, total) in enumerate(zip(tops, warp.totals(state), strict=True)):
-        with emit.when(emit.compare("equal", warp.member, 0)):
+        with emit.when(emit.compare("equal", warp.member + tile.own.column, 0)):
             both = vector.from_elements(emit.widen(element, 2), [top, total])
             shared.store(both, layout.maxima + (number + warp.lines[line]) * 8)
     _block.barrier()
 
     def found(line: Size, column: Size, lanes: int) -> flash_split.Sums:
-        rows, place = [line + FEW * i for i in range(WARPS)], column ^ outputs.turn(line, column)
+        rows = [line + FEW * i for i in range(WARPS // layout.across)]
+        place = column ^ outputs.turn(line, column)
         found = [_block.lanes(shared.load(layout.maxima + row * 8, element, 2)) for row in rows]
         top = found[0][0]
         for other, _ in found[1:]:

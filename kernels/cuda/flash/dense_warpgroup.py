@@ -41,19 +41,19 @@ def launch(spec: Spec, work: Expr) -> Launch:
 def emit_dense(frame: _frame.Frame) -> None:
     """Emits a block's tiles; the result has elements."""
     batch, heads, queries, _ = frame.shape(_shape(frame.spec, 0))
-    count = sizes.ceildiv(queries, wide_tiles.ROWS)
+    count, lines = sizes.ceildiv(queries, wide_tiles.ROWS), wide_tiles.plan(frame.spec).keys
 
     def at(number: Size) -> wide_tiles.Tile:
         head = _block.quotient(number, count)
         return _tile(frame, head, number - head * count)
 
     if _goes_on(frame.spec):
-        tiles = wide_tiles.Tiles.of_grid(sizes.product((batch, heads, count)), at)
+        tiles = wide_tiles.Tiles.of_grid(sizes.product((batch, heads, count)), lines, at)
     else:
         head, number = _order(frame, count)
         tile = _tile(frame, head, emit.as_index(count) - 1 - number)
         _ = tile.reach  # All threads find out: who brings keys need not.
-        tiles = wide_tiles.Tiles.one(wide_tiles.ROWS, wide_tiles.KEYS, lambda: tile)
+        tiles = wide_tiles.Tiles.one(wide_tiles.ROWS, lines, lambda: tile)
     warpgroup.emit_tiles(frame, mma.DynamicShared("stages"), tiles)
 
 
@@ -62,7 +62,7 @@ def _goes_on(spec: Spec) -> bool:
 
     Of others the next one is for whichever block has ended.
     """
-    return not spec.attr("causal")
+    return not spec.attr("causal") and wide_tiles.plan(spec).goes_on
 
 
 def _tile(frame: _frame.Frame, place: Size, number: Size) -> wide_tiles.Tile:
@@ -118,6 +118,6 @@ def _tensor_map(spec: Spec, number: int) -> TensorMap:
     row = fold("mul", size, 2)
     strides = (product((heads, length, row)), *(fold("mul", line, row) for line in lines))
     layout = feed.Layout(int(size), _goes_on(spec))  # type: ignore[arg-type]
-    rows = wide_tiles.KEYS if number else layout.query_rows
+    rows = layout.keys if number else layout.query_rows
     shape = batch, heads, length, size
     return TensorMap(number, shape, strides, (1, 1, rows, wide_tiles.WIDE), staging.LINE)

@@ -13,7 +13,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.flash.wide_tiles import (
     CONSUMERS,
     CONSUMING,
-    KEYS,
+    PLANS,
     ROWS,
     THREADS,
     WIDE,
@@ -24,12 +24,6 @@ from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.warpgroup import instructions, tma
 from heddle.kernels.sizes import Size
 
-KEY_PANEL = KEYS * staging.LINE
-"""Bytes of a panel of keys or values: 64 elements of each row, in lines of 128 bytes."""
-
-STAGES = {128: (3, 3), 64: (2, 2)}
-"""By head size, of keys and values: operands 1 and 2. Three of 64 would spill."""
-
 _BLANKED = 3  # By barriers 1 and 2 the warpgroups take turns.
 _OWN = 4  # And 5: of each alone. The other may take its turn for the next tile meanwhile.
 
@@ -37,15 +31,20 @@ _OWN = 4  # And 5: of each alone. The other may take its turn for the next tile 
 class Layout:
     """Shared memory in bytes: panels of queries, stages of keys and of values, mbarriers.
 
+    A panel has 64 elements of each row, in lines of 128 bytes.
+
     Queries are one stage, or one for each warpgroup where those have them `apart`.
     """
 
     def __init__(self, size: int, apart: bool) -> None:
         self.size, self.panels, self.apart = size, size // WIDE, apart
-        self.counts = (CONSUMERS if apart else 1, *STAGES[size])
+        self.keys = PLANS[size].keys
+        self.key_panel = self.keys * staging.LINE
+        self.counts = (CONSUMERS if apart else 1, *PLANS[size].stages)
         self.query_rows = ROWS // self.counts[0]
         self.query_panel = self.query_rows * staging.LINE
-        self.stages = [self.panels * panel for panel in (self.query_panel, KEY_PANEL, KEY_PANEL)]
+        panels = self.query_panel, self.key_panel, self.key_panel
+        self.stages = [self.panels * panel for panel in panels]
         ends = [0]
         for stage, count in zip(self.stages, self.counts, strict=True):
             ends.append(ends[-1] + count * stage)
@@ -82,7 +81,7 @@ class Block:
 
     def boxes(self, operand: int) -> int:
         """Boxes of a stage."""
-        return KEYS // self.tiles.lines if operand else 1
+        return self.layout.keys // self.tiles.lines if operand else 1
 
     def initialise(self) -> None:
         """Makes the mbarriers, and fills lines that no row has; the block meets after it."""
@@ -145,7 +144,7 @@ class Feed:
         if self._tile.check is None:
             return
         start, count = (pieces.size(number) for number in (self._reach.start, self._reach.count))
-        stop = emit.minimum(start + count * KEYS, emit.as_index(self._task.length))
+        stop = emit.minimum(start + count * self._layout.keys, emit.as_index(self._task.length))
         lines = self._block.tiles.lines
         for key in emit.loop(start + _block.thread() * lines, stop, CONSUMING * lines):
             self._tile.check(key)
@@ -169,7 +168,7 @@ class Feed:
         zero, one = pieces.word(0), pieces.word(1)
         for step in emit.loop(zero, self._reach.count, one):
             for operand in (1, 2):
-                self._copy(operand, step, self._reach.start + step * KEYS)
+                self._copy(operand, step, self._reach.start + step * self._layout.keys)
 
     def _copy(self, operand: int, step: Any, row: Any) -> None:
         """Each thread copies a box, of which it looks for the place while the stage is in use."""
@@ -178,7 +177,7 @@ class Feed:
             number = self._block.box
         lines, panel = self._tile.rows // layout.counts[0], layout.query_panel
         if operand:
-            lines, panel = self._block.tiles.lines, KEY_PANEL
+            lines, panel = self._block.tiles.lines, layout.key_panel
         corner = self._tile.corner(operand, row + pieces.word(number) * lines)
         where = [pieces.word(place) for place in corner]
         turn.wait_until_empty()
@@ -200,13 +199,13 @@ class Feed:
         """
         if self._tile.bounded:
             return
-        left = pieces.word(self._task.length) - (self._reach.start + number * KEYS)
+        left = pieces.word(self._task.length) - (self._reach.start + number * self._layout.keys)
 
         def write() -> list[Any]:
             start = self._turn(2, number).start + self._layout.first[2]
             line = pieces.size(emit.maximum(left, 0))
             thread = pieces.size(self._block.thread)
-            self._block.blank(start, KEY_PANEL, line, thread, instructions.THREADS)
+            self._block.blank(start, self._layout.key_panel, line, thread, instructions.THREADS)
             self.meet()
             instructions.arrive(_BLANKED, CONSUMING)
             return []
@@ -215,5 +214,5 @@ class Feed:
             instructions.meet(_BLANKED, CONSUMING)
             return []
 
-        with emit.when(emit.compare("less", left, KEYS)):
+        with emit.when(emit.compare("less", left, self._layout.keys)):
             emit.either(self._second, [], wait, write)

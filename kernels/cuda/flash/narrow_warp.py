@@ -22,7 +22,7 @@ from heddle.kernels.cuda.products import mma
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
-llvm = dialect("llvm")
+llvm, vector = dialect("llvm"), dialect("vector")
 
 _SORTED = 0x3120  # The first and third byte of a word, then the others.
 
@@ -42,8 +42,13 @@ class NarrowWarp(Warp):
         self._codes = held
         super().__init__("float16", layout, shared, tile, scores)
         self._unit: Any = None  # What scores are to be multiplied by.
-        if self._held and dtype == "bfloat16":
-            self._held, self._unit = _in_float16(self._held)
+        if dtype == "bfloat16":
+            fragments = self._held or [self._queries(i, 0) for i in range(self._slices)]
+            narrowed, self._unit = _in_float16(fragments)
+            if self._held:
+                self._held = narrowed
+            else:
+                self._store_queries(narrowed)
 
     def _place(self, tile: WarpTile) -> None:
         lane, layout = _block.thread() % _block.WARP, self._layout
@@ -57,6 +62,20 @@ class NarrowWarp(Warp):
             place = self._layout.queries.beyond(self._q, 16 * down + below, 2 * i)
             rows.append(_block.lanes(self._shared.load(place, emit.integer(32), 2)))
         return [word for pair in zip(*rows, strict=True) for word in pair]
+
+    def _store_queries(self, fragments: Sequence[list[Any]]) -> None:
+        """Puts fragments of one line of tiles in place of the queries, for all who have them.
+
+        They are there when the block has met for the first stage.
+        """
+        _block.barrier()  # Everybody has read them.
+        one = emit.compare("equal", emit.as_index(self._tile.key + self._tile.column), 0)
+        with emit.when(one):
+            for i, words in enumerate(fragments):
+                for below in (0, 1):
+                    place = self._layout.queries.beyond(self._q, 8 * below, 2 * i)
+                    pair = vector.from_elements(emit.widen(words[0].type, 2), words[below::2])
+                    self._shared.store(pair, place)
 
     def _key_fragments(self, stage: Size, pair: int, i: int) -> list[Any]:
         words = []
@@ -84,7 +103,7 @@ class NarrowWarp(Warp):
         """As of any warp; a lane has four neighbouring columns."""
         sums = self.split(state)[2]
         for start in range(0, len(sums), 8):  # An even tile, then an odd one.
-            column = self.member * 4 + start // 8 * 16
+            column = self._tile.column + self.member * 4 + start // 8 * 16
             for place in range(start, start + 4):
                 half, right = place % 4 // 2, place % 2 * 2
                 yield half, column + right, (sums[place], sums[place + 4])

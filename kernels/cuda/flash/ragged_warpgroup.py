@@ -1,8 +1,8 @@
 """Attention of ragged rows by warpgroups: where TMA finds them and their keys.
 
 A tile has 128 rows, or as many as the whole queries of a group make: the heads of a group lie
-side by side, so that one box has all their rows. Keys come 128 at a time where they follow one
-another, else as many as the blocks of the cache have, by a thread for each.
+side by side, so that one box has all their rows. The keys of a step are one box where they follow
+one another, else as many as the blocks of the cache have, by a thread for each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def fits(spec: Spec, machine: Machine) -> bool:
     size = spec.operands[1].shape[1]
     if not isinstance(size, int) or size == 0 or size % _LEAST:
         return False
-    return size % wide_tiles.KEYS == 0 or wide_tiles.KEYS % size == 0
+    keys = wide_tiles.plan(spec).keys
+    return size % keys == 0 or keys % size == 0
 
 
 def rows(spec: Spec) -> int:
@@ -134,8 +135,8 @@ def _is_paged(spec: Spec) -> bool:
 
 def _lines(spec: Spec) -> int:
     """Keys of a box."""
-    size = spec.operands[1].shape[1] if _is_paged(spec) else wide_tiles.KEYS
-    return min(int(size), wide_tiles.KEYS)  # type: ignore[arg-type]
+    keys = wide_tiles.plan(spec).keys
+    return min(int(spec.operands[1].shape[1]), keys) if _is_paged(spec) else keys  # type: ignore[arg-type]
 
 
 def _tensor_map(spec: Spec, number: int) -> TensorMap:

@@ -25,10 +25,10 @@ WARPS = 4
 THREADS = WARPS * _block.WARP
 
 KEYS = 64
-"""Keys of a stage."""
+"""Keys that are split at a time: a stage, or two of wide heads."""
 
-KEYS_OF_A_WARP = KEYS // WARPS
-"""Those that a warp copies, and that it attends to where all warps have the same queries."""
+_WIDE = 128
+"""Heads of more have stages of half as many keys: sums take more registers, and lines more room."""
 
 _STAGES = 4
 """Stages at most."""
@@ -37,15 +37,23 @@ _ROOM, _ROOM_OF_SM_90A = 80 * 1024, 108 * 1024
 """Bytes of a block of which two fit a multiprocessor of any architecture, as they do by their
 registers; and on sm_90a."""
 
+_ROOM_OF_ONE = 160 * 1024
+"""Of one that is alone on a multiprocessor, on any architecture."""
+
 _EACH = 8  # Elements of a chunk.
 _PAD = 8  # Elements between rows of results, against conflicts.
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of so many chunks, an even number, of which `span` change places."""
+    """Lines of so many chunks, of which `span` change places."""
 
     chunks: int
+
+    @property
+    def pairs(self) -> bool:
+        """Whether there is an even number of them: ldmatrix takes two at once."""
+        return self.chunks % 2 == 0
 
     @property
     def size(self) -> int:
@@ -92,6 +100,8 @@ class Layout:
         """The layout with as many stages as there is room for, so that as much is on its way."""
         one = Layout(size, rows, narrow)
         room = _ROOM_OF_SM_90A if arch == "sm_90a" else _ROOM
+        if Layout(size, WARPS * 16, narrow).total > room:  # What many rows take, few may have.
+            room = _ROOM_OF_ONE
         count = min(_STAGES, (room - one.first_stage) // one.stage)
         return Layout(size, rows, narrow, count)
 
@@ -99,6 +109,21 @@ class Layout:
     def queries(self) -> Lines:
         """Rows of queries."""
         return Lines(self.size // _EACH)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether registers of a warp have no room for its queries."""
+        return self.size > _WIDE
+
+    @property
+    def step(self) -> int:
+        """Keys of a stage."""
+        return KEYS // 2 if self.is_wide else KEYS
+
+    @property
+    def across(self) -> int:
+        """Warps that share the columns of few rows out, and attend to the same keys."""
+        return 2 if self.is_wide else 1
 
     @property
     def keys(self) -> Lines:
@@ -113,7 +138,7 @@ class Layout:
     @property
     def half(self) -> int:
         """Bytes of the keys of a stage, behind which are its values."""
-        return KEYS * self.keys.size
+        return self.step * self.keys.size
 
     @property
     def first_stage(self) -> int:
@@ -128,7 +153,7 @@ class Layout:
     @property
     def maxima(self) -> int:
         """Where maxima and sums of rows are, behind what each warp adds to 16 rows in float32."""
-        return WARPS * 16 * self.pitch * 4
+        return WARPS // self.across * 16 * self.pitch * 4
 
     @property
     def total(self) -> int:
@@ -180,12 +205,13 @@ class Stages:
         self._lines, self._item = layout.keys, emit.ITEM_SIZE[keys.dtype]
         self._each, self._together = mma.CHUNK // self._item, _block.WARP // layout.keys.span
         self._lane = _block.thread() % _block.WARP
-        self._first = _block.thread() // _block.WARP * KEYS_OF_A_WARP
+        self._count = layout.step // WARPS  # Keys that a warp copies.
+        self._first = _block.thread() // _block.WARP * self._count
         self._line, self._chunk = self._lane // self._lines.span, self._lane % self._lines.span
 
     def place(self, first: Size, stop: Size) -> Any:
         """Where one of the keys from `first` on is, for each lane another, which others ask it."""
-        mine = first + self._first + self._lane % KEYS_OF_A_WARP
+        mine = first + self._first + self._lane % self._count
         (place,) = emit.either(
             emit.compare("less", mine, stop),
             [emit.integer(64)],
@@ -206,7 +232,7 @@ class Stages:
     def _copy(self, stage: Size, place: Any, count: Size) -> None:
         """Copies the lane's chunks of `count` keys, each at `place` of the lane of its number."""
         own = self._lines.at(self._first + self._line, self._chunk)
-        for down in range(0, KEYS_OF_A_WARP, self._together):
+        for down in range(0, self._count, self._together):
             source = _block.shuffle_from(place, self._line + down) + self._chunk * self._each
             inside = emit.compare("less", self._first + self._line + down, count)
             for across in range(0, self._lines.chunks, self._lines.span):
@@ -219,7 +245,7 @@ class Stages:
         """Does what `_copy` does, element by element, where pointers are not aligned."""
         size, kind = self._size, emit.memory_type(self._keys.dtype)
         zero = emit.constant(kind, 0)
-        total = emit.select(self._aligned, 0, emit.index(KEYS_OF_A_WARP * size))
+        total = emit.select(self._aligned, 0, emit.index(self._count * size))
         for number in emit.loop(self._lane, total, _block.WARP):
             line, column = number // size, number % size
             key = first + self._first + line

@@ -23,12 +23,17 @@ from heddle.kernels.sizes import Size
 
 @dataclass(frozen=True)
 class WarpTile:
-    """What a warp has of a tile: 16 `down` lines of queries, and `keys` of each stage."""
+    """What a warp has of a tile: 16 `down` lines of queries, and `keys` of each stage.
+
+    Of their values it has `columns` from `column` on.
+    """
 
     line: Size
     down: int
     key: Size
     keys: int
+    column: Size
+    columns: int
 
 
 class Warp(softmax.Softmax):
@@ -48,13 +53,16 @@ class Warp(softmax.Softmax):
     ) -> None:
         self._kind, self._dtype = mma.KINDS[dtype, dtype], dtype
         self._layout, self._shared, self._tile = layout, shared, tile
+        self._item = layout.keys.size // layout.size
         super().__init__(scores, tile.keys, tile.down, tile.key)
         lane = _block.thread() % _block.WARP
         self._v = layout.keys.at(tile.key + lane % 16, lane // 16) + layout.half
+        self._v = self._v + tile.column * self._item
         self._place(tile)
         self._slices = layout.size // 16
         # One line of tiles: queries stay in registers.
-        self._held = [self._queries(i, 0) for i in range(self._slices)] if tile.down == 1 else None
+        held = tile.down == 1 and not layout.is_wide
+        self._held = [self._queries(i, 0) for i in range(self._slices)] if held else None
 
     def _place(self, tile: WarpTile) -> None:
         """Works out where the lane reads the first queries and keys."""
@@ -74,7 +82,7 @@ class Warp(softmax.Softmax):
 
     def _value_fragments(self, stage: Size, pair: int) -> Iterator[list[Any]]:
         """Those of 16 keys, and two tiles of eight columns of their values, again and again."""
-        for i in range(self._layout.keys.chunks // 2):
+        for i in range(self._tile.columns * self._item // (2 * mma.CHUNK)):
             place = self._layout.keys.beyond(stage + self._v, 16 * pair, 2 * i)
             yield mma.load_matrices(self._shared.at(place), True)
 
@@ -88,7 +96,7 @@ class Warp(softmax.Softmax):
         """The state before the first key."""
         element, lines = emit.register_type("float32"), 2 * self._tile.down
         zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
-        return [top] * lines + [zero] * (lines + self._tile.down * self._layout.size // 8 * 4)
+        return [top] * lines + [zero] * (lines + self._tile.down * self._tile.columns // 8 * 4)
 
     def split(self, state: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         """Maxima, sums of powers and fragments."""
@@ -117,7 +125,7 @@ class Warp(softmax.Softmax):
         tops, totals, sums = self.split(state)
         scores, tops, totals, fades = self.shares(scores, tops, totals)
         shares = [packed(scores[i : i + 2], self._dtype) for i in range(0, len(scores), 2)]
-        across = self._layout.size // 8 * 4
+        across = self._tile.columns // 8 * 4
         for place in range(len(sums)):
             line = place // across * 2 + place % 4 // 2
             sums[place] = sums[place] * fades[line]
@@ -129,10 +137,10 @@ class Warp(softmax.Softmax):
 
     def pairs(self, state: Sequence[Any]) -> Iterator[tuple[int, Size, Sequence[Any]]]:
         """The weighted values: which of the lines, the column, and the values of two columns."""
-        sums, across = self.split(state)[2], self._layout.size // 8
+        sums, across = self.split(state)[2], self._tile.columns // 8
         for place in range(0, len(sums), 2):
             tile, half = place // 4, place % 4 // 2
-            column = self.member * 2 + tile % across * 8
+            column = self._tile.column + self.member * 2 + tile % across * 8
             yield tile // across * 2 + half, column, sums[place : place + 2]
 
     def _scores(self, stage: Size) -> list[Any]:
@@ -148,7 +156,7 @@ class Warp(softmax.Softmax):
 
     def _add_values(self, stage: Size, shares: Sequence[Any], sums: list[Any]) -> list[Any]:
         """Adds the values, weighted by the fragments `shares`."""
-        tiles, down, across = self._tile.keys // 8, self._tile.down, self._layout.size // 8
+        tiles, down, across = self._tile.keys // 8, self._tile.down, self._tile.columns // 8
         for pair in range(tiles // 2):
             # The words of two tiles: rows g and g + 8 of the one, then of the other.
             weights = [shares[(d * tiles + 2 * pair) * 2 :][:4] for d in range(down)]

@@ -18,10 +18,11 @@ from heddle.kernels.cuda import _block, _frame, _rounding
 from heddle.kernels.cuda.flash import attend as flash_attend
 from heddle.kernels.cuda.flash import softmax as flash_softmax
 from heddle.kernels.cuda.flash import split, stages
-from heddle.kernels.cuda.flash.feed import KEY_PANEL, Block, Feed, Layout
-from heddle.kernels.cuda.flash.wide_tiles import CONSUMING, KEYS, WIDE, Tile, Tiles
+from heddle.kernels.cuda.flash.feed import Block, Feed, Layout
+from heddle.kernels.cuda.flash.wide_tiles import CONSUMING, PLANS, WIDE, Tile, Tiles, plan
 from heddle.kernels.cuda.products import mma, pieces, staging
-from heddle.kernels.cuda.warpgroup import instructions, result, tma
+from heddle.kernels.cuda.warpgroup import instructions, tma
+from heddle.kernels.cuda.warpgroup.panels import WARP_ROWS, Panel
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -29,17 +30,16 @@ from heddle.kernels.spec import Spec, product
 
 llvm = dialect("llvm")
 
-REGISTERS, MANY, FEW = 168, 240, 24
-"""Of a thread: at launch, of those who multiply, and of those who bring."""
+REGISTERS = 168
+"""Of a thread at launch."""
 
-_SIZES = (64, 128)
 _VECTORS = 4  # A thread loads so many results from shared memory before it writes them.
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
     """Whether warpgroups take the operands."""
     q, k = spec.operands[:2]
-    return machine.arch == "sm_90a" and q.dtype == k.dtype and q.shape[-1] in _SIZES
+    return machine.arch == "sm_90a" and q.dtype == k.dtype and q.shape[-1] in PLANS
 
 
 def shared_bytes(spec: Spec, several: bool) -> int:
@@ -59,6 +59,7 @@ def emit_tiles(
         block.initialise()
     _block.barrier()
     instructions.registers_at_launch(REGISTERS)
+    many, fewer = plan(frame.spec).registers
 
     def by_warpgroups() -> list[Any]:
         tiles.each(lambda *tile: _Attention(block, *tile).attend())
@@ -70,11 +71,11 @@ def emit_tiles(
         return []
 
     def consume() -> list[Any]:
-        instructions.registers(MANY, "increase")
+        instructions.registers(many, "increase")
         return emit.either(wide, [], by_warpgroups, by_warps)
 
     def produce() -> list[Any]:
-        instructions.registers(FEW, "decrease")
+        instructions.registers(fewer, "decrease")
         with emit.when(wide):
             block.produce()
         return []
@@ -108,13 +109,13 @@ class _Attention(Feed):
         """Attends with the 64 rows of the warpgroup, and writes the results."""
         spec, layout = self._frame.spec, self._layout
         self._kind = kind = mma.KINDS[spec.operands[0].dtype, spec.operands[0].dtype]
-        self._of_scores = instructions.Matrices(kind, KEYS, k_last=True)
+        self._of_scores = instructions.Matrices(kind, layout.keys, k_last=True)
         self._of_values = instructions.Matrices(kind, layout.size, k_last=False)
         scale, cap = spec.attr("scale"), spec.attr("softcap", 0.0)
         self._scores = flash_softmax.Scores.of(scale, cap, None, False)
-        self._softmax = flash_softmax.Softmax(self._scores, KEYS, 1, chains=4)
+        self._softmax = flash_softmax.Softmax(self._scores, layout.keys, 1, chains=4)
         warp = _block.thread() // _block.WARP
-        self._line = warp * result.WARP_ROWS
+        self._line = warp * WARP_ROWS
         rows = self._rows()
         ranges = [self._tile.seen(emit.minimum(row, self._reach.end - 1)) for row in rows]
         self._ranges = [flash_softmax.in_words(range_) for range_ in ranges]
@@ -138,7 +139,7 @@ class _Attention(Feed):
         element = emit.register_type("float32")
         zero, top = emit.constant(element, 0.0), emit.constant(element, -math.inf)
         one = pieces.word(1)
-        words = KEYS // 4
+        words = self._layout.keys // 4
 
         def step(number: Any, *state: Any) -> Sequence[Any]:
             shares, tops, totals, sums = _split(state, words, 2, 2)
@@ -172,12 +173,14 @@ class _Attention(Feed):
     def _multiply_keys(self, number: Size) -> Any:
         """The scores of the keys of step `number`, in flight: a group of its own."""
         layout, units = self._layout, self._of_scores
-        turn = self._turn(1, number)
+        turn, warpgroup = self._turn(1, number), self._block.warpgroup
+        if layout.panels > 2:  # So many descriptors of queries are not held from step to step.
+            warpgroup = _block.anew(warpgroup)
         sums = None
         instructions.fence()
         for panel in range(layout.panels):
-            a = units.a(self._shared.at(layout.queries(self._block.warpgroup, panel)))
-            start = turn.start + (layout.first[1] + panel * KEY_PANEL)
+            a = units.a(self._shared.at(layout.queries(warpgroup, panel)))
+            start = turn.start + (layout.first[1] + panel * layout.key_panel)
             b = units.b(self._shared.at(start), 0)
             for i in range(WIDE // self._kind.depth):
                 sums = units.multiply(sums, units.a_slice(a, i), units.b_slice(b, i))
@@ -188,10 +191,10 @@ class _Attention(Feed):
         """The sums and the values of step `number` by their shares, in flight: another group."""
         layout, units = self._layout, self._of_values
         turn = self._turn(2, number)
-        b = units.b(self._shared.at(turn.start + layout.first[2]), KEY_PANEL)
+        b = units.b(self._shared.at(turn.start + layout.first[2]), layout.key_panel)
         whole = units.whole(sums)
         instructions.fence()
-        for i in range(KEYS // self._kind.depth):
+        for i in range(layout.keys // self._kind.depth):
             words = shares[4 * i : 4 * i + 4]
             whole = units.multiply_words(whole, words, units.b_slice(b, i))
         instructions.commit()
@@ -200,8 +203,9 @@ class _Attention(Feed):
     def _seen(self, number: Size, sums: Any) -> list[Any]:
         """The scores of step `number`, -inf for keys that the row does not see."""
         scores = self._scores.unmasked(self._of_scores.settled(sums))
-        first = self._reach.start + number * KEYS
-        edge = emit.compare("greater", first + KEYS, self._reach.early)
+        keys = self._layout.keys
+        first = self._reach.start + number * keys
+        edge = emit.compare("greater", first + keys, self._reach.early)
         if self._reach.late is not None:
             edge = edge | emit.compare("less", first, self._reach.late)
         return emit.either(
@@ -269,10 +273,10 @@ class _Attention(Feed):
     def _write_all(self, parts: Sequence[Any], write: _frame.Writer) -> None:
         """Each warp brings its rows to where its queries were, and from there to the output."""
         frame, layout, size = self._frame, self._layout, self._layout.size
-        dtype, rows = frame.spec.result.dtype, result.WARP_ROWS
+        dtype, rows = frame.spec.result.dtype, WARP_ROWS
         own = _block.thread() // _block.WARP % instructions.WARPS * (rows * staging.LINE)
         panels = [
-            result.Panel(self._shared, dtype, layout.queries(self._block.warpgroup, number) + own)
+            Panel(self._shared, dtype, layout.queries(self._block.warpgroup, number) + own)
             for number in range(layout.panels)
         ]
         self.meet()  # The queries are done with.

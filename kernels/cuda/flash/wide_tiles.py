@@ -1,4 +1,4 @@
-"""Tiles of blocks of warpgroups: 128 rows against 128 keys at a time, and who takes which."""
+"""Tiles of blocks of warpgroups: 128 rows against some keys at a time, and who takes which."""
 
 from __future__ import annotations
 
@@ -27,11 +27,39 @@ THREADS = CONSUMING + instructions.THREADS
 ROWS = CONSUMERS * instructions.ROWS
 """Of a block."""
 
-KEYS = 128
-"""Keys that are multiplied at a time."""
+
+@dataclass(frozen=True)
+class Plan:
+    """What heads of a size get of a multiprocessor.
+
+    Attributes:
+        keys: How many are multiplied at a time.
+        stages: Of keys and of values, operands 1 and 2. Values are held a step longer.
+        registers: Of a thread, of those who multiply and of those who bring.
+        goes_on: Whether a block may have several tiles, which takes registers. It has no fewer
+            stages of keys than of values then: see `warpgroup._Attention._become_shares`.
+    """
+
+    keys: int
+    stages: tuple[int, int]
+    registers: tuple[int, int]
+    goes_on: bool = True
+
+
+PLANS = {
+    64: Plan(128, (2, 2), (240, 24)),  # With three stages ptxas would spill.
+    128: Plan(128, (3, 3), (240, 24)),
+    256: Plan(64, (2, 3), (232, 40), goes_on=False),  # A thread has 128 sums.
+}
+"""By head size."""
 
 WIDE = 64
 """Elements of a line."""
+
+
+def plan(spec: Spec) -> Plan:
+    """That of the heads of `spec`."""
+    return PLANS[int(spec.operands[0].shape[-1])]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -72,7 +100,7 @@ class Tile:
         (low, early), (late, stop) = self.seen(first), self.seen(end - 1)
         start = emit.index(0) if low is None else low
         start = start if self.unit == 1 else start // self.unit * self.unit
-        steps = sizes.ceildiv(emit.maximum(stop - start, 0), KEYS)
+        steps = sizes.ceildiv(emit.maximum(stop - start, 0), plan(self.spec).keys)
         # In 32 bits, as every thread holds them. Where no key is seen, some come that are masked.
         start, count, early = map(pieces.word, (start, emit.maximum(steps, 1), early))
         return Reach(first, end, start, count, early, None if late is None else pieces.word(late))
@@ -116,7 +144,7 @@ class Tiles:
         return Tiles(rows, lines, lambda body: body(tile(), *[pieces.word(0)] * 2), False)
 
     @staticmethod
-    def of_grid(count: Size, at: Callable[[Size], Tile]) -> Tiles:
+    def of_grid(count: Size, lines: int, at: Callable[[Size], Tile]) -> Tiles:
         """Of `count` whole tiles, each of which `at` gives by its number, those of a block."""
         block, blocks = _block.block(), _block.blocks()
 
@@ -132,4 +160,4 @@ class Tiles:
             own = sizes.ceildiv(emit.maximum(emit.as_index(count) - block, 0), blocks)
             emit.carry(0, own, 1, [pieces.word(0)] * 2, step)
 
-        return Tiles(ROWS, KEYS, each, True)
+        return Tiles(ROWS, lines, each, True)

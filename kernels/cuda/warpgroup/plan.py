@@ -13,7 +13,7 @@ from heddle.kernels.cuda.products import scaled as products_scaled
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
 from heddle.kernels.cuda.products.tile import ROWS, Tile
 from heddle.kernels.cuda.products.weight_words import WeightWords
-from heddle.kernels.cuda.warpgroup import instructions, maps, result
+from heddle.kernels.cuda.warpgroup import instructions, maps, panels, result
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_groups import most
 from heddle.kernels.spec import Expr, Launch, Spec, TensorMap, fold, product
@@ -35,7 +35,7 @@ KEPT = 20 * 2**20
 """Bytes of those rows that stay there while pieces of tiles read them, each at its own step."""
 
 _SHARED = 227 * 1024  # Bytes that a block can have.
-_PANELS = (CONSUMERS * instructions.WARPS * result.PANELS) * result.PANEL
+_PANELS = (CONSUMERS * instructions.WARPS * panels.PANELS) * panels.PANEL
 # Tiles of so many columns: they read more for each product. That of 64 is by arithmetic.
 _SLOWER = {256: 1.0, 224: 1.015, 192: 1.03, 160: 1.035, 128: 1.04, 64: 1.75}
 _ALONE = 1.005  # The same of blocks that have no other to share b with.
@@ -182,7 +182,7 @@ def _maps(plan: Plan) -> tuple[TensorMap, ...]:
             keeps = plan.problem.batch != () or (plan.grouped and i == 1)
             found.append(maps.tensor_map(spec, i, spec.operands[i].shape, box, line, keeps))
     if plan.stored:
-        box, keeps = (result.WARP_ROWS, width), plan.problem.batch != ()
+        box, keeps = (panels.WARP_ROWS, width), plan.problem.batch != ()
         found.append(maps.tensor_map(spec, len(spec.inputs), spec.result.shape, box, keeps=keeps))
     return tuple(found)
 

@@ -10,25 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heddle.kernels import convert, emit
-from heddle.kernels.cuda import _block, _frame, _rounding
+from heddle.kernels import emit
+from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.warpgroup import instructions, tma
-from heddle.kernels.mlir import dialect
+from heddle.kernels.cuda.warpgroup.panels import PANEL, PANELS, WARP_ROWS, Panel
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Spec
-
-vector = dialect("vector")
-
-WARP_ROWS = 16
-"""Rows of a warp, of the 64 of its warpgroup."""
-
-PANEL = WARP_ROWS * staging.LINE
-"""Bytes of a panel."""
-
-PANELS = 2
-"""Of each warp."""
 
 
 def by_tma(spec: Spec) -> bool:
@@ -38,72 +27,6 @@ def by_tma(spec: Spec) -> bool:
     n = result.shape[-1]
     whole = not isinstance(n, int) or n * item % mma.CHUNK == 0
     return not others and item == emit.ITEM_SIZE[result.dtype] and whole
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One of a warp's, from byte `start` of shared memory on, as `dtype`."""
-
-    shared: mma.DynamicShared
-    dtype: str
-    start: Size
-
-    @property
-    def each(self) -> int:
-        """Elements of a chunk."""
-        return mma.CHUNK // emit.ITEM_SIZE[self.dtype]
-
-    @property
-    def columns(self) -> int:
-        """Columns of a panel."""
-        return staging.LINE // emit.ITEM_SIZE[self.dtype]
-
-    @property
-    def pointer(self) -> Any:
-        """Where it is."""
-        return self.shared.at(self.start)
-
-    def fill(self, sums: Sequence[Any]) -> None:
-        """Puts the thread's sums, as `instructions.Matrices.parts` has them, of all columns."""
-        lane, pairs = _lane(), [sums[i : i + 2] for i in range(0, len(sums), 2)]
-        if emit.ITEM_SIZE[self.dtype] == 2:
-            words = [_rounding.packed(pair, self.dtype) for pair in pairs]
-            for i in range(0, len(words), 4):  # Rows 0 and 8, then the same 8 columns on.
-                target = self._at(lane % WARP_ROWS, lane // WARP_ROWS + i // 2)
-                mma.store_matrices(words[i : i + 4], self.shared.at(target))
-            return
-        for i, pair in enumerate(pairs):
-            chunk = lane % 4 // 2 + i // 2 * 2
-            target = self._at(lane // 4 + i % 2 * 8, chunk) + lane % 2 * 8
-            self.shared.store(vector.from_elements(emit.widen(pair[0].type, 2), pair), target)
-
-    def fill_turned(self, sums: Sequence[Any], column: Size) -> None:
-        """Puts the thread's eight sums of 16 bits, of columns by rows of the panel.
-
-        The warp's 16 columns begin at `column`.
-        """
-        lane = _lane()
-        words = [_rounding.packed(sums[i : i + 2], self.dtype) for i in range(0, len(sums), 2)]
-        row, right = lane // 16 * 8 + lane % 8, column // self.each + lane // 8 % 2
-        mma.store_matrices(words, self.shared.at(self._at(row, right)), turned=True)
-
-    def load(self, row: Size, column: Size, lanes: int) -> Any:
-        """Neighbouring results, in registers."""
-        kind = emit.memory_type(self.dtype)
-        return convert.from_memory(
-            self.shared.load(self._place(row, column), kind, lanes), self.dtype
-        )
-
-    def store(self, value: Any, dtype: str, row: Size, column: Size) -> None:
-        """Puts neighbouring outputs, of as many bytes, where results were."""
-        self.shared.store(convert.to_memory(value, dtype), self._place(row, column))
-
-    def _place(self, row: Size, column: Size) -> Size:
-        return self._at(row, column // self.each) + column % self.each * emit.ITEM_SIZE[self.dtype]
-
-    def _at(self, row: Size, chunk: Size) -> Size:
-        within = staging.swizzled(row, chunk, staging.LINE)
-        return self.start + row * staging.LINE + within * mma.CHUNK
 
 
 @dataclass(frozen=True)
@@ -185,28 +108,48 @@ class WayOut:
         """A warpgroup writes 64 columns of the tile, whose sums lie as columns by rows.
 
         Its panels are the tile's rows, 16 of them each: every warp has columns of all of them.
+        Where a panel has fewer columns, one part of the columns follows another.
         """
         warpgroup, number = _warp() // instructions.WARPS, _warp() % instructions.WARPS
         where = replace(where, column=where.column + warpgroup * instructions.ROWS)
+        with emit.when(emit.compare("less", where.column, where.n)):
+            for start in range(0, instructions.ROWS, self._panel(0).columns):
+                self._part_turned(sums, where, start, warpgroup, number)
+
+    def _part_turned(
+        self, sums: Sequence[Any], where: Place, start: int, warpgroup: Size, number: Size
+    ) -> None:
+        """A warpgroup writes the columns of a panel, from its column `start` on.
+
+        The warp is its number `number`.
+        """
         count = len(sums) // 8
         each = count // instructions.WARPS  # Panels that a warp writes.
+
+        def fill() -> None:
+            for i in range(count):
+                panel = self._panel(i % each, warpgroup * instructions.WARPS + i // each)
+                panel.fill_turned(sums[8 * i : 8 * i + 8], number * WARP_ROWS - start)
 
         def body(lanes: int) -> None:
             for i in range(each):
                 row = where.row + (number * each + i) * WARP_ROWS
                 with emit.when(emit.compare("less", row, where.m)):
                     panel = self._panel(i)
-                    self._deliver(panel, _Spot(where, row, where.column, panel.columns), lanes)
+                    spot = _Spot(where, row, where.column + start, panel.columns)
+                    self._deliver(panel, spot, lanes)
 
-        with emit.when(emit.compare("less", where.column, where.n)):
-            self._wait_until_read(0)
-            instructions.meet(warpgroup + 1, instructions.THREADS)
-            for i in range(count):
-                panel = self._panel(i % each, warpgroup * instructions.WARPS + i // each)
-                panel.fill_turned(sums[8 * i : 8 * i + 8], number * WARP_ROWS)
-            tma.fence()
-            instructions.meet(warpgroup + 1, instructions.THREADS)
-            self._in_vectors(where, body)
+        self._wait_until_read(0)
+        instructions.meet(warpgroup + 1, instructions.THREADS)
+        columns = self._panel(0).columns
+        if columns == instructions.ROWS:
+            fill()
+        else:
+            with emit.when(emit.compare("equal", number * WARP_ROWS // columns, start // columns)):
+                fill()
+        tma.fence()
+        instructions.meet(warpgroup + 1, instructions.THREADS)
+        self._in_vectors(where, body)
 
     def prefetch(self) -> None:
         """Brings the map of the output, which is not empty, to the cache of maps, if it is there.

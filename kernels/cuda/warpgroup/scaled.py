@@ -17,7 +17,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
-from heddle.kernels.cuda.warpgroup import feed, instructions, result, tma
+from heddle.kernels.cuda.warpgroup import feed, instructions, panels, tma
 from heddle.kernels.cuda.warpgroup.plan import Plan
 from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
 from heddle.kernels.mlir import dialect
@@ -114,7 +114,7 @@ class Products:
         self._groups = sizes.floordiv(frame.size(problem.k), self._tile.group)
         thread = _block.thread()
         lane = thread % _block.WARP
-        self._line = thread // _block.WARP * result.WARP_ROWS + lane // 4
+        self._line = thread // _block.WARP * panels.WARP_ROWS + lane // 4
         self._member = pieces.word(lane % 4)
 
     def __call__(self, piece: pieces.Piece, place: Place, first: Any) -> Sequence[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from heddle.kernels import emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import beside, matrices, mma, outputs, pieces, staging
-from heddle.kernels.cuda.warpgroup import feed, instructions, result, steps, tma
+from heddle.kernels.cuda.warpgroup import feed, instructions, panels, steps, tma
 from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
 from heddle.kernels.sizes import Size
 
@@ -88,7 +88,7 @@ class _Block:
         self._frame.wait()
         multiply = steps.Steps(plan, self._shared, self._ring, self._release)
         parts = multiply(0, self._piece.length, pieces.word(0))
-        own = outputs.SlicedSums(self._shared, tile.kind.sums, 1, result.WARP_ROWS, tile.columns)
+        own = outputs.SlicedSums(self._shared, tile.kind.sums, 1, panels.WARP_ROWS, tile.columns)
         each = 4 * outputs.WARP_COLUMNS // 8
         for i in range(0, len(parts), each):
             warp = _block.thread() // _block.WARP

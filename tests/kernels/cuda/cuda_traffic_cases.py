@@ -256,6 +256,10 @@ def attentions() -> dict[str, Call]:
         "paged_attention of 128, one query": of_rows(
             of(paged, half, heads=8, key_heads=1, size=128, block=16), [1, 1], [130, 70]
         ),
+        "attention of 256": attention((2, 1), 256, 48, 64),
+        "paged_attention of 256, one query": of_rows(
+            of(paged, half, heads=4, key_heads=1, size=256, block=16), [1, 1], [130, 70]
+        ),
         "paged_attention of 8 bits, one query": of_rows(
             of(paged, half, "float8_e4m3fn", heads=8, key_heads=1, size=128, block=16),
             [1, 1],
@@ -282,6 +286,7 @@ def by_warpgroups() -> dict[str, Call]:
         "quantized_matmul, 4 bits": call(body(scaled(130, 128, 256, 4))),
         "quantized_grouped_matmul, 8 bits": two_scaled("int8", 0, 70, 140),
         "attention of 128": attention((2, 1), 128, 64, 256),
+        "attention of 256": attention((2, 1), 256, 64, 128),
         "ragged_attention of 64": of_rows(
             of("ragged_attention", half, heads=1, key_heads=1, size=64), *rows_of
         ),

@@ -88,6 +88,13 @@ CASES = {
     "window, heads of 6": (attention("float16", 6, causal=True, window=9), (20, 33)),
     "many of 128": (attention("bfloat16", 128, (3, 1), causal=True), (25, 70)),
     "many of 96": (attention("float16", 96, (2, 2)), (20, 65)),
+    "few queries of 80": (attention("bfloat16", 80, (2, 1), causal=True), (3, 131)),
+    "many of 112": (attention("float16", 112, (2, 1), causal=True), (20, 70)),
+    "one query of 256": (attention("bfloat16", 256, (8, 4), causal=True), (1, 100)),
+    "many of 256": (
+        attention("float16", 256, (3, 1), cases.tensor("bool", "d0", "d1"), causal=True, window=40),
+        (25, 70),
+    ),
     "a negative scale": (attention("float16", 32, scale=-0.3), (20, 65)),
     "bool mask": (
         attention("bfloat16", 64, mask=cases.tensor("bool", 1, 1, "d0", "d1")),
@@ -163,6 +170,14 @@ def test_a_mistake_is_caught(monkeypatch, name):
         run_call(spec, arrays_for(spec, dims), dims)
 
 
+def test_warps_with_the_same_keys_that_do_not_meet_are_caught(monkeypatch):
+    """Of heads of 256 each of two copies half of the keys that both attend to."""
+    monkeypatch.setattr(_block, "barrier", without(_block.barrier, 1))
+    spec, dims = attention("bfloat16", 256, (1, 1)), {"d0": 2, "d1": 100}
+    with pytest.raises(EmulatorError, match=r"race: reads what a cp\.async in flight"):
+        run_call(spec, arrays_for(spec, dims), dims)
+
+
 def test_a_wrong_swizzle_gives_wrong_results(monkeypatch):
     spec, dims = attention("bfloat16", 64), {"d0": 2, "d1": 20}
     arrays = arrays_for(spec, dims)
@@ -174,13 +189,15 @@ def test_a_wrong_swizzle_gives_wrong_results(monkeypatch):
     assert np.max(np.abs(found.astype(np.float64) - in_float64(spec, arrays))) > 0.1
 
 
-ARCHS = ("sm_80", "sm_90a")
+ARCHS, SIZES = ("sm_80", "sm_90a"), (64, 80, 96, 112, 128, 256)
 ASSEMBLED = {
-    **{f"{size}": attention("bfloat16", size, (8, 2), causal=True) for size in (64, 96, 128)},
+    **{f"{size}": attention("bfloat16", size, (8, 2), causal=True) for size in SIZES},
     "64, mask": attention("bfloat16", 64, mask=cases.tensor("bool", 1, 1, "d0", "d1")),
     "128, mask": attention("float16", 128, mask=cases.tensor("float16", "d0", "d1"), causal=True),
+    "256, mask": attention("bfloat16", 256, mask=cases.tensor("float16", "d0", "d1"), causal=True),
     "64, fused": cases.fused(attention("bfloat16", 64, causal=True)),
     "128, fused": cases.fused(attention("bfloat16", 128, causal=True)),
+    "256, fused": cases.fused(attention("float16", 256, causal=True)),
 }
 
 

@@ -28,6 +28,10 @@ CASES = {
         ragged.attention("paged_attention", "bfloat16", heads=2, size=32, block=3, window=20),
         ([1, 70, 2], [100, 90, 2]),
     ),
+    "paged, few and many of 256": (
+        ragged.attention("paged_attention", "bfloat16", heads=4, size=256, block=7, softcap=9.0),
+        ([1, 20], [66, 35]),
+    ),
     "ragged": (
         ragged.attention("ragged_attention", "bfloat16", heads=3, key_heads=1, size=96),
         ([25, 0, 2], [25, 4, 70]),
@@ -123,6 +127,7 @@ ASSEMBLED = {
         ("ragged_attention", 128, 9),
         ("paged_attention", 64, 9),
         ("paged_attention", 96, 0),
+        ("paged_attention", 256, 9),
     )
 }
 ASSEMBLED["64, fused"] = cases.fused(

@@ -44,6 +44,11 @@ CASES = {
         ([20, 1], [140, 20]),
         0,
     ),
+    "heads of 256, window, cap": (
+        ragged.attention(PAGED, "float16", heads=2, size=256, block=16, window=50, softcap=9.0),
+        ([40, 1], [170, 20]),
+        0,
+    ),
     "ragged, groups that do not divide a tile": (
         ragged.attention(RAGGED, "float16", heads=3, key_heads=1, size=64),
         ([45, 6], [50, 140]),
@@ -216,6 +221,13 @@ def test_others_stay_with_warps(options):
 ASSEMBLED = {
     "paged": ragged.attention(PAGED, "bfloat16", heads=32, key_heads=8, size=128, block=16),
     "ragged, window": ragged.attention(RAGGED, "float16", heads=28, size=128, window=9),
+    "paged, 256": ragged.attention(
+        PAGED, "bfloat16", heads=16, key_heads=8, size=256, block=16, window=512, softcap=50.0
+    ),
+    "ragged, 256": ragged.attention(RAGGED, "float16", heads=6, size=256),
+    "fused, 256": cases.fused(
+        ragged.attention(PAGED, "float16", heads=8, size=256, block=16), prologue=False
+    ),
     "fused, 64": cases.fused(
         ragged.attention(PAGED, "float16", heads=8, size=64, block=16), prologue=False
     ),
@@ -228,4 +240,4 @@ def test_assembled(monkeypatch, name):
     copies = "cp.async.bulk.tensor.3d.shared::cluster.global"
     made = assembled(monkeypatch, ASSEMBLED[name], copies)
     if name == "paged":
-        check_code(made, "UTMALDG.3D")
+        check_code(made, "UTMALDG.3D", "HGMMA.64x128x16.F32")

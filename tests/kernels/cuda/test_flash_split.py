@@ -78,10 +78,27 @@ def test_stages_of_the_room_of_sm_90a(monkeypatch, cache):
     check_ragged(spec, dims, arrays)
 
 
+@pytest.mark.parametrize(
+    ("arch", "cache", "stage", "stages"),
+    [
+        ("sm_80", None, 32768, 4),  # Many rows leave no room for a second block.
+        ("sm_90a", None, 32768, 3),
+        ("sm_80", "float8_e4m3fn", 16384, 4),
+    ],
+)
+def test_stages_of_wide_heads(arch, cache, stage, stages):
+    spec = ragged.attention("paged_attention", "bfloat16", cache, size=256, block=16)
+    for share in find(spec.op, "cuda").split(spec):
+        launch = find(spec.op, "cuda").launch_on(share.spec, MACHINES[arch])
+        if not launch.tensor_maps:
+            assert launch.shared == 16 * 512 + stages * stage
+
+
 DENSE = {
     "one query": (attention("bfloat16", 32, (8, 2), causal=True), (1, 330)),
     "few queries": (attention("float16", 64, (2, 2), layout="bhsd"), (3, 130)),
     "too many queries": (attention("float16", 32, (2, 2)), (17, 130)),
+    "few queries of 256": (attention("bfloat16", 256, (2, 1)), (1, 150)),
     "of known sizes": (known(attention("bfloat16", 32, (3, 1)), 2, 200), (2, 200)),
 }
 
@@ -197,6 +214,7 @@ def test_as_many_blocks_as_keys_ask_for():
 
 ASSEMBLED = {
     "paged": ragged.attention("paged_attention", "bfloat16", heads=32, key_heads=8, size=128),
+    "paged, 256": ragged.attention("paged_attention", "float16", heads=16, key_heads=8, size=256),
     "few queries": find("attention", "cuda")
     .split(attention("float16", 128, (32, 8), causal=True))[0]
     .spec,

@@ -14,7 +14,7 @@ from test_flash import arrays_for, attention, check, in_float64
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda.flash import dense_warpgroup
+from heddle.kernels.cuda.flash import dense_warpgroup, wide_tiles
 from heddle.kernels.cuda.flash import warpgroup as flash_warpgroup
 from heddle.kernels.cuda.warpgroup import instructions as warpgroup
 from heddle.kernels.registry import MACHINES, Portion, find
@@ -42,6 +42,7 @@ CASES = {
     "several": (attention("float16", 128, (2, 1), layout="bhsd"), 65, 300, 0),
     "causal": (attention("bfloat16", 64, (2, 2), causal=True), 130, 330, 0),
     "causal, more queries than keys": (attention("float16", 64, causal=True), 200, 130, 0),
+    "heads of 256": (attention("bfloat16", 256, (2, 1)), 70, 290, 0),
     "no key": (attention("float16", 64), 20, 0, 0),
     "a negative scale": (attention("float16", 64, (1, 1), scale=-0.3), 66, 140, 0),
     "few queries": (attention("bfloat16", 128, (4, 1), causal=True), 3, 200, 0),
@@ -189,6 +190,10 @@ ASSEMBLED = {
     "128, fused": cases.fused(attention("bfloat16", 128, causal=True), prologue=False),
     "128, sizes at run time": attention("bfloat16", 128, (32, 8)),
     "128, causal": of(attention("bfloat16", 128, (32, 8), causal=True), d0=2048, d1=2048),
+    "256": of(attention("float16", 256, (16, 8)), d0=8192, d1=8192),
+    "256, sizes at run time": attention("bfloat16", 256, (16, 8)),
+    "256, causal": attention("bfloat16", 256, (16, 8), causal=True, window=4096, softcap=50.0),
+    "256, fused": cases.fused(attention("float16", 256), prologue=False),
 }
 
 
@@ -205,8 +210,9 @@ def assembled(monkeypatch, spec: Spec, copies: str):
     text = to_ptx(spec, HOPPER)
     assert wgmma_registers.check(text)
     kind, head = ("f16", "bf16")[spec.result.dtype == "bfloat16"], spec.operands[0].shape[-1]
+    keys = wide_tiles.plan(spec).keys
     for instruction in (
-        f"wgmma.mma_async.sync.aligned.m64n128k16.f32.{kind}.{kind}",
+        f"wgmma.mma_async.sync.aligned.m64n{keys}k16.f32.{kind}.{kind}",
         f"wgmma.mma_async.sync.aligned.m64n{head}k16.f32.{kind}.{kind}",
         copies,
         "ex2.approx.ftz.f32",
@@ -221,22 +227,38 @@ def assembled(monkeypatch, spec: Spec, copies: str):
     return made
 
 
-def test_machine_code():
-    made = ptx.assemble(to_ptx(ASSEMBLED["128"], HOPPER), "sm_90a")
+@pytest.mark.parametrize(("name", "keys"), [("128", 128), ("256", 64)])
+def test_machine_code(name, keys):
+    made = ptx.assemble(to_ptx(ASSEMBLED[name], HOPPER), "sm_90a")
     if made is None:
         pytest.skip("no PTX assembler is installed")
-    check_code(made, "UTMALDG.4D")
+    check_code(made, "UTMALDG.4D", f"HGMMA.64x{keys}x16.F32", f"HGMMA.64x{name}x16.F32")
 
 
-def check_code(made, copies: str):
+def check_code(made, *wanted: str):
     """What a cubin's machine code has, and that no register goes to memory."""
     try:
         text = disassembly.sass(made.data)
     except InputError as error:
         pytest.skip(str(error))
-    for instruction in ("HGMMA.64x128x16.F32", copies, "MUFU.EX2", "SYNCS.PHASECHK"):
+    for instruction in (*wanted, "MUFU.EX2", "SYNCS.PHASECHK"):
         assert instruction in text
     assert "STL" not in text
+
+
+@pytest.mark.parametrize("plan", wide_tiles.PLANS.values(), ids=map(str, wide_tiles.PLANS))
+def test_registers_and_stages_of_a_plan(plan):
+    many, fewer = plan.registers
+    assert wide_tiles.CONSUMERS * many + fewer <= 3 * flash_warpgroup.REGISTERS <= 512
+    assert plan.stages[0] >= plan.stages[1] or not plan.goes_on
+
+
+def test_more_stages_of_values_than_of_keys_are_caught(monkeypatch):
+    """A stage of keys could then be full of others before the last step has looked at it."""
+    monkeypatch.setitem(wide_tiles.PLANS, 64, wide_tiles.Plan(128, (2, 3), (240, 24)))
+    spec = of(attention("bfloat16", 64, (5, 5)), d0=150, d1=290)
+    with pytest.raises(EmulatorError):
+        run_call(spec, arrays_for(spec, {}), {}, machine=HOPPER)
 
 
 def test_few_queries_are_for_blocks_that_share_a_multiprocessor():

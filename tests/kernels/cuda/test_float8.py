@@ -6,9 +6,12 @@ import pytest
 import ragged_batches as ragged
 from cuda_cases import plain, tensor
 from cuda_harness import run
+from emulator.memory import EmulatorError
 
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES
+from heddle.kernels.cuda import _block
+from heddle.kernels.cuda.flash.narrow_warp import NarrowWarp
+from heddle.kernels.registry import MACHINES, find
 
 ARCHS = ("sm_80", "sm_90a")
 """By integer operations, and by instructions."""
@@ -74,6 +77,7 @@ def test_every_weight_is_exact(dtype, wide, arch):
         ("ragged_attention", "float16", "float8_e4m3fn", 128, 0),
         ("ragged_attention", "float16", "float8_e5m2", 96, 0),
         ("paged_attention", "float16", "float8_e4m3fn", 32, 1),
+        ("paged_attention", "float16", "float8_e5m2", 256, 0),
     ],
 )
 def test_keys_of_8_bits_give_the_bits_of_the_same_in_float16(op, dtype, narrow, size, shift):
@@ -88,10 +92,31 @@ def test_keys_of_8_bits_give_the_bits_of_the_same_in_float16(op, dtype, narrow, 
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("times", [2.0**20, 2.0**-12])
-def test_queries_of_any_size_meet_keys_of_8_bits(times):
+def test_queries_that_are_narrowed_before_all_have_read_them_are_caught(monkeypatch):
+    store = NarrowWarp._store_queries
+
+    def at_once(warp, fragments):
+        with monkeypatch.context() as patched:
+            patched.setattr(_block, "barrier", lambda: None)
+            store(warp, fragments)
+
+    monkeypatch.setattr(NarrowWarp, "_store_queries", at_once)
+    spec = ragged.attention("ragged_attention", "bfloat16", "float8_e4m3fn", size=256)
+    dims, arrays = ragged.batch(spec, [1], [40])
+    with pytest.raises(EmulatorError, match="race: writes what"):
+        run(spec, arrays, dims)
+
+
+def test_lines_of_an_odd_number_of_chunks_stay_with_plain_threads():
+    for size, taken in ((80, False), (96, True), (112, False)):
+        spec = ragged.attention("paged_attention", "float16", "float8_e4m3fn", size=size, block=16)
+        assert (find(spec.op, "cuda").launch(spec).shared > 0) == taken
+
+
+@pytest.mark.parametrize(("times", "size"), [(2.0**20, 64), (2.0**-12, 64), (2.0**20, 256)])
+def test_queries_of_any_size_meet_keys_of_8_bits(times, size):
     """Which are multiplied in float16: queries too large for it are scaled, small ones as good."""
-    spec = ragged.attention("paged_attention", "bfloat16", "float8_e4m3fn", size=64, block=16)
+    spec = ragged.attention("paged_attention", "bfloat16", "float8_e4m3fn", size=size, block=16)
     dims, arrays = ragged.batch(spec, [1, 20], [70, 33])
     found = []
     for one in (1.0, times):

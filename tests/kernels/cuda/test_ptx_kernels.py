@@ -119,6 +119,7 @@ ATTENTION: dict[str, Case] = {
     "one query": (flash.test_dense, "one query"),
     "causal": (flash.test_dense, "causal"),
     "heads of 96": (flash.test_dense, "one query of 96"),
+    "heads of 256": (flash.test_dense, "one query of 256"),
     "a mask": (flash.test_dense, "bool mask"),
     "a window of a ragged batch": (flash_ragged.test_on_the_emulator, "ragged, window"),
     "paged": (flash_ragged.test_on_the_emulator, "paged, few and many"),
@@ -128,6 +129,7 @@ ATTENTION: dict[str, Case] = {
     "warpgroups, several steps": (flash_warpgroup.test_results, "several", True),
     "warpgroups, several tiles": (flash_warpgroup.test_blocks_go_from_tile_to_tile, 64, 290, 1),
     "warpgroups, causal": (flash_warpgroup.test_results, "causal", True),
+    "warpgroups, heads of 256": (flash_warpgroup.test_results, "heads of 256", False),
     "warpgroups, unaligned": (flash_warpgroup.test_results, "unaligned", False),
     "warpgroups, paged": (
         ragged_warpgroup.test_on_the_emulator, "a box for a step, no keys, every key",
