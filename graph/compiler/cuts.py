@@ -175,9 +175,9 @@ def _matmul(operation: Any, cut: Cut) -> Found | None:
 
 
 def _quantized_matmul(operation: Any, cut: Cut) -> Found | None:
-    x, weight, scales = operation.operands
+    x, *sides = operation.operands
     *rows, column = cut
-    columns = [(column, Axis.all(_shape(value)[-1])) for value in (weight, scales)]
+    columns = [(column, Axis.all(_shape(value)[-1])) for value in sides]
     return [(*rows, Axis.all(_shape(x)[-1])), *columns], {}
 
 

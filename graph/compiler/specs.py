@@ -20,6 +20,15 @@ PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
 STREAMED = ("matmul_packed", "integer_matmul_packed")
 """Ops whose kernels keep results in the cache for who reads them next, if a kernel does."""
 
+SCALED = (
+    *("quantized_matmul_packed", "quantized_grouped_matmul_packed"),
+    *("rounded_matmul_packed", "rounded_grouped_matmul_packed"),
+)
+"""Products by panels of weights in 8 or 4 bits, of which each group is scaled."""
+
+WIDE = ("matmul_packed", "grouped_matmul_packed", "quantized_matmul", "quantized_grouped_matmul")
+"""Other products that have their sums in float32, for an epilogue that asks for that."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -89,11 +98,7 @@ def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
         epilogue, more = _body(parts.after, parts.results, result, computed)
         inputs += more
     made = _operand(result)
-    if (
-        op in ("matmul_packed", "grouped_matmul_packed")
-        and result not in parts.results
-        and _widened(result)
-    ):
+    if op in (*WIDE, *SCALED) and result not in parts.results and _widened(result):
         made = replace(made, dtype="float32")
     spec = Spec(
         op,
@@ -308,8 +313,8 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     "integer_matmul_packed": _without("columns"),
     # A kernel takes activations as floats.
     **dict.fromkeys(("quantized_matmul", "quantized_grouped_matmul"), _without("activations")),
-    **dict.fromkeys(("quantized_matmul_packed", "rounded_matmul_packed"), _without("columns")),
-    **{f"{kind}_grouped_matmul_packed": _without("columns") for kind in ("quantized", "rounded")},
+    **dict.fromkeys(SCALED, _without("columns", "dtype")),
     "attention": _attention,
+    **dict.fromkeys(("ragged_attention", "paged_attention"), _without("value_size")),
     **dict.fromkeys(PRODUCTS, _matmul),
 }

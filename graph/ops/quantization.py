@@ -2,7 +2,8 @@
 
 A weight stands for `q * scale`, with an integer or a float of 8 bits as q and one scale for each
 group of consecutive elements along k: symmetric quantization of the weights alone (Frantar et al.,
-arXiv:2210.17323; Micikevicius et al., arXiv:2209.05433).
+arXiv:2210.17323; Micikevicius et al., arXiv:2209.05433). With a minimum for each group it stands
+for `n * scale + minimum`, with an integer n that has no sign.
 The products are those of floats, and nothing is rounded but the result; where the activations are
 integers, too (see `rounded`), products of a group are exact and only scaled in floats.
 """
@@ -19,13 +20,17 @@ from heddle.graph.ops.declare import row
 from heddle.graph.ops.linear import pack_b, panels, unpacked
 from heddle.graph.ops.rounded import (
     ACTIVATIONS,
+    F32,
     MOST,
+    RAISED,
     check_group,
     check_panels,
     check_scales,
+    checked_result,
     rounded,
 )
 from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.rounding import held
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
@@ -42,18 +47,26 @@ def _check_rank(name: str, type: TensorType, rank: int) -> None:
 
 
 def of_activations(types: Types, attrs: Attrs, name: str = "weight") -> DType:
-    """float32, float16 or bfloat16 for x and scales; the weight has 8 bits, or 4 in uint8."""
-    x, weight, scales = types
+    """float32, float16 or bfloat16, x's; the weight has 8 bits, or 4 in uint8.
+
+    Scales have x's dtype or are float16, minimums are as scales, and beside a uint8 weight.
+    """
+    x, weight, scales, *minimums = types
     bits = attrs["bits"]
     if bits not in HELD:
         raise GraphError(f"bits: wanted 8 or 4, got {bits}")
     if x.dtype not in ACTIVATIONS:
         raise GraphError(f"x: wanted float32, float16 or bfloat16, got {x.dtype}")
-    if weight.dtype not in HELD[bits]:
-        wanted = " or ".join(map(str, HELD[bits]))
-        raise GraphError(f"{name}: wanted {wanted} for {bits} bits, got {weight.dtype}")
-    if scales.dtype is not x.dtype:
-        raise GraphError(f"scales: wanted {x.dtype}, as x, got {scales.dtype}")
+    known, beside = ((DType.uint8,), " and minimums") if minimums else (HELD[bits], "")
+    if weight.dtype not in known:
+        wanted = " or ".join(map(str, known))
+        raise GraphError(f"{name}: wanted {wanted} for {bits} bits{beside}, got {weight.dtype}")
+    if scales.dtype not in (x.dtype, DType.float16):
+        other = "" if x.dtype is DType.float16 else ", or float16"
+        raise GraphError(f"scales: wanted {x.dtype}, as x{other}, got {scales.dtype}")
+    for type in minimums:
+        if type.dtype is not scales.dtype:
+            raise GraphError(f"minimums: wanted {scales.dtype}, as scales, got {type.dtype}")
     activations = attrs["activations"]
     if activations not in ("float", "int8"):
         raise GraphError(f"activations: wanted 'float' or 'int8', got {activations!r}")
@@ -67,13 +80,16 @@ def of_activations(types: Types, attrs: Attrs, name: str = "weight") -> DType:
 
 
 def _product(types: Types, attrs: Attrs) -> Shape:
-    """`[..., m, k]`, `[n, k]` (4 bits: `[n, k / 2]`) and `[n, k / group]` give `[..., m, n]`."""
+    """`[..., m, k]`, `[n, k]` (4 bits: `[n, k / 2]`) and `[n, k / group]` give `[..., m, n]`.
+
+    Minimums have the shape of the scales.
+    """
     return scaled_shape(types, attrs, "weight", 2)
 
 
 def scaled_shape(types: Types, attrs: Attrs, name: str, rank: int) -> Shape:
     """The shape of a product by weights called `name`, which have that rank, as scales do."""
-    x, weight, scales = types
+    x, weight, scales, *minimums = types
     bits, group = attrs["bits"], attrs["group"]
     check_group(group)
     rules.check_rank("x", x, 2)
@@ -88,6 +104,9 @@ def scaled_shape(types: Types, attrs: Attrs, name: str, rank: int) -> Shape:
     wanted = Shape((*leading, n, groups * (group * bits // 8)))
     if weight.shape != wanted:
         raise GraphError(f"{name}: wanted {wanted} for scales {scales.shape}, got {weight.shape}")
+    for type in minimums:
+        if type.shape != scales.shape:
+            raise GraphError(f"minimums: wanted {scales.shape}, as scales, got {type.shape}")
     return Shape((*x.shape[:-1], n))
 
 
@@ -100,14 +119,19 @@ def scaled_shape(types: Types, attrs: Attrs, name: str, rank: int) -> Shape:
         sample("m 64", "float8_e4m3fn: n 64", "n 1", bits=8, group=64, activations="float"),
         sample("m 64", "float8_e5m2: n 64", "n 2", bits=8, group=32, activations="float"),
         sample("m 64", "uint8: n 32", "n 2", bits=4, group=32, activations="int8"),
+        sample("b m 64", "uint8: n 32", "n 2", "n 2", bits=4, group=32, activations="float"),
+        sample("m 64", "uint8: n 64", "n 1", "n 1", bits=8, group=64, activations="float"),
+        sample("m 64", "uint8: n 64", "n 2", "n 2", bits=8, group=32, activations="int8"),
     ),
     promotion="none",
+    follows_first=True,
     cost=costs.product,
 )
 def quantized_matmul(
     x: Array,
     weight: Array,
     scales: Array,
+    minimums: Array | None = None,
     *,
     bits: int = 8,
     group: int = 128,
@@ -116,15 +140,21 @@ def quantized_matmul(
     """`x @ w.T` for `w = q * scale`: q is the 8-bit weight, or in 4 bits `q + 8`, even k lower.
 
     Element (i, j) of q has the scale (i, j // group). In 4 bits, byte j of a row holds elements 2j
-    (its lower half) and 2j + 1, each as q + 8, with q from -8 to 7. With `activations="int8"` each
-    group of a row of x becomes integers, too: it is rounded to a 127th of its largest magnitude.
+    (its lower half) and 2j + 1, each as q + 8, with q from -8 to 7. With `minimums`, one beside
+    each scale, `w = n * scale + minimum`: n has no sign, and is the uint8 weight itself, or the
+    half of a byte. With `activations="int8"` each group of a row of x becomes integers, too: it is
+    rounded to a 127th of its largest magnitude, but where it meets minimums, to which the middle of
+    n, 128 or 8, counts, times the scale.
     """
-    if bits == 4:
-        weight = _nibbles(weight)
-    if activations == "int8":
-        product = np.matmul(rounded(x, group), _scaled(weight, scales, group).T)
-        return product.astype(x.dtype)
-    return np.matmul(x, _scaled(weight, scales, group).T).astype(x.dtype)
+    integers = _nibbles(weight) if bits == 4 else weight
+    if bits == 8 and minimums is not None:
+        integers = weight.astype(np.int16) - RAISED[8]
+    left = rounded(x, group) if activations == "int8" else x
+    product = np.matmul(left, _scaled(integers, scales, group).T)
+    if minimums is not None:
+        middles = np.repeat(minimums + RAISED[bits] * scales, group, axis=-1)
+        product += np.matmul(x, middles.T)
+    return product.astype(x.dtype)
 
 
 def _nibbles(packed: Array) -> Array:
@@ -194,7 +224,7 @@ def packed_product(types: Types, attrs: Attrs) -> Shape:
 
 
 def float_left(types: Types, attrs: Attrs) -> DType:
-    """float32 or bfloat16, 8 bits or uint32, and float32, float16 or bfloat16, the result's."""
+    """float32 or bfloat16, 8 bits or uint32, scales of floats; the result's is an attribute."""
     a, weight, scales = types
     if a.dtype not in (DType.float32, DType.bfloat16):
         raise GraphError(f"a: wanted float32 or bfloat16, got {a.dtype}")
@@ -202,23 +232,30 @@ def float_left(types: Types, attrs: Attrs) -> DType:
         wanted = " or ".join(map(str, (*HELD[8], DType.uint32)))
         raise GraphError(f"weight: wanted {wanted}, got {weight.dtype}")
     check_scales(scales)
-    return scales.dtype
+    return checked_result(attrs)
 
 
 @row(
     dtype=float_left,
     shape=packed_product,
     samples=(
-        sample("float32: m 64", "int8: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
-        sample("float32: b m 64", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64),
-        sample("float32: m 64", "float8_e5m2: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
+        sample("float32: m 64", "int8: 2 16 32 4", "2 2 32", columns=Dim(40), group=32, dtype=F32),
+        sample("float32: b m 64", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64, dtype=F32),
+        sample(
+            "float32: m 64",
+            "float8_e5m2: 2 16 32 4",
+            "2 2 32",
+            columns=Dim(40),
+            group=32,
+            dtype=F32,
+        ),
     ),
     promotion="none",
     cost=costs.product,
     public=False,
 )
 def quantized_matmul_packed(
-    a: Array, weight: Array, scales: Array, *, columns: Dim, group: int
+    a: Array, weight: Array, scales: Array, *, columns: Dim, group: int, dtype: DType
 ) -> Array:
     """`quantized_matmul` of the results of `pack_b` or `pack_int4`, and `pack_b` for the scales."""
     k, n = a.shape[-1], int(columns)
@@ -227,4 +264,4 @@ def quantized_matmul_packed(
     if weight.dtype == np.uint32:
         words = _nibbles_in_order(integers, (0, 4, 1, 5, 2, 6, 3, 7))
         integers = _nibbles(np.ascontiguousarray(words).view(np.uint8))
-    return np.matmul(a, _scaled(integers, shares, group).T)
+    return held(np.matmul(a, _scaled(integers, shares, group).T), dtype)

@@ -5,7 +5,7 @@ What a weight stands for is as in `quantized_matmul`, which rows go where as in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,23 +16,29 @@ from heddle.graph.ops import costs, quantization, rounded, rules
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.grouped import by_group, check_offsets, check_rows
 from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.rounding import held
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
 
+def _beside_offsets(types: Types) -> Types:
+    """The operands of `quantized_matmul`: all but the offsets."""
+    return [*types[:3], *types[4:]]
+
+
 def _activations(types: Types, attrs: Attrs) -> DType:
     """As `quantized_matmul`. Offsets are int32 or int64."""
-    return quantization.of_activations(types[:3], attrs, "weights")
+    return quantization.of_activations(_beside_offsets(types), attrs, "weights")
 
 
 def _product(types: Types, attrs: Attrs) -> Shape:
     """`[rows, k]`, `[groups, n, k]` (4 bits: k / 2), `[groups, n, k / group]` give `[rows, n]`.
 
-    Offsets are `[groups + 1]`.
+    Offsets are `[groups + 1]`, minimums as scales.
     """
-    x, weights, _, offsets = types
+    x, weights, _, offsets = types[:4]
     check_rows(x)
-    shape = quantization.scaled_shape(types[:3], attrs, "weights", 3)
+    shape = quantization.scaled_shape(_beside_offsets(types), attrs, "weights", 3)
     check_offsets(offsets, weights.shape[0])
     return shape
 
@@ -46,8 +52,21 @@ def _product(types: Types, attrs: Attrs) -> Shape:
         ),
         sample("m 64", "uint8: 2 n 32", "2 n 1", "int32: 3", bits=4, group=64, activations="float"),
         sample("m 32", "uint8: 2 n 16", "2 n 1", "int32: 3", bits=4, group=32, activations="int8"),
+        sample(
+            *("m 64", "uint8: 2 n 32", "2 n 2", "int64: 3", "2 n 2"),
+            bits=4,
+            group=32,
+            activations="float",
+        ),
+        sample(
+            *("m 64", "uint8: 2 n 64", "2 n 1", "int64: 3", "2 n 1"),
+            bits=8,
+            group=64,
+            activations="int8",
+        ),
     ),
     promotion="none",
+    follows_first=True,
     cost=costs.product,
 )
 def quantized_grouped_matmul(
@@ -55,6 +74,7 @@ def quantized_grouped_matmul(
     weights: Array,
     scales: Array,
     offsets: Array,
+    minimums: Array | None = None,
     *,
     bits: int = 8,
     group: int = 128,
@@ -62,28 +82,28 @@ def quantized_grouped_matmul(
 ) -> Array:
     """`quantized_matmul` for the rows of each group, as `grouped_matmul` has them.
 
-    Group g has the rows from `offsets[g]` to `offsets[g + 1]`, its own weights and their scales;
-    rows in no group give zeros. Offsets that fall or leave the rows are an InputError of the call.
+    Group g has the rows from `offsets[g]` to `offsets[g + 1]`, its own weights, their scales and
+    their `minimums`, if there are any; rows in no group give zeros. Offsets that fall or leave the
+    rows are an InputError of the call.
     """
     attrs = {"bits": bits, "group": group, "activations": activations}
     product = partial(quantization.quantized_matmul.row.compute, **attrs)
-    return _by_group(product, scales.shape[1], x, weights, scales, offsets)
+    sides = [weights, scales] if minimums is None else [weights, scales, minimums]
+    return _by_group(product, np.zeros((len(x), scales.shape[1]), x.dtype), x, sides, offsets)
 
 
 def _by_group(
-    product: Callable[[Array, Array, Array], Array],
-    n: int,
-    x: Array,
-    weights: Array,
-    scales: Array,
-    offsets: Array,
+    product: Callable[..., Array], zeros: Array, x: Array, sides: Sequence[Array], offsets: Array
 ) -> Array:
-    """The results of a product of one matrix, of `n` columns, for the rows of each group."""
+    """The results of a product by one matrix for the rows of each group, `zeros` for others.
+
+    `sides` are what the product takes behind x, each with the groups in front.
+    """
 
     def one(group: int, rows: slice) -> Array:
-        return product(x[rows], weights[group], scales[group])
+        return product(x[rows], *(side[group] for side in sides))
 
-    return by_group(np.zeros((len(x), n), scales.dtype), offsets, one)
+    return by_group(zeros, offsets, one)
 
 
 def _of_one_group(types: Types) -> Types:
@@ -116,11 +136,13 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
             *("float32: m 64", "int8: b 2 16 32 4", "b 2 2 32", "int64: b+1"),
             columns=Dim(40),
             group=32,
+            dtype=rounded.F32,
         ),
         sample(
             *("float32: m 64", "uint32: 2 1 8 32", "2 1 1 32", "int32: 3"),
             columns=Dim(32),
             group=64,
+            dtype=rounded.F32,
         ),
     ),
     promotion="none",
@@ -128,12 +150,20 @@ def _packed_product(types: Types, attrs: Attrs) -> Shape:
     public=False,
 )
 def quantized_grouped_matmul_packed(
-    a: Array, weights: Array, scales: Array, offsets: Array, *, columns: Dim, group: int
+    a: Array,
+    weights: Array,
+    scales: Array,
+    offsets: Array,
+    *,
+    columns: Dim,
+    group: int,
+    dtype: DType,
 ) -> Array:
     """`quantized_matmul_packed` for the rows of each group, as `grouped_matmul` has them."""
     compute = quantization.quantized_matmul_packed.row.compute
-    product = partial(compute, columns=columns, group=group)
-    return _by_group(product, int(columns), a, weights, scales, offsets)
+    product = partial(compute, columns=columns, group=group, dtype=dtype)
+    zeros = held(np.zeros((len(a), int(columns))), dtype)
+    return _by_group(product, zeros, a, [weights, scales], offsets)
 
 
 def _rounded_left(types: Types, attrs: Attrs) -> DType:
@@ -154,11 +184,13 @@ def _rounded_product(types: Types, attrs: Attrs) -> Shape:
             *("uint8: m 80", "int8: b 2 16 32 4", "b 2 2 32", "int64: b+1"),
             columns=Dim(40),
             group=32,
+            dtype=rounded.F32,
         ),
         sample(
             *("uint8: m 72", "uint32: 2 1 8 32", "2 1 1 32", "int32: 3"),
             columns=Dim(32),
             group=64,
+            dtype=rounded.F32,
         ),
     ),
     promotion="none",
@@ -166,9 +198,17 @@ def _rounded_product(types: Types, attrs: Attrs) -> Shape:
     public=False,
 )
 def rounded_grouped_matmul_packed(
-    a: Array, weights: Array, scales: Array, offsets: Array, *, columns: Dim, group: int
+    a: Array,
+    weights: Array,
+    scales: Array,
+    offsets: Array,
+    *,
+    columns: Dim,
+    group: int,
+    dtype: DType,
 ) -> Array:
     """`rounded_matmul_packed` for the rows of each group, as `grouped_matmul` has them."""
     compute = rounded.rounded_matmul_packed.row.compute
-    product = partial(compute, columns=columns, group=group)
-    return _by_group(product, int(columns), a, weights, scales, offsets)
+    product = partial(compute, columns=columns, group=group, dtype=dtype)
+    zeros = held(np.zeros((len(a), int(columns))), dtype)
+    return _by_group(product, zeros, a, [weights, scales], offsets)

@@ -15,11 +15,15 @@ from heddle.graph.ops.arrays import merged
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.linear import panels, unpacked
 from heddle.graph.ops.row import Array, Attrs, Types, sample
+from heddle.graph.rounding import held
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
 ACTIVATIONS = (DType.float32, DType.float16, DType.bfloat16)
 """What rows and scales may be, and results are."""
+
+F32 = DType.float32
+"""The result's dtype in samples."""
 
 GROUPS = 32
 """Groups have a multiple of so many elements."""
@@ -147,30 +151,38 @@ def rounded_product(types: Types, attrs: Attrs) -> Shape:
     return Shape((*a.shape[:-1], n))
 
 
+def checked_result(attrs: Attrs) -> DType:
+    """The dtype that a packed product is said to have."""
+    dtype: DType = attrs["dtype"]
+    if dtype not in ACTIVATIONS:
+        raise GraphError(f"dtype: wanted float32, float16 or bfloat16, got {dtype}")
+    return dtype
+
+
 def rounded_left(types: Types, attrs: Attrs) -> DType:
-    """uint8, int8 or uint32, and float32, float16 or bfloat16, the result's."""
+    """uint8, int8 or uint32, and scales of floats; the result's is an attribute."""
     a, weight, scales = types
     if a.dtype is not DType.uint8:
         raise GraphError(f"a: wanted uint8, got {a.dtype}")
     if weight.dtype not in (DType.int8, DType.uint32):
         raise GraphError(f"weight: wanted int8 or uint32, got {weight.dtype}")
     check_scales(scales)
-    return scales.dtype
+    return checked_result(attrs)
 
 
 @row(
     dtype=rounded_left,
     shape=rounded_product,
     samples=(
-        sample("uint8: m 80", "int8: 2 16 32 4", "2 2 32", columns=Dim(40), group=32),
-        sample("uint8: b m 72", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64),
+        sample("uint8: m 80", "int8: 2 16 32 4", "2 2 32", columns=Dim(40), group=32, dtype=F32),
+        sample("uint8: b m 72", "uint32: 1 8 32", "1 1 32", columns=Dim(32), group=64, dtype=F32),
     ),
     promotion="none",
     cost=costs.product,
     public=False,
 )
 def rounded_matmul_packed(
-    a: Array, weight: Array, scales: Array, *, columns: Dim, group: int
+    a: Array, weight: Array, scales: Array, *, columns: Dim, group: int, dtype: DType
 ) -> Array:
     """`quantized_matmul` of rows that `round_rows` made, by weights as `pack_int4` or `pack_b` do.
 
@@ -189,4 +201,4 @@ def rounded_matmul_packed(
         right = unpacked(weight, groups * group, n).T.astype(np.float32)
     left = integers * steps
     shares = np.repeat(unpacked(scales, groups, n).T.astype(np.float32), group, axis=-1)
-    return np.matmul(merged(left, -2, -1), (right * shares).T).astype(scales.dtype)
+    return held(np.matmul(merged(left, -2, -1), (right * shares).T), dtype)

@@ -97,10 +97,14 @@ class Scaled:
 
 
 def supports(spec: Spec) -> str | None:
-    """float32, float16 and bfloat16 by 8 bits, or by two 4-bit weights in a uint8; every body."""
+    """float32, float16 and bfloat16 by 8 bits, or by two 4-bit weights in a uint8; every body.
+
+    Scales are as x, or float16.
+    """
     x, weight, scales = (operand.dtype for operand in spec.operands)
     wanted = {8: ("int8", *convert.FLOAT8), 4: ("uint8",)}[spec.attr("bits")]
-    if x not in ("float32", "float16", "bfloat16") or weight not in wanted or scales != x:
+    known = x in ("float32", "float16", "bfloat16") and scales in (x, "float16")
+    if not known or weight not in wanted:
         return f"{x} by {weight} of {spec.attr('bits')} bits and {scales}"
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 

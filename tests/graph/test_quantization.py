@@ -8,7 +8,8 @@ from heddle.graph.dialect import context
 from heddle.graph.ops.row import ROWS
 from heddle.runtime.errors import GraphError
 
-F32, F16, I8, U8, U32 = DType.float32, DType.float16, DType.int8, DType.uint8, DType.uint32
+F32, F16, BF16 = DType.float32, DType.float16, DType.bfloat16
+I8, U8, U32 = DType.int8, DType.uint8, DType.uint32
 
 
 def test_one_scale_for_each_group():
@@ -26,6 +27,37 @@ def test_four_bits_lie_with_the_even_element_lower():
     x = np.eye(32, dtype=np.float32)
     result = ROWS["quantized_matmul"].reference(x, weight, scales, bits=4, group=32)
     assert result[:6, 0].tolist() == [14, -16, -2, 2, 0, 0]
+
+
+def test_minimums_are_beside_integers_without_a_sign():
+    x = np.eye(64, dtype=np.float32)
+    scales, minimums = np.array([[2, 3]], np.float32), np.array([[-7, 100]], np.float32)
+    bytes_ = np.arange(64, dtype=np.uint8)[None] * 4
+    compute = ROWS["quantized_matmul"].reference
+    found = compute(x, bytes_, scales, minimums, bits=8, group=32)
+    wanted = np.where(np.arange(64) < 32, 2.0 * bytes_ - 7, 3.0 * bytes_ + 100)
+    np.testing.assert_array_equal(found.T, wanted)
+    halves = np.full((1, 32), 0xF1, np.uint8)
+    found = compute(x, halves, scales, minimums, bits=4, group=32)
+    assert found[[0, 1, 32, 33], 0].tolist() == [-5, 23, 103, 145]
+
+
+def test_rounded_rows_meet_minimums_as_they_were():
+    x = np.linspace(-1, 1, 32, dtype=np.float32)[None] ** 3
+    scales, minimums = np.ones((1, 1), np.float32), np.full((1, 1), 1000, np.float32)
+    compute = ROWS["quantized_matmul"].reference
+    attrs = {"bits": 8, "group": 32, "activations": "int8"}
+    middle = np.full((1, 32), 128, np.uint8)
+    found = compute(x + 0.25, middle, scales, minimums, **attrs)
+    np.testing.assert_allclose(found, (x + 0.25).sum(keepdims=True) * 1128, rtol=1e-6)
+
+
+def test_scales_in_float16_leave_the_result_as_it_is():
+    x = np.full((1, 32), 1 / 3, np.float32)
+    weight, scales = np.ones((1, 32), np.int8), np.full((1, 1), 3, np.float16)
+    found = ROWS["quantized_matmul"].reference(x, weight, scales, bits=8, group=32)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, 32, rtol=1e-6)
 
 
 def types(x=(2, 64), weight=(5, 64), scales=(5, 2), dtypes=(F32, I8, F32)):
@@ -47,7 +79,15 @@ MISTAKES = [
     (types(dtypes=(F32, U8, F32)), {"group": 32},
      "weight: wanted int8 or float8_e4m3fn or float8_e5m2 for 8 bits, got uint8"),
     (types(), {"group": 32, "bits": 4}, "weight: wanted uint8 for 4 bits, got int8"),
-    (types(dtypes=(F32, I8, F16)), {"group": 32}, "scales: wanted float32, as x, got float16"),
+    (types(dtypes=(F32, I8, BF16)), {"group": 32},
+     "scales: wanted float32, as x, or float16, got bfloat16"),
+    (types(dtypes=(F16, I8, F32)), {"group": 32}, "scales: wanted float16, as x, got float32"),
+    ([*types(), TensorType(F32, (5, 2))], {"group": 32},
+     "weight: wanted uint8 for 8 bits and minimums, got int8"),
+    ([*types(dtypes=(F32, U8, F32)), TensorType(F16, (5, 2))], {"group": 32},
+     "minimums: wanted float32, as scales, got float16"),
+    ([*types(dtypes=(F32, U8, F32)), TensorType(F32, (5, 1))], {"group": 32},
+     "minimums: wanted [5, 2], as scales, got [5, 1]"),
     (types(x=(64,)), {"group": 32},
      "x: wanted rank 2 or more, got rank 1 (float32[64] on cpu:0)"),
     (types(weight=(1, 5, 64)), {"group": 32},
@@ -101,14 +141,14 @@ def test_packed_rows_say_the_same_as_plain_ones():
         rows = ROWS["round_rows"].compute(x, bits=bits, group=64)
         shares = ROWS["pack_b"].compute(scales, transposed=True, group=1)
         product = ROWS["rounded_matmul_packed"].compute(
-            rows, packed, shares, columns=Dim(40), group=64
+            rows, packed, shares, columns=Dim(40), group=64, dtype=F32
         )
         attrs = {"bits": bits, "group": 64, "activations": "int8"}
         wanted = ROWS["quantized_matmul"].compute(x, weight, scales, **attrs)
         np.testing.assert_allclose(product, wanted, rtol=1e-5, atol=1e-4)
 
 
-PACKED = {"columns": Dim(40), "group": 32}
+PACKED = {"columns": Dim(40), "group": 32, "dtype": F32}
 ROUNDED_ROWS = types((2, 80), (2, 16, 32, 4), (2, 2, 32), (U8, I8, F32))
 PACKED_MISTAKES = [
     ("round_rows", [TensorType(F16, (2, 64))], {"bits": 8, "group": 32},
@@ -123,6 +163,8 @@ PACKED_MISTAKES = [
      "weight: wanted int8 or uint32, got uint8"),
     ("rounded_matmul_packed", types((2, 80), (2, 16, 32, 4), (2, 2, 32), (U8, I8, I8)), PACKED,
      "scales: wanted float32, float16 or bfloat16, got int8"),
+    ("rounded_matmul_packed", ROUNDED_ROWS, {**PACKED, "dtype": I8},
+     "dtype: wanted float32, float16 or bfloat16, got int8"),
     ("rounded_matmul_packed", types((2, 81), (2, 16, 32, 4), (2, 2, 32), (U8, I8, F32)), PACKED,
      "a: wanted whole groups of 40 bytes, got [2, 81]"),
     ("rounded_matmul_packed", types((2, 80), (2, 8, 32, 4), (2, 2, 32), (U8, I8, F32)), PACKED,

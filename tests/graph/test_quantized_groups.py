@@ -176,7 +176,8 @@ MISTAKES = [
     (types_of(offsets=(3,)), {}, "offsets: wanted [4], got [3]"),
     (types_of(dtypes=(F32, I8, F32, F32)), {},
      "offsets: wanted int32 or int64, got float32; cast it first"),
-    (types_of(dtypes=(F32, I8, BF16, I64)), {}, "scales: wanted float32, as x, got bfloat16"),
+    (types_of(dtypes=(F32, I8, BF16, I64)), {},
+     "scales: wanted float32, as x, or float16, got bfloat16"),
     (types_of(x=("m", 96)), {}, "x: wanted k = 64, 2 groups of 32, got [m, 96]"),
 ]  # fmt: skip
 
@@ -194,7 +195,7 @@ def test_what_the_verifier_refuses(kind):
     infer = ROWS[f"{kind}_grouped_matmul_packed"].infer
     left = TensorType(F32, ("m", 64)) if kind == "quantized" else TensorType(U8, ("m", 80))
     packed = TensorType(I8, (3, 2, 16, 32, 4)), TensorType(F32, (3, 2, 2, 32))
-    offsets, attrs = TensorType(I64, (4,)), {"columns": Dim(40), "group": 32}
+    offsets, attrs = TensorType(I64, (4,)), {"columns": Dim(40), "group": 32, "dtype": F32}
     assert infer([left, *packed, offsets], attrs) == TensorType(F32, ("m", 40))
     with pytest.raises(GraphError, match=re.escape("weights: wanted rank 1 or more")):
         infer([left, TensorType(I8, ()), packed[1], offsets], attrs)

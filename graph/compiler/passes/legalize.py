@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from heddle.graph.compiler import module as m
+from heddle.graph.compiler.minimums import without_minimums
 from heddle.graph.dtype import DType
 from heddle.graph.ops.rounded import LARGEST, LEAST
 from heddle.graph.ops.windows import MOVES
@@ -15,6 +16,9 @@ from heddle.kernels.mlir import passmanager
 
 MOST_PARTS = 128
 """Operands of one concat; a kernel has at most 256 buffers, those of an epilogue among them."""
+
+QUANTIZED = ("quantized_matmul", "quantized_grouped_matmul")
+"""Products by weights in 8 or 4 bits."""
 
 
 def legalize(module: Any, kind: str) -> None:
@@ -142,6 +146,16 @@ def _channels_last(operation: Any) -> Any:
 
 
 def _quantized_matmul(operation: Any) -> Any:
+    """Minimums are a product of their own."""
+    return without_minimums(operation, lambda _: None)
+
+
+def _quantized_matmul_of_floats(operation: Any) -> Any:
+    """The same, where no kernel multiplies rows in 8 bits."""
+    return without_minimums(operation, _rows_as_floats)
+
+
+def _rows_as_floats(operation: Any) -> Any:
     """Rows in 8 bits become what they stand for: no kernel multiplies them as integers."""
     x, *others = operation.operands
     attrs, type = m.attrs(operation), m.tensor(x)
@@ -189,10 +203,11 @@ REWRITES: dict[str, Callable[[Any], Any]] = {
     "concat": _concat,
     "conv": _conv,
     "scatter": _scatter,
+    **dict.fromkeys(QUANTIZED, _quantized_matmul),
 }
 
 REWRITES_OF: dict[str, dict[str, Callable[[Any], Any]]] = {
     "cpu": {"matmul": _matmul_of_panels},
-    "cuda": dict.fromkeys(("quantized_matmul", "quantized_grouped_matmul"), _quantized_matmul),
+    "cuda": dict.fromkeys(QUANTIZED, _quantized_matmul_of_floats),
 }
 """Those of one kind of target."""

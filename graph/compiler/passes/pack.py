@@ -121,13 +121,13 @@ def _quantized_matmul(operation: Any, a: Any) -> Any:
     else:
         packed = m.create(operation, "pack_b", [weight], transposed=True, group=TOGETHER)
     shares = m.create(operation, "pack_b", [scales], transposed=True, group=1)
-    columns, group = m.tensor(operation.results[0]).shape[-1], attrs["group"]
+    result, group = m.tensor(operation.results[0]), attrs["group"]
     name = f"{m.name(operation)}_packed"
     if attrs["activations"] == "int8":
         name = name.replace("quantized", "rounded")
         a = m.create(operation, "round_rows", [a], bits=attrs["bits"], group=group)
-    operands = [a, packed, shares, *offsets]
-    return m.create(operation, name, operands, columns=columns, group=group)
+    operands, said = [a, packed, shares, *offsets], {"group": group, "dtype": result.dtype}
+    return m.create(operation, name, operands, columns=result.shape[-1], **said)
 
 
 def _integer_matmul(operation: Any, a: Any) -> Any:
@@ -168,8 +168,8 @@ def _float8_matmul(operation: Any, a: Any) -> Any:
     packed = m.create(operation, "pack_b", [source], transposed=transposed, group=TOGETHER)
     one, shares = m.number(operation, 1.0, DType.float32), panels(columns, Dim(1), 1)
     scales = m.create(operation, "broadcast_to", [one], shape=shares)
-    operands = [a, packed, scales]
-    return m.create(operation, "quantized_matmul_packed", operands, columns=columns, group=k)
+    operands, said = [a, packed, scales], {"group": k, "dtype": DType.float32}
+    return m.create(operation, "quantized_matmul_packed", operands, columns=columns, **said)
 
 
 def _behind(b: Any) -> tuple[Any, bool]:

@@ -10,13 +10,14 @@ FLOATS = ("float8_e4m3fn", "float8_e5m2")
 HELD = ("int8", "uint32", *FLOATS)
 
 
-def product(held, m, k, n, group=32, dtype="float32", epilogue=None):
+def product(held, m, k, n, group=32, dtype="float32", epilogue=None, scales=None):
+    """Of x in a dtype, with scales in another one, if it is given."""
     left = "bfloat16" if dtype == "bfloat16" else "float32"
     a, result = Operand(left, (m, k)), Operand(dtype, (m, n))
     panels = fold("ceildiv", n, 32)
     packed = (panels, k // 8, 32) if held == "uint32" else (panels, k // 4, 32, 4)
     weight = Operand(held, packed)
-    scales = Operand(dtype, (panels, k // group, 32))
+    scales = Operand(scales or dtype, (panels, k // group, 32))
     attrs = (("group", group),)
     return Spec(
         "quantized_matmul_packed", (a, weight, scales), result, (result,), attrs, None, epilogue

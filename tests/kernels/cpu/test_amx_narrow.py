@@ -42,6 +42,13 @@ def test_groups(held, k, group, rows):
     close(tiled(held, rows, k, 70, group=group), arch=ARCH)
 
 
+def test_scales_in_float16():
+    """Of one row, of few and of many."""
+    spec = tiled("uint32", "d0", 64, 33, scales="float16")
+    for m in (kernel.FEW, 7, 20):
+        close(spec, {"d0": m}, ARCH)
+
+
 @pytest.mark.parametrize("rows", [6, 20])
 def test_more_panels_than_a_run(rows):
     close(tiled("uint32", rows, 320, 32 * (narrow.RUN + 2), group=160), arch=ARCH)

@@ -95,6 +95,14 @@ def test_results_of_16_bits_with_an_epilogue(dtype, held, arch):
 
 
 @pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize(("held", "dtype"), [("uint32", "float32"), ("int8", "bfloat16")])
+def test_scales_in_float16(held, dtype, arch):
+    spec = product(held, "d0", 64, 33, dtype=dtype, scales="float16")
+    for m in (1, 2, 13):
+        close(spec, {"d0": m}, arch)
+
+
+@pytest.mark.parametrize("arch", DOTS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("held", HELD[:2])
 def test_every_integer_is_exact(held, dtype, arch):

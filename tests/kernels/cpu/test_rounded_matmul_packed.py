@@ -23,11 +23,11 @@ def rounding(m, k, group, bits, dtype="float32", prologue=None):
     return Spec("round_rows", (Operand(dtype, (m, k)),), result, (result,), attrs, prologue)
 
 
-def product(held, m, k, n, group=32, dtype="float32", epilogue=None):
+def product(held, m, k, n, group=32, dtype="float32", epilogue=None, scales=None):
     panels = fold("ceildiv", n, 32)
     a = Operand("uint8", (m, k // group * (group + HEAD)))
     packed = (panels, k // 8, 32) if held == "uint32" else (panels, k // 4, 32, 4)
-    operands = (a, Operand(held, packed), Operand(dtype, (panels, k // group, 32)))
+    operands = (a, Operand(held, packed), Operand(scales or dtype, (panels, k // group, 32)))
     result, attrs = Operand(dtype, (m, n)), (("group", group),)
     return Spec("rounded_matmul_packed", operands, result, (result,), attrs, None, epilogue)
 
@@ -139,6 +139,14 @@ def test_many_rows_go_along_k_in_stretches(k, group, held):
 def test_results_of_16_bits_with_an_epilogue(dtype, held, arch):
     body = Body((Operand(dtype, (40,)),), (Step("add", (0, 1), dtype),), (2,))
     close(product(held, 9, 128, 40, 64, dtype, body), 128, arch=arch)
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize(("held", "dtype"), [("uint32", "float32"), ("int8", "bfloat16")])
+def test_scales_in_float16(held, dtype, arch):
+    spec = product(held, "d0", 64, 33, dtype=dtype, scales="float16")
+    for m in (1, 7):
+        close(spec, 64, {"d0": m}, arch)
 
 
 @pytest.mark.parametrize("arch", DOTS)

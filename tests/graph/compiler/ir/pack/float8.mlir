@@ -18,7 +18,7 @@ module {
     %3 = pack_b(%0) {group = 4 : i64, transposed = true} : (f8E4M3FN[40, 32]) -> f8E4M3FN[2, 8, 32, 4]
     %4 = constant() {value = dense<1.000000e+00> : tensor<f32>} : () -> f32[]
     %5 = broadcast_to(%4) {shape = ["2", "1", "32"]} : (f32[]) -> f32[2, 1, 32]
-    %6 = quantized_matmul_packed(%2, %3, %5) {columns = "40", group = 32 : i64} : (bf16[n, 32], f8E4M3FN[2, 8, 32, 4], f32[2, 1, 32]) -> f32[n, 40]
+    %6 = quantized_matmul_packed(%2, %3, %5) {columns = "40", dtype = f32, group = 32 : i64} : (bf16[n, 32], f8E4M3FN[2, 8, 32, 4], f32[2, 1, 32]) -> f32[n, 40]
     %7 = cast(%arg1) {dtype = bf16} : (f8E5M2[n, 10]) -> bf16[n, 10]
     %8 = cast(%1) {dtype = bf16} : (f8E4M3FN[10, 40]) -> bf16[10, 40]
     %9 = pack_b(%8) {group = 2 : i64, transposed = false} : (bf16[10, 40]) -> bf16[2, 5, 32, 2]

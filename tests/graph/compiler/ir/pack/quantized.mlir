@@ -19,11 +19,11 @@ module {
     %3 = cast(%arg0) {dtype = f32} : (f16[n, 64]) -> f32[n, 64]
     %4 = pack_b(%0) {group = 4 : i64, transposed = true} : (i8[40, 64]) -> i8[2, 16, 32, 4]
     %5 = pack_b(%2) {group = 1 : i64, transposed = true} : (f16[40, 2]) -> f16[2, 2, 32]
-    %6 = quantized_matmul_packed(%3, %4, %5) {columns = "40", group = 32 : i64} : (f32[n, 64], i8[2, 16, 32, 4], f16[2, 2, 32]) -> f16[n, 40]
+    %6 = quantized_matmul_packed(%3, %4, %5) {columns = "40", dtype = f16, group = 32 : i64} : (f32[n, 64], i8[2, 16, 32, 4], f16[2, 2, 32]) -> f16[n, 40]
     %7 = pack_int4(%1) : (ui8[40, 32]) -> ui32[2, 8, 32]
-    %8 = quantized_matmul_packed(%3, %7, %5) {columns = "40", group = 32 : i64} : (f32[n, 64], ui32[2, 8, 32], f16[2, 2, 32]) -> f16[n, 40]
+    %8 = quantized_matmul_packed(%3, %7, %5) {columns = "40", dtype = f16, group = 32 : i64} : (f32[n, 64], ui32[2, 8, 32], f16[2, 2, 32]) -> f16[n, 40]
     %9 = round_rows(%3) {bits = 4 : i64, group = 32 : i64} : (f32[n, 64]) -> ui8[n, 80]
-    %10 = rounded_matmul_packed(%9, %7, %5) {columns = "40", group = 32 : i64} : (ui8[n, 80], ui32[2, 8, 32], f16[2, 2, 32]) -> f16[n, 40]
+    %10 = rounded_matmul_packed(%9, %7, %5) {columns = "40", dtype = f16, group = 32 : i64} : (ui8[n, 80], ui32[2, 8, 32], f16[2, 2, 32]) -> f16[n, 40]
     return %6, %8, %10 : f16[n, 40], f16[n, 40], f16[n, 40]
   }
 }
