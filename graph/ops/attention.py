@@ -92,16 +92,19 @@ def pairs(queries: Dim, keys: Dim, attrs: Attrs) -> Dim:
     return Dim(behind(length) - (behind(length - attrs["window"]) if attrs["window"] else 0))
 
 
-def row_operations(heads: Dim, queries: Dim, keys: Dim, size: Dim, attrs: Attrs) -> Dim:
-    """Two products and one softmax for each pair of a query and a key that it may attend to."""
+def row_operations(heads: Dim, queries: Dim, keys: Dim, columns: Dim, attrs: Attrs) -> Dim:
+    """Two products and one softmax for each pair of a query and a key that it may attend to.
+
+    `columns` are those of a key and of its value.
+    """
     capped = costs.EXP + 2 if attrs["softcap"] else 0
-    return pairs(queries, keys, attrs) * heads * (size * 4 + costs.EXP + 4 + capped)
+    return pairs(queries, keys, attrs) * heads * (columns * 2 + costs.EXP + 4 + capped)
 
 
 def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     head, sequence = _LAYOUTS[attrs["layout"]]
     query, key = types[0].shape, types[1].shape
-    each = row_operations(query[head], query[sequence], key[sequence], query[3], attrs)
+    each = row_operations(query[head], query[sequence], key[sequence], query[3] * 2, attrs)
     return costs.computed(types, result, query[0] * each)
 
 

@@ -16,9 +16,11 @@ from heddle.graph.ops.attention import default_scale, row_operations
 from heddle.graph.ops.declare import row
 from heddle.graph.ops.ragged import (
     CAPPED,
+    NARROW,
     PLAIN,
     attend,
     attended,
+    attended_shape,
     by_row,
     check_attention,
     check_integers,
@@ -55,11 +57,11 @@ def _check_rows(row_offsets: TensorType, lengths: TensorType, tables: TensorType
 
 
 def _paged_shape(types: Types, attrs: Attrs) -> Shape:
-    """`[tokens, heads, size]`, the query's. Caches are `[blocks, block size, key heads, size]`."""
+    """`[tokens, heads, value size]`; caches are `[blocks, block size, key heads, size]`."""
     names = ("query", "key_cache", "value_cache", *_CACHE)
     check_attention(names, types, (3, 4, 4, 1, 1, 2), attrs)
     _check_rows(*types[3:6])
-    return types[0].shape
+    return attended_shape(types[0], attrs)
 
 
 def _cache_shape(types: Types, attrs: Attrs) -> Shape:
@@ -76,9 +78,10 @@ def _paged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     """As if every table were full."""
     (tokens, heads, size), (_, block, key_heads, _) = types[0].shape, types[1].shape
     rows, blocks = types[5].shape
-    cached = rows * blocks * block * key_heads * size * types[1].dtype.size * 2
+    columns = size + result.shape[-1]
+    cached = rows * blocks * block * key_heads * columns * types[1].dtype.size
     others = sum((costs.nbytes(type) for type in (types[0], *types[3:])), cached)
-    each = row_operations(heads, of_a_row(tokens, rows), blocks * block, size, attrs)
+    each = row_operations(heads, of_a_row(tokens, rows), blocks * block, columns, attrs)
     return Cost(others, costs.nbytes(result), rows * each)
 
 
@@ -117,6 +120,15 @@ def _paged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
             "float32: 6",
             **CAPPED,
         ),
+        sample(
+            "t 6 8",
+            "4 4 1 8",
+            "4 4 1 8",
+            "int64: b+1",
+            "int64: b",
+            "int32: b m",
+            **NARROW,
+        ),
     ),
     cost=_paged_cost,
 )
@@ -133,6 +145,7 @@ def paged_attention(
     causal: bool = True,
     window: int = 0,
     softcap: float = 0.0,
+    value_size: int = 0,
 ) -> Array:
     """`ragged_attention` whose keys and values lie in the blocks of a cache.
 
@@ -152,10 +165,12 @@ def paged_attention(
 
     rows = list(zip(lengths, block_tables, strict=True))
     attrs = {"scale": scale, "causal": causal, "window": window, "softcap": softcap}
+    value_cache = value_cache[..., : value_size or None]
     return by_row(
         query,
         row_offsets,
         [(cached(key_cache, n, table), cached(value_cache, n, table)) for n, table in rows],
+        value_cache.shape[-1],
         lambda q, k, v: attend(q, k, v, sinks, attrs),
     )
 

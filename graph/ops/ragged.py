@@ -77,6 +77,11 @@ def check_attention(names: Sequence[str], types: Types, ranks: Sequence[int], at
         raise GraphError(f"wanted heads, and a size of them, got query {query} and key {key}")
     if query[1].divided(key[-2]) is None:
         raise GraphError(f"wanted key heads that divide the query's {query[1]}, got {key[-2]}")
+    least = key[-1].static or attrs["value_size"]
+    if not 0 <= attrs["value_size"] <= least:
+        raise GraphError(
+            f"value_size: wanted 0, or 1 to the head size {key[-1]}, got {attrs['value_size']}"
+        )
     for sinks in types[len(names) :]:
         if sinks.shape != (query[1],):
             raise GraphError(
@@ -85,8 +90,14 @@ def check_attention(names: Sequence[str], types: Types, ranks: Sequence[int], at
     check_scores(attrs)
 
 
+def attended_shape(query: TensorType, attrs: Attrs) -> Shape:
+    """The query's, with heads of values."""
+    *before, size = query.shape
+    return Shape((*before, attrs["value_size"] or size))
+
+
 def _ragged_shape(types: Types, attrs: Attrs) -> Shape:
-    """`[tokens, heads, size]`, the query's. Keys are `[keys, key heads, size]`."""
+    """`[tokens, heads, value size]`. Keys are `[keys, key heads, size]`."""
     names = ("query", "key", "value", "query_offsets", "key_offsets")
     check_attention(names, types, (3, 3, 3, 1, 1), attrs)
     if types[3].shape != types[4].shape:
@@ -94,7 +105,7 @@ def _ragged_shape(types: Types, attrs: Attrs) -> Shape:
             f"wanted offsets of one shape, got {types[3].shape} for queries and {types[4].shape} "
             "for keys"
         )
-    return types[0].shape
+    return attended_shape(types[0], attrs)
 
 
 def of_a_row(total: Dim, rows: Dim) -> Dim:
@@ -104,14 +115,17 @@ def of_a_row(total: Dim, rows: Dim) -> Dim:
 
 def _ragged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
     (tokens, heads, size), keys, rows = types[0].shape, types[1].shape[0], types[3].shape[0] - 1
+    columns = size + result.shape[-1]
     sides = of_a_row(tokens, rows), of_a_row(keys, rows)
-    return costs.computed(types, result, rows * row_operations(heads, *sides, size, attrs))
+    return costs.computed(types, result, rows * row_operations(heads, *sides, columns, attrs))
 
 
-PLAIN = {"scale": 0.5, "causal": True, "window": 0, "softcap": 0.0}
+PLAIN = {"scale": 0.5, "causal": True, "window": 0, "softcap": 0.0, "value_size": 0}
 """Attributes of samples."""
 
 CAPPED = {**PLAIN, "softcap": 2.5}
+
+NARROW = {**PLAIN, "value_size": 6}
 
 
 @row(
@@ -124,6 +138,7 @@ CAPPED = {**PLAIN, "softcap": 2.5}
         sample("t 6 8", "k 2 8", "k 2 8", "int64: n", "int64: n", **PLAIN),
         sample("t h d", "k h d", "k h d", "int64: n", "int64: n", **{**PLAIN, "causal": False}),
         sample("t 6 8", "k 2 8", "k 2 8", "int64: n", "int64: n", "float32: 6", **CAPPED),
+        sample("t 6 8", "k 1 8", "k 1 8", "int64: n", "int64: n", **NARROW),
     ),
     cost=_ragged_cost,
 )
@@ -139,6 +154,7 @@ def ragged_attention(
     causal: bool = True,
     window: int = 0,
     softcap: float = 0.0,
+    value_size: int = 0,
 ) -> Array:
     """`attention` within each row of a ragged batch.
 
@@ -147,15 +163,19 @@ def ragged_attention(
     last `window` where that is not 0. A query that sees no key, or is in no row, gets zeros.
     `softcap` is that of `attention`. `sinks`, float32 [heads], are scores of one more key each,
     whose value is zeros: they take a share of each softmax (gpt-oss, arXiv:2508.10925).
+    Where `value_size` is not 0, values are the first so many elements of each head of `value`,
+    which may be `key` itself: so one latent is both (DeepSeek-V2, arXiv:2405.04434).
 
     Offsets that fall or leave the tensors are an InputError of the call; those of a row without
     queries may go unnoticed.
     """
     attrs = {"scale": scale, "causal": causal, "window": window, "softcap": softcap}
+    value = value[..., : value_size or None]
     return by_row(
         query,
         query_offsets,
         [(key[start:stop], value[start:stop]) for start, stop in pairwise(key_offsets)],
+        value.shape[-1],
         lambda q, k, v: attend(q, k, v, sinks, attrs),
     )
 
@@ -164,17 +184,18 @@ def by_row(
     query: Array,
     offsets: Array,
     keys: Sequence[tuple[Array, Array]],
+    size: int,
     attend: Callable[[Array, Array, Array], Array],
 ) -> Array:
-    """What `attend` makes of each row's queries, keys and values; zeros in no row."""
-    result = np.zeros_like(query)
+    """What `attend` makes of each row's queries, keys and values of `size`; zeros in no row."""
+    result = np.zeros((*query.shape[:-1], size), query.dtype)
     for (key, value), start, stop in zip(keys, offsets, offsets[1:], strict=False):
         result[start:stop] = attend(query[start:stop], key, value)
     return result
 
 
 def attend(query: Array, key: Array, value: Array, sinks: Array | None, attrs: Attrs) -> Array:
-    """`[queries, heads, size]` of one row, computed in float64."""
+    """`[queries, heads, value size]` of one row, computed in float64."""
     group = query.shape[1] // max(key.shape[1], 1)
     q, k, v = (
         np.swapaxes(x.astype(np.float64), 0, 1)

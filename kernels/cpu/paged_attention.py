@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle.kernels.cpu.flash import cut, ragged
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import Table, keys_of_table, unsupported
+from heddle.kernels.row_spans import Table, keys_of_table
 from heddle.kernels.spec import Launch, Spec
 
 
@@ -26,7 +26,7 @@ KERNEL = Kernel(
     "cpu",
     emit_paged_attention,
     launch,
-    unsupported,
+    cut.unsupported,
     checks=True,
     uses=cut.uses,
 )

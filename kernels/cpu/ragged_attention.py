@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle.kernels.cpu.flash import cut, ragged
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.row_spans import Contiguous, unsupported
+from heddle.kernels.row_spans import Contiguous
 from heddle.kernels.spec import Expr, Launch, Spec
 
 
@@ -31,7 +31,7 @@ KERNEL = Kernel(
     "cpu",
     emit_ragged_attention,
     launch,
-    unsupported,
+    cut.unsupported,
     checks=True,
     uses=cut.uses,
 )

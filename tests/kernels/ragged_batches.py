@@ -20,17 +20,18 @@ def attention(
     window=0,
     softcap=0.0,
     sinks=False,
+    values=None,
 ):
-    """`"ragged_attention"` or `"paged_attention"`."""
-    q = Operand(dtype, ("d0", heads, size))
+    """`"ragged_attention"` or `"paged_attention"`, with `values` of a head as its value, or all."""
+    q, made = (Operand(dtype, ("d0", heads, each)) for each in (size, values or size))
     attrs = (("causal", causal), ("scale", 0.2), ("softcap", softcap), ("window", window))
     sink = (Operand("float32", (heads,)),) * sinks
     if op == "ragged_attention":
         k = Operand(cache or dtype, ("d1", key_heads, size))
         offsets = Operand("int64", ("d2",))
-        return Spec(op, (q, k, k, offsets, offsets, *sink), q, (q,), attrs)
+        return Spec(op, (q, k, k, offsets, offsets, *sink), made, (made,), attrs)
     k = Operand(cache or dtype, ("d1", block, key_heads, size))
-    return Spec(op, (q, k, k, *tables(), *sink), q, (q,), attrs)
+    return Spec(op, (q, k, k, *tables(), *sink), made, (made,), attrs)
 
 
 def writing(dtype="float32", heads=2, size=32, block=4):

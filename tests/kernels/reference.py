@@ -327,14 +327,19 @@ def _rope(spec, dims, x, cos, sin):
     return rope(*map(_precise, (x, cos, sin)), interleaved=spec.attr("interleaved"))
 
 
+def _ragged(spec, dims, *operands):
+    values = size(spec.result.shape[-1], dims)
+    return ROWS[spec.op].compute(*operands, **dict(spec.attrs), value_size=values)
+
+
 def _paged(spec, dims, *operands):
     return ROWS[spec.op].compute(*operands, **dict(spec.attrs))
 
 
 _ROOTS = {
     "rope": _rope,
-    **dict.fromkeys(("ragged_attention", "paged_attention", "paged_write"), _paged),
-    **dict.fromkeys(("penalize", "sample_tokens", "scatter"), _paged),
+    **dict.fromkeys(("ragged_attention", "paged_attention"), _ragged),
+    **dict.fromkeys(("paged_write", "penalize", "sample_tokens", "scatter"), _paged),
     "random_uniform": lambda spec, dims, seeds: ROWS["random_uniform"].compute(
         seeds, size=size(spec.result.shape[-1], dims)
     ),

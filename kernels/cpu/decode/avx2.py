@@ -163,8 +163,8 @@ def add_values(
                 sums = memory.at(at, (chunk.query + first) * tiles.width, "float32")
                 weights = memory.at(tiles.share, shares + first, "float32")
                 wide = SUMS // count // 2 * step
-                for column in range(0, block.size, wide):
-                    columns = range(column, min(block.size, column + wide), step)
+                for column in range(0, block.columns, wide):
+                    columns = range(column, min(block.columns, column + wide), step)
                     asks = ask if top == 0 else None
                     _add(tiles, columns, places, (weights, count), sums, asks)
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, emit, host
-from heddle.kernels.cpu.decode.parts import LANES, STEP, drafts, statistics, sums, vector_heads
+from heddle.kernels.cpu.decode.parts import (
+    LANES,
+    STEP,
+    crowded,
+    drafts,
+    statistics,
+    sums,
+    vector_heads,
+)
 from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.row_spans import group_of
 
@@ -78,7 +86,13 @@ class Tiles:
         """
         held = {operand.dtype for operand in self.frame.spec.operands[1:3]}
         gains = self.group > 1 or bool(held & set(convert.FLOAT8))
-        return gains and self.block.lanes < LANES and self.block.size % LANES == 0
+        whole = self.block.size % LANES == 0 and self.block.columns % LANES == 0
+        return gains and self.block.lanes < LANES and whole and not self.crowded
+
+    @property
+    def crowded(self) -> bool:
+        """Whether `crowd` computes."""
+        return crowded(self.frame.spec)
 
     def apart(self, number: int) -> bool:
         """Whether even columns of keys (1) or values (2) have a vector, and odd ones another."""
@@ -93,7 +107,7 @@ class Tiles:
     @property
     def width(self) -> int:
         """Numbers from the weighted values of a query to those of the next."""
-        return -(-self.block.size // LANES) * LANES
+        return -(-self.block.columns // LANES) * LANES
 
     def chunks(self) -> Iterator[Chunk]:
         """Emits the Python body of a `for chunk in` this for the vectors of a token."""
@@ -122,4 +136,11 @@ class Tiles:
         """Where a vector's greatest scores and weights are among the sums of a token."""
         lanes = self.block.lanes
         top = chunk.number * (2 * lanes) + self.queries * self.width
+        return top, top + lanes
+
+    def statistics_of(self, head: Any, number: Any) -> tuple[Any, Any]:
+        """The same of one query of a key head, of which none shares a vector with others."""
+        lanes = self.block.lanes
+        vector = head * -(-self.group // lanes) + number // lanes
+        top = vector * (2 * lanes) + self.queries * self.width + number % lanes
         return top, top + lanes

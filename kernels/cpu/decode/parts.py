@@ -8,6 +8,7 @@ are computed (flash decoding, pytorch.org/blog/flash-decoding).
 from __future__ import annotations
 
 from heddle.kernels import sizes
+from heddle.kernels.cpu.flash.cut import key_block
 from heddle.kernels.row_spans import group_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
@@ -30,16 +31,27 @@ STEP = 16
 LANES = 16
 """The most lanes of a vector."""
 
+CROWD = 2**13
+"""Elements of the queries of a key head, half of which fill the first cache beside their sums."""
+
 
 def drafts(spec: Spec) -> int:
     """The most tokens of a row that decodes: with more, it is bound by what it computes."""
     return max(1, 8 // group_of(spec))
 
 
+def crowded(spec: Spec) -> bool:
+    """Whether the queries of a key head are too many for the first cache."""
+    size = spec.operands[0].shape[-1]
+    assert isinstance(size, int)
+    return group_of(spec) * size > CROWD
+
+
 def most_parts(spec: Spec, keys: Expr) -> Expr:
     """The most parts of a row, of which a token may see all `keys`; 1 where none are shared out."""
     window = spec.attr("window")
-    seen = fold("min", keys, window + drafts(spec)) if window else keys
+    before = key_block(spec) if crowded(spec) else 0  # where the first block begins
+    seen = fold("min", keys, window + drafts(spec) + before) if window else keys
     parts = fold("max", 1, fold("min", MOST, fold("ceildiv", seen, KEYS)))
     wanted = fold("mul", fold("max", 1, spec.operands[0].shape[0]), parts)
     fits = fold("min", 1, fold("floordiv", SLOTS, wanted))
@@ -56,7 +68,7 @@ def workspace(spec: Spec, keys: Expr) -> Expr:
 
 def sums(spec: Spec) -> int:
     """Numbers of a token in a part: a row of weighted values for each query, and statistics."""
-    heads, size = spec.operands[0].shape[1:]
+    heads, size = spec.result.shape[1:]
     assert isinstance(heads, int)
     assert isinstance(size, int)
     # The same on every machine.
@@ -79,12 +91,15 @@ def vector_heads(group: int, lanes: int) -> int:
     return lanes // group
 
 
-def part_size(keys: Size) -> Size:
-    """Keys of each part of a row whose tokens see `keys`: parts are of nearly one size."""
+def part_size(keys: Size, step: int = STEP) -> Size:
+    """Keys of each part of a row whose tokens see `keys`: parts are of nearly one size.
+
+    They are multiples of `step`.
+    """
     most = sizes.greatest(sizes.ceildiv(keys, MOST), KEYS)
     count = sizes.greatest(sizes.ceildiv(keys, most), 1)
-    each = sizes.ceildiv(sizes.ceildiv(keys, count), STEP) * STEP
-    return sizes.greatest(each, STEP)
+    each = sizes.ceildiv(sizes.ceildiv(keys, count), step) * step
+    return sizes.greatest(each, step)
 
 
 def share(first: Size, last: Size, slots: Size, parts: Size) -> tuple[Size, Size]:

@@ -13,12 +13,13 @@ from types import ModuleType
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu.decode import avx2, tile
+from heddle.kernels.cpu.decode import avx2, crowd, tile
 from heddle.kernels.cpu.decode import sums as decode_sums
 from heddle.kernels.cpu.decode.block import Tiles
 from heddle.kernels.cpu.decode.parts import STEP, drafts, most_parts, part_size, share, sums
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.block import Block
+from heddle.kernels.cpu.flash.ragged_part import Part
 from heddle.kernels.cpu.flash.reads import read_queries
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
@@ -36,9 +37,6 @@ FETCHED = 2**14
 
 BROUGHT = FETCHED // 2
 """The same to what the first cache is asked for, where the second one is asked before it."""
-
-Seen = Callable[[Any], tuple[Any, Any]]
-"""The keys that token number `i` of a piece sees, from and to."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +72,21 @@ class Decode:
         tiles = Tiles.make(frame, block)
         return Decode(frame, tiles, keys, key_heads, parts, places, limits, part, total)
 
-    def attend(self, row: Any, tokens: tuple[Any, Any], seen: Seen, slots: tuple[Any, Any]) -> None:
+    def attend(
+        self, row: Any, tokens: tuple[Any, Any], piece: Part, slots: tuple[Any, Any]
+    ) -> None:
         """Tokens of a row, first and count: the parts of some slots; the result if they are last.
 
-        Where parts are not shared out, slot 0 has them all.
+        They are those of `piece`. Where parts are not shared out, slot 0 has them all.
         """
         token, count = tokens
+        seen, crowded, step = piece.seen, self.tiles.crowded, STEP
         start, (_, stop) = seen(emit.index(0))[0], seen(count - 1)
+        if crowded:
+            step = self.tiles.block.keys
+            start = start // step * step
         length = sizes.greatest(stop - start, 0)
-        size = part_size(length)
+        size = part_size(length, step)
         parts = sizes.ceildiv(length, size)
         first, last = slots
         own = emit.compare("equal", first, 0)
@@ -95,14 +99,19 @@ class Decode:
         here = (some & (shared ^ True)) | (emit.compare("equal", parts, 0) & own)
         with emit.when(here):
             self._clear(count, self._totals)
-        with emit.when(some):
-            self._prepare(token, count, seen)
+        if not crowded:
+            with emit.when(some):
+                self._prepare(token, count, seen)
         for number in emit.loop(from_part, to_part):
             sums_at = self._sums(token, number, shared)
             self._clear(count, sums_at)
             begin = start + number * size
             end = sizes.least(begin + size, stop)
-            self._part(row, count, (begin, end, stop), sums_at)
+            if crowded:
+                for _, at in self._tokens(count, sums_at):
+                    crowd.attend(self.tiles, piece, (begin, end), at)
+            else:
+                self._part(row, count, (begin, end, stop), sums_at)
             with emit.when(shared ^ True):
                 self._join(count, sums_at)
         complete = here
@@ -171,7 +180,7 @@ class Decode:
         for token, at in self._tokens(count, self._totals):
             decode_sums.write(self.tiles, at, (first + token) * self.tiles.queries)
 
-    def _prepare(self, token: Any, count: Any, seen: Seen) -> None:
+    def _prepare(self, token: Any, count: Any, seen: Callable[[Any], tuple[Any, Any]]) -> None:
         """Reads the queries, which follow one another, and notes what each token sees."""
         block = self.tiles.block
         heads = self.tiles.queries

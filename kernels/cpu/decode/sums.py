@@ -84,7 +84,7 @@ def write(tiles: Tiles, at: Any, result_row: Any) -> None:
             if tiles.apart(2):
                 _write_apart(tiles, at, row, share, out_at)
                 continue
-            for column, mask in host.vectors(0, block.size, block.lanes):
+            for column, mask in host.vectors(0, block.columns, block.lanes):
                 out_at(column, mask, block.vector(at, row + column) * share)
 
 
@@ -92,7 +92,7 @@ def _write_apart(tiles: Tiles, at: Any, row: Any, share: Any, out_at: Any) -> No
     """The same, of sums of even columns beside those of odd ones."""
     lanes = tiles.block.lanes
     order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
-    for column in emit.loop(0, tiles.block.size, 2 * lanes):
+    for column in emit.loop(0, tiles.block.columns, 2 * lanes):
         sides = [tiles.block.vector(at, row + column + n) * share for n in (0, lanes)]
         for n in (0, lanes):
             out_at(column + n, None, crosslane.shuffle(sides[0], sides[1], order[n : n + lanes]))

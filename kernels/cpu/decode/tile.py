@@ -159,7 +159,7 @@ def _values(tiles: Tiles, starts: Sequence[Any], columns: range, ask: Ask) -> li
     found: list[Any] = []
     step = block.lanes * (2 if block.paired and held not in convert.FLOAT8 else 1)
     for first in range(columns.start, columns.stop, step):
-        rest = block.size - first
+        rest = block.columns - first
         mask = None if rest >= step else host.first_lanes(rest, step)
         dtype = memory.raw(held) if block.paired else held
         for start in starts:

@@ -72,9 +72,10 @@ class Block:
         queries: Of a task.
         keys: Of a block.
         parts: Blocks of keys that are on the stack at a time.
-        size: Elements of a head.
+        size: Elements of a head of queries and keys, and from one head of values to the next.
+        columns: Elements of a value.
         width: The same, up to whole vectors.
-        steps: Words of a head.
+        steps: Words of a head of queries and keys.
         depth: The same, up to whole vectors.
         turn: Steps of a product in one turn of its loop.
         pair: Vectors of keys of a register tile.
@@ -93,6 +94,7 @@ class Block:
     keys: int
     parts: int
     size: int
+    columns: int
     width: int
     steps: int
     depth: int
@@ -130,10 +132,11 @@ class Block:
         lanes = host.lanes_for(machine, [dtype])
         rows = TILED_ROWS if tiled else rows_of(machine)
         whole = -(-queries // rows) * rows
-        size = spec.operands[0].shape[-1]
+        size, columns = spec.operands[0].shape[-1], spec.result.shape[-1]
         assert isinstance(size, int)
+        assert isinstance(columns, int)
         steps = -(-size // 2) if paired else size
-        width, depth = (-(-count // lanes) * lanes for count in (size, steps))
+        width, depth = (-(-count // lanes) * lanes for count in (columns, steps))
         words = keys // 2 if paired else keys
         parts = TILED_STACK // (keys * row_bytes(spec) * split) if tiled else 1
         # A tile that is lower than a vector has lanes reads no further than its last query's lane.
@@ -146,7 +149,8 @@ class Block:
         )
         places = [host.byte_buffer(count * emit.ITEM_SIZE[dtype]) for count in elements]
         turn = UNROLLED // machine.vector_bytes
-        sizes = (queries, keys, parts, size, width, steps, depth, turn, min(2, keys // lanes))
+        heads = (size, columns, width, steps, depth)
+        sizes = (queries, keys, parts, *heads, turn, min(2, keys // lanes))
         scale = scale_of(spec) if paired and split == 1 else 1.0
         mask = spec.operands[3].dtype if spec.attr("masked") else None
         how = paired, tiled, split, scale, cap_of(spec), unit_of(spec), mask

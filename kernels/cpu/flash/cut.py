@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager
 
-from heddle.kernels import convert, emit, host, sizes
+from heddle.kernels import convert, emit, host, row_spans, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx.tiles import TILE_ROW
 from heddle.kernels.cpu.products.tile import ROWS
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, Spec, fold
+from heddle.kernels.spec import Expr, Spec, fold, product
 
 LOG2_E = math.log2(math.e)
+
+LARGEST = 1024
+"""The largest head of ragged rows; its values may be narrower."""
+
+TOGETHER = 2**17
+"""Elements of all heads of a token, at most: the stack holds them, and their sums, a few times."""
 
 LARGEST_TILED = 128
 """The largest head size in tiles."""
@@ -22,6 +28,15 @@ SPLIT_QUERIES, FEWER, TASKS = 512, 128, 64
 """Queries of a task whose numbers are split for tiles, at most: putting 16 keys and their values on
 the stack takes as long as two tiles of scores and sums. Fewer, where there are not so many tasks
 otherwise, which the cores of a large machine share."""
+
+
+def unsupported(spec: Spec) -> str | None:
+    """Why attention of ragged rows does not take `spec`, or None."""
+    reason = row_spans.unsupported(spec, LARGEST, narrower=True)
+    elements = None if reason else product(spec.operands[0].shape[1:])
+    if isinstance(elements, int) and elements > TOGETHER:
+        return f"wanted heads of at most {TOGETHER} elements in all, got {elements}"
+    return reason
 
 
 def unit_of(spec: Spec) -> float:
@@ -49,7 +64,8 @@ def cap_of(spec: Spec) -> float:
 def pair_work(spec: Spec) -> Expr:
     """Operations of a query and a key: of two products, an exponential, and a cap."""
     others = 20 + (18 if spec.attr("softcap") else 0)
-    return fold("add", fold("mul", spec.operands[0].shape[-1], 4), others)
+    columns = fold("add", spec.operands[0].shape[-1], spec.result.shape[-1])
+    return fold("add", fold("mul", columns, 2), others)
 
 
 def in_pairs(spec: Spec, machine: Machine) -> bool:
@@ -87,8 +103,11 @@ def splits(spec: Spec) -> bool:
 
 
 def _is_whole(spec: Spec) -> bool:
-    size = spec.operands[0].shape[-1]
-    return isinstance(size, int) and size % (TILE_ROW // 2) == 0 and size <= LARGEST_TILED
+    sizes = spec.operands[0].shape[-1], spec.result.shape[-1]
+    return all(
+        isinstance(size, int) and size % (TILE_ROW // 2) == 0 and size <= LARGEST_TILED
+        for size in sizes
+    )
 
 
 def _in_bfloat16(spec: Spec) -> bool:
@@ -150,7 +169,9 @@ def least_split(spec: Spec) -> int:
 
 
 def key_block(spec: Spec) -> int:
-    """Keys of a block: 16 KiB of them, 16 to 128."""
+    """Keys of a block: 16 KiB of them, 16 to 128; where rows are long, two vectors all the same."""
+    if row_bytes(spec) > 2**10:
+        return 32
     return next((n for n in (128, 64, 32) if n * row_bytes(spec) <= 2**14), 16)
 
 

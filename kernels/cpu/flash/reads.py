@@ -77,7 +77,7 @@ def copy_values(
     dtype = memory.raw(held) if block.paired else held
 
     def row_at(number: Any, column: int) -> Any:
-        rest = block.size - column
+        rest = block.columns - column
         mask = None if rest >= lanes else host.first_lanes(rest, lanes)
         return memory.load(pointer, start_of(number) + column, dtype, lanes, mask)
 
